@@ -48,7 +48,7 @@ doctor: setup ## list what this machine can measure and set, with reasons and re
 	$(PYTHON) src/doctor.py $(ARGS)
 
 slurm-demo: setup $(call extra,slurm) ## run a sweep on a real Slurm cluster of two nodes on this machine
-	PYTHONPATH=src:tests $(PYTHON) benchmarks/fleet.py $(ARGS)
+	PYTHONPATH=src:tests $(PYTHON) benchmarks/slurm_demo.py $(ARGS)
 
 publish: setup ## add to MLflow the runs and metrics that it lacks
 	$(PYTHON) src/publish.py $(ARGS)

@@ -90,16 +90,14 @@ def is_pending_on_cluster(record: Record) -> bool:
         multirun = queue.multirun_of(record)
         sweep, number, *attempt = record.folder.absolute().relative_to(multirun).parts
         if is_remote(multirun / sweep) and destination_of(record.job()["tracking"]) is None:
-            return not (
-                recorded_status(record) if attempt else SubmissionLog(multirun / sweep)[int(number)].get("told")
-            )
+            return not (recorded_status(record) if attempt else SubmissionLog(multirun / sweep)[int(number)].reported)
     return False
 
 
 def publish_records(records: Sequence[Record], where: Destination, events: bool) -> bool:
     """Publishes the records to one place; whether all are shown there."""
     try:
-        store = open_store(*where, patience_s=LONG_TIMEOUT_S)
+        store = open_store(*where, timeout_s=LONG_TIMEOUT_S)
     except Exception as error:
         print(f"error: MLflow at {where} is not there: {error_reason(error)}", file=sys.stderr)
         return False

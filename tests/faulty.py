@@ -307,16 +307,16 @@ def loader_hangs(scene: Scene) -> Iterator[None]:
 
 def node_drops_out(scene: Scene) -> Iterator[None]:
     """The only one of a cluster, so that the same command waits for it to be back, as what it left turned does."""
-    if not slurm.is_here():
-        raise UnsuitedError(slurm.LACK)
+    if not slurm.is_available():
+        raise UnsuitedError(slurm.REQUIREMENTS)
     (folder := scene.root / "slurm").mkdir()
     with slurm.running(folder, {"n0": ""}) as cluster:
         scene.environment["SLURM_CONF"] = cluster.environment["SLURM_CONF"]
         scene.asked |= {"hydra/launcher": "slurm", "hydra.launcher.poll_s": 0.5}
         yield
-        cluster.drop_out("n0")
+        cluster.stop_node("n0")
         yield
-        cluster.come_back("n0")
+        cluster.start_node("n0")
         yield
         yield
 
@@ -341,7 +341,7 @@ FAULTS: dict[str, Fault] = {
     "the same command twice": the_same_is_started_twice,
     "worker hangs": worker_hangs,
     "data loader hangs": loader_hangs,
-    "node of a fleet drops out": node_drops_out,
+    "node of a cluster drops out": node_drops_out,
 }
 
 

@@ -1,4 +1,4 @@
-"""A real MLflow server whose database is a real PostgreSQL, both on this host and gone with the test."""
+"""A real MLflow server with a PostgreSQL database, both on this host for one test."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-LACK = "needs PostgreSQL (Debian: apt-get install postgresql), psycopg, and root or a user of its own"
-STARTING_S = 600
+REQUIREMENTS = "needs PostgreSQL (Debian: apt-get install postgresql), psycopg, and root or a user of its own"
+LIMIT_S = 600
 
 
 def postgresql() -> Path | None:
-    """Where PostgreSQL's programs are, the newest where there are several."""
+    """Return the folder of PostgreSQL's programs, of the newest version."""
     on_path = shutil.which("initdb")
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     return Path(on_path).resolve().parent if on_path else found[-1].parent if found else None
@@ -29,11 +29,11 @@ def postgresql() -> Path | None:
 
 @contextmanager
 def database() -> Iterator[str]:
-    """The address of an empty database, as SQLAlchemy has it."""
+    """Start an empty database; yield its address for SQLAlchemy."""
     programs = postgresql()
-    assert programs, LACK
+    assert programs, REQUIREMENTS
     folder = Path(tempfile.mkdtemp(prefix="epochmeter-postgresql-"))
-    # It refuses to be root's.
+    # PostgreSQL refuses to run as root.
     owner = pwd.getpwnam("postgres") if os.geteuid() == 0 else None
     own = {"user": owner.pw_uid, "group": owner.pw_gid} if owner else {}
     if owner:
@@ -58,7 +58,7 @@ def database() -> Iterator[str]:
 
 @contextmanager
 def mlflow(folder: Path, database: str) -> Iterator[str]:
-    """The address of an MLflow server that keeps its artifacts in a folder, and all else in a database."""
+    """Start an MLflow server with artifacts in a folder, and all else in a database; yield its address."""
     port = free_port()
     command = [
         *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
@@ -93,10 +93,10 @@ def answers(url: str) -> bool:
         return False
 
 
-def until(told) -> None:
-    end = time.monotonic() + STARTING_S
-    while not told():
-        assert time.monotonic() < end, f"not within {STARTING_S} s"
+def until(condition) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, f"not within {LIMIT_S} s"
         time.sleep(0.2)
 
 

@@ -1,4 +1,4 @@
-"""A real Slurm whose nodes are all on this host: slurmctld and a slurmd for each, of the distribution's packages."""
+"""A real Slurm from the distribution's packages; its nodes are all on this host: slurmctld and one slurmd each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 PROGRAMS = ("slurmctld", "slurmd", "sinfo", "sbatch", "srun")
-LACK = "needs Slurm (Debian: apt-get install slurm-wlm) and root, who runs its daemons"
+REQUIREMENTS = "needs Slurm (Debian: apt-get install slurm-wlm) and root, for its daemons"
 CONF = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -39,42 +39,45 @@ SlurmdParameters=config_overrides
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
 NODE = "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2{feature}\n"
-JOINING_S = 30
+LIMIT_S = 30
 
 
 @dataclass
 class Cluster:
-    """A Slurm that runs, and its nodes."""
+    """A running Slurm.
+
+    Attributes:
+        environment: Environment of its client programs.
+        daemons: slurmctld, and the slurmd of each node by node name.
+    """
 
     environment: dict[str, str]
-    """In which its programs find it."""
     daemons: dict[str, subprocess.Popen]
-    """slurmctld, and each node's slurmd by its name."""
 
-    def ask(self, *command: str) -> str:
+    def run(self, *command: str) -> str:
         return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True).stdout
 
-    def drop_out(self, node: str) -> None:
-        """Ends a node as a power cut does: its daemon and all that runs there; Slurm notices."""
+    def stop_node(self, node: str) -> None:
+        """Kill a node's daemon and processes, as a power cut does, and make Slurm notice it."""
         self.daemons.pop(node).kill()
-        for process in on_node(node, self.environment["SLURM_CONF"]):
+        for process in processes_on(node, self.environment["SLURM_CONF"]):
             with suppress(psutil.Error):
                 process.kill()
-        self.ask("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=power cut")
+        self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=power cut")
 
-    def come_back(self, node: str) -> None:
+    def start_node(self, node: str) -> None:
         self.daemons[node] = daemon(["slurmd", "-D", "-N", node], self.environment)
-        until(lambda: self.ask("sinfo", "-h", "-n", node, "-o", "%T").strip() == "idle")
+        until(lambda: self.run("sinfo", "-h", "-n", node, "-o", "%T").strip() == "idle")
 
 
-def is_here() -> bool:
-    """Whether there is a Slurm to start, and the right to."""
+def is_available() -> bool:
+    """Return whether Slurm is installed and may be started."""
     return all(map(shutil.which, PROGRAMS)) and os.geteuid() == 0
 
 
 @contextmanager
 def running(folder: Path, nodes: Mapping[str, str]) -> Iterator[Cluster]:
-    """A Slurm in a folder, of nodes that have a feature each (or none: ""), until it is left."""
+    """Start a Slurm in a folder, with a feature per node ("": none); it ends with the context."""
     (folder / "state").mkdir()
     for name in nodes:
         (folder / f"spool-{name}").mkdir()
@@ -91,25 +94,25 @@ def running(folder: Path, nodes: Mapping[str, str]) -> Iterator[Cluster]:
         cluster.daemons["slurmctld"] = daemon(["slurmctld", "-D"], cluster.environment)
         for name in nodes:
             cluster.daemons[name] = daemon(["slurmd", "-D", "-N", name], cluster.environment)
-        told = ["sinfo", "--noheader", "--format=%T %D"]
-        until(
-            lambda: (
-                subprocess.run(told, env=cluster.environment, capture_output=True, text=True).stdout.strip()
-                == f"idle {len(nodes)}"
-            )
-        )
+        states = ["sinfo", "--noheader", "--format=%T %D"]
+
+        def is_ready() -> bool:
+            output = subprocess.run(states, env=cluster.environment, capture_output=True, text=True).stdout
+            return output.strip() == f"idle {len(nodes)}"
+
+        until(is_ready)
         yield cluster
     finally:
-        for each in cluster.daemons.values():
-            each.terminate()
-        for each in cluster.daemons.values():
+        for process in cluster.daemons.values():
+            process.terminate()
+        for process in cluster.daemons.values():
             try:
-                each.wait(JOINING_S)
-            except subprocess.TimeoutExpired:  # it waits for a job that would not end
-                each.kill()
-                each.wait()
+                process.wait(LIMIT_S)
+            except subprocess.TimeoutExpired:  # it waits for a job that does not end
+                process.kill()
+                process.wait()
         for name in nodes:
-            for process in on_node(name, str(conf)):
+            for process in processes_on(name, str(conf)):
                 with suppress(psutil.Error):
                     process.kill()
 
@@ -120,31 +123,30 @@ def daemon(command: list[str], environment: Mapping[str, str]) -> subprocess.Pop
         return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
-def on_node(node: str, conf: str) -> Iterator[psutil.Process]:
-    """What runs on a node of this cluster: its jobs' processes, and what of Slurm's watches over them."""
+def processes_on(node: str, conf: str) -> Iterator[psutil.Process]:
+    """Yield the processes on a node of this cluster: those of jobs, and Slurm's that supervise them."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            # What watches over a job writes its title over its own environment: it is known by its job's.
-            watches = process.name() == "slurmstepd"
-            for each in process.children() if watches else [process]:
-                environment = each.environ()
+            # slurmstepd overwrites its own environment with its title, so its children are checked.
+            for candidate in process.children() if process.name() == "slurmstepd" else [process]:
+                environment = candidate.environ()
                 if environment.get("SLURM_CONF") == conf and environment.get("SLURMD_NODENAME") == node:
                     yield process
                     break
 
 
-def until(told, limit_s: float = JOINING_S) -> None:
+def until(condition, limit_s: float = LIMIT_S) -> None:
     end = time.monotonic() + limit_s
-    while not told():
+    while not condition():
         assert time.monotonic() < end, f"not within {limit_s} s"
         time.sleep(0.2)
 
 
 def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
     return ports

@@ -1,6 +1,6 @@
-"""Sends the runs of a sweep to the nodes of a cluster: `-m hydra/launcher=slurm device=nano,nx model=lenet,resnet18`.
+"""Hydra's launcher for a Slurm cluster: `-m hydra/launcher=slurm device=nano,nx model=lenet,resnet18`.
 
-Hydra takes its plugins from the namespace package `hydra_plugins` alone, and imports them whenever it starts.
+Hydra finds plugins only in the namespace package `hydra_plugins`, and imports them at every start.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 
 class SlurmLauncher(Launcher):
-    """A job of Slurm's for each run; the task is called here once that has ended, to tell of it.
+    """Runs each configuration as a Slurm job; the task is called on this host when its job has ended, to report it.
 
-    Ctrl-C cancels what has not ended. Any other end of this process leaves the jobs alone: the same command finds
-    them again.
+    Ctrl-C cancels all jobs that have not ended. If this process ends otherwise, the jobs continue, and the same
+    command finds them again.
     """
 
     def __init__(self, **keys: Any) -> None:
@@ -32,36 +32,35 @@ class SlurmLauncher(Launcher):
         from epochmeter.cluster.collect import collect_result
         from epochmeter.cluster.task import make_run_task
         from epochmeter.cluster.wait import run_on_cluster
-        from epochmeter.config import job
+        from epochmeter.config.job import current_request
         from epochmeter.console.console import Terminal
         from epochmeter.tracking.client import check
 
         sweep = Path(self.config.hydra.sweep.dir)
-        # Hydra's own account of a sweep, with what is a secret: the first run is told of hours later.
+        # Hydra's list of overrides contains secrets, and the first run would delete it only hours later.
         (sweep / "multirun.yaml").unlink(missing_ok=True)
         setup_globals()
-        configs = {number: self._compose(number, typed) for number, typed in enumerate(job_overrides, initial_job_idx)}
-        told: dict[int, JobReturn] = {}
+        configs = {number: self._compose(number, texts) for number, texts in enumerate(job_overrides, initial_job_idx)}
+        results: dict[int, JobReturn] = {}
 
-        def learn(number: int) -> None:
-            collect_result(orders[number], Terminal())
+        def collect(number: int) -> None:
+            collect_result(requests[number], Terminal())
 
-        def tell(number: int) -> None:
-            told[number] = self._run(configs[number], self.task)
+        def report(number: int) -> None:
+            results[number] = self._run(configs[number], self.task)
 
         try:
-            orders = {number: self._run(config, job.current_request).return_value for number, config in configs.items()}
-            for order in orders.values():
-                check(order.job.tracking.to_dict())  # which no node is told
-            run_on_cluster(
-                [make_run_task(order, self.keys) for order in orders.values()], sweep, self.keys, learn, tell
-            )
+            requests = {number: self._run(config, current_request).return_value for number, config in configs.items()}
+            for request in requests.values():
+                check(request.job.tracking.to_dict())  # nodes do not publish, so they do not check it
+            tasks = [make_run_task(request, self.keys) for request in requests.values()]
+            run_on_cluster(tasks, sweep, self.keys, collect, report)
         except (ValueError, RuntimeError) as error:
             raise CompactHydraException(str(error)) from error
-        return [told[number] for number in configs]
+        return [results[number] for number in configs]
 
-    def _compose(self, number: int, typed: Sequence[str]) -> DictConfig:
-        config = self.context.config_loader.load_sweep_config(self.config, list(typed))
+    def _compose(self, number: int, overrides: Sequence[str]) -> DictConfig:
+        config = self.context.config_loader.load_sweep_config(self.config, list(overrides))
         with open_dict(config):
             config.hydra.job.id = config.hydra.job.num = number
         return config

@@ -1,4 +1,4 @@
-"""A cluster that a test sets by hand."""
+"""A simulated Slurm."""
 
 from types import SimpleNamespace
 
@@ -11,36 +11,39 @@ from epochmeter.machine.slurm import SlurmJob, SlurmNode
 
 @pytest.fixture
 def launcher():
-    """The launcher's keys as their file has them."""
-    nothing = dict.fromkeys(("partition", "account", "qos", "gres", "time", "options", "python"))
-    return {**nothing, "mem": 0, "exclusive": True, "setup": [], "poll_s": 0}
+    """The launcher's default keys."""
+    unset = dict.fromkeys(("partition", "account", "qos", "gres", "time", "options", "python"))
+    return {**unset, "mem": 0, "exclusive": True, "setup": [], "poll_s": 0}
 
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """Slurm as a test has it: its nodes, its jobs by their ids, how many an array may have, what was canceled, and what
-    that made of a job."""
-    there = SimpleNamespace(
-        machines=[SlurmNode("b1", frozenset({"nano"}), "idle")], jobs={}, canceled=[], array_limit=1001
+    """Slurm's nodes, jobs and array limit; `set_job` sets a job's state, and canceled jobs get `canceled_state`."""
+    simulated = SimpleNamespace(
+        nodes=[SlurmNode("b1", frozenset({"nano"}), "idle")],
+        jobs={},
+        canceled=[],
+        canceled_state="CANCELLED",
+        array_limit=1001,
     )
-    monkeypatch.setattr(slurm, "list_nodes", lambda partition: there.machines)
-    monkeypatch.setattr(slurm, "list_jobs", lambda name: dict(there.jobs))
-    monkeypatch.setattr(slurm, "array_limit", lambda: there.array_limit)
+    monkeypatch.setattr(slurm, "list_nodes", lambda partition: simulated.nodes)
+    monkeypatch.setattr(slurm, "list_jobs", lambda name: dict(simulated.jobs))
+    monkeypatch.setattr(slurm, "array_limit", lambda: simulated.array_limit)
 
-    def have(job_id, state, node="b1", why="None"):
-        there.jobs[job_id] = SlurmJob(job_id, state, node, why)
+    def set_job(job_id, state, node="b1", reason="None"):
+        simulated.jobs[job_id] = SlurmJob(job_id, state, node, reason)
 
     def cancel(job_ids):
-        there.canceled.extend(job_ids)
-        for job_id in {*job_ids} & there.jobs.keys():
-            have(job_id, there.canceled_is)
+        simulated.canceled.extend(job_ids)
+        for job_id in {*job_ids} & simulated.jobs.keys():
+            set_job(job_id, simulated.canceled_state)
 
     monkeypatch.setattr(slurm, "cancel", cancel)
-    there.have, there.canceled_is = have, "CANCELLED"
-    return there
+    simulated.set_job = set_job
+    return simulated
 
 
 @pytest.fixture
-def ledger(tmp_path):
+def log(tmp_path):
     (tmp_path / "multirun" / "sweep").mkdir(parents=True)
     return SubmissionLog(tmp_path / "multirun" / "sweep")

@@ -1,6 +1,5 @@
-"""How a run ended that a node made."""
+"""Results of runs on a cluster's nodes."""
 
-import signal
 from array import array
 
 import pytest
@@ -8,218 +7,180 @@ from default_jobs import job_keys, job_of
 
 from epochmeter.cluster import collect
 from epochmeter.cluster.collect import collect_result
+from epochmeter.cluster.submissions import Submission
 from epochmeter.config.job import RunRequest
 from epochmeter.console.console import Terminal
-from epochmeter.results.run_result import RunResult, stop_reason
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 
-NOWHERE = {"name": "none", "tensorboard": False}
-"""What a node is told of tracking."""
+UNPUBLISHED = {"name": "none", "tensorboard": False}
+"""The tracking keys on a node."""
 LIMITS = {"power_limit_w": 15.0, "power_limit_max_w": None}
 SERVER = {"name": "server", "experiment": "x", "uri": "http://board:5000", "tensorboard": False}
+METRICS = {"steady/e2e_s": 2.0}
 
 
 @pytest.fixture
-def run(ledger):
-    """run(state, node="b1") -> a run whose job Slurm ended so, and its record, which is as the job has left it."""
+def make_run(log):
+    """make_run("NODE_FAIL") -> the request of a run whose job has this state in Slurm, and its record as left."""
 
-    def made(slurm_state, begun=True, earlier=False, tracking=NOWHERE, **summary):
-        of = RunRequest(job_of(tracking=tracking), {}, ["batch=8"], ledger.folder.parent / "0", of_sweep=True)
-        record = Record(of.folder)
+    def make(slurm_state, started=True, tracking=UNPUBLISHED, entry=None, **summary):
+        request = RunRequest(job_of(tracking=tracking), {}, ["batch=8"], log.sweep / "0", of_sweep=True)
+        record = Record(request.folder)
         record.folder.mkdir(exist_ok=True)
-        if begun:
-            facts = {"record_id": "r0", "identity": "id", "rehearsal": [], "energy": {"reason": "no meter here"}}
-            record.describe(job_keys(tracking=NOWHERE, epochs=1), {**facts, **LIMITS})
+        if started:
+            run = {"record_id": "r0", "identity": "id", "rehearsal": [], "energy": {"reason": "no meter here"}}
+            record.describe(job_keys(tracking=UNPUBLISHED, epochs=1), {**run, **LIMITS})
         if summary:
             record.write_summary({"metrics": {}, "notes": [], "failure": None, **summary}, "id")
-        ledger.update({0: {"job": "17_0", "reported": False, "earlier": earlier, "state": slurm_state, "node": "b1"}})
-        return of, record
+        log.write({0: Submission(**{"job": "17_0", "state": slurm_state, "node": "b1", **(entry or {})})})
+        return request, record
 
-    return made
+    return make
 
 
-def test_a_run_ended_as_its_record_says(run, ledger, capsys):
-    order, _ = run("COMPLETED", state="completed", metrics={"steady/e2e_s": 2.0}, notes=["a note"])
-    outcome = collect_result(order, Terminal())
-    assert (outcome.state, outcome.metrics, outcome.notes) == ("completed", {"steady/e2e_s": 2.0}, ["a note"])
-    assert outcome.no_energy == "no meter here"
-    assert ledger[0]["reported"]
+@pytest.fixture
+def make_resubmitted(make_run):
+    """make_resubmitted("NODE_FAIL") -> the same for job 18, which found a killed, or another, attempt of job 17."""
+
+    def make(slurm_state, **summary):
+        failure = {"kind": "stopped", "message": "stopped by Slurm, which ends job 17"}
+        entry = {"job": "18", "previous_attempt": "r0.0"}
+        return make_run(slurm_state, entry=entry, **{"state": "killed", "failure": failure, **summary})
+
+    return make
+
+
+def test_recorded_result_is_reported(make_run, log, capsys):
+    request, _ = make_run("COMPLETED", state="whole", metrics=METRICS, notes=["a note"])
+    result = collect_result(request, Terminal())
+    assert (result.state, result.metrics, result.notes) == ("whole", METRICS, ["a note"])
+    assert result.no_energy == "no meter here"
+    assert log[0].reported
     assert capsys.readouterr().out == "run 0 completed on b1\n"
+    assert list(queue.pending_runs(log.sweep.parent)) == []
 
 
-def test_a_failure_is_told_as_the_node_told_it(run):
-    failure = {"kind": "oom", "message": "CUDA out of memory in epoch 2"}
-    order, _ = run("FAILED", state="failed", failure=failure)
-    outcome = collect_result(order, Terminal())
-    assert (outcome.state, outcome.kind, outcome.failure) == ("failed", "oom", "CUDA out of memory in epoch 2")
+def test_recorded_failure_is_reported(make_run):
+    request, _ = make_run("FAILED", state="failed", failure={"kind": "oom", "message": "CUDA out of memory"})
+    result = collect_result(request, Terminal())
+    assert (result.state, result.kind, result.failure) == ("failed", "oom", "CUDA out of memory")
 
 
 @pytest.mark.parametrize(
-    ("state", "ended", "kind", "why"),
+    ("slurm_state", "state", "kind"),
     [
-        ("NODE_FAIL", "failed", "node", "its node b1 failed"),
-        ("TIMEOUT", "failed", "timeout", "its time limit on b1"),
-        ("OUT_OF_MEMORY", "failed", "oom", "its memory limit on b1"),
-        ("CANCELLED", "killed", "stopped", "it was canceled"),
-        ("PREEMPTED", "killed", "stopped", "preempted"),
-        ("GONE", "failed", "node", "Slurm no longer lists it"),
-        ("FAILED", "failed", "killed", "without an error message"),
+        ("NODE_FAIL", "failed", "node"),
+        ("TIMEOUT", "failed", "timeout"),
+        ("OUT_OF_MEMORY", "failed", "oom"),
+        ("CANCELLED", "killed", "stopped"),
+        ("PREEMPTED", "killed", "stopped"),
+        ("GONE", "failed", "node"),
+        ("FAILED", "failed", "killed"),
     ],
 )
-def test_a_record_that_tells_no_end_gets_the_one_that_slurm_tells(run, state, ended, kind, why):
-    order, record = run(state)
-    outcome = collect_result(order, Terminal())
-    assert (outcome.state, outcome.kind) == (ended, kind)
-    assert why in outcome.failure
-    assert outcome.failure.endswith(f"(Slurm job 17_0: {state})")
-    assert record.summary()["failure"] == {"kind": kind, "message": outcome.failure}
+def test_record_without_an_end_gets_slurms(make_run, slurm_state, state, kind):
+    request, record = make_run(slurm_state)
+    result = collect_result(request, Terminal())
+    assert (result.state, result.kind) == (state, kind)
+    assert result.failure.endswith(f"(Slurm job 17_0: {slurm_state})")
+    assert record.summary()["failure"] == {"kind": kind, "message": result.failure}
     assert not record.is_completed()
 
 
-def test_a_run_that_told_no_end_has_all_that_one_has_that_was_killed_here(run):
-    order, record = run("NODE_FAIL")
-    asked = {"batch": 4, "warmup_epochs": 1, "target_accuracy": None, "target_loss": None, "evaluate": False}
-    described = {**record.run(), "model": {"parameters": 61706}, "idle": {"before_w": 2.0}}
-    record.describe({**record.job(), **asked, "throughput": {"start": 0, "stop": 2}}, described)
-    line = {"window": "epoch", "epoch": 0, "metrics": {"epoch/steps": 2, "epoch/samples": 8, "epoch/e2e_s": 4.0}}
-    record.append({**line, "notes": ["epoch window 0: no energy of VDD_IN: gone."]})
+def test_run_without_an_end_has_the_metrics_of_its_windows(make_run):
+    request, record = make_run("NODE_FAIL")
+    keys = {"batch": 4, "warmup_epochs": 1, "target_accuracy": None, "target_loss": None, "evaluate": False}
+    run = {**record.run(), "model": {"parameters": 61706}, "idle": {"before_w": 2.0}}
+    record.describe({**record.job(), **keys, "throughput": {"start": 0, "stop": 2}}, run)
+    window = {"window": "epoch", "epoch": 0, "metrics": {"epoch/steps": 2, "epoch/samples": 8, "epoch/e2e_s": 4.0}}
+    record.append({**window, "notes": ["no energy"]})
     record.append_steps(array("f", [0.0, 0.0, 0.0, 2.0] * 2))
-    outcome = collect_result(order, Terminal())
-    assert outcome.metrics == record.summary()["metrics"]
-    told = {
+    result = collect_result(request, Terminal())
+    assert result.metrics == record.summary()["metrics"]
+    expected = {
         "total/e2e_s": 4.0,
         "total/idle_power_w": 2.0,
         "total/power_limit_w": 15.0,
         "model/parameters": 61706,
         "throughput/samples_per_s": 2.0,
     }
-    assert outcome.metrics.items() >= told.items()
-    assert outcome.notes == record.summary()["notes"] == ["epoch window 0: no energy of VDD_IN: gone."]
+    assert result.metrics.items() >= expected.items()
+    assert result.notes == record.summary()["notes"] == ["no energy"]
 
 
-def test_a_run_that_was_completed_before_is_neither_published_nor_said_again(run, ledger, capsys, monkeypatch):
+def test_run_completed_earlier_is_neither_published_nor_printed(make_run, capsys, monkeypatch):
     monkeypatch.setattr(collect, "make_tracker", lambda *_, **__: pytest.fail("published again"))
-    order, _ = run("COMPLETED", earlier=True, state="completed", metrics={"steady/e2e_s": 2.0})
-    outcome = collect_result(order, Terminal())
-    assert (outcome.earlier, outcome.metrics) == (True, {"steady/e2e_s": 2.0})
+    request, _ = make_run("COMPLETED", entry={"earlier": True}, state="whole", metrics=METRICS)
+    result = collect_result(request, Terminal())
+    assert (result.earlier, result.metrics) == (True, METRICS)
     assert capsys.readouterr().out == ""
 
 
-def test_a_run_that_slurm_asks_to_end_says_so_and_how_it_gets_more_time(monkeypatch):
-    monkeypatch.setenv("SLURM_JOB_ID", "17")
-    outcome = RunResult(0, [])
-    outcome.set_stopped(SystemExit(128 + signal.SIGTERM))
-    assert (outcome.state, outcome.kind) == ("killed", "stopped")
-    assert outcome.failure.startswith("stopped by Slurm, which ends job 17: its time is nearly up")
-    assert "hydra.launcher.time=" in outcome.failure
-    assert "scancel" in outcome.failure
+def test_job_that_did_not_start_its_run_fails_and_keeps_the_previous_attempt(make_resubmitted):
+    request, record = make_resubmitted("NODE_FAIL")
+    result = collect_result(request, Terminal())
+    assert (result.state, result.kind) == ("failed", "node")
+    assert result.failure.startswith("before the run began, ")
+    assert record.summary()["failure"]["message"] == "stopped by Slurm, which ends job 17"
 
 
-def test_what_else_stops_a_run_is_told_as_anywhere():
-    job, term, hangup = {"SLURM_JOB_ID": "17"}, SystemExit(128 + signal.SIGTERM), SystemExit(128 + signal.SIGHUP)
-    assert stop_reason(KeyboardInterrupt(), job) == "stopped by Ctrl-C"
-    assert stop_reason(hangup, job) == "stopped by a signal"
-    assert stop_reason(term, {}) == "stopped by a signal"
-
-
-@pytest.fixture
-def sent_again(run, ledger):
-    """sent_again(state, ...) -> a run sent once more, whose job, 18, Slurm ended so; there lies what job 17 has left to
-    go on from, with the end that it told, or one that is given."""
-
-    def made(slurm_state, **summary):
-        failure = {"kind": "stopped", "message": "stopped by Slurm, which ends job 17"}
-        order, record = run(slurm_state, **{"state": "killed", "failure": failure, **summary})
-        ledger.update({0: {"job": "18", "previous_attempt": "r0.0"}})
-        return order, record
-
-    return made
-
-
-def test_a_job_that_ended_before_it_went_on_is_told_by_its_own_end_and_not_by_that_of_the_one_before(sent_again):
-    order, record = sent_again("NODE_FAIL")
-    outcome = collect_result(order, Terminal())
-    assert (outcome.state, outcome.kind) == ("failed", "node")
-    assert outcome.failure == "before the run began, its node b1 failed (Slurm job 18: NODE_FAIL)"
-    assert record.summary()["failure"]["message"] == "stopped by Slurm, which ends job 17", (
-        "of the attempt that it is of"
-    )
-
-
-def test_a_job_that_went_on_is_told_by_its_own_end(sent_again, ledger):
-    order, record = sent_again("NODE_FAIL")
-    record.describe(record.job(), {**record.run(), "resumed": [{"epoch": 3}]})
+@pytest.mark.parametrize("resumed", [True, False])
+def test_job_that_archived_the_previous_end_has_started(make_resubmitted, log, resumed):
+    request, record = make_resubmitted("NODE_FAIL")
+    if resumed:
+        record.describe(record.job(), {**record.run(), "resumed": [{"epoch": 3}]})
     (record.folder / "summary.json").unlink()
-    assert collect_result(order, Terminal()).failure == "its node b1 failed (Slurm job 18: NODE_FAIL)"
+    assert collect_result(request, Terminal()).failure == "its node b1 failed (Slurm job 18: NODE_FAIL)"
     assert record.summary()["failure"]["kind"] == "node"
-    assert ledger[0]["reported"]
+    assert log[0].reported
 
 
-def test_a_job_that_was_killed_as_it_set_the_earlier_end_aside_has_begun(sent_again):
-    order, record = sent_again("NODE_FAIL")
-    (record.folder / "summary.json").unlink()
-    assert collect_result(order, Terminal()).failure == "its node b1 failed (Slurm job 18: NODE_FAIL)"
-
-
-def test_a_completed_run_that_its_node_finds_to_be_what_it_would_measure_was_completed_before(
-    sent_again, ledger, capsys
-):
-    order, _ = sent_again("COMPLETED", state="completed", failure=None, metrics={"steady/e2e_s": 2.0})
-    outcome = collect_result(order, Terminal())
-    assert (outcome.state, outcome.earlier, outcome.metrics) == ("completed", True, {"steady/e2e_s": 2.0})
-    assert ledger[0]["reported"]
+def test_completed_run_that_its_node_has_checked_was_completed_earlier(make_resubmitted, log, capsys):
+    request, _ = make_resubmitted("COMPLETED", state="whole", failure=None, metrics=METRICS)
+    result = collect_result(request, Terminal())
+    assert (result.state, result.earlier, result.metrics) == ("whole", True, METRICS)
+    assert log[0].reported
     assert capsys.readouterr().out == "run 0 skipped on b1\n"
 
 
-def test_a_completed_run_whose_node_could_not_look_at_it_is_none_of_this_command(sent_again):
-    order, record = sent_again("NODE_FAIL", state="completed", failure=None)
-    assert collect_result(order, Terminal()).failure.startswith("before the run began, its node b1 failed")
+def test_completed_run_that_its_node_could_not_check_fails(make_resubmitted):
+    request, record = make_resubmitted("NODE_FAIL", state="whole", failure=None)
+    assert collect_result(request, Terminal()).state == "failed"
     assert record.is_completed()
 
 
-def test_a_job_that_was_refused_is_told_in_its_last_words(run, ledger):
-    order, record = run("FAILED", begun=False)
-    said = "submitit INFO - Starting\nerror: `batch=0` is not valid\n  hint: give 1\nsubmitit INFO - over\n\n"
-    (ledger.folder / "17_0_0_log.out").write_text(said)
-    outcome = collect_result(order, Terminal())
-    assert (outcome.state, outcome.kind) == ("failed", "job")
-    assert outcome.failure.startswith(
-        "error: `batch=0` is not valid hint: give 1 (Slurm job 17_0: FAILED)\n  hint: see its log, "
-    )
+def test_refused_job_fails_with_the_error_in_its_log(make_run, log):
+    request, record = make_run("FAILED", started=False)
+    output = "submitit INFO - Starting\nerror: `batch=0` is not valid\n  hint: give 1\nsubmitit INFO - over\n\n"
+    (log.folder / "17_0_0_log.out").write_text(output)
+    result = collect_result(request, Terminal())
+    assert (result.state, result.kind) == ("failed", "job")
+    assert result.failure.startswith("error: `batch=0` is not valid hint: give 1 (Slurm job 17_0: FAILED)\n  hint: ")
     assert not record.folder.exists()
 
 
-def test_a_job_without_a_log_points_at_a_folder_that_is_not_shared(run):
-    order, _ = run("FAILED", begun=False)
-    assert "is shared with its node" in collect_result(order, Terminal()).failure
+@pytest.mark.parametrize(
+    ("slurm_state", "state", "part"),
+    [("FAILED", "failed", "without a log"), ("CANCELLED", "killed", "before the run began, it was canceled")],
+)
+def test_job_without_record_and_log_fails_with_its_slurm_state(make_run, slurm_state, state, part):
+    request, _ = make_run(slurm_state, started=False)
+    result = collect_result(request, Terminal())
+    assert result.state == state
+    assert part in result.failure
+    assert f"(Slurm job 17_0: {slurm_state})" in result.failure
 
 
-def test_a_job_that_was_canceled_before_it_began_says_so(run):
-    order, _ = run("CANCELLED", begun=False)
-    outcome = collect_result(order, Terminal())
-    assert (outcome.state, outcome.failure) == (
-        "killed",
-        "before the run began, it was canceled (Slurm job 17_0: CANCELLED)",
-    )
-
-
-def test_where_a_run_is_to_be_shown_is_in_its_record_and_it_waits_for_a_server_that_is_away(run, ledger, monkeypatch):
-    class Away:
+def test_unpublished_run_stays_in_the_queue_with_its_tracking_keys(make_run, log, monkeypatch):
+    class Offline:
         def close(self, limit_s, ended):
-            return "MLflow does not show all of this run: no answer"
+            return "no answer"
 
-    monkeypatch.setattr(collect, "load_mlflow", lambda patience_s: None)
-    monkeypatch.setattr(collect, "make_tracker", lambda record, **tracking: Away())
-    order, record = run("COMPLETED", tracking=SERVER, state="completed")
-    assert collect_result(order, Terminal()).publish_error == "MLflow does not show all of this run: no answer"
+    monkeypatch.setattr(collect, "load_mlflow", lambda timeout_s: None)
+    monkeypatch.setattr(collect, "make_tracker", lambda record, **tracking: Offline())
+    request, record = make_run("COMPLETED", tracking=SERVER, state="whole")
+    assert collect_result(request, Terminal()).publish_error == "no answer"
     assert record.job() == {**job_keys(epochs=1), "tracking": SERVER}
     assert record.run()["identity"] == "id"
-    (waiting,) = queue.pending_runs(ledger.folder.parents[1])
-    assert waiting.folder == record.folder
-
-
-def test_a_run_that_is_to_be_shown_nowhere_waits_for_nothing(run, ledger):
-    order, _ = run("COMPLETED", state="completed")
-    collect_result(order, Terminal())
-    assert list(queue.pending_runs(ledger.folder.parents[1])) == []
+    assert [pending.folder for pending in queue.pending_runs(log.sweep.parent)] == [record.folder]

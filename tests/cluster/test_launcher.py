@@ -1,4 +1,4 @@
-"""What Hydra's launcher does before anything is sent."""
+"""What Hydra's launcher does before runs are submitted."""
 
 import pytest
 from default_jobs import job_of
@@ -13,44 +13,39 @@ from hydra_plugins.slurm import SlurmLauncher
 
 
 @pytest.fixture
-def launch(launcher, ledger, monkeypatch):
-    """launch(tracking) -> as Hydra does it, with a run for each way of tracking, whose jobs go nowhere."""
+def launch(launcher, log, monkeypatch):
+    """launch(tracking, ...) -> launches a sweep with one run per tracking configuration."""
 
-    def begun(*trackings):
-        sweep = ledger.folder.parent
-        made = SlurmLauncher(**launcher)
-        made.setup(
-            hydra_context=None,
-            task_function=None,
-            config=OmegaConf.create({"hydra": {"sweep": {"dir": str(sweep)}}}),
-        )
-        orders = [
-            RunRequest(job_of(tracking=tracking), {}, [], sweep / str(number), of_sweep=True)
+    def start(*trackings):
+        plugin = SlurmLauncher(**launcher)
+        config = OmegaConf.create({"hydra": {"sweep": {"dir": str(log.sweep)}}})
+        plugin.setup(hydra_context=None, task_function=None, config=config)
+        requests = [
+            RunRequest(job_of(tracking=tracking), {}, [], log.sweep / str(number), of_sweep=True)
             for number, tracking in enumerate(trackings)
         ]
-        monkeypatch.setattr(made, "_compose", lambda number, typed: number)
-        monkeypatch.setattr(
-            made, "_run", lambda number, task: JobReturn(status=JobStatus.COMPLETED, _return_value=orders[number])
-        )
-        return made.launch([[] for _ in orders], 0)
+        monkeypatch.setattr(plugin, "_compose", lambda number, overrides: number)
+        monkeypatch.setattr(plugin, "_run", lambda number, task: JobReturn(
+            status=JobStatus.COMPLETED, _return_value=requests[number]))  # fmt: skip
+        return plugin.launch([[] for _ in requests], 0)
 
-    return begun
+    return start
 
 
-def test_hydras_own_account_of_a_sweep_with_its_secrets_is_gone_before_anything_else(launch, ledger, monkeypatch):
-    account = ledger.folder.parent / "multirun.yaml"
-    account.write_text("password: hunter2")
+def test_hydras_list_of_overrides_is_deleted_first(launch, log, monkeypatch):
+    overrides = log.sweep / "multirun.yaml"
+    overrides.write_text("password: hunter2")
 
-    def away(partition):
-        assert not account.exists()
+    def list_nodes(partition):
+        assert not overrides.exists()
         raise RuntimeError("no program sinfo")
 
-    monkeypatch.setattr(slurm, "list_nodes", away)
+    monkeypatch.setattr(slurm, "list_nodes", list_nodes)
     with pytest.raises(CompactHydraException, match="no program sinfo"):
         launch()
 
 
-def test_where_runs_are_shown_which_no_node_is_told_is_checked_before_they_are_sent(launch, monkeypatch):
-    monkeypatch.setattr(wait, "run_on_cluster", lambda *_: pytest.fail("sent"))
+def test_tracking_is_checked_before_submission(launch, monkeypatch):
+    monkeypatch.setattr(wait, "run_on_cluster", lambda *_: pytest.fail("submitted"))
     with pytest.raises(CompactHydraException, match=r"tracking\.uri=http://\*\*\*@board: the password"):
         launch({"name": "server", "uri": "http://ann:hunter2@board"})

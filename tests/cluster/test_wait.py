@@ -1,221 +1,164 @@
-"""Runs are told of as their jobs end."""
+"""Waiting for the jobs of a sweep."""
 
 from pathlib import Path
 
 import pytest
 
 from epochmeter.cluster import wait
+from epochmeter.cluster.submissions import Submission
 from epochmeter.cluster.task import RunTask
 from epochmeter.cluster.wait import cancel_all, iter_ended, run_on_cluster
 from epochmeter.shared.record import Record
 
+LAUNCHER = {"poll_s": 0.01}
+
 
 @pytest.fixture(autouse=True)
-def _no_settling(monkeypatch):
+def _no_file_delay(monkeypatch):
     monkeypatch.setattr(wait, "FILE_VISIBILITY_S", 0.0)
 
 
-def run(number):
-    return RunTask(number, Path(str(number)), (), "cpu", {}, "python3", "d")
+def tasks(count):
+    return [RunTask(number, Path(str(number)), (), "cpu", {}, "python3", "d") for number in range(count)]
 
 
-def sent(ledger, **jobs):
-    numbers = {int(name.removeprefix("run")): job for name, job in jobs.items()}
-    ledger.update(
-        {number: {"job": job, "digest": "d", "reported": False, "earlier": False} for number, job in numbers.items()}
-    )
-    return numbers
+def submitted(log, *jobs, **fields):
+    """Log the jobs of runs 0, 1, ...; return them by run number."""
+    log.write({number: Submission(job, "d", **fields) for number, job in enumerate(jobs)})
+    return dict(enumerate(jobs))
 
 
-def awaited_ends(awaited, ledger, limit_s=5.0, said=None):
-    return list(iter_ended(awaited, ledger, 0.01, (said if said is not None else []).append, limit_s))
+def ended(awaited, log, limit_s=5.0, lines=None):
+    return list(iter_ended(awaited, log, 0.01, ([] if lines is None else lines).append, limit_s))
 
 
-def test_numbers_come_as_jobs_end_with_their_ends_in_the_ledger(cluster, ledger):
-    awaited = sent(ledger, run0="17_0", run1="17_1")
-    cluster.have("17_0", "COMPLETED", "b1")
-    cluster.have("17_1", "NODE_FAIL", "b2")
-    assert awaited_ends(awaited, ledger) == [0, 1]
+def raising(program):
+    def fail(*_):
+        raise RuntimeError(f"{program} did not answer: timed out")
+
+    return fail
+
+
+def test_runs_are_yielded_when_their_jobs_end_with_state_and_node_in_the_log(cluster, log):
+    awaited = submitted(log, "17_0", "17_1", "17_2")
+    cluster.set_job("17_0", "COMPLETED", "b1")
+    cluster.set_job("17_1", "NODE_FAIL", "b2")
+    assert ended(awaited, log) == [0, 1, 2]
     assert awaited == {}
-    assert (ledger[1]["state"], ledger[1]["node"]) == ("NODE_FAIL", "b2")
+    assert (log[1].state, log[1].node) == ("NODE_FAIL", "b2")
+    assert log[2].state == "GONE"
 
 
-def test_a_run_that_begins_is_said_once_with_its_node(cluster, ledger):
-    said = []
-    awaited = sent(ledger, run0="17")
-    cluster.have("17", "RUNNING", "b1")
-    assert awaited_ends(awaited, ledger, limit_s=0.1, said=said) == []
-    assert said == ["b1: run 0"]
-    assert awaited == {0: "17"}, "it is still to end"
+def test_start_of_a_run_and_unusual_pending_reasons_are_printed_once(cluster, log):
+    lines = []
+    cluster.set_job("17_0", "PENDING", reason="Resources")
+    for job in ("17_1", "17_2"):
+        cluster.set_job(job, "PENDING", reason="PartitionConfig")
+    cluster.set_job("17_3", "RUNNING", "b1")
+    awaited = submitted(log, "17_0", "17_1", "17_2", "17_3")
+    assert ended(awaited, log, limit_s=0.1, lines=lines) == []
+    assert lines == ["run 1 is waiting in Slurm: PartitionConfig", "b1: run 3"]
+    assert len(awaited) == 4
 
 
-def test_why_runs_wait_is_said_once_where_it_is_not_but_their_turn(cluster, ledger):
-    said = []
-    cluster.have("17_0", "PENDING", why="Resources")
-    cluster.have("17_1", "PENDING", why="PartitionConfig")
-    cluster.have("17_2", "PENDING", why="PartitionConfig")
-    awaited_ends(sent(ledger, run0="17_0", run1="17_1", run2="17_2"), ledger, limit_s=0.1, said=said)
-    assert said == ["run 1 is waiting in Slurm: PartitionConfig"]
-
-
-def test_a_job_that_slurm_has_forgotten_has_ended(cluster, ledger):
-    assert awaited_ends(sent(ledger, run0="17"), ledger) == [0]
-    assert ledger[0]["state"] == "GONE"
-
-
-def test_what_a_node_has_written_is_given_time_to_be_seen(cluster, ledger, monkeypatch):
+def test_summary_may_become_visible_after_the_jobs_end(cluster, log, monkeypatch):
     monkeypatch.setattr(wait, "FILE_VISIBILITY_S", 60.0)
-    awaited = sent(ledger, run0="17")
-    cluster.have("17", "COMPLETED")
-    assert awaited_ends(awaited, ledger, limit_s=0.1) == []
-    record = Record(ledger.folder.parent / "0")
-    record.folder.mkdir()
-    record.describe({}, {"record_id": "r0"})
-    record.write_summary({"state": "failed"}, "id")
-    assert awaited_ends(awaited, ledger) == [0]
-
-
-def test_the_end_of_the_attempt_before_is_not_what_is_waited_for(cluster, ledger, monkeypatch):
-    monkeypatch.setattr(wait, "FILE_VISIBILITY_S", 60.0)
-    awaited = sent(ledger, run0="18")
-    record = Record(ledger.folder.parent / "0")
+    awaited = submitted(log, "18", previous_attempt="r0.0")
+    cluster.set_job("18", "COMPLETED")
+    assert ended(awaited, log, limit_s=0.1) == []
+    record = Record(log.sweep / "0")
     record.folder.mkdir()
     record.describe({}, {"record_id": "r0"})
     record.write_summary({"state": "killed"}, "id")
-    ledger.update({0: {"previous_attempt": "r0.0"}})
-    cluster.have("18", "COMPLETED")
-    assert awaited_ends(awaited, ledger, limit_s=0.1) == []
+    assert ended(awaited, log, limit_s=0.1) == [], "the summary is the previous attempt's"
     record.describe({}, {"record_id": "r0", "resumed": [{"epoch": 3}]})
-    assert awaited_ends(awaited, ledger) == [0]
+    assert ended(awaited, log) == [0]
 
 
-def test_a_slurm_that_does_not_answer_is_waited_for_and_told_of_once(cluster, ledger, monkeypatch):
-    asked = []
+def test_slurm_that_does_not_answer_is_asked_again_with_one_warning(cluster, log, monkeypatch):
+    calls, lines = [], []
 
-    def away(name):
-        asked.append(name)
-        if len(asked) < 4:
+    def list_jobs(name):
+        calls.append(name)
+        if len(calls) < 4:
             raise RuntimeError("squeue failed: Unable to contact slurm controller")
         return cluster.jobs
 
-    said = []
-    monkeypatch.setattr(wait.slurm, "list_jobs", away)
-    cluster.have("17", "COMPLETED")
-    assert awaited_ends(sent(ledger, run0="17"), ledger, said=said) == [0]
-    assert len(said) == 1
-    assert "Unable to contact slurm controller. The jobs continue" in said[0]
+    monkeypatch.setattr(wait.slurm, "list_jobs", list_jobs)
+    cluster.set_job("17", "COMPLETED")
+    assert ended(submitted(log, "17"), log, lines=lines) == [0]
+    assert len(lines) == 1
 
 
-def test_what_has_not_ended_is_canceled_after_saying_so(cluster, ledger):
-    said = []
-    cluster.have("17_0", "RUNNING")
-    cluster.have("17_1", "PENDING")
-    cluster.have("16", "COMPLETED")
-    cancel_all(ledger, said.append)
+def test_active_jobs_are_canceled(cluster, log):
+    for job, state in {"17_0": "RUNNING", "17_1": "PENDING", "16": "COMPLETED"}.items():
+        cluster.set_job(job, state)
+    assert cancel_all(log, print)
     assert cluster.canceled == ["17_0", "17_1"]
-    assert said[0].startswith("Canceling 2 jobs (scancel --name=epochmeter-sweep). To resume, ")
 
 
-def away(program):
-    def ask(*_):
-        raise RuntimeError(f"{program} did not answer: timed out")
-
-    return ask
-
-
-def test_where_slurm_does_not_tell_what_has_ended_all_is_canceled_that_no_end_was_told_of(cluster, ledger, monkeypatch):
-    said = []
-    sent(ledger, run0="17_0", run1="17_1")
-    ledger.update({0: {"reported": True}})
-    monkeypatch.setattr(wait.slurm, "list_jobs", away("squeue"))
-    assert not cancel_all(ledger, said.append), "how it ends cannot be waited for"
+def test_all_unreported_jobs_are_canceled_if_their_states_are_unknown(cluster, log, monkeypatch):
+    submitted(log, "17_0", "17_1")
+    log.update(0, reported=True)
+    monkeypatch.setattr(wait.slurm, "list_jobs", raising("squeue"))
+    assert not cancel_all(log, print), "their ends cannot be awaited"
     assert cluster.canceled == ["17_1"]
-    assert said[0] == "squeue did not answer: timed out."
-    assert said[1].startswith("Canceling 1 job ")
 
 
 @pytest.mark.parametrize("programs", [["list_jobs", "cancel"], ["cancel"]])
-def test_ctrl_c_goes_on_where_slurm_does_not_answer_and_says_what_is_left_to_do(
-    cluster, ledger, monkeypatch, capsys, programs
-):
-    cluster.have("17", "RUNNING")
-    sent(ledger, run0="17")
+def test_ctrl_c_ends_the_command_if_slurm_does_not_answer(cluster, log, monkeypatch, capsys, programs):
+    cluster.set_job("17", "RUNNING")
+    submitted(log, "17")
 
-    def stopped(*_):
+    def interrupt(*_):
         for name in programs:
-            monkeypatch.setattr(wait.slurm, name, away(name))
+            monkeypatch.setattr(wait.slurm, name, raising(name))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(wait, "submit_missing", stopped)
+    monkeypatch.setattr(wait, "submit_missing", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        run_on_cluster([run(0)], ledger.folder.parent, {"poll_s": 0.01}, pytest.fail, pytest.fail)
-    assert "1 job may continue hint: once Slurm answers: scancel --name=epochmeter-sweep" in " ".join(
-        capsys.readouterr().out.split()
-    )
+        run_on_cluster(tasks(1), log.sweep, LAUNCHER, pytest.fail, pytest.fail)
+    assert "1 job may continue" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.fixture
-def under_way(cluster, ledger, monkeypatch):
-    """A sweep of two runs of which the first ends at once; under_way(stop) -> what was told before that stopped it."""
+@pytest.mark.parametrize(
+    ("stop", "canceled"), [(KeyboardInterrupt(), ["17_1"]), (SystemExit(1), ["17_1"]), (SystemExit(128 + 15), [])]
+)
+def test_ctrl_c_and_max_failures_cancel_the_other_runs_and_signals_do_not(cluster, log, monkeypatch, stop, canceled):
+    cluster.set_job("17_0", "COMPLETED")
+    cluster.set_job("17_1", "RUNNING")
+    monkeypatch.setattr(wait, "submit_missing", lambda *_: {0: "17_0", 1: "17_1"})
+    reported = []
 
-    def carried(stop):
-        cluster.have("17_0", "COMPLETED")
-        cluster.have("17_1", "RUNNING")
-        monkeypatch.setattr(wait, "submit_missing", lambda *_: {0: "17_0", 1: "17_1"})
-        told = []
+    def report(number):
+        reported.append(number)
+        raise stop
 
-        def tell(number):
-            told.append(number)
-            if len(told) == 1:
-                raise stop
-
-        with pytest.raises(type(stop)):
-            run_on_cluster([run(0), run(1)], ledger.folder.parent, {"poll_s": 0.01}, pytest.fail, tell)
-        return told
-
-    return carried
+    with pytest.raises(type(stop)):
+        run_on_cluster(tasks(2), log.sweep, LAUNCHER, pytest.fail, report)
+    assert (reported, cluster.canceled) == ([0], canceled)
 
 
-def test_ctrl_c_cancels_the_rest(under_way, cluster):
-    assert under_way(KeyboardInterrupt()) == [0]
-    assert cluster.canceled == ["17_1"]
-
-
-def test_a_sweep_that_is_to_end_cancels_the_rest(under_way, cluster):
-    under_way(SystemExit(1))
-    assert cluster.canceled == ["17_1"]
-
-
-def test_a_signal_leaves_the_rest_to_go_on(under_way, cluster, capsys):
-    under_way(SystemExit(128 + 15))
-    assert cluster.canceled == []
-    assert "left in Slurm: 1 job" in capsys.readouterr().out
-
-
-def test_what_was_completed_before_is_told_of_at_once(cluster, ledger, monkeypatch):
+def test_completed_runs_are_reported_at_once(cluster, log, monkeypatch):
     monkeypatch.setattr(wait, "submit_missing", lambda *_: {1: "17"})
-    cluster.have("17", "COMPLETED")
-    told = []
-    run_on_cluster([run(0), run(1)], ledger.folder.parent, {"poll_s": 0.01}, pytest.fail, told.append)
-    assert told == [0, 1]
+    cluster.set_job("17", "COMPLETED")
+    reported = []
+    run_on_cluster(tasks(2), log.sweep, LAUNCHER, pytest.fail, reported.append)
+    assert reported == [0, 1]
 
 
-def test_what_failed_while_no_one_waited_is_learned_and_then_told_of_as_the_next_attempt_ends(
-    cluster, ledger, monkeypatch
-):
-    sent(ledger, run0="17")
-    cluster.have("17", "NODE_FAIL", "b2")
-    cluster.have("18", "COMPLETED")
-    learned, told = [], []
+def test_earlier_attempt_that_ended_unobserved_is_collected_before_the_next(cluster, log, monkeypatch):
+    submitted(log, "17")
+    cluster.set_job("17", "NODE_FAIL", "b2")
+    cluster.set_job("18", "COMPLETED")
+    collected, reported = [], []
 
-    def taken_up(errands, ledger, launcher, settle, say):
+    def submit_missing(tasks, log, launcher, settle, notify):
         settle({0: "17"})
-        assert learned == [(0, "NODE_FAIL", "b2")]
-        return sent(ledger, run0="18")
+        assert collected == [(0, "NODE_FAIL", "b2")]
+        return submitted(log, "18")
 
-    def learn(number):
-        learned.append((number, ledger[number]["state"], ledger[number]["node"]))
-
-    monkeypatch.setattr(wait, "submit_missing", taken_up)
-    run_on_cluster([run(0)], ledger.folder.parent, {"poll_s": 0.01}, learn, told.append)
-    assert (told, ledger[0]["state"]) == ([0], "COMPLETED")
+    monkeypatch.setattr(wait, "submit_missing", submit_missing)
+    collect = lambda number: collected.append((number, log[number].state, log[number].node))  # noqa: E731
+    run_on_cluster(tasks(1), log.sweep, LAUNCHER, collect, reported.append)
+    assert (reported, log[0].state) == ([0], "COMPLETED")

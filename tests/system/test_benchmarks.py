@@ -11,7 +11,7 @@ from conftest import ROOT
 
 pytestmark = pytest.mark.system
 BENCHES = re.search(r"^BENCHES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
-RUN_BY_HAND = {"faults", "fleet"}
+RUN_BY_HAND = {"faults", "slurm_demo"}
 """`make faults` takes hours and `make slurm-demo` needs a cluster: both have system tests of their own."""
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from epochmeter.cluster.submissions import SubmissionLog, has_started
+from epochmeter.cluster.submissions import Submission, SubmissionLog, has_started
 from epochmeter.config.job import RunRequest, recorded_job
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal, display_path
@@ -37,32 +38,29 @@ FAILURES_BY_STATE = {
 """Slurm's job state -> failure and its reason, for a run whose record has no end."""
 
 
-def collect_result(order: RunRequest, terminal: Terminal) -> RunResult:
+def collect_result(request: RunRequest, terminal: Terminal) -> RunResult:
     """Return and publish the result of a run on a node: from its record, or else from Slurm's job state."""
-    outcome = RunResult(order.number, order.overrides, order.of_sweep, order.folder)
-    record, ledger = Record(order.folder), SubmissionLog(order.folder.parent)
-    entry = ledger[order.number]
-    if entry["earlier"]:
-        return outcome.was_completed(record)
-    if not has_started(record, entry):
-        if (
-            record.is_completed() and entry["state"] == "COMPLETED"
-        ):  # the node has checked that it would measure the same
-            outcome.was_completed(record)
-        else:
-            outcome.set_failed(*not_started_error(entry, ledger.folder))
-            remove_empty_folders(order)
-    else:
+    result = RunResult(request.number, request.overrides, request.of_sweep, request.folder)
+    record, log = Record(request.folder), SubmissionLog(request.folder.parent)
+    entry = log[request.number]
+    if entry.earlier:
+        return result.was_completed(record)
+    if has_started(record, entry):
         if recorded_status(record) is None:
-            record_failure(record, entry, outcome)
-        outcome.update_from_record(record)
-        publish(record, order.job.tracking.to_dict(), outcome)
-    ledger.update({order.number: {"reported": True}})
-    terminal.info(f"run {order.number} {state_name(outcome)}" + (f" on {entry['node']}" if entry["node"] else ""))
-    return outcome
+            record_failure(record, entry, result)
+        result.update_from_record(record)
+        publish(record, request.job.tracking.to_dict(), result)
+    elif record.is_completed() and entry.state == "COMPLETED":  # its node has checked that it would measure the same
+        result.was_completed(record)
+    else:
+        result.set_failed(*not_started_error(entry, log.folder))
+        remove_empty_folders(request)
+    log.update(request.number, reported=True)
+    terminal.info(f"run {request.number} {state_name(result)}" + (f" on {entry.node}" if entry.node else ""))
+    return result
 
 
-def publish(record: Record, tracking: Mapping[str, Any], outcome: RunResult) -> None:
+def publish(record: Record, tracking: Mapping[str, Any], result: RunResult) -> None:
     """Publish the run; nothing is measured here, so the time limit is longer than during a run.
 
     The node ran with `tracking=none`. Its record gets the sweep's tracking keys, and the run stays in the publish queue
@@ -73,31 +71,26 @@ def publish(record: Record, tracking: Mapping[str, Any], outcome: RunResult) -> 
     queue.enqueue(record, run["record_id"])
     if destination_of(tracking):
         load_mlflow(LONG_TIMEOUT_S)
-    note_links(make_tracker(record, **tracking).close(PUBLISH_LIMIT_S, ended=outcome.state), outcome)
+    note_links(make_tracker(record, **tracking).close(PUBLISH_LIMIT_S, ended=result.state), result)
 
 
-def record_failure(record: Record, entry: Mapping[str, Any], outcome: RunResult) -> None:
+def record_failure(record: Record, entry: Submission, result: RunResult) -> None:
     """Write the summary of a run that could not write it: its node failed, or its process was killed."""
-    kind, why = FAILURES_BY_STATE.get(entry["state"], ("killed", "its process ended without an error message"))
-    outcome.set_failed(kind, f"{why.format(**entry)} (Slurm job {entry['job']}: {entry['state']})")
+    kind, reason = FAILURES_BY_STATE.get(entry.state, ("killed", "its process ended without an error message"))
+    result.set_failed(kind, f"{reason.format(**asdict(entry))} (Slurm job {entry.job}: {entry.state})")
     job, run = recorded_job(record.job()), record.run()
-    record.write_summary(build_summary(record, job, run, outcome), run["identity"], run.get("configuration"))
+    record.write_summary(build_summary(record, job, run, result), run["identity"], run.get("configuration"))
 
 
-def not_started_error(entry: Mapping[str, Any], logs: Path) -> tuple[str, str]:
+def not_started_error(entry: Submission, logs: Path) -> tuple[str, str]:
     """Return failure and reason of a job without a record: from Slurm's job state, or the last error in its log."""
-    job, state = entry["job"], entry["state"]
-    if state in FAILURES_BY_STATE and state != slurm.GONE:
-        kind, why = FAILURES_BY_STATE[state]
-        return kind, f"before the run began, {why.format(**entry)} (Slurm job {job}: {state})"
-    log = logs / f"{job}_0_log.out"
+    slurm_job = f"(Slurm job {entry.job}: {entry.state})"
+    if entry.state in FAILURES_BY_STATE and entry.state != slurm.GONE:
+        kind, reason = FAILURES_BY_STATE[entry.state]
+        return kind, f"before the run began, {reason.format(**asdict(entry))} {slurm_job}"
+    log = logs / f"{entry.job}_0_log.out"
     if not log.exists():
-        return (
-            "job",
-            f"job {job} ended ({state}) without a log\n  hint: check that {display_path(logs)} is shared with its node",
-        )
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith("submitit ")] or ["no output"]
-    errors = [place for place, line in enumerate(lines) if line.startswith("error: ")]
-    last = " ".join(line.strip() for line in lines[errors[0] :]) if errors else lines[-1]
-    return "job", f"{last} (Slurm job {job}: {state})\n  hint: see its log, {display_path(log)}"
+        return "job", f"it ended without a log {slurm_job}\n  hint: share {display_path(logs)} with its node"
+    text = "\n".join(line for line in log.read_text(errors="replace").splitlines() if not line.startswith("submitit "))
+    message = " ".join(text[max(text.find("error: "), 0) :].split()) if "error: " in text else text.strip()[-300:]
+    return "job", f"{message or 'no output'} {slurm_job}\n  hint: see its log, {display_path(log)}"

@@ -1,9 +1,10 @@
-"""The log of submitted jobs of a sweep, `slurm/jobs.json`."""
+"""The submitted jobs of a sweep, listed in `slurm/jobs.json` in its folder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +15,62 @@ from epochmeter.sweep.sweep_folder import SUBMISSIONS_FILE
 from epochmeter.tracking.queue import READ_ERRORS
 
 
-class SubmissionLog:
-    """The submitted jobs of a sweep, by run number.
+@dataclass(frozen=True)
+class Submission:
+    """The latest job of a run.
 
-    An entry has: `job`, the job ID; `digest`, the identity of the submitted task; `previous_attempt`, the attempt in
-    the run's folder at submission; `reported`, whether the result was printed and published; `state` and `node` of the
-    ended job, as Slurm gives them; `earlier`, whether the run was completed before the present command.
+    Attributes:
+        job: Job ID; empty if the run was never submitted.
+        digest: Digest of the submitted task.
+        previous_attempt: The attempt in the run's folder at submission, if any.
+        reported: Whether the result was printed and published.
+        earlier: Whether the run was completed before the present command.
+        state: State of the ended job, as Slurm gives it.
+        node: Node of the ended job.
+    """
+
+    job: str = ""
+    digest: str = ""
+    previous_attempt: str | None = None
+    reported: bool = False
+    earlier: bool = False
+    state: str = ""
+    node: str = ""
+
+
+class SubmissionLog:
+    """The submissions of a sweep, by run number; changes are durable.
+
+    Attributes:
+        sweep: The sweep's folder.
+        folder: The folder of the log, which also has the output of the jobs.
+        name: Name of the sweep's jobs in Slurm.
     """
 
     def __init__(self, sweep: Path) -> None:
-        self._path = sweep / SUBMISSIONS_FILE
-        self.folder = self._path.parent
+        self.sweep = sweep
+        self.folder = (sweep / SUBMISSIONS_FILE).parent
         self.name = f"epochmeter-{sweep.name}"
-        """Name of the sweep's jobs in Slurm."""
 
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        """Return the entry of one run; empty if it was never submitted."""
-        return self.entries().get(number, {})
+    def __getitem__(self, number: int) -> Submission:
+        return self.entries().get(number, Submission())
 
-    def entries(self) -> dict[int, dict[str, Any]]:
-        """Return all entries, by run number."""
-        if not self._path.exists():
+    def entries(self) -> dict[int, Submission]:
+        """Return all submissions."""
+        path = self.sweep / SUBMISSIONS_FILE
+        if not path.exists():
             return {}
-        return {int(number): entry for number, entry in read_json(self._path).items()}
+        return {int(number): Submission(**fields) for number, fields in read_json(path).items()}
 
-    def update(self, entries: Mapping[int, Mapping[str, Any]]) -> None:
-        """Add facts to the entries of these runs, durably."""
-        entries_before = self.entries()
+    def write(self, submissions: Mapping[int, Submission]) -> None:
+        """Add submissions, or replace those of the same runs."""
+        entries = {**self.entries(), **submissions}
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(
-            self._path,
-            entries_before | {number: {**entries_before.get(number, {}), **facts} for number, facts in entries.items()},
-        )
+        write_json(self.sweep / SUBMISSIONS_FILE, {number: asdict(entry) for number, entry in entries.items()})
+
+    def update(self, number: int, **fields: Any) -> None:
+        """Change fields of one submission."""
+        self.write({number: replace(self[number], **fields)})
 
 
 def attempt_id(record: Record) -> str | None:
@@ -56,9 +81,9 @@ def attempt_id(record: Record) -> str | None:
     return None
 
 
-def has_started(record: Record, entry: Mapping[str, Any]) -> bool:
+def has_started(record: Record, submission: Submission) -> bool:
     """Return whether the job has started its run, so that the record is not the previous attempt's."""
     if not (record.folder / "job.json").exists():
         return False
-    previous = entry.get("previous_attempt")
+    previous = submission.previous_attempt
     return previous is None or previous != attempt_id(record) or recorded_status(record) is None

@@ -20,69 +20,69 @@ NON_SBATCH_KEYS = ("python", "setup", "poll_s", "options")
 
 @dataclass(frozen=True)
 class RunTask:
-    """The job of one run on a node."""
+    """The job of one run on a node.
+
+    Attributes:
+        number: Number of the run in the sweep.
+        folder: The run folder.
+        arguments: Arguments of `src/train.py` on the node.
+        device: Choice of the group `device`.
+        options: Options of sbatch: `constraint` -> `nano`.
+        python: Shell command of the node's Python.
+        digest: Hash of the configuration and sbatch options that affect the measurement; the same for all nodes.
+        dataset: Checksum of the dataset; None if it is not available on this host.
+    """
 
     number: int
     folder: Path
     arguments: tuple[str, ...]
-    """Arguments of `src/train.py` on the node."""
     device: str
     options: Mapping[str, Any]
-    """Options of sbatch: `constraint` -> `nano`."""
     python: str
-    """Shell command of the node's Python."""
     digest: str
-    """Hash of the configuration and sbatch options that affect the measurement; the same for all nodes."""
     dataset: str | None = None
-    """Checksum of the dataset; None if it is not available on this host."""
 
 
-def make_run_task(order: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
+def make_run_task(request: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
     """Return the job of a run; the device's `slurm` keys take precedence over the launcher's."""
-    of_device = {key: value for key, value in (order.job.device.slurm or {}).items() if value is not None}
-    asked = (
-        {key: value for key, value in launcher.items() if key not in NON_SBATCH_KEYS}
-        | (launcher["options"] or {})
-        | of_device
-    )
-    asked = {key: value for key, value in asked.items() if key != "python" and value is not None and value is not False}
-    made_on = {key: value for key, value in asked.items() if affects_measurement(f"hydra.launcher.{key}")}
-    folder = str(order.folder).replace("'", r"\'")  # as Hydra quotes
+    device_keys = {key: value for key, value in (request.job.device.slurm or {}).items() if value is not None}
+    launcher_keys = {key: value for key, value in launcher.items() if key not in NON_SBATCH_KEYS}
+    keys = {**launcher_keys, **(launcher["options"] or {}), **device_keys}
+    options = {key: value for key, value in keys.items() if value is not None and value is not False}
+    options.pop("python", None)
+    measured_on = {key: value for key, value in options.items() if affects_measurement(f"hydra.launcher.{key}")}
+    # The node does not publish, so that the tracking keys, and secrets in them, stay out of submitit's files.
+    overrides = [text for text in request.overrides if not text.startswith(("tracking=", "tracking."))]
+    folder = str(request.folder).replace("'", r"\'")  # as Hydra quotes
     return RunTask(
-        number=order.number,
-        folder=order.folder,
+        number=request.number,
+        folder=request.folder,
         arguments=(
-            # The node does not publish, so that the tracking keys, and secrets in them, stay out of submitit's files.
-            *redact_tree([typed for typed in order.overrides if not typed.startswith(("tracking=", "tracking."))]),
+            *redact_tree(overrides),
             "tracking=none",
-            f"tracking.tensorboard={str(order.job.tracking.tensorboard).lower()}",
+            f"tracking.tensorboard={str(request.job.tracking.tensorboard).lower()}",
             "sweep.resume=true",
             "hydra/launcher=basic",
             "hydra.mode=RUN",
-            f"hydra.job.num={order.number}",
+            f"hydra.job.num={request.number}",
             f"hydra.run.dir='{folder}'",
         ),
-        device=order.choices["device"],
-        options=asked,
-        python=of_device.get("python") or launcher["python"] or shlex.quote(sys.executable),
-        digest=hash_value([identity(order.job, None, host=""), made_on]),
-        dataset=dataset_checksum(order.job.dataset, order.job.storage, ROOT),
+        device=request.choices["device"],
+        options=options,
+        python=device_keys.get("python") or launcher["python"] or shlex.quote(sys.executable),
+        digest=hash_value([identity(request.job, None, host=""), measured_on]),
+        dataset=dataset_checksum(request.job.dataset, request.job.storage, ROOT),
     )
 
 
 def check_constraint(task: RunTask, cluster_nodes: Sequence[slurm.SlurmNode]) -> None:
-    """Check that a node has the features that the task needs.
-
-    Raises:
-        ValueError: No node has them.
-    """
+    """Raise ValueError if no node has the features that the task needs."""
     constraint = task.options.get("constraint")
     missing = slurm.missing_features(constraint, cluster_nodes) if constraint else []
     if missing:
         features = sorted({feature for node in cluster_nodes for feature in node.features})
         raise ValueError(
             f"device={task.device} needs a node with the feature {', '.join(missing)}, and no node has it: "
-            f"{len(cluster_nodes)} nodes, their features: {', '.join(features) or 'none'}. "
-            f"Give its nodes the feature in slurm.conf (Features={missing[0]}), "
-            "or name one that is there: device.slurm.constraint="
+            f"{len(cluster_nodes)} nodes, their features: {', '.join(features) or 'none'}\n"
+            f"  hint: add Features={missing[0]} to its nodes in slurm.conf, or set `device.slurm.constraint=`"
         )

@@ -48,30 +48,27 @@ def run_on_cluster(
     Raises:
         ValueError, RuntimeError: As `submit_missing`.
     """
-    ledger, terminal = SubmissionLog(sweep), Terminal()
+    log, terminal = SubmissionLog(sweep), Terminal()
     poll_s = launcher["poll_s"]
     awaited: dict[int, str] = {}
 
     def settle(unreported: dict[int, str]) -> None:
-        for number in iter_ended(unreported, ledger, poll_s, terminal.info):
+        for number in iter_ended(unreported, log, poll_s, terminal.info):
             collect(number)
 
     try:
-        awaited |= submit_missing(tasks, ledger, launcher, settle, terminal.info)
+        awaited |= submit_missing(tasks, log, launcher, settle, terminal.info)
         for task in tasks:
             if task.number not in awaited:
                 report(task.number)
-        for number in iter_ended(awaited, ledger, poll_s, terminal.info):
+        for number in iter_ended(awaited, log, poll_s, terminal.info):
             report(number)
     except KeyboardInterrupt:
-        if cancel_all(ledger, terminal.warn):
-            entries = ledger.entries()
+        if cancel_all(log, terminal.warn):
             started = {
-                number: job
-                for number, job in awaited.items()
-                if has_started(Record(sweep / str(number)), entries.get(number, {}))
+                number: job for number, job in awaited.items() if has_started(Record(sweep / str(number)), log[number])
             }
-            for number in iter_ended(started, ledger, poll_s, terminal.info, CANCEL_LIMIT_S):
+            for number in iter_ended(started, log, poll_s, terminal.info, CANCEL_LIMIT_S):
                 report(number)
         raise
     except SystemExit as end:
@@ -79,60 +76,60 @@ def run_on_cluster(
             jobs = format_count(len(awaited), "job")
             terminal.warn(f"left in Slurm: {jobs}\n  hint: run the same command again to collect the results")
         else:  # a reported failure ended the sweep
-            cancel_all(ledger, terminal.warn)
+            cancel_all(log, terminal.warn)
         raise
 
 
 def iter_ended(
-    awaited: dict[int, str], ledger: SubmissionLog, poll_s: float, say: Notify, limit_s: float = math.inf
+    awaited: dict[int, str], log: SubmissionLog, poll_s: float, notify: Notify, limit_s: float = math.inf
 ) -> Iterator[int]:
     """Yield the numbers of runs when they end, and remove them from `awaited`; stop after `limit_s`.
 
     The log has the job's final state before its number is yielded.
     """
-    course = SweepProgress(read_points(ledger.folder.parent))
+    progress = SweepProgress(read_points(log.sweep))
     until = time.monotonic() + limit_s
     running: set[int] = set()
-    reasons = {*NORMAL_PENDING_REASONS}
+    known_reasons = {*NORMAL_PENDING_REASONS}
     ended_s: dict[int, float] = {}
-    silent = False
+    has_failed = False
     while True:
         try:
-            jobs = slurm.list_jobs(ledger.name)
+            jobs = slurm.list_jobs(log.name)
         except RuntimeError as error:
-            if not silent:
-                say(f"warning: {error}. The jobs continue; asking again every {poll_s:g} s.")
-            silent = True
+            if not has_failed:
+                notify(f"warning: {error}. The jobs continue; asking again every {poll_s:g} s.")
+            has_failed = True
         else:
-            silent = False
+            has_failed = False
             for number, job_id in list(awaited.items()):
                 job = jobs.get(job_id, slurm.SlurmJob(job_id, slurm.GONE))
                 if not job.has_ended:
                     if job.state == "RUNNING" and number not in running:
                         running.add(number)
-                        say(f"{job.node}: {course.label(number) or f'run {number}'}")
-                    elif job.is_waiting and job.reason not in reasons:
-                        reasons.add(job.reason)
-                        say(f"run {number} is waiting in Slurm: {job.reason}")
-                elif is_visible(number, ledger, ended_s.setdefault(number, time.monotonic())):
+                        notify(f"{job.node}: {progress.label(number) or f'run {number}'}")
+                    elif job.is_waiting and job.reason not in known_reasons:
+                        known_reasons.add(job.reason)
+                        notify(f"run {number} is waiting in Slurm: {job.reason}")
+                elif is_visible(number, log, ended_s.setdefault(number, time.monotonic())):
                     del awaited[number]
-                    ledger.update({number: {"state": job.state, "node": job.node}})
+                    log.update(number, state=job.state, node=job.node)
                     yield number
         if not awaited or time.monotonic() > until:
             return
         time.sleep(poll_s)
 
 
-def is_visible(number: int, ledger: SubmissionLog, ended_s: float) -> bool:
+def is_visible(number: int, log: SubmissionLog, ended_s: float) -> bool:
     """Return whether a run's summary is visible here, or `FILE_VISIBILITY_S` has passed since its job ended."""
-    record = Record(ledger.folder.parent / str(number))
+    record = Record(log.sweep / str(number))
     if record.folder.is_dir():
         os.listdir(record.folder)  # makes NFS refresh its cache
-    has_summary = (record.folder / "summary.json").exists() and has_started(record, ledger[number])
+    has_summary = (record.folder / "summary.json").exists() and has_started(record, log[number])
     return has_summary or time.monotonic() > ended_s + FILE_VISIBILITY_S
 
 
-def cancel_all(ledger: SubmissionLog, say: Notify) -> bool:
+def cancel_all(log: SubmissionLog, notify: Notify) -> bool:
     """Cancel all jobs that have not ended; if Slurm does not answer, all that were not reported.
 
     Returns:
@@ -140,14 +137,14 @@ def cancel_all(ledger: SubmissionLog, say: Notify) -> bool:
     """
     answers = True
     try:
-        active = [job.job_id for job in slurm.list_jobs(ledger.name).values() if not job.has_ended]
+        active = [job.job_id for job in slurm.list_jobs(log.name).values() if not job.has_ended]
     except RuntimeError as error:
-        say(f"{error}.")
-        active, answers = [entry["job"] for entry in ledger.entries().values() if not entry["reported"]], False
+        notify(f"{error}.")
+        active, answers = [entry.job for entry in log.entries().values() if not entry.reported], False
     if active:
-        say(
-            f"Canceling {format_count(len(active), 'job')} (scancel --name={ledger.name}). "
+        notify(
+            f"Canceling {format_count(len(active), 'job')} (scancel --name={log.name}). "
             "To resume, run the same command again: completed runs are skipped."
         )
-        answers = cancel_submitted(active, ledger, say) and answers
+        answers = cancel_submitted(active, log, notify) and answers
     return answers

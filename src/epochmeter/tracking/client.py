@@ -9,8 +9,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "epochmeter"
 SQLITE = "sqlite:///"
+LOCAL_URI = f"{SQLITE}{ROOT / 'mlflow.db'}"
+"""The project's own database, independent of the working directory."""
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -42,10 +43,6 @@ class Store:
     client: MlflowClient
     uri: str
     experiment_id: str
-
-
-LOCAL_URI = f"{SQLITE}{ROOT / 'mlflow.db'}"
-"""The project's own database, independent of the working directory."""
 
 
 class Destination(NamedTuple):
@@ -79,21 +76,17 @@ def check(tracking: Mapping[str, Any]) -> None:
             f"tracking.uri={redact(uri)}: the password in this address would be written to every run folder. Set "
             "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, in the environment."
         )
-    if tracking["name"] != "server":
-        return
-    address = uri or os.environ.get(URI_VARIABLE)
-    if not address:
-        raise ValueError(f"tracking=server: give tracking.uri=http://HOST:5000, or set {URI_VARIABLE}.")
-    if not address.startswith(("http://", "https://")):
+    address = uri or os.environ.get(URI_VARIABLE) or ""
+    if tracking["name"] == "server" and not address.startswith(("http://", "https://")):
         raise ValueError(
-            f"tracking=server at {redact(address)}: give the address of an MLflow server, which begins with http:// "
-            "or https://, not that of its database."
+            f"tracking=server needs the address of an MLflow server, not `{redact(address)}`: set "
+            f"tracking.uri=http://HOST:5000 or {URI_VARIABLE}."
         )
 
 
-def load_mlflow(patience_s: int = TIMEOUT_S) -> None:
+def load_mlflow(timeout_s: int = TIMEOUT_S) -> None:
     """Import MLflow, which takes a second, without its telemetry and log messages; the first timeout is kept."""
-    for name, value in {**ENVIRONMENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": str(patience_s)}.items():
+    for name, value in {**ENVIRONMENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": str(timeout_s)}.items():
         os.environ.setdefault(name, value)
     import mlflow  # noqa: F401
 
@@ -101,7 +94,7 @@ def load_mlflow(patience_s: int = TIMEOUT_S) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def open_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s: int = TIMEOUT_S) -> Store:
+def open_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: int = TIMEOUT_S) -> Store:
     """Open an experiment, and create what is missing.
 
     A local experiment keeps its artifacts in `mlruns/` next to its database; a server has its own location.
@@ -109,13 +102,13 @@ def open_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s:
     Args:
         experiment: Name of the experiment.
         uri: Address; None: `tracking_uri()`.
-        patience_s: Timeout of a call.
+        timeout_s: Timeout of a call.
 
     Raises:
         RuntimeError: The experiment was deleted.
         Exception: Errors of MLflow, as for a server that is down.
     """
-    load_mlflow(patience_s)
+    load_mlflow(timeout_s)
     from mlflow import MlflowClient
 
     uri = uri or tracking_uri()
@@ -123,48 +116,43 @@ def open_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s:
         client = MlflowClient(uri)
         return Store(client, uri, _experiment_id(client, experiment, artifacts=None))
     database = Path(uri.removeprefix(SQLITE)).resolve()
-    with _database_lock(database):
-        if not database.exists():
-            _create_database(database)
-        client = MlflowClient(uri)
+    client = _open_database(database)
     return Store(client, uri, _experiment_id(client, experiment, (database.parent / "mlruns" / experiment).as_uri()))
 
 
-def open_existing_store(experiment: str = EXPERIMENT, uri: str | None = None, patience_s: int = TIMEOUT_S) -> Store:
+def open_existing_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: int = TIMEOUT_S) -> Store:
     """Open an existing experiment for reading; LookupError if the database or the experiment does not exist."""
     uri = uri or tracking_uri()
     if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
         raise LookupError(
             f"no database at {redact(uri)}: publish the runs first (python src/publish.py), or set {URI_VARIABLE}."
         )
-    load_mlflow(patience_s)
+    load_mlflow(timeout_s)
     from mlflow import MlflowClient
 
     client = MlflowClient(uri)
     match = client.get_experiment_by_name(experiment)
     if match is None or match.lifecycle_stage == "deleted":
         names = ", ".join(sorted(other.name for other in client.search_experiments()))
-        address = redact(uri)
-        raise LookupError(f"no experiment '{experiment}' at {address}: set tracking.experiment= to one of {names}.")
+        raise LookupError(f"no experiment '{experiment}' at {redact(uri)}: set tracking.experiment= to one of {names}.")
     return Store(client, uri, match.experiment_id)
 
 
-@contextmanager
-def _database_lock(database: Path) -> Iterator[None]:
-    """Lock the creation of the database: MLflow's migrations fail if two processes start them at once."""
-    with open(f"{database}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _open_database(database: Path) -> MlflowClient:
+    """Open the database, one process at a time, as MLflow's migrations fail if two processes start them at once.
 
-
-def _create_database(database: Path) -> None:
-    """Create the database under a temporary name first, so that a killed process leaves no partial one."""
+    A new database has a temporary name first, so that a killed process leaves no partial one.
+    """
     from mlflow import MlflowClient
 
-    partial = database.with_name(f"{database.name}.partial")
-    partial.unlink(missing_ok=True)
-    MlflowClient(f"{SQLITE}{partial}")
-    os.replace(partial, database)
+    with open(f"{database}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not database.exists():
+            partial = database.with_name(f"{database.name}.partial")
+            partial.unlink(missing_ok=True)
+            MlflowClient(f"{SQLITE}{partial}")
+            os.replace(partial, database)
+        return MlflowClient(f"{SQLITE}{database}")
 
 
 def _experiment_id(client: MlflowClient, name: str, artifacts: str | None) -> str:

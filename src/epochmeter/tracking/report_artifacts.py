@@ -33,43 +33,38 @@ def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -
         RuntimeError: MLflow failed.
     """
     paths = [path.absolute() for path in files]
-    where = destination_of(tracking)
-    if where is None or not paths:
+    destination = destination_of(tracking)
+    if destination is None or not paths:
         return None
+    folder = os.path.commonpath([path.parent for path in paths])
     try:
-        store = open_store(*where, patience_s=LONG_TIMEOUT_S)
-        return _log_files(sweep, _relative_paths(paths), store)
+        store = open_store(*destination, timeout_s=LONG_TIMEOUT_S)
+        return _log_files(sweep, {path.relative_to(folder).as_posix(): path for path in paths}, store)
     except Exception as error:
         raise RuntimeError(
-            f"cannot publish the report to MLflow at {where}: {error_reason(error)}. Its files are in "
+            f"cannot publish the report to MLflow at {destination}: {error_reason(error)}. Its files are in "
             f"{paths[0].parent}. When MLflow is back, create the report again."
         ) from error
 
 
-def _log_files(sweep: str, places: Mapping[str, Path], store: Store) -> str:
+def _log_files(sweep: str, paths: Mapping[str, Path], store: Store) -> str:
+    """Upload files by their names in MLflow; return the first one's address."""
     run = _find_run(sweep, store) or _create_run(sweep, store)
-    for name, path in places.items():
+    for name, path in paths.items():
         store.client.log_artifact(run.info.run_id, str(path), os.path.dirname(name) or None)
-    _remove(_artifacts(run, store) - places.keys(), run, store)
-    shown = Published(run.info.run_id, store.experiment_id, store.uri)
-    store.client.set_tag(shown.run_id, NOTE_TAG, _note(list(places), shown))
-    store.client.set_terminated(
-        shown.run_id, "FINISHED", run.info.start_time
-    )  # an end time of now would show a long duration
-    return artifact_link(shown, next(iter(places)))
+    _remove(_artifacts(run, store) - paths.keys(), run, store)
+    published = Published(run.info.run_id, store.experiment_id, store.uri)
+    store.client.set_tag(run.info.run_id, NOTE_TAG, _note(list(paths), published))
+    # Now as the end would show a long duration.
+    store.client.set_terminated(run.info.run_id, "FINISHED", run.info.start_time)
+    return artifact_link(published, next(iter(paths)))
 
 
-def _note(names: Sequence[str], shown: Published) -> str:
+def _note(names: Sequence[str], published: Published) -> str:
     """Return the first text on the run's page: links to the files, and the first picture."""
-    links = [f"[{name}]({artifact_page(shown, name)})" for name in names if "/" not in name]
-    queries = [urlencode({"path": name, "run_uuid": shown.run_id}) for name in names if name.endswith(".png")]
+    links = [f"[{name}]({artifact_page(published, name)})" for name in names if "/" not in name]
+    queries = [urlencode({"path": name, "run_uuid": published.run_id}) for name in names if name.endswith(".png")]
     return "\n\n".join([" · ".join(links), *(f"![](get-artifact?{query})" for query in queries[:1])])
-
-
-def _relative_paths(paths: list[Path]) -> dict[str, Path]:
-    """Return each file by its path below their common folder."""
-    folder = os.path.commonpath([path.parent for path in paths])
-    return {path.relative_to(folder).as_posix(): path for path in paths}
 
 
 def _find_run(sweep: str, store: Store) -> Run | None:
@@ -79,11 +74,7 @@ def _find_run(sweep: str, store: Store) -> Run | None:
 
 
 def _create_run(sweep: str, store: Store) -> Run:
-    tags = {
-        REPORT_TAG: sweep,
-        "mlflow.source.name": "src/report.py",
-        "mlflow.source.type": "LOCAL",
-    }
+    tags = {REPORT_TAG: sweep, "mlflow.source.name": "src/report.py", "mlflow.source.type": "LOCAL"}
     return store.client.create_run(store.experiment_id, run_name=f"report of {sweep}", tags=tags)
 
 

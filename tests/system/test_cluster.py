@@ -1,0 +1,174 @@
+"""Sweeps with `-m hydra/launcher=slurm` on a real Slurm, whose two nodes (nano and agx) are both on this host."""
+
+import importlib.util
+import json
+import re
+import signal
+
+import pytest
+import servers
+import slurm
+
+from epochmeter.tracking import queue
+from epochmeter.tracking.load import load_runs
+
+pytestmark = pytest.mark.system
+FEATURES = {"n0": "nano", "n1": "agx"}
+LONG = {"epochs": 1000, "batch": 32, "evaluate": "false"}
+LIMIT_S = 500
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    if not slurm.is_available():
+        pytest.skip(slurm.REQUIREMENTS)
+    pytest.importorskip("submitit", reason="needs submitit: pip install submitit")
+    with slurm.running(tmp_path_factory.mktemp("slurm"), FEATURES) as found:
+        yield found
+
+
+@pytest.fixture
+def sweep(cluster, project):
+    """A project with the cluster: sweep.submit(device="nano,agx") -> the started command."""
+
+    def submit(**overrides):
+        arguments = project.quick("-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", workers=0, **overrides)
+        # Both nodes are one host: each has its own locks.
+        arguments.append("machine.lock_dir=" + str(project.root / "locks") + "-${oc.env:SLURMD_NODENAME,none}")
+        return project.start("train", *arguments, **{**cluster.environment, "OMP_NUM_THREADS": "1"})
+
+    project.submit, project.cluster = submit, cluster
+    yield project
+    cluster.run("scancel", "--user=root")
+    slurm.until(lambda: not cluster.run("squeue", "--noheader"))
+
+
+@pytest.fixture
+def server(tmp_path):
+    """The address of an MLflow server with a PostgreSQL database."""
+    if not servers.postgresql() or not importlib.util.find_spec("psycopg"):
+        pytest.skip(servers.REQUIREMENTS)
+    with servers.database() as database, servers.mlflow(tmp_path, database) as url:
+        yield url
+
+
+def result_of(process):
+    """Return the exit code and the output."""
+    out, errors = process.communicate(timeout=LIMIT_S)
+    return process.returncode, out + errors
+
+
+def nodes_of(project):
+    """Return the node of each run by its number."""
+    (path,) = project.root.glob("multirun/*/slurm/jobs.json")
+    return {int(number): entry["node"] for number, entry in json.loads(path.read_text()).items()}
+
+
+def test_runs_are_measured_on_matching_nodes_and_published_to_one_server(sweep, server):
+    keys = {"device": "nano,agx", "tracking": "server", "tracking.uri": server}
+    code, output = result_of(sweep.submit(**keys))
+    assert code == 0, output
+    devices = {int(record.folder.name): record.job()["device"]["name"] for record in sweep.records()}
+    assert devices == {0: "nano", 1: "agx"}
+    assert {number: FEATURES[node] for number, node in nodes_of(sweep).items()} == devices
+    assert all(record.is_completed() for record in sweep.records())
+    # The nodes ran with tracking=none; the records have the sweep's tracking keys.
+    assert [record.job()["tracking"]["uri"] for record in sweep.records()] == [server, server]
+    assert list(queue.pending_runs(sweep.root / "multirun")) == []
+    shown = load_runs(server)
+    statuses = {run["params"]["device"]: run["status"] for run in shown}
+    assert (len(shown), statuses) == (2, {"nano": "FINISHED", "agx": "FINISHED"})
+    assert {run["tags"]["epochmeter.record_id"] for run in shown} == {
+        record.run()["record_id"] for record in sweep.records()
+    }
+    assert sweep.shown("status") == [], "the project's own database is unchanged"
+    for node, number in (("n0", 0), ("n1", 1)):
+        assert f"{node}: [{number + 1}/2] run {number}: device={FEATURES[node]}" in output
+        assert f"run {number} completed on {node}" in output
+    assert len(re.findall(r"^\d .*completed", output, re.M)) == 2, "the table of the sweep"
+
+    # Rehearsals are checked by their nodes, which would measure the same.
+    code, again = result_of(sweep.submit(**keys))
+    assert code == 0, again
+    assert [f"run {number} skipped on n{number}" in again for number in (0, 1)] == [True, True]
+    assert sweep.cluster.run("squeue", "--noheader", "--states=all", "--format=%F").split() == ["1", "2", "3", "4"]
+    assert len(load_runs(server)) == 2
+
+
+def test_completed_run_is_not_submitted_again(sweep):
+    assert result_of(sweep.submit(device="cpu"))[0] == 0
+    before = sweep.cluster.run("squeue", "--noheader", "--states=all", "--format=%F").split()
+    code, again = result_of(sweep.submit(device="cpu"))
+    assert (code, len(re.findall(r"^\d .*skipped", again, re.MULTILINE))) == (0, 1), again
+    assert sweep.cluster.run("squeue", "--noheader", "--states=all", "--format=%F").split() == before
+
+
+def test_device_without_a_node_fails_before_submission(sweep):
+    code, output = result_of(sweep.submit(device="nano,orin_nx"))
+    assert code == 1
+    assert "device=orin_nx needs a node with the feature orin_nx, and no node has it: 2 nodes" in output
+    assert "their features: agx, nano" in output
+    assert "hint: add Features=orin_nx to its nodes" in output
+    assert sweep.records() == []
+    assert not sweep.cluster.run("squeue", "--noheader")
+
+
+def test_refused_sweep_fails_with_slurms_error_and_leaves_no_job(sweep):
+    code, output = result_of(sweep.submit(device="nano,agx", **{"hydra.launcher.options": "{reservation: nobodys}"}))
+    assert code == 1
+    assert "Slurm refuses the runs for device=nano: " in output
+    assert not sweep.cluster.run("squeue", "--noheader")
+
+
+def test_command_finds_the_runs_of_a_killed_one_and_ctrl_c_cancels_them(sweep):
+    killed = sweep.submit(device="nano,agx", **LONG)
+    sweep.until(lambda: len(sweep.records()) == 2)
+    killed.kill()
+    killed.wait()
+    jobs = sweep.cluster.run("squeue", "--noheader", "--format=%i").split()
+
+    again = sweep.submit(device="nano,agx", **LONG)
+    while (line := again.stdout.readline()).startswith("Composing"):
+        pass  # a slow machine shows this stage
+    assert line == "2 runs submitted earlier: not submitted again.\n"
+    assert sorted(again.stdout.readline()[:3] for _ in range(2)) == ["n0:", "n1:"]
+    assert sweep.cluster.run("squeue", "--noheader", "--format=%i").split() == jobs
+    sweep.until(lambda: sum(bool(record.windows()) for record in sweep.records()) == 2, LIMIT_S)
+
+    again.send_signal(signal.SIGINT)
+    code, output = result_of(again)
+    assert code == 128 + signal.SIGINT
+    assert "Canceling 2 jobs (scancel --name=epochmeter-" in output
+    assert [record.summary()["state"] for record in sweep.records()] == ["killed", "killed"]
+    assert [sweep.at_work_in(record.folder) for record in sweep.records()] == [[], []]
+
+
+def test_run_on_a_failed_node_fails_and_is_measured_again(sweep):
+    command = sweep.submit(device="nano,agx", epochs=10, batch=32, evaluate="false", tracking="mlflow")
+    sweep.until(lambda: sum(bool(record.windows()) for record in sweep.records()) == 2, LIMIT_S)
+    sweep.cluster.stop_node("n1")
+    try:
+        code, output = result_of(command)
+    finally:
+        sweep.cluster.start_node("n1")
+    assert code == 1, output
+    assert "run 0 completed on n0" in output
+    lost = sweep.records()[1]
+    assert lost.summary()["state"] == "failed"
+    assert "its node n1 failed (Slurm job" in lost.summary()["failure"]["message"]
+    assert sorted(sweep.shown("status")) == ["FAILED", "FINISHED"]
+
+    code, output = result_of(sweep.submit(device="nano,agx", epochs=10, batch=32, evaluate="false", tracking="mlflow"))
+    assert code == 0, output
+    assert [record.is_completed() for record in sweep.records()] == [True, True]
+    assert re.search(r"^0 .*skipped", output, re.M)
+
+
+def test_shared_node_has_no_energy(sweep):
+    shared = {"hydra.launcher.exclusive": "false", "hydra.launcher.mem": "null"}
+    code, output = result_of(sweep.submit(device="cpu", meter="estimate", **{"meter.tdp_w": 65, **shared}))
+    assert code == 0, output
+    energy = sweep.record().run()["energy"]
+    assert energy["source"] == "none"
+    assert "shares its node" in energy["reason"]
+    assert "hydra.launcher.exclusive=true" in output

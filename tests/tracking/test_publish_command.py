@@ -1,0 +1,92 @@
+"""The command `src/publish.py`, in this process."""
+
+import pytest
+
+import publish
+from epochmeter.cluster.submissions import Submission, SubmissionLog
+from epochmeter.shared.atomic_files import write_json
+from epochmeter.tracking.client import URI_VARIABLE, open_store
+
+UNPUBLISHED = {"name": "none", "experiment": "epochmeter", "tensorboard": False}
+"""The tracking keys on a node."""
+
+
+@pytest.fixture
+def run_publish(store, tmp_path, monkeypatch):
+    """run_publish(*arguments) -> the exit code; the project's database is the store."""
+    monkeypatch.setattr(publish, "ROOT", tmp_path)
+    monkeypatch.setenv(URI_VARIABLE, store.uri)
+    return lambda *arguments: publish.main([str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def make_remote(make_record):
+    """make_remote(0, reported=False, ...) -> the record of a run on a cluster's node, as the node writes it."""
+
+    def make(number=0, reported=False, **keys):
+        record = make_record(number, **{"host": "board-7", "state": None, **keys})
+        record.describe({**record.job(), "tracking": UNPUBLISHED}, record.run())
+        SubmissionLog(record.folder.parent).write({number: Submission(f"17_{number}", "d", reported=reported)})
+        return record
+
+    return make
+
+
+def statuses(store):
+    return sorted(run.info.status for run in store.client.search_runs([store.experiment_id]))
+
+
+@pytest.mark.parametrize("state", [None, "whole"])
+def test_unreported_run_of_a_cluster_is_published_only_to_a_given_address(
+    run_publish, make_remote, store, state, capsys
+):
+    record = make_remote(state=state)
+    assert run_publish() == 0
+    assert statuses(store) == []
+    assert capsys.readouterr().out.startswith(f"{record.folder.parent}: skipped 1 submitted runs")
+    run_publish("--uri", store.uri)
+    assert statuses(store) == ["FINISHED" if state else "RUNNING"]
+
+
+def test_reported_run_of_a_cluster_is_published(run_publish, make_remote, store):
+    make_remote(0, reported=True, state="whole")
+    make_remote(1)
+    run_publish()
+    assert statuses(store) == ["FINISHED"]
+
+
+def test_superseded_attempt_is_not_published(run_publish, make_remote, store):
+    make_remote(reported=True, state=None).archive_attempt()
+    assert run_publish() == 0
+    assert statuses(store) == []
+
+
+def test_unpublished_run_of_this_host_is_published(run_publish, make_record, store):
+    record = make_record()
+    record.describe({**record.job(), "tracking": UNPUBLISHED}, record.run())
+    run_publish()
+    assert statuses(store) == ["FINISHED"]
+
+
+def test_unreadable_record_is_an_error(run_publish, make_remote, capsys):
+    record = make_remote(reported=True, state="whole")
+    write_json(record.folder / "job.json", {})
+    assert run_publish() == 1
+    assert f"cannot publish {record.folder}: " in capsys.readouterr().err
+
+
+def test_failing_server_does_not_block_other_destinations(run_publish, make_record, store, monkeypatch, capsys):
+    for number, experiment in enumerate(("one", "other")):
+        record = make_record(number)
+        record.describe({**record.job(), "tracking": {"name": "mlflow", "experiment": experiment}}, record.run())
+
+    def fail(store):
+        raise RuntimeError("API request failed with error code 503")
+
+    monkeypatch.setattr(publish, "close_dead_runs", fail)
+    assert run_publish() == 1
+    output = capsys.readouterr()
+    assert output.err.count("API request failed with error code 503") == 2
+    assert output.out.count("1 of 1 runs published") == 2
+    for experiment in ("one", "other"):
+        assert statuses(open_store(experiment, store.uri)) == ["FINISHED"]
