@@ -1,4 +1,4 @@
-"""Records as a steward writes them, and real databases, made once and copied."""
+"""Records as a controller writes them, and one database per session, emptied for each test."""
 
 import os
 import shutil
@@ -26,23 +26,23 @@ DIGITS = {
     "classes": 10,
     "source": "scikit-learn's load_digits",
 }
+RUN_TABLES = ("metrics", "latest_metrics", "params", "tags", "input_tags", "inputs", "datasets", "runs")
 
 
-def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, state="completed", **run) -> Record:
-    """A record with numbers that a real run could have; `state=None` leaves it in the middle of the run."""
+def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, state="whole", **run) -> Record:
+    """Write a record with realistic numbers; `state=None` leaves it in the middle of the run."""
     folder.mkdir(parents=True)
     record = Record(folder)
-    record.describe(a_job(batch, limit, epochs), {**a_run(folder, batch, limit, energy), **run})
+    record.describe(job_keys(batch, limit, epochs), {**run_metadata(folder, batch, limit, energy), **run})
     write_json(folder / "host.json", {"hostname": socket.gethostname(), "git": {"commit": "a" * 40}})
-    power_w = limit or 250
-    stall_s, compute_s = 0.4 + 2.0 / batch, 16 / batch + 300 / power_w
+    power_w = (limit or 250) if energy else None
+    stall_s, compute_s = 0.4 + 2.0 / batch, 16 / batch + 300 / (limit or 250)
     for epoch in range(epochs):
-        stalled_s = stall_s * 1.6 if epoch == 0 else stall_s
-        record.append(window("epoch", epoch, stalled_s, compute_s, power_w if energy else None))
-        record.append(window("val", epoch, 0.02, 0.2, power_w if energy else None))
+        record.append(window("epoch", epoch, stall_s * 1.6 if epoch == 0 else stall_s, compute_s, power_w))
+        record.append(window("val", epoch, 0.02, 0.2, power_w))
     if state:
-        metrics = totals(epochs, stall_s, compute_s, power_w if energy else None)
-        failure = None if state == "completed" else {"kind": "oom", "message": "CUDA out of memory in epoch 2"}
+        metrics = summary_metrics(epochs, stall_s, compute_s, power_w)
+        failure = None if state == "whole" else {"kind": "oom", "message": "CUDA out of memory in epoch 2"}
         record.write_summary({"state": state, "metrics": metrics, "notes": [], "failure": failure}, "1d" * 8)
     if state == "completed":
         finished = STARTED + timedelta(seconds=90)
@@ -50,7 +50,7 @@ def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, s
     return record
 
 
-def a_job(batch, limit, epochs):
+def job_keys(batch, limit, epochs):
     return {
         "device": {"name": "cuda", "rails": {"total": ["VDD_IN"]}},
         "model": {"_target_": "epochmeter.worker.models.lenet.LeNet", "name": "lenet"},
@@ -64,7 +64,7 @@ def a_job(batch, limit, epochs):
     }
 
 
-def a_run(folder, batch, limit, energy):
+def run_metadata(folder, batch, limit, energy):
     return {
         "record_id": uuid.uuid4().hex,
         "sweep_id": folder.parent.name,
@@ -87,28 +87,27 @@ def a_run(folder, batch, limit, energy):
 def window(kind, epoch, stall_s, compute_s, power_w):
     opened_ns = (100 + 10 * epoch + (5 if kind == "val" else 0)) * SECOND_NS
     e2e_s = stall_s + compute_s + 0.05
-    found = {
-        "epoch": {
-            "epoch/data_stall_s": stall_s,
-            "epoch/compute_s": compute_s,
-            "epoch/overhead_s": 0.05,
-            "epoch/train_loss": 2.0 / (epoch + 1),
-            "epoch/train_accuracy": 1 - 0.8 / (epoch + 1),
-        },
-        "val": {"val/loss": 2.1 / (epoch + 1), "val/accuracy": 1 - 0.9 / (epoch + 1)},
-    }[kind]
+    metrics = {
+        "epoch/data_stall_s": stall_s,
+        "epoch/compute_s": compute_s,
+        "epoch/overhead_s": 0.05,
+        "epoch/train_loss": 2.0 / (epoch + 1),
+        "epoch/train_accuracy": 1 - 0.8 / (epoch + 1),
+    }
+    if kind == "val":
+        metrics = {"val/loss": 2.1 / (epoch + 1), "val/accuracy": 1 - 0.9 / (epoch + 1)}
     energy = {f"{kind}/energy_j": e2e_s * power_w} if power_w else {}
     return {
         "window": kind,
         "epoch": epoch,
         "opened_ns": opened_ns,
         "closed_ns": opened_ns + int(e2e_s * SECOND_NS),
-        "metrics": {f"{kind}/e2e_s": e2e_s, **found, **energy},
+        "metrics": {f"{kind}/e2e_s": e2e_s, **metrics, **energy},
         "energy": None,
     }
 
 
-def totals(epochs, stall_s, compute_s, power_w):
+def summary_metrics(epochs, stall_s, compute_s, power_w):
     e2e_s = stall_s + compute_s + 0.05
     metrics = {
         "steady/e2e_s": e2e_s,
@@ -127,20 +126,35 @@ def totals(epochs, stall_s, compute_s, power_w):
 @pytest.fixture
 def make_record(tmp_path):
     """make_record(0, batch=16, ...) -> a record with that number in a sweep's folder."""
-    return lambda number=0, sweep="sweep", **asked: write_record(tmp_path / "multirun" / sweep / str(number), **asked)
+    return lambda number=0, sweep="sweep", **keys: write_record(tmp_path / "multirun" / sweep / str(number), **keys)
 
 
 @pytest.fixture(scope="session")
-def empty_database(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("template") / "mlflow.db"
-    open_store("template", f"sqlite:///{path}")
-    return path
+def shared_store(tmp_path_factory) -> Store:
+    return open_store(uri=f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}")
 
 
 @pytest.fixture
-def store(tmp_path, empty_database) -> Store:
-    shutil.copy(empty_database, tmp_path / "mlflow.db")
+def store(shared_store) -> Store:
+    """An empty experiment in the session's database."""
+    clear(shared_store)
+    return shared_store
+
+
+@pytest.fixture
+def other_store(store, tmp_path) -> Store:
+    """Another, empty database."""
+    shutil.copy(store.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
     return open_store(uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+
+
+def clear(store: Store) -> None:
+    """Delete all runs, tags of experiments, and other experiments."""
+    with sqlite3.connect(store.uri.removeprefix("sqlite:///")) as database:
+        for table in (*RUN_TABLES, "experiment_tags"):
+            database.execute(f"delete from {table}")
+        database.execute("delete from experiments where name not in ('Default', 'epochmeter')")
+        database.execute("update experiments set lifecycle_stage = 'active'")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The queue names the runs of which something is still to be told, wherever their records are by now."""
+"""The queue of runs to be published."""
 
 import shutil
 import threading
@@ -15,93 +15,82 @@ def multirun(tmp_path):
 
 
 @pytest.fixture
-def queued(make_record):
-    """queued(0, ...) -> a record of that number, in the queue."""
+def make_queued(make_record):
+    """make_queued(0, ...) -> a record that is in the queue."""
 
-    def made(number=0, **asked):
-        record = make_record(number, **asked)
+    def make(number=0, **keys):
+        record = make_record(number, **keys)
         queue.enqueue(record, record.run()["record_id"])
         return record
 
-    return made
+    return make
 
 
 def folders(multirun):
     return sorted(str(record.folder.relative_to(multirun)) for record in queue.pending_runs(multirun))
 
 
-def test_run_is_queued_from_start_until_published(queued, multirun):
+def test_run_is_queued_until_it_is_published_also_if_the_folder_is_moved(make_queued, multirun):
     assert folders(multirun) == []
-    first, _ = queued(0), queued(1)
+    first, _ = make_queued(0), make_queued(1)
     assert folders(multirun) == ["sweep/0", "sweep/1"]
     queue.dequeue(first)
     queue.dequeue(first)
-    assert folders(multirun) == ["sweep/1"]
+    assert folders(multirun.rename(multirun.with_name("moved"))) == ["sweep/1"]
 
 
-@pytest.mark.parametrize("end", [None, "completed"], ids=["no summary", "a summary that no end followed"])
-def test_run_without_a_recorded_end_stays(queued, multirun, end):
-    record = queued(0, state=end)
-    (record.folder / "completed.json").unlink(missing_ok=True)
+@pytest.mark.parametrize("state", [None, "whole"], ids=["no summary", "summary only"])
+def test_run_without_a_recorded_end_stays(make_queued, multirun, state):
+    record = make_queued(0, state=state)
+    (record.folder / "whole.json").unlink(missing_ok=True)
     queue.dequeue(record)
     assert folders(multirun) == ["sweep/0"]
 
 
-def test_archived_run_is_found_and_removed(queued, multirun):
-    record = queued(0)
+def test_archived_run_is_found_and_removed(make_queued, multirun):
+    record = make_queued(0)
     record.archive_attempt()
-    (aside,) = queue.pending_runs(multirun)
-    assert aside.folder == record.folder / "attempt1"
-    queue.dequeue(aside)
+    (archived,) = queue.pending_runs(multirun)
+    assert archived.folder == record.folder / "attempt1"
+    queue.dequeue(archived)
     assert folders(multirun) == []
 
 
-def test_run_with_a_deleted_folder_is_removed(queued, multirun):
-    shutil.rmtree(queued(0).folder)
-    assert folders(multirun) == []
-    assert list((multirun / ".queue").iterdir()) == []
-
-
-def test_run_that_died_before_its_record_is_removed(multirun, make_record):
-    queue.enqueue(make_record(0), "of which nothing is there")
+def test_entries_without_a_record_are_removed(make_queued, make_record, multirun):
+    shutil.rmtree(make_queued(0).folder)
+    queue.enqueue(make_record(1), "of a process that was killed before it wrote a record")
     assert folders(multirun) == []
     assert list((multirun / ".queue").iterdir()) == []
 
 
-def test_starting_run_stays(multirun, make_record):
-    """A reader waits until the run's record exists."""
+def test_reader_waits_for_the_record_of_a_starting_run(multirun, make_record):
     record = Record(make_record(0).folder.with_name("1"))
     record.folder.mkdir()
-    begun = threading.Event()
+    is_locked = threading.Event()
 
-    def begin():
+    def start():
         with record.locked():
             queue.enqueue(record, "new")
-            begun.set()
+            is_locked.set()
             threading.Event().wait(0.3)
             record.describe({}, {"record_id": "new", "sweep_id": "sweep"})
 
-    beginning = threading.Thread(target=begin)
-    beginning.start()
-    begun.wait()
+    thread = threading.Thread(target=start)
+    thread.start()
+    is_locked.wait()
     assert folders(multirun) == ["sweep/1"]
-    beginning.join()
+    thread.join()
 
 
-def test_queue_can_be_moved_with_its_folder(queued, multirun):
-    queued(0)
-    assert folders(multirun.rename(multirun.with_name("copied"))) == ["sweep/0"]
-
-
-def test_unreadable_record_does_not_block_others(queued, multirun):
-    (queued(0).folder / "job.json").write_text("{half")
-    queued(1)
+def test_unreadable_record_does_not_block_others(make_queued, multirun):
+    (make_queued(0).folder / "job.json").write_text("{half")
+    make_queued(1)
     assert folders(multirun) == ["sweep/1"]
 
 
 def test_unwritable_queue_does_not_block_a_run(make_record, multirun):
     record = make_record(0)
-    (multirun / ".queue").write_text("in the way")
+    (multirun / ".queue").write_text("a file instead of a folder")
     queue.enqueue(record, "new")
     queue.dequeue(record)
     assert folders(multirun) == []

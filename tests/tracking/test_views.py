@@ -1,4 +1,4 @@
-"""Views are saved once, suit what the runs have, and never harm a run."""
+"""Saved views fit the runs, and errors in saving them do not affect a run."""
 
 import base64
 import json
@@ -13,12 +13,12 @@ from epochmeter.tracking.description import SECTIONS
 from epochmeter.tracking.publish import Published, publish
 
 
-def unpacked(view: str) -> dict:
+def unpack(view: str) -> dict:
     state = json.loads(view)["state"].removeprefix("deflate;")
     return json.loads(zlib.decompress(base64.b64decode(state)))
 
 
-def shown_metrics(page: dict) -> set[str]:
+def metrics_of(page: dict) -> set[str]:
     keys = set()
     for chart in page["compareRunCharts"]:
         keys |= {chart[axis]["key"] for axis in ("xaxis", "yaxis") if axis in chart}
@@ -27,120 +27,104 @@ def shown_metrics(page: dict) -> set[str]:
     return keys
 
 
-def test_newest_sweeps_have_views_of_their_own_by_sweep_and_rehearsal(store, make_record):
+def pages(energy, scopes=()):
+    """The pages of all views by name."""
+    return {json.loads(view)["name"]: unpack(view) for view in views.views(energy, scopes).values()}
+
+
+def tags_of(store):
+    return store.client.get_experiment(store.experiment_id).tags
+
+
+def energy_source(record, source, covers=None):
+    record.describe(record.job(), {**record.run(), "energy": {"source": source, "covers": covers, "reason": None}})
+    return record
+
+
+def test_newest_sweeps_have_their_own_views(store, make_record):
     publish(make_record(), store)
     names = [f"2026-11-{day:02}_12-00-00-1a2b3c4d" for day in range(1, 24)]
     for name in names:
-        for _ in views.save_views_steps(store, sweep=name):
-            pass
-    tags = store.client.get_experiment(store.experiment_id).tags
-    there = sorted(tag for tag in tags if tag.startswith(views.VIEW_TAG_PREFIX + views.SWEEP_VIEW_PREFIX))
-    assert 40 <= len(there) <= 42
-    key = parse_qs(views.results_link(store, names[-1]).partition("?")[2])["viewStateShareKey"][0]
-    assert (
-        "tags.`epochmeter.sweeps` LIKE '%2026-11-23_12-00-00-1a2b3c4d%'"
-        in unpacked(tags[views.VIEW_TAG_PREFIX + key])["searchFilter"]
-    )
-    assert unpacked(tags[views.VIEW_TAG_PREFIX + key])["searchFilter"].endswith("tags.`epochmeter.rehearsal` = 'false'")
+        list(views.save_views_steps(store, sweep=name))
+    tags = tags_of(store)
+    saved = [tag for tag in tags if tag.startswith(views.VIEW_TAG_PREFIX + views.SWEEP_VIEW_PREFIX)]
+    assert 40 <= len(saved) <= 42
+    for rehearsal in (False, True):
+        link = views.results_link(store, names[-1], rehearsal)
+        key = parse_qs(link.partition("?")[2])["viewStateShareKey"][0]
+        query = unpack(tags[views.VIEW_TAG_PREFIX + key])["searchFilter"]
+        assert f"tags.`epochmeter.sweeps` LIKE '%{names[-1]}%'" in query
+        assert query.endswith(f"tags.`epochmeter.rehearsal` = '{str(rehearsal).lower()}'")
 
 
 @pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j", None])
-def test_views_show_metrics_that_exist(energy):
-    for view in views.views(energy).values():
-        names = {name.replace("steady/", "epoch/") for name in shown_metrics(unpacked(view))}
-        assert names <= set(METRICS)
+def test_views_show_existing_metrics_and_only_the_energy_that_runs_have(energy):
+    for name, page in pages(energy).items():
+        metrics = metrics_of(page)
+        assert {metric.replace("steady/", "epoch/") for metric in metrics} <= set(METRICS)
+        energies = {metric for metric in metrics if metric.endswith("_j")}
+        expected = {f"total/{energy}", f"epoch/{energy}"} if energy and name != "Reports" else set()
+        assert energies == expected
+        columns = [column for column in page["selectedColumns"] if "energy" in column]
+        shown = [f"metrics.`total/{energy}`", "tags.`epochmeter.energy_covers`"]
+        assert columns == (shown if energy and name != "Reports" else [])
 
 
-def test_where_no_run_has_energy_no_chart_asks_for_it(store, make_record):
-    publish(make_record(energy=False), store)
-    assert views.best_energy(store) is None
-    shown = [name for view in views.views(None).values() for name in shown_metrics(unpacked(view))]
-    assert not [name for name in shown if name.endswith("_j")]
-
-
-def test_one_run_with_energy_brings_the_charts_of_energy(store, make_record):
+def test_best_energy_is_that_of_any_run_or_the_one_that_has_begun(store, make_record):
     publish(make_record(0, energy=False), store)
-    publish(make_record(1), store)
+    assert views.best_energy(store) is None
+    record = make_record(1, state=None)
+    for source, energy in [("none", None), ("estimated", "estimated_energy_j"), ("counter", "energy_j")]:
+        assert views.best_energy(store, energy_source(record, source)) == energy
+    publish(make_record(2), store)
     assert views.best_energy(store) == "energy_j"
 
 
-def test_a_run_that_has_just_begun_brings_the_charts_of_the_energy_it_will_have(store, make_record):
-    record = make_record(state=None)
-    for source, energy in [("none", None), ("estimated", "estimated_energy_j"), ("counter", "energy_j")]:
-        record.describe(record.job(), {**record.run(), "energy": {"source": source, "covers": None, "reason": None}})
-        assert views.best_energy(store, record) == energy
+def test_runs_are_averaged_by_device_limit_rehearsal_and_scope_without_parallel_coordinates():
+    every, grouped = (pages("energy_j")[name] for name in ("Energy and time", "By device and power limit"))
+    keys = [(key["mode"], key["groupByData"]) for key in grouped["groupBy"]["groupByKeys"]]
+    tags = ["epochmeter.rehearsal", "epochmeter.energy_covers"]
+    assert keys == [("param", "device"), ("param", "power_limit"), *(("tag", tag) for tag in tags)]
+    assert "PARALLEL" not in {chart["type"] for chart in grouped["compareRunCharts"]}
+    params = [chart["selectedParams"] for chart in every["compareRunCharts"] if chart["type"] == "PARALLEL"]
+    assert params == [["device", "batch", "workers"], ["device", "batch", "power_limit"]]
 
 
-@pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j", None])
-def test_the_list_of_runs_shows_the_energy_there_is(energy):
-    shown = [name for name in views.columns(energy) if "energy" in name]
-    assert shown == ([f"metrics.`total/{energy}`", "tags.`epochmeter.energy_covers`"] if energy else [])
+def test_energies_of_different_hardware_have_separate_views():
+    several = pages("energy_j", ["GPUs used", "module"])
+    assert not [name for name in metrics_of(several["Energy and time"]) if "energy" in name]
+    for scope in ("GPUs used", "module"):
+        page = several[f"Energy and time: {scope}"]
+        assert page["searchFilter"].endswith(f"and tags.`epochmeter.energy_covers` = '{scope}'")
+        assert "total/energy_j" in metrics_of(page)
+    one = pages("energy_j", ["module"])
+    assert one.keys() == {"Energy and time", "By device and power limit", "Reports"}
+    assert "total/energy_j" in metrics_of(one["Energy and time"])
 
 
-def test_rehearsals_form_groups_of_their_own():
-    page = unpacked(views.views("energy_j")[views.BY_DEVICE_AND_LIMIT])
-    assert {"mode": "tag", "groupByData": "epochmeter.rehearsal"} in page["groupBy"]["groupByKeys"]
-
-
-def test_groups_are_of_one_thing_that_energy_is_that_of():
-    page = unpacked(views.views("energy_j")[views.BY_DEVICE_AND_LIMIT])
-    assert {"mode": "tag", "groupByData": "epochmeter.energy_covers"} in page["groupBy"]["groupByKeys"]
-
-
-def test_energies_that_cover_different_things_have_a_view_each_and_none_together():
-    told = {
-        json.loads(view)["name"]: unpacked(view) for view in views.views("energy_j", ["GPUs used", "module"]).values()
-    }
-    assert not [name for name in shown_metrics(told["Energy and time"]) if "energy" in name]
-    for covers in ("GPUs used", "module"):
-        page = told[f"Energy and time: {covers}"]
-        assert page["searchFilter"].endswith(f"and tags.`epochmeter.energy_covers` = '{covers}'")
-        assert "total/energy_j" in shown_metrics(page)
-    one = {json.loads(view)["name"]: unpacked(view) for view in views.views("energy_j", ["module"]).values()}
-    assert "Energy and time: module" not in one
-    assert "total/energy_j" in shown_metrics(one["Energy and time"])
-
-
-def test_what_energies_cover_is_found_among_the_runs_and_told_with_links(store, make_record):
+def test_scopes_are_found_among_the_runs_and_linked_in_the_description(store, make_record):
     publish(make_record(0, energy=False), store)
     publish(make_record(1), store)
     views.save_views(store)
     assert views.energy_scopes(store, "energy_j") == ["gpu0"]
-    began = make_record(2, state=None)
-    began.describe(began.job(), {**began.run(), "energy": {"source": "counter", "covers": "module", "reason": None}})
-    list(views.save_views_steps(store, began))
-    tags = store.client.get_experiment(store.experiment_id).tags
-    assert views.energy_scopes(store, "energy_j", began) == ["gpu0", "module"]
-    assert "cover: [gpu0](#/experiments/" in tags[views.NOTE_TAG], "what we wrote ourselves is brought up to date"
-    assert {key for key in tags if views.ENERGY_AND_TIME in key} == {
-        views.VIEW_TAG_PREFIX + key
-        for key in views.views("energy_j", ["gpu0", "module"])
-        if views.ENERGY_AND_TIME in key
-    }
+    begun = energy_source(make_record(2, state=None), "counter", "module")
+    list(views.save_views_steps(store, begun))
+    assert views.energy_scopes(store, "energy_j", begun) == ["gpu0", "module"]
+    tags = tags_of(store)
+    assert "[gpu0](#/experiments/" in tags[views.NOTE_TAG], "its own text is updated"
+    assert {views.VIEW_TAG_PREFIX + key for key in views.views("energy_j", ["gpu0", "module"])} <= tags.keys()
 
 
-def test_parallel_coordinates_show_the_runs_without_a_power_limit_too_and_no_groups():
-    both = [views.views("energy_j")[key] for key in (views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT)]
-    every, grouped = (unpacked(view)["compareRunCharts"] for view in both)
-    asked = [chart["selectedParams"] for chart in every if chart["type"] == "PARALLEL"]
-    assert ["power_limit" in params for params in asked] == [False, True]
-    assert "PARALLEL" not in {chart["type"] for chart in grouped}
-
-
-def test_saving_again_writes_nothing(store, monkeypatch):
+def test_views_are_saved_once(store, monkeypatch):
     views.save_views(store)
+    tags = tags_of(store)
+    assert {key: tags[views.VIEW_TAG_PREFIX + key] for key in views.views(None)} == views.views(None)
     monkeypatch.setattr(type(store.client), "set_experiment_tag", lambda *_: pytest.fail("written again"))
     views.save_views(store)
+    assert tags_of(store) == tags
 
 
-def test_saved_views_are_those_of_the_code(store):
-    views.save_views(store)
-    tags = store.client.get_experiment(store.experiment_id).tags
-    for key, view in views.views(None).items():
-        assert tags[views.VIEW_TAG_PREFIX + key] == view
-
-
-def test_a_view_that_cannot_be_saved_is_no_error(store):
+def test_failure_to_save_is_no_error(store):
     store.client.delete_experiment(store.experiment_id)
     views.save_views(store)
 
@@ -148,7 +132,7 @@ def test_a_view_that_cannot_be_saved_is_no_error(store):
 @pytest.mark.parametrize(
     ("uri", "base"), [("http://tracker:80/", "http://tracker:80"), ("sqlite:////x.db", "http://127.0.0.1:5000")]
 )
-def test_links_open_where_the_runs_are_shown(uri, base):
+def test_links_open_in_the_server_of_the_runs(uri, base):
     published = Published("abc", "7", uri)
     assert views.run_link(published).startswith(f"{base}/#/experiments/7/runs/abc?")
     query = parse_qs(urlsplit(urlsplit(views.results_link(published)).fragment).query)
@@ -156,22 +140,16 @@ def test_links_open_where_the_runs_are_shown(uri, base):
     assert query["workflowType"] == ["machine_learning"]
 
 
-def test_the_experiment_says_what_it_holds_and_its_links_are_those_of_the_views(store):
+def test_description_links_the_views_and_explains_each_kind_of_metric(store):
     views.save_views(store)
-    told = store.client.get_experiment(store.experiment_id).tags[views.NOTE_TAG]
-    assert told.startswith("**Measured training runs")
-    assert told.count(f"(#/experiments/{store.experiment_id}/runs?workflowType=machine_learning&") == 3
+    note = tags_of(store)[views.NOTE_TAG]
     for key in (views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT, views.REPORTS):
-        assert f"viewStateShareKey={key})" in told
+        assert f"viewStateShareKey={key})" in note
+    explained = {name.strip("`/") for names in SECTIONS for name in names.split()}
+    assert {name.partition("/")[0] for name in METRICS} <= explained
 
 
-def test_every_kind_of_metric_is_explained():
-    kinds = {name.partition("/")[0] for name in METRICS}
-    explained = {names.strip("`/") for kinds in SECTIONS for names in kinds.split()}
-    assert kinds <= explained
-
-
-def test_somebodys_own_description_stands(store):
+def test_users_description_is_kept(store):
     store.client.set_experiment_tag(store.experiment_id, views.NOTE_TAG, "Mine.")
     views.save_views(store)
-    assert store.client.get_experiment(store.experiment_id).tags[views.NOTE_TAG] == "Mine."
+    assert tags_of(store)[views.NOTE_TAG] == "Mine."

@@ -15,22 +15,24 @@ SECTIONS = {
 }
 
 
-def experiment_note(energy_and_time: str, by_covers: Mapping[str, str], by_device_and_limit: str, reports: str) -> str:
+def experiment_note(energy_and_time: str, by_scope: Mapping[str, str], by_device_and_limit: str, reports: str) -> str:
     """Return the experiment's description in Markdown.
 
     Args:
         energy_and_time: Address of the view of energy and time.
-        by_covers: Addresses of the views by the hardware that energy covers, if that differs between runs.
+        by_scope: Addresses of the views by the hardware that energy covers, if that differs between runs.
         by_device_and_limit: Address of the view by device and power limit.
         reports: Address of the view of reports.
     """
-    table = ["| metrics | |", "| --- | --- |", *(f"| {names} | {meaning} |" for names, meaning in SECTIONS.items())]
+    links = ", ".join(f"[{scope}]({address})" for scope, address in by_scope.items())
+    scopes = f"The energies of these runs cover different hardware. Energy and time by what they cover: {links}."
+    rows = [f"| {names} | {meaning} |" for names, meaning in SECTIONS.items()]
     paragraphs = [  # one line per paragraph: MLflow keeps line breaks
         "**Measured training runs: where the time of each epoch went, and how many joules it used.**",
         f"See [energy and time]({energy_and_time}) of the newest runs, their means "
         f"[by device and power limit]({by_device_and_limit}), or the [reports]({reports}) of sweeps.",
-        *([_scope_views(by_covers)] if by_covers else []),
-        "\n".join(table),
+        *([scopes] if by_scope else []),
+        "\n".join(["| metrics | |", "| --- | --- |", *rows]),
         "Units are in the names: `_s` seconds, `_j` joules, `_w` watts, `_bytes`. Values that could not be "
         "measured are absent, never 0; the tag `epochmeter.energy_reason` has the reason.",
         "`epochmeter.energy_covers` names the hardware that a run's energy covers (a module, GPUs, a CPU). Energies of "
@@ -39,9 +41,3 @@ def experiment_note(energy_and_time: str, by_covers: Mapping[str, str], by_devic
         "In the project: `README.md`, `docs/metrics.md` (every metric), `docs/measuring.md` (how they are measured).",
     ]
     return "\n\n".join(paragraphs)
-
-
-def _scope_views(by_covers: Mapping[str, str]) -> str:
-    """Return the links to the views by covered hardware."""
-    views = ", ".join(f"[{covers}]({address})" for covers, address in by_covers.items())
-    return f"The energies of these runs cover different hardware. Energy and time by what they cover: {views}."

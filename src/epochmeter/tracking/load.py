@@ -63,8 +63,8 @@ def run_links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | No
     """Return the page address of each published run of these sweeps, by `sweep/number`; raises as `load_runs` does."""
     store = open_existing_store(experiment, uri, LONG_TIMEOUT_S)
     queries = (f"{MEASURED} and tags.`epochmeter.sweep_id` = '{sweep}'" for sweep in sweeps if "'" not in sweep)
-    shown = [_to_published_run(run, store) for query in queries for run in _iter_pages(store, query)]
-    return {f"{run['sweep_id']}/{Path(run['tags']['epochmeter.folder']).name}": run["link"] for run in shown}
+    runs = [_to_published_run(run, store) for query in queries for run in _iter_pages(store, query)]
+    return {f"{run['sweep_id']}/{Path(run['tags']['epochmeter.folder']).name}": run["link"] for run in runs}
 
 
 def _iter_pages(store: Store, query: str = MEASURED) -> Iterator[Run]:
@@ -108,6 +108,7 @@ def _to_published_run(run: Run, store: Store) -> PublishedRun:
 
 
 def _reused_as(tags: Mapping[str, str]) -> list[tuple[str, int]]:
+    """Return the reusing sweeps and the run's number in each: `a b/3` -> (`b`, 3)."""
     pairs = (name.rpartition("/") for name in tags.get(SWEEPS, "").split())
     return [(sweep, int(number)) for sweep, _, number in pairs if sweep and number.isdecimal()]
 

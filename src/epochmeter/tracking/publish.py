@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,14 +60,15 @@ def publish_steps(record: Record, store: Store, ended: str | None = None) -> Ite
         store: Destination.
         ended: How the run ended, for a record that could not be completed.
     """
-    _check(record)
+    if not (record.folder / "job.json").is_file():
+        raise ValueError(f"'{record.folder}' is not a run folder: it has no job.json")
     status, windows, summary = status_of(record, ended), record.windows(), record.summary()
     if (checkpoint := record.checkpoint()) and status != "FINISHED":
         windows, summary = [window for window in windows if window["epoch"] < checkpoint["epochs"]], None
     with record.locked():  # of two processes, the second finds the run created by the first
         run = _find_run(record, store) or _create_run(record, store)
     if not is_superseded(record):
-        for failed in _attempts_shown(record.folder, record, store):
+        for failed in _replaced_attempts(record.folder, record, store):
             store.client.delete_run(failed)
     published = Published(run.info.run_id, store.experiment_id, store.uri)
     yield published
@@ -98,16 +98,16 @@ def include_reused(folder: Path, store: Store) -> Published | None:
     """Publish the reused run of a run's folder, and include it in that folder's sweep.
 
     Args:
-        folder: the run's folder in the sweep that reuses a run.
-        store: where it is published.
+        folder: The run's folder in the sweep that reuses a run.
+        store: Destination.
 
     Returns:
-        Where it is; None if the folder references no existing run.
+        The run in MLflow; None if the folder references no existing run.
     """
     record = referenced_record(folder)
     if record is None:
         return None
-    for failed in _attempts_shown(folder, record, store):
+    for failed in _replaced_attempts(folder, record, store):
         store.client.delete_run(failed)
     published, name = publish(record, store), f"{folder.parent.name}/{folder.name}"
     own, *reusing = store.client.get_run(published.run_id).data.tags[SWEEPS].split()
@@ -117,18 +117,18 @@ def include_reused(folder: Path, store: Store) -> Published | None:
 
 
 def is_superseded(record: Record) -> bool:
-    """Whether a record is of an incomplete attempt that was archived before a later attempt."""
-    run = record.folder.parent
-    return record.folder.name.startswith("attempt") and not record.is_completed() and is_run(run)
+    """Return whether a record is of an incomplete attempt that was archived before a later attempt."""
+    is_attempt = record.folder.name.startswith("attempt")
+    return is_attempt and not record.is_completed() and is_run(record.folder.parent)
 
 
 def close_dead_runs(store: Store) -> list[str]:
-    """End this host's runs whose process is dead, as their records say; return their ids."""
+    """End this host's runs whose process is dead, as their records say; return their IDs."""
     return list(dict.fromkeys(close_dead_runs_steps(store)))
 
 
 def close_dead_runs_steps(store: Store) -> Iterator[str]:
-    """Reap step by step, one call at a time, and yield run ids; the next reaping continues from any yield."""
+    """Do the same step by step, one call at a time, and yield run IDs; it can be interrupted at any yield."""
     query = f"attributes.status = 'RUNNING' and tags.`epochmeter.host` = '{platform.node()}'"
     for run in store.client.search_runs([store.experiment_id], query):
         if not is_alive(_process_of(run)):
@@ -137,7 +137,7 @@ def close_dead_runs_steps(store: Store) -> Iterator[str]:
 
 
 def records_below(folder: Path) -> list[Record]:
-    """The records in a folder: its own, or those of the runs and sweeps below it, without superseded attempts."""
+    """Return the record in a folder, or those of the runs and sweeps below it, without superseded attempts."""
     records = [Record(path.parent) for path in sorted(folder.glob("**/job.json"))]
     return [record for record in records if not is_superseded(record)]
 
@@ -151,11 +151,6 @@ def _process_of(run: Run) -> Process:
         began=tags.get("epochmeter.began"),
         numbers=tags.get("epochmeter.numbers"),
     )
-
-
-def _check(record: Record) -> None:
-    if not (record.folder / "job.json").is_file():
-        raise ValueError(f"'{record.folder}' is not a run folder: it has no job.json. Name the folder of a run.")
 
 
 def _find_run(record: Record, store: Store) -> Run | None:
@@ -179,8 +174,8 @@ def _create_run(record: Record, store: Store) -> Run:
     )
 
 
-def _attempts_shown(folder: Path, record: Record, store: Store) -> list[str]:
-    """Runs in MLflow of incomplete attempts in a run's folder, which the record replaces."""
+def _replaced_attempts(folder: Path, record: Record, store: Store) -> list[str]:
+    """Return the runs in MLflow of incomplete attempts in a run's folder, which the record replaces."""
     path = str(folder.resolve())
     if "'" in path:  # MLflow's query language cannot express it
         return []
@@ -198,18 +193,16 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
         expected[SWEEPS] = record.run()["sweep_id"]
     params = [Param(*item) for item in run_export.run_params(record).items() if item[0] not in run.data.params]
     tags = [RunTag(*item) for item in expected.items() if item not in run.data.tags.items()]
-    for batch in _batches(params):
-        store.client.log_batch(run.info.run_id, params=batch)
+    for first in range(0, len(params), MAX_BATCH):
+        store.client.log_batch(run.info.run_id, params=params[first : first + MAX_BATCH])
         yield
     if tags:
         store.client.log_batch(run.info.run_id, tags=tags)
         yield
-    # Tags of a premature end, and of deleted windows.
-    for outdated in [
-        tag for tag in run.data.tags if tag.startswith(TAG_PREFIX) and tag not in (*expected, WINDOWS, SWEEPS)
-    ]:
-        store.client.delete_tag(run.info.run_id, outdated)
-        yield
+    for tag in run.data.tags:
+        if tag.startswith(TAG_PREFIX) and tag not in (*expected, WINDOWS, SWEEPS):  # of an earlier end or window
+            store.client.delete_tag(run.info.run_id, tag)
+            yield
     dataset = run_export.dataset_fields(record)
     if dataset and not (run.inputs and run.inputs.dataset_inputs):
         entry = DatasetInput(Dataset(**dataset), [InputTag("mlflow.data.context", "training")])
@@ -217,18 +210,18 @@ def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
         yield
 
 
-def _log_windows(record: Record, windows: list[dict], store: Store, run: Run) -> Iterator[None]:
+def _log_windows(record: Record, windows: Sequence[Mapping[str, Any]], store: Store, run: Run) -> Iterator[None]:
     """Log one batch per window, including its losses by step; more if it exceeds MLflow's batch limit."""
     from mlflow.entities import Metric, RunTag
 
     published = int(run.data.tags.get(WINDOWS, 0))
     for count, window_scalars in enumerate(scalars.window_scalars(record, windows, published), published + 1):
         metrics = [Metric(*scalar) for scalar in window_scalars]
-        *full, rest = [metrics[first : first + MAX_METRICS] for first in range(0, len(metrics) or 1, MAX_METRICS)]
-        for batch in full:
-            store.client.log_batch(run.info.run_id, batch)
+        while len(metrics) > MAX_METRICS:
+            store.client.log_batch(run.info.run_id, metrics[:MAX_METRICS])
+            metrics = metrics[MAX_METRICS:]
             yield
-        store.client.log_batch(run.info.run_id, rest, tags=[RunTag(WINDOWS, str(count))])
+        store.client.log_batch(run.info.run_id, metrics, tags=[RunTag(WINDOWS, str(count))])
         yield
 
 
@@ -241,12 +234,10 @@ def _log_new(candidates: Iterable[Scalar], store: Store, run: Run) -> None:
         store.client.log_batch(run.info.run_id, metrics)
 
 
-def _log_power(record: Record, windows: list[dict], store: Store, run: Run) -> Iterator[None]:
+def _log_power(record: Record, windows: Sequence[Mapping[str, Any]], store: Store, run: Run) -> Iterator[None]:
     """Log the power curve if the run lacks it; reading it may be slow."""
-    if scalars.POWER in run.data.metrics:
-        return
     curve = []
-    for scalar in scalars.power_scalars(record, windows):
+    for scalar in scalars.power_scalars(record, windows) if scalars.POWER not in run.data.metrics else ():
         curve.append(scalar)
         yield
     _log_new(curve, store, run)
@@ -272,11 +263,6 @@ def _end_run(run: Run, store: Store) -> Iterator[None]:
             return
     store.client.set_terminated(run.info.run_id, "KILLED")
     yield
-
-
-def _batches(items: Iterable[Any]) -> Iterator[list[Any]]:
-    iterator = iter(items)
-    return iter(lambda: list(islice(iterator, MAX_BATCH)), [])
 
 
 def _ms(seconds: float) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from epochmeter.config.secrets import redact
 from epochmeter.results.run_status import RUNNING, status_of
@@ -22,19 +22,23 @@ from epochmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
 CATCH_UP_LIMIT_S = 10.0
-"""Time limit for publishing what earlier runs left in the queue; the next run continues."""
-SETTLE_POLL_S = 3.0
+"""Time limit for publishing queued runs after a run; the next run continues."""
+NOTICE_S = 3.0
 """Wait for an earlier run's last call before a message about it."""
-SETTLE_LIMIT_S = 600.0
+PREVIOUS_LIMIT_S = 600.0
+"""Time limit of that wait."""
+MAX_REASON = 300
+"""Maximum length of an error's reason."""
 PUBLISH_LOCK = threading.Lock()
 """Held by the publisher that works: a later run's publisher waits for an earlier one's last call."""
 
 
-class Tracker(Protocol):
-    """Publish a run while it is measured; called between windows only."""
+class Tracker:
+    """Publishes a run while it is measured. Methods are called between windows only; here they do nothing."""
 
-    def wait_for_previous(self, say: Callable[[str], object]) -> list[str]:
+    def wait_for_previous(self, notify: Callable[[str], object]) -> list[str]:
         """Wait, before measuring, for the calls of earlier runs; return notes about calls that do not end."""
+        return []
 
     def start(self) -> None:
         """Start, before the training process does."""
@@ -43,96 +47,115 @@ class Tracker(Protocol):
         """Publish the record's current content, within a time limit in seconds."""
 
     def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str | None:
-        """Publish the end; return the place in MLflow, an error message, or None if nothing is published."""
+        """Publish the end.
+
+        Args:
+            limit_s: Time limit.
+            ended: State of the run, for a record whose end could not be written.
+
+        Returns:
+            The run in MLflow, or a warning with the command to publish later, or None if nothing is published.
+        """
+        return None
 
 
-class Publisher:
+class NullTracker(Tracker):
+    """Tracker for `tracking=none`."""
+
+    def __init__(self, record: Record):
+        self._record = record
+
+    def close(self, limit_s: float = 30.0, ended: str | None = None) -> None:
+        queue.dequeue(self._record)
+
+
+class Publisher(Tracker):
     """Publish a record in a background thread that runs on request and stays idle during windows.
 
-    start ....... import MLflow, create the run, end earlier runs whose process died, and save the views, while the
-                  training process starts
-    between ..... publish the record's current content; at most one call in flight can reach into a window
-    close ....... publish the end, and then what earlier runs left in the queue while MLflow was down
+    - start: import MLflow, create the run, end earlier runs whose process died, and save the views, while the training
+      process starts
+    - flush: publish the record's current content; at most one call in flight can reach into a window
+    - close: publish the end, and then the queued runs of the time when MLflow was down
 
     Args:
         record: The run folder.
         open_store: Opens the destination.
-        where: The destination; only queued runs with the same one are published.
+        destination: Only queued runs with this destination are published.
     """
 
-    def __init__(self, record: Record, open_store: Callable[[], Store] = open_store, where: Destination | None = None):
+    def __init__(
+        self, record: Record, open_store: Callable[[], Store] = open_store, destination: Destination | None = None
+    ):
         self._record = record
         self._open_store = open_store
-        self._where = where
+        self._destination = destination
         self._store: Store | None = None
         self._loaded = threading.Event()
-        self._patience_s = LOADING_LIMIT_S
+        self._loading_limit_s = LOADING_LIMIT_S
         self._ended: str | None = None
         self._housekeeping_done = False
         self._outcome: Published | str | None = None
         self._deadline = math.inf
         self._thread = threading.Thread()
 
-    def wait_for_previous(self, say: Callable[[str], object]) -> list[str]:
-        """Wait for an earlier run's last call, which cannot be interrupted: a board's upload may take minutes."""
-        ended = PUBLISH_LOCK.acquire(timeout=SETTLE_POLL_S)
+    def wait_for_previous(self, notify: Callable[[str], object]) -> list[str]:
+        ended = PUBLISH_LOCK.acquire(timeout=NOTICE_S)
         if not ended:
-            say(f"Waiting up to {SETTLE_LIMIT_S:g} s until an earlier run is published to MLflow.")
-            ended = PUBLISH_LOCK.acquire(timeout=SETTLE_LIMIT_S)
+            notify(f"Waiting up to {PREVIOUS_LIMIT_S:g} s until an earlier run is published to MLflow.")
+            ended = PUBLISH_LOCK.acquire(timeout=PREVIOUS_LIMIT_S)
         if ended:
             PUBLISH_LOCK.release()
             return []
-        return [f"an earlier run was still being published to MLflow after {SETTLE_LIMIT_S:g} s, during this one."]
+        return [f"an earlier run was still being published to MLflow after {PREVIOUS_LIMIT_S:g} s, during this one."]
 
     def start(self) -> None:
-        """Start the thread and return at once."""
-        self._request_work(math.inf, self._steps)
+        self._start_thread(self._publish_record)
 
     def flush(self, limit_s: float = 1.0) -> None:
-        """Publish the record's current content within `limit_s`; the rest waits until the next call.
-
-        The first call also waits for an earlier run's last call and for MLflow's import, which cannot be interrupted
-        and must not reach into a window.
-        """
-        self._loaded.wait(self._patience_s)
-        self._patience_s = 0.0
-        self._publish_within(limit_s)
+        # MLflow's import and an earlier run's last call cannot be interrupted, and must not reach into a window.
+        self._loaded.wait(self._loading_limit_s)
+        self._loading_limit_s = 0.0
+        self._work_within(limit_s, self._publish_record)
 
     def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str:
-        """Publish the end.
-
-        Args:
-            limit_s: Time limit.
-            ended: How the run ended (completed, failed or killed), for a record that could not be completed.
-
-        Returns:
-            The place in MLflow, or a message with the reason and the command to publish later.
-        """
         self._ended = ended
-        self._publish_within(limit_s)
+        self._work_within(limit_s, self._publish_record)
         outcome = self._outcome
         if isinstance(outcome, Published):
             queue.dequeue(self._record)
-            if any(pending_records(self._where, queue.multirun_of(self._record))):
+            if any(pending_records(self._destination, queue.multirun_of(self._record))):
                 self.publish_pending(CATCH_UP_LIMIT_S)
             return outcome
-        why = outcome or f"no answer within {limit_s:g} s"
+        reason = outcome or f"no answer within {limit_s:g} s"
         return (
-            f"warning: not all of this run was published to MLflow: {why}\n"
+            f"warning: not all of this run was published to MLflow: {reason}\n"
             f"  hint: its record is complete; once MLflow is available: python src/publish.py {self._record.folder}"
         )
 
     def publish_pending(self, limit_s: float) -> str | None:
-        """Publish what earlier runs left in the queue, within `limit_s`; return an error message, if any."""
-        self._work_within(limit_s, self._publish_pending_steps)
+        """Publish queued runs with the same destination, within `limit_s`; return an error message, if any."""
+
+        def steps() -> Iterator[None]:
+            store = yield from self._opened()
+            for record in pending_records(self._destination, queue.multirun_of(self._record)):
+                try:
+                    for _ in publish_steps(record, store):
+                        yield
+                    queue.dequeue(record)
+                except Exception as error:  # a broken or refused record must not block the next
+                    self._outcome = error_reason(error)
+                    store.client.get_experiment(store.experiment_id)  # raises if the server is down: no second wait
+                    yield
+
+        self._work_within(limit_s, steps)
         return self._outcome if isinstance(self._outcome, str) else None
 
     def include(self, folders: Sequence[Path], limit_s: float) -> Published | str:
-        """Publish the runs that a sweep reuses as part of the sweep; returns one of them in MLflow, or the error.
+        """Publish the runs that a sweep reuses as part of the sweep; return one of them in MLflow, or an error message.
 
         Args:
-            folders: the folders of the sweep's runs that refer to completed ones.
-            limit_s: how long it may take.
+            folders: Folders of the sweep's runs that reference completed ones.
+            limit_s: Time limit.
         """
 
         def steps() -> Iterator[None]:
@@ -147,18 +170,15 @@ class Publisher:
         self._work_within(limit_s, steps)
         return self._outcome or f"no answer within {limit_s:g} s"
 
-    def _publish_within(self, limit_s: float) -> None:
-        self._work_within(limit_s, self._steps)
-
     def _work_within(self, limit_s: float, steps: Callable[[], Iterator[None]]) -> None:
-        self._deadline = time.monotonic() + limit_s
+        deadline = self._deadline = time.monotonic() + limit_s
         if self._thread.is_alive():  # an earlier call may still hang
             self._thread.join(limit_s)
         if not self._thread.is_alive():
-            self._request_work(self._deadline, steps)
-            self._thread.join(max(0.0, self._deadline - time.monotonic()))
+            self._start_thread(steps, deadline)
+            self._thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _request_work(self, deadline: float, steps: Callable[[], Iterator[None]]) -> None:
+    def _start_thread(self, steps: Callable[[], Iterator[None]], deadline: float = math.inf) -> None:
         self._outcome, self._deadline = None, deadline
         self._thread = threading.Thread(target=self._work, args=(steps,), name="publisher", daemon=True)
         self._thread.start()
@@ -172,16 +192,21 @@ class Publisher:
             except Exception as error:  # whatever MLflow raises, the run continues
                 self._outcome = error_reason(error)
 
-    def _steps(self) -> Iterator[None]:
+    def _publish_record(self) -> Iterator[None]:
         """Publish everything so far, one call at a time; the deadline may end it at each yield."""
         yield
         store = yield from self._opened()
         for published in publish_steps(self._record, store, self._ended):  # noqa: B007 (the last one counts)
             yield
         self._outcome = published
-        if not self._housekeeping_done:
-            yield from self._housekeeping(store)
-            self._housekeeping_done = True
+        if self._housekeeping_done:
+            return
+        run = self._record.run()
+        yield from views.save_views_steps(store, self._record, run["sweep_id"] if run.get("of_sweep") else None)
+        with suppress(Exception):
+            for _ in close_dead_runs_steps(store):
+                yield
+        self._housekeeping_done = True
 
     def _opened(self) -> Generator[None, None, Store]:
         """Import MLflow and open the destination, once."""
@@ -195,56 +220,16 @@ class Publisher:
             yield
         return self._store
 
-    def _housekeeping(self, store: Store) -> Iterator[None]:
-        """Do the one-time housekeeping: save the views, and end earlier runs whose process died."""
-        run = self._record.run()
-        yield from views.save_views_steps(store, self._record, run["sweep_id"] if run.get("of_sweep") else None)
-        with suppress(Exception):
-            for _ in close_dead_runs_steps(store):
-                yield
 
-    def _publish_pending_steps(self) -> Iterator[None]:
-        """Publish the queued runs with the same destination."""
-        store = yield from self._opened()
-        for record in pending_records(self._where, queue.multirun_of(self._record)):
-            try:
-                for _ in publish_steps(record, store):
-                    yield
-                queue.dequeue(record)
-            except Exception as error:  # a broken or refused record must not block the next
-                self._outcome = error_reason(error)
-                store.client.get_experiment(store.experiment_id)  # raises if the server is down: no second wait
-                yield
-
-
-class NullTracker:
-    """Null object for `tracking=none`."""
-
-    def __init__(self, record: Record):
-        self._record = record
-
-    def wait_for_previous(self, say: Callable[[str], object]) -> list[str]:
-        return []
-
-    def start(self) -> None:
-        pass
-
-    def flush(self, limit_s: float = 1.0) -> None:
-        pass
-
-    def close(self, limit_s: float = 30.0, ended: str | None = None) -> None:
-        queue.dequeue(self._record)
-
-
-class WithTensorBoard:
-    """A tracker that also writes TensorBoard event files; errors of these files only end them."""
+class WithTensorBoard(Tracker):
+    """A tracker that also writes TensorBoard event files; an error in writing them ends only them."""
 
     def __init__(self, tracker: Tracker, events: Events):
         self._tracker = tracker
         self._events: Events | None = events
 
-    def wait_for_previous(self, say: Callable[[str], object]) -> list[str]:
-        return self._tracker.wait_for_previous(say)
+    def wait_for_previous(self, notify: Callable[[str], object]) -> list[str]:
+        return self._tracker.wait_for_previous(notify)
 
     def start(self) -> None:
         self._write(Events.open)
@@ -269,58 +254,59 @@ class WithTensorBoard:
 
 def make_tracker(record: Record, **tracking: Any) -> Tracker:
     """Return the tracker for a tracking configuration."""
-    where = destination_of({"experiment": EXPERIMENT, **tracking})
-    tracker = Publisher(record, partial(open_store, *where), where) if where else NullTracker(record)
+    destination = destination_of({"experiment": EXPERIMENT, **tracking})
+    tracker: Tracker = NullTracker(record)
+    if destination:
+        tracker = Publisher(record, partial(open_store, *destination), destination)
     return WithTensorBoard(tracker, Events(record)) if tracking.get("tensorboard") else tracker
 
 
-def pending_records(where: Destination | None, multirun: Path) -> Iterator[Record]:
+def pending_records(destination: Destination | None, multirun: Path) -> Iterator[Record]:
     """Yield the queued records of finished runs with this destination."""
-    for record in queue.pending_runs(multirun) if where else ():
+    for record in queue.pending_runs(multirun) if destination else ():
         with suppress(*queue.READ_ERRORS):
             if is_superseded(record):
                 queue.dequeue(record)
-            elif destination_of(record.job()["tracking"]) == where and status_of(record) != RUNNING:
+            elif destination_of(record.job()["tracking"]) == destination and status_of(record) != RUNNING:
                 yield record
 
 
 def publish_pending(multirun: Path, tracking: Mapping[str, Any], limit_s: float = 30.0) -> str | None:
-    """Publish what earlier runs left in the queue, when none is measured; return a message if it fails."""
-    where = destination_of(tracking)
-    first = next(pending_records(where, multirun), None)
-    if where is None or first is None:
+    """Publish queued runs while no run is measured; return a warning if not all are published."""
+    destination = destination_of(tracking)
+    first = next(pending_records(destination, multirun), None)
+    if destination is None or first is None:
         return None
-    why = Publisher(first, partial(open_store, *where), where).publish_pending(limit_s)
-    if not any(pending_records(where, multirun)):
+    reason = Publisher(first, partial(open_store, *destination), destination).publish_pending(limit_s)
+    if not any(pending_records(destination, multirun)):
         return None
-    why = why or f"not all were published within {limit_s:g} s"
     return (
-        f"warning: earlier runs are not published to MLflow yet: {why}\n"
+        f"warning: earlier runs are not published to MLflow yet: {reason or f'no answer within {limit_s:g} s'}\n"
         "  hint: their records are complete; once MLflow is available: make publish"
     )
 
 
 def include_all(folders: Sequence[Path], tracking: Mapping[str, Any], limit_s: float = 30.0) -> Published | str | None:
-    """Publish the runs that a sweep reuses as part of the sweep; None if there is nothing to publish.
+    """Publish the runs that a sweep reuses as part of the sweep.
 
     Args:
-        folders: the folders of the sweep's runs that refer to completed ones.
-        tracking: the tracking keys of the sweep's runs.
-        limit_s: how long it may take.
+        folders: Folders of the sweep's runs that reference completed ones.
+        tracking: Tracking keys of the sweep's runs.
+        limit_s: Time limit.
 
     Returns:
-        One of the runs in MLflow, or a warning if not all are published.
+        One of the runs in MLflow, a warning if not all are published, or None if there is nothing to publish.
     """
-    where = destination_of(tracking)
-    if where is None or not folders:
+    destination = destination_of(tracking)
+    if destination is None or not folders:
         return None
-    done = Publisher(Record(folders[0]), partial(open_store, *where), where).include(folders, limit_s)
-    if isinstance(done, Published):
-        return done
-    return f"warning: MLflow does not show the reused runs in this sweep: {done}\n  hint: run the same command again"
+    outcome = Publisher(Record(folders[0]), partial(open_store, *destination)).include(folders, limit_s)
+    if isinstance(outcome, Published):
+        return outcome
+    return f"warning: MLflow does not show the reused runs in this sweep: {outcome}\n  hint: run the same command again"
 
 
 def error_reason(error: Exception) -> str:
     """Return the first line of an error, as MLflow's may be pages long, without secrets."""
     text = redact(str(error).partition("\n")[0]) or type(error).__name__
-    return text if len(text) <= 300 else f"{text[:300]}..."
+    return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}..."

@@ -1,8 +1,8 @@
 """On-disk queue of runs still to be published: one file per run in `multirun/.queue`.
 
-put ....... as a run starts, before its record exists
-waiting ... read by every start and by `make publish`: dead runs are closed, unpublished ones are published
-drop ...... once a run is published; it stays until its record has an end
+- A run is added as it starts, before its record exists.
+- Every start and `make publish` read the queue: they close dead runs and publish unpublished ones.
+- A run is removed when it is published and its record has an end.
 
 A board that is offline for days leaves its runs here, and the next start that reaches the server publishes them. The
 queue is only an index: if it is lost, `make publish` looks at every record.
@@ -38,7 +38,7 @@ def enqueue(record: Record, record_id: str) -> None:
         entry = _entry(record, record_id)
         entry.parent.mkdir(exist_ok=True)
         partial = entry.with_name(f".{record_id}")
-        # Relative: multirun/ may be mounted in a container, or be moved. Not flushed to disk.
+        # The path is relative, as multirun/ may be mounted in a container, or be moved. Not flushed to disk.
         partial.write_text(f"{folder.relative_to(multirun_of(record))}\n")
         partial.replace(entry)
 
@@ -52,10 +52,14 @@ def dequeue(record: Record) -> None:
 
 def pending_runs(multirun: Path) -> Iterator[Record]:
     """Yield the records of queued runs; entries without a record are removed."""
-    for entry in _entries(multirun):
+    try:
+        entries = [entry for entry in (multirun / ".queue").iterdir() if not entry.name.startswith(".")]
+    except OSError:
+        return
+    for entry in entries:
         with suppress(*READ_ERRORS):
             start = Record(multirun / entry.read_text().strip())
-            record = _find_record(entry.name, start) or _find_settled_record(entry.name, start)
+            record = _find_record(entry.name, start) or _find_locked_record(entry.name, start)
             if record:
                 yield record
             else:
@@ -64,13 +68,6 @@ def pending_runs(multirun: Path) -> Iterator[Record]:
 
 def _entry(record: Record, record_id: str) -> Path:
     return multirun_of(record) / ".queue" / record_id
-
-
-def _entries(multirun: Path) -> list[Path]:
-    try:
-        return [entry for entry in (multirun / ".queue").iterdir() if not entry.name.startswith(".")]
-    except OSError:
-        return []
 
 
 def _find_record(record_id: str, start: Record) -> Record | None:
@@ -82,8 +79,8 @@ def _find_record(record_id: str, start: Record) -> Record | None:
     return None
 
 
-def _find_settled_record(record_id: str, start: Record) -> Record | None:
-    """Return that run's record, once no process starts a run there."""
+def _find_locked_record(record_id: str, start: Record) -> Record | None:
+    """Return that run's record, after waiting for a process that starts a run there."""
     if not start.folder.exists():
         return None
     with start.locked():

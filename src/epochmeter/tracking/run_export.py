@@ -17,7 +17,9 @@ from epochmeter.results.run_result import no_energy_reason
 from epochmeter.shared.record import Record
 
 MAX_PARAM, MAX_TAG, MAX_DIGEST = 6000, 8000, 36
-ENERGY_TAGS = {"source": "energy_source", "covers": "energy_covers", "reason": "energy_reason"}
+"""MLflow's limits of lengths."""
+RUN_INFO_TAG = "mlflow.epochmeter.facts"
+"""Tag with the run's packed metadata. MLflow's pages hide tags with its own prefix; nobody could read this one."""
 
 
 def run_name(record: Record) -> str:
@@ -40,84 +42,73 @@ def run_params(record: Record) -> dict[str, str]:
     }
 
 
-RUN_INFO_TAG = "mlflow.epochmeter.facts"
-"""Tag with the run's packed facts. MLflow's pages hide tags with its own prefix; nobody could read this one."""
-
-
 def run_tags(record: Record) -> dict[str, str]:
     """Return the run's tags: identifiers and the conditions of the measurement; unknown values have no tag."""
     run, host, failure = record.run(), _host(record), (record.summary() or {}).get("failure") or {}
-    own = {
-        **{key: run[key] for key in ("record_id", "sweep_id", "identity", *Process._fields) if key in run},
+    tags = {
+        **{key: run.get(key) for key in ("record_id", "sweep_id", "identity", *Process._fields)},
         "folder": str(record.folder.resolve()),
         "device": run["choices"].get("device"),
         "rehearsal": bool(run["rehearsal"]),
         "not_applied": "; ".join(run["rehearsal"]) or None,
         "medium": run.get("storage", {}).get("medium"),
-        **{tag: run["energy"].get(key) for key, tag in ENERGY_TAGS.items()},
+        **{f"energy_{key}": run["energy"].get(key) for key in ("source", "covers", "reason")},
         "power_limit_applied": run["power_limit_applied"],
         **run.get("flags", {}),
         "failure": failure.get("kind"),
     }
-    mlflow = {
-        "source.name": "src/train.py",
-        "source.type": "LOCAL",
-        "source.git.commit": host.get("git", {}).get("commit"),
-        "note.content": run_note(record),
-        "epochmeter.facts": run_info_tag(record),
+    mlflow_tags = {
+        "mlflow.source.name": "src/train.py",
+        "mlflow.source.type": "LOCAL",
+        "mlflow.source.git.commit": host.get("git", {}).get("commit"),
+        "mlflow.note.content": run_note(record),
+        RUN_INFO_TAG: run_info_tag(record),
     }
-    named = [(f"epochmeter.{key}", value) for key, value in own.items()]
-    named += [(f"mlflow.{key}", value) for key, value in mlflow.items()]
-    return {key: format_value(value)[:MAX_TAG] for key, value in named if value is not None}
+    named = {**{f"epochmeter.{key}": value for key, value in tags.items()}, **mlflow_tags}
+    return {key: format_value(value)[:MAX_TAG] for key, value in named.items() if value is not None}
 
 
 def run_info_tag(record: Record) -> str | None:
-    """Return a run's facts, packed for a tag.
+    """Return a run's metadata, packed for a tag.
 
-    Its epochs are left out before the run has ended or if they are too long; None if even the rest is. MLflow's metrics
+    Its epochs are omitted before the run has ended or if they are too long; None if even the rest is. MLflow's metrics
     have all epochs, but cannot be fetched for many runs at once.
     """
     summary = record.summary()
-    full = build_run_info(record.job(), record.run(), _host(record), record.windows() if summary else [], summary)
-    for version in (full, {**full, "epochs": {}}):
-        if len(text := pack(version)) <= MAX_TAG:
-            return text
-    return None
+    info = build_run_info(record.job(), record.run(), _host(record), record.windows() if summary else [], summary)
+    packed = (pack(content) for content in (info, {**info, "epochs": {}}))
+    return next((text for text in packed if len(text) <= MAX_TAG), None)
 
 
 def pack(content: Mapping[str, Any]) -> str:
-    """Return facts as compressed text."""
+    """Return metadata as compressed text."""
     return base64.b64encode(zlib.compress(json.dumps(content, separators=(",", ":")).encode())).decode()
 
 
 def unpack(text: str) -> RunInfo:
-    """Return the facts in a tag; ValueError if it is invalid."""
+    """Return the metadata in a tag; ValueError if it is invalid."""
     try:
         content: RunInfo = json.loads(zlib.decompress(base64.b64decode(text)))
         content["epochs"] = {int(number): metrics for number, metrics in content["epochs"].items()}
     except (zlib.error, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"tag {RUN_INFO_TAG} has no valid facts: {error}") from error
+        raise ValueError(f"tag {RUN_INFO_TAG} has no valid metadata: {error}") from error
     return content
 
 
 def run_note(record: Record) -> str:
     """Return the first text on a run's page in MLflow, in Markdown."""
     run, summary = record.run(), record.summary() or {}
-    failure = summary.get("failure")
-    command = shlex.join(["python", "src/train.py", *run["overrides"]])
+    failure, no_energy = summary.get("failure"), no_energy_reason(run)
+    rehearsal = " ".join(f"{text.rstrip('.')}." for text in run["rehearsal"])
     paragraphs = [
-        *(
-            ["**Rehearsal, not a result.** " + " ".join(f"{text.rstrip('.')}." for text in run["rehearsal"])]
-            if run["rehearsal"]
-            else []
-        ),
-        *([f"**Failed** ({failure['kind']}): {failure['message']}"] if failure else []),
-        f"```\n{command}\n```",
-        *([f"No measured energy: {why}"] if (why := no_energy_reason(run)) else []),
+        f"**Rehearsal, not a result.** {rehearsal}" if rehearsal else "",
+        f"**Failed** ({failure['kind']}): {failure['message']}" if failure else "",
+        f"```\n{shlex.join(['python', 'src/train.py', *run['overrides']])}\n```",
+        f"No measured energy: {no_energy}" if no_energy else "",
         *summary.get("notes", []),
         f"Measured on `{run['host']}`. Record: `{record.folder.resolve()}`",
     ]
-    return "\n\n".join(paragraphs)
+    return "\n\n".join(filter(None, paragraphs))
 
 
 def dataset_fields(record: Record) -> dict[str, str] | None:
@@ -136,7 +127,7 @@ def dataset_fields(record: Record) -> dict[str, str] | None:
     }
 
 
-def flatten(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the (dotted key, value) pairs of nested mappings."""
     for key, value in tree.items():
         if isinstance(value, dict) and value:
@@ -155,7 +146,7 @@ def legal_name(name: str) -> str:
     return re.sub(r"[^\w\-. :/]", "_", name)
 
 
-def _host(record: Record) -> dict[str, Any]:
+def _host(record: Record) -> Mapping[str, Any]:
     try:
         return record.host()
     except FileNotFoundError:

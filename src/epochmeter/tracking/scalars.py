@@ -34,12 +34,12 @@ class Scalar(NamedTuple):
     step: int
 
 
-def window_scalars(record: Record, windows: Sequence[Mapping[str, Any]], known: int = 0) -> Iterator[list[Scalar]]:
-    """Yield the scalars of each window after the first `known`: its metrics by epoch, and its losses by step.
+def window_scalars(record: Record, windows: Sequence[Mapping[str, Any]], published: int = 0) -> Iterator[list[Scalar]]:
+    """Yield the scalars of each window after the first `published`: its metrics by epoch, and its losses by step.
 
     All have their window's time, so that a repeated point is one point in MLflow's database.
     """
-    new, before = windows[known:], step_count(windows[:known])
+    new, before = windows[published:], step_count(windows[:published])
     curves = loss_curves(record.losses(before), new, before) if new else []
     for window, curve in zip(new, curves, strict=True):
         when_ms = _boot_ms(record, windows, window["epoch"]) + window["closed_ns"] // NS_PER_MS
@@ -66,22 +66,21 @@ def power_scalars(record: Record, windows: Sequence[Mapping[str, Any]]) -> Itera
 
 
 def loss_curves(
-    of_steps: Sequence[float], windows: Sequence[Mapping[str, Any]], before: int = 0
+    losses: Sequence[float], windows: Sequence[Mapping[str, Any]], before: int = 0
 ) -> list[list[tuple[int, float]]]:
-    """Return the loss curve of each window: (step of the run, mean of up to 100 steps), without infinite and NaN
-    values.
+    """Return the loss curve of each window: (step of the run, mean of up to 100 steps), finite values only.
 
     Args:
-        of_steps: Loss per step.
+        losses: Loss per step.
         windows: The windows.
-        before: Number of steps before `of_steps`.
+        before: Number of steps before `losses`.
     """
     curves, end = [], before
     for window in windows:
         begin, end = end, end + int(window["metrics"].get("epoch/steps", 0))
         ranges = ((first, min(first + STEPS_PER_POINT, end)) for first in range(begin, end, STEPS_PER_POINT))
-        means = [(last, math.fsum(of_steps[first - before : last - before]) / (last - first)) for first, last in ranges]
-        complete = end - before <= len(of_steps)
+        means = [(last, math.fsum(losses[first - before : last - before]) / (last - first)) for first, last in ranges]
+        complete = end - before <= len(losses)
         curves.append([(last, mean) for last, mean in means if math.isfinite(mean)] if complete else [])
     return curves
 

@@ -5,10 +5,29 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-Chart = dict[str, Any]
+Chart = Mapping[str, object]
+FLAGS = {"deleted": False, "isGenerated": False}
+DEFAULTS = {
+    "orderByKey": "attributes.start_time",
+    "orderByAsc": False,
+    "startTime": "ALL",
+    "lifecycleFilter": "Active",
+    "datasetsFilter": [],
+    "modelVersionFilter": "All Runs",
+    "columnOrder": [],
+    "columnWidths": {},
+    "runsHiddenMode": "FIRST_20_RUNS",
+    "viewMaximized": False,
+    "runListHidden": False,
+    "isAccordionReordered": True,
+    "useGroupedValuesInCharts": True,
+    "hideEmptyCharts": True,
+    "groupsExpanded": {},
+    "globalLineChartConfig": {"xAxisKey": "step", "lineSmoothness": 0, "selectedXAxisMetricKey": ""},
+}
+"""The part of a page's state that is the same in all views."""
 
 
 def scatter(x: str, y: str) -> Chart:
@@ -28,67 +47,43 @@ def bar(metric: str) -> Chart:
 
 def line(metric: str) -> Chart:
     """Return a curve of a metric over steps."""
-    return {
-        "type": "LINE",
-        "metricKey": metric,
-        "selectedMetricKeys": [metric],
-        "xAxisKey": "step",
-        "lineSmoothness": 0,
-        "scaleType": "linear",
-        "range": {},
-    }
+    axes = {"xAxisKey": "step", "lineSmoothness": 0, "scaleType": "linear", "range": {}}
+    return {"type": "LINE", "metricKey": metric, "selectedMetricKeys": [metric], **axes}
 
 
-def page(
+def pack_view(
+    name: str,
     query: str,
-    columns: list[str],
-    sections: dict[str, list[Chart]] | None = None,
+    columns: Sequence[str],
+    sections: Mapping[str, Sequence[Chart]] | None = None,
     groups: Sequence[tuple[str, str]] = (),
-) -> dict[str, Any]:
-    """Return the state of the experiment's page.
+) -> str:
+    """Return a view of the experiment's page as stored in its tag.
 
     Args:
+        name: Name in MLflow's menu.
         query: Filter of runs.
         columns: Columns of the run list.
         sections: Charts by section.
         groups: Params and tags, such as (`param`, `device`), by which runs are averaged.
     """
     sections = sections or {}
-    keys = [{"mode": mode, "groupByData": name} for mode, name in groups]
-    flags = {"deleted": False, "isGenerated": False}
-    section = {**flags, "display": True, "isReordered": True, "cardHeight": 280}
-    return {
+    keys = [{"mode": mode, "groupByData": key} for mode, key in groups]
+    page = {
+        **DEFAULTS,
         "searchFilter": query,
-        "orderByKey": "attributes.start_time",
-        "orderByAsc": False,
-        "startTime": "ALL",
-        "lifecycleFilter": "Active",
-        "datasetsFilter": [],
-        "modelVersionFilter": "All Runs",
         "selectedColumns": columns,
-        "columnOrder": [],
-        "columnWidths": {},
-        "runsHiddenMode": "FIRST_20_RUNS",
-        "viewMaximized": False,
-        "runListHidden": False,
-        "isAccordionReordered": True,
-        "useGroupedValuesInCharts": True,
-        "hideEmptyCharts": True,
         "groupBy": {"aggregateFunction": "average", "groupByKeys": keys} if keys else None,
-        "groupsExpanded": {},
-        "globalLineChartConfig": {"xAxisKey": "step", "lineSmoothness": 0, "selectedXAxisMetricKey": ""},
         "compareRunSections": [
-            {**section, "uuid": name, "name": name, "columns": min(3, len(shown))} for name, shown in sections.items()
+            {**FLAGS, "display": True, "isReordered": True, "cardHeight": 280, "uuid": title, "name": title,
+             "columns": min(3, len(charts))}
+            for title, charts in sections.items()
         ],
         "compareRunCharts": [
-            {**flags, **chart, "runsCountToCompare": 20, "uuid": f"{name} {index}", "metricSectionId": name}
-            for name, shown in sections.items()
-            for index, chart in enumerate(shown)
+            {**FLAGS, **chart, "runsCountToCompare": 20, "uuid": f"{title} {index}", "metricSectionId": title}
+            for title, charts in sections.items()
+            for index, chart in enumerate(charts)
         ],
-    }
-
-
-def pack_view(name: str, page: dict[str, Any]) -> str:
-    """Return a view as stored in its tag."""
+    }  # fmt: skip
     state = base64.b64encode(zlib.compress(json.dumps(page).encode())).decode()
     return json.dumps({"name": name, "createdAt": 0, "updatedAt": 0, "state": f"deflate;{state}"})
