@@ -10,8 +10,8 @@ from typing import NamedTuple
 from epochmeter.shared.protocol import RankWindow
 
 SUM_KEYS = ("samples", "skipped_samples", "loader_read_s", "loader_preprocess_s", "loader_decode_s", "clock_waits")
-"""Parts that are summed over ranks; other times are means over ranks, with the largest beside them."""
-EQUAL = ("steps", "learning_rate")
+"""Parts that are summed over ranks; times are means over ranks, with the largest in `rank_max`."""
+EQUAL_KEYS = ("steps", "learning_rate")
 """Parts that are the same on all ranks."""
 MAX_BAD_SAMPLES = 5
 
@@ -20,14 +20,14 @@ class MergedWindow(NamedTuple):
     """One window of all ranks.
 
     Attributes:
-        opened_ns: when the first rank of the first node opened it, by that node's monotonic clock.
-        closed_ns: when the last rank of the first node closed it.
-        parts: metrics by their names without prefix, over all ranks.
-        loss: mean over the samples of all ranks.
-        accuracy: the same; None if the task has none.
-        bad: the first samples that could not be read.
-        paused: whether any rank was stopped and continued.
-        rank_max: the largest of each time over ranks; empty for a single rank.
+        opened_ns: When the first rank of the first node opened it, by that node's monotonic clock.
+        closed_ns: When the last rank of the first node closed it.
+        parts: Metrics of all ranks, by their names without prefix.
+        loss: Mean over the samples of all ranks.
+        accuracy: Mean over the samples of all ranks; None if the task has none.
+        bad: The first samples that could not be read.
+        paused: Whether any rank was suspended.
+        rank_max: The largest of each time over ranks; empty for a single rank.
     """
 
     opened_ns: int
@@ -45,7 +45,7 @@ def merge_ranks(ranks: Sequence[RankWindow]) -> MergedWindow:
     first_node = [rank for rank in ranks if not rank.node]
     first = ranks[0].parts
     weight = math.fsum(rank.weight for rank in ranks)
-    right = [rank.right for rank in ranks if rank.right is not None]
+    correct = [rank.right for rank in ranks if rank.right is not None]
     times = [name for name in first if name.endswith("_s") and name not in SUM_KEYS]
     largest = {name: max(rank.parts[name] for rank in ranks) for name in times}
     return MergedWindow(
@@ -53,7 +53,7 @@ def merge_ranks(ranks: Sequence[RankWindow]) -> MergedWindow:
         closed_ns=max(rank.closed_ns for rank in first_node),
         parts={name: _merge(name, [rank.parts[name] for rank in ranks]) for name in first},
         loss=math.fsum(rank.loss_sum for rank in ranks) / weight,
-        accuracy=sum(right) / weight if len(right) == len(ranks) else None,
+        accuracy=sum(correct) / weight if len(correct) == len(ranks) else None,
         bad=[name for rank in ranks for name in rank.bad][:MAX_BAD_SAMPLES],
         paused=any(rank.paused for rank in ranks),
         rank_max=largest if len(ranks) > 1 else {},
@@ -65,4 +65,4 @@ def _merge(name: str, values: Sequence[float]) -> float:
         return sum(values)
     if name.endswith("peak_bytes"):
         return max(values)
-    return values[0] if len(values) == 1 or name in EQUAL else statistics.fmean(values)
+    return values[0] if len(values) == 1 or name in EQUAL_KEYS else statistics.fmean(values)

@@ -8,7 +8,7 @@ libraries, nor the state of the machine.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -34,19 +34,14 @@ class ReusePool:
     """The completed runs that one sweep may reuse, each once."""
 
     def __init__(self, sweep: Path) -> None:
-        """Read `completed.json` of every run in other sweeps, and the references of this sweep.
-
-        Args:
-            sweep: the sweep's folder, in the folder of all sweeps.
-        """
-        self._sweep = sweep
+        """Read `whole.json` of every run in the sweeps next to this one, and the references of this sweep."""
         # By identity, and by the identity of the configuration's first repeat.
         self._runs: dict[str, list[CompletedRun]] = defaultdict(list)
         for completion in sweep.parent.glob("[!.]*/[0-9]*/completed.json"):
             if completion.parents[1] != sweep:
                 self._add(completion)
-        referred = (referenced_record(path.parent) for path in sweep.glob(f"*/{REFERENCE}"))
-        self._used = {record.folder.resolve() for record in referred if record}
+        references = (referenced_record(path.parent) for path in sweep.glob(f"*/{REFERENCE}"))
+        self._used = {record.folder.resolve() for record in references if record}
 
     def _add(self, path: Path) -> None:
         try:
@@ -64,9 +59,9 @@ class ReusePool:
         configuration.
 
         Args:
-            identity: of the run.
-            configuration: the identity of the first repeat of the same configuration.
-            repeat: the number of the repeat, from 0.
+            identity: Identity of the run.
+            configuration: Identity of the first repeat of the same configuration.
+            repeat: Number of the repeat, from 0.
         """
         runs = sorted({*self._runs.get(configuration, ()), *self._runs.get(identity, ())})
         usable = [run for run in runs if is_usable(Record(run.folder), run.identity)]
@@ -86,14 +81,7 @@ def reuse_pool(sweep: Path) -> ReusePool:
 
 
 def find_completed(folder: Path, identity: str, configuration: str, repeat: int) -> Record | None:
-    """Return the run that a run's folder references, if it still has this configuration, else a run to reuse.
-
-    Args:
-        folder: the run's folder in its sweep.
-        identity: of the run.
-        configuration: the identity of the first repeat of the same configuration.
-        repeat: the number of the repeat, from 0.
-    """
+    """Return the run that a run's folder references, if it still has this configuration, else as `ReusePool.take`."""
     record = referenced_record(folder)
     if record:
         completion = read_json(record.folder / "completed.json")
@@ -103,7 +91,7 @@ def find_completed(folder: Path, identity: str, configuration: str, repeat: int)
 
 
 def is_usable(record: Record, identity: str) -> bool:
-    """Whether a run can be reused: completed, not a rehearsal, its record undamaged."""
+    """Return whether a run can be reused: completed, not a rehearsal, its record undamaged."""
     try:
         run, windows, summary = record.run(), record.windows(), record.summary()
         epochs = [window for window in windows if window["window"] == "epoch"]
@@ -126,9 +114,9 @@ def write_reference(folder: Path, record: Record, overrides: Sequence[str]) -> N
     """Write a reference to a completed run into a run's folder; the record of an earlier attempt is archived.
 
     Args:
-        folder: the run's folder in its sweep.
-        record: the completed run.
-        overrides: the overrides of the run that is not measured.
+        folder: The run's folder in its sweep.
+        record: The completed run.
+        overrides: Overrides of the run that is not measured.
     """
     origin, reference = record.folder.resolve(), read_reference(folder)
     if reference and reference["folder"] == str(origin):
@@ -148,15 +136,14 @@ def write_reference(folder: Path, record: Record, overrides: Sequence[str]) -> N
     )
 
 
-def read_reference(folder: Path) -> dict[str, Any] | None:
+def read_reference(folder: Path) -> Mapping[str, Any] | None:
     """Return the contents of a run's `reused.json`; None for a run with its own record."""
     if (folder / "job.json").exists():
         return None
     try:
-        reference: dict[str, Any] = read_json(folder / REFERENCE)
+        return read_json(folder / REFERENCE)
     except (OSError, ValueError):
         return None
-    return reference
 
 
 def referenced_record(folder: Path) -> Record | None:
@@ -178,7 +165,7 @@ def referenced_record(folder: Path) -> Record | None:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder has a record or a reference to one."""
+    """Return whether a folder has a record or a reference to one."""
     return (folder / "job.json").exists() or (folder / REFERENCE).exists()
 
 

@@ -5,22 +5,24 @@ Reports read them from run folders, or from MLflow where the folder is not avail
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from epochmeter.shared.record import is_steady
 
 EPOCH_METRICS = (
-    "epoch/e2e_s",
-    "epoch/data_stall_s",
-    "epoch/loader_start_s",
-    "epoch/copy_s",
-    "epoch/compute_s",
-    "epoch/overhead_s",
-    "epoch/energy_j",
-    "epoch/power_mean_w",
+    *("epoch/e2e_s", "epoch/data_stall_s", "epoch/loader_start_s", "epoch/copy_s", "epoch/compute_s"),
+    *("epoch/overhead_s", "epoch/energy_j", "epoch/power_mean_w"),
 )
 """The per-epoch metrics that reports use."""
+UNFINISHED = "unfinished"
+DISTURBED = {
+    "gpu_shared": "another process used the GPU",
+    "throttled": "heat or over-current lowered the clocks",
+    "knob_changed": "another program changed a device setting",
+    "paused": "the run was paused",
+}
+"""Possible disturbances of a measurement, by the tags of runs."""
 
 
 class RunInfo(TypedDict):
@@ -48,52 +50,34 @@ class RunInfo(TypedDict):
     number: int
     sweep: str | None
     host: str | None
-    job: dict[str, Any]
+    job: Mapping[str, Any]
     typed: dict[str, str]
     rehearsal: list[str]
-    energy: dict[str, Any]
+    energy: Mapping[str, Any]
     devices: int | None
     limited: int | None
     samples: int | None
     cores: int | None
-    storage: dict[str, Any]
+    storage: Mapping[str, Any]
     ran_on: dict[str, str]
     epochs: dict[int, dict[str, float]]
     disturbed: dict[str, str]
     state: str
 
 
-UNFINISHED = "unfinished"
-DISTURBED = {
-    "gpu_shared": "another process used the GPU",
-    "throttled": "heat or over-current lowered the clocks",
-    "knob_changed": "another program changed a device setting",
-    "paused": "the run was paused",
-}
-"""Possible disturbances of a measurement, by the tags of runs."""
-
-
 def build_run_info(
-    job: dict[str, Any],
+    job: Mapping[str, Any],
     run: Mapping[str, Any],
     host: Mapping[str, Any],
     windows: Iterable[Mapping[str, Any]],
     summary: Mapping[str, Any] | None,
 ) -> RunInfo:
-    """Return a run's metadata.
-
-    Args:
-        job: Configuration.
-        run: The record's metadata.
-        host: Description of the machine.
-        windows: The record's windows.
-        summary: The summary, if any.
+    """Return a run's metadata from the contents of its record.
 
     Raises:
         KeyError, TypeError: The record is damaged.
     """
-    epochs = [window for window in windows if window["window"] == "epoch"]
-    steady_epochs = [epoch for epoch in epochs if is_steady(epoch)]
+    epochs = [window for window in windows if window["window"] == "epoch" and is_steady(window)]
     return {
         "number": int(run["number"]),
         "sweep": run.get("sweep_id"),
@@ -107,12 +91,9 @@ def build_run_info(
         "samples": ((run.get("dataset") or {}).get("splits") or {}).get("train"),
         "cores": (host.get("cpu") or {}).get("cores"),
         "storage": run.get("storage") or {},
-        "ran_on": {
-            **({"host": run["host"]} if run.get("host") else {}),
-            **platform_info(host, run.get("training") or {}),
-        },
-        "disturbed": {name: text for name, text in run.get("flags", {}).items() if name in DISTURBED},
-        "epochs": {epoch["epoch"]: epoch_metrics(epoch["metrics"]) for epoch in steady_epochs},
+        "ran_on": platform_info(run.get("host"), host, run.get("training") or {}),
+        "disturbed": {name: text for name, text in run.get("marks", {}).items() if name in DISTURBED},
+        "epochs": {epoch["epoch"]: epoch_metrics(epoch["metrics"]) for epoch in epochs},
         "state": summary["state"] if summary else UNFINISHED,
     }
 
@@ -134,14 +115,15 @@ def device_count(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:
     return None if ranks is None else int(ranks)
 
 
-def platform_info(host: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, str]:
+def platform_info(hostname: str | None, host: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, str]:
     """Return the run's platform by readable names; unknown values are absent."""
     cpu, git, mode = (host.get(name) or {} for name in ("cpu", "git", "power_mode"))
     memory_bytes = host.get("memory_bytes")
-    facts = {
+    values = {
+        "host": hostname,
         "board": (host.get("board") or {}).get("model"),
-        "CPU": _count_text([cpu.get("model")], cpu.get("cores"), "cores"),
-        "GPU": _count_text([gpu.get("model") for gpu in host.get("gpus") or []]),
+        "CPU": ", ".join(filter(None, [cpu.get("model"), f"{cpu['cores']} cores" if cpu.get("cores") else None])),
+        "GPU": _count_models([gpu["model"] for gpu in host.get("gpus") or [] if gpu.get("model")]),
         "memory": f"{memory_bytes / 2**30:.1f} GiB" if memory_bytes else None,
         "OS": host.get("os"),
         "kernel": host.get("kernel"),
@@ -152,7 +134,7 @@ def platform_info(host: Mapping[str, Any], training: Mapping[str, Any]) -> dict[
         "governor": ", ".join(host.get("governors") or []),
         "power mode": mode.get("name") or mode.get("id"),
     }
-    return {name: str(value) for name, value in facts.items() if value not in (None, "")}
+    return {name: str(value) for name, value in values.items() if value not in (None, "")}
 
 
 def epoch_metrics(metrics: Mapping[str, float | None]) -> dict[str, float]:
@@ -160,9 +142,7 @@ def epoch_metrics(metrics: Mapping[str, float | None]) -> dict[str, float]:
     return {name: value for name in EPOCH_METRICS if (value := metrics.get(name)) is not None}
 
 
-def _count_text(models: Sequence[str | None], count: int | None = None, of: str = "") -> str | None:
-    """Return models and a count as text: `2 x H100`; `Xeon, 8 cores`."""
-    named = [model for model in models if model]
-    kinds = dict.fromkeys(named)
-    texts: Iterator[str] = (f"{named.count(kind)} x {kind}" if named.count(kind) > 1 else kind for kind in kinds)
-    return ", ".join([*texts, *([f"{count} {of}"] if count else [])]) or None
+def _count_models(models: Sequence[str]) -> str:
+    """Return models with their number: `2 x H100, A100`."""
+    counts = {model: models.count(model) for model in models}
+    return ", ".join(f"{count} x {model}" if count > 1 else model for model, count in counts.items())

@@ -32,7 +32,7 @@ class RunResult:
         no_energy: Why energy was not measured.
         run_link: Address of the run in MLflow.
         compare_link: Address of the sweep's comparison in MLflow.
-        unpublished: Why the run is not in MLflow.
+        publish_error: Why the run is not in MLflow.
         began_s: Start on the monotonic clock.
         ended_s: End on the monotonic clock; None if no device was used.
         recorded: Whether the record is complete; it does not change afterwards.
@@ -80,8 +80,8 @@ class RunResult:
 
     def was_completed(self, record: Record) -> RunResult:
         """Mark the run as completed by an earlier command."""
-        run, summary = record.run(), record.summary()
-        self.earlier, self.metrics = True, summary["metrics"]
+        run = record.run()
+        self.earlier, self.metrics = True, record.summary()["metrics"]
         self.rehearsal, self.no_energy = run["rehearsal"], no_energy_reason(run)
         return self
 
@@ -97,14 +97,13 @@ class RunResult:
 
 
 def is_measured(run: Mapping[str, Any]) -> bool:
-    """Whether the run's energy is measured, rather than estimated or absent."""
+    """Return whether the run's energy is measured, rather than estimated or absent."""
     return run["energy"].get("source") in ("counter", "sampled")
 
 
 def no_energy_reason(run: Mapping[str, Any]) -> str | None:
-    """Why the run's energy is not measured; None if it is."""
-    reason: str | None = None if is_measured(run) else run["energy"].get("reason")
-    return reason
+    """Return why the run's energy is not measured; None if it is."""
+    return None if is_measured(run) else run["energy"].get("reason")
 
 
 def stop_reason(stop: BaseException, environment: Mapping[str, str]) -> str:
@@ -113,8 +112,5 @@ def stop_reason(stop: BaseException, environment: Mapping[str, str]) -> str:
         return "stopped by Ctrl-C"
     job = environment.get("SLURM_JOB_ID")
     if job and isinstance(stop, SystemExit) and stop.code == 128 + SIGTERM:
-        return (
-            f"stopped by Slurm, which ends job {job}: its time is nearly up (hydra.launcher.time= gives more), or it "
-            "was canceled (scancel)"
-        )
+        return f"stopped by Slurm: job {job} was canceled, or reached its time limit (`hydra.launcher.time`)"
     return "stopped by a signal"

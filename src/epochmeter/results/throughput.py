@@ -62,19 +62,18 @@ def measure_throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: 
 
 
 def step_samples(epoch: Mapping[str, Any], batch: int, first: int, last: int) -> int | None:
-    """Return the samples of all ranks in an epoch's steps from `first` up to `last`; None if skipped samples make it
-    unknown.
+    """Return the samples of all ranks in an epoch's steps from `first` up to `last`; None if unknown (skipped samples).
 
     Each rank takes `batch` samples per step, except in the epoch's last step, which takes the rest.
     """
     metrics = epoch["metrics"]
-    steps, seen = int(metrics["epoch/steps"]), int(metrics["epoch/samples"])
+    steps, samples = int(metrics["epoch/steps"]), int(metrics["epoch/samples"])
     if (first, last) == (0, steps):
-        return seen
+        return samples
     if metrics.get("epoch/skipped_samples"):
         return None
     global_batch = batch * epoch.get("ranks", 1)
-    return seen - first * global_batch if last == steps else (last - first) * global_batch
+    return samples - first * global_batch if last == steps else (last - first) * global_batch
 
 
 def steps_per_epoch(count: int, batch: int, ranks: int, drop_last: bool) -> int:
@@ -87,21 +86,19 @@ def check_length(job: Job, count: int, ranks: int) -> None:
     """Raise ValueError if a run on `count` samples has no step, or ends before `throughput.stop`."""
     stop = job.throughput.stop
     steps = steps_per_epoch(count, job.batch, ranks, job.drop_last)
-    length = job.epochs * steps
-    of_ranks = f" for each of {ranks} ranks" if ranks > 1 else ""
+    per_rank = f" per rank ({ranks} ranks)" if ranks > 1 else ""
     if count and not steps:
-        per_rank = math.ceil(count / ranks)
+        samples = math.ceil(count / ranks)
         raise ValueError(
-            f"batch={job.batch} exceeds the {per_rank} training samples{of_ranks}, and drop_last=true drops smaller "
-            f"batches: an epoch has no step. Set batch={per_rank} or less, or drop_last=false."
+            f"batch={job.batch} exceeds the {samples} training samples{per_rank}, and drop_last=true drops smaller "
+            f"batches: an epoch has no step. Set batch={samples} or less, or drop_last=false."
         )
-    if stop is None or stop <= length or not steps:
-        return
-    raise ValueError(
-        f"throughput.stop={stop} is beyond the run's end: its {job.epochs} epochs of {count} samples have {steps} "
-        f"steps each with batch={job.batch}{of_ranks}, {length} in all. Set throughput.stop={length} or less, or "
-        f"epochs={math.ceil(stop / steps)} or more."
-    )
+    if steps and stop is not None and stop > job.epochs * steps:
+        raise ValueError(
+            f"throughput.stop={stop} exceeds the run's {job.epochs * steps} steps ({job.epochs} epochs of {steps} "
+            f"steps{per_rank}). Set throughput.stop={job.epochs * steps} or less, or epochs={math.ceil(stop / steps)} "
+            "or more."
+        )
 
 
 def _epoch_parts(

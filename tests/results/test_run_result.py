@@ -1,0 +1,30 @@
+"""The result of a run."""
+
+import signal
+
+import pytest
+
+from epochmeter.results.run_result import RunResult, stop_reason
+
+TERM = SystemExit(128 + signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("stop", "job", "part"),
+    [
+        (TERM, "17", "job 17"),
+        (TERM, None, "a signal"),
+        (KeyboardInterrupt(), "17", "Ctrl-C"),
+        (SystemExit(128 + signal.SIGHUP), "17", "a signal"),
+    ],
+)
+def test_stopped_run_is_killed_with_the_reason(monkeypatch, stop, job, part):
+    environment = {"SLURM_JOB_ID": job} if job else {}
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    result = RunResult(0, [])
+    result.set_stopped(stop)
+    assert (result.state, result.kind, result.stop) == ("killed", "stopped", stop)
+    assert part in stop_reason(stop, environment)
+    assert result.failure == stop_reason(stop, environment)
