@@ -1,4 +1,4 @@
-"""The table of metrics is the project's public face: what a run writes is in it, and what is in it a run writes."""
+"""The table of metrics lists exactly the metrics that runs write."""
 
 import re
 from array import array
@@ -56,14 +56,14 @@ def counters(source):
 
 
 class Rails:
-    """A board's one rail, well sampled."""
+    """One sampled rail of a board."""
 
     def __init__(self):
         self.domains = {"VDD_IN": Domain("sampled", 0.02, "module")}
 
     def sampling(self, opened_ns, closed_ns):
-        told = Sampling(samples=50, gap_max_s=0.03, failed=0, unavailable={}, peak_w=9.0, half_width_j=0.25)
-        return told._replace(samples_per_domain={"VDD_IN": 50})
+        sampling = Sampling(samples=50, gap_max_s=0.03, failed=0, unavailable={}, peak_w=9.0, half_width_j=0.25)
+        return sampling._replace(samples_per_domain={"VDD_IN": 50})
 
     def drain(self, before_ns):
         watts = array("d", [2.0])
@@ -71,7 +71,7 @@ class Rails:
 
 
 class Gauges:
-    """Gauges for all that can be looked at."""
+    """All gauges."""
 
     def window(self, opened_ns, closed_ns):
         return dict.fromkeys([*AGGREGATES, "cpu_utilization", POWER_CAPPED, THERMAL], 0.5)
@@ -84,7 +84,7 @@ class Gauges:
 
 
 class Samples(list):
-    """Samples that tell reading and decoding apart."""
+    """Samples with separate reading and decoding."""
 
     read = list.__getitem__
 
@@ -93,13 +93,13 @@ class Samples(list):
 
 
 def loader():
-    """Batches of samples that may be bad."""
+    """Batches of samples that may be unreadable."""
     timed = TimedDataset(lambda transform: Samples([(torch.zeros(1), 0)] * 3), lambda image: image, skip=True)
     return make_timed_loader(timed, range(3), 1)
 
 
 class Files:
-    """A data source of which all is known."""
+    """A data source with all counters."""
 
     def window(self, name, seconds):
         names = ["read_bytes"]
@@ -127,7 +127,7 @@ RUN = {"power_limit_w": 15.0, "power_limit_max_w": 30.0, "idle": {"before_w": 2.
 
 @pytest.fixture
 def gpu_memory(monkeypatch):
-    """What a GPU would say of its memory."""
+    """Memory of a GPU."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: 1234)
     return peak_memory(torch.device("cuda"))
@@ -135,17 +135,17 @@ def gpu_memory(monkeypatch):
 
 @pytest.fixture
 def by_phase(monkeypatch):
-    """Phases that can be told apart."""
-    told = PhaseEnergy(energy_j=dict.fromkeys(("stall", "copy", "compute", "overhead"), 0.5))
-    monkeypatch.setattr(window, "phase_energy", lambda *_: told)
+    """Energy by phase."""
+    energy = PhaseEnergy(energy_j=dict.fromkeys(("stall", "copy", "compute", "overhead"), 0.5))
+    monkeypatch.setattr(window, "phase_energy", lambda *_: energy)
 
 
 @pytest.fixture
 def written(tmp_path, gpu_memory, by_phase):
-    """written(meter) -> the names of all metrics of runs, by one rank and by two, that reach their target."""
+    """Meter -> the names of all metrics of runs with one rank and with two, which reach their target."""
 
-    def run(meter, ranks):
-        record = Record(tmp_path / str(ranks))
+    def run(name, meter, ranks):
+        record = Record(tmp_path / f"{name}-{ranks}")
         record.folder.mkdir(exist_ok=True)
         clock = Clock(HostTimeline())
         loaded = loader()
@@ -157,14 +157,14 @@ def written(tmp_path, gpu_memory, by_phase):
         measured = RankWindow(10**6, 999 * 10**6, 0, parts, [], False, weight=48, loss_sum=4.8, right=43.2)
         joules = [dict.fromkeys(meter.domains, at) for at in (1.0, 3.0)]
         before, after = Reading(0, joules[0]), Reading(10**9, joules[1])
-        panel = WindowInstruments(meter, Gauges(), Files(), idle_w=2.0)
+        instruments = WindowInstruments(meter, Gauges(), Files(), idle_w=2.0)
         windows = []
         for epoch in range(3):
             record.append_steps(array("f", clock.rows))
             opened = [WindowOpening(name, epoch, len(loaded)) for name in ("epoch", "val")]
             windows += [
-                build_window(which, WindowMeasured([measured] * ranks, []), before, after, panel, record).line
-                for which in opened
+                build_window(opening, WindowMeasured([measured] * ranks, []), before, after, instruments, record).line
+                for opening in opened
             ]
         job = job_of(batch=48, target_accuracy=0.8, throughput={"start": 0, "stop": 2})
         names = {name for window in windows for name in window["metrics"]}
@@ -173,11 +173,11 @@ def written(tmp_path, gpu_memory, by_phase):
         trainer = Trainer(LENET, Classification(auxiliary=0), Single(1), torch.device("cpu"))
         return names | run_metrics({**RUN, "model": trainer.model_stats()}).keys() | {POWER, LOSS}
 
-    return lambda meter: run(meter, 1) | run(meter, 2)
+    return {name: run(name, meter, 1) | run(name, meter, 2) for name, meter in METERS.items()}
 
 
-def in_table(name):
-    """The row that tells of a metric: `steady/` and `std/` stand for the epochs, `gpu0` for its domain."""
+def table_name(name):
+    """Return the name in the table: `steady/` and `std/` are those of epochs, and `gpu0` is a domain."""
     if re.match(r"rank_max/\w+_s$", name):
         return "rank_max/<part>_s"
     section, _, short = name.partition("/")
@@ -185,51 +185,36 @@ def in_table(name):
     return f"{'epoch' if section in ('steady', 'std') else section}/{short}"
 
 
-@pytest.mark.parametrize("meter", METERS.values(), ids=METERS)
-def test_every_metric_that_a_run_writes_is_in_the_table(written, meter):
-    assert {in_table(name) for name in written(meter)} <= METRICS.keys()
-
-
-def test_every_metric_in_the_table_is_written_by_some_run(written):
-    assert METRICS.keys() == {in_table(name) for meter in METERS.values() for name in written(meter)}
-
-
-def test_every_metric_of_an_epoch_has_a_steady_value_and_a_standard_deviation(written):
-    names = {name for meter in METERS.values() for name in written(meter)}
+def test_runs_write_exactly_the_metrics_of_the_table(written):
+    for meter, names in written.items():
+        assert {table_name(name) for name in names} <= METRICS.keys(), meter
+    every = {name for names in written.values() for name in names}
+    assert {table_name(name) for name in every} == METRICS.keys()
     for section in ("steady", "std"):
-        assert {in_table(name).partition("/")[2] for name in names if name.startswith(f"{section}/")} == EPOCH.keys()
-
-
-def test_nothing_else_is_said_to_have_a_steady_value():
+        of_section = {table_name(name).partition("/")[2] for name in every if name.startswith(f"{section}/")}
+        assert of_section == EPOCH.keys(), section
     assert [name for name, metric in METRICS.items() if metric.steady] == [f"epoch/{name}" for name in EPOCH]
 
 
-@pytest.mark.parametrize("meter", METERS.values(), ids=METERS)
-def test_mlflow_takes_every_name(written, meter):
+def test_mlflow_accepts_every_name(written):
     from mlflow.utils.validation import _validate_metric_name
 
-    for name in written(meter):
-        _validate_metric_name(name)
+    for names in written.values():
+        for name in names:
+            _validate_metric_name(name)
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_the_unit_is_in_the_name(name):
-    metric = METRICS[name]
-    suffix = name.rpartition("_")[2]
-    if rate := RATES.get(name.partition("/")[2]):
-        assert metric.unit == rate
-    else:
-        assert metric.unit == UNITS.get(suffix, metric.unit)
-        assert (metric.unit in ("1", "0..1")) == (suffix not in UNITS)
+def test_every_metric_has_its_unit_in_its_name_and_a_meaning():
+    invalid = []
+    for name, metric in METRICS.items():
+        suffix, rate = name.rpartition("_")[2], RATES.get(name.partition("/")[2])
+        expected = (rate,) if rate else (UNITS[suffix],) if suffix in UNITS else ("1", "0..1")
+        rules = ("mean", "ratio", "pooled", "max", None)
+        if metric.unit not in expected or metric.steady not in rules or not metric.meaning or "|" in metric.meaning:
+            invalid.append(name)
+    assert invalid == []
 
 
-@pytest.mark.parametrize("name", METRICS)
-def test_every_metric_is_explained(name):
-    assert METRICS[name].meaning.strip()
-    assert METRICS[name].steady in ("mean", "ratio", "pooled", "max", None)
-    assert "|" not in METRICS[name].meaning
-
-
-def test_the_page_of_metrics_shows_this_very_table():
+def test_docs_have_the_table():
     rows = [line for line in PAGE.read_text().splitlines(keepends=True) if line.startswith("|")]
     assert "".join(rows) == metrics.markdown()
