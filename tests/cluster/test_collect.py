@@ -52,9 +52,9 @@ def make_resubmitted(make_run):
 
 
 def test_recorded_result_is_reported(make_run, log, capsys):
-    request, _ = make_run("COMPLETED", state="whole", metrics=METRICS, notes=["a note"])
+    request, _ = make_run("COMPLETED", state="completed", metrics=METRICS, notes=["a note"])
     result = collect_result(request, Terminal())
-    assert (result.state, result.metrics, result.notes) == ("whole", METRICS, ["a note"])
+    assert (result.state, result.metrics, result.notes) == ("completed", METRICS, ["a note"])
     assert result.no_energy == "no meter here"
     assert log[0].reported
     assert capsys.readouterr().out == "run 0 completed on b1\n"
@@ -111,7 +111,7 @@ def test_run_without_an_end_has_the_metrics_of_its_windows(make_run):
 
 def test_run_completed_earlier_is_neither_published_nor_printed(make_run, capsys, monkeypatch):
     monkeypatch.setattr(collect, "make_tracker", lambda *_, **__: pytest.fail("published again"))
-    request, _ = make_run("COMPLETED", entry={"earlier": True}, state="whole", metrics=METRICS)
+    request, _ = make_run("COMPLETED", entry={"earlier": True}, state="completed", metrics=METRICS)
     result = collect_result(request, Terminal())
     assert (result.earlier, result.metrics) == (True, METRICS)
     assert capsys.readouterr().out == ""
@@ -137,15 +137,15 @@ def test_job_that_archived_the_previous_end_has_started(make_resubmitted, log, r
 
 
 def test_completed_run_that_its_node_has_checked_was_completed_earlier(make_resubmitted, log, capsys):
-    request, _ = make_resubmitted("COMPLETED", state="whole", failure=None, metrics=METRICS)
+    request, _ = make_resubmitted("COMPLETED", state="completed", failure=None, metrics=METRICS)
     result = collect_result(request, Terminal())
-    assert (result.state, result.earlier, result.metrics) == ("whole", True, METRICS)
+    assert (result.state, result.earlier, result.metrics) == ("completed", True, METRICS)
     assert log[0].reported
     assert capsys.readouterr().out == "run 0 skipped on b1\n"
 
 
 def test_completed_run_that_its_node_could_not_check_fails(make_resubmitted):
-    request, record = make_resubmitted("NODE_FAIL", state="whole", failure=None)
+    request, record = make_resubmitted("NODE_FAIL", state="completed", failure=None)
     assert collect_result(request, Terminal()).state == "failed"
     assert record.is_completed()
 
@@ -179,7 +179,7 @@ def test_unpublished_run_stays_in_the_queue_with_its_tracking_keys(make_run, log
 
     monkeypatch.setattr(collect, "load_mlflow", lambda timeout_s: None)
     monkeypatch.setattr(collect, "make_tracker", lambda record, **tracking: Offline())
-    request, record = make_run("COMPLETED", tracking=SERVER, state="whole")
+    request, record = make_run("COMPLETED", tracking=SERVER, state="completed")
     assert collect_result(request, Terminal()).publish_error == "no answer"
     assert record.job() == {**job_keys(epochs=1), "tracking": SERVER}
     assert record.run()["identity"] == "id"

@@ -117,7 +117,7 @@ def test_script_execs_the_command_after_setup_and_gets_a_signal_before_its_limit
 def test_completed_and_reported_run_is_not_submitted_again(make_task, submit_all, log):
     first, second = make_task(number=0), make_task(number=1)
     submit_all(first, second)
-    write_end(first, "whole")
+    write_end(first, "completed")
     log.update(0, reported=True)
     assert submit_all(first, second) == {1: "18"}
     assert (log[0].earlier, log[1].earlier) == (True, False)
@@ -136,7 +136,7 @@ def test_completed_and_reported_run_is_not_submitted_again(make_task, submit_all
 )
 def test_completed_run_that_its_node_must_check_is_submitted(make_task, submit_all, log, dataset, run, is_submitted):
     submit_all(make_task(dataset=dataset))
-    write_end(make_task(), "whole", **run)
+    write_end(make_task(), "completed", **run)
     log.update(0, reported=True)
     assert submit_all(make_task(dataset=dataset)) == ({0: "18"} if is_submitted else {})
     assert Record(make_task().folder).is_completed()
@@ -146,7 +146,7 @@ def test_completed_run_that_its_node_must_check_is_submitted(make_task, submit_a
 
 def test_run_completed_unobserved_is_still_reported(make_task, submit_all, scripts):
     submit_all(make_task())
-    write_end(make_task(), "whole")
+    write_end(make_task(), "completed")
     assert submit_all(make_task()) == {0: "17"}
     assert len(scripts()) == 1
 
@@ -222,7 +222,7 @@ def test_changed_configuration_waits_for_the_active_job(make_task, cluster, subm
     with pytest.raises(ValueError, match="run 0 is still active as job 17"):
         submit_all(make_task(digest="three epochs"))
     cluster.set_job("17", "COMPLETED")
-    write_end(make_task(), "whole")
+    write_end(make_task(), "completed")
     assert submit_all(make_task(digest="three epochs")) == {0: "18"}
 
 

@@ -16,6 +16,7 @@ from epochmeter.results.summary import (
     summarize,
     target_metrics,
     total_metrics,
+    total_uncertainty_j,
     variance_warning,
 )
 
@@ -211,9 +212,9 @@ def test_every_configured_target_must_be_reached(accuracy, loss, is_reached):
 def test_notes_are_in_order_and_flags_have_their_first_text():
     hot, lost = {"throttled": "hot in epoch 0"}, {"throttled": "hot in epoch 2", "energy_lost": "no VDD_IN"}
     windows = [
-        epoch(0, keys={"notes": ["a", "b"], "marks": hot}),
+        epoch(0, keys={"notes": ["a", "b"], "flags": hot}),
         epoch(1),
-        epoch(2, keys={"notes": ["c"], "marks": lost}),
+        epoch(2, keys={"notes": ["c"], "flags": lost}),
     ]
     assert collect_notes(windows) == ["a", "b", "c"]
     assert collect_flags(windows) == {"throttled": "hot in epoch 0", "energy_lost": "no VDD_IN"}
@@ -225,3 +226,9 @@ def test_large_variation_of_epoch_times_is_a_warning():
     for metrics in ((100.0, 10.0), (0.1, 0.05)):  # as on an idle machine; very short epochs
         assert variance_warning(dict(zip(("steady/e2e_s", "std/e2e_s"), metrics, strict=True))) == []
     assert variance_warning({"steady/e2e_s": 4.0}) == variance_warning({}) == []
+
+
+def test_unsampled_power_is_independent_between_windows_and_other_uncertainties_are_not():
+    terms = [{"energy_uncertainty_j": 5.0, "unsampled_j": 3.0, "period_s": 0.1}] * 2
+    assert total_uncertainty_j(terms, mean_w=1.0) == pytest.approx(math.hypot(4 + 4, 3, 3))
+    assert total_uncertainty_j(terms, mean_w=60.0) == pytest.approx(math.hypot(6 + 6, 3, 3))

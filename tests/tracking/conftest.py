@@ -29,7 +29,7 @@ DIGITS = {
 RUN_TABLES = ("metrics", "latest_metrics", "params", "tags", "input_tags", "inputs", "datasets", "runs")
 
 
-def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, state="whole", **run) -> Record:
+def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, state="completed", **run) -> Record:
     """Write a record with realistic numbers; `state=None` leaves it in the middle of the run."""
     folder.mkdir(parents=True)
     record = Record(folder)
@@ -42,7 +42,7 @@ def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, s
         record.append(window("val", epoch, 0.02, 0.2, power_w))
     if state:
         metrics = summary_metrics(epochs, stall_s, compute_s, power_w)
-        failure = None if state == "whole" else {"kind": "oom", "message": "CUDA out of memory in epoch 2"}
+        failure = None if state == "completed" else {"kind": "oom", "message": "CUDA out of memory in epoch 2"}
         record.write_summary({"state": state, "metrics": metrics, "notes": [], "failure": failure}, "1d" * 8)
     if state == "completed":
         finished = STARTED + timedelta(seconds=90)

@@ -50,7 +50,7 @@ def test_report_from_mlflow_equals_report_from_records(store, make_record):
         host = {**record.host(), "cpu": {"model": "Xeon", "cores": 8}, "gpus": [{"model": "H200"}] * 2}
         write_json(record.folder / "host.json", host)
         publish(record, store)
-    expected = {row.number: row for row in read(record.folder.parent).rows}
+    expected = {row.number: row for row in read(record.folder.parent).runs}
     rows = {row.number: replace(row, link=None) for row in map(of_shown, load_runs(store.uri))}
     for number, kind in enumerate(KINDS):
         assert rows.get(number) == expected.get(number), kind

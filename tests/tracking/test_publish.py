@@ -102,7 +102,7 @@ def test_completed_record_becomes_a_finished_run_with_all_its_files(store, make_
         for name, value in window["metrics"].items():
             assert logged[name, window["epoch"]] == value
     files = {file.path for file in store.client.list_artifacts(published.run_id)}
-    assert files == {"job.json", "host.json", "epochs.jsonl", "summary.json", "whole.json", "trace.json.gz"}
+    assert files == {"job.json", "host.json", "epochs.jsonl", "summary.json", "completed.json", "trace.json.gz"}
 
 
 def test_publishing_again_adds_nothing(store, make_record, points):
@@ -158,10 +158,10 @@ def test_resumed_run_is_running_again_without_its_failure(store, make_record):
 
 
 def test_flags_of_deleted_windows_are_removed_and_users_tags_stay(store, make_record):
-    record = make_record(state=None, marks={"energy_lost": "no VDD_IN", "throttled": "hot"})
+    record = make_record(state=None, flags={"energy_lost": "no VDD_IN", "throttled": "hot"})
     published = publish(record, store)
     store.client.set_tag(published.run_id, "mine", "kept")
-    record.describe(record.job(), {**record.run(), "marks": {"throttled": "hot"}})
+    record.describe(record.job(), {**record.run(), "flags": {"throttled": "hot"}})
     publish(record, store)
     tags = run_of(store, published).data.tags
     assert "epochmeter.energy_lost" not in tags
@@ -203,14 +203,14 @@ def test_interrupted_publishing_is_completed_by_the_next(store, make_record, poi
 def test_run_grows_with_its_record(store, make_record, points):
     record = make_record(epochs=3, host="elsewhere")
     lines = (record.folder / "epochs.jsonl").read_text().splitlines(keepends=True)
-    for name in ("whole.json", "summary.json"):
+    for name in ("completed.json", "summary.json"):
         (record.folder / name).rename(record.folder / f".{name}")
     (record.folder / "epochs.jsonl").write_text("".join(lines[:2]))
     published = publish(record, store)
     assert run_of(store, published).info.status == "RUNNING"
     assert {step for _, step, _ in points(published.run_id)} == {0}
     (record.folder / "epochs.jsonl").write_text("".join(lines))
-    for name in ("summary.json", "whole.json"):
+    for name in ("summary.json", "completed.json"):
         (record.folder / f".{name}").rename(record.folder / name)
     assert publish(record, store) == published
     assert run_of(store, published).info.status == "FINISHED"

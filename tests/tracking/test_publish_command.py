@@ -36,7 +36,7 @@ def statuses(store):
     return sorted(run.info.status for run in store.client.search_runs([store.experiment_id]))
 
 
-@pytest.mark.parametrize("state", [None, "whole"])
+@pytest.mark.parametrize("state", [None, "completed"])
 def test_unreported_run_of_a_cluster_is_published_only_to_a_given_address(
     run_publish, make_remote, store, state, capsys
 ):
@@ -49,7 +49,7 @@ def test_unreported_run_of_a_cluster_is_published_only_to_a_given_address(
 
 
 def test_reported_run_of_a_cluster_is_published(run_publish, make_remote, store):
-    make_remote(0, reported=True, state="whole")
+    make_remote(0, reported=True, state="completed")
     make_remote(1)
     run_publish()
     assert statuses(store) == ["FINISHED"]
@@ -69,7 +69,7 @@ def test_unpublished_run_of_this_host_is_published(run_publish, make_record, sto
 
 
 def test_unreadable_record_is_an_error(run_publish, make_remote, capsys):
-    record = make_remote(reported=True, state="whole")
+    record = make_remote(reported=True, state="completed")
     write_json(record.folder / "job.json", {})
     assert run_publish() == 1
     assert f"cannot publish {record.folder}: " in capsys.readouterr().err

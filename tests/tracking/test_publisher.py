@@ -72,7 +72,7 @@ def test_trackers_can_be_started_flushed_and_closed(make_record, store, monkeypa
     assert isinstance(tracker, Publisher if name == "mlflow" else NullTracker)
     tracker.start()
     tracker.flush(limit_s=LONG_S)
-    published = tracker.close(limit_s=LONG_S, ended="whole")
+    published = tracker.close(limit_s=LONG_S, ended="completed")
     assert [run.info.status for run in runs_of(store)] == (["FINISHED"] if published else [])
     assert (published is None) == (name == "none")
 

@@ -12,7 +12,7 @@ from epochmeter.tracking.state import ended_s, recorded_status, started_s, statu
 FRIDAY_S, MONDAY_S = 2e9, 2e9 + 3 * 86400
 
 
-@pytest.mark.parametrize(("state", "status"), [("whole", "FINISHED"), ("failed", "FAILED"), ("killed", "KILLED")])
+@pytest.mark.parametrize(("state", "status"), [("completed", "FINISHED"), ("failed", "FAILED"), ("killed", "KILLED")])
 def test_end_maps_to_mlflow_status(make_record, state, status):
     record = make_record(state=state)
     assert (status_of(record), recorded_status(record)) == (status, status)

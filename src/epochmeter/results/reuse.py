@@ -34,7 +34,7 @@ class ReusePool:
     """The completed runs that one sweep may reuse, each once."""
 
     def __init__(self, sweep: Path) -> None:
-        """Read `whole.json` of every run in the sweeps next to this one, and the references of this sweep."""
+        """Read `completed.json` of every run in the sweeps next to this one, and the references of this sweep."""
         # By identity, and by the identity of the configuration's first repeat.
         self._runs: dict[str, list[CompletedRun]] = defaultdict(list)
         for completion in sweep.parent.glob("[!.]*/[0-9]*/completed.json"):

@@ -92,7 +92,7 @@ def build_run_info(
         "cores": (host.get("cpu") or {}).get("cores"),
         "storage": run.get("storage") or {},
         "ran_on": platform_info(run.get("host"), host, run.get("training") or {}),
-        "disturbed": {name: text for name, text in run.get("marks", {}).items() if name in DISTURBED},
+        "disturbed": {name: text for name, text in run.get("flags", {}).items() if name in DISTURBED},
         "epochs": {epoch["epoch"]: epoch_metrics(epoch["metrics"]) for epoch in epochs},
         "state": summary["state"] if summary else UNFINISHED,
     }

@@ -79,7 +79,7 @@ def collect_notes(windows: Sequence[Window]) -> list[str]:
 
 def collect_flags(windows: Sequence[Window]) -> dict[str, str]:
     """Return the disturbances of the windows by tag; of each tag the first text."""
-    return {flag: text for window in reversed(windows) for flag, text in window.get("marks", {}).items()}
+    return {flag: text for window in reversed(windows) for flag, text in window.get("flags", {}).items()}
 
 
 def step_percentiles(steps: array) -> dict[str, float]:
@@ -115,14 +115,28 @@ def total_energy(windows: Sequence[Window]) -> dict[str, float]:
     if not terms or _unresolved_reason(windows):
         return {}
     names = [name for name in terms[0] if name.endswith("_j") and all(name in term for term in terms)]
-    totals = {name: math.fsum(term[name] for term in terms) for name in names}
+    totals = {name: math.fsum(term[name] for term in terms) for name in names if name != "unsampled_j"}
     if "energy_uncertainty_j" in totals:
-        # The uncertainty of a window is at least one period of the counter at the mean power of the run.
-        mean_w = totals["energy_j"] / _energy_window_s(windows)
-        totals["energy_uncertainty_j"] = math.fsum(
-            max(term["energy_uncertainty_j"], mean_w * term.get("period_s", 0.0)) for term in terms
-        )
+        totals["energy_uncertainty_j"] = total_uncertainty_j(terms, totals["energy_j"] / _energy_window_s(windows))
     return totals
+
+
+def total_uncertainty_j(terms: Sequence[Mapping[str, float]], mean_w: float) -> float:
+    """Return the 95 % confidence interval (plus or minus) of the energy of several windows, in joules.
+
+    Power that a part-time sensor missed is independent from window to window, so its squares are added. All other
+    uncertainties are added, since the same instrument may always err in the same direction.
+
+    Args:
+        terms: The windows' terms.
+        mean_w: Mean power of all windows: the uncertainty of a window is at least one period of the counter at it.
+    """
+    independent_j = [term.get("unsampled_j", 0.0) for term in terms]
+    others_j = [
+        max(math.sqrt(max(0.0, term["energy_uncertainty_j"] ** 2 - part_j**2)), mean_w * term.get("period_s", 0.0))
+        for term, part_j in zip(terms, independent_j, strict=True)
+    ]
+    return math.hypot(math.fsum(others_j), *independent_j)
 
 
 def no_total_note(windows: Sequence[Window]) -> list[str]:
