@@ -1,27 +1,31 @@
-"""Estimates: values and intervals worked out by hand, or by another way."""
+"""Statistics of repeats: values computed by hand or with scipy, and error rates by simulation."""
 
 import math
 import random
 import statistics
+from itertools import chain, pairwise
 
 import pytest
-from scipy.stats import ttest_1samp, ttest_ind
+from scipy.stats import ttest_1samp, ttest_ind, ttest_rel
 
 from epochmeter.report.statistics import (
     Estimate,
+    Variance,
+    contrast,
     difference,
     false_discovery_rates,
+    fit,
+    indistinguishable_from_best,
     mean,
-    p_value,
+    pairwise_ratios,
     positive_mean,
-    range_of,
+    positive_means,
     ratio,
-    spreads,
+    tukey_critical_value,
 )
-from epochmeter.report.words import spread
 
 
-def test_a_ratio_is_that_of_the_values_and_its_interval_that_of_their_logarithms():
+def test_ratio_has_the_interval_of_the_logarithms():
     found = ratio([190.0, 192.0, 188.0], [100.0, 101.0, 99.0])
     logs = [[math.log(value) for value in values] for values in ([190, 192, 188], [100, 101, 99])]
     known = ttest_ind(*logs, equal_var=False).confidence_interval()
@@ -29,25 +33,25 @@ def test_a_ratio_is_that_of_the_values_and_its_interval_that_of_their_logarithms
     assert (found.low, found.high) == pytest.approx((math.exp(known.low), math.exp(known.high)))
 
 
-def test_a_ratio_turned_round_is_its_inverse():
+def test_ratio_of_swapped_samples_is_the_inverse():
     there, back = ratio([3.0, 3.3], [2.0, 2.1]), ratio([2.0, 2.1], [3.0, 3.3])
     assert (1 / back.value, 1 / back.high, 1 / back.low) == pytest.approx((there.value, there.low, there.high))
 
 
 @pytest.mark.parametrize("values", [([3.0], [2.0]), ([3.0, 3.0], [2.0]), ([3.0], [2.0, 2.0])])
-def test_what_ran_once_has_no_interval(values):
+def test_single_run_has_no_interval(values):
     assert ratio(*values) == Estimate(pytest.approx(1.5))
     assert difference(*values) == Estimate(1.0)
 
 
-def test_a_mean_has_students_interval():
+def test_mean_has_students_interval():
     known = ttest_1samp([5.0, 5.5, 6.3], 0).confidence_interval()
     found = mean([5.0, 5.5, 6.3])
     assert (found.low, found.high) == pytest.approx((known.low, known.high))
 
 
 @pytest.mark.parametrize("values", [[0.714, 0.884], [5.0, 5.5, 6.3], [0.1, 9.0], [100.0, 101.0, 99.5, 100.2]])
-def test_the_interval_of_what_lies_above_zero_is_that_of_its_logarithms_and_holds_the_mean(values):
+def test_positive_mean_has_students_interval_of_the_logarithms(values):
     known = ttest_1samp([math.log(value) for value in values], 0).confidence_interval()
     found = positive_mean(values)
     assert (found.low, found.high) == pytest.approx((math.exp(known.low), math.exp(known.high)))
@@ -55,64 +59,178 @@ def test_the_interval_of_what_lies_above_zero_is_that_of_its_logarithms_and_hold
     assert 0 < found.low < found.value < found.high
 
 
-def test_two_runs_whose_mean_has_an_interval_below_zero_have_one_above_it_where_there_is_nothing_below():
-    assert mean([0.714, 0.884]).low < 0
-    assert spread(positive_mean([0.714, 0.884])) == "0.799 (0.205 to 3.086)"
-
-
-def test_where_a_value_is_none_above_zero_the_interval_is_students():
+def test_values_that_are_not_positive_have_students_interval():
     assert positive_mean([0.0, 1.0]) == mean([0.0, 1.0])
     assert positive_mean([2.0]) == Estimate(2.0)
 
 
-def test_another_unit_changes_all_of_an_estimate():
+def test_interval_of_two_repeats_borrows_from_other_configurations():
+    alone = positive_mean([20.0, 20.4])
+    (together, *_, once) = positive_means([[20.0, 20.4], [10.0, 10.1], [5.0, 5.1], [30.0, 30.2], [7.0]])
+    assert together.value == alone.value
+    assert together.high - together.low < (alone.high - alone.low) / 2
+    assert once == Estimate(7.0), "a single run has no interval, whatever the others vary by"
+
+
+def test_estimate_is_scaled_with_its_interval():
     assert Estimate(2.0, 1.0, 3.0).scaled(0.5) == Estimate(1.0, 0.5, 1.5)
     assert Estimate(2.0).scaled(0.5) == Estimate(1.0)
 
 
-def test_a_p_value_is_welchs():
-    known = ttest_ind([10.0, 10.5, 11.3], [9.0, 9.1, 10.4, 9.9], equal_var=False)
-    assert p_value([10.0, 10.5, 11.3], [9.0, 9.1, 10.4, 9.9]) == pytest.approx(known.pvalue)
-    assert (p_value([1.0, 1.0], [1.0, 1.0]), p_value([1.0, 1.0], [2.0, 2.0]), p_value([1.0], [2.0])) == (1, 0, None)
+def test_difference_of_the_same_rounds_is_paired():
+    one, other = [10.0, 12.0, 14.5], [9.0, 11.1, 13.2]
+    known = ttest_rel(one, other).confidence_interval()
+    found = difference(one, other, rounds=[["a", "b", "c"]] * 2)
+    assert (found.low, found.high) == pytest.approx((known.low, known.high))
+    shuffled = difference(one, [11.1, 13.2, 9.0], rounds=[["a", "b", "c"], ["b", "c", "a"]])
+    assert (shuffled.low, shuffled.high) == pytest.approx((known.low, known.high))
 
 
 @pytest.mark.parametrize(
-    ("count", "freedom", "known"), [(2, 10, 3.151), (3, 10, 3.877), (10, 20, 5.008), (20, 5, 8.208)]
+    "rounds",
+    [
+        [["a", "b", None], ["a", "b", None]],
+        [["a", "b", "c"], ["a", "b", "d"]],
+        [["a", "b", "b"], ["a", "b", "b"]],
+    ],
 )
-def test_a_range_is_that_of_the_tables(count, freedom, known):
-    assert range_of(count, freedom) * math.sqrt(2) == pytest.approx(known, abs=1e-3)
+def test_runs_of_different_rounds_are_not_paired(rounds):
+    one, other = [10.0, 12.0, 14.5], [9.0, 11.1, 13.2]
+    assert difference(one, other, rounds=rounds) == difference(one, other)
 
 
-def test_of_two_jobs_nothing_is_lent_and_one_value_has_no_spread():
-    one, other = spreads([[1.0, 3.0], [5.0]])
-    assert (one, other) == (pytest.approx((2.0, 1.0)), None)
-    one, other = spreads([[1.0, 3.0], [5.0, 5.0]])
-    assert (one, other) == (pytest.approx((2.0, 1.0)), (0.0, 1.0))
+def test_contrast_of_two_rounds_is_not_paired():
+    samples = {"a": [1.0, 2.0], "b": [1.5, 2.6]}
+    weights = {"a": 1.0, "b": -1.0}
+    assert contrast(weights, samples, {name: [0, 1] for name in weights}) == contrast(weights, samples)
 
 
-def test_jobs_that_vary_alike_have_one_spread_that_all_of_them_tell_of():
-    found = spreads([[1.0, 3.0], [11.0, 13.0], [5.0, 7.0], [2.0]])
-    assert found[:3] == [found[0]] * 3
-    assert (found[0].freedom, found[3]) == (3.0, None)
+def test_variances_are_moderated_by_the_pooled_one():
+    """By hand: variances 2 and 8 with one degree of freedom each; the pooled one, 5, counts as two more."""
+    fitted = fit([[1.0, 3.0], [1.0, 5.0], [7.0]])
+    expected = [Variance(4.0, 2.0), Variance(6.0, 2.0), Variance(5.0, 2.0)]
+    assert [*chain(*fitted.variances)] == pytest.approx([*chain(*expected)])
+    assert (fitted.means, fitted.dof) == ([2.0, 3.0, 7.0], 2.0)
+    assert fit([[1.0], [2.0]]).variances == [None, None]
 
 
-def test_how_unlike_jobs_vary_is_found_again():
-    """Variances drawn with 6 degrees of freedom around 4, each told by 4 values: 6 + 3 degrees, drawn toward 4."""
+def test_round_effects_are_removed_from_means_and_variances():
+    """An additive table with residuals +-0.1: its two-way analysis of variance by hand."""
+    residuals = [[0.1, -0.1, 0.0], [-0.1, 0.1, 0.0], [0.0, 0.0, 0.0]]
+    samples = [[base + shift + residuals[row][column] for column, shift in enumerate((0.0, 5.0, -2.0))]
+               for row, base in enumerate((1.0, 2.0, 4.0))]  # fmt: skip
+    fitted = fit(samples, [[0, 1, 2]] * 3)
+    assert fitted.dof == pytest.approx(4.0), "(3 - 1) x (3 - 1)"
+    assert [later - earlier for earlier, later in pairwise(fitted.means)] == pytest.approx([1.0, 2.0])
+    pooled = statistics.fmean(variance.variance for variance in fitted.variances)
+    assert pooled == pytest.approx(0.04 / 4), "the residual sum of squares per degree of freedom"
+
+
+def test_missing_run_does_not_bias_the_round_effects():
+    shifts = (0.0, 5.0, -2.0)
+    samples = [[base + shift for shift in shifts] for base in (1.0, 2.0, 4.0)]
+    fitted = fit([samples[0][:2], *samples[1:]], [[0, 1], [0, 1, 2], [0, 1, 2]])
+    assert fitted.means[1] - fitted.means[0] == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("values", "best", "expected"),
+    [
+        ([10.0], [10.0], True),
+        ([10.1], [10.0], False),
+        ([10.0, 10.0], [10.0, 10.0], True),
+        ([11.0, 11.0], [10.0, 10.0], False),
+        ([10.5, 11.5], [10.0, 11.0], True),
+        ([20.0, 20.1], [10.0, 10.1], False),
+        ([10.5], [10.0, 11.0, 10.2], True),
+        ([10.59], [10.0, 10.1, 10.2], True),  # 10.1 + 4.303 x 0.1 x sqrt(1 + 1/3) = 10.597
+        ([10.61], [10.0, 10.1, 10.2], False),
+        ([15.0], [10.0, 10.1, 10.2], False),
+    ],
+)
+def test_two_configurations_are_compared_as_by_a_t_test(values, best, expected):
+    assert indistinguishable_from_best([values, best], 1) == [expected, True]
+
+
+def test_best_of_many_is_judged_together():
+    best, equal, seems, slower = [10.0, 10.1, 10.2], [10.0, 10.15, 10.2], [10.4, 10.3, 10.5], [20.0, 20.1, 20.2]
+    assert indistinguishable_from_best([best, seems], 0) == [True, False]
+    assert indistinguishable_from_best([best, seems, *[equal] * 18, slower], 0) == [*[True] * 20, False]
+
+
+def test_drift_does_not_hide_a_difference_between_blocks():
+    best, slower = [10.0, 10.5, 11.0], [10.5, 11.0, 11.6]
+    rounds = [[0, 1, 2]] * 2
+    assert indistinguishable_from_best([best, slower], 0) == [True, True]
+    assert indistinguishable_from_best([best, slower], 0, rounds) == [True, False]
+
+
+def sweep(chance, factors, repeats, noises, drift=0.0):
+    return [
+        [factor * math.exp(chance.gauss(drift * turn, noise)) for turn in range(repeats)]
+        for factor, noise in zip(factors, noises, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("repeats", "noises", "most"),
+    [(2, [0.01] * 8, 8), (3, [0.01] * 8, 8), (3, [0.005, 0.01, 0.02, 0.04] * 2, 10), (2, [0.005, 0.04] * 4, 14)],
+)
+def test_best_of_equal_configurations_is_seldom_called_different(repeats, noises, most):
     chance = random.Random(0)
-    samples = []
-    for _ in range(4000):
-        deviation = math.sqrt(4.0 * 6 / chance.gammavariate(3, 2))
-        samples.append([chance.gauss(0, deviation) for _ in range(4)])
-    found = spreads(samples)
-    assert found[0].freedom == pytest.approx(9, rel=0.1)
-    own = [statistics.variance(values) for values in samples]
-    lent = [each.variance * 9 - 3 * variance for each, variance in zip(found, own, strict=True)]
-    assert statistics.median(lent) / 6 == pytest.approx(4, rel=0.1)
+    alarms = 0
+    for _ in range(150):
+        times = sweep(chance, [1.0] * 8, repeats, noises, drift=0.05)
+        best = min(range(8), key=lambda index: statistics.fmean(times[index]))
+        alarms += not all(indistinguishable_from_best(times, best, [list(range(repeats))] * 8))
+    assert 100 * alarms / 150 <= most
 
 
-def test_the_p_value_of_one_run_beside_repeats_is_that_of_one_more_of_them():
+def test_slower_configurations_are_detected_in_spite_of_drift():
+    chance, detected = random.Random(0), 0
+    for _ in range(50):
+        times = sweep(chance, [1.0, 1.05, 1.05, 1.05], 3, [0.01] * 4, drift=0.05)
+        detected += indistinguishable_from_best(times, 0, [[0, 1, 2]] * 4)[1:].count(False)
+    assert detected >= 0.8 * 150
+
+
+def test_pairwise_ratios_share_variances_and_have_p_values():
+    known = ttest_ind([math.log(x) for x in (8.0, 8.1, 8.3)], [math.log(x) for x in (10.0, 10.1, 10.2)])
+    ((one, p_value),) = pairwise_ratios([([10.0, 10.1, 10.2], [8.0, 8.1, 8.3])])
+    assert one.value == pytest.approx(0.805, abs=1e-3)
+    assert p_value == pytest.approx(known.pvalue, rel=0.5), "of two groups that vary alike, nearly the pooled t-test"
+    pairs = [([10.0 + n, 10.2 + n], [11.0 + n, 11.1 + n]) for n in range(10)]
+    (_, alone), (_, together) = pairwise_ratios(pairs[:1])[0], pairwise_ratios(pairs)[0]
+    assert together < alone
+    assert pairwise_ratios([([1.0], [2.0])]) == [(Estimate(2.0), None)]
+    assert [p_value for _, p_value in pairwise_ratios([([1.0, 1.0], [1.0, 1.0]), ([1.0, 1.0], [2.0, 2.0])])] == [1, 0]
+
+
+def test_single_run_compared_with_repeats_has_their_variance():
     # (12 - 10) / (1 x sqrt(1 + 1/3)) = 1.732 on 2 degrees of freedom: 1 - 1.732 / sqrt(2 + 3).
-    assert p_value([9.0, 10.0, 11.0], [12.0]) == p_value([12.0], [9.0, 10.0, 11.0]) == pytest.approx(1 - 0.6**0.5)
+    ((_, p_value),) = pairwise_ratios([([math.exp(value) for value in (9.0, 10.0, 11.0)], [math.exp(12.0)])])
+    assert p_value == pytest.approx(1 - 0.6**0.5)
+
+
+@pytest.mark.parametrize(("repeats", "least"), [(2, 15), (3, 50)])
+def test_common_slowdown_of_all_configurations_is_detected(repeats, least):
+    """5 % at 2 % noise in 12 pairs; a t-test of each pair alone detects 1 to 3 % and 20 to 37 % of them."""
+    chance, detected = random.Random(0), 0
+    for _ in range(50):
+        pairs = list(
+            zip(sweep(chance, [1.0] * 12, repeats, [0.02] * 12), sweep(chance, [1.05] * 12, repeats, [0.02] * 12),
+                strict=True)
+        )  # fmt: skip
+        rates = false_discovery_rates([p_value for _, p_value in pairwise_ratios(pairs)])
+        detected += sum(rate <= 0.05 for rate in rates)
+    assert 100 * detected / 600 >= least
+
+
+@pytest.mark.parametrize(
+    ("count", "dof", "known"), [(2, 10, 3.151), (3, 10, 3.877), (10, 20, 5.008), (20, 5, 8.208), (2, 10.9, 3.151)]
+)
+def test_critical_values_are_those_of_the_tables(count, dof, known):
+    assert tukey_critical_value(count, dof) * math.sqrt(2) == pytest.approx(known, abs=1e-3)
 
 
 def test_false_discovery_rates_are_those_of_benjamini_and_hochberg():

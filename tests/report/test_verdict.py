@@ -36,10 +36,10 @@ def test_the_answer_stands_first_then_what_bounds_it():
     assert (found.name, found.title, found.numbers) == ("answer", "The answer", [0, 1, 2])
     answer, bound = said(found)
     assert answer[:3] == [
-        "Fastest: batch 64: 10.0 s an epoch, 300 J.",
-        "Least energy: batch 32: 200 J an epoch, 12.0 s.",
-        "Best trade-off: batch 32: 12.0 s and 200 J an epoch, the least 0.5 x energy + 0.5 x 30.0 W x time: 280 J. "
-        "30.0 W is the largest mean power of an epoch, as no run tells the highest limit of the devices.",
+        "Fastest: batch 64: 10.0 s per epoch, 300 J.",
+        "Least energy: batch 32: 200 J per epoch, 12.0 s.",
+        "Best trade-off: batch 32: 12.0 s and 200 J per epoch, the minimum of 0.5 x energy + 0.5 x 30.0 W x time: "
+        "280 J. 30.0 W is the largest mean power of an epoch, as no run tells the highest limit of the devices.",
     ]
     assert "Energy is that of: GPUs used." in answer
     assert bound == ["Bottlenecks of 3 configurations: 2 compute-bound, 1 prep-bound."]
@@ -61,7 +61,7 @@ def test_the_tables_hold_the_numbers():
 
 def test_one_that_is_the_best_in_all_is_said_once():
     answer = said(told(run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32)))[0]
-    assert answer[0] == ("batch 64 is the best by all that was asked: 10.0 s an epoch, 100 J.")
+    assert answer[0] == "batch 64 is the best by every criterion: 10.0 s per epoch, 100 J."
     assert not any("Fastest" in text for text in answer)
 
 
@@ -70,27 +70,27 @@ def test_one_that_another_is_as_good_as_is_not_the_best_in_all():
     less = [run(3 + n, 12.0 + n / 10, 135.0 + 30 * n, batch=32, repeat=n) for n in range(3)]
     answer = said(told(*near, *less))[0]
     assert answer[0].startswith("Fastest: batch 64: 10.1 s")
-    assert answer[1].endswith("As good, as far as these runs tell: batch 32.")
+    assert "Not significantly different: batch 32 (+" in answer[1]
 
 
 def test_while_a_bound_is_unmet_none_is_the_best_by_all_that_was_asked():
     found = group_repeats([run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32)])
     best = find_best(found, deadline_s=1.0)
     answer = said(page(found, best, epoch_breakdowns(found), notes=unmet_constraints(found, deadline_s=1.0)))[0]
-    assert answer[0] == "Fastest: batch 64: 10.0 s an epoch, 100 J."
-    assert "None ends an epoch within 1 s: the fastest takes 10.0 s, batch 64." in answer
+    assert answer[0] == "Fastest: batch 64: 10.0 s per epoch, 100 J."
+    assert "No configuration needs 1 s or less per epoch: the fastest needs 10.0 s, batch 64." in answer
 
 
 def test_a_job_alone_is_chosen_from_nothing():
     answer, bound = said(told(run(0, 10.0, 100.0)))
-    assert answer == ["One job alone, and nothing to choose between: resnet152, batch 64: 10.0 s an epoch, 100 J."]
+    assert answer == ["One job alone, and nothing to choose between: resnet152, batch 64: 10.0 s per epoch, 100 J."]
     assert bound == ["Bottleneck: compute-bound; 10 % prep stall."]
 
 
 def test_without_energy_time_is_told_and_why_there_is_no_more():
     answer = said(told(run(0, 10.0), run(1, 12.0, batch=32)))[0]
-    assert answer[:2] == ["Fastest: batch 64: 10.0 s an epoch.",
-                          "No choice by energy: 2 of 2 runs measured none: no meter here."]  # fmt: skip
+    assert answer[:2] == ["Fastest: batch 64: 10.0 s per epoch.",
+                          "No result for energy: 2 of 2 runs measured none: no meter here."]  # fmt: skip
 
 
 @pytest.mark.parametrize("runs", [[], [run(0, None)], [run(0, float("nan"))]])
@@ -118,7 +118,7 @@ def test_numbers_are_plain_for_machines():
         "name": "fastest", "job": "batch 64", "runs": [0], "value": 10.0, "time_s": 10.0, "energy_j": 300.0,
         "power_w": 30.0, "energy_covers": "GPUs used", "bottleneck": "compute-bound; 10 % prep stall",
         "fractions": pytest.approx({"compute": 0.8, "prep_stall": 0.1, "fetch_stall": 0, "copy": 0, "overhead": 0.1}),
-        "as_good": [], "sentence": "Fastest: batch 64: 10.0 s an epoch, 300 J.",
+        "not_significantly_different": [], "sentence": "Fastest: batch 64: 10.0 s per epoch, 300 J.",
     }  # fmt: skip
     assert values["bottlenecks"] == {"compute-bound": 2}
     assert values["prediction"] is None

@@ -16,6 +16,7 @@ from epochmeter.report.charts import charts
 from epochmeter.report.figures import Chart
 from epochmeter.report.pages import Page, Section
 from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
+from epochmeter.report.runs.costs import costs_to_target
 from epochmeter.report.runs.filter import select_any, texts_of
 from epochmeter.report.runs.power import chosen, missing_power_note, powers
 from epochmeter.report.runs.run import Run, Sweep
@@ -76,6 +77,9 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
     _check_numbers(asked.power_of, rows)
     found = group_repeats(selection.runs)
     real = without_synthetic(found)
+    to_target = without_synthetic(group_repeats(selection.ended))  # a target may be reached within the warm-up
+    if by_target := bool(costs_to_target(to_target)):
+        real = to_target
     best = find_best(real, asked.eta, asked.max_slowdown, asked.power_budget_w, asked.deadline_s)
     banner = selection.banner(numbers)
     sampled = chosen([*rows.values()], asked.power_of, [each.point for each in best])
@@ -85,7 +89,7 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
         title=titled(sweep, against),
         rows=selection.ended,
         pages=[*_answer(real, best, asked), *other.pages, *_under_banners(told, numbers), *_ran_on(selection.ended)],
-        charts=charts(found, best, pareto(real), drawn),
+        charts=charts(found, [] if by_target else best, pareto(real), drawn),
         banner=_of_both(banner, other.banner, against.title) if against else banner,
         notes=[
             *_controls(len(found) - len(real)),

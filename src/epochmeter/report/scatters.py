@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from epochmeter.report.analyses.targets import ENERGY, TIME, target
+from epochmeter.report.analyses.targets import ENERGY, TIME
 from epochmeter.report.axes import (
     Shown,
     Value,
@@ -20,7 +20,7 @@ from epochmeter.report.axes import (
     steady,
 )
 from epochmeter.report.figures import STYLES, Bar, Bars, Callout, Mark, Reach, Scatter, Series, Stack
-from epochmeter.report.runs.configuration import Configuration
+from epochmeter.report.runs.configuration import Configuration, quality_target
 from epochmeter.sweep.search import is_pareto_front
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def to_target(every: Sequence[Shown], keys: Sequence[str]) -> list[Scatter | Bar
     """
     goals: dict[tuple[str, str], list[Shown]] = {}
     for each in every:
-        if goal := target(each.point.job):
+        if goal := quality_target(each.point.job):
             goals.setdefault((goal, each.point.value("dataset")), []).append(each)
     told: list[Scatter | Bars] = []
     for place, ((goal, dataset), group) in enumerate(goals.items()):

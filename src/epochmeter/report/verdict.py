@@ -13,8 +13,8 @@ from epochmeter.report.analyses.next_runs import Try
 from epochmeter.report.analyses.prediction import Prediction
 from epochmeter.report.pages import Page, Section
 from epochmeter.report.runs.configuration import Configuration, fingerprint, titles, varied
-from epochmeter.report.runs.costs import Cost, costs, positive_values
-from epochmeter.report.statistics import MIN_EFFECT, positive_mean
+from epochmeter.report.runs.costs import Cost, positive_values, ranked_costs
+from epochmeter.report.statistics import MIN_EFFECT
 from epochmeter.report.words import ABSENT, Grid, finite, interval, number, spread
 from epochmeter.results import bottleneck
 from epochmeter.results.bottleneck import PARTS, part_name
@@ -28,6 +28,8 @@ BEST = {
     "power_budget": "time on the power budget",
     "deadline": "energy by the deadline",
 }
+MANY = 5
+"""Configurations from which on the best of them seems noticeably better than it is."""
 LEARNING = ("model", "optimizer", "scheduler", "batch", "precision", "lr_scaling")
 """Keys by which a job may need another number of epochs to learn as much."""
 
@@ -44,7 +46,7 @@ def page(
 
     None where no point has a time: then there is nothing to answer.
     """
-    known = {id(cost.point): cost for cost in costs(points)}
+    known = {id(cost.point): cost for cost in ranked_costs(points)}
     if not choices or not known:
         return None
     names = {id(point): title for point, title in zip(points, titles(points), strict=True)}
@@ -84,6 +86,10 @@ def caveats(points: Sequence[Configuration]) -> list[str]:
     once = [point for point in points if len(point.runs) == 1]
     if len(points) > 1 and once:
         said.append(_once(once, points))
+    if len(points) >= MANY and len(once) < len(points):
+        said.append(
+            f"The best of {len(points)} configurations was partly lucky: its interval is not corrected for the choice."
+        )
     return said
 
 
@@ -109,15 +115,15 @@ def _answer(
 ) -> Section:
     """What to choose: in one sentence where one job is the best by each bound, none is as good, and none is unmet."""
     first = known[id(choices[0].point)]
-    energy = f", {interval(positive_mean(first.joules), first.energy_j or 0.0, 'J')}" if first.joules else ""
-    cost = f"{interval(positive_mean(first.times_s), first.time_s)} an epoch{energy}"
+    energy = f", {interval(first.energy, first.energy.value, 'J')}" if first.energy else ""
+    cost = f"{interval(first.time, first.time_s)} {first.per}{energy}"
     if len(known) == 1:
         return Section(
             [f"One job alone, and nothing to choose between: {first.title}: {cost}.", *unmet_constraints, *caveats]
         )
     alone = len(choices) > 1 and len({id(choice.point) for choice in choices}) == 1
     if alone and not unmet_constraints and not any(choice.not_significantly_different for choice in choices):
-        said = [f"{first.title} is the best by all that was asked: {cost}."]
+        said = [f"{first.title} is the best by every criterion: {cost}."]
     else:
         said = [choice.sentence for choice in choices]
     covers = list(dict.fromkeys(cost.covers for cost in known.values() if cost.covers))
@@ -134,11 +140,13 @@ def grid(choices: Sequence[Best], known: dict[int, Cost], bound_of: dict[int, Ep
     rows = []
     for point, by in best.items():
         cost, bound = known[point], bound_of.get(point)
-        joules = spread(positive_mean(cost.joules)) if cost.joules else ABSENT
-        runs, seconds = ", ".join(map(str, cost.point.numbers)), spread(positive_mean(cost.times_s))
+        joules = spread(cost.energy) if cost.energy else ABSENT
+        runs, seconds = ", ".join(map(str, cost.point.numbers)), spread(cost.time)
         found = bound.bottleneck.text if bound else ABSENT
         rows.append([cost.title, runs, seconds, joules, number(cost.power_w), found, "; ".join(by)])
-    return Grid("The best, by a steady epoch", ["job", "runs", "s", "J", "W", "bottleneck", "best by"], rows)
+    return Grid(
+        f"The best, {known[next(iter(best))].per}", ["job", "runs", "s", "J", "W", "bottleneck", "best by"], rows
+    )
 
 
 def _bounded(choices: Sequence[Best], bounds: Sequence[EpochBreakdown], names: dict[int, str]) -> Section:
@@ -183,6 +191,6 @@ def _plain(choice: Best, cost: Cost, bound: EpochBreakdown | None) -> dict[str, 
         "energy_covers": cost.covers,
         "bottleneck": bound.bottleneck.text if bound else None,
         "fractions": dict(bound.bottleneck.fractions) if bound else None,
-        "as_good": [point.numbers for point in choice.not_significantly_different],
+        "not_significantly_different": [point.numbers for point in choice.not_significantly_different],
         "sentence": choice.sentence,
     }

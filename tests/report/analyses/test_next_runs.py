@@ -171,7 +171,7 @@ def test_what_is_repeated_says_why():
     found = group_repeats([run(0, batch=8, workers=0), run(1, batch=16, workers=1)])
     told = [each.why for each in what_next(found, find_best(found), [])]
     assert told == [
-        "1 other is as good as the fastest, as far as these runs tell",
+        "1 other is not significantly slower than the fastest",
         "the other, as often",
         "and then the sweeps that these made, by their names",
     ]

@@ -241,7 +241,7 @@ def test_an_interval_is_of_a_mean_where_what_was_learned_from_are_means():
 
 def test_a_process_that_has_not_seen_a_job_is_asked_for_it(monkeypatch):
     """Of many jobs too: none of the processes that are fitted anew has any of the part that it is asked for."""
-    monkeypatch.setattr(gaussian, "MOST_REFITTED", 10)
+    monkeypatch.setattr(gaussian, "MAX_LEAVE_ONE_OUT", 10)
     seen = []
     fit = gaussian.fit
 
@@ -255,3 +255,14 @@ def test_a_process_that_has_not_seen_a_job_is_asked_for_it(monkeypatch):
     told = predict(grid(20, energy=False))
     assert seen == [18] * gaussian.FOLDS
     assert "Left out in 10 parts, one at a time, their time is" in " ".join(sentences(told))
+
+
+@pytest.mark.parametrize("bias", [0.5, 1.0, 3.0])
+def test_width_of_intervals_is_calibrated_by_the_errors(bias):
+    """Of a process whose standard deviations are wrong by a factor, 95 % of new errors are within the interval."""
+    chance = random.Random(0)
+    within = 0
+    for _ in range(200):
+        width = gaussian._calibrated_width([chance.gauss(0, bias) for _ in range(12)], [1.0] * 12)
+        within += sum(abs(chance.gauss(0, bias)) <= width for _ in range(10))
+    assert 0.93 <= within / 2000 <= 0.97

@@ -248,3 +248,19 @@ def test_energies_that_cover_different_things_are_not_compared():
     found = one([replace(measured[0], energy_covers="module"), *measured[1:]]).energy
     assert found.fetch is None
     assert "gpu0, module" in found.reason
+
+
+def test_stalls_are_taken_round_by_round():
+    """Each round is slower by seconds, which cancel in the differences."""
+    shifts, times = (0.0, 4.0, 9.0), {"synthetic": 1.5, "cached": 3.7, "storage": 9.0}
+    noise = {"synthetic": (0.0, 0.1, -0.1), "cached": (0.1, -0.1, 0.0), "storage": (-0.1, 0.0, 0.1)}
+    found = [
+        row(3 * place + turn, name, seconds + shifts[turn] + noise[name][turn],
+            job_keys={"repeat": turn, "sweep": {"repeats": 3, "order": "random"}})
+        for place, (name, seconds) in enumerate(times.items()) for turn in range(3)
+    ]  # fmt: skip
+    told = one(found)
+    assert (told.fetch.value, told.preprocessing.value) == pytest.approx((5.3, 2.2))
+    assert told.fetch.high - told.fetch.low < 1
+    apart = one([replace(each, job={**each.job, "sweep": {"repeats": None, "order": "grid"}}) for each in found])
+    assert apart.fetch.high - apart.fetch.low > 10

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from epochmeter.report.analyses.targets import page, sentences, target, targets
+from epochmeter.report.analyses.targets import page, sentences, targets
+from epochmeter.report.runs.configuration import quality_target
 
 
 def reaching(number, time_s, energy_j=None, *, batch=64, epochs=3.0, total=None, **keys):
@@ -102,14 +103,14 @@ def test_what_is_as_good_as_a_winner_is_said_with_it():
             for b in range(5) for n in range(3)]  # fmt: skip
     far = [reaching(15 + n, 600.0 + 4 * n, 480.0 + 40 * n, batch=99, seed=n) for n in range(3)]
     told = one([*near, *far])
-    assert (told.fastest, told.as_fast) == ("batch 8", ["batch 9", "batch 10", "batch 11", "batch 12"])
-    assert (told.least, len(told.as_little)) == ("batch 99", 5)
+    assert (told.fastest, told.not_significantly_slower) == ("batch 8", ["batch 9", "batch 10", "batch 11", "batch 12"])
+    assert (told.least, len(told.not_significantly_more_energy)) == ("batch 99", 5)
     assert sentences(told)[0].endswith(
-        "As fast, as far as these runs tell: batch 9; batch 10; batch 11; 1 more. With as little energy, as far as "
-        "these runs tell: batch 8; batch 9; batch 10; 2 more."
+        "Not significantly slower: batch 9; batch 10; batch 11; 1 more. "
+        "Not significantly more energy: batch 8; batch 9; batch 10; 2 more."
     )
     alone = one([reaching(0, 100.0, 900.0), reaching(1, 60.0, 1000.0, batch=128), reaching(2, 60.0, 1100.0, batch=256)])
-    assert (alone.as_fast, alone.as_little) == (["batch 256"], [])
+    assert (alone.not_significantly_slower, alone.not_significantly_more_energy) == (["batch 256"], [])
 
 
 def test_a_trade_that_chance_explains_is_said_as_such():
@@ -149,7 +150,7 @@ def test_energies_of_different_things_have_no_front():
 
 def test_energy_of_nothing_makes_no_ratio():
     told = one([reaching(0, 100.0, 0.0), reaching(1, 60.0, 900.0, batch=128)])
-    assert (told.energy_ratio, told.as_little) == (None, [])
+    assert (told.energy_ratio, told.not_significantly_more_energy) == (None, [])
 
 
 # Targets
@@ -173,8 +174,8 @@ def test_models_race_for_one_target():
 
 
 def test_a_target_of_training_figures_is_another():
-    assert target({"target_loss": 1e-3, "evaluate": False}) == "loss of at most 0.001 while training"
-    assert target({"target_loss": None, "target_accuracy": None}) is None
+    assert quality_target({"target_loss": 1e-3, "evaluate": False}) == "loss of at most 0.001 while training"
+    assert quality_target({"target_loss": None, "target_accuracy": None}) is None
     assert page([trained(0, 100.0)]) is None
 
 

@@ -1,14 +1,12 @@
-"""What an epoch of each point costs: absent is absent, repeats tell what is as good."""
+"""Time and energy per configuration: per epoch or to the target; absent is absent."""
 
-import random
 from dataclasses import replace
-from statistics import fmean
 
 import pytest
 from sweeps import trained
 
 from epochmeter.report.runs.configuration import group_repeats
-from epochmeter.report.runs.costs import also_as_good, comparable, costs, indistinguishable_from_best, max_power
+from epochmeter.report.runs.costs import comparable, costs, max_power, ranked_costs
 
 HIGHEST = "the highest limit that the devices take"
 UNKNOWN = ", as no run tells the highest limit of the devices"
@@ -64,59 +62,33 @@ def test_repeats_of_one_job_that_cover_different_things_have_no_energy():
     assert of(costing(0, 10.0, 100.0), module)[0].covers is None
 
 
+def target_run(number, seconds=None, joules=None, **keys):
+    """A run with a target that it reached after these seconds, or never."""
+    total = {"time_to_target_s": seconds, "energy_to_target_j": joules}
+    known = {name: value for name, value in total.items() if value is not None}
+    return trained(number, 100.0, total=known, **{"target_accuracy": 0.9, **keys})
+
+
+def test_configurations_with_one_target_are_ranked_by_time_and_energy_to_it():
+    runs = [target_run(0, 50.0, 900.0), target_run(1, 60.0, 600.0, batch=128), target_run(2, 40.0, batch=256, repeat=0),
+            target_run(3, batch=256, repeat=1)]  # fmt: skip
+    told = ranked_costs(group_repeats(runs))
+    assert [(cost.title, cost.time_s, cost.energy_j, cost.power_w, cost.per) for cost in told] == [
+        ("batch 64", 50.0, 900.0, 18.0, "to accuracy of at least 0.9"),
+        ("batch 128", 60.0, 600.0, 10.0, "to accuracy of at least 0.9"),
+    ], "not all runs of batch 256 reached it"
+
+
 @pytest.mark.parametrize(
-    ("values", "best", "expected"),
+    "runs",
     [
-        ([10.0], [10.0], True),
-        ([10.1], [10.0], False),
-        ([10.0, 10.0], [10.0, 10.0], True),
-        ([11.0, 11.0], [10.0, 10.0], False),
-        ([10.5, 11.5], [10.0, 11.0], True),
-        ([20.0, 20.1], [10.0, 10.1], False),
-        ([10.5], [10.0, 11.0, 10.2], True),
-        ([10.59], [10.0, 10.1, 10.2], True),  # 10.1 + 4.303 x 0.1 x sqrt(1 + 1/3) = 10.597
-        ([10.61], [10.0, 10.1, 10.2], False),
-        ([15.0], [10.0, 10.1, 10.2], False),
-        ([10.0, 11.0, 10.2], [10.5], True),
+        [target_run(0), target_run(1, batch=128)],
+        [target_run(0, 50.0), target_run(1, 60.0, batch=128, target_accuracy=0.8)],
+        [target_run(0, 50.0), trained(1, 100.0, batch=128)],
     ],
 )
-def test_as_good_is_what_intervals_do_not_tell_apart(values, best, expected):
-    assert indistinguishable_from_best([values], best) == [expected]
-
-
-def test_what_is_as_good_is_judged_of_all_together():
-    """One of twenty whose interval alone would tell it apart is what chance brings; one that is slower is told."""
-    best, alike, seems, slower = [10.0, 10.1, 10.2], [10.0, 10.15, 10.2], [10.4, 10.3, 10.5], [20.0, 20.1, 20.2]
-    assert indistinguishable_from_best([seems], best) == [False]
-    assert indistinguishable_from_best([seems, *[alike] * 18, slower], best) == [*[True] * 19, False]
-
-
-def test_two_repeats_of_each_of_some_jobs_tell_apart_what_they_cannot_by_themselves():
-    slower, noisy = [1.36, 1.48], [0.75, 0.66]
-    jobs = [noisy, [0.78, 0.82], [0.9, 1.09], [0.97, 1.2], slower]
-    assert indistinguishable_from_best([slower], [0.523, 0.521]) == [False]
-    assert indistinguishable_from_best([noisy], [0.523, 0.521]) == [True], "by itself it may be anything"
-    assert indistinguishable_from_best(jobs, [0.523, 0.521]) == [True, False, False, False, False]
-
-
-def test_of_jobs_that_are_equal_the_best_is_seldom_told_from_another():
-    chance = random.Random(0)
-    missing = 0
-    for _ in range(100):
-        jobs = [[chance.lognormvariate(0, 0.01) for _ in range(3)] for _ in range(8)]
-        best = min(jobs, key=fmean)
-        missing += not all(indistinguishable_from_best([job for job in jobs if job is not best], best))
-    assert missing <= 10, "5 in the long run"
-
-
-def test_what_ran_once_says_nothing_of_the_repeats_beside_it():
-    once = [[30.0 + n] for n in range(10)]
-    assert indistinguishable_from_best([*once, [10.0]], [10.0]) == [*[False] * 10, True]
-
-
-def test_few_that_are_as_good_are_named():
-    assert also_as_good([]) == ""
-    assert also_as_good(["a", "b", "c", "d"], "As fast") == " As fast, as far as these runs tell: a; b; c; 1 more."
+def test_configurations_without_a_common_target_are_ranked_by_epoch(runs):
+    assert {cost.per for cost in ranked_costs(group_repeats(runs))} == {"per epoch"}
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
-"""Which point to choose: the fastest, the one of least energy, and what lies between, told as sentences.
+"""The best configurations: the fastest, the one with the least energy, and trade-offs between both.
+
+Time and energy are those per epoch, or up to the quality target if all configurations have the same one.
 
 The trade-off is that of J. You, J.-W. Chung, M. Chowdhury, Zeus: Understanding and Optimizing GPU Energy Consumption of
-DNN Training, NSDI 2023: the least of eta x energy + (1 - eta) x max power x time, here of a steady epoch. Their max
-power is the highest limit that the device takes; where no run tells it, what stands for it is said.
+DNN Training, NSDI 2023: the minimum of eta x energy + (1 - eta) x maximum power x time. Maximum power is the highest
+limit that the device takes; if no run recorded it, the sentence names what is used instead.
 """
 
 from __future__ import annotations
@@ -14,25 +16,39 @@ from dataclasses import dataclass
 from typing import Literal
 
 from epochmeter.report.runs.configuration import Configuration, no_energy
-from epochmeter.report.runs.costs import Cost, also_as_good, comparable, costs, indistinguishable_from_best, max_power
-from epochmeter.report.statistics import positive_mean
-from epochmeter.report.words import interval, number
+from epochmeter.report.runs.costs import (
+    PER_EPOCH,
+    TIME_TO_TARGET,
+    Cost,
+    comparable,
+    costs,
+    max_power,
+    ranked_costs,
+)
+from epochmeter.report.statistics import indistinguishable_from_best
+from epochmeter.report.words import ABSENT, interval, number
 from epochmeter.sweep.search import is_pareto_front
 
+MAX_NAMED = 3
+"""Configurations that are named in a sentence; further ones are counted."""
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
 
 
 @dataclass(frozen=True)
 class Best:
-    """A point, by what it is the best, and how good it is."""
+    """The best configuration by one criterion.
+
+    Attributes:
+        value: Its time in seconds, or its energy in joules; of the trade-off, its cost in joules.
+        sentence: The result as text.
+        not_significantly_different: Configurations that repeats do not distinguish from it, or that are equal.
+    """
 
     name: Name
     point: Configuration
     value: float
-    """What it was chosen by: seconds or joules of a steady epoch; of a trade-off its cost in joules."""
     sentence: str
     not_significantly_different: Sequence[Configuration] = ()
-    """Points that are not told apart from it: equal, or not by what repeats tell of all of them together."""
 
 
 def find_best(
@@ -42,29 +58,47 @@ def find_best(
     power_budget_w: float | None = None,
     deadline_s: float | None = None,
 ) -> list[Best]:
-    """The best points by time and energy of a steady epoch; ValueError where a bound is none.
+    """Return the best configurations by time and energy.
 
-    What needs energy is chosen once for each thing that energy covers, as others cannot be put beside it. Without any
-    energy there is the fastest alone; without a point that keeps to a bound there is no choice under it (`unmet`).
+    Energy is compared within each group of configurations whose energy covers the same parts of the machine. Without
+    any energy only the fastest is returned. A constraint that no configuration meets has no result
+    (`unmet_constraints`).
+
+    Args:
+        points: The configurations.
+        eta: Weight of energy in the trade-off, 0 to 1.
+        max_slowdown: Maximum time of the frugal choice, as a multiple of the shortest.
+        power_budget_w: Maximum mean power, if any.
+        deadline_s: Maximum time, if any.
+
+    Raises:
+        ValueError: A constraint is out of range.
     """
     check(eta, max_slowdown, power_budget_w, deadline_s)
-    known = costs(points)
+    known = ranked_costs(points)
     if not known:
         return []
-    found = [_fastest(known)]
+    per = known[0].per
+    result = [_fastest(known)]
     groups = comparable(known)
     for covers, group in groups.items():
         of = f" ({covers})" if len(groups) > 1 else " (of those with energy)" if len(group) < len(known) else ""
-        found += [_least_energy(group, of), _tradeoff(group, eta, of), _within_slowdown(group, max_slowdown, of)]
+        result += [_least_energy(group, of), _tradeoff(group, eta, of), _within_slowdown(group, max_slowdown, of)]
         if power_budget_w and (kept := [cost for cost in group if _power(cost) <= power_budget_w]):
-            found.append(_on_budget(kept, power_budget_w, of))
+            best, ties = _best(kept, _times)
+            lead = f"Fastest at a mean power of {power_budget_w:g} W or less{of}: {best.title}"
+            text = f"{lead}: {_seconds(best)} {per}, {number(_power(best))} W.{also_as_good(ties, best, _times)}"
+            result.append(Best("power_budget", best.point, best.time_s, text, _points(ties)))
         if deadline_s and (kept := [cost for cost in group if cost.time_s <= deadline_s]):
-            found.append(_in_time(kept, deadline_s, of))
-    return found
+            best, ties = _best(kept, _joules)
+            lead = f"Least energy within {deadline_s:g} s {per}{of}: {best.title}"
+            text = f"{lead}: {_energy_text(best)} {per}, {_seconds(best)}.{also_as_good(ties, best, _joules)}"
+            result.append(Best("deadline", best.point, _energy(best), text, _points(ties)))
+    return result
 
 
 def pareto(points: Sequence[Configuration]) -> list[Configuration]:
-    """Points that none other betters in time and energy, among those whose energy covers the same."""
+    """Return the Pareto front of time and energy per epoch, among configurations with comparable energy."""
     chosen: set[int] = set()
     for group in comparable(costs(points)).values():
         on = is_pareto_front((_energy(cost), cost.time_s) for cost in group)
@@ -75,31 +109,32 @@ def pareto(points: Sequence[Configuration]) -> list[Configuration]:
 def unmet_constraints(
     points: Sequence[Configuration], power_budget_w: float | None = None, deadline_s: float | None = None
 ) -> list[str]:
-    """Why there is no choice where there is none, as sentences."""
-    known = costs(points)
+    """Return why configurations are not ranked, and why constraints have no result, as sentences."""
+    known = ranked_costs(points)
+    ranked = {id(cost.point) for cost in known}
     said = []
-    if lost := len(points) - len(known):
-        said.append(f"{lost} of {len(points)} jobs have no time of a steady epoch, and no part in this.")
+    if missing := [point for point in points if id(point) not in ranked]:
+        said.append(_not_ranked(missing, len(points), known[0].per if known else PER_EPOCH))
     if not known:
         return said
-    groups = comparable(known)
+    per, groups = known[0].per, comparable(known)
     if why := no_energy([cost.point for cost in known]):
-        some = "Not all energies can be put side by side" if groups else "No choice by energy"
+        some = "Not all energies can be compared" if groups else "No result for energy"
         said.append(f"{some}: {why.rstrip('.')}.")
     for covers, group in groups.items():
         of = f" ({covers})" if len(groups) > 1 else ""
         frugal, fast = min(group, key=_power), min(group, key=lambda cost: cost.time_s)
         if power_budget_w and _power(frugal) > power_budget_w:
-            least = f"the least is {number(_power(frugal))} W, of {frugal.title}"
-            said.append(f"None{of} keeps to {power_budget_w:g} W: {least}.")
+            least = f"the lowest is {number(_power(frugal))} W, of {frugal.title}"
+            said.append(f"No configuration{of} needs {power_budget_w:g} W or less: {least}.")
         if deadline_s and fast.time_s > deadline_s:
-            least = f"the fastest takes {number(fast.time_s)} s, {fast.title}"
-            said.append(f"None{of} ends an epoch within {deadline_s:g} s: {least}.")
+            least = f"the fastest needs {number(fast.time_s)} s, {fast.title}"
+            said.append(f"No configuration{of} needs {deadline_s:g} s or less {per}: {least}.")
     return said
 
 
 def check(eta: float, max_slowdown: float, power_budget_w: float | None, deadline_s: float | None) -> None:
-    """Raises ValueError for what no point can be chosen by."""
+    """Raise ValueError if a constraint is out of range."""
     if not 0 <= eta <= 1:
         raise ValueError(f"report.eta={eta}: give a share from 0 (time alone) to 1 (energy alone)")
     if not 1 <= max_slowdown < math.inf:
@@ -109,17 +144,34 @@ def check(eta: float, max_slowdown: float, power_budget_w: float | None, deadlin
             raise ValueError(f"report.{name}={bound}: give {unit} above 0, or null")
 
 
+def also_as_good(ties: Sequence[Cost], best: Cost, values: Callable[[Cost], Sequence[float]]) -> str:
+    """Return a sentence on the configurations that are not significantly different from the best; empty without any.
+
+    Each comes with how far it is from the best, and its repeats: a large difference needs more of them.
+    """
+    if not ties:
+        return ""
+    least = statistics.fmean(values(best))
+    texts = []
+    for cost in ties[:MAX_NAMED]:
+        runs = f"{len(values(cost))} run{'s' if len(values(cost)) > 1 else ''}"
+        texts.append(f"{cost.title} ({100 * (statistics.fmean(values(cost)) / least - 1):+.1f} %, {runs})")
+    more = [f"{len(ties) - MAX_NAMED} more"] if len(ties) > MAX_NAMED else []
+    return f" Not significantly different: {'; '.join([*texts, *more])}."
+
+
 def _fastest(known: Sequence[Cost]) -> Best:
-    best, others = _best(known, lambda cost: cost.times_s)
-    energy = f", {_joules(best)}" if best.joules else ""
-    said = f"Fastest: {best.title}: {_seconds(best)} an epoch{energy}.{_alike(others)}"
-    return Best("fastest", best.point, best.time_s, said, [cost.point for cost in others])
+    best, ties = _best(known, _times)
+    energy = f", {_energy_text(best)}" if best.joules else ""
+    text = f"Fastest: {best.title}: {_seconds(best)} {best.per}{energy}.{also_as_good(ties, best, _times)}"
+    return Best("fastest", best.point, best.time_s, text, _points(ties))
 
 
 def _least_energy(group: Sequence[Cost], of: str) -> Best:
-    best, others = _best(group, lambda cost: cost.joules)
-    said = f"Least energy{of}: {best.title}: {_joules(best)} an epoch, {_seconds(best)}.{_alike(others)}"
-    return Best("least_energy", best.point, _energy(best), said, [cost.point for cost in others])
+    best, ties = _best(group, _joules)
+    lead = f"Least energy{of}: {best.title}"
+    text = f"{lead}: {_energy_text(best)} {best.per}, {_seconds(best)}.{also_as_good(ties, best, _joules)}"
+    return Best("least_energy", best.point, _energy(best), text, _points(ties))
 
 
 def _tradeoff(group: Sequence[Cost], eta: float, of: str) -> Best:
@@ -129,68 +181,75 @@ def _tradeoff(group: Sequence[Cost], eta: float, of: str) -> Best:
         return [eta * energy_j + (1 - eta) * most_w * time_s
                 for energy_j, time_s in zip(cost.joules, cost.times_s, strict=True)]  # fmt: skip
 
-    best, others = _best(group, cost_j)
+    best, ties = _best(group, cost_j)
     value = statistics.fmean(cost_j(best))
     formula = f"{eta:g} x energy + {round(1 - eta, 10):g} x {number(most_w)} W x time"
-    said = (
-        f"Best trade-off{of}: {best.title}: {_seconds(best)} and {_joules(best)} an epoch, the least {formula}: "
-        f"{number(value)} J. {number(most_w)} W is {source}.{_alike(others)}"
+    text = (
+        f"Best trade-off{of}: {best.title}: {_seconds(best)} and {_energy_text(best)} {best.per}, the minimum of "
+        f"{formula}: {number(value)} J. {number(most_w)} W is {source}.{also_as_good(ties, best, cost_j)}"
     )
-    return Best("tradeoff", best.point, value, said, [cost.point for cost in others])
+    return Best("tradeoff", best.point, value, text, _points(ties))
 
 
 def _within_slowdown(group: Sequence[Cost], max_slowdown: float, of: str) -> Best:
-    fastest, _ = _best(group, lambda cost: cost.times_s)
-    kept = [cost for cost in group if cost.time_s <= max_slowdown * fastest.time_s]
-    best, others = _best(kept, lambda cost: cost.joules)
-    lead = f"Least energy within {max_slowdown:g} times the fastest's time{of}: {best.title}"
+    fastest, _ = _best(group, _times)
+    best, ties = _best([cost for cost in group if cost.time_s <= max_slowdown * fastest.time_s], _joules)
+    lead = f"Least energy within {max_slowdown:g} times the shortest time{of}: {best.title}"
     if best is fastest:
-        said = f"{lead}, the fastest itself: {_joules(best)} an epoch, {_seconds(best)}.{_alike(others)}"
+        text = f"{lead}, the fastest itself: {_energy_text(best)} {best.per}, {_seconds(best)}."
     else:
-        more = number(best.time_s / fastest.time_s)
-        less = number(_energy(best) / _energy(fastest))
-        said = (
-            f"{lead}: {_joules(best)} an epoch, {less} times the fastest's, in {more} times its time.{_alike(others)}"
-        )
-    return Best("within_slowdown", best.point, _energy(best), said, [cost.point for cost in others])
+        saved = 100 * (1 - _energy(best) / _energy(fastest))
+        longer = 100 * (best.time_s / fastest.time_s - 1)
+        text = f"{lead}: {_energy_text(best)} {best.per}, {number(saved, 10)} % less energy and {number(longer, 10)} % "
+        text += "more time than the fastest."
+    return Best("within_slowdown", best.point, _energy(best), text + also_as_good(ties, best, _joules), _points(ties))
 
 
-def _on_budget(kept: Sequence[Cost], budget_w: float, of: str) -> Best:
-    best, others = _best(kept, lambda cost: cost.times_s)
-    lead = f"Fastest on {budget_w:g} W or less in the mean of an epoch{of}"
-    said = f"{lead}: {best.title}: {_seconds(best)} an epoch, {number(_power(best))} W.{_alike(others)}"
-    return Best("power_budget", best.point, best.time_s, said, [cost.point for cost in others])
-
-
-def _in_time(kept: Sequence[Cost], deadline_s: float, of: str) -> Best:
-    best, others = _best(kept, lambda cost: cost.joules)
-    lead = f"Least energy with an epoch in {deadline_s:g} s or less{of}"
-    said = f"{lead}: {best.title}: {_joules(best)} an epoch, {_seconds(best)}.{_alike(others)}"
-    return Best("deadline", best.point, _energy(best), said, [cost.point for cost in others])
-
-
-def _best(known: Sequence[Cost], by: Callable[[Cost], Sequence[float]]) -> tuple[Cost, list[Cost]]:
-    """The least in the mean of its runs, of equal ones the cheaper in the other; and those that are as good."""
+def _best(known: Sequence[Cost], values: Callable[[Cost], Sequence[float]]) -> tuple[Cost, list[Cost]]:
+    """Return the configuration with the least mean, and those that are not significantly different from it."""
 
     def order(cost: Cost) -> tuple[float, ...]:
-        return statistics.fmean(by(cost)), cost.time_s, cost.energy_j or math.inf
+        return statistics.fmean(values(cost)), cost.time_s, cost.energy_j or math.inf
 
     best = min(known, key=order)
-    others = [cost for cost in known if cost is not best]
-    alike = indistinguishable_from_best(map(by, others), by(best))
-    return best, [cost for cost, kept in zip(others, alike, strict=True) if kept]
+    alike = indistinguishable_from_best(
+        [values(cost) for cost in known], known.index(best), [cost.rounds for cost in known]
+    )
+    return best, [cost for cost, kept in zip(known, alike, strict=True) if kept and cost is not best]
 
 
-def _alike(others: Sequence[Cost]) -> str:
-    return also_as_good([cost.title for cost in others])
+def _not_ranked(missing: Sequence[Configuration], count: int, per: str) -> str:
+    """Return how many configurations are not ranked, and why; those that missed the target with their rate."""
+    if per == PER_EPOCH:
+        return f"{len(missing)} of {count} configurations are not ranked: the time per epoch is not known."
+    rates = [
+        f"{point.runs_text} ({sum(TIME_TO_TARGET in run.metrics for run in point.runs)} of {len(point.runs)})"
+        for point in missing[:MAX_NAMED]
+    ]
+    more = [f"{len(missing) - MAX_NAMED} more"] if len(missing) > MAX_NAMED else []
+    texts = "; ".join([*rates, *more])
+    lead = f"{len(missing)} of {count} configurations are not ranked, as not all of their runs reached the target"
+    return f"{lead}: {texts}."
+
+
+def _points(ties: Sequence[Cost]) -> list[Configuration]:
+    return [cost.point for cost in ties]
+
+
+def _times(cost: Cost) -> Sequence[float]:
+    return cost.times_s
+
+
+def _joules(cost: Cost) -> Sequence[float]:
+    return cost.joules
 
 
 def _seconds(cost: Cost) -> str:
-    return interval(positive_mean(cost.times_s), cost.time_s)
+    return interval(cost.time, cost.time_s)
 
 
-def _joules(cost: Cost) -> str:
-    return interval(positive_mean(cost.joules), _energy(cost), "J")
+def _energy_text(cost: Cost) -> str:
+    return interval(cost.energy, _energy(cost), "J") if cost.energy else ABSENT
 
 
 def _energy(cost: Cost) -> float:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from epochmeter.report.runs.data_source import FROM_CACHE, FROM_STORAGE, SYNTHETIC, was_cold, was_warm
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import Estimate, Samples, contrast, half_width
+from epochmeter.report.statistics import Estimate, Rounds, Samples, contrast, half_width
 from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, MIN_FRACTION, PREP_STALL, Bottleneck, find_bottleneck
 
 DISTURBED = (
@@ -28,21 +28,22 @@ Part = Samples
 """A part of the epoch as the sum over conditions of the mean over runs: condition -> seconds of each run."""
 
 
-def decide(parts: Mapping[str, Part], e2e_s: float) -> Bottleneck | None:
+def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds] | None = None) -> Bottleneck | None:
     """Decide the bottleneck with the 95 % confidence intervals that repeats allow.
 
     Args:
         parts: Part of the epoch -> its seconds, by condition and run. All parts of a condition have the same runs, so
             that the difference of two parts is taken run by run.
         e2e_s: Mean time per epoch.
+        rounds: Condition -> the round of each run.
 
     Returns:
         The bottleneck, or None if a part that was not measured could be the largest.
     """
 
     def significant(part: str, other: str | None) -> bool:
-        told = _estimate(_difference(parts[part], parts[other] if other else {}))
-        return told.low is None or told.low > 0
+        difference = _estimate(_difference(parts[part], parts[other] if other else {}), rounds)
+        return difference.low is None or difference.low > 0
 
     found = find_bottleneck({part: _estimate(runs).value for part, runs in parts.items()}, e2e_s, significant)
     if found is None or len(found.parts) == 1 or found.equal:
@@ -50,25 +51,34 @@ def decide(parts: Mapping[str, Part], e2e_s: float) -> Bottleneck | None:
     return replace(found, repeats=repeats_needed(_difference(*(parts[part] for part in found.parts[:2]))))
 
 
-def verdict(times: Samples, device: Mapping[str, Sequence[float]] | None = None) -> Bottleneck:
+def verdict(
+    times: Samples,
+    device: Mapping[str, Sequence[float]] | None = None,
+    rounds: Mapping[str, Rounds] | None = None,
+) -> Bottleneck:
     """Decide the bottleneck of a job that reads from storage.
 
     Args:
         times: Condition -> time per epoch of each run: T1, T3 and T2.
         device: Part -> its seconds in each run on synthetic batches, if those runs measured them: compute, copy and
             overhead. Otherwise all of T1 counts as compute.
+        rounds: Condition -> the round of each run.
     """
-    if _impossible(FETCH, times) or _impossible(PREPROCESSED, times):
+    if _impossible(FETCH, times, rounds) or _impossible(PREPROCESSED, times, rounds):
         return undecided(DISTURBED)
     stalls = {PREP_STALL: _weighted(PREPROCESSED, times), FETCH_STALL: _weighted(FETCH, times)}
-    return _decided(stalls, times, FROM_STORAGE, device)
+    return _decided(stalls, times, FROM_STORAGE, device, rounds)
 
 
-def verdict_in_memory(times: Samples, device: Mapping[str, Sequence[float]] | None = None) -> Bottleneck:
+def verdict_in_memory(
+    times: Samples,
+    device: Mapping[str, Sequence[float]] | None = None,
+    rounds: Mapping[str, Rounds] | None = None,
+) -> Bottleneck:
     """Decide the bottleneck of the same job with its dataset in memory."""
-    if _impossible(PREPROCESSED, times):
+    if _impossible(PREPROCESSED, times, rounds):
         return undecided(DISTURBED)
-    return _decided({PREP_STALL: _weighted(PREPROCESSED, times)}, times, FROM_CACHE, device)
+    return _decided({PREP_STALL: _weighted(PREPROCESSED, times)}, times, FROM_CACHE, device, rounds)
 
 
 def check_cache_state(found: Bottleneck, rows: Mapping[str, Sequence[Run]]) -> Bottleneck:
@@ -109,16 +119,20 @@ def repeated(samples: Samples) -> bool:
 
 
 def _decided(
-    stalls: Mapping[str, Part], times: Samples, condition: str, device: Mapping[str, Sequence[float]] | None
+    stalls: Mapping[str, Part],
+    times: Samples,
+    condition: str,
+    device: Mapping[str, Sequence[float]] | None,
+    rounds: Mapping[str, Rounds] | None,
 ) -> Bottleneck:
     on_device = device or {COMPUTE: times[SYNTHETIC]}
     parts = {**{part: {SYNTHETIC: list(runs)} for part, runs in on_device.items()}, **stalls}
-    found = decide(parts, statistics.fmean(times[condition]))
+    found = decide(parts, statistics.fmean(times[condition]), rounds)
     return found or undecided("the runs on synthetic batches did not measure all parts of their epochs")
 
 
-def _estimate(part: Part) -> Estimate:
-    return contrast(dict.fromkeys(part, 1.0), part)
+def _estimate(part: Part, rounds: Mapping[str, Rounds] | None = None) -> Estimate:
+    return contrast(dict.fromkeys(part, 1.0), part, rounds)
 
 
 def _weighted(weights: Mapping[str, float], times: Samples) -> Part:
@@ -133,8 +147,8 @@ def _difference(part: Part, other: Part) -> Part:
     return result
 
 
-def _impossible(weights: Mapping[str, float], times: Samples) -> bool:
+def _impossible(weights: Mapping[str, float], times: Samples, rounds: Mapping[str, Rounds] | None) -> bool:
     """Whether a stall is significantly below zero, by more than `MIN_FRACTION` of the epoch."""
-    told = contrast(weights, times)
+    stall = contrast(weights, times, rounds)
     neglected_s = MIN_FRACTION * statistics.fmean(times[FROM_STORAGE])
-    return told.value < -neglected_s and (told.high is None or told.high < 0)
+    return stall.value < -neglected_s and (stall.high is None or stall.high < 0)

@@ -1,6 +1,7 @@
-"""A Gaussian process of a quantity's logarithms over places, and how far off it is.
+"""Gaussian process regression of the logarithm of a quantity, with its cross-validated error.
 
-After C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine Learning, 2006.
+C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine Learning, 2006. Intervals are calibrated by errors of
+configurations that were left out, as those of the process itself are too narrow with little data.
 """
 
 from __future__ import annotations
@@ -15,47 +16,53 @@ from typing import Any
 
 from epochmeter.report.statistics import MIN_EFFECT, Estimate
 
-MOST_REFITTED = 30
-"""Up to so many jobs the process is fitted anew without each; of more, without a part at a time."""
+MAX_LEAVE_ONE_OUT = 30
+"""Up to this number of configurations each is left out by itself; of more, a part at a time."""
 FOLDS = 10
-"""Into so many parts more jobs are divided, at random: always the same."""
-EXPLAINED = 0.5
-"""Of the squared error that a guess would make: a process that leaves more has learned too little."""
-SCALES = (0.05, 20.0)
-"""Bounds of the length scales, of keys that run from 0 to 1."""
-NORMAL = 1.96
-"""Standard deviations on each side of a 95 % interval."""
+"""Number of parts, at random but always the same."""
+MAX_UNEXPLAINED = 0.5
+"""Fraction of the variance; a process that leaves more unexplained has learned too little."""
+LENGTH_SCALES = (0.05, 20.0)
+"""Bounds, for keys that are scaled from 0 to 1."""
 
 
 @dataclass(frozen=True)
 class Error:
-    """How far off jobs are predicted that were left out, each as a share of what was measured."""
+    """Cross-validated error of predictions, relative to the measured values.
+
+    Attributes:
+        median: Median absolute error.
+        most: Largest absolute error.
+        guess: Median error of the mean of the other configurations.
+        left: Squared error of the logarithms, as a fraction of that of the guess.
+        within: Number of configurations within their 95 % interval.
+        jobs: Number of configurations.
+        parts: Number of parts in which they were left out.
+        width: Half-width of a 95 % interval, in standard deviations of the process.
+    """
 
     median: float
     most: float
     guess: float
-    """Median error of the mean of the others."""
     left: float
-    """Squared error of the logarithms, as a share of that of the guess."""
     within: int
-    """How many lie within their 95 % interval."""
     jobs: int
     parts: int
-    """In so many they were left out; as many as the jobs where that was one at a time."""
+    width: float
 
     @property
     def useful(self) -> bool:
-        """Whether it is too small to matter, whatever a guess would do, or else much less than that of a guess."""
-        return self.median <= MIN_EFFECT or self.left < EXPLAINED
+        """Whether the error is negligible, or much smaller than that of the guess."""
+        return self.median <= MIN_EFFECT or self.left < MAX_UNEXPLAINED
 
 
 def fit(places: list[list[float]], values: Sequence[float], like: Any = None, starts: int = 3) -> Any:
-    """A process fitted to values at places, from so many starts; or held to the scales of another that it is like."""
+    """Fit a process; with the length scales of another if `like` is given, else from several starting points."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-    free = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * len(places[0]), SCALES, nu=2.5)
+    free = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * len(places[0]), LENGTH_SCALES, nu=2.5)
     free += WhiteKernel(1e-3, (1e-6, 0.5))
     process = GaussianProcessRegressor(
         like.kernel_ if like else free,
@@ -69,36 +76,60 @@ def fit(places: list[list[float]], values: Sequence[float], like: Any = None, st
         return process.fit(places, values)
 
 
-def predict_at(model: Any, places: list[list[float]]) -> list[Estimate]:
-    """What the process expects at places, no longer as logarithms."""
+def predict_at(model: Any, places: list[list[float]], width: float) -> list[Estimate]:
+    """Predict the quantity itself, with intervals of this many standard deviations of the logarithm to each side."""
     means, deviations = model.predict(places, return_std=True)
     pairs = zip(means.tolist(), deviations.tolist(), strict=True)
-    return [Estimate(*(math.exp(middle + side * NORMAL * off) for side in (0, -1, 1))) for middle, off in pairs]
+    return [Estimate(middle, middle - width * off, middle + width * off).exp() for middle, off in pairs]
 
 
 def cross_validate(places: list[list[float]], values: Sequence[float]) -> Error:
-    """The errors of each where it is predicted from others, by a process whose scales know nothing of it either."""
+    """Return the errors of predictions from other configurations, each by a process fitted to those alone."""
     count = len(values)
-    parts = count if count <= MOST_REFITTED else FOLDS
+    parts = count if count <= MAX_LEAVE_ONE_OUT else FOLDS
     shuffled = random.Random(0).sample(range(count), count)
-    off, guess, within = [], [], 0
+    errors, guesses, deviations = [], [], []
     for part in (shuffled[first::parts] for first in range(parts)):
         others = [index for index in range(count) if index not in part]
-        told = [values[other] for other in others]
-        found = predict_at(fit([places[other] for other in others], told, starts=1), [places[index] for index in part])
-        off += [math.log(each.value) - values[index] for each, index in zip(found, part, strict=True)]
-        guess += [statistics.fmean(told) - values[index] for index in part]
-        within += sum(each.contains(math.exp(values[index])) for each, index in zip(found, part, strict=True))
-    shares, guessed = ([abs(math.expm1(each)) for each in logs] for logs in (off, guess))
-    squares = [math.fsum(each**2 for each in logs) for logs in (off, guess)]
-    left = squares[0] / squares[1] if squares[1] else 0.0
-    return Error(statistics.median(shares), max(shares), statistics.median(guessed), left, within, count, parts)
+        known = [values[other] for other in others]
+        model = fit([places[other] for other in others], known, starts=1)
+        means, spreads = model.predict([places[index] for index in part], return_std=True)
+        errors += [float(mean) - values[index] for mean, index in zip(means, part, strict=True)]
+        guesses += [statistics.fmean(known) - values[index] for index in part]
+        deviations += [float(spread) for spread in spreads]
+    width = _calibrated_width(errors, deviations)
+    relative, guessed = ([abs(math.expm1(each)) for each in logs] for logs in (errors, guesses))
+    squares, guessed_squares = (math.fsum(each**2 for each in logs) for logs in (errors, guesses))
+    return Error(
+        median=statistics.median(relative),
+        most=max(relative),
+        guess=statistics.median(guessed),
+        left=squares / guessed_squares if guessed_squares else 0.0,
+        within=sum(abs(error) <= width * spread for error, spread in zip(errors, deviations, strict=True)),
+        jobs=count,
+        parts=parts,
+        width=width,
+    )
+
+
+def _calibrated_width(errors: Sequence[float], deviations: Sequence[float]) -> float:
+    """Return the half-width of a 95 % interval in standard deviations, from the standardized errors.
+
+    It is Student's quantile times their root mean square, so that few errors give wide intervals.
+    """
+    from scipy.special import stdtrit
+
+    ratios = [error / spread for error, spread in zip(errors, deviations, strict=True) if spread]
+    if not ratios:
+        return 0.0
+    root_mean_square = math.sqrt(statistics.fmean(ratio**2 for ratio in ratios))
+    return float(stdtrit(max(1, len(ratios) - 1), 0.975)) * root_mean_square
 
 
 def most_informative(
     models: Mapping[str, Any], places: list[list[float]], grid: list[list[float]], count: int
 ) -> list[int]:
-    """Indices of the grid, each the least certain of all quantities together once those before it are believed."""
+    """Return indices of the grid: each has the largest uncertainty of all quantities, given those before it."""
     chosen: list[int] = []
     current = dict(models)
     at = list(places)

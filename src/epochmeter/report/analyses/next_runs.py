@@ -177,7 +177,7 @@ def _again(choices: Sequence[Best]) -> Iterator[Try]:
     more = str(max(3, 2 * max(len(point.runs) for point in alike)))
     repeats = {"sweep.repeats": more, "sweep.order": "random"}
     count = len(alike) - 1
-    why = f"{count} other{'s are' if count > 1 else ' is'} as good as the fastest, as far as these runs tell"
+    why = f"{count} other{'s are' if count > 1 else ' is'} not significantly slower than the fastest"
     if grid := _grid(alike):
         yield Try(typed(alike[0], {**grid, **repeats}, multirun=True), why)
         return

@@ -94,7 +94,7 @@ def predict(points: Sequence[Configuration]) -> Prediction | str:
     if not errors[TIME].useful:
         return _hardly(TIME, errors[TIME])
     models, errors = ({name: kept[name] for name in kept if errors[name].useful} for kept in (models, errors))
-    told = {name: predict_at(model, grid) for name, (model, _) in models.items()}
+    told = {name: predict_at(model, grid, errors[name].width) for name, (model, _) in models.items()}
     found = [
         _predicted(
             known[0], dict(zip(keys, point, strict=True)), followers, {name: each[index] for name, each in told.items()}

@@ -1,9 +1,9 @@
-"""Where stalls come from, by difference: the same job on ready tensors, from the page cache, and from the storage.
+"""Data stalls by difference: the same configuration on synthetic batches, from the page cache, and from storage.
 
-After J. Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021. With T1, T3 and T2 the
-epoch's time on synthetic, cached and stored samples, the preprocessing stall is T3 - T1 and the fetch stall T2 - T3.
-The run is the unit of the statistics, as epochs within a run are not independent: repeats give the spread, and Welch's
-method the 95 % intervals. Estimates are never clipped: a negative one is noise, and shown as such.
+With T1, T3 and T2 the time per epoch on synthetic, cached and stored samples, the prep stall is T3 - T1 and the fetch
+stall T2 - T3 (J. Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021). The run is the
+unit of the statistics, as epochs within a run are not independent. Differences are taken round by round if the repeats
+are rounds of a sweep, else compared by Welch's method. They are never clipped: a negative stall is noise.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from epochmeter.report.runs.data_source import (
     titles,
 )
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import MIN_EFFECT, Estimate, Samples, contrast, positive_mean
+from epochmeter.report.statistics import MIN_EFFECT, Estimate, Rounds, Samples, contrast, positive_means
 from epochmeter.results.bottleneck import COMPUTE, COPY, OVERHEAD, Bottleneck
 from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
@@ -126,6 +126,7 @@ def energy_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Energy:
     if len(covers) > 1:
         return Energy(reason=f"it covers different things: {', '.join(sorted(covers))}")
     joules = {name: [row.metrics["steady/energy_j"] for row in group] for name, group in rows.items()}
+    rounds = {name: [run.round for run in group] for name, group in rows.items()}
     e1, e3, e2 = (statistics.fmean(joules[name]) for name in CONDITIONS)
     t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
     idle = [row.metrics["total/idle_power_w"] for row in every if "total/idle_power_w" in row.metrics]
@@ -138,8 +139,8 @@ def energy_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Energy:
         synthetic_j=e1,
         cached_j=e3,
         storage_j=e2,
-        preprocessing=contrast(PREPROCESSED, joules),
-        fetch=contrast(FETCH, joules),
+        preprocessing=contrast(PREPROCESSED, joules, rounds),
+        fetch=contrast(FETCH, joules, rounds),
         stall_w=stall_w,
         wait_w=stall_power(e3, e2, t3, t2, stall_w if only_gpus else idle_w),
     )
@@ -159,11 +160,12 @@ def _told(title: str, group: RunsByCondition) -> Analysis | Incomplete:
         return Incomplete(title, missing, numbers, group.elsewhere)
     rows = {name: group.runs[name] for name in CONDITIONS}
     times = {name: [row.metrics["steady/e2e_s"] for row in rows[name]] for name in CONDITIONS}
+    rounds = {name: [run.round for run in rows[name]] for name in CONDITIONS}
     in_memory = rows[FROM_STORAGE][0].job["dataset"]["layout"] != "files"
     conditions, warm_conditions = ([], []) if in_memory else cache_violations(rows)
     device = _device_parts(rows[SYNTHETIC])
-    warm_verdict = verdict_in_memory(times, device)
-    bottleneck = warm_verdict if in_memory else check_cache_state(verdict(times, device), rows)
+    warm_verdict = verdict_in_memory(times, device, rounds)
+    bottleneck = warm_verdict if in_memory else check_cache_state(verdict(times, device, rounds), rows)
     energy = energy_of(rows, times)
     pipeline = pipeline_of(rows, times)
 
@@ -176,14 +178,14 @@ def _told(title: str, group: RunsByCondition) -> Analysis | Incomplete:
         title=title,
         keys=naming(rows[FROM_STORAGE][0]),
         numbers=numbers,
-        times_s={name: positive_mean(times[name]) for name in CONDITIONS},
-        preprocessing=contrast(PREPROCESSED, times),
-        fetch=contrast(FETCH, times),
+        times_s=dict(zip(CONDITIONS, positive_means([times[name] for name in CONDITIONS]), strict=True)),
+        preprocessing=contrast(PREPROCESSED, times, rounds),
+        fetch=contrast(FETCH, times, rounds),
         verdict=bottleneck,
         in_memory=check_cache_state_in_memory(warm_verdict, rows) if not in_memory else warm_verdict,
         conditions=conditions,
         in_memory_conditions=warm_conditions,
-        notes=_notes(rows, times),
+        notes=_notes(rows, times, rounds),
         lives_in_memory=in_memory,
         storage=_agreement(rows[FROM_STORAGE], contrast(STALLED, times).value),
         cached=_agreement(rows[FROM_CACHE], contrast(PREPROCESSED, times).value),
@@ -201,13 +203,13 @@ def _device_parts(rows: Sequence[Run]) -> dict[str, list[float]] | None:
     return known if all(len(values) == len(rows) for values in known.values()) else None
 
 
-def _notes(rows: Mapping[str, Sequence[Run]], times: Samples) -> list[str]:
+def _notes(rows: Mapping[str, Sequence[Run]], times: Samples, rounds: Mapping[str, Rounds]) -> list[str]:
     notes = []
     if not repeated(times):
         once = [name for name in CONDITIONS if len(times[name]) < 2]
         notes.append(f"no intervals: {', '.join(once)} ran only once; {RECOMMENDED_REPEATS} gives them")
     for name, weights in {"fetch stall": FETCH, "prep stall": PREPROCESSED}.items():
-        told = contrast(weights, times)
+        told = contrast(weights, times, rounds)
         if told.is_negative:
             notes.append(f"{name} is below zero, which none can be: {_against_noise(told)}")
     samples = {row.steady("samples") for group in rows.values() for row in group}

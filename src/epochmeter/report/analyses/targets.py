@@ -13,14 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from epochmeter.report.pages import Page, Section
-from epochmeter.report.runs.configuration import Configuration, group_repeats, ratio_of, titles
-from epochmeter.report.runs.costs import also_as_good, indistinguishable_from_best, positive_values
+from epochmeter.report.runs.configuration import Configuration, group_repeats, quality_target, ratio_of, titles
+from epochmeter.report.runs.costs import ENERGY_TO_TARGET as ENERGY
+from epochmeter.report.runs.costs import TIME_TO_TARGET as TIME
+from epochmeter.report.runs.costs import positive_values
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import Estimate, positive_mean
+from epochmeter.report.statistics import Estimate, indistinguishable_from_best, positive_means
 from epochmeter.report.words import ABSENT, Grid, number, plain_values, spread, times
 from epochmeter.sweep.search import is_pareto_front
 
-TIME, ENERGY, EPOCHS = (f"total/{name}" for name in ("time_to_target_s", "energy_to_target_j", "epochs_to_target"))
+EPOCHS = "total/epochs_to_target"
 NAMED = 3
 """So many jobs that reached it in some of their runs are named."""
 TOO_SHORT = "a window up to the target, such as an evaluation, was too short for the meter"
@@ -65,9 +67,9 @@ class Targets:
     """The title of the fastest of the jobs that always reached it; None where there is none."""
     least: str | None
     """The same of the one that took the least energy."""
-    as_fast: Sequence[str]
+    not_significantly_slower: Sequence[str]
     """The titles of those that are not told apart from the fastest."""
-    as_little: Sequence[str]
+    not_significantly_more_energy: Sequence[str]
     """The same of the one that took the least energy."""
     time_ratio: Estimate | None
     """Time of the one of the least energy, as a multiple of the fastest's."""
@@ -79,18 +81,9 @@ def targets(rows: Sequence[Run]) -> list[Targets]:
     """One for each target and dataset; rows ended, and had an epoch after their warm-up or reached it before."""
     groups: dict[str, list[Run]] = {}
     for row in rows:
-        if asked := target(row.job):
+        if asked := quality_target(row.job):
             groups.setdefault(f"{row.job['dataset']['name']}, {asked}", []).append(row)
     return [_told(title, group) for title, group in groups.items()]
-
-
-def target(job: Mapping) -> str | None:
-    """What a job was to reach; None where no target was set."""
-    asked = {"accuracy": job.get("target_accuracy"), "loss": job.get("target_loss")}
-    bounds = {"accuracy": "at least", "loss": "at most"}
-    told = [f"{name} of {bounds[name]} {value:g}" for name, value in asked.items() if value is not None]
-    where = "" if job.get("evaluate", True) else " while training"
-    return f"{' and '.join(told)}{where}" if told else None
 
 
 def sentences(told: Targets) -> list[str]:
@@ -143,7 +136,19 @@ def _told(title: str, rows: Sequence[Run]) -> Targets:
     measured = [row for kept in reached.values() for row in kept if ENERGY in row.metrics]
     covers = {str(row.energy_covers) for row in measured}
     alike = len(covers) == 1
-    found = [_reaching(name, point, reached[name], alike) for name, point in zip(reached, every, strict=True)]
+    runs = {name: Configuration(kept) for name, kept in reached.items() if kept}
+    mean_times, mean_energies = _means(TIME, runs), _means(ENERGY, runs) if alike else {}
+    found = [
+        TargetResult(
+            title=name,
+            numbers=point.numbers,
+            reached=[row.number for row in reached[name]],
+            epochs=runs[name].mean(EPOCHS) if name in runs else None,
+            time_s=mean_times.get(name),
+            energy_j=mean_energies.get(name),
+        )
+        for name, point in zip(reached, every, strict=True)
+    ]
     costs = {
         point.title: (point.energy_j.value, point.time_s.value)
         for point in found
@@ -154,7 +159,6 @@ def _told(title: str, rows: Sequence[Run]) -> Targets:
     # Of what is as fast, what takes less energy; and the other way round.
     fastest = min(times_s, key=lambda name: (times_s[name], costs.get(name, (math.inf,))[0])) if times_s else None
     least = min(costs, key=lambda name: costs[name]) if costs else None
-    runs = {name: Configuration(kept) for name, kept in reached.items() if kept}
     apart = least and fastest and least != fastest
     frugal, fast = (runs[name] if apart and name else None for name in (least, fastest))
     return Targets(
@@ -164,11 +168,17 @@ def _told(title: str, rows: Sequence[Run]) -> Targets:
         no_energy=_no_energy([row for kept in reached.values() for row in kept]),
         fastest=fastest,
         least=least,
-        as_fast=_alike(TIME, fastest, times_s, runs),
-        as_little=_alike(ENERGY, least, costs, runs),
+        not_significantly_slower=_alike(TIME, fastest, times_s, runs),
+        not_significantly_more_energy=_alike(ENERGY, least, costs, runs),
         time_ratio=ratio_of(TIME, frugal, fast) if frugal and fast else None,
         energy_ratio=ratio_of(ENERGY, fast, frugal) if frugal and fast else None,
     )
+
+
+def _means(metric: str, runs: Mapping[str, Configuration]) -> dict[str, Estimate]:
+    """Return the mean of each configuration that has the metric, with intervals from all of them."""
+    values = {name: point.values(metric) for name, point in runs.items() if point.values(metric)}
+    return dict(zip(values, positive_means([*values.values()]), strict=True))
 
 
 def _alike(metric: str, best: str | None, names: Iterable[str], runs: Mapping[str, Configuration]) -> list[str]:
@@ -176,10 +186,9 @@ def _alike(metric: str, best: str | None, names: Iterable[str], runs: Mapping[st
     known = {name: values for name in names if (values := positive_values(runs[name], metric))}
     if best is None or best not in known:
         return []
-    values = known.pop(best)
-    return [
-        name for name, alike in zip(known, indistinguishable_from_best(known.values(), values), strict=True) if alike
-    ]
+    rounds = [[run.round for run in runs[name].runs] for name in known]
+    alike = indistinguishable_from_best([*known.values()], [*known].index(best), rounds)
+    return [name for name, kept in zip(known, alike, strict=True) if kept and name != best]
 
 
 def _reached(point: Configuration) -> list[Run]:
@@ -199,24 +208,9 @@ def _no_energy(reached: Sequence[Run]) -> str | None:
     return f"{len(without)} of {len(reached)} runs that reached it measured none: {why}"
 
 
-def _reaching(title: str, point: Configuration, reached: Sequence[Run], energy: bool) -> TargetResult:
-    if not reached:
-        return TargetResult(title, point.numbers, [], None, None, None)
-    those = Configuration(reached)
-    joules = those.values(ENERGY) if energy else []
-    return TargetResult(
-        title,
-        point.numbers,
-        those.numbers,
-        those.mean(EPOCHS),
-        positive_mean(those.values(TIME)),
-        positive_mean(joules) if joules else None,
-    )
-
-
 def _answer(told: Targets) -> str:
     known = {point.title: point for point in told.points}
-    alike = also_as_good(told.as_fast, "As fast") + also_as_good(told.as_little, "With as little energy")
+    alike = _also("slower", told.not_significantly_slower) + _also("more energy", told.not_significantly_more_energy)
     if told.fastest and told.fastest == told.least:
         return f"{told.fastest} is the fastest and takes the least energy: {_cost(known[told.fastest])}.{alike}"
     if not told.fastest:
@@ -224,6 +218,11 @@ def _answer(told: Targets) -> str:
     said = [f"the fastest is {told.fastest}: {_cost(known[told.fastest])}"]
     said += [f"the least energy takes {told.least}: {_cost(known[told.least])}"] if told.least else []
     return f"{'; '.join(said)}.{alike}"
+
+
+def _also(worse: str, titles: Sequence[str]) -> str:
+    more = [f"{len(titles) - NAMED} more"] if len(titles) > NAMED else []
+    return f" Not significantly {worse}: {'; '.join([*titles[:NAMED], *more])}." if titles else ""
 
 
 def _place(point: TargetResult) -> tuple[bool, bool, float]:

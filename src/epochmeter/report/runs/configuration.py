@@ -131,6 +131,15 @@ def fingerprint(job: Mapping[str, Any], but: Sequence[str] = ()) -> str:
     return json.dumps({key: value for key, value in job.items() if key not in (*NON_CONFIG_KEYS, *but)}, sort_keys=True)
 
 
+def quality_target(job: Mapping[str, Any]) -> str | None:
+    """Return the quality target of a configuration as text; None without one."""
+    targets = {"accuracy": job.get("target_accuracy"), "loss": job.get("target_loss")}
+    bounds = {"accuracy": "at least", "loss": "at most"}
+    texts = [f"{name} of {bounds[name]} {value:g}" for name, value in targets.items() if value is not None]
+    where = "" if job.get("evaluate", True) else " while training"
+    return f"{' and '.join(texts)}{where}" if texts else None
+
+
 def device_unit(strategy: str) -> str:
     """What there are several of: the GPUs that a DataParallel splits its batch among, or ranks, which may share one."""
     return "devices" if strategy == DATA_PARALLEL else "ranks"
@@ -189,7 +198,9 @@ def _varied(found: tuple[Configuration, ...]) -> list[str]:
 def ratio_of(name: str, above: Configuration, below: Configuration) -> Estimate | None:
     """The ratio of a metric of two points; None where a run of either lacks it, or has none above zero."""
     values = above.values(name), below.values(name)
-    return ratio(*values) if all(values) and min(map(min, values)) > 0 else None
+    if not all(values) or min(map(min, values)) <= 0:
+        return None
+    return ratio(*values, rounds=[[run.round for run in point.runs] for point in (above, below)])
 
 
 def no_energy(found: Sequence[Configuration]) -> str | None:

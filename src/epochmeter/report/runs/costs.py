@@ -1,63 +1,89 @@
-"""What a steady epoch of each point costs, and which points are as good as the best."""
+"""Time and energy of each configuration: per epoch, or up to its quality target."""
 
 from __future__ import annotations
 
 import math
-import statistics
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from epochmeter.report.runs.configuration import Configuration, titles
-from epochmeter.report.statistics import apart, range_of, spreads
+from epochmeter.report.runs.configuration import Configuration, quality_target, titles
+from epochmeter.report.statistics import Estimate, Rounds, positive_means
 
 TIME, ENERGY, POWER, PEAK = (f"steady/{name}" for name in ("e2e_s", "energy_j", "power_mean_w", "power_peak_w"))
+TIME_TO_TARGET, ENERGY_TO_TARGET = "total/time_to_target_s", "total/energy_to_target_j"
 LIMIT, HIGHEST = "total/power_limit_w", "total/power_limit_max_w"
-FEW = 3
-"""Points that are as good are named up to so many; more are counted."""
-
-
-FREEDOMS = (*range(1, 31), 40, 60, 120)
-"""The degrees of freedom for which a studentized range is looked up, as in the tables of it: it takes a while."""
+PER_EPOCH = "per epoch"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """A point's steady epoch, a value a run: seconds, and joules where each of its runs measured them alike."""
+    """Time and energy of a configuration.
+
+    Attributes:
+        times_s: One value per run.
+        joules: One value per run; empty unless all runs measured the energy of the same parts of the machine.
+        covers: What the energy includes; None without any.
+        per: `per epoch`, or the target that time and energy lead to.
+        time: Mean time, with an interval from the variances of all configurations.
+        energy: Mean energy, in the same way; None without any.
+    """
 
     point: Configuration
     title: str
     times_s: Sequence[float]
-    joules: Sequence[float] = ()
-    covers: str | None = None
-    """What the joules are those of; None where there are none."""
+    joules: Sequence[float]
+    covers: str | None
+    per: str
+    time: Estimate
+    energy: Estimate | None
 
-    @cached_property
+    @property
     def time_s(self) -> float:
-        return statistics.fmean(self.times_s)
+        return self.time.value
 
-    @cached_property
+    @property
     def energy_j(self) -> float | None:
-        return statistics.fmean(self.joules) if self.joules else None
+        return self.energy.value if self.energy else None
+
+    @property
+    def rounds(self) -> Rounds:
+        """The round of each run."""
+        return [run.round for run in self.point.runs]
 
     @cached_property
     def power_w(self) -> float | None:
-        """In the mean of its epochs; None where there is no energy."""
-        watts = positive_values(self.point, POWER) if self.joules else []
-        if watts:
-            return statistics.fmean(watts)
-        return None if self.energy_j is None else self.energy_j / self.time_s
+        """Mean power; None without energy."""
+        if self.energy_j is None:
+            return None
+        watts = positive_values(self.point, POWER) if self.per == PER_EPOCH else []
+        return math.fsum(watts) / len(watts) if watts else self.energy_j / self.time_s
 
 
 def costs(points: Sequence[Configuration]) -> list[Cost]:
-    """Those of the points whose time is known, in their order."""
-    timed = [(positive_values(point, TIME), point, title) for point, title in zip(points, titles(points), strict=True)]
-    return [Cost(point, title, times_s, *_energy(point)) for times_s, point, title in timed if times_s]
+    """Return the costs per epoch, of the configurations whose time is known."""
+    return _costs(points, TIME, ENERGY, PER_EPOCH)
+
+
+def costs_to_target(points: Sequence[Configuration]) -> list[Cost]:
+    """Return the costs up to the quality target, of the configurations that reached it in all of their runs.
+
+    Empty unless all configurations have the same target on the same dataset: others cannot be compared.
+    """
+    goals = {(quality_target(point.job), point.value("dataset")) for point in points}
+    if len(goals) != 1:
+        return []
+    ((goal, _),) = goals
+    return _costs(points, TIME_TO_TARGET, ENERGY_TO_TARGET, f"to {goal}") if goal else []
+
+
+def ranked_costs(points: Sequence[Configuration]) -> list[Cost]:
+    """Return the costs to choose by: up to the target if there is one that any configuration always reached."""
+    return costs_to_target(points) or costs(points)
 
 
 def comparable(known: Sequence[Cost]) -> dict[str, list[Cost]]:
-    """What the energy covers -> the costs that can be put side by side, the most first."""
+    """Return the costs with comparable energy, by what it covers, the largest group first."""
     groups: dict[str, list[Cost]] = {}
     for cost in known:
         if cost.covers is not None:
@@ -66,46 +92,16 @@ def comparable(known: Sequence[Cost]) -> dict[str, list[Cost]]:
 
 
 def positive_values(point: Configuration, name: str) -> list[float]:
-    """A metric by its full name, a value a run; empty where any run lacks it, or has no finite one above zero."""
+    """Return a metric's value for each run; empty unless every run has a finite and positive one."""
     values = point.values(name)
     return values if all(math.isfinite(value) and value > 0 for value in values) else []
 
 
-def indistinguishable_from_best(candidates: Iterable[Sequence[float]], best: Sequence[float]) -> list[bool]:
-    """For each candidate's values of runs whether they are not told apart from the best: by repeats, or as equal.
-
-    The best of many that are equal seems better by chance, so that a candidate is worse where it lies farther from it
-    than the extremes of so many equal ones do (Tukey's studentized range), on logarithms, with spreads that all of them
-    tell of: two repeats of a job alone would tell nothing apart. One run beside repeats is as good where it may be one
-    more of them.
-    """
-    every = list(candidates)
-    logs = [[math.log(value) for value in values] for values in (*every, best)]
-    *known, of_best = spreads(logs)
-
-    def alike(values: Sequence[float], place: int) -> bool:
-        told = apart(logs[place], logs[-1], known[place], of_best)
-        if told is None:
-            return math.isclose(*values, *best)
-        freedom = FREEDOMS[max(0, bisect_right(FREEDOMS, told.freedom) - 1)]
-        return told.errors <= range_of(len(logs), freedom)
-
-    return [alike(values, place) for place, values in enumerate(every)]
-
-
-def also_as_good(names: Sequence[str], lead: str = "As good") -> str:
-    """A sentence on those that are as good as what was just told; nothing where there are none."""
-    if not names:
-        return ""
-    more = [f"{len(names) - FEW} more"] if len(names) > FEW else []
-    return f" {lead}, as far as these runs tell: {'; '.join([*names[:FEW], *more])}."
-
-
 def max_power(known: Sequence[Cost]) -> tuple[float, str]:
-    """Watts that the devices of these costs draw at most, and what that is read from.
+    """Return the maximum power of the devices in watts, and its source.
 
-    It is the highest limit that the devices take, which a run records that was asked for one (Zeus, NSDI 2023).
-    Without it, a point tells by the limits that were applied, or by the largest power sampled.
+    It is the highest limit that the devices take, which a run records if it was asked for a limit (Zeus, NSDI 2023).
+    Otherwise it is estimated from the limits that were applied, or from the largest power sampled.
     """
     metered = [cost for cost in known if cost.joules]
     if not metered:
@@ -117,9 +113,24 @@ def max_power(known: Sequence[Cost]) -> tuple[float, str]:
     return most_w, f"{source}, as no run tells the highest limit of the devices"
 
 
-def _energy(point: Configuration) -> tuple[Sequence[float], str | None]:
-    covers = {row.energy_covers for row in point.runs}
-    joules = positive_values(point, ENERGY)
+def _costs(points: Sequence[Configuration], time: str, energy: str, per: str) -> list[Cost]:
+    named = zip(points, titles(points), strict=True)
+    known = [(point, title) for point, title in named if positive_values(point, time)]
+    times_s = [positive_values(point, time) for point, _ in known]
+    energies = [_energy(point, energy) for point, _ in known]
+    time_estimates = positive_means(times_s)
+    energy_estimates = iter(positive_means([joules for joules, _ in energies if joules]))
+    return [
+        Cost(point, title, seconds, joules, covers, per, estimate, next(energy_estimates) if joules else None)
+        for (point, title), seconds, (joules, covers), estimate in zip(
+            known, times_s, energies, time_estimates, strict=True
+        )
+    ]
+
+
+def _energy(point: Configuration, name: str) -> tuple[Sequence[float], str | None]:
+    covers = {run.energy_covers for run in point.runs}
+    joules = positive_values(point, name)
     alike = len(covers) == 1 and None not in covers
     return (joules, str(covers.pop())) if joules and alike else ((), None)
 
@@ -135,5 +146,5 @@ def _most(cost: Cost) -> tuple[float, str]:
 
 
 def _limit_w(cost: Cost, name: str) -> float:
-    """A limit of each device that one was set on, of them all together; zero where it is not known."""
+    """Return a limit of all limited devices together; zero if it is not known."""
     return max(positive_values(cost.point, name), default=0.0) * (cost.point.runs[0].power_limited_devices or 0)

@@ -76,6 +76,14 @@ class Run:
         """`2026-11-20_12-00-00-1a2b3c4d/3`: no two records have the same."""
         return self.reused or f"{self.sweep}/{self.folder.name if self.folder else self.number}"
 
+    @property
+    def round(self) -> tuple[str, int] | None:
+        """The round of its sweep that the run is part of; None if repeats of the sweep are not rounds."""
+        sweep = self.job.get("sweep") or {}
+        if sweep.get("order") != "random" and sweep.get("repeats") is None:
+            return None
+        return self.name.partition("/")[0], self.job.get("repeat", 0)
+
     def steady(self, name: str) -> float | None:
         """The mean over the measured epochs; None where it is not known."""
         return self.metrics.get(f"steady/{name}")

@@ -1,0 +1,98 @@
+"""How often the verdicts of a report are wrong, and what they detect, by simulation.
+
+    PYTHONPATH=src python benchmarks/verdicts.py [simulations]
+
+Times are lognormal. Noise of 1 % is the same for all configurations, or drawn from 0.5 to 4 % for each ("unequal").
+With drift, all times grow by 10 % over the sweep, whose order is random within each round.
+
+False alarms: sweeps of equal configurations of which any is called different. Power: configurations 5 % slower than the
+best, or all 5 % slower than in an earlier sweep, that are called different.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections.abc import Sequence
+from statistics import fmean
+
+from epochmeter.report.statistics import ALPHA, false_discovery_rates, indistinguishable_from_best, pairwise_ratios
+
+Sample = list[list[float]]
+CONFIGURATIONS = (2, 4, 8, 16)
+REPEATS = (2, 3, 5)
+NOISE = 0.01
+SLOWER = 1.05
+
+
+def sweep(
+    chance: random.Random, factors: Sequence[float], repeats: int, unequal: bool = False, drift: float = 0.0
+) -> Sample:
+    """Return the times of each configuration in each round of a simulated sweep."""
+    noises = [NOISE * math.exp(chance.uniform(math.log(0.5), math.log(4))) if unequal else NOISE for _ in factors]
+    times: Sample = [[] for _ in factors]
+    runs = len(factors) * repeats
+    for turn in range(repeats):
+        for place, index in enumerate(chance.sample(range(len(factors)), len(factors))):
+            growth = 1 + drift * (turn * len(factors) + place) / max(1, runs - 1)
+            times[index].append(factors[index] * growth * math.exp(chance.gauss(0, noises[index])))
+    return times
+
+
+def called_slower(times: Sample) -> list[bool]:
+    """Return which configurations a report calls different from the best."""
+    best = min(range(len(times)), key=lambda index: fmean(times[index]))
+    rounds = [list(range(len(times[0])))] * len(times)
+    return [not alike for alike in indistinguishable_from_best(times, best, rounds)]
+
+
+def called_different(before: Sample, after: Sample) -> list[bool]:
+    """Return which configurations a comparison of two sweeps calls different."""
+    p_values = [p_value for _, p_value in pairwise_ratios(list(zip(before, after, strict=True)))]
+    return [rate <= ALPHA for rate in false_discovery_rates([1.0 if each is None else each for each in p_values])]
+
+
+def false_alarms(count: int, repeats: int, simulations: int, **noise: float) -> tuple[float, float]:
+    """Return the fractions of sweeps, and of pairs of sweeps, with any false alarm."""
+    chance, equal = random.Random(0), [1.0] * count
+    alone = sum(any(called_slower(sweep(chance, equal, repeats, **noise))) for _ in range(simulations))
+    pairs = sum(
+        any(called_different(sweep(chance, equal, repeats, **noise), sweep(chance, equal, repeats, **noise)))
+        for _ in range(simulations)
+    )
+    return alone / simulations, pairs / simulations
+
+
+def power(count: int, repeats: int, simulations: int, **noise: float) -> tuple[float, float]:
+    """Return the fractions of slower configurations that are detected, in a sweep and compared with an earlier one."""
+    chance = random.Random(1)
+    slower = [1.0, *[SLOWER] * (count - 1)]
+    alone = [called_slower(sweep(chance, slower, repeats, **noise))[1:] for _ in range(simulations)]
+    pairs = [
+        called_different(
+            sweep(chance, [1.0] * count, repeats, **noise), sweep(chance, [SLOWER] * count, repeats, **noise)
+        )
+        for _ in range(simulations)
+    ]
+    return tuple(fmean(map(fmean, told)) for told in (alone, pairs))  # type: ignore[return-value]
+
+
+def main(simulations: int) -> None:
+    cases = {"equal noise": {}, "unequal noise": {"unequal": True}, "drift": {"drift": 0.1}}
+    print("| | noise | repeats |", " | ".join(f"{count} configurations" for count in CONFIGURATIONS), "|")
+    print("| --- | --- | --- |", " | ".join("---" for _ in CONFIGURATIONS), "|")
+    for what, measure in (("false alarms", false_alarms), ("power", power)):
+        for name, noise in cases.items():
+            for repeats in REPEATS:
+                found = [measure(count, repeats, simulations, **noise) for count in CONFIGURATIONS]
+                # Drift makes two sweeps that did not run at the same time differ in fact.
+                cells = [
+                    f"{100 * alone:.1f}" + ("" if "drift" in noise else f", {100 * pairs:.1f}")
+                    for alone, pairs in found
+                ]
+                print(f"| {what} % | {name} | {repeats} |", " | ".join(cells), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
