@@ -1,9 +1,9 @@
-"""What is left after a fault: of a run that is hurt at an instant drawn by a seed, and then started once more.
+"""Inject faults into runs at random instants, start each run again, and count what was lost.
 
-    make faults                                20 of each, half a minute or more apiece, one a core at once
-    make faults ARGS="--each 2 SIGTERM"        two of those whose names hold that word
+    make faults                                20 of each, half a minute or more each, one per core in parallel
+    make faults ARGS="--each 2 SIGTERM"        two of those whose names contain that word
 
-Every column is to be 0. A fault that this machine cannot bring about is said to be left out.
+Every column must be 0. Faults that cannot be injected on this machine are listed as skipped.
 """
 
 from __future__ import annotations
@@ -15,65 +15,69 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from conftest import Project, set_up
-from faulty import FAULTS, Fault, Found, Scene, UnsuitedError, inject
+from fault_injection import FAULTS, Damage, Fault, Scene, UnsuitedError, inject
+from project import Project, copy_sources, set_up
 from rich.console import Console
 from rich.table import Table
 
-COLUMNS = ("injected", "lost epochs", "wrong in MLflow", "knobs not restored", "processes left", "not completed after")
+COLUMNS = ("injected", "lost epochs", "wrong in MLflow", "settings not restored", "processes left", "not completed")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="WORD", help="faults whose names hold one of these (all)")
+    parser.add_argument("names", nargs="*", metavar="WORD", help="faults whose names contain one of these (all)")
     parser.add_argument("--each", type=int, default=20, help="how often each is injected (%(default)s)")
-    parser.add_argument("--at-once", type=int, default=os.cpu_count(), help="so many runs at once (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="draws the instants (%(default)s)")
-    asked = parser.parse_args()
-    wanted = {
+    parser.add_argument("--parallel", type=int, default=os.cpu_count(), help="runs in parallel (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of the instants (%(default)s)")
+    options = parser.parse_args()
+    selected = {
         name: fault
         for name, fault in FAULTS.items()
-        if not asked.names or any(word.casefold() in name.casefold() for word in asked.names)
+        if not options.names or any(word.casefold() in name.casefold() for word in options.names)
     }
     console, table = Console(highlight=False), Table("fault", *COLUMNS, box=None)
     failed = False
-    with tempfile.TemporaryDirectory(prefix="epochmeter-faults-") as desk, ThreadPoolExecutor(asked.at_once) as several:
-        template = Path(desk, "template")
+    with (
+        tempfile.TemporaryDirectory(prefix="epochmeter-faults-") as folder,
+        ThreadPoolExecutor(options.parallel) as pool,
+    ):
+        template = Path(folder, "template")
         template.mkdir()
+        copy_sources(template)
         set_up(template)
-        seeds = range(asked.seed, asked.seed + asked.each)
-        under_way = {
-            name: [several.submit(once, name, fault, seed, template) for seed in seeds]
-            for name, fault in wanted.items()
+        seeds = range(options.seed, options.seed + options.each)
+        futures = {
+            name: [pool.submit(inject_once, name, fault, seed, template) for seed in seeds]
+            for name, fault in selected.items()
         }
-        for name, injected in under_way.items():
-            found = [each for one in injected if (each := one.result())]
-            row = [len(found), *(sum(counts) for counts in list(zip(*found, strict=True))[:4])] if found else []
-            wrong = [each.wrong for each in found if each.wrong]
-            table.add_row(name, *map(str, [*row, len(wrong)] if found else ["left out"]))
-            failed |= bool(wrong) or any(row[1:])
+        for name, injected in futures.items():
+            damages = [damage for future in injected if (damage := future.result())]
+            row = [len(damages), *(sum(counts) for counts in list(zip(*damages, strict=True))[:4])] if damages else []
+            errors = sum(bool(damage.error) for damage in damages)
+            table.add_row(name, *map(str, [*row, errors] if damages else ["skipped"]))
+            failed |= bool(errors) or any(row[1:])
     console.print(table)
     return int(failed)
 
 
-def once(name: str, fault: Fault, seed: int, template: Path) -> Found | None:
-    """One injection, told on a line as it is done; None where it could not be brought about."""
-    with tempfile.TemporaryDirectory(prefix="epochmeter-fault-", ignore_cleanup_errors=True) as desk:
-        project, board = Path(desk, "project"), Path(desk, "board")
-        project.mkdir()
+def inject_once(name: str, fault: Fault, seed: int, template: Path) -> Damage | None:
+    """Inject a fault once and print the damage; None if the fault cannot be injected on this machine."""
+    with tempfile.TemporaryDirectory(prefix="epochmeter-fault-", ignore_cleanup_errors=True) as folder:
+        root, board = Path(folder, "project"), Path(folder, "board")
+        root.mkdir()
         board.mkdir()
-        scene = Scene(Project(project, template), board, seed)
+        scene = Scene(Project(root, template), board, seed)
         try:
-            found = inject(fault, scene)
-        except UnsuitedError as why:
-            print(f"{name}: left out: {why}", flush=True)
+            damage = inject(fault, scene)
+        except UnsuitedError as reason:
+            print(f"{name}: skipped: {reason}", flush=True)
             return None
-        except Exception as error:  # whatever it is, the others are still worth their hours
-            found = Found(0, 0, 0, 0, f"{type(error).__name__}: {error}")
+        except Exception as error:  # the other faults are injected anyway
+            damage = Damage(0, 0, 0, 0, f"{type(error).__name__}: {error}")
         finally:
             scene.project.clear()
-    print(f"{name}, seed {seed}: {found}", flush=True)
-    return found
+    print(f"{name}, seed {seed}: {damage}", flush=True)
+    return damage
 
 
 if __name__ == "__main__":

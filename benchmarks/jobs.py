@@ -1,4 +1,4 @@
-"""Jobs and runs for the benchmarks beside it, which keep out of the experiment that people look at."""
+"""Jobs and runs for the benchmarks, published to an MLflow experiment of their own."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from epochmeter.shared.record import Record
 
 
 def composed(*overrides: str) -> dict[str, Any]:
-    """A job as `src/train.py` would compose it."""
+    """Compose a job as `src/train.py` does."""
     job.register(lambda command, many, again: Path())
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return job.to_plain(compose("train", overrides=list(overrides)))
 
 
 def trained(*arguments: str) -> list[Record]:
-    """The records of `src/train.py` with these arguments; they are not shown among other runs in MLflow."""
+    """Run `src/train.py` with these arguments and return the records of its runs."""
     command = [sys.executable, "src/train.py", *arguments, "tracking.experiment=bench"]
-    said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return [Record(ROOT / folder) for folder in re.findall(r"->\s+(\S+/\d+)$", said, re.MULTILINE)]
+    output = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [Record(ROOT / folder) for folder in re.findall(r"->\s+(\S+/\d+)$", output, re.MULTILINE)]

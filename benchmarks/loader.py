@@ -1,6 +1,6 @@
-"""What the timers in the loader cost: an epoch of LeNet on digits with them over the same epoch without.
+"""Cost of the timers in the loader: epoch time of LeNet on digits with them over the time without.
 
-Batch 16. Without loader processes the timers' time is the epoch's own; with one it hides, or it does not.
+Batch size 16. Without DataLoader workers the timers' time adds to the epoch; with one, training may overlap it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ WITHIN, MOST = 0.004, 150
 
 
 def epochs(job: dict, workers: int) -> tuple[Callable[[], float], Callable[[], float]]:
-    """An epoch over timed samples, and one over the same samples by torch's loader alone; in the samples' own order,
-    the loader's processes started anew each time, both computing the same."""
+    """Return two functions that time an epoch: with the timed loader, and with torch's own loader.
+
+    Both train the same model on the same samples in order, and start their DataLoader workers each time.
+    """
     dataset, storage = Dataset.from_dict(job["dataset"]), Storage.from_dict(job["storage"])
     folder = prepare_dataset(dataset, storage, ROOT, print)["folder"]
-    asked = {**job, "workers": workers}
-    timed = val_loader(open_split(job["dataset"], folder, "train"), asked, Single(1), False)
+    timed = val_loader(open_split(job["dataset"], folder, "train"), {**job, "workers": workers}, Single(1), False)
     plain = ImageFiles(folder, "train", preprocessing(job["dataset"], "train"))
     how = {"prefetch_factor": job["prefetch"]} if workers else {}
     bare = DataLoader(plain, batch_size=job["batch"], num_workers=workers, **how)

@@ -1,4 +1,4 @@
-"""What a long epoch keeps: memory of a worker's clock and loop after many steps over that after few."""
+"""Memory that a long epoch keeps: of the clock and the training loop after many steps, compared with few."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ print(int(next(line for line in open("/proc/self/status") if line.startswith("Vm
 
 
 def peak_bytes(steps: int) -> int:
-    """The largest resident memory of a process that trains so many steps of a tiny model."""
+    """Return the largest resident memory of a process that trains a tiny model for this number of steps."""
     return int(subprocess.run([sys.executable, "-c", WORKER, str(steps)], check=True, capture_output=True).stdout)
 
 

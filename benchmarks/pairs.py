@@ -1,4 +1,4 @@
-"""Ratios of two ways to do one thing, taken in interleaved pairs; imported by the benchmarks beside it."""
+"""Ratios of two durations, measured in interleaved pairs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLUMNS = ("median", "95 % interval", "quartiles", "pairs")
 
 
 class Ratio(NamedTuple):
-    """The median of ratios, the 95 % interval of that median, and the quartiles of the single ratios."""
+    """The median of ratios with its 95 % confidence interval, and the quartiles of the single ratios."""
 
     median: float
     low: float
@@ -28,8 +28,14 @@ class Ratio(NamedTuple):
 
 
 def ratio(first: Callable[[], float], second: Callable[[], float], within: float, most: int) -> Ratio:
-    """Runs both in turn, each leading every other pair, until the interval of the median reaches no further than
-    `within` to either side, or `most` pairs are done; each returns what it took in seconds."""
+    """Run two functions in interleaved pairs, in alternating order, and return the ratio of their durations.
+
+    Args:
+        first: Returns the duration in the numerator.
+        second: Returns the duration in the denominator.
+        within: The pairs end when the half-width of the median's interval is at most this.
+        most: Largest number of pairs.
+    """
     ratios: list[float] = []
     most, least = sized(most, 2), sized(20, 2)
     while len(ratios) < most:
@@ -48,7 +54,7 @@ def ratio(first: Callable[[], float], second: Callable[[], float], within: float
 
 
 def median(values: Sequence[float]) -> Ratio:
-    """With the interval from order statistics: it assumes nothing of how the values are distributed."""
+    """Return the median with its interval from order statistics, which assume no distribution."""
     ordered = sorted(values)
     count = len(ordered)
     reach = math.ceil(1.96 * math.sqrt(count) / 2)

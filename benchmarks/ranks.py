@@ -1,9 +1,8 @@
-"""What measuring costs where ranks train together: an epoch of two gloo ranks under our loop, marks and tally, over
-the same epoch as one writes it by hand for torchrun: DistributedDataParallel, DistributedSampler, a plain DataLoader,
-loss and accuracy added up.
+"""Overhead of measuring with two gloo ranks: epoch time of epochmeter over that of a script for torchrun.
 
-Both are run in turn by the same two processes, and the slower rank counts, so that what the machine does besides meets
-both. LeNet on digits, no loader processes, on the CPU: steps of about a millisecond, where marks weigh most.
+The script uses DistributedDataParallel, DistributedSampler and a plain DataLoader, and sums loss and accuracy. The same
+two processes run both in turn, and the slower rank counts, so that other load affects both. LeNet on digits, no
+DataLoader workers, on the CPU: steps of about a millisecond, for which the overhead is largest.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ RECIPES = {
 
 
 class Bench:
-    """One recipe trained for an epoch in each of two ways; both return what it took the slower rank, in seconds."""
+    """One recipe, trained for an epoch in two ways; both return the duration of the slower rank in seconds."""
 
     def __init__(self, job: dict, strategy, device: torch.device) -> None:
         dataset, storage = Dataset.from_dict(job["dataset"]), Storage.from_dict(job["storage"])
@@ -62,7 +61,7 @@ class Bench:
         self.by_hand = DataLoader(samples, batch_size=job["batch"], sampler=self.sampler)
         self.epochs = 0
 
-    def ours(self) -> float:
+    def measured(self) -> float:
         begun = self._begin()
         self.clock.open()
         self.trainer.train_epoch(self.clock.batches(self.loader, self.trainer.move))
@@ -94,7 +93,7 @@ class Bench:
 
 
 def rank(path: str) -> None:
-    """What each rank does; the first leaves the ratios at `path`."""
+    """Run one rank; the first writes the ratios to `path`."""
     torch.set_num_threads(1)
     jobs = {name: composed("strategy=ddp", "workers=0", *recipe) for name, recipe in RECIPES.items()}
     strategy = instantiate_spec(next(iter(jobs.values()))["strategy"])
@@ -102,18 +101,18 @@ def rank(path: str) -> None:
     rows = {}
     for name, job in jobs.items():
         bench = Bench(job, strategy, device)
-        for warm_up in (bench.ours, bench.bare):
+        for warm_up in (bench.measured, bench.bare):
             warm_up()
         step_s = bench.bare() / len(bench.loader)
-        rows[name] = (step_s, ratio(bench.ours, bench.bare, WITHIN, MOST))
+        rows[name] = (step_s, ratio(bench.measured, bench.bare, WITHIN, MOST))
     if strategy.rank == 0:
         Path(path).write_text(json.dumps(rows))
     strategy.close()
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as desk:
-        path = str(Path(desk) / "rows.json")
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "rows.json")
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={RANKS}"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         subprocess.run([sys.executable, *torchrun, __file__, path, *sys.argv[1:]], env=environment, check=True)

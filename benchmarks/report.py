@@ -1,6 +1,6 @@
-"""What a report of many runs takes: time, memory, and the weight of its page.
+"""A report of many runs: its time, its memory and the size of its page.
 
-`python benchmarks/report.py [RUNS]` copies a real record so often (10,000 times), with varied values, and reports it.
+`python benchmarks/report.py [RUNS]` reports 10,000 (RUNS) copies of a real record with varied values.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ RUNS = sized(10_000, 30)
 REAL = ["model=lenet", "dataset=digits", "batch=64", "workers=0", "epochs=3", "cache=keep", "profiler=none"]
 REPEATS = 3
 PERIOD_S = 0.25
-"""How often memory is looked at."""
+"""Period of the memory readings, in seconds."""
 
 
 def grid(runs: int) -> Iterator[dict[str, int]]:
-    """Keys of so many runs: a grid of three repeats each, its last axis as long as it takes."""
+    """Yield the keys of `runs` runs: a grid with three repeats each, whose last axis is as long as needed."""
     points = -(-runs // REPEATS)
     limits = range(100, 100 + -(-points // 40))
     keys = ("power_limit", "batch", "workers", "repeat")
@@ -42,7 +42,7 @@ def grid(runs: int) -> Iterator[dict[str, int]]:
 
 
 def copies(record: Record, sweep: Path, runs: int) -> None:
-    """Leaves so many records in a sweep's folder: the real one, as if each had been asked for its keys."""
+    """Write `runs` records into a sweep's folder: copies of the real one with varied keys and metrics."""
     described, summary, windows = read_json(record.folder / "job.json"), record.summary(), record.windows()
     others = {name: (record.folder / name).read_bytes() for name in ("host.json", "completed.json", "steps.bin")}
     draw = random.Random(0)
@@ -63,24 +63,24 @@ def copies(record: Record, sweep: Path, runs: int) -> None:
 
 
 def varied(metrics: dict[str, float], slower: float, power_w: float) -> dict[str, float]:
-    """Metrics of a run that takes so much longer, at that power."""
-    told = {name: value * slower if name.endswith("_s") else value for name, value in metrics.items()}
-    energy = {name.replace("e2e_s", "energy_j"): value * power_w for name, value in told.items() if "e2e_s" in name}
-    return {**told, **energy}
+    """Return the metrics of a run that is `slower` times as long, at this power."""
+    times = {name: value * slower if name.endswith("_s") else value for name, value in metrics.items()}
+    energy = {name.replace("e2e_s", "energy_j"): value * power_w for name, value in times.items() if "e2e_s" in name}
+    return {**times, **energy}
 
 
-def watched(pid: int) -> int:
-    """The most memory that a process and those it started held at once, what they share counted once; until it ends."""
-    most = 0
+def wait_for_peak(pid: int) -> int:
+    """Wait for a process and return the peak memory of it and its children in bytes; shared memory counts once."""
+    peak_bytes = 0
     process = psutil.Process(pid)
     while process.status() != psutil.STATUS_ZOMBIE:
-        held = 0
-        for each in (process, *process.children(recursive=True)):
+        now_bytes = 0
+        for member in (process, *process.children(recursive=True)):
             with suppress(psutil.Error):  # it has just ended
-                held += each.memory_full_info().pss
-        most = max(most, held)
+                now_bytes += member.memory_full_info().pss
+        peak_bytes = max(peak_bytes, now_bytes)
         time.sleep(PERIOD_S)
-    return most
+    return peak_bytes
 
 
 def dump(path: Path, value: object) -> None:
@@ -96,7 +96,7 @@ def main() -> None:
         begun = time.monotonic()
         command = [sys.executable, "src/report.py", f"sweep={sweep}", "tracking=none"]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
-        peak_bytes = watched(process.pid)
+        peak_bytes = wait_for_peak(process.pid)
         _, ended, used = os.wait4(process.pid, 0)
         took_s = time.monotonic() - begun
         if ended:

@@ -1,7 +1,7 @@
-"""What staging costs beside `cp -r` and `sync -f`, and how its memory grows with the number of files.
+"""Staging compared with `cp -r` and `sync -f`, and its memory by number of files.
 
 `python benchmarks/staging.py [--share 0.1] [--pairs 6] [--folder FOLDER]`: with share 1, 10,000 files of 110 kB and
-100,000 of 1 kB. The source is in the page cache: what is compared is the work, not the disk that it comes from.
+100,000 of 1 kB. The source is in the page cache, so that the disk it is on plays no part.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DATASET = Dataset.from_dict({"name": "staged", "layout": "files", "open": None, 
 
 
 def filled(home: Path, count: int, size: int) -> Path:
-    """A dataset of as many files of random bytes."""
+    """Create a dataset of `count` files of random bytes."""
     body = os.urandom(size)
     for number in range(count):
         path = home / "train" / str(number % CLASSES) / f"{number:07}.bin"
@@ -52,7 +52,7 @@ def copied_s(home: Path, place: Path) -> float:
 
 
 def peak_mb(home: Path, place: Path) -> float:
-    """The most memory that a staging and its processes had to themselves, as seen every 10 ms."""
+    """Return the peak of the memory that only staging and its processes use, sampled every 10 ms."""
     peak = 0
     with subprocess.Popen(_staging(home, place), env=_environment(), stdout=subprocess.DEVNULL) as process:
         while process.poll() is None:

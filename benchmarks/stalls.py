@@ -1,8 +1,8 @@
 """Ground truth of stalls: samples that take a known time to read and to preprocess, a step that computes a known time.
 
-Each row is one kind of epoch, measured by the worker's own clock and loader. What it should have found comes from an
-exact simulation of torch's loader, fed with what each batch and step took indeed: a machine that is shared makes them
-longer, and is no error. Loader processes are there already: the second epoch and later ones count.
+Each row is one kind of epoch, measured by the training process's clock and loader. The truth comes from an exact
+simulation of torch's DataLoader with the actual times of all batches and steps, so that other load is no error.
+DataLoader workers are running already: the second epoch and later ones count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from epochmeter.worker.timeline import HostTimeline
 
 STEPS, BATCH, PREFETCH, EPOCHS = sized(20, 4), 4, 2, sized(5, 1)
 NEAR, NEAR_S = 0.02, 0.002
-"""How far off may be: a share of the truth, or seconds of a step."""
+"""Largest error: as a fraction of the truth, or in seconds per step."""
 CELLS = {
     "hidden": (0.008, 0.008, 0.040),
     "balanced": (0.020, 0.020, 0.040),
@@ -29,22 +29,22 @@ CELLS = {
     "exposed (read)": (0.080, 0.020, 0.020),
     "exposed (prep)": (0.020, 0.080, 0.020),
 }
-"""Seconds that a batch takes to read and to preprocess, and its step to compute."""
+"""Seconds per batch to read and to preprocess, and per step to compute."""
 
 
 class Part(NamedTuple):
-    """One of an epoch's parts: what it was in truth, and by how much what was measured is off, in seconds of a step."""
+    """A part of an epoch: its true time and the error of the measured time, in seconds per step."""
 
-    known_s: float
-    off_s: float
+    true_s: float
+    error_s: float
 
     @property
     def holds(self) -> bool:
-        return abs(self.off_s) <= max(NEAR_S, NEAR * self.known_s)
+        return abs(self.error_s) <= max(NEAR_S, NEAR * self.true_s)
 
 
 def measured(read_s: float, preprocess_s: float, compute_s: float, workers: int) -> list[tuple[Part, ...]]:
-    """Stall, reading and preprocessing of each epoch but the first."""
+    """Return stall, reading and preprocessing of each epoch except the first."""
     samples = timed_dataset.TimedDataset(
         lambda _: Slow(STEPS * BATCH, read_s / BATCH, preprocess_s / BATCH / 2),
         slow_transform(preprocess_s / BATCH / 2),
@@ -60,37 +60,36 @@ def measured(read_s: float, preprocess_s: float, compute_s: float, workers: int)
             took.append(batch)
             computed_s.append(spend(compute_s))
         clock.close()
-        known = truth(took, computed_s, workers, PREFETCH)
-        epochs.append(parts(known, {**clock.parts(), **loader.parts(clock.rows)}))
+        epochs.append(parts(truth(took, computed_s, workers, PREFETCH), {**clock.parts(), **loader.parts(clock.rows)}))
     return epochs[1:]
 
 
-def parts(known: Truth, found: dict[str, float]) -> tuple[Part, ...]:
+def parts(true: Truth, metrics: dict[str, float]) -> tuple[Part, ...]:
     pairs = (
-        (known.stall_s, found["data_stall_s"]),
-        (known.read_s, found["loader_read_s"]),
-        (known.preprocess_s, found["loader_preprocess_s"]),
+        (true.stall_s, metrics["data_stall_s"]),
+        (true.read_s, metrics["loader_read_s"]),
+        (true.preprocess_s, metrics["loader_preprocess_s"]),
     )
-    return tuple(Part(known_s / STEPS, (found_s - known_s) / STEPS) for known_s, found_s in pairs)
+    return tuple(Part(true_s / STEPS, (measured_s - true_s) / STEPS) for true_s, measured_s in pairs)
 
 
 def main() -> None:
-    timed_dataset.default_collate = known_batch  # torch's own would take a time that nobody knows
+    timed_dataset.default_collate = known_batch  # torch's own takes an unknown time
     columns = [f"{part} {what}" for part in ("stall", "read", "prep") for what in ("ms", "error ms", "error %")]
     rows = []
     for name, seconds in CELLS.items():
         for workers in (0, 1, 2):
             middle = [
-                Part(*(statistics.median(each) for each in zip(*epochs, strict=True)))
+                Part(*(statistics.median(values) for values in zip(*epochs, strict=True)))
                 for epochs in zip(*measured(*seconds, workers), strict=True)
             ]
             cells = [
                 cell
                 for part in middle
                 for cell in (
-                    f"{1e3 * part.known_s:.2f}",
-                    f"{1e3 * part.off_s:+.2f}",
-                    f"{part.off_s / part.known_s:+.1%}",
+                    f"{1e3 * part.true_s:.2f}",
+                    f"{1e3 * part.error_s:+.2f}",
+                    f"{part.error_s / part.true_s:+.1%}",
                 )
             ]
             rows.append([name, str(workers), *cells, "yes" if all(part.holds for part in middle) else "NO"])

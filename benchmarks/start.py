@@ -1,6 +1,6 @@
-"""What a start costs: from the command to the end of the first training step, less that of a bare script.
+"""Start-up time: from the command to the end of the first training step, compared with a bare script.
 
-Not counted, as they are no part of a start: making the dataset, preparing the page cache, making the database.
+Creating the dataset and the database and preparing the page cache do not count.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ for inputs, targets in DataLoader(samples, batch_size=16, shuffle=True):
     break
 print(time.monotonic_ns())
 """
-OURS = ["model=lenet", "dataset=digits", "batch=16", "workers=0", "epochs=1"]
-OURS += ["cache=keep", "evaluate=false", "profiler=none"]
+ARGUMENTS = ["model=lenet", "dataset=digits", "batch=16", "workers=0", "epochs=1"]
+ARGUMENTS += ["cache=keep", "evaluate=false", "profiler=none"]
 
 
-def bare() -> float:
-    """Seconds from the start of a plain script to the end of its first step."""
+def script_s() -> float:
+    """Return the seconds from the start of a plain script to the end of its first step."""
     begun_ns = time.monotonic_ns()
-    said = subprocess.run([sys.executable, "-c", BARE], cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return (int(said) - begun_ns) / 1e9
+    output = subprocess.run([sys.executable, "-c", BARE], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return (int(output) - begun_ns) / 1e9
 
 
-def ours() -> float:
-    """Seconds from the command to the end of its first step, as its record tells."""
+def epochmeter_s() -> float:
+    """Return the seconds from the command to the end of its first step, from its record."""
     begun_ns = time.monotonic_ns()
-    (record,) = trained(*OURS)
+    (record,) = trained(*ARGUMENTS)
     first = record.steps()[: len(INTERVALS)]
     gap_s, _, copy_s, compute_s = first
     return (record.windows()[0]["opened_ns"] - begun_ns) / 1e9 + gap_s + copy_s + compute_s
 
 
 def main() -> None:
-    trained(*OURS)  # dataset and database are made
-    bare()
-    both = [(ours(), bare()) for _ in range(PAIRS)]
+    trained(*ARGUMENTS)  # creates dataset and database
+    script_s()
+    both = [(epochmeter_s(), script_s()) for _ in range(PAIRS)]
     results = {
         "epochmeter": [measured for measured, _ in both],
         "bare script": [plain for _, plain in both],

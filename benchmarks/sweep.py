@@ -1,10 +1,10 @@
-"""What a sweep costs beside its runs: of a worker that trains nothing, how long each of many runs takes, and what in.
+"""Overhead of a sweep: the duration of each of many runs whose training process trains nothing, and its parts.
 
     PYTHONPATH=src:tests python benchmarks/sweep.py 1000
 
-The worker's time is that in which it is waited for, ours that in which a run is ordered and made but for composing,
-and Hydra's the rest; its check of all points before the first is left out. Where device=auto, as by default, a job is
-composed twice, the second time for the device that was found.
+The training process's time is the wait for it, epochmeter's the preparation and execution of a run without its
+composition, and Hydra's the rest; the validation of all configurations before the first run does not count. With
+device=auto, the default, a job is composed twice: the second time for the detected device.
 """
 
 from __future__ import annotations
@@ -31,24 +31,28 @@ from output import ARGUMENTS, print_table, sized
 from epochmeter.config.job import ROOT
 
 EDGE = 100
-"""How many runs the first and the last are."""
+"""Number of runs in the rows `first` and `last`."""
 KEYS = [f"{key}={value}" for key, value in stub.JOB.items()]
 
 
 class Cost(NamedTuple):
-    """What a run took, in seconds; of a core's time, where that is said."""
+    """Parts of a run's duration in seconds; `cpu_s` is CPU time."""
 
     hydra_cpu_s: float = 0.0
     worker_s: float = 0.0
-    ours_s: float = 0.0
-    ours_cpu_s: float = 0.0
+    epochmeter_s: float = 0.0
+    epochmeter_cpu_s: float = 0.0
 
 
-class Watch:
-    """Tells the time that goes by within some calls, each without those within it, from all that is left."""
+class Stopwatch:
+    """Attributes time to the innermost of the watched calls.
 
-    def __init__(self, left: str) -> None:
-        self._within = [left]
+    Args:
+        rest: Name of the time outside of them.
+    """
+
+    def __init__(self, rest: str) -> None:
+        self._within = [rest]
         self.clear()
 
     def clear(self) -> None:
@@ -57,7 +61,7 @@ class Watch:
         self._marked_s, self._marked_cpu_s = time.perf_counter(), time.process_time()
 
     def around(self, owner: Any, function: str, name: str, then: Callable[[], None] = lambda: None) -> None:
-        """Has a function's calls told as `name`, and `then` called after each."""
+        """Attribute a function's calls to `name`, and call `then` after each."""
         call: Callable = getattr(owner, function)
 
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -73,7 +77,7 @@ class Watch:
         setattr(owner, function, timed)
 
     def since_s(self) -> float:
-        """How long ago it was cleared."""
+        """Return the seconds since `clear`."""
         self._mark()
         return sum(self.seconds.values())
 
@@ -84,8 +88,8 @@ class Watch:
         self._marked_s, self._marked_cpu_s = now_s, cpu_s
 
 
-def watched(arguments: Sequence[str]) -> None:
-    """`src/train.py` with these arguments, in this process: leaves what each of its runs took in costs.json."""
+def run_watched(arguments: Sequence[str]) -> None:
+    """Run `src/train.py` in this process and write the costs of its runs to costs.json."""
     import select
     from types import SimpleNamespace
 
@@ -94,13 +98,13 @@ def watched(arguments: Sequence[str]) -> None:
     from epochmeter.config import job
     from epochmeter.run import experiment, launch, preflight, worker_process
 
-    found: list[Cost] = []
-    watch = Watch("hydra")
+    costs: list[Cost] = []
+    watch = Stopwatch("hydra")
 
     def ended() -> None:
-        # Of a core's time, what the waiting for a worker takes is that of publishing meanwhile.
-        ours_cpu_s = watch.cpu_s["ours"] + watch.cpu_s["worker"]
-        found.append(Cost(watch.cpu_s["hydra"], watch.seconds["worker"], watch.seconds["ours"], ours_cpu_s))
+        # CPU time during the wait for the training process is that of publishing.
+        epochmeter_cpu_s = watch.cpu_s["epochmeter"] + watch.cpu_s["worker"]
+        costs.append(Cost(watch.cpu_s["hydra"], watch.seconds["worker"], watch.seconds["epochmeter"], epochmeter_cpu_s))
         watch.clear()
 
     worker_process.select = SimpleNamespace(select=select.select)
@@ -108,16 +112,16 @@ def watched(arguments: Sequence[str]) -> None:
     watch.around(launch.subprocess.Popen, "wait", "worker")
     watch.around(ConfigLoaderImpl, "load_configuration", "hydra")
     watch.around(preflight, "validate_sweep", "checking", then=watch.clear)
-    watch.around(job, "current_request", "ours")
-    watch.around(experiment, "run", "ours", then=ended)
+    watch.around(job, "current_request", "epochmeter")
+    watch.around(experiment, "run", "epochmeter", then=ended)
     sys.argv = ["src/train.py", *arguments]
     with suppress(SystemExit):
         runpy.run_path(sys.argv[0], run_name="__main__")
-    Path("costs.json").write_text(json.dumps({"runs": found, "end_s": watch.since_s()}))
+    Path("costs.json").write_text(json.dumps({"runs": costs, "end_s": watch.since_s()}))
 
 
-def project(root: Path) -> Path:
-    """A copy of the project, so that its own runs are among no others."""
+def copy_project(root: Path) -> Path:
+    """Copy the project, so that its runs are separate."""
     for part in ("src", "conf"):
         shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
     compileall.compile_dir(root / "src", quiet=1)
@@ -125,20 +129,21 @@ def project(root: Path) -> Path:
     return root
 
 
-def costs(root: Path, asked: Sequence[str]) -> tuple[list[Cost], float]:
-    """What each run of a sweep took, and what its end did, in seconds."""
+def run_sweep(root: Path, arguments: Sequence[str]) -> tuple[list[Cost], float]:
+    """Run a sweep; return the costs of its runs, and the seconds of its end."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(ROOT / "tests")])}
-    command = [sys.executable, __file__, "watched", *asked]
-    with open(root / "said", "w") as said:
-        subprocess.run(command, cwd=root, env=environment, check=True, stdout=said)
-    told = json.loads((root / "costs.json").read_text())
-    return [Cost(*cost) for cost in told["runs"]], told["end_s"]
+    command = [sys.executable, __file__, "watched", *arguments]
+    with open(root / "output", "w") as output:
+        subprocess.run(command, cwd=root, env=environment, check=True, stdout=output)
+    result = json.loads((root / "costs.json").read_text())
+    return [Cost(*cost) for cost in result["runs"]], result["end_s"]
 
 
-def rows(name: str, found: Sequence[Cost], end_s: float) -> Iterator[Sequence[str]]:
-    for which, some in {"first": found[:EDGE], "last": found[-EDGE:], "all": found}.items():
+def rows(name: str, costs: Sequence[Cost], end_s: float) -> Iterator[Sequence[str]]:
+    """Yield the table's rows of a sweep."""
+    for which, some in {"first": costs[:EDGE], "last": costs[-EDGE:], "all": costs}.items():
         means = (fmean(cost[column] for cost in some) for column in range(len(Cost._fields)))
-        end = f"{end_s:.2f}" if some is found else ""
+        end = f"{end_s:.2f}" if some is costs else ""
         yield name, f"{which} {len(some)}", *(f"{mean:.3f}" for mean in means), end
 
 
@@ -146,17 +151,17 @@ def main(count: int) -> None:
     measured: list[Sequence[str]] = []
     with tempfile.TemporaryDirectory() as folder:
         for tracking in ("none", "mlflow"):
-            root = project(Path(folder) / tracking)
-            asked = ["-m", *KEYS, f"device.python={stub.program(root)}", f"machine.lock_dir={root / 'locks'}"]
-            asked += [f"tracking={tracking}", f"seed=range({count})"]
+            root = copy_project(Path(folder) / tracking)
+            arguments = ["-m", *KEYS, f"device.python={stub.program(root)}", f"machine.lock_dir={root / 'locks'}"]
+            arguments += [f"tracking={tracking}", f"seed=range({count})"]
             for name in (tracking, f"{tracking}, completed before"):
-                measured += rows(name, *costs(root, asked))
+                measured += rows(name, *run_sweep(root, arguments))
     columns = ("tracking", "runs", "Hydra CPU s", "training process s", "epochmeter s", "epochmeter CPU s", "its end s")
     print_table("Seconds per run of a sweep, of a training process that trains nothing", columns, measured)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["watched"]:
-        watched(sys.argv[2:])
+        run_watched(sys.argv[2:])
     else:
         main(int(ARGUMENTS[0]) if ARGUMENTS else sized(1000, 4))

@@ -1,7 +1,7 @@
-"""Meters of other makes and ours, each in a process of its own, reading the same board at the same moments.
+"""Meters of epochmeter and other tools, each in its own process, which measure the same board at the same times.
 
-`python tools.py '{"tool": ..., ...}'`, a Plan as JSON, prints Windows as JSON. At each mark some end and others begin,
-so that long ones overlap.
+`python tools.py '{"tool": ..., ...}'`, a Plan as JSON, prints Windows as JSON. At each mark, windows end and begin, so
+that long windows overlap.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ JTOP_S = 0.5
 
 
 class Plan(NamedTuple):
-    """What to measure with, and when."""
+    """The tool, and the times of its windows."""
 
     tool: str
     root: str
@@ -38,21 +38,21 @@ class Plan(NamedTuple):
     every_s: float
     marks: int
     lasts: Sequence[int]
-    """How many marks the windows last."""
+    """Durations of the windows in marks."""
 
 
 class Energy(NamedTuple):
-    """A window's joules, and what they may be wrong by; None where the tool does not say."""
+    """A window's joules with their uncertainty; None if the tool does not report them."""
 
     joules: float | None
     uncertainty_j: float | None = None
 
 
 class Window(NamedTuple):
-    """A window as whoever measures sees it: it opens when the tool has begun, and closes when it is asked to end."""
+    """A window: it opens when the tool has begun it, and closes when the tool is asked to end it."""
 
     last: int
-    """How many marks it lasted."""
+    """Duration in marks."""
     opened_ns: int
     closed_ns: int
     joules: float | None
@@ -60,7 +60,7 @@ class Window(NamedTuple):
 
 
 class Tool(Protocol):
-    """Begins windows and ends them, each under a key of its own."""
+    """Begins and ends windows, each with its own key."""
 
     def begin(self, key: str) -> None: ...
 
@@ -69,8 +69,8 @@ class Tool(Protocol):
     def close(self) -> None: ...
 
 
-class Ours:
-    """A meter of epochmeter's."""
+class Epochmeter:
+    """A meter of epochmeter."""
 
     def __init__(self, meter: Meter) -> None:
         self.close = meter.close
@@ -89,7 +89,7 @@ class Ours:
 
 
 class Zeus:
-    """Zeus's monitor of a Jetson, made to find the one below `root`."""
+    """Zeus's monitor of a Jetson, redirected to the one below `root`."""
 
     def __init__(self, root: str) -> None:
         import zeus.device.soc as soc
@@ -108,11 +108,11 @@ class Zeus:
         return Energy(None if total_mj is None else total_mj / 1000)
 
     def close(self) -> None:
-        """Its poller ends with the process."""
+        """Nothing to do: the poller ends with the process."""
 
 
 class Jtop:
-    """jetson-stats' client, as people use it: the mean of its samples times what passed."""
+    """jetson-stats' client as commonly used: the mean of its samples times the duration."""
 
     def __init__(self, root: str) -> None:
         import jtop
@@ -127,7 +127,7 @@ class Jtop:
         self._samples: list[tuple[float, float]] = []
         self._begun_s: dict[str, float] = {}
         self._client = jtop.jtop(interval=JTOP_S)
-        self._client.attach(self._keep)
+        self._client.attach(self._add_sample)
         self._client.start()
 
     def begin(self, key: str) -> None:
@@ -143,11 +143,11 @@ class Jtop:
         self._service.wait()
         self._folder.cleanup()
 
-    def _keep(self, client: Any) -> None:
+    def _add_sample(self, client: Any) -> None:
         self._samples.append((time.monotonic(), client.power["tot"]["power"] / 1000))
 
 
-OURS: dict[str, dict[str, Any]] = {
+SPECS: dict[str, dict[str, Any]] = {
     "rails": {
         "_target_": "epochmeter.power.meters.rails.open_rails",
         "period_s": PERIOD_S,
@@ -158,13 +158,13 @@ OURS: dict[str, dict[str, Any]] = {
 GPUS = {"nvml": ["GPU-aaaa"]}
 
 
-def opened(plan: Plan) -> Tool:
-    if plan.tool in OURS:
-        return Ours(open_meter(OURS[plan.tool], gpus=GPUS.get(plan.tool, []), root=plan.root))
+def open_tool(plan: Plan) -> Tool:
+    if plan.tool in SPECS:
+        return Epochmeter(open_meter(SPECS[plan.tool], gpus=GPUS.get(plan.tool, []), root=plan.root))
     return {"zeus": Zeus, "jtop": Jtop}[plan.tool](plan.root)
 
 
-def measured(tool: Tool, plan: Plan) -> list[Window]:
+def measure(tool: Tool, plan: Plan) -> list[Window]:
     windows, opened_ns = [], {}
     for mark in range(plan.marks):
         left_s = (plan.begin_ns - time.monotonic_ns()) * NANOSECOND + mark * plan.every_s
@@ -183,5 +183,5 @@ def measured(tool: Tool, plan: Plan) -> list[Window]:
 
 if __name__ == "__main__":
     plan = Plan(**json.loads(sys.argv[1]))
-    with closing(opened(plan)) as tool:
-        print(json.dumps(measured(tool, plan)))
+    with closing(open_tool(plan)) as tool:
+        print(json.dumps(measure(tool, plan)))

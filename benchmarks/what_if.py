@@ -37,7 +37,7 @@ class Job(NamedTuple):
 
     def __str__(self) -> str:
         seconds = (self.fetch_s, self.prep_s, self.compute_s)
-        return f"{' + '.join(f'{1e3 * each:.0f}' for each in seconds)} ms, {counted(self.workers)}"
+        return f"{' + '.join(f'{1e3 * part_s:.0f}' for part_s in seconds)} ms, {counted(self.workers)}"
 
 
 JOBS = [
@@ -69,7 +69,7 @@ def measured(job: Job) -> dict[str, float]:
 
 
 def synthetic(job: Job) -> dict[str, float]:
-    """Return the same job's mean epoch on batches that are there already."""
+    """Return the same job's mean epoch on synthetic batches."""
     epochs = [_epoch([None] * STEPS, job.compute_s) for _ in range(EPOCHS)]
     return {name: statistics.median(epoch[name] for epoch in epochs) for name in epochs[0]}
 
@@ -84,7 +84,7 @@ def _epoch(loader: Any, compute_s: float) -> dict[str, float]:
 
 
 def changes(job: Job) -> dict[str, tuple[dict[str, Any], Job]]:
-    """Return the changes of a job by name: what is asked of the prediction, and the changed job."""
+    """Return the changes of a job by name: the options of the prediction, and the changed job."""
     storage = {f"storage {k:g} times as fast": ({"faster": k}, job._replace(fetch_s=job.fetch_s / k)) for k in FASTER}
     workers = {counted(count): ({"workers": count}, job._replace(workers=count)) for count in WORKERS}
     return {**storage, **{name: change for name, change in workers.items() if name != counted(job.workers)}}
@@ -98,17 +98,17 @@ def compared(job: Job) -> list[list[str]]:
     rows: dict[str, list[Run]] = {name: [] for name in CONDITIONS}
     real: dict[str, list[float]] = {change: [] for change in changes(job)}
     for repeat in range(REPEATS):
-        found = [synthetic(job), measured(job._replace(fetch_s=0.0)), measured(job)]
-        for name, metrics in zip(CONDITIONS, found, strict=True):
+        measurements = [synthetic(job), measured(job._replace(fetch_s=0.0)), measured(job)]
+        for name, metrics in zip(CONDITIONS, measurements, strict=True):
             keys = {"workers": job.workers, "batch": BATCH}
             rows[name].append(row(repeat, name, metrics["e2e_s"], steady=metrics, job_keys=keys, cores=None))
         for change, (_, changed) in changes(job).items():
             real[change].append(measured(changed)["e2e_s"])
-    times = {name: [each.metrics["steady/e2e_s"] for each in runs] for name, runs in rows.items()}
+    times = {name: [run.metrics["steady/e2e_s"] for run in runs] for name, runs in rows.items()}
     pipeline = pipeline_of(rows, times)
     lines = []
-    for change, (asked, _) in changes(job).items():
-        predicted_s, real_s = epoch_s(pipeline, **asked), statistics.fmean(real[change])
+    for change, (options, _) in changes(job).items():
+        predicted_s, real_s = epoch_s(pipeline, **options), statistics.fmean(real[change])
         off = predicted_s / real_s - 1
         cells = [f"{seconds:.3f}" for seconds in (pipeline.cold_s, predicted_s, real_s)]
         lines.append([str(job), change, *cells, f"{100 * off:+.1f} %", "yes" if abs(off) <= CLOSE else "NO"])

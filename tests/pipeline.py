@@ -1,7 +1,4 @@
-"""Known pipelines: samples that take a known time to read and to preprocess, and what a loader makes of them.
-
-For tests and benchmarks alike.
-"""
+"""Pipelines with known times: samples that take known times to read and to preprocess, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -11,18 +8,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 SPIN_S = 0.0002
-"""A sleep ends some 60 us late: the last of a wait is spent looking at the clock."""
+"""The end of a wait is a busy loop, since a sleep ends about 60 us late."""
 
 
 class Took(NamedTuple):
-    """What a sample, or a batch of them, took indeed, in seconds."""
+    """Actual times of a sample or a batch, in seconds."""
 
     read_s: float
     preprocess_s: float
 
 
 class Truth(NamedTuple):
-    """What one epoch takes, in seconds."""
+    """True times of an epoch, in seconds."""
 
     stall_s: float
     read_s: float
@@ -31,30 +28,30 @@ class Truth(NamedTuple):
 
 
 def truth(took: Sequence[Took], computed_s: Sequence[float], workers: int, prefetch: int) -> Truth:
-    """An epoch whose batches took so long to load, and its steps to compute, by an exact simulation of torch's loader.
+    """Simulate torch's DataLoader exactly, from the actual times of the batches and of the steps.
 
-    Batch k is worker k mod W's. To begin with each has `prefetch` batches to do; for each batch that is handed out
-    one more is asked for. They are handed out in order, and whoever computes waits for the next one.
+    Worker k mod W loads batch k. Each worker starts with `prefetch` batches; each batch that is taken requests one
+    more. Batches are taken in order, and training waits for the next one.
     """
     now = stall_s = 0.0
     free = [0.0] * workers
-    asked = [0.0] * (prefetch * workers)
+    requested = [0.0] * (prefetch * workers)
     for step, (batch, compute_s) in enumerate(zip(took, computed_s, strict=True)):
         load_s = batch.read_s + batch.preprocess_s
         if workers == 0:
             ready = now + load_s
         else:
             worker = step % workers
-            ready = free[worker] = max(free[worker], asked[step]) + load_s
-        got = max(now, ready)
-        stall_s += got - now
-        asked.append(got)
-        now = got + compute_s
+            ready = free[worker] = max(free[worker], requested[step]) + load_s
+        taken = max(now, ready)
+        stall_s += taken - now
+        requested.append(taken)
+        now = taken + compute_s
     return Truth(stall_s, sum(batch.read_s for batch in took), sum(batch.preprocess_s for batch in took), now)
 
 
 def spend(seconds: float) -> float:
-    """Lets so much time pass, to within some microseconds, or more where others are given the processor: how much."""
+    """Wait for this time within some microseconds, longer under load, and return the actual time."""
     begun = time.perf_counter()
     if seconds > SPIN_S:
         time.sleep(seconds - SPIN_S)
@@ -65,7 +62,7 @@ def spend(seconds: float) -> float:
 
 @dataclass(frozen=True)
 class Slow:
-    """So many samples, each of which takes a known time to read and to decode. A sample is a `Took`."""
+    """Samples that each take a known time to read and to decode. A sample is a `Took`."""
 
     count: int
     read_s: float
@@ -89,7 +86,7 @@ def slow_transform(seconds: float) -> Callable[[Took], Took]:
 
 
 def known_batch(samples: Sequence[tuple[Took, int]]) -> Took:
-    """A batch of such samples: what they took, and what making a batch of them did."""
+    """Collate samples to a batch with their times, including that of collating."""
     begun = time.perf_counter()
     read_s, preprocess_s = (sum(part) for part in zip(*(took for took, _ in samples), strict=True))
     return Took(read_s, preprocess_s + time.perf_counter() - begun)

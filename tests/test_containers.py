@@ -105,7 +105,7 @@ def test_inside_are_the_commands_that_are_outside(image):
     assert "make setup" in image.all("RUN", image.last)[-1]
 
 
-def test_the_jetsons_environment_is_the_light_one_beside_nvidias_torch():
+def test_jetson_image_has_the_board_s_packages_and_nvidia_s_torch():
     jetson = Image(ROOT / "docker" / "jetson" / "Dockerfile")
     assert "requirements-board.lock" in " ".join(jetson.all("COPY"))
     (base,) = (value.partition("=")[2] for value in jetson.all("ARG") if value.startswith("BASE="))
@@ -121,7 +121,7 @@ def test_a_jetsons_container_is_shown_what_its_power_modes_and_clocks_are_known_
         assert text.count(f"-v {path}:{path}:ro") == 1
 
 
-def test_each_option_that_is_explained_is_given_by_both_commands_but_for_the_gpus_own():
+def test_documented_options_are_in_both_commands_except_the_gpu_s():
     text = (ROOT / "docs" / "containers.md").read_text()
     commands = re.findall(r"^docker run (?:.*\\\n)*.*", text, re.MULTILINE)
     explained = re.findall(r"`(-[^`]+)`", " ".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)))

@@ -22,10 +22,10 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
-def report(tmp_path):
+def report(tmp_path, sources):
     """report("sweep=...") -> how the command ended, in a project of its own."""
     for folder in ("src", "conf"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(sources / folder, tmp_path / folder)
 
     def run(*arguments, **environment):
         return subprocess.run(

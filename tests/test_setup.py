@@ -18,7 +18,7 @@ def locked(lock: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
-def test_a_lock_names_no_place_and_hashes_every_package(lock):
+def test_lock_has_hashes_and_no_index_address(lock):
     text = lock.read_text()
     assert "://" not in text
     assert "--index-url" not in text
@@ -26,7 +26,7 @@ def test_a_lock_names_no_place_and_hashes_every_package(lock):
     assert all("--hash=sha256:" in package for package in pinned)
 
 
-def test_a_board_gets_neither_torch_nor_pandas_but_what_the_steward_imports():
+def test_board_lock_has_the_controller_s_packages_without_torch_and_pandas():
     packages = locked(ROOT / "requirements-board.lock")
     assert not {"torch", "torchvision", "pandas", "mlflow", "zeus"} & packages.keys()
     assert {"hydra-core", "mlflow-skinny", "sqlalchemy", "psutil", "rich"} <= packages.keys()
@@ -72,12 +72,12 @@ def test_a_target_installs_its_extra_at_the_locked_versions(goal, extra, jetson)
     assert re.search(install, dry_run(goal, jetson=jetson).replace("\\\n", ""))
 
 
-def test_only_a_jetson_installs_the_pages_of_mlflow_apart():
+def test_only_a_jetson_installs_mlflow_s_pages_separately():
     assert "--extra ui" in dry_run("ui", jetson=True)
     assert "--extra" not in dry_run("ui", jetson=False)
 
 
-def test_nothing_says_to_install_the_project_by_its_name_which_is_a_strangers_on_pypi():
+def test_nothing_installs_the_project_by_name_from_an_index():
     files = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docker/**/Dockerfile"), *ROOT.glob("src/**/*.py")]
     told = [path.name for path in files if re.search(r"\binstall\b.*\bepochmeter\b(?!\.)", path.read_text())]
     assert told == []

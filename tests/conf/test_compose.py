@@ -134,7 +134,7 @@ def test_the_edge_study_sets_power_and_storage_by_board(composed, device, power_
     assert (job.power_limit, job.storage.medium) == (power_limit, medium)
 
 
-def test_what_is_typed_wins_over_what_the_edge_study_sets_by_board(composed):
+def test_overrides_win_over_the_edge_study_s_values_per_board(composed):
     job = composed("experiment=edge/lenet_mnist", "device=nano", "storage=hdd_usb", "power_limit=5")
     assert (job.power_limit, job.storage.medium) == (5, "hdd_usb")
 

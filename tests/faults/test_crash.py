@@ -89,7 +89,7 @@ def read(record):
     return told
 
 
-def test_a_crash_at_any_line_leaves_one_readable_state_and_the_next_start_completes(tmp_path):
+def test_record_is_readable_after_a_crash_at_any_line_and_the_next_start_completes_it(tmp_path):
     (tmp_path / "earlier").mkdir()
     for number, end in enumerate(EARLIER):
         live(Record(tmp_path / "earlier"), f"run{number}", end)
@@ -115,7 +115,7 @@ def test_a_crash_at_any_line_leaves_one_readable_state_and_the_next_start_comple
     assert len(states) > 100
 
 
-def test_a_crash_at_any_line_of_going_back_leaves_what_the_run_goes_on_from(tmp_path):
+def test_run_can_resume_after_a_crash_at_any_line_of_truncation(tmp_path):
     for line in count():
         record = Record(tmp_path / str(line))
         record.folder.mkdir()
@@ -131,7 +131,7 @@ def test_a_crash_at_any_line_of_going_back_leaves_what_the_run_goes_on_from(tmp_
 
 
 @pytest.mark.parametrize("name", ["epochs.jsonl", "steps.bin", "losses.bin", "power.csv"])
-def test_what_was_added_and_cut_short_at_any_byte_is_read_as_far_as_it_is_complete(tmp_path, name):
+def test_file_truncated_at_any_byte_is_read_up_to_its_last_complete_entry(tmp_path, name):
     record = Record(tmp_path)
     live(record, "run0", "killed")
     whole = (tmp_path / name).read_bytes()

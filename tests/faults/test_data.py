@@ -18,7 +18,7 @@ def flip(path):
     path.write_bytes(contents)
 
 
-def test_bad_images_are_skipped_where_that_is_asked_for_counted_and_named(project):
+def test_bad_images_are_skipped_counted_and_named_if_configured(project):
     digits = project.own_data()
     bad = sorted((digits / "train/3").iterdir())[:2]
     for path in bad:
@@ -34,7 +34,7 @@ def test_bad_images_are_skipped_where_that_is_asked_for_counted_and_named(projec
 
 
 @pytest.mark.system
-def test_a_storage_that_is_unplugged_fails_its_run_with_that_reason_and_the_sweep_goes_on(project, tmp_path):
+def test_removed_storage_fails_its_run_and_the_sweep_continues(project, tmp_path):
     card = tmp_path / "card"
     card.mkdir()
     asked = {"storage.root": f"{card},data", "target_accuracy": 0.95, "dataset.on_bad": "skip", "workers": 1}
@@ -50,7 +50,7 @@ def test_a_storage_that_is_unplugged_fails_its_run_with_that_reason_and_the_swee
 
 
 @pytest.mark.system
-def test_a_dataset_in_memory_is_staged_there_and_is_said_to_be_never_cold(project):
+def test_dataset_in_memory_is_staged_and_noted_as_never_cold(project):
     store = Path("/dev/shm/epochmeter-test")
     shutil.rmtree(store, ignore_errors=True)
     try:
@@ -69,7 +69,7 @@ def test_a_dataset_in_memory_is_staged_there_and_is_said_to_be_never_cold(projec
 
 @pytest.mark.system
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make shared memory small")
-def test_shared_memory_that_is_too_small_is_said_as_such(project):
+def test_too_small_shared_memory_is_named_as_the_cause(project):
     command = [*SMALL]
     process = project.start("train", *project.quick(workers=2, prefetch=4), before=command)
     out, _ = process.communicate(timeout=100)

@@ -43,7 +43,7 @@ def swept(project):
     return run
 
 
-def test_a_batch_that_does_not_fit_fails_alone_with_the_largest_that_did_and_the_next_run_trains(swept):
+def test_too_large_batch_fails_with_the_largest_that_fitted_and_the_next_run_trains(swept):
     done, (fits, fails, after) = swept(f"{ROOMY},{HUGE},8")
     assert done.returncode == 1
     assert fits.is_completed()

@@ -1,4 +1,4 @@
-"""Ranks that end before their time, one of two: the run ends within seconds, says which and how, and none is left."""
+"""A rank of two that fails, hangs or is killed ends the run within seconds, with all processes."""
 
 import re
 import signal
@@ -6,12 +6,13 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.system
 PROMPT_S = 10
 
 
 @pytest.fixture
 def begun(project):
-    """begun(overrides) -> a run of two ranks in the middle of an epoch: the command, its record, what runs by name."""
+    """begun(overrides) -> the command, record and processes of a run of two ranks in the middle of an epoch."""
 
     def begin(**overrides):
         asked = project.long(**{"strategy": "ddp", "device": "cpu", **overrides})
@@ -23,18 +24,18 @@ def begun(project):
 
 
 def ranks(processes):
-    """Processes by the rank that each is; what started them has no rank, and loader processes are not their own."""
-    found = {}
+    """Return processes by rank, and torchrun, without DataLoader workers."""
+    by_rank = {}
     for process in processes:
         environment = process.environ()
         launcher = "epochmeter.worker.torchrun" in process.cmdline()
         if launcher or process.parent().pid in [other.pid for other in processes if "torchrun" in str(other.cmdline())]:
-            found["torchrun" if launcher else int(environment["RANK"])] = process
-    return found
+            by_rank["torchrun" if launcher else int(environment["RANK"])] = process
+    return by_rank
 
 
 def ended(project, command, record, killed_s):
-    """What the command says in the end, in one line: no process of its run is left."""
+    """Wait for the end of the run, check that no process is left, and return the output as one line."""
     out, err = command.communicate(timeout=60)
     took_s = time.monotonic() - killed_s
     assert "Traceback" not in out + err
@@ -43,8 +44,8 @@ def ended(project, command, record, killed_s):
     return " ".join(out.split())
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.system), 1])
-def test_a_rank_that_is_killed_ends_the_run_and_is_named(project, begun, rank):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_killed_rank_ends_the_run_and_is_named(project, begun, rank):
     command, record, running = begun(workers=1)
     running[rank].send_signal(signal.SIGKILL)
     said = ended(project, command, record, time.monotonic())
@@ -54,15 +55,13 @@ def test_a_rank_that_is_killed_ends_the_run_and_is_named(project, begun, rank):
     assert record.summary()["metrics"]["total/epochs"] >= 1
 
 
-@pytest.mark.system
-def test_torchrun_that_is_killed_takes_its_ranks_along(project, begun):
+def test_killed_torchrun_ends_its_ranks(project, begun):
     command, record, running = begun(workers=1)
     running["torchrun"].send_signal(signal.SIGKILL)
     assert "error: torchrun was killed by SIGKILL" in ended(project, command, record, time.monotonic())
 
 
-@pytest.mark.system
-def test_ranks_do_not_outlive_a_steward_that_is_killed(project, begun):
+def test_ranks_end_when_the_controller_is_killed(project, begun):
     command, record, running = begun(workers=1)
     assert running.keys() == {"torchrun", 0, 1}
     command.kill()
@@ -70,16 +69,14 @@ def test_ranks_do_not_outlive_a_steward_that_is_killed(project, begun):
     project.until(lambda: project.at_work_in(record.folder) == [], limit_s=PROMPT_S)
 
 
-@pytest.mark.system
-def test_ctrl_c_ends_a_run_of_ranks_in_order(project, begun):
+def test_ctrl_c_ends_a_run_of_ranks(project, begun):
     command, record, _ = begun()
     command.send_signal(signal.SIGINT)
     assert "Stopped by Ctrl-C" in ended(project, command, record, time.monotonic())
     assert command.returncode == 130
 
 
-@pytest.mark.system
-def test_a_rank_that_hangs_ends_the_run_once_the_others_have_waited_long_enough(project, begun):
+def test_hanging_rank_ends_the_run_after_the_time_limit(project, begun):
     command, record, running = begun(**{"strategy.timeout_s": 4})
     running[1].suspend()
     out, _ = command.communicate(timeout=60)
@@ -108,7 +105,6 @@ class Raising(LeNet):
 '''
 
 
-@pytest.mark.system
 @pytest.mark.parametrize(
     ("error", "kind", "says"),
     [
@@ -117,7 +113,7 @@ class Raising(LeNet):
     ],
     ids=["memory", "code"],
 )
-def test_the_words_of_a_rank_that_fails_are_told_and_no_others(project, error, kind, says):
+def test_error_of_the_failing_rank_is_reported_and_no_other(project, error, kind, says):
     (project.root / "src" / "raising.py").write_text(RAISING.format(error=error))
     asked = project.quick(strategy="ddp", device="cpu", **{"model._target_": "raising.Raising", "batch": 32})
     done = project.run("train", *asked)
@@ -128,8 +124,7 @@ def test_the_words_of_a_rank_that_fails_are_told_and_no_others(project, error, k
     assert project.at_work_in(record.folder) == []
 
 
-@pytest.mark.system
-def test_a_rank_that_cannot_begin_tells_why(project):
+def test_rank_that_cannot_start_reports_the_reason(project):
     asked = project.quick(strategy="ddp", device="cpu", **{"dataset.open.files._target_": "nowhere.Images"})
     done = project.run("train", *asked)
     assert done.returncode == 1

@@ -14,7 +14,7 @@ def leaks(folder):
 
 
 @pytest.mark.system
-def test_what_was_planted_is_found_nowhere(project):
+def test_secrets_are_in_no_file_and_no_output(project):
     where = f"'https://data.org/digits?token={PLANTED}'"
     secrets = {"+dataset.password": f"'{PLANTED} {PLANTED}'", "+dataset.login": f"{{name:ann,hf_token:{PLANTED}}}"}
     asked = project.quick("-m", tracking="mlflow", **{"+dataset.origin": where, **secrets})

@@ -106,7 +106,7 @@ def test_a_worker_that_is_killed_fails_its_run_alone_and_what_it_had_measured_is
     assert tags == [("killed",)]
 
 
-def test_a_worker_does_not_outlive_a_steward_that_is_killed_and_publish_marks_the_run(project):
+def test_training_process_ends_with_a_killed_controller_and_publish_marks_the_run(project):
     command, record, worker = begun(project, *project.long(workers=2, tracking="mlflow"))
     project.until(lambda: len(project.at_work_in(record.folder)) == 3)
     worker.suspend()  # so that it cannot end by its own will

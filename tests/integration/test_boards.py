@@ -69,7 +69,7 @@ def metrics(record):
 
 
 @pytest.mark.system
-def test_a_sweep_over_power_limits_sets_each_meters_it_and_puts_back_what_was_there(nx):
+def test_sweep_over_power_limits_sets_measures_and_restores_them(nx):
     done = nx.run("-m", power_limit="15,20,99")
     fifteen, twenty = (Record(record.folder) for record in nx.project.records())
     assert [record.run()["power_limit_applied"] for record in (fifteen, twenty)] == [
@@ -93,7 +93,7 @@ def test_a_sweep_over_power_limits_sets_each_meters_it_and_puts_back_what_was_th
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.system)])
-def test_a_run_that_is_stopped_puts_the_power_mode_back(nx, number):
+def test_stopped_run_restores_the_power_mode(nx, number):
     process, _ = nx.in_training(power_limit="MODE_15W_2CORE")
     assert nx.board.mode() == 0
     process.send_signal(number)
@@ -101,7 +101,7 @@ def test_a_run_that_is_stopped_puts_the_power_mode_back(nx, number):
     assert nx.board.mode() == DEFAULT
 
 
-def test_a_run_whose_worker_is_killed_puts_the_power_mode_back(nx):
+def test_run_whose_training_process_is_killed_restores_the_power_mode(nx):
     process, record = nx.in_training(power_limit=15)
     for worker in nx.project.at_work_in(record.folder):
         worker.kill()
@@ -111,7 +111,7 @@ def test_a_run_whose_worker_is_killed_puts_the_power_mode_back(nx):
 
 
 @pytest.mark.system
-def test_what_a_killed_steward_left_is_put_back_by_the_next_start_which_says_so(nx):
+def test_next_start_restores_the_power_mode_of_a_killed_controller(nx):
     process, record = nx.in_training(power_limit=15)
     process.kill()
     process.communicate()
@@ -135,7 +135,7 @@ def test_a_mode_that_somebody_changes_in_mid_run_marks_the_run_and_is_left_their
     assert nx.board.mode() == TEN_W
 
 
-def test_a_sensor_that_dies_in_mid_run_is_told_and_no_energy_is_made_up(nx):
+def test_sensor_failure_in_a_run_is_reported_without_energy(nx):
     process, record = nx.in_training()
     for file in nx.tree.files("VDD_IN"):
         os.unlink(file)

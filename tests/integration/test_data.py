@@ -24,7 +24,7 @@ def listed(folder):
     return sorted((str(path), path.stat().st_mtime_ns) for path in folder.rglob("*"))
 
 
-def test_a_persons_own_folder_is_trained_on_where_it_lies_and_nothing_is_written_into_it(project, pets):
+def test_user_folder_is_trained_on_in_place_and_not_written_to(project, pets):
     project.own_data()
     before = listed(pets)
     asked = {"dataset": "imagefolder", "dataset.root": pets, "dataset.classes": 2, "cache": "cold", **SMALL}
@@ -40,7 +40,7 @@ def test_a_persons_own_folder_is_trained_on_where_it_lies_and_nothing_is_written
     assert epoch["epoch/loader_preprocess_s"] > epoch["epoch/loader_decode_s"] > 0
 
 
-def test_a_wrong_number_of_classes_is_told_with_what_was_found(project, pets):
+def test_wrong_number_of_classes_is_an_error(project, pets):
     project.own_data()
     asked = {"dataset": "imagefolder", "dataset.root": pets, "dataset.classes": 3, **SMALL}
     done = project.run("train", *project.quick(**asked))
@@ -73,7 +73,7 @@ def test_ready_batches_are_as_many_samples_and_have_no_loader_and_no_storage(pro
 
 @pytest.mark.system
 @pytest.mark.alone
-def test_the_stall_analysis_takes_its_three_kinds_of_run_in_turn_and_says_what_bounds_them(project):
+def test_stall_analysis_runs_its_three_conditions_and_names_the_bottleneck(project):
     typed = {"experiment": "stalls", "repeat": "0,1", "epochs": 3, "batch": 64, "workers": 1, "cache": None}
     asked = project.quick("-m", **typed)
     done = project.run("train", *(text for text in asked if not text.startswith("cache=")))

@@ -27,7 +27,7 @@ def on_a_gpu(project, tmp_path, nvml_stub):  # noqa: F811
 
 
 @pytest.mark.system
-def test_a_gpus_counter_is_its_energy_its_power_is_sampled_and_its_limit_is_put_back(on_a_gpu, project, tmp_path):
+def test_gpu_energy_is_its_counter_and_the_power_limit_is_restored(on_a_gpu, project, tmp_path):
     done = on_a_gpu(power_limit=150)
     assert done.returncode == 0, done.stdout + done.stderr
     run, metrics = project.record().run(), project.record().windows()[0]["metrics"]
@@ -52,7 +52,7 @@ def test_a_gpus_counter_is_its_energy_its_power_is_sampled_and_its_limit_is_put_
 
 
 @pytest.mark.system
-def test_an_nvml_that_answers_nothing_leaves_no_energy_and_says_why(on_a_gpu, project):
+def test_unsupported_nvml_leaves_no_energy_with_the_reason(on_a_gpu, project):
     done = on_a_gpu(stub="unsupported")
     assert done.returncode == 0, done.stdout + done.stderr
     run = project.record().run()
@@ -70,7 +70,7 @@ def test_an_nvml_that_answers_nothing_leaves_no_energy_and_says_why(on_a_gpu, pr
         ("ticks", "MAXN", "a limit in watts: 100 to 300 W"),
     ],
 )
-def test_a_limit_that_cannot_be_set_is_an_error_that_says_what_can(on_a_gpu, stub, watts, says):
+def test_invalid_power_limit_is_an_error_with_the_valid_range(on_a_gpu, stub, watts, says):
     done = on_a_gpu(stub=stub, power_limit=watts)
     assert done.returncode == 1
     assert says in " ".join((done.stdout + done.stderr).split())

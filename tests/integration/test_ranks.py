@@ -27,7 +27,7 @@ def two(new_project):
     return project, said
 
 
-def test_two_ranks_are_one_run_whose_largest_parts_stand_beside_the_means(two):
+def test_two_ranks_are_one_run_with_means_and_maxima_over_ranks(two):
     project, said = two
     record = project.record()
     assert record.is_completed()
@@ -47,7 +47,7 @@ def test_all_samples_are_seen_and_those_of_the_evaluation_once(two):
     assert right == pytest.approx(round(right))
 
 
-def test_who_trained_is_told_and_weights_and_trace_are_there(two):
+def test_ranks_weights_and_trace_are_recorded(two):
     record = two[0].record()
     training = record.run()["training"]
     assert (training["ranks"], training["backend"], training["gpus"]) == (2, "gloo", [])

@@ -69,12 +69,12 @@ def killed(ended_by):
     return project
 
 
-def test_it_ends_with_exactly_the_numbers_of_one_never_ended(killed, never_ended):
+def test_resumed_run_has_exactly_the_results_of_an_uninterrupted_one(killed, never_ended):
     assert killed.done.returncode == 0, killed.done.stdout + killed.done.stderr
     assert learned(killed.record()) == learned(never_ended)
 
 
-def test_the_epochs_before_the_checkpoint_stay_as_they_were_measured_and_those_after_are_measured_again(killed):
+def test_only_epochs_after_the_checkpoint_are_measured_again(killed):
     windows = killed.record().windows()
     assert windows[:4] == killed.kept
     assert windows[4]["epoch"] == killed.cut["epoch"]
@@ -82,7 +82,7 @@ def test_the_epochs_before_the_checkpoint_stay_as_they_were_measured_and_those_a
     assert [window["epoch"] for window in windows] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
 
 
-def test_the_record_stays_the_runs_own_and_tells_when_it_went_on(killed):
+def test_record_keeps_its_identity_and_has_the_resumption(killed):
     run = killed.record().run()
     assert [run[key] for key in ("record_id", "started", "clock")] == [
         killed.before[key] for key in ("record_id", "started", "clock")
@@ -94,7 +94,7 @@ def test_the_record_stays_the_runs_own_and_tells_when_it_went_on(killed):
     assert "resumed from the checkpoint after epoch 2." in killed.record().summary()["notes"]
 
 
-def test_totals_are_of_all_windows_and_steady_means_leave_out_the_epoch_that_it_went_on_with(killed):
+def test_totals_include_all_windows_and_steady_means_exclude_the_resumed_epoch(killed):
     record = killed.record()
     windows, metrics = record.windows(), record.summary()["metrics"]
     seconds = [window["metrics"][f"{window['window']}/e2e_s"] for window in windows]
@@ -104,20 +104,20 @@ def test_totals_are_of_all_windows_and_steady_means_leave_out_the_epoch_that_it_
     assert metrics["steady/e2e_s"] == pytest.approx(sum(steady) / 4)
 
 
-def test_a_run_that_is_completed_has_no_checkpoint(killed):
+def test_completed_run_has_no_checkpoint(killed):
     assert killed.record().is_completed()
     assert not (killed.record().folder / CHECKPOINT).exists()
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
-def test_with_loader_processes_too_it_ends_with_the_numbers_of_one_never_ended(ended_by, never_ended, persistent):
+def test_resumed_run_with_dataloader_workers_has_the_same_results(ended_by, never_ended, persistent):
     project = ended_by(signal.SIGKILL, "-m", workers=2, persistent_workers=persistent)
     project.run("train", *project.asked)
     assert project.record().run()["resumed"]
     assert learned(project.record()) == learned(never_ended)
 
 
-def test_a_single_run_goes_on_only_where_it_is_asked_to_and_is_completed_then(ended_by, never_ended):
+def test_single_run_resumes_only_on_request(ended_by, never_ended):
     project = ended_by(signal.SIGINT)
     first = project.record().folder
     (note,) = (note for note in project.record().summary()["notes"] if "checkpoint" in note)
@@ -135,7 +135,7 @@ def test_a_single_run_goes_on_only_where_it_is_asked_to_and_is_completed_then(en
     assert len(project.sweeps()) == 2
 
 
-def test_what_is_damaged_is_set_aside_and_measured_anew(ended_by, never_ended):
+def test_run_with_a_damaged_checkpoint_starts_over(ended_by, never_ended):
     project = ended_by(signal.SIGKILL, "-m")
     checkpoint = project.record().folder / CHECKPOINT
     data = bytearray(checkpoint.read_bytes())
@@ -154,7 +154,7 @@ def test_what_is_damaged_is_set_aside_and_measured_anew(ended_by, never_ended):
     assert learned(record) == learned(never_ended)
 
 
-def test_a_changed_job_is_another_run(ended_by):
+def test_changed_configuration_is_another_run(ended_by):
     project = ended_by(signal.SIGKILL, "-m")
     defaults = project.root / "conf" / "train.yaml"
     defaults.write_text(defaults.read_text().replace("\nseed: 0", "\nseed: 1"))
@@ -167,7 +167,7 @@ def test_a_changed_job_is_another_run(ended_by):
     assert list(record.folder.rglob(CHECKPOINT)) == [], "nothing goes on from it"
 
 
-def test_several_ranks_go_on_together(ended_by, new_project):
+def test_several_ranks_resume_together(ended_by, new_project):
     ranks = {"strategy": "ddp", "strategy.ranks": 2, "checkpoint.every": 2}
     project, whole = ended_by(signal.SIGKILL, "-m", **ranks), new_project()
     whole.run("train", *whole.quick(**{**OURS, **ranks}))
@@ -176,7 +176,7 @@ def test_several_ranks_go_on_together(ended_by, new_project):
     assert learned(project.record()) == learned(whole.record())
 
 
-def test_mlflow_shows_the_same_run_go_on_with_no_point_twice(ended_by):
+def test_mlflow_shows_a_resumed_run_once_without_duplicate_points(ended_by):
     project = ended_by(signal.SIGINT, "-m", tracking="mlflow")
     assert project.shown("status") == ["KILLED"]
     (before,) = project.shown("run_uuid")
@@ -193,7 +193,7 @@ def test_mlflow_shows_the_same_run_go_on_with_no_point_twice(ended_by):
     assert total == (pytest.approx(project.record().summary()["metrics"]["total/e2e_s"]),)
 
 
-def test_where_its_target_was_reached_nothing_more_is_trained(new_project):
+def test_run_killed_after_reaching_its_target_trains_no_more(new_project):
     """Ended after its last window, in the idle power's time: what is left is the end alone."""
     project = new_project()
     asked = project.quick("-m", **{**OURS, "target_loss": 100, "checkpoint.every": 1, "profiler": "torch"})

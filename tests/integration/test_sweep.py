@@ -33,7 +33,7 @@ def table(output):
     return {match[1]: match[2] for match in found if match}
 
 
-def test_a_sweep_ends_with_its_table_and_tells_of_a_rehearsal_in_its_first_line_and_its_last(swept):
+def test_sweep_ends_with_its_table_and_marks_a_rehearsal_in_the_first_and_last_line(swept):
     assert swept.done.returncode == 0, swept.done.stderr
     assert table(swept.done.stdout) == {"0": "completed"}
     lines = swept.done.stdout.splitlines()
@@ -41,7 +41,7 @@ def test_a_sweep_ends_with_its_table_and_tells_of_a_rehearsal_in_its_first_line_
     assert lines[-1] == lines[0]
 
 
-def test_a_sweep_that_is_completed_is_not_measured_again_but_shown(again):
+def test_completed_sweep_is_shown_and_not_measured_again(again):
     before = again.record().run()
     done = again.run("train", *again.asked)
     assert (done.returncode, table(done.stdout)) == (0, {"0": "skipped"})
@@ -50,14 +50,14 @@ def test_a_sweep_that_is_completed_is_not_measured_again_but_shown(again):
     assert done.stdout.splitlines()[-1].startswith("REHEARSAL")
 
 
-def test_sweep_again_measures_anew_in_a_new_folder(again):
+def test_sweep_again_measures_in_a_new_folder(again):
     done = again.run("train", *again.asked, "sweep.again=true")
     assert (done.returncode, table(done.stdout)) == (0, {"0": "completed"})
     assert len(again.sweeps()) == 2
     assert len({record.run()["record_id"] for record in again.records()}) == 2
 
 
-def test_a_changed_default_is_a_changed_job(again):
+def test_changed_default_is_measured_again(again):
     defaults = again.root / "conf" / "train.yaml"
     defaults.write_text(defaults.read_text().replace("seed: 0", "seed: 1"))
     done = again.run("train", *again.asked)
@@ -66,7 +66,7 @@ def test_a_changed_default_is_a_changed_job(again):
     assert json.loads((again.record().folder / "attempt1" / "job.json").read_text())["job"]["seed"] == 0
 
 
-def test_a_run_folder_that_is_half_written_is_set_aside_and_measured_anew(again):
+def test_incomplete_run_folder_is_archived_and_measured_again(again):
     folder = again.record().folder
     for late in ("completed.json", "summary.json"):
         (folder / late).unlink()
@@ -79,7 +79,7 @@ def test_a_run_folder_that_is_half_written_is_set_aside_and_measured_anew(again)
     assert len(again.sweeps()) == 1
 
 
-def test_a_run_that_fails_keeps_no_other_from_running_and_is_all_that_is_run_again(project):
+def test_failed_run_does_not_stop_the_sweep_and_only_it_runs_again(project):
     asked = project.quick("-m", **{"model.channels": "3,1"})
     first = project.run("train", *asked)
     assert (first.returncode, table(first.stdout)) == (1, {"0": "failed", "1": "completed"})
@@ -94,14 +94,14 @@ def test_a_run_that_fails_keeps_no_other_from_running_and_is_all_that_is_run_aga
     assert not (whole.folder / "attempt1").exists()
 
 
-def test_a_single_command_always_measures_anew(project):
+def test_single_run_always_measures_again(project):
     for _ in range(2):
         project.run("train", *project.quick(**{"storage.root": "/nowhere"}))
     assert len(project.sweeps()) == 2
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["at once", "one while the other is at work"])
-def test_two_sweeps_of_one_command_get_folders_of_their_own(project, together):
+def test_concurrent_sweeps_of_one_command_have_separate_folders(project, together):
     def waits(sweep):
         return next(line for line in iter(sweep.stdout.readline, "") if line.startswith("Waiting"))
 
@@ -140,7 +140,7 @@ def points(project):
 
 
 @pytest.mark.system
-def test_a_sweep_in_random_order_goes_on_under_the_same_numbers(project, stubbed):
+def test_sweep_in_random_order_resumes_under_the_same_numbers(project, stubbed):
     asked = stubbed("sweep.repeats=2", "sweep.order=random", batch="1,2,3")
     first = project.run("train", *asked)
     assert first.returncode == 0, first.stderr
@@ -157,7 +157,7 @@ def test_a_sweep_in_random_order_goes_on_under_the_same_numbers(project, stubbed
 
 
 @pytest.mark.system
-def test_repeats_are_the_very_runs_that_a_typed_repeat_is(project, stubbed):
+def test_sweep_repeats_equal_overrides_of_repeat(project, stubbed):
     assert project.run("train", *stubbed("sweep.repeats=2", batch="1,2")).returncode == 0
     again = project.run("train", "-m", "repeat=0,1", *stubbed(batch="1,2")[1:])
     assert table(again.stdout) == dict.fromkeys("0123", "skipped")
@@ -189,7 +189,7 @@ def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(proje
 
 
 @pytest.mark.system
-def test_a_sweep_ends_at_its_most_failures_and_says_how_to_go_on(project, stubbed):
+def test_sweep_stops_at_max_failures_with_a_hint(project, stubbed):
     asked = stubbed("sweep.max_failures=2", **{"device.python": stub.failing(project.root), "batch": "1,2,3,4"})
     done = project.run("train", *asked)
     assert (done.returncode, table(done.stdout)) == (1, {"0": "failed", "1": "failed"})
@@ -202,7 +202,7 @@ def test_a_sweep_ends_at_its_most_failures_and_says_how_to_go_on(project, stubbe
 
 
 @pytest.mark.system
-def test_a_run_that_takes_too_long_has_failed_and_the_next_goes_on(project, stubbed):
+def test_run_over_its_time_limit_fails_and_the_next_one_runs(project, stubbed):
     done = project.run("train", *stubbed("sweep.timeout_s=10", batch="600000,1"))
     assert (done.returncode, table(done.stdout)) == (1, {"0": "failed", "1": "completed"})
     failed, _ = project.records()
@@ -212,7 +212,7 @@ def test_a_run_that_takes_too_long_has_failed_and_the_next_goes_on(project, stub
 
 
 @pytest.mark.system
-def test_a_device_rests_between_runs_and_the_record_tells_how_long(project, stubbed):
+def test_device_cools_down_between_runs_and_the_time_is_recorded(project, stubbed):
     asked = stubbed("sweep.cooldown_s=3", "sweep.cool_below_c=200", batch="1,2")
     done = project.run("train", *asked)
     assert done.returncode == 0, done.stderr
@@ -226,7 +226,7 @@ def test_a_device_rests_between_runs_and_the_record_tells_how_long(project, stub
 
 
 @pytest.mark.system
-def test_what_was_measured_while_mlflow_was_away_is_shown_by_the_same_command_though_it_measures_nothing(project):
+def test_same_command_publishes_runs_measured_while_mlflow_was_unreachable(project):
     asked = project.quick("-m", tracking="mlflow")
     away = project.run("train", *asked, MLFLOW_TRACKING_URI="http://127.0.0.1:9")
     assert (away.returncode, project.record().is_completed()) == (0, True), away.stderr

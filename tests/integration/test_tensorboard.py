@@ -17,7 +17,7 @@ def shown(new_project):
     return project
 
 
-def test_a_run_leaves_its_curves_beside_its_record(shown):
+def test_run_folder_has_tensorboard_events(shown):
     assert (shown.done.returncode, shown.done.stderr) == (0, "")
     record = shown.record()
     curve = [(scalar.step, scalar.value) for scalar in scalars_of(record) if scalar.name == "epoch/e2e_s"]
@@ -26,7 +26,7 @@ def test_a_run_leaves_its_curves_beside_its_record(shown):
     assert {LOSS, "val/accuracy", "steady/e2e_s", "total/e2e_s"} <= {scalar.name for scalar in scalars_of(record)}
 
 
-def test_curves_that_were_not_asked_for_are_made_later(new_project):
+def test_tensorboard_events_can_be_written_later(new_project):
     project = new_project()
     project.run("train", *project.quick())
     assert event_files(project.record()) == []

@@ -25,7 +25,7 @@ def left_early(new_project):
     return project
 
 
-def test_a_run_ends_at_the_step_that_it_is_to_end_at_and_is_completed(left_early):
+def test_run_ends_at_throughput_stop_and_is_completed(left_early):
     assert left_early.done.returncode == 0, left_early.done.stdout
     record = left_early.record()
     assert record.is_completed()

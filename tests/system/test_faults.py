@@ -1,4 +1,4 @@
-"""Faults of the machine that take long, or root, to bring about."""
+"""Faults that need root or much time: full file systems and a locked database."""
 
 import re
 import sqlite3
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture
 def small(project):
-    """small(path, size) -> that folder on a file system of its own, of so many bytes."""
+    """small(path, size) -> the folder, as a file system of this many bytes."""
     mounted = []
 
     def mount(path, size):
@@ -30,7 +30,7 @@ def small(project):
         subprocess.run(["umount", str(path)], check=True)
 
 
-def test_a_locked_database_costs_a_run_nothing_but_a_warning_and_publish_repairs_it(project):
+def test_locked_database_is_a_warning_and_publish_adds_the_run(project):
     database = sqlite3.connect(project.root / "mlflow.db", isolation_level=None)
     database.execute("begin exclusive")
     done = project.run("train", *project.quick(tracking="mlflow"))
@@ -38,13 +38,13 @@ def test_a_locked_database_costs_a_run_nothing_but_a_warning_and_publish_repairs
     database.close()
     assert done.returncode == 0, done.stderr
     assert project.record().is_completed()
-    (told,) = re.findall(r"its record is complete.*python src/publish\.py (\S+)$", done.stdout, re.MULTILINE)
-    assert project.run("publish", told).returncode == 0
+    (folder,) = re.findall(r"its record is complete.*python src/publish\.py (\S+)$", done.stdout, re.MULTILINE)
+    assert project.run("publish", folder).returncode == 0
     assert project.shown("status") == ["FINISHED"]
 
 
 @pytest.mark.alone
-def test_a_locked_database_is_no_part_of_any_epoch(project):
+def test_locked_database_delays_no_epoch(project):
     database = sqlite3.connect(project.root / "mlflow.db", isolation_level=None)
     database.execute("begin exclusive")
     begun = time.monotonic()
@@ -61,7 +61,7 @@ def test_a_locked_database_is_no_part_of_any_epoch(project):
 
 
 @pytest.mark.parametrize("free", [0, 16_384])
-def test_a_storage_without_room_for_the_record_fails_the_run_in_words(project, small, free):
+def test_full_storage_at_the_start_fails_the_run_with_an_error(project, small, free):
     multirun = small(project.root / "multirun", 65_536)
     (multirun / "filler").write_bytes(bytes(65_536 - free))
     done = project.run("train", *project.quick())
@@ -70,7 +70,7 @@ def test_a_storage_without_room_for_the_record_fails_the_run_in_words(project, s
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_record_that_fills_its_storage_keeps_what_it_has_and_fails_the_run_in_words(project, small):
+def test_storage_that_fills_up_fails_the_run_and_keeps_its_epochs(project, small):
     multirun = small(project.root / "multirun", 524_288)
     process = project.start("train", *project.long())
     record = project.until_in_training()
@@ -85,7 +85,7 @@ def test_a_record_that_fills_its_storage_keeps_what_it_has_and_fails_the_run_in_
     assert project.at_work_in(record.folder) == []
 
 
-def test_a_storage_without_room_for_the_dataset_is_told_with_what_it_needs(project, small):
+def test_too_small_storage_for_the_dataset_is_an_error_with_its_size(project, small):
     card = small(project.root / "card", 1_000_000)
     done = project.run("train", *project.quick(**{"storage.root": card}))
     assert done.returncode == 1

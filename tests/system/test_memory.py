@@ -1,4 +1,4 @@
-"""The worker's memory hardly grows with the steps of an epoch."""
+"""The training process's memory does not grow with the steps of an epoch."""
 
 import subprocess
 import sys
@@ -45,7 +45,7 @@ print(*(peak_after(int(steps)) for steps in sys.argv[1:]))
 """
 
 
-def test_an_epoch_of_200000_steps_takes_hardly_more_memory_than_one_of_2000():
+def test_memory_does_not_grow_with_the_steps_of_an_epoch():
     command = [sys.executable, "-c", EPOCHS, str(FEW), str(MANY)]
     few, many = map(int, subprocess.check_output(command, text=True, env={"PYTHONPATH": str(SOURCE)}).split())
     assert (many - few) / 1e6 <= BOUND_MB

@@ -1,4 +1,4 @@
-"""How cold is cold: this machine's own page cache, and the counters of the disk that its files lie on."""
+"""Control of this machine's page cache, checked by the read counters of its disk."""
 
 import os
 from pathlib import Path
@@ -19,7 +19,7 @@ ALIEN = 65534
 def dataset(tmp_path):
     """Files like ImageNet's, on a disk that counts its reads."""
     if not disk_of(tmp_path).devices:
-        pytest.skip(f"the temporary folder lies on no disk: {disk_of(tmp_path).reason}")
+        pytest.skip(f"the temporary folder is not on a disk: {disk_of(tmp_path).reason}")
     place = tmp_path / "train/class"
     place.mkdir(parents=True)
     for index in range(COUNT):
@@ -32,7 +32,7 @@ def allocated(folder):
 
 
 def read_by_device(folder):
-    """What the disk reads while all files are."""
+    """Return the bytes that the disk reads while all files are read."""
     disk = disk_of(folder)
     before = read_counters(disk)
     read_into_cache(iter_files(folder))
@@ -40,45 +40,45 @@ def read_by_device(folder):
 
 
 def test_cold_is_cold_and_every_byte_comes_from_the_disk(dataset):
-    shares, told = [], []
-    for _ in range(5):  # until nobody else reads much from the same disk meanwhile
+    shares, fractions_read = [], []
+    for _ in range(5):  # until no other process reads much from the same disk
         prepare_cache("cold", dataset)
         shares.append(Residency(dataset).fraction())
-        told.append(read_by_device(dataset) / allocated(dataset))
-        if told[-1] < 1.2:
+        fractions_read.append(read_by_device(dataset) / allocated(dataset))
+        if fractions_read[-1] < 1.2:
             break
     assert max(shares) <= 0.02
-    assert min(told) >= 0.98
-    assert told[-1] < 1.2, f"the disk was never idle: {told}"
+    assert min(fractions_read) >= 0.98
+    assert fractions_read[-1] < 1.2, f"the disk was never idle: {fractions_read}"
 
 
 def test_warm_is_warm_and_hardly_a_byte_comes_from_the_disk(dataset):
-    told = []
+    fractions_read = []
     for _ in range(5):
         prepare_cache("warm", dataset)
         assert Residency(dataset).fraction() >= 0.99
-        told.append(read_by_device(dataset) / allocated(dataset))
-        if told[-1] < 0.02:
+        fractions_read.append(read_by_device(dataset) / allocated(dataset))
+        if fractions_read[-1] < 0.02:
             break
-    assert min(told) < 0.02
+    assert min(fractions_read) < 0.02
 
 
-def test_an_epochs_metrics_tell_the_same(dataset):
+def test_epoch_metrics_have_reads_and_cached_fractions(dataset):
     source = FileSource(dataset, "cold", False, print)
     source.prepare(0)
     source.mark()
     read_into_cache(iter_files(dataset))
     source.mark()
-    found = source.window("epoch", 2.0)
-    assert found["read_bytes"] >= 0.98 * allocated(dataset)
-    assert found["read_bytes_per_s"] == found["read_bytes"] / 2
-    assert found["read_iops"] > 0
-    assert found["page_cache_residency_before"] <= 0.02
-    assert found["page_cache_residency_after"] >= 0.99
+    metrics = source.window("epoch", 2.0)
+    assert metrics["read_bytes"] >= 0.98 * allocated(dataset)
+    assert metrics["read_bytes_per_s"] == metrics["read_bytes"] / 2
+    assert metrics["read_iops"] > 0
+    assert metrics["page_cache_residency_before"] <= 0.02
+    assert metrics["page_cache_residency_after"] >= 0.99
 
 
 def as_another_user(act):
-    """Whether `act` is true for a user whose the files are not, and who may but read them."""
+    """Return the result of `act` for another user, who may only read the files."""
     child = os.fork()
     if child == 0:
         os.setgid(ALIEN)
@@ -88,7 +88,7 @@ def as_another_user(act):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_who_may_only_read_the_files_evicts_them_and_is_not_told_how_cold_they_are(dataset, monkeypatch):
+def test_reader_without_write_permission_evicts_files_of_unknown_residency(dataset, monkeypatch):
     for path in (dataset, *dataset.rglob("*")):
         path.chmod(0o755)
     monkeypatch.chdir(dataset)  # the folders above are pytest's own, closed to others
@@ -100,7 +100,7 @@ def test_who_may_only_read_the_files_evicts_them_and_is_not_told_how_cold_they_a
 
 
 @pytest.mark.skipif(not os.access("/proc/sys/vm/drop_caches", os.W_OK), reason="only root may drop the kernel's caches")
-def test_the_kernel_drops_its_caches_where_it_may_be_asked(dataset):
+def test_root_drops_the_kernel_s_caches(dataset):
     os.sync()
     residency = Residency(dataset)
     residency.fraction()

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import Project
+from project import Project
 from sweeps import trained
 
 from epochmeter.report import document, table

@@ -1,5 +1,7 @@
-"""The worker on what the boards have, each an interpreter of its own with its torch, while the steward runs on a new
-one: Python 3.6 and torch 1.10 (JetPack 4), 3.8 and 2.0 (JetPack 5), 3.10 and 2.5 (JetPack 6)."""
+"""The training process on the boards' Python and torch, with the controller on this Python.
+
+Python 3.6 and torch 1.10 (JetPack 4), 3.8 and 2.0 (JetPack 5), 3.10 and 2.5 (JetPack 6).
+"""
 
 import gzip
 import json
@@ -11,29 +13,29 @@ import tiny
 pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[2]
 STACKS = {"py36": ("3.6.", "1.10."), "py38": ("3.8.", "2.0."), "py310": ("3.10.", "2.5.")}
-"""The versions of Python and torch by the target that makes them."""
+"""Versions of Python and torch by make target."""
 EDGE = sorted(path.stem for path in (ROOT / "conf/experiment/edge").glob("[!_]*_*.yaml"))
 
 
 @pytest.fixture(scope="module", params=STACKS)
 def stack(request):
-    """The name of a stack that is here, and its interpreter."""
+    """The name of an installed stack, and its interpreter."""
     python = ROOT / f".{request.param}" / "bin" / "python"
     if not python.exists():
-        pytest.skip(f"`make {request.param}` makes {python}, where there is that Python")
+        pytest.skip(f"`make {request.param}` creates {python} if that Python is installed")
     return request.param, python
 
 
 @pytest.fixture(scope="module")
 def old(new_project, stack):
-    """A project in which a run of two epochs came to its end on a board's Python."""
+    """A project with a completed run of two epochs on a board's Python."""
     project = new_project()
     asked = project.quick(epochs=2, workers=2, profiler="torch", save_model="true", **{"device.python": stack[1]})
     project.done = project.run("train", *asked)
     return project
 
 
-def test_a_board_trains_on_its_own_python_to_the_end(stack, old):
+def test_run_completes_on_a_board_s_python(stack, old):
     assert old.done.returncode == 0, old.done.stdout + old.done.stderr
     assert old.record().is_completed()
     training = old.record().run()["training"]
@@ -42,7 +44,7 @@ def test_a_board_trains_on_its_own_python_to_the_end(stack, old):
     assert training["torch"].startswith(torch)
 
 
-def test_the_old_clock_accounts_for_every_epoch_to_a_thousandth(old):
+def test_clock_of_an_old_stack_accounts_for_every_epoch(old):
     epochs = [window["metrics"] for window in old.record().windows() if window["window"] == "epoch"]
     assert len(epochs) == 2
     for metrics in epochs:
@@ -52,7 +54,7 @@ def test_the_old_clock_accounts_for_every_epoch_to_a_thousandth(old):
         assert metrics["epoch/loader_preprocess_s"] > metrics["epoch/loader_decode_s"] > 0
 
 
-def test_the_old_profiler_leaves_a_trace_that_opens_and_weights(old):
+def test_old_stack_writes_trace_and_weights(old):
     with gzip.open(old.record().folder / "trace.json.gz") as file:
         events = json.load(file)["traceEvents"]
     assert len({event["name"] for event in events if str(event.get("name")).startswith("ProfilerStep#")}) == 5
@@ -60,7 +62,7 @@ def test_the_old_profiler_leaves_a_trace_that_opens_and_weights(old):
     assert old.record().summary()["notes"] == []
 
 
-def test_a_failure_on_the_old_python_is_told_in_words(stack, project):
+def test_failure_on_an_old_stack_has_a_message(stack, project):
     asked = project.quick(**{"device.python": stack[1], "dataset.open.files._target_": "nowhere.Images"})
     done = project.run("train", *asked)
     assert done.returncode == 1
@@ -68,7 +70,9 @@ def test_a_failure_on_the_old_python_is_told_in_words(stack, project):
 
 
 @pytest.mark.parametrize("name", EDGE)
-def test_the_edge_experiments_run_on_a_boards_stack(stack, project, composed, name):
+def test_edge_experiment_runs_on_a_board_s_stack(stack, project, composed, name):
+    if stack[0] != "py36" and name != "mobilenet_v3_images":
+        pytest.skip("all experiments run on the oldest stack, one on the others")
     asked = tiny.typed(composed(f"experiment=edge/{name}"), project.own_data().parent)
     asked |= {"experiment": f"edge/{name}", "epochs": 1, "batch": 24, "workers": 0, "device.python": stack[1]}
     done = project.run("train", *project.quick(**asked))

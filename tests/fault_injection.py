@@ -1,5 +1,7 @@
-"""Faults, injected into a run of seconds at an instant that a seed draws, and what is found after the same command was
-started once more: the run is of a recorded board, whose power mode it turns, and goes on from its checkpoints."""
+"""Faults injected into a short run at a random instant, and what is lost after the same command was started again.
+
+The run is on a simulated board, whose power mode it changes, and resumes from its checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -11,39 +13,39 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import boards
 import psutil
+import servers
 import slurm
-from conftest import Project
 from controls import Board
+from project import Project
 
 from epochmeter.results.run_status import status_of
 from epochmeter.shared.record import Record
 from epochmeter.tracking.publish import is_superseded
 
 DEFAULT = 5
-"""The power mode that the board is in, and is to be in after all."""
+"""The power mode of the board before and after each run."""
 EPOCHS = 12
-LATEST = 6
-"""The instant is within an epoch from the second to the one after so many: however fast the machine, others follow."""
+LAST_FAULT_EPOCH = 6
+"""Faults are injected after 1 to 6 of the 12 epochs, so that epochs follow also on a fast machine."""
 LIMIT_S = 600
 HUNG_AFTER_S = 60
 UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
 SHOWN = {"completed": "FINISHED", "failed": "FAILED", "killed": "KILLED", "running": "RUNNING"}
-EARLIER = """
+EARLIER_CLOCK = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <time.h>
 #include <unistd.h>
-/* The clock that can be set, an hour back as soon as a file is there. */
+/* The settable clock, an hour earlier once a file exists. */
 int clock_gettime(clockid_t clock, struct timespec *now) {
     static int (*real)(clockid_t, struct timespec *);
     if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
@@ -55,26 +57,26 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
 
 
 class UnsuitedError(Exception):
-    """This machine cannot bring the fault about; says why."""
+    """The fault cannot be injected on this machine, with the reason."""
 
 
 class Scene:
-    """A project on a board of its own, the command that is hurt, and what draws the instant."""
+    """A project on its own board, the command that is interrupted, and the random instant."""
 
     def __init__(self, project: Project, root: Path, seed: int) -> None:
-        self.project, self.root, self.chance = project, root, random.Random(seed)
+        self.project, self.root, self.random = project, root, random.Random(seed)
         boards.write(root, "nx")
-        shutil.rmtree(root / "var/lib/nvpmodel")  # nvpmodel's own stands here for it
+        shutil.rmtree(root / "var/lib/nvpmodel")  # replaced by the simulated nvpmodel
         self.board = Board(root).with_modes("nx", current=DEFAULT)
-        # One thread: of several scenes at once each would wait for the others.
+        # One thread: several scenes may run in parallel.
         self.environment = {"PATH": self.board.on_path(), "AS_ROOT": "1", "OMP_NUM_THREADS": "1"}
         self.before: list[str] = []
-        self.asked: dict[str, object] = {"workers": 0}
+        self.overrides: dict[str, object] = {"workers": 0}
         self.database = project.root / "mlflow.db"
         self.command: subprocess.Popen = None  # type: ignore[assignment]
 
     def start(self) -> subprocess.Popen:
-        """The command, which is the same each time."""
+        """Start the command; it is the same each time."""
         overrides = {
             "machine.root": self.root,
             "machine.state_dir": self.root / "state",
@@ -87,64 +89,64 @@ class Scene:
             "evaluate": "false",
             "checkpoint.every": 1,
             "tracking": "mlflow",
-            **self.asked,
+            **self.overrides,
         }
-        asked = self.project.quick("-m", **overrides)
-        return self.project.start("train", *asked, before=self.before, **self.environment)
+        arguments = self.project.quick("-m", **overrides)
+        return self.project.start("train", *arguments, before=self.before, **self.environment)
 
     def record(self) -> Record:
         (record,) = self.project.records()
         return record
 
     def worker(self) -> psutil.Process:
-        ours = self.project.at_work_in(self.record().folder)
-        found = [process for process in ours if process.ppid() == self.command.pid]
-        assert found, "there is no worker to be hurt"
-        return found[0]
+        processes = self.project.at_work_in(self.record().folder)
+        children = [process for process in processes if process.ppid() == self.command.pid]
+        assert children, "there is no training process"
+        return children[0]
 
     def wait(self) -> None:
-        """Until the instant that is drawn, at which the command's run is to be under way."""
-        epochs = self.chance.randint(1, LATEST)
+        """Wait until the random instant, at which the run must still be in training."""
+        epochs = self.random.randint(1, LAST_FAULT_EPOCH)
 
         def measured() -> list[dict]:
             return next((record.windows()[epochs - 1 :] for record in self.project.records()), [])
 
         (last, *_) = self.project.until(measured, LIMIT_S)
-        time.sleep(self.chance.uniform(0, last["metrics"]["epoch/e2e_s"]))
-        assert self.command.poll() is None, f"the command had ended before it was hurt: {self.command.returncode}"
+        time.sleep(self.random.uniform(0, last["metrics"]["epoch/e2e_s"]))
+        assert self.command.poll() is None, f"the command ended before the fault: {self.command.returncode}"
 
-    def was_ended(self) -> None:
-        """Looks whether what was done did end the run."""
-        assert not self.record().is_completed(), "the run completed: nothing has hurt it"
+    def check_interrupted(self) -> None:
+        """Check that the fault ended the run."""
+        assert not self.record().is_completed(), "the run was completed in spite of the fault"
 
     def small_disk(self, path: Path, size: str) -> Path:
-        """That folder on a file system of its own, of so many bytes."""
+        """Mount a file system of this size at a folder."""
         path.mkdir(exist_ok=True)
         mounted = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)], capture_output=True, text=True
         )
         if mounted.returncode:
-            raise UnsuitedError(f"no right to mount: {mounted.stderr.strip()}")
+            raise UnsuitedError(f"mounting is not permitted: {mounted.stderr.strip()}")
         return path
 
 
 Fault = Callable[[Scene], Generator[None, None, None]]
-"""What is done before the command begins, once it trains, when it has ended, and when it has been started once more: a
-step to each `yield`; and what is undone when all has been looked at."""
+"""A generator with one step per `yield`: before the command starts, while it trains, after its end, after the second
+command, and clean-up."""
 
 
 def worker_is_killed(scene: Scene) -> Iterator[None]:
     yield
     scene.worker().kill()
     yield
-    scene.was_ended()
+    scene.check_interrupted()
 
 
-def steward_is_killed(scene: Scene) -> Iterator[None]:
+def controller_is_killed(scene: Scene) -> Iterator[None]:
     yield
     scene.command.kill()
     yield
-    scene.was_ended()
+    scene.check_interrupted()
 
 
 def both_are_killed(scene: Scene) -> Iterator[None]:
@@ -154,31 +156,31 @@ def both_are_killed(scene: Scene) -> Iterator[None]:
     with suppress(psutil.NoSuchProcess):
         worker.kill()
     yield
-    scene.was_ended()
+    scene.check_interrupted()
 
 
 def sigterm(scene: Scene) -> Iterator[None]:
     yield
     scene.command.terminate()
     yield
-    scene.was_ended()
+    scene.check_interrupted()
 
 
 def ctrl_c_twice(scene: Scene) -> Iterator[None]:
     yield
-    for pause_s in (scene.chance.uniform(0, 0.5), 0):
+    for pause_s in (scene.random.uniform(0, 0.5), 0):
         os.killpg(scene.command.pid, signal.SIGINT)
         time.sleep(pause_s)
     yield
-    scene.was_ended()
+    scene.check_interrupted()
 
 
 def memory_runs_out(scene: Scene) -> Iterator[None]:
-    """A limit that the worker is over at once: the next page it asks for is refused."""
+    """Set a memory limit that the training process exceeds already."""
     yield
     resource.prlimit(scene.worker().pid, resource.RLIMIT_AS, (1 << 20, 1 << 20))
     yield
-    scene.was_ended()
+    scene.check_interrupted()
 
 
 def record_has_no_room(scene: Scene) -> Iterator[None]:
@@ -222,7 +224,7 @@ def server_is_away_in_the_middle(scene: Scene) -> Iterator[None]:
     with served(scene) as gate:
         yield
         gate.close()
-        time.sleep(scene.chance.uniform(0.5, 2))
+        time.sleep(scene.random.uniform(0.5, 2))
         gate.open()
         yield
         yield
@@ -240,7 +242,7 @@ def server_is_away_at_the_end(scene: Scene) -> Iterator[None]:
 
 
 def server_is_away_for_good(scene: Scene) -> Iterator[None]:
-    """Until, one day, somebody says `make publish`."""
+    """Until `make publish`, after both commands."""
     with served(scene) as gate:
         gate.close()
         yield
@@ -269,7 +271,7 @@ def database_is_locked(scene: Scene) -> Iterator[None]:
 
 def clock_is_set_back(scene: Scene) -> Iterator[None]:
     source, shim = scene.root / "earlier.c", scene.root / "earlier.so"
-    source.write_text(EARLIER.replace("SET_BACK", f'"{scene.root}/set_back"'))
+    source.write_text(EARLIER_CLOCK.replace("SET_BACK", f'"{scene.root}/set_back"'))
     compiled = subprocess.run(["gcc", "-shared", "-fPIC", "-o", shim, source, "-ldl"], capture_output=True)
     if compiled.returncode:
         raise UnsuitedError("no C compiler")
@@ -281,7 +283,7 @@ def clock_is_set_back(scene: Scene) -> Iterator[None]:
 
 
 def the_same_is_started_twice(scene: Scene) -> Iterator[None]:
-    """The second finds the first at work, and measures in a folder of its own."""
+    """The second command measures in its own folder, because the first is running."""
     yield
     second = scene.start()
     yield
@@ -290,15 +292,15 @@ def the_same_is_started_twice(scene: Scene) -> Iterator[None]:
 
 
 def worker_hangs(scene: Scene) -> Iterator[None]:
-    scene.asked["sweep.hung_after_s"] = HUNG_AFTER_S
+    scene.overrides["sweep.hung_after_s"] = HUNG_AFTER_S
     yield
     scene.worker().suspend()
     yield
-    scene.was_ended()
+    scene.check_interrupted()
 
 
 def loader_hangs(scene: Scene) -> Iterator[None]:
-    scene.asked |= {"sweep.hung_after_s": HUNG_AFTER_S, "workers": 1}
+    scene.overrides |= {"sweep.hung_after_s": HUNG_AFTER_S, "workers": 1}
     yield
     for process in scene.project.until(scene.worker().children):  # none between two epochs
         process.suspend()
@@ -306,13 +308,13 @@ def loader_hangs(scene: Scene) -> Iterator[None]:
 
 
 def node_drops_out(scene: Scene) -> Iterator[None]:
-    """The only one of a cluster, so that the same command waits for it to be back, as what it left turned does."""
+    """The only node of a cluster, so that the same command waits for it."""
     if not slurm.is_available():
         raise UnsuitedError(slurm.REQUIREMENTS)
     (folder := scene.root / "slurm").mkdir()
     with slurm.running(folder, {"n0": ""}) as cluster:
         scene.environment["SLURM_CONF"] = cluster.environment["SLURM_CONF"]
-        scene.asked |= {"hydra/launcher": "slurm", "hydra.launcher.poll_s": 0.5}
+        scene.overrides |= {"hydra/launcher": "slurm", "hydra.launcher.poll_s": 0.5}
         yield
         cluster.stop_node("n0")
         yield
@@ -323,7 +325,7 @@ def node_drops_out(scene: Scene) -> Iterator[None]:
 
 FAULTS: dict[str, Fault] = {
     "SIGKILL of the worker": worker_is_killed,
-    "SIGKILL of the steward": steward_is_killed,
+    "SIGKILL of the controller": controller_is_killed,
     "SIGKILL of both": both_are_killed,
     "SIGTERM": sigterm,
     "Ctrl-C twice": ctrl_c_twice,
@@ -345,22 +347,26 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-class Found(NamedTuple):
-    """What is found after a fault, and the same command once more: all 0, and `wrong` empty."""
+class Damage(NamedTuple):
+    """What a fault and a second start of the same command have damaged; everything must be 0 or empty.
+
+    Attributes:
+        lost_epochs: Epochs that both commands measured, without the one that was interrupted in each run.
+        doubled: Runs that MLflow shows more than once, or in another state than their records.
+        unrestored: Device settings that were not restored.
+        processes: Processes that still run.
+        error: How the second command failed.
+    """
 
     lost_epochs: int
-    """Measured by the first, and once more by the second, beyond the one that was in flight in each run."""
     doubled: int
-    """Runs that MLflow shows more than once, or not as their records say."""
     unrestored: int
-    left: int
-    """Processes."""
-    wrong: str
-    """How the second command ended, where it did not end whole."""
+    processes: int
+    error: str
 
 
-def inject(fault: Fault, scene: Scene) -> Found:
-    """Brings a fault about at the instant that is drawn, and looks at what the same command makes of it."""
+def inject(fault: Fault, scene: Scene) -> Damage:
+    """Inject a fault at the random instant, start the same command again, and return the damage."""
     steps = fault(scene)
     try:
         next(steps)
@@ -369,23 +375,23 @@ def inject(fault: Fault, scene: Scene) -> Found:
         next(steps)
         scene.command.communicate(timeout=LIMIT_S)
         next(steps, None)
-        before = measured(scene.project)
+        before = measured_epochs(scene.project)
         again = scene.start()
-        said, errors = again.communicate(timeout=LIMIT_S)
+        output, errors = again.communicate(timeout=LIMIT_S)
         next(steps, None)
-        wrong = "" if again.returncode == 0 else f"exit code {again.returncode}: {(errors or said)[-300:]}"
+        error = "" if again.returncode == 0 else f"exit code {again.returncode}: {(errors or output)[-300:]}"
         publish = scene.project.start("publish", **scene.environment)
         _, errors = publish.communicate(timeout=LIMIT_S)
-        wrong += "" if publish.returncode == 0 else f" {errors[-300:]}"
-        return Found(
-            lost_epochs=sum(then.lost(Record(folder)) for folder, then in before.items()),
-            doubled=shown_wrongly(scene),
+        error += "" if publish.returncode == 0 else f" {errors[-300:]}"
+        return Damage(
+            lost_epochs=sum(state.lost_epochs(Record(folder)) for folder, state in before.items()),
+            doubled=count_wrong_runs(scene),
             unrestored=int(scene.board.mode() != DEFAULT),
-            left=len(left(scene.project)),
-            wrong=wrong.strip(),
+            processes=len(running_processes(scene.project)),
+            error=error.strip(),
         )
     finally:
-        for process in left(scene.project):
+        for process in running_processes(scene.project):
             process.kill()
         for _ in steps:
             pass
@@ -393,15 +399,15 @@ def inject(fault: Fault, scene: Scene) -> Found:
             subprocess.run(["umount", "--lazy", scene.project.root / folder], capture_output=True)
 
 
-class Measured(NamedTuple):
-    """What a run's record held when the first command had ended."""
+class MeasuredEpochs(NamedTuple):
+    """The epochs in a run's record after the first command."""
 
     record_id: str
     epochs: int
     was_completed: bool
 
-    def lost(self, record: Record) -> int:
-        """How many of its epochs were measured once more, less the one that was in flight."""
+    def lost_epochs(self, record: Record) -> int:
+        """Return how many of these epochs were measured again, without the one that was interrupted."""
         run = record.run()
         same = run["record_id"] == self.record_id
         if self.was_completed:
@@ -410,76 +416,76 @@ class Measured(NamedTuple):
         return max(0, self.epochs - (resumed[-1]["epoch"] if resumed else 0) - 1)
 
 
-def measured(project: Project) -> dict[Path, Measured]:
+def measured_epochs(project: Project) -> dict[Path, MeasuredEpochs]:
     return {
-        record.folder: Measured(record.run()["record_id"], len(record.windows()), record.is_completed())
+        record.folder: MeasuredEpochs(record.run()["record_id"], len(record.windows()), record.is_completed())
         for record in project.records()
     }
 
 
-def shown_wrongly(scene: Scene) -> int:
-    """Count records that MLflow does not show exactly once in their state; replaced attempts are not to be shown."""
+def count_wrong_runs(scene: Scene) -> int:
+    """Count records that MLflow does not show exactly once in their state; replaced attempts must not be shown."""
     query = (
         "select tags.value, runs.status from runs join tags using (run_uuid) "
         "where tags.key = 'epochmeter.record_id' and runs.lifecycle_stage = 'active'"
     )
     with closing(sqlite3.connect(scene.database)) as database:
         shown = sorted(database.execute(query).fetchall())
-    records = [each for record in scene.project.records() for each in (record, *record.attempts())]
+    records = [attempt for record in scene.project.records() for attempt in (record, *record.attempts())]
     current = [record for record in records if not is_superseded(record)]
     expected = sorted((record.run()["record_id"], SHOWN[status_of(record)]) for record in current)
     return len(set(shown) ^ set(expected)) + len(shown) - len(set(shown))
 
 
-def left(project: Project) -> list[psutil.Process]:
-    """Every process of a command in this project, or of what one has started."""
-    found = []
+def running_processes(project: Project) -> list[psutil.Process]:
+    """Return all processes of this project's commands."""
+    processes = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess):
-            ours = any(str(project.root) in word for word in process.cmdline())
-            if ours and process.status() != psutil.STATUS_ZOMBIE and process.pid != os.getpid():
-                found.append(process)
-    return found
+            is_own = any(str(project.root) in word for word in process.cmdline())
+            if is_own and process.status() != psutil.STATUS_ZOMBIE and process.pid != os.getpid():
+                processes.append(process)
+    return processes
 
 
 class Gate:
-    """Stands before a server: it lets through, refuses, or answers every request with an error."""
+    """A proxy in front of a server that forwards requests, refuses them, or answers with errors."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._pass: Callable[[socket.socket], None] = self._through
+        self._handle: Callable[[socket.socket], None] = self._forward
         threading.Thread(target=self._serve, daemon=True).start()
 
     def open(self) -> None:
-        self._pass = self._through
+        self._handle = self._forward
 
     def close(self) -> None:
-        self._pass = lambda asking: None
+        self._handle = lambda client: None
 
     def answers_errors(self) -> None:
-        self._pass = self._error
+        self._handle = self._send_error
 
     def _serve(self) -> None:
         while True:
-            asking, _ = self._listener.accept()
-            threading.Thread(target=self._answer, args=(asking, self._pass), daemon=True).start()
+            client, _ = self._listener.accept()
+            threading.Thread(target=self._answer, args=(client, self._handle), daemon=True).start()
 
-    def _answer(self, asking: socket.socket, how: Callable[[socket.socket], None]) -> None:
-        with asking, suppress(OSError):
-            how(asking)
+    def _answer(self, client: socket.socket, handle: Callable[[socket.socket], None]) -> None:
+        with client, suppress(OSError):
+            handle(client)
 
-    def _through(self, asking: socket.socket) -> None:
+    def _forward(self, client: socket.socket) -> None:
         with socket.create_connection(("127.0.0.1", self._port)) as server:
-            back = threading.Thread(target=_copy, args=(server, asking), daemon=True)
+            back = threading.Thread(target=_copy, args=(server, client), daemon=True)
             back.start()
-            _copy(asking, server)
+            _copy(client, server)
             back.join()
 
-    def _error(self, asking: socket.socket) -> None:
-        asking.recv(65536)
-        asking.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+    def _send_error(self, client: socket.socket) -> None:
+        client.recv(65536)
+        client.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
 
 def _copy(source: socket.socket, sink: socket.socket) -> None:
@@ -491,32 +497,14 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
 
 @contextmanager
 def served(scene: Scene) -> Iterator[Gate]:
-    """A real MLflow server behind a gate, which the command publishes to."""
+    """Start an MLflow server behind a gate; the command publishes to it."""
     folder = scene.root / "server"
     folder.mkdir()
     scene.database = Path(shutil.copy(scene.database, folder))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ["--backend-store-uri", f"sqlite:///{scene.database}", "--artifacts-destination", str(folder / "files")]
-    command = [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--port", str(port), *options]
-    quiet: Mapping[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    own = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    server = subprocess.Popen(command, cwd=folder, env=own, start_new_session=True, **quiet)
-    try:
-        Project.until(lambda: _answers(port), LIMIT_S)
-        gate = Gate(port)
-        scene.asked |= {"tracking": "server", "tracking.uri": gate.address}
+    with servers.mlflow(folder, f"sqlite:///{scene.database}") as address:
+        gate = Gate(int(address.rpartition(":")[2]))
+        scene.overrides |= {"tracking": "server", "tracking.uri": gate.address}
         yield gate
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-
-
-def _answers(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-        return True
-    return False
 
 
 def _fill(disk: Path) -> None:

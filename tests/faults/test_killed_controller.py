@@ -102,12 +102,12 @@ def steward(board):
     process.communicate()
 
 
-def test_while_it_lives_what_it_holds_is_left_to_it(board, journal, steward):
+def test_settings_of_a_running_controller_are_not_restored(board, journal, steward):
     restore_after_kill(journal, print)
     assert board.read(LIMIT) == "65000000"
 
 
-def test_killed_it_puts_nothing_back_and_the_next_start_does(board, journal, steward):
+def test_next_start_restores_settings_of_a_killed_controller(board, journal, steward):
     steward.kill()
     steward.wait()
     assert board.read(LIMIT) == "65000000"
@@ -120,7 +120,7 @@ def test_killed_it_puts_nothing_back_and_the_next_start_does(board, journal, ste
     assert journal.unrestored() == []
 
 
-def test_what_somebody_has_set_since_is_left_theirs(board, journal, steward):
+def test_later_change_by_someone_else_is_kept(board, journal, steward):
     steward.kill()
     steward.wait()
     board.put(**{LIMIT: 80_000_000})
@@ -132,7 +132,7 @@ def test_what_somebody_has_set_since_is_left_theirs(board, journal, steward):
     assert journal.unrestored() == []
 
 
-def test_after_a_reboot_it_is_forgotten(board, journal, steward):
+def test_entry_is_dropped_after_a_reboot(board, journal, steward):
     steward.kill()
     steward.wait()
     board.put(**{LIMIT: 65_000_000})  # as its firmware has it, and not we
@@ -211,20 +211,20 @@ def test_killed_at_any_instant_of_a_change_the_original_is_in_the_journal(board,
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_ctrl_c_in_the_terminal_does_not_reach_a_program_that_turns_a_knob(number):
+def test_signals_do_not_reach_a_program_that_changes_a_setting(number):
     """It is sent to every program of the terminal: this one would end half way."""
     said = run_program(sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(number)}); print('to its end')")
     assert said == "to its end\n"
 
 
-def test_two_signals_at_once_leave_no_knob_turned(board):
+def test_settings_are_restored_after_two_simultaneous_signals(board):
     """Ctrl-C, and SIGTERM before, while and after what it ends is put back."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     said = subprocess.check_output([sys.executable, "-c", STOPPED, str(board.root)], env=environment, text=True)
     assert said == ""
 
 
-def test_of_two_that_start_at_once_the_second_waits_until_the_first_has_put_back(board, journal, steward):
+def test_second_start_waits_until_the_first_has_restored_settings(board, journal, steward):
     steward.kill()
     steward.wait()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -1,0 +1,192 @@
+"""A copy of the project with its own runs and database, and its commands as processes."""
+
+from __future__ import annotations
+
+import compileall
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from epochmeter.shared.record import Record
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT_S = 120
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+ENVIRONMENT |= {"COLUMNS": "80", "OMP_NUM_THREADS": "1"}
+QUICK = {"experiment": "smoke", "epochs": 1, "batch": 128, "cache": "keep", "profiler": "none", "tracking": "none"}
+LONG = {"epochs": 1000, "batch": 32, "evaluate": "false"}
+"""Added to QUICK for a run that a test stops in the middle of an epoch."""
+SET_UP = """
+from hydra import compose, initialize_config_dir
+from epochmeter.config import job
+from epochmeter.config.schema import Dataset, Storage
+from epochmeter.datasets.ready import prepare_dataset
+from epochmeter.tracking.client import open_store
+
+open_store("template")
+initialize_config_dir(str(job.ROOT / "conf"), version_base="1.3")
+job.register(None)
+keys = job.to_plain(compose("train"))
+prepare_dataset(Dataset.from_dict(keys["dataset"]), Storage.from_dict(keys["storage"]), job.ROOT, print)
+"""
+"""Creates database and dataset. The experiment `template` is used by no test: a copied database keeps the artifact
+folders of its experiments."""
+
+
+def copy_sources(root: Path) -> None:
+    """Copy the sources and the configuration to a folder, compiled.
+
+    Commands would compile them at each start, if PYTHONDONTWRITEBYTECODE is set, and take twice as long.
+    """
+    for folder in ("src", "conf"):
+        shutil.copytree(ROOT / folder, root / folder)
+    compileall.compile_dir(root / "src", quiet=1)
+
+
+def set_up(root: Path) -> None:
+    """Create database and dataset in a copy of the project."""
+    subprocess.run([sys.executable, "-c", SET_UP], env={**ENVIRONMENT, "PYTHONPATH": str(root / "src")}, check=True)
+
+
+class Project:
+    """A copy of a project that `set_up` has created, with its own runs, database and locks.
+
+    Args:
+        root: The folder of the copy.
+        template: The folder to copy; the dataset is shared with it.
+    """
+
+    def __init__(self, root: Path, template: Path) -> None:
+        self.root = root
+        for folder in ("src", "conf"):
+            shutil.copytree(template / folder, root / folder)
+        shutil.copy(template / "mlflow.db", root)
+        (root / "data").symlink_to(template / "data")
+        self.started: list[subprocess.Popen] = []
+
+    def run(self, entry: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess:
+        """Run a command to its end."""
+        process = self.start(entry, *arguments, **options)
+        out, err = process.communicate(timeout=LIMIT_S)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def start(self, entry: str, *arguments: str, before: Sequence[str] = (), **environment: str) -> subprocess.Popen:
+        """Start a command in a process group of its own, as a shell does.
+
+        Args:
+            entry: Name of the script in `src`.
+            arguments: Its arguments.
+            before: Command words before the interpreter.
+            environment: Added environment variables.
+        """
+        process = subprocess.Popen(
+            [*before, sys.executable, str(self.root / "src" / f"{entry}.py"), *arguments],
+            cwd=self.root,
+            env={**ENVIRONMENT, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=_become_foreground_job,
+        )
+        self.started.append(process)
+        return process
+
+    def quick(self, *flags: str, **overrides: object) -> list[str]:
+        """Return the arguments of `src/train.py` for a run of seconds."""
+        keys = {**QUICK, "machine.lock_dir": self.root / "locks", **overrides}
+        return [*flags, *(f"{key}={value}" for key, value in keys.items())]
+
+    def long(self, *flags: str, **overrides: object) -> list[str]:
+        """Return the arguments of `src/train.py` for a run that continues until it is stopped."""
+        return self.quick(*flags, **{**LONG, **overrides})
+
+    def sweeps(self) -> list[Path]:
+        return sorted(path for path in (self.root / "multirun").glob("[!.]*") if path.is_dir())
+
+    def records(self) -> list[Record]:
+        return [Record(path.parent) for path in sorted((self.root / "multirun").glob("*/*/job.json"))]
+
+    def record(self) -> Record:
+        """Return the record of the only run."""
+        (record,) = self.records()
+        return record
+
+    def own_data(self) -> Path:
+        """Replace the shared dataset with a copy, which a test may damage, and return its folder."""
+        shared = (self.root / "data").resolve()
+        (self.root / "data").unlink()
+        return Path(shutil.copytree(shared, self.root / "data")) / "digits"
+
+    def rows(self, query: str) -> list[tuple]:
+        """Query MLflow's database."""
+        with closing(sqlite3.connect(self.root / "mlflow.db")) as database:
+            return database.execute(query).fetchall()
+
+    def shown(self, column: str) -> list[str]:
+        """Return a column of MLflow's table of runs, oldest first."""
+        return [value for (value,) in self.rows(f"select {column} from runs order by start_time")]
+
+    def until_in_training(self) -> Record:
+        """Wait for the first closed window and return the record of its run."""
+        return self.until(lambda: next((record for record in self.records() if record.windows()), None))
+
+    @staticmethod
+    def until(condition: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
+        return wait_until(condition, limit_s)
+
+    @staticmethod
+    def at_work_in(folder: Path) -> list[psutil.Process]:
+        """Return all processes of the run in a folder: training process, ranks and DataLoader workers."""
+        processes = []
+        for process in psutil.process_iter():
+            try:
+                if str(folder) in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                    processes.append(process)
+            except psutil.NoSuchProcess:
+                continue
+        return processes
+
+    def clear(self) -> None:
+        """End all processes that were started here."""
+        for command in self.started:
+            command.kill()
+            command.communicate()
+        for process in (process for record in self.records() for process in self.at_work_in(record.folder)):
+            process.kill()
+        self.started.clear()
+
+
+def _become_foreground_job() -> None:
+    """Create a process group and accept Ctrl-C, which a script's background processes ignore."""
+    os.setpgrp()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def wait_until(condition: Callable[[], Any], limit_s: float, pause_s: float = 0.02) -> Any:
+    """Poll a condition until it is true and return its value; AssertionError after `limit_s` seconds."""
+    end = time.monotonic() + limit_s
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not within {limit_s} s"
+        time.sleep(pause_s)
+    return value
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different TCP ports that nothing listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in sockets]
+    for server in sockets:
+        server.close()
+    return ports
