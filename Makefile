@@ -60,6 +60,9 @@ bench: setup $(call extra,dev) ## run the benchmarks and print their tables (ARG
 faults: setup $(call extra,dev) ## inject faults into runs and count lost results (hours; ARGS="--each 1")
 	PYTHONPATH=src:tests $(PYTHON) benchmarks/faults.py $(ARGS)
 
+mutants: setup $(call extra,dev) ## check that the tests detect wrong code (a quarter of an hour; ARGS=record: some files)
+	$(PYTHON) benchmarks/mutants.py $(ARGS)
+
 ##### Check
 
 test: setup $(call extra,dev) ## run the tests
@@ -69,9 +72,10 @@ test-system: setup py36 py38 py310 $(call extra,dev) ## run the tests that need 
 	$(PYTHON) -m pytest -m 'system and not alone' $(PARALLEL) $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 	$(PYTHON) -m pytest -m 'system and alone' $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 
-lint: setup $(call extra,dev) ## check style, format and types
+lint: setup $(call extra,dev) ## check style, format, words and types
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
+	$(PYTHON) tests/words.py
 	.venv/bin/mypy
 
 ##### Set up
@@ -169,4 +173,4 @@ clean-runs: ## remove all runs: folders, artifacts and database (asks first)
 	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
 	rm -f mlflow.db*
 
-.PHONY: help train sweep ui tensorboard report doctor slurm-demo publish bench faults test test-system lint setup lock py36 py38 py310 jtop slurm optuna clean clean-runs
+.PHONY: help train sweep ui tensorboard report doctor slurm-demo publish bench faults mutants test test-system lint setup lock py36 py38 py310 jtop slurm optuna clean clean-runs
