@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and folders that one process at a time has."""
+"""Atomic and durable file writes, and locks on folders."""
 
 import errno
 import fcntl
@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from epochmeter.shared.atomic_files import lock_folder, read_json, write_json
+from epochmeter.shared.atomic_files import append_durably, lock_folder, read_json, write_atomically, write_json
 
 
 def test_json_is_written_atomically_without_leftovers(tmp_path):
@@ -39,6 +39,40 @@ def test_reader_never_sees_a_partial_file(tmp_path, monkeypatch):
     write_json(tmp_path / "job.json", {"batch": 32})
     assert seen == [{"batch": 16}]
     assert read_json(tmp_path / "job.json") == {"batch": 32}
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The calls that make a write durable, in order: ("fsync", path, bytes) and ("replace", path)."""
+    calls = []
+
+    def fsync(descriptor, real=os.fsync):
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        calls.append(("fsync", os.path.basename(path), None if os.path.isdir(path) else os.path.getsize(path)))
+        real(descriptor)
+
+    def replace(old, new, real=os.replace):
+        calls.append(("replace", os.path.basename(new)))
+        real(old, new)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    return calls
+
+
+def test_content_is_on_disk_before_it_replaces_the_old_file(tmp_path, calls):
+    for content in ("first", "second"):
+        write_atomically(tmp_path / "file", lambda file, content=content: file.write(content))
+    partial = f".file.{os.getpid()}"
+    new, replaced = [("fsync", partial, 5), ("replace", "file")], [("fsync", partial, 6), ("replace", "file")]
+    assert calls == [*new, ("fsync", tmp_path.name, None), *replaced]
+
+
+def test_appended_bytes_and_a_new_name_are_on_disk_at_the_end(tmp_path, calls):
+    for content in (b"abc", b"de"):
+        with append_durably(tmp_path / "file") as file:
+            file.write(content)
+    assert calls == [("fsync", "file", 3), ("fsync", tmp_path.name, None), ("fsync", "file", 5)]
 
 
 @pytest.mark.parametrize("refuses", ["nothing", "folders", "all"])

@@ -1,0 +1,184 @@
+"""Check that the tests notice errors: apply one small error at a time to a copy of the project and run some tests.
+
+    python benchmarks/mutants.py                 all mutants, a quarter of an hour
+    python benchmarks/mutants.py record 12       those whose file or number matches a word
+
+Each mutant is killed if one of its tests fails. The exit code is 1 if any survives.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = ("src", "conf", "tests", "docs", "benchmarks", "pyproject.toml", "README.md", "Makefile")
+LIMIT_S = 300
+TESTS_FAILED = 1
+"""Exit status of pytest; others are errors of the mutant itself, such as one that cannot be imported."""
+
+
+class Mutant(NamedTuple):
+    """An error in a source file.
+
+    Attributes:
+        file: Path below `src/epochmeter`.
+        old: The correct text, which occurs once in the file.
+        new: The wrong text.
+        tests: Paths below `tests` whose tests fail with the wrong text, separated by spaces.
+    """
+
+    file: str
+    old: str
+    new: str
+    tests: str
+
+    def apply(self, root: Path) -> None:
+        """Write the error into a copy of the project.
+
+        Raises:
+            ValueError: The source has changed, so that the correct text does not occur exactly once.
+        """
+        path = root / "src" / "epochmeter" / self.file
+        text = path.read_text()
+        if text.count(self.old) != 1:
+            raise ValueError(f"{self.file} has {text.count(self.old)} times: {self.old}")
+        path.write_text(text.replace(self.old, self.new))
+
+
+MUTANTS = [
+    # Power: integration, borders, units, the total
+    Mutant("power/power_series.py", "(self.watts + watts) / 2", "watts", "power/test_power_series.py"),
+    Mutant("power/power_series.py", "in (opened_ns, closed_ns + 1))", "in (opened_ns, closed_ns))", "power"),
+    Mutant("power/power_series.py", "gap[0] < closed_ns and gap[1] > opened_ns",
+           "gap[0] > opened_ns and gap[1] < closed_ns", "power/test_power_series.py power/test_window_energy.py"),
+    Mutant("power/window_energy.py", "if after[name] > before[name] or", "if after[name] >= before[name] or",
+           "power/test_window_energy.py"),
+    Mutant("power/window_energy.py", "total_j - idle_w * seconds", "total_j - idle_w", "power/test_window_energy.py"),
+    Mutant("power/window_energy.py", "abs(mean_w) * max(0.0, seconds - window_s) + ", "",
+           "power/test_window_energy.py"),
+    Mutant("power/sampler.py", "return max(MAX_SILENCE_S,", "return min(MAX_SILENCE_S,", "power/test_sampler.py"),
+    Mutant("power/meter.py", "joules.pop(name, None)  #", "pass  #", "power/test_meter.py power/meters"),
+    Mutant("power/meters/rapl.py", "self._range_uj if now_uj < self._last_uj else 0", "0", "power/meters/test_rapl.py"),
+    Mutant("power/meters/rapl.py", 'package_domain.replace("cpu", "dram")', "package_domain",
+           "power/meters/test_rapl.py"),
+    Mutant("power/meters/rails.py", "partial(_watts, files, 1e-6)", "partial(_watts, files, 1e-3)",
+           "power/meters/test_rails.py"),
+    Mutant("power/meters/nvml.py", "return ask() / 1000", "return ask()", "power/meters/test_nvml.py"),
+    # Device settings: journal before change, restoration, other people's changes
+    Mutant("power/knobs/knob.py", "failures = self._applied_settings.restore_all()", "failures = []",
+           "power/knobs/test_knob.py"),
+    Mutant("power/knobs/knob.py", "in reversed(self._saved_settings.items())", "in self._saved_settings.items()",
+           "power/knobs/test_knob.py"),
+    Mutant("power/knobs/knob.py", "elif knob.is_equal(now, memo.ours):", "elif True:", "power/knobs/test_knob.py"),
+    Mutant("power/knobs/restore_journal.py", "if memo.boot_id != self.boot_id:\n            return False",
+           "if memo.boot_id != self.boot_id:\n            return True", "power/knobs"),
+    Mutant("power/knobs/watt_limit.py", "str(round(watts * 1e6))),", "str(round(watts * 1e3))),", "power/knobs"),
+    # Files: durable, atomic, complete or absent
+    Mutant("shared/atomic_files.py", "write(file)\n            file.flush()\n            os.fsync(file.fileno())",
+           "write(file)\n            file.flush()", "shared/test_atomic_files.py"),
+    Mutant("shared/atomic_files.py", "os.replace(str(partial), str(path))", "path.write_text(partial.read_text())",
+           "shared/test_atomic_files.py"),
+    Mutant("shared/atomic_files.py", "yield file\n        file.flush()\n        os.fsync(file.fileno())",
+           "yield file\n        file.flush()", "shared/test_atomic_files.py"),
+    Mutant("shared/record.py", 'if line.endswith("\\n"))', ")", "shared/test_record.py"),
+    Mutant("shared/record.py", 'if window["epoch"] < epochs]', 'if window["epoch"] <= epochs]',
+           "shared/test_record.py"),
+    Mutant("shared/record.py", 'epoch.get("warmup") or epoch.get("paused")', 'epoch.get("warmup")',
+           "shared results"),
+    Mutant("shared/record.py", 'return identity is None or completion["identity"] == identity', "return True",
+           "shared/test_record.py"),
+    # Training process: clock, checkpoint, statistics
+    Mutant("worker/clock.py", "stall = min(gap, wait)", "stall = max(gap, wait)", "worker/test_clock.py"),
+    Mutant("worker/clock.py", 'sums["gap"] - sums["stall"] + self._tail', 'sums["gap"] - sums["stall"]',
+           "worker/test_clock.py"),
+    Mutant("worker/timeline.py", "elapsed_time(event) * 1e6", "elapsed_time(event) * 1e3", "worker/test_clock.py"),
+    Mutant("worker/checkpoint.py", "if epochs % self._every:", "if (epochs + 1) % self._every:",
+           "worker/test_checkpoint.py"),
+    Mutant("worker/loop.py", "loss * weight for loss, weight", "loss for loss, weight", "worker/test_loop.py"),
+    # A run: exit codes, processes, borders of windows, resumption
+    Mutant("run/worker_process.py", "code == -signal.SIGKILL and oom_kill_count() > self._oom_kills",
+           "code == -signal.SIGKILL", "run/test_launch.py"),
+    Mutant("run/worker_process.py", 'raise self._code_error(message.code, f"rank {message.rank}")',
+           "connection.finished = True", "run/test_launch.py"),
+    Mutant("run/worker_process.py", "os.killpg(group, signal.SIGKILL)", "os.kill(self.pid, signal.SIGKILL)",
+           "run/test_launch.py"),
+    Mutant("run/window.py", "between_s - window_s <= max(MAX_EXCESS_S,", "between_s - window_s <= min(MAX_EXCESS_S,",
+           "run/test_window.py"),
+    Mutant("run/resume.py", 'earlier.get("host") != run["host"]', 'earlier.get("host") == ""', "run/test_resume.py"),
+    Mutant("run/data_source.py", "after.count < before.count or after.bytes < before.bytes", "False",
+           "run/test_data_source.py"),
+    # Results: ranks, means, totals
+    Mutant("results/rank_merge.py", "opened_ns=min(", "opened_ns=max(", "results/test_rank_merge.py"),
+    Mutant("results/rank_merge.py", "if len(right) == len(ranks) else None", "if right else None",
+           "results/test_rank_merge.py"),
+    Mutant("results/summary.py", "if number >= warmup_epochs", "if number > warmup_epochs", "results/test_summary.py"),
+    Mutant("results/summary.py", "if not values or None in values else math.fsum(values)",
+           "if not values else math.fsum(filter(None, values))", "results/test_summary.py"),
+    Mutant("results/summary.py", "found_accuracy >= accuracy", "found_accuracy > accuracy", "results/test_summary.py"),
+    Mutant("results/throughput.py", "last - first) * global_batch", "last - first + 1) * global_batch",
+           "results/test_throughput.py"),
+    Mutant("results/reuse.py", '            and not run["rehearsal"]\n', "", "results/test_reuse.py"),
+    # Machine and datasets: identity of processes, locks, disks, checksums
+    Mutant("machine/process_identity.py", " and process.began in (None, stat[19])", "",
+           "machine/test_process_identity.py"),
+    Mutant("machine/device_lock.py", "in sorted(devices)", "in devices", "machine/test_device_lock.py"),
+    Mutant("machine/disk.py", "if not available or len(available) < len(disk.devices):", "if not available:",
+           "machine/test_disk.py"),
+    Mutant("machine/page_cache.py", "status.st_uid != os.geteuid() and not os.access(path, os.W_OK)", "False",
+           "machine/test_page_cache.py"),
+    Mutant("datasets/stage.py", "_verify_copy(home, place, partial, total)", "pass", "datasets/test_stage.py"),
+    Mutant("datasets/fetch.py", "if checksum.hexdigest() != md5:", "if False:", "datasets/test_fetch.py"),
+]  # fmt: skip
+
+
+def main() -> int:
+    selected = list(select_mutants(sys.argv[1:]))
+    counts = {"killed": 0, "SURVIVED": 0, "invalid": 0}
+    print("| # | file | wrong text | result |\n|---|---|---|---|", flush=True)
+    for number, mutant in selected:
+        result = run_mutant(mutant)
+        counts[result] += 1
+        text = " ".join(mutant.new.split()) or f"(dropped) {' '.join(mutant.old.split())}"
+        print(f"| {number} | {mutant.file} | `{text}` | {result} |", flush=True)
+    print(f"\n{counts['killed']} of {len(selected)} mutants killed.")
+    return int(counts["killed"] < len(selected))
+
+
+def select_mutants(words: list[str]) -> Iterator[tuple[int, Mutant]]:
+    """Yield the numbered mutants whose file contains one of the words or whose number is one; all without words."""
+    for number, mutant in enumerate(MUTANTS, 1):
+        if not words or any(word == str(number) or (not word.isdigit() and word in mutant.file) for word in words):
+            yield number, mutant
+
+
+def run_mutant(mutant: Mutant) -> str:
+    """Run the tests of a mutant in a copy of the project and return `killed`, `SURVIVED` or `invalid`."""
+    with tempfile.TemporaryDirectory(prefix="epochmeter-mutant-") as folder:
+        for name in COPIED:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, Path(folder, name))
+        mutant.apply(Path(folder))
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", "-m", "not system"]
+        paths = [f"tests/{path}" for path in mutant.tests.split()]
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            tests = subprocess.run(
+                [*command, *paths], cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_S
+            )
+        except subprocess.TimeoutExpired:
+            return "killed"
+    if tests.returncode not in (0, TESTS_FAILED):
+        print(tests.stdout[-2000:], file=sys.stderr)
+        return "invalid"
+    return "killed" if tests.returncode else "SURVIVED"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
