@@ -1,4 +1,4 @@
-"""Every benchmark of `make bench` works: a few samples of each, in a copy of the project."""
+"""Every benchmark of `make bench` can be imported, and a sample of them prints its table."""
 
 import os
 import re
@@ -7,30 +7,39 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from project import ROOT
 
 pytestmark = pytest.mark.system
 BENCHES = re.search(r"^BENCHES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
-RUN_BY_HAND = {"faults", "slurm_demo"}
-"""`make faults` takes hours and `make slurm-demo` needs a cluster: both have system tests of their own."""
+SAMPLE = ["overhead", "start", "stalls", "energy", "sweep"]
+"""One of each kind: training in this process, commands, ground truth, meters, sweeps."""
+RUN_BY_HAND = {"faults", "slurm_demo", "mutants"}
+"""`make faults` and `make mutants` take long, `make slurm-demo` needs a cluster; they have tests of their own."""
 
 
-@pytest.mark.parametrize("name", BENCHES)
+def run_python(root, *arguments):
+    """Run Python in a folder, with the modules of the sources, the tests and the benchmarks in it."""
+    paths = os.pathsep.join(str(root / folder) for folder in ("src", "tests", "benchmarks"))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, *arguments], cwd=root, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", SAMPLE)
 def test_a_short_benchmark_prints_numbers(project, name):
     for folder in ("benchmarks", "tests"):
         shutil.copytree(ROOT / folder, project.root / folder)
-    paths = os.pathsep.join(str(project.root / folder) for folder in ("src", "tests"))
-    result = subprocess.run(
-        [sys.executable, str(project.root / "benchmarks" / f"{name}.py"), "--short"],
-        cwd=project.root, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    tables = result.stdout.split("(SHORT RUN")[1:]
+    tables = run_python(project.root, f"benchmarks/{name}.py", "--short").split("(SHORT RUN")[1:]
     assert tables
     for table in tables:
         header, _, *rows = [line for line in table.splitlines() if line.startswith("|")]
         assert rows
         assert any(re.search(r"\d", row) for row in rows), header
+
+
+def test_all_benchmarks_can_be_imported():
+    run_python(ROOT, "-c", f"import {', '.join(BENCHES)}")
 
 
 def test_make_bench_runs_every_benchmark():
