@@ -38,6 +38,13 @@ def test_a_short_benchmark_prints_numbers(project, name):
         assert any(re.search(r"\d", row) for row in rows), header
 
 
+def test_memory_does_not_grow_with_the_steps_of_an_epoch():
+    table = run_python(ROOT, "benchmarks/memory.py")
+    steps, _, more_mb = [cell.strip() for cell in table.strip().splitlines()[-1].strip("|").split("|")]
+    assert steps == "200,000"
+    assert float(more_mb) <= 20
+
+
 def test_all_benchmarks_can_be_imported():
     run_python(ROOT, "-c", f"import {', '.join(BENCHES)}")
 
