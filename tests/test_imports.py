@@ -1,9 +1,8 @@
 """Imports between packages run one way, in the order of the layers; read from the sources, wherever an import is."""
 
 import ast
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 LAYERS = [
@@ -20,16 +19,22 @@ REPORT_LAYERS = ["statistics", "runs", ("words", "markdown", "pages"), "analyses
 EXCEPTIONS = {"worker": {"shared"}}  # the training process runs on a board's own Python
 
 
-def imported(tree):
+@cache
+def tree(path):
+    """Return a parsed source file; parsing is slow, and tests share it."""
+    return ast.parse(path.read_text())
+
+
+def imported(module):
     """Return the dotted names that a module imports; `from a import b` may mean a module."""
-    found = set()
-    for node in ast.walk(tree):
+    names = set()
+    for node in ast.walk(module):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
 
 
 def package_of(path):
@@ -38,21 +43,17 @@ def package_of(path):
     return rest[0] if folder == "epochmeter" else folder if rest else "entries"
 
 
-EDGES = {
-    (package_of(path), name.split(".")[1])
-    for path in SOURCE.rglob("*.py")
-    for name in imported(ast.parse(path.read_text()))
-    if name.startswith("epochmeter.")
-}
-
-
-@pytest.mark.parametrize("package", sorted({importer for importer, _ in EDGES}))
-def test_a_package_imports_only_the_layers_below_it(package):
-    below = EXCEPTIONS.get(package)
-    if below is None:
-        (layer,) = [number for number, packages in enumerate(LAYERS) if package in packages]
-        below = set().union(*LAYERS[:layer])
-    assert {target for importer, target in EDGES if importer == package} <= below | {package}
+def test_packages_import_only_the_layers_below_them():
+    edges = {
+        (package_of(path), name.split(".")[1])
+        for path in SOURCE.rglob("*.py")
+        for name in imported(tree(path))
+        if name.startswith("epochmeter.")
+    }
+    below = dict(EXCEPTIONS)
+    for number, packages in enumerate(LAYERS):
+        below.update(dict.fromkeys(packages, set().union(*LAYERS[:number])))
+    assert {(importer, target) for importer, target in edges if target not in below[importer] | {importer}} == set()
 
 
 def test_the_report_imports_only_the_layers_below():

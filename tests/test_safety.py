@@ -1,4 +1,4 @@
-"""What no source does that could run what a file, an archive or a person's text says: read from the sources."""
+"""No source can run code from a file, an archive or a user's text: checked in the sources."""
 
 import ast
 from pathlib import Path
@@ -8,16 +8,20 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("src", "benchmarks", "docs", "tests")
 SOURCES = {str(path.relative_to(ROOT)): path for name in FOLDERS for path in sorted((ROOT / name).rglob("*.py"))}
-TREES = {name: ast.parse(path.read_text(), name) for name, path in SOURCES.items() if path.name != "test_safety.py"}
 PICKLES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 GUARDED = {"src/epochmeter/datasets/cifar.py"}
-"""Reads the pickles that CIFAR is, by an unpickler that makes nothing but plain values and arrays."""
+"""Reads CIFAR's pickles by an unpickler that creates only plain values and arrays."""
 RUNS_TEXT = {"os.system", "os.popen", "eval", "exec", "subprocess.getoutput", "subprocess.getstatusoutput"}
 LOADS = {"yaml.load", "yaml.unsafe_load", "yaml.full_load", "yaml.load_all"}
 
 
+@pytest.fixture(scope="module")
+def trees():
+    return {name: ast.parse(path.read_text(), name) for name, path in SOURCES.items() if path.name != "test_safety.py"}
+
+
 def calls(tree):
-    """Every call: what is called, as it stands there, and its arguments by name."""
+    """Yield the function of each call, as written, and its named arguments."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield ast.unparse(node.func), {argument.arg: ast.unparse(argument.value) for argument in node.keywords}
@@ -32,7 +36,7 @@ def imported(tree):
 
 
 def faults(tree):
-    """What a source does that none should."""
+    """Yield the unsafe operations of a source."""
     for called, named in calls(tree):
         if called in RUNS_TEXT | LOADS:
             yield called
@@ -44,24 +48,24 @@ def faults(tree):
             yield called
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and node.value == "0.0.0.0":
-            yield "a server that everyone can reach"
+            yield "a public server"
 
 
-def test_no_shell_no_evaluated_text_and_no_public_server():
-    assert {name: found for name, tree in TREES.items() if (found := list(faults(tree)))} == {}
+def test_no_shell_no_evaluated_text_and_no_public_server(trees):
+    assert {name: found for name, tree in trees.items() if (found := list(faults(tree)))} == {}
 
 
-def test_nothing_is_unpickled():
-    unpickling = {name for name, tree in TREES.items() if PICKLES & set(imported(tree))}
+def test_nothing_is_unpickled(trees):
+    unpickling = {name for name, tree in trees.items() if PICKLES & set(imported(tree))}
     assert {name for name in unpickling if not name.startswith("tests/")} == GUARDED
 
 
-def test_the_one_unpickler_restricts_its_classes():
-    """`find_class` is where a pickle's program names what it calls."""
+def test_the_one_unpickler_restricts_its_classes(trees):
+    """`find_class` returns the functions that a pickle calls."""
     for name in GUARDED:
-        read_by = {called for called, _ in calls(TREES[name])}
+        read_by = {called for called, _ in calls(trees[name])}
         assert not read_by & {"pickle.load", "pickle.loads"}
-        assert "find_class" in {node.name for node in ast.walk(TREES[name]) if isinstance(node, ast.FunctionDef)}
+        assert "find_class" in {node.name for node in ast.walk(trees[name]) if isinstance(node, ast.FunctionDef)}
 
 
 @pytest.mark.parametrize(

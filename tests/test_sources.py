@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_imports import imported
+from test_imports import imported, tree
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
-TREES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
-ENTRIES = {name for name in TREES if "/" not in name}
-BOARD = {name for name in TREES if name.startswith(("epochmeter/worker/", "epochmeter/shared/"))}
-CONTROLLER = TREES.keys() - {name for name in TREES if name.startswith("epochmeter/worker/")}
+NAMES = [path.relative_to(SOURCE).as_posix() for path in sorted(SOURCE.rglob("*.py"))]
+ENTRIES = {name for name in NAMES if "/" not in name}
+BOARD = {name for name in NAMES if name.startswith(("epochmeter/worker/", "epochmeter/shared/"))}
+CONTROLLER = set(NAMES) - {name for name in NAMES if name.startswith("epochmeter/worker/")}
 ONLY_IN = {
     "torch": "epochmeter/worker/",
     "torchvision": "epochmeter/worker/",
@@ -55,40 +55,44 @@ def packages(names):
     return {name.partition(".")[0] for name in names}
 
 
-def at_import(tree):
+def imports(name):
+    return imported(tree(SOURCE / name))
+
+
+def at_import(module):
     """Return what is imported when the module is, rather than in a function or for type checkers only."""
-    return imported(ast.Module([node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)], []))
+    return imported(ast.Module([node for node in module.body if isinstance(node, ast.Import | ast.ImportFrom)], []))
 
 
 def test_a_library_is_imported_only_where_it_belongs():
-    uses = {(library, name) for name, tree in TREES.items() for library in packages(imported(tree)) & ONLY_IN.keys()}
+    uses = {(library, name) for name in NAMES for library in packages(imports(name)) & ONLY_IN.keys()}
     assert {library for library, _ in uses} == ONLY_IN.keys(), "each library of the table is imported somewhere"
     assert {(library, name) for library, name in uses if not name.startswith(ONLY_IN[library])} == set()
 
 
 def test_the_controller_imports_slow_libraries_only_when_it_needs_them():
     slow = ONLY_IN.keys() - IMPORTED_AT_ONCE
-    assert {name for name in CONTROLLER if packages(at_import(TREES[name])) & slow} == set()
+    assert {name for name in CONTROLLER if packages(at_import(tree(SOURCE / name))) & slow} == set()
 
 
 def test_packages_themselves_import_nothing():
-    assert {name for name, tree in TREES.items() if name.endswith("__init__.py") and imported(tree)} == set()
+    assert {name for name in NAMES if name.endswith("__init__.py") and imports(name)} == set()
 
 
 def test_the_training_process_needs_only_torch_and_shared_code_the_standard_library():
     libraries = {"epochmeter", "torch", "torchvision", "PIL", "numpy"}
     for name in BOARD:
         allowed = libraries if name.startswith("epochmeter/worker/") else {"epochmeter"}
-        assert packages(imported(TREES[name])) - sys.stdlib_module_names <= allowed, name
-    assert imported(TREES["epochmeter/worker/loop.py"]) == {"torch"}
+        assert packages(imports(name)) - sys.stdlib_module_names <= allowed, name
+    assert imports("epochmeter/worker/loop.py") == {"torch"}
 
 
-@pytest.mark.parametrize("name", sorted(BOARD | ENTRIES | {"epochmeter/config/interpreter.py"}))
-def test_python_3_6_can_read_what_runs_on_a_board_and_every_entry(name):
-    ast.parse((SOURCE / name).read_text(), name, feature_version=(3, 6))
-    names = imported(TREES[name])
-    assert "__future__.annotations" not in names
-    assert name in ENTRIES or not packages(names) & {"dataclasses", "contextvars", "zoneinfo", "graphlib"}
+def test_python_3_6_can_read_what_runs_on_a_board_and_every_entry():
+    for name in BOARD | ENTRIES | {"epochmeter/config/interpreter.py"}:
+        ast.parse((SOURCE / name).read_text(), name, feature_version=(3, 6))
+        assert "__future__.annotations" not in imports(name), name
+        newer = packages(imports(name)) & {"dataclasses", "contextvars", "zoneinfo", "graphlib"}
+        assert name in ENTRIES or not newer, name
 
 
 @pytest.mark.parametrize("newer", ["(n := 3)", "def f(a, /): pass", "match 1:\n    case 1: pass"])
@@ -99,7 +103,7 @@ def test_the_rule_for_python_3_6_refuses_newer_syntax(newer):
 
 @pytest.mark.parametrize("name", sorted(ENTRIES))
 def test_an_entry_checks_its_python_before_it_imports_libraries(name):
-    body = TREES[name].body
+    body = tree(SOURCE / name).body
     check = next(number for number, node in enumerate(body) if isinstance(node, ast.If))
     before = imported(ast.Module(body[:check], []))
     assert "interpreter.missing_requirements()" in ast.unparse(body[check])
@@ -109,9 +113,9 @@ def test_an_entry_checks_its_python_before_it_imports_libraries(name):
 
 def test_no_clock_that_can_be_set_measures_anything():
     settable = {"time.time", "time.time_ns", "datetime.now", "datetime.datetime.now"}
-    for name in TREES:
+    for name in NAMES:
         if name.startswith(MEASURING) and name != NOTES_THE_TIME:
-            calls = {ast.unparse(node.func) for node in ast.walk(TREES[name]) if isinstance(node, ast.Call)}
+            calls = {ast.unparse(node.func) for node in ast.walk(tree(SOURCE / name)) if isinstance(node, ast.Call)}
             assert not calls & settable, name
 
 
