@@ -55,7 +55,8 @@ class Mutant(NamedTuple):
 MUTANTS = [
     # Power: integration, borders, units, the total
     Mutant("power/power_series.py", "(self.watts + watts) / 2", "watts", "power/test_power_series.py"),
-    Mutant("power/power_series.py", "in (opened_ns, closed_ns + 1))", "in (opened_ns, closed_ns))", "power"),
+    Mutant("power/power_series.py", "in (opened_ns, closed_ns + 1))", "in (opened_ns, closed_ns))",
+           "power/test_power_series.py"),
     Mutant("power/power_series.py", "gap[0] < closed_ns and gap[1] > opened_ns",
            "gap[0] > opened_ns and gap[1] < closed_ns", "power/test_power_series.py power/test_window_energy.py"),
     Mutant("power/window_energy.py", "if after[name] > before[name] or", "if after[name] >= before[name] or",
@@ -64,7 +65,7 @@ MUTANTS = [
     Mutant("power/window_energy.py", "abs(mean_w) * max(0.0, seconds - window_s) + ", "",
            "power/test_window_energy.py"),
     Mutant("power/sampler.py", "return max(MAX_SILENCE_S,", "return min(MAX_SILENCE_S,", "power/test_sampler.py"),
-    Mutant("power/meter.py", "joules.pop(name, None)  #", "pass  #", "power/test_meter.py power/meters"),
+    Mutant("power/meter.py", "joules.pop(name, None)  #", "pass  #", "power/test_meter.py power/meters/test_meters.py"),
     Mutant("power/meters/rapl.py", "self._range_uj if now_uj < self._last_uj else 0", "0", "power/meters/test_rapl.py"),
     Mutant("power/meters/rapl.py", 'package_domain.replace("cpu", "dram")', "package_domain",
            "power/meters/test_rapl.py"),
@@ -78,8 +79,10 @@ MUTANTS = [
            "power/knobs/test_knob.py"),
     Mutant("power/knobs/knob.py", "elif knob.is_equal(now, memo.ours):", "elif True:", "power/knobs/test_knob.py"),
     Mutant("power/knobs/restore_journal.py", "if memo.boot_id != self.boot_id:\n            return False",
-           "if memo.boot_id != self.boot_id:\n            return True", "power/knobs"),
-    Mutant("power/knobs/watt_limit.py", "str(round(watts * 1e6))),", "str(round(watts * 1e3))),", "power/knobs"),
+           "if memo.boot_id != self.boot_id:\n            return True",
+           "power/knobs/test_restore_journal.py faults/test_killed_controller.py"),
+    Mutant("power/knobs/watt_limit.py", "str(round(watts * 1e6))),", "str(round(watts * 1e3))),",
+           "power/knobs/test_file_limits.py"),
     # Files: durable, atomic, complete or absent
     Mutant("shared/atomic_files.py", "write(file)\n            file.flush()\n            os.fsync(file.fileno())",
            "write(file)\n            file.flush()", "shared/test_atomic_files.py"),
@@ -91,7 +94,7 @@ MUTANTS = [
     Mutant("shared/record.py", 'if window["epoch"] < epochs]', 'if window["epoch"] <= epochs]',
            "shared/test_record.py"),
     Mutant("shared/record.py", 'epoch.get("warmup") or epoch.get("paused")', 'epoch.get("warmup")',
-           "shared results"),
+           "shared/test_record.py results/test_summary.py"),
     Mutant("shared/record.py", 'return identity is None or completion["identity"] == identity', "return True",
            "shared/test_record.py"),
     # Training process: clock, checkpoint, statistics
