@@ -38,8 +38,9 @@ def test_loss_and_accuracy_are_means_over_all_samples():
     assert (merged.loss, merged.accuracy) == (2.0, 0.9)
 
 
-def test_a_task_without_accuracy_has_none():
-    assert merge_ranks([rank(right=None), rank(right=None)]).accuracy is None
+@pytest.mark.parametrize("right", [None, 3])
+def test_without_the_accuracy_of_a_rank_there_is_none(right):
+    assert merge_ranks([rank(right=None), rank(right=right)]).accuracy is None
 
 
 def test_values_equal_on_all_ranks_stay():

@@ -69,6 +69,7 @@ def test_completion_without_a_job_is_ignored(record):
 
 
 def test_completed_run_of_another_identity_is_not_this_run(record):
+    record.describe({}, {})
     record.write_summary(COMPLETED, "1d")
     assert not record.is_completed("another")
 
@@ -146,3 +147,13 @@ def test_archived_attempt_has_no_checkpoint(record, tmp_path):
 def test_nothing_is_archived_from_an_empty_folder(record, tmp_path):
     record.archive_attempt()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_truncation_keeps_the_windows_and_steps_before_an_epoch(record):
+    for number in range(3):
+        record.append_steps(steps(number))
+        record.append_losses(array("f", [number]))
+        record.append({"window": "epoch", "epoch": number, "metrics": {"epoch/steps": 1}})
+    record.truncate_to_epoch(2)
+    assert [window["epoch"] for window in record.windows()] == [0, 1]
+    assert (record.steps(), record.losses()) == (steps(0, 1), array("f", [0, 1]))

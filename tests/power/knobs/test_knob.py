@@ -348,3 +348,33 @@ def test_only_lasting_settings_are_restored_after_a_reboot(bench):
     assert bench.setting() == (bench.case.original if bench.knob.name in PERSISTENT_KNOBS else bench.case.applied)
     assert bench.entries() == []
     assert len(bench.messages) == 1
+
+
+class Setting:
+    """A knob that lists its changes."""
+
+    devices, files, commands, pending = (), (), (), False
+
+    def __init__(self, name, changes):
+        self.name, self.changes, self.value = name, changes, "old"
+
+    def get(self):
+        return self.value
+
+    def set(self, setting):
+        self.value = setting
+        self.changes.append((self.name, setting))
+
+    def is_equal(self, setting, other):
+        return setting == other
+
+    def by_hand(self, setting):
+        return ""
+
+
+def test_settings_are_restored_in_reverse_order(tmp_path):
+    changes = []
+    targets = [(Setting(name, changes), knob.SettingTarget("new")) for name in ("first", "second")]
+    with AppliedSettings(targets, make_journal(tmp_path), print):
+        pass
+    assert changes == [("first", "new"), ("second", "new"), ("second", "old"), ("first", "old")]
