@@ -71,7 +71,8 @@ MUTANTS = [
            "power/meters/test_rapl.py"),
     Mutant("power/meters/rails.py", "partial(_watts, files, 1e-6)", "partial(_watts, files, 1e-3)",
            "power/meters/test_rails.py"),
-    Mutant("machine/nvml.py", 'TotalEnergyConsumption")) / 1000', 'TotalEnergyConsumption"))', "power/meters/test_nvml.py"),
+    Mutant("machine/nvml.py", 'TotalEnergyConsumption")) / 1000', 'TotalEnergyConsumption"))',
+           "power/meters/test_nvml.py"),
     # Device settings: journal before change, restoration, other people's changes
     Mutant("power/knobs/knob.py", "failures = self.restore_all()", "failures = []",
            "power/knobs/test_knob.py"),
