@@ -22,14 +22,12 @@ NOT_CLEAN_YET: tuple[str, ...] = (
     "src/epochmeter/console/",
     "src/epochmeter/datasets/",
     "src/epochmeter/doctor.py",
-    "src/epochmeter/machine/",
     "src/epochmeter/power/",
     "src/epochmeter/report/",
     "src/epochmeter/results/",
     "src/epochmeter/run/",
     "src/epochmeter/sweep/",
     "src/epochmeter/tracking/",
-    "src/epochmeter/worker/",
     "src/hydra_plugins/grid.py",
     "src/hydra_plugins/search.py",
     "src/hydra_plugins/slurm.py",
@@ -49,7 +47,6 @@ NOT_CLEAN_YET: tuple[str, ...] = (
     "tests/test_inputs.py",
     "tests/test_report.py",
     "tests/tracking/",
-    "tests/worker/",
 )
 """Paths relative to the project, or their beginnings, that are not checked."""
 
