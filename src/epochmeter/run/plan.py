@@ -18,7 +18,7 @@ from typing import Any
 from epochmeter.config.errors import input_error
 from epochmeter.config.job import ROOT, RunRequest, affects_measurement, device_matches, identity
 from epochmeter.config.schema import Job
-from epochmeter.config.secrets import redact, redact_tree
+from epochmeter.config.secrets import redact_override, redact_tree
 from epochmeter.config.validation import check_all_values
 from epochmeter.datasets.ready import check_storage, dataset_checksum, training_folder
 from epochmeter.machine import gpus, host
@@ -277,7 +277,7 @@ def write_error(error: OSError) -> str:
 
 def command_line() -> str:
     """The command that this process was started by."""
-    return redact(shlex.join([os.path.basename(sys.executable), *sys.argv]))
+    return shlex.join([os.path.basename(sys.executable), *map(redact_override, sys.argv)])
 
 
 def _identities(job: Job, dataset: str | None, nodes: int, models: list[str]) -> dict[str, str]:
@@ -323,4 +323,4 @@ def _display_name(order: RunRequest) -> str:
     last = ("model", "dataset", "device")
     typed = [(override.partition("=")[0], override) for override in order.overrides]
     first = [text for key, text in typed if key not in (*last, "machine.root") and affects_measurement(key)]
-    return redact(" ".join([*first, *(order.choices[group] for group in last)]))
+    return " ".join([*map(redact_override, first), *(order.choices[group] for group in last)])
