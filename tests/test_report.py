@@ -63,7 +63,7 @@ def test_without_runs_it_says_what_to_run_first_and_then_tells_the_last_sweep(re
 
 
 def test_each_of_its_keys_can_be_typed(report):
-    keys = dict(commented_keys((ROOT / "conf/report.yaml").read_text()))
+    keys = dict(commented_keys("report"))
     ended = report("--cfg", "job", *(f"{key}={value}" for key, (value, _) in keys.items()))
     assert ended.returncode == 0, ended.stderr
     assert "study: null" in ended.stdout
