@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.config.suggestions import check_names
+from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +30,7 @@ def test_a_command_of_the_readme_composes_to_a_valid_configuration(order, comman
     typed = [first_value(each) for each in shlex.split(command) if each != "-m"]
     searched = [each for each in typed if "(" not in each and not each.startswith(("hydra/", "hydra."))]
     composed = order(*searched)
-    check_names(composed.overrides, composed.choices)
+    check_overrides(composed.overrides, composed.choices)
     check_values(composed.job)
 
 

@@ -1,55 +1,24 @@
-"""Suggestions for unknown keys, unknown options and values of the wrong type."""
+"""Unknown keys, unknown options, and overrides that would mislabel a run."""
 
 from dataclasses import fields
 
 import pytest
 
-from epochmeter.config import suggestions
+from epochmeter.config.app import friendly_hydra_errors
+from epochmeter.config.errors import InputError
 from epochmeter.config.schema import Schema
-from epochmeter.config.suggestions import TOP_LEVEL_KEYS, check_names, check_types, closest_names, entry_keys
-
-
-def lines(*typed, entry="train"):
-    return [". ".join(hint.problem) for hint in suggestions.override_hints(typed, entry)]
-
-
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [("bathc=8", "batch"), ("modle=lenet", "model"), ("powerlimit=5", "power_limit"), ("machin.root=/", "machine")],
+from epochmeter.config.suggestions import (
+    check_overrides,
+    closest_names,
+    entry_keys,
+    unknown_choice_problem,
+    unknown_key_problem,
 )
-def test_an_unknown_key_is_refused_with_the_nearest_key(typed, meant):
-    (line,) = lines(typed)
-    name = typed.partition("=")[0].partition(".")[0]
-    assert line.startswith(f"unknown key `{name}`. did you mean `{meant}=`? keys: batch, cache,")
 
 
-def test_an_unknown_key_without_a_similar_one_is_refused_with_all_keys():
-    (line,) = lines("xyzzy=1")
-    assert line.startswith("unknown key `xyzzy`. keys: ")
-
-
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        ("device=nanoo", "device=nano"),
-        ("device=orin", "device=orin_nano or device=orin_nx or device=agx_orin"),
-        ("experiment=tbd/polynom", "experiment=tbd/polynomial"),
-        ("experiment=zeus", "experiment=zeus/resnet50_imagenet"),
-        ("experiment=vgg11", "experiment=edge/vgg11_cifar10"),
-        ("model=lenet,resnt18", "model=resnet18"),
-    ],
-)
-def test_an_unknown_option_is_refused_with_similar_options(typed, meant):
-    (line,) = lines(typed)
-    guess = line.partition("did you mean ")[2].partition("? options: ")[0].replace("`", "")
-    assert guess.replace(", device", " or device") == meant
-
-
-def test_an_unknown_option_is_refused_with_all_options_including_subfolders():
-    (line,) = lines("experiment=foo")
-    assert line.startswith("`experiment=foo` does not exist. options: edge/grid, edge/lenet_cifar10_gray, ")
-    assert line.endswith(", smoke, stalls, tbd/inception_v3_imagenet, tbd/polynomial, tbd/seq2seq, tbd/transformer, "
-                         "zeus/resnet50_imagenet")  # fmt: skip
+def test_groups_and_keys_of_training_are_those_of_the_schema():
+    groups, keys = entry_keys("train")
+    assert {*groups, *keys} == {*(entry.name for entry in fields(Schema)), "experiment", "data_source"}
 
 
 def test_prefix_match_ranks_before_word_match_before_fuzzy_match():
@@ -58,132 +27,112 @@ def test_prefix_match_ranks_before_word_match_before_fuzzy_match():
     assert closest_names("foo", ["nano", "nx"]) == []
 
 
-def test_valid_keys_groups_and_flags_need_no_hint():
-    typed = ["batch=8", "device=nano", "experiment=smoke", "hydra.verbose=true", "+new=1", "-m", "--cfg", "job"]
-    assert lines(*typed, "data_source=null", "experiment=glob(edge/*)", "model=choice(lenet,vgg11)") == []
-
-
 @pytest.mark.parametrize(
-    ("typed", "says"),
+    ("entry", "key", "hint"),
     [
-        ("optimizer.learning_rate=0.1", "unknown key `optimizer.learning_rate`. keys of optimizer: lr, "),
-        ("strategy.rank=2", "unknown key `strategy.rank`. did you mean `strategy.ranks=`? keys of strategy: "),
-        ("checkpoint.evry=1", "unknown key `checkpoint.evry`. did you mean `checkpoint.every=`? keys of "),
-        ("model.activaton=x", "unknown key `model.activaton`. did you mean `model.activation=`?"),
+        ("train", "bathc", "did you mean `batch=`? keys: batch, cache,"),
+        ("train", "modle", "did you mean `model=`? keys: "),
+        ("train", "powerlimit", "did you mean `power_limit=`? keys: "),
+        ("train", "batch.size", "did you mean `batch=`"),
+        ("train", "xyzzy", "keys: batch, cache,"),
+        ("train", "optimizer.learning_rate", "keys of optimizer: "),
+        ("train", "strategy.rank", "did you mean `strategy.ranks=`? keys of strategy: "),
+        ("train", "checkpoint.evry", "did you mean `checkpoint.every=`? keys of checkpoint: every"),
+        ("train", "model.activaton", "did you mean `model.activation=`?"),
+        ("train", "hydra.sweeper.n_trials", "list the keys of Hydra: `python src/train.py --cfg hydra`"),
+        ("doctor", "batch", "keys: dataset, device, format, machine, meter, storage"),
+        ("report", "swep", "did you mean `sweep=`? keys: against, include, out, "),
+        ("report", "report.etta", "did you mean `report.eta=`? keys of report: "),
     ],
 )
-def test_an_unknown_key_of_a_group_is_refused_with_the_keys_of_the_group(typed, says):
-    (line,) = lines(typed)
-    assert line.startswith(says)
+def test_unknown_key_has_a_hint_with_similar_keys_and_all_keys(entry, key, hint):
+    problem = unknown_key_problem(key, entry)
+    assert problem.message == f"unknown key `{key}`"
+    assert problem.hint.startswith(hint)
 
 
-def test_the_hint_on_an_unknown_key_of_a_group_shows_how_to_add_it():
-    (line,) = lines("optimizer.nesterov=true")
-    assert line.endswith("`+optimizer.nesterov=`")
-
-
-@pytest.mark.parametrize(
-    "typed", ["optimizer.lr=0.1", "device.rails.total=a", "hydra.run.dir=x", "sweep.again=true", "model.name=resnet34"]
-)
-def test_existing_keys_of_groups_need_no_hint(typed):
-    assert lines(typed) == []
+def test_key_of_another_option_is_named_with_that_option_and_other_keys_may_be_added():
+    problem = unknown_key_problem("meter.tdp_w")
+    assert problem.message == "the selected meter has no key `tdp_w`"
+    assert "`meter=estimate`" in problem.hint
+    assert unknown_key_problem("optimizer.nesterov").hint.endswith("to add a new key: `+optimizer.nesterov=`")
 
 
 @pytest.mark.parametrize(
-    ("typed", "says"),
+    ("group", "option", "similar"),
     [
-        ("epochs=two", "`epochs=two` is not valid. give a whole number"),
-        ("batch=1.5", "`batch=1.5` is not valid. give a whole number"),
-        ("batch=8,many,16", "`batch=many` is not valid. give a whole number"),
-        ("target_accuracy=high", "`target_accuracy=high` is not valid. give a number"),
-        ("evaluate=maybe", "`evaluate=maybe` is not valid. give true or false"),
-        ("throughput.stop=end", "`throughput.stop=end` is not valid. give a whole number"),
-        ("cache=hot", "`cache=hot` is not valid. give one of keep, cold, cold_each_epoch, warm"),
+        ("device", "nanoo", "`device=nano`"),
+        ("device", "orin", "`device=orin_nano` or `device=orin_nx` or `device=agx_orin`"),
+        ("experiment", "tbd/polynom", "`experiment=tbd/polynomial`"),
+        ("experiment", "zeus", "`experiment=zeus/resnet50_imagenet`"),
+        ("experiment", "vgg11", "`experiment=edge/vgg11_cifar10`"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_refused_with_the_allowed_values(typed, says):
-    assert lines(typed) == [says]
+def test_unknown_option_has_a_hint_with_similar_options(group, option, similar):
+    problem = unknown_choice_problem(group, option)
+    assert problem.message == f"`{group}={option}` does not exist"
+    assert problem.hint.startswith(f"did you mean {similar}? options: ")
+
+
+def test_all_options_are_listed_including_subfolders_but_not_shared_files():
+    hint = unknown_choice_problem("experiment", "foo").hint
+    assert hint.startswith("options: edge/grid, edge/lenet_cifar10_gray, ")
+    assert hint.endswith(", zeus/resnet50_imagenet")
+    assert "_study" not in hint
 
 
 @pytest.mark.parametrize(
-    "typed",
-    ["epochs=2", "batch=8,16", "batch=range(1,4)", "target_loss=1e-3", "target_loss=null", "evaluate=false",
-     "cache=cold,warm", "power_limit=MAXN", "machine.root=/tree", "sweep.sample=null"],
-)  # fmt: skip
-def test_a_value_of_the_right_type_needs_no_hint(typed):
-    assert lines(typed) == []
-
-
-@pytest.mark.parametrize(
-    ("entry", "typed", "says"),
+    ("override", "message"),
     [
-        ("doctor", "device=orn_nx", "`device=orn_nx` does not exist. did you mean `device=orin_nx`? options: agx, "),
-        ("doctor", "batch=8", "unknown key `batch`. keys: dataset, device, format, machine, meter, storage"),
-        ("report", "swep=a", "unknown key `swep`. did you mean `sweep=`? keys: against, include, out, "),
-        ("report", "report.etta=1", "unknown key `report.etta`. did you mean `report.eta=`? keys of report: "),
+        ("epochs=two", "error: `epochs=two` is not valid\n  hint: give a whole number"),
+        ("batch=1.5", "error: `batch=1.5` is not valid\n  hint: give a whole number"),
+        ("target_accuracy=high", "error: `target_accuracy=high` is not valid\n  hint: give a number"),
+        ("evaluate=maybe", "error: `evaluate=maybe` is not valid\n  hint: give true or false"),
+        ("throughput.stop=end", "error: `throughput.stop=end` is not valid\n  hint: give a whole number"),
+        ("cache=hot", "error: `cache=hot` is not valid\n  hint: give one of keep, cold, cold_each_epoch, warm"),
+        ("sweep=5", "error: `sweep=5` is not valid\n  hint: give "),
+        ("bathc=8", "error: unknown key `bathc`\n  hint: did you mean `batch=`?"),
+        ("machine.rot=/", "error: unknown key `machine.rot`\n  hint: did you mean `machine.root=`?"),
+        ("modle=lenet", "error: unknown key `modle`\n  hint: did you mean `model=`?"),
+        ("model=resnt18", "error: `model=resnt18` does not exist\n  hint: did you mean `model=resnet18`?"),
+        ("experiment=edge/lenet", "error: `experiment=edge/lenet` does not exist\n  hint: did you mean `exp"),
     ],
 )
-def test_each_command_has_its_own_keys(entry, typed, says):
-    (line,) = lines(typed, entry=entry)
-    assert line.startswith(says)
-
-
-def test_a_report_accepts_any_study_name():
-    assert lines("study=mine/of_old", entry="report") == []
-
-
-def test_known_keys_are_those_of_the_schema():
-    groups, keys = entry_keys("train")
-    assert {*groups, *keys} == TOP_LEVEL_KEYS
-    assert {*(entry.name for entry in fields(Schema)), "experiment", "data_source", "hydra"} == TOP_LEVEL_KEYS
-
-
-def check(asked):
-    check_types(asked.overrides, asked.choices, asked.job.to_dict())
+def test_errors_of_hydra_are_explained(composed, override, message):
+    with pytest.raises(SystemExit) as end, friendly_hydra_errors([override], "train"):
+        composed(override)
+    assert str(end.value).startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("typed", "says"),
+    ("choices", "override", "hint"),
     [
-        (["optimizer.lr=high"], r"`optimizer\.lr=high` is not valid\n  hint: give a number, such as 0\.01$"),
-        (
-            ["dataset=jpeg", "dataset.count=many"],
-            r"`dataset\.count=many` is not valid\n  hint: give a number, such as 1000$",
-        ),
+        ({"model": "lenet"}, "model.name=resnet18", "use `model=resnet18`"),
+        ({"model": "resnet18"}, "model.name=resnet34", "use `model=torchvision model.name=resnet34`"),
+        ({"model": "resnet18"}, "model.architecture=resnet50", "use `model=resnet50`"),
+        ({"model": "torchvision"}, "model.architecture=resnet34", "use `model=torchvision model.name=resnet34`"),
+        ({"storage": "project"}, "storage.name=ssd", "use `storage=ssd`"),
+        ({"optimizer": "sgd"}, "++optimizer.name=adam", "use `optimizer=adam`"),
+        ({"dataset": "jpeg"}, "dataset.name=pets", "use `dataset=` with one of "),
     ],
 )
-def test_a_text_in_place_of_a_number_is_refused_with_the_default(order, typed, says):
-    with pytest.raises(ValueError, match=says):
-        check(order(*typed))
+def test_override_that_would_mislabel_the_run_is_refused(choices, override, hint):
+    with pytest.raises(InputError) as refused:
+        check_overrides([override], choices)
+    (problem,) = refused.value.problems
+    assert problem.message.startswith(f"`{override.lstrip('+')}` would make the label of ")
+    assert problem.hint.startswith(hint)
 
 
-def test_values_of_the_right_type_are_accepted(order):
-    check(order("optimizer.lr=1e-3", "dataset.size=32", "storage.root=/media/sd", "dataset.layout=memory"))
+def test_whole_number_in_place_of_true_or_false_is_refused():
+    with pytest.raises(InputError) as refused:
+        check_overrides(["evaluate=2", "sweep.again=-1", "evaluate=1", "epochs=2"], {})
+    assert [problem.message for problem in refused.value.problems] == [
+        "`evaluate=2` is not valid",
+        "`sweep.again=-1` is not valid",
+    ]
 
 
-@pytest.mark.parametrize(
-    ("typed", "says"),
-    [
-        (["model.name=resnet18"], "label of model=lenet\n  hint: use `model=resnet18`"),
-        (["model=resnet18", "model.name=resnet34"], "use `model=torchvision model.name=resnet34`"),
-        (["storage.name=ssd"], "`storage.name=ssd` .* label of storage=project\n  hint: use `storage=ssd`"),
-        (["++optimizer.name=adam"], "label of optimizer=sgd\n  hint: use `optimizer=adam`"),
-        (["device=cpu", "device.name=nano"], "label of device=cpu\n  hint: use `device=nano`"),
-        (["dataset=jpeg", "dataset.name=pets"], "tensors, or add conf/dataset/pets.yaml"),
-        (["model=resnet18", "model.architecture=resnet50"], "not change the name of model=resnet18\n  hint: use `"),
-        (["model=torchvision", "model.architecture=resnet34"], "use `model=torchvision model.name=resnet34`"),
-    ],
-)  # fmt: skip
-def test_an_override_of_a_name_that_would_mislabel_the_run_is_refused(order, typed, says):
-    asked = order(*typed)
-    with pytest.raises(ValueError, match=says):
-        check_names(asked.overrides, asked.choices)
-
-
-@pytest.mark.parametrize(
-    "typed",
-    [["model=torchvision", "model.name=resnet34"], ["model=lenet", "model.name=lenet"], ["model.activation=ReLU"]],
-)
-def test_a_name_that_an_option_uses_may_be_overridden(order, typed):
-    asked = order(*typed)
-    check_names(asked.overrides, asked.choices)
+def test_names_that_an_option_uses_and_other_keys_may_be_overridden():
+    check_overrides(["model.name=resnet34"], {"model": "torchvision"})
+    check_overrides(["model.name=lenet", "model.activation=ReLU", "batch=8"], {"model": "lenet"})

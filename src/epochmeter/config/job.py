@@ -21,6 +21,7 @@ from omegaconf.errors import InterpolationKeyError
 from epochmeter.config import validation
 from epochmeter.config.errors import InputError, input_error
 from epochmeter.config.schema import Device, Job, Schema
+from epochmeter.config.suggestions import entry_keys, list_choices, option_content
 
 ROOT = Path(__file__).resolve().parents[3]
 """The project's root, independent of the working directory."""
@@ -72,8 +73,9 @@ class RunRequest:
 def local_device_overrides(device: Device, overrides: Sequence[str]) -> Device:
     """Return another machine's device with the accelerator and Python of this one, except where overrides set them."""
     keys = {override.partition("=")[0] for override in overrides}
-    here: dict[str, Any] = {"accelerator": "auto", "python": None}
-    return replace(device, **{key: value for key, value in here.items() if f"device.{key}" not in keys})
+    accelerator = device.accelerator if "device.accelerator" in keys else "auto"
+    python = device.python if "device.python" in keys else None
+    return replace(device, accelerator=accelerator, python=python)
 
 
 def config_search_path() -> list[str]:
@@ -82,14 +84,14 @@ def config_search_path() -> list[str]:
     return [override for override in overrides if override.lstrip("+").startswith("hydra.searchpath=")]
 
 
-def register(sweep_folder: Callable[[list[str], bool, bool], Path], found: Callable[[str], str] | None = None) -> None:
+def register(sweep_folder: Callable[[list[str], bool, bool], Path], detect: Callable[[str], str] | None = None) -> None:
     """Register the schema and the resolvers with Hydra, before it composes a configuration.
 
     Args:
         sweep_folder: Returns the folder for a command's overrides, given whether it is a sweep and whether it measures
             again (single runs do, unless they resume). It is called once per process: Hydra resolves the folder again
             for each run of a sweep, then with that run's overrides only.
-        found: Returns the device of the machine below a root, for recipes with values per board.
+        detect: Returns the device of the machine below a root, for recipes with values per board.
     """
     resolved: list[str] = []
 
@@ -108,7 +110,7 @@ def register(sweep_folder: Callable[[list[str], bool, bool], Path], found: Calla
     ConfigStore.instance().store("schema", Schema)
     OmegaConf.register_new_resolver("root", lambda: str(ROOT), replace=True)
     OmegaConf.register_new_resolver("sweep_folder", folder, replace=True)
-    OmegaConf.register_new_resolver("of_board", partial(value_for_board, found=found), replace=True)
+    OmegaConf.register_new_resolver("of_board", partial(value_for_board, detect=detect), replace=True)
     OmegaConf.register_new_resolver("number_in_sweep", number_in_sweep, replace=True)
 
 
@@ -164,13 +166,13 @@ def value_for_board(
     settings: Mapping[str, Any],
     otherwise: Any = None,
     *,
-    found: Callable[[str], str] | None = None,
+    detect: Callable[[str], str] | None = None,
     _root_: DictConfig,
 ) -> Any:
     """Resolve `${of_board:{nano: sd, agx: ssd}}`: the value for the configured device, else `otherwise`."""
     device = _root_.device.name
-    if device == "auto" and found:
-        device = found(_root_.machine.root)
+    if device == "auto" and detect:
+        device = detect(_root_.machine.root)
     return settings.get(device, otherwise)
 
 
@@ -182,10 +184,9 @@ def number_in_sweep() -> int:
 
 
 @cache
-def device_matches() -> dict[str, Any]:
+def device_matches() -> Mapping[str, Mapping[str, str] | None]:
     """Return for each device of conf/device the host facts that identify it."""
-    files = sorted((ROOT / "conf" / "device").glob("*.yaml"))
-    return {file.stem: OmegaConf.to_container(OmegaConf.load(file)).get("match") for file in files}  # type: ignore
+    return {option: option_content("device", option).get("match") for option in list_choices("device")}
 
 
 def composed_job(config: DictConfig) -> Job:
@@ -209,14 +210,12 @@ def recorded_job(keys: Mapping[str, Any]) -> Job:
     return Job.from_dict({**defaults(), **keys, **sections})
 
 
-@cache
-def defaults() -> dict[str, Any]:
+def defaults() -> Mapping[str, object]:
     """Return the default of each key outside groups, as conf/train.yaml has it."""
-    keys: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf" / "train.yaml"))
-    return {key: value for key, value in keys.items() if key not in ("defaults", "hydra")}
+    return entry_keys("train")[1]
 
 
-def to_plain(config: DictConfig) -> dict[str, Any]:
+def to_plain(config: DictConfig) -> dict[str, object]:
     """Return a composed configuration as plain values: interpolations resolved, power limit normalized."""
     try:
         job: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
@@ -268,7 +267,7 @@ def identity(
     """
     measured = {key: value for key, value in job.to_dict().items() if key not in NON_MEASUREMENT_KEYS}
     measured["machine"] = {"root": job.machine.root}
-    measured["device"] = {key: value for key, value in measured["device"].items() if key != "slurm"}
+    measured["device"] = {key: value for key, value in job.device.to_dict().items() if key != "slurm"}
     if nodes > 1:
         measured["nodes"] = nodes
     if gpus:

@@ -1,7 +1,7 @@
-"""The typed configuration: what Hydra composes of conf/, as the controller reads it.
+"""The typed configuration, as the controller reads it; the defaults are in conf/train.yaml.
 
-The defaults are in conf/train.yaml. `Schema` is the same keys as Hydra's structured config, in which groups are open:
-the file of a choice, or a person, may add keys to them.
+`Schema` has the same keys as a structured config of Hydra, in which groups are open: an option's file or an override
+may add keys to them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GroupType = TypeVar("GroupType", bound="Group")
 
 
 class Choice(Enum):
-    """One of a few words; its name is what a person types, and what shells complete."""
+    """One of a few words, by which it is set and completed by shells."""
 
     def __str__(self) -> str:
         return self.name
@@ -82,7 +82,7 @@ class Section:
         return cls(**{name: _typed(kind, keys[name]) for name, kind in _kinds(cls).items()
                       if name in keys or not _has_default(cls, name)})  # fmt: skip
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return plain keys for JSON; the inverse of `from_dict`."""
         return {entry.name: _plain(getattr(self, entry.name)) for entry in fields(self)}
 
@@ -103,7 +103,7 @@ class Group(Section):
                     if name != "spec" and (name in keys or not _has_default(cls, name))}  # fmt: skip
         return cls(spec=keys, **declared)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return all keys, in the order in which they were composed."""
         declared = {entry.name: (getattr(self, entry.name), entry.default)
                     for entry in fields(self) if entry.name != "spec"}  # fmt: skip
@@ -367,8 +367,8 @@ class Examination(Section):
     """Output: a table, or a list of objects."""
 
 
-def _typed(kind: Any, value: Any) -> Any:
-    """A plain value as its type: a section, a word of a few, or the value itself."""
+def _typed(kind: object, value: Any) -> Any:
+    """Return a plain value as its type: a section, a choice, or the value itself."""
     if isinstance(kind, type) and issubclass(kind, Section):
         return kind.from_dict(value)
     if isinstance(kind, type) and issubclass(kind, Choice) and not isinstance(value, kind):
@@ -376,15 +376,15 @@ def _typed(kind: Any, value: Any) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return value.to_dict() if isinstance(value, Section) else value.name if isinstance(value, Choice) else value
 
 
-_KINDS: dict[type, dict[str, Any]] = {}
+_KINDS: dict[type, Mapping[str, object]] = {}
 
 
-def _kinds(section: type) -> dict[str, Any]:
-    """The type of each field; evaluated once."""
+def _kinds(section: type) -> Mapping[str, object]:
+    """Return the type of each field; evaluated once."""
     if section not in _KINDS:
         _KINDS[section] = get_type_hints(section)
     return _KINDS[section]
@@ -406,12 +406,12 @@ def required_keys(section: type[Section], prefix: str = "") -> tuple[str, ...]:
 
 
 def _structured(section: type[Section], name: str) -> type:
-    """Return a structured config of Hydra's for a section; its groups are open."""
+    """Return a section as a structured config of Hydra, in which groups are open."""
     return make_dataclass(name, [_key(entry, _kinds(section)[entry.name]) for entry in fields(section)])
 
 
-def _key(entry: Field[Any], kind: Any) -> tuple[str, Any, Any]:
-    """A field for `make_dataclass`. Values of several types are not checked by Hydra, but by `validation`."""
+def _key(entry: Field[Any], kind: object) -> tuple[str, Any, Any]:
+    """Return a field for `make_dataclass`. Values of several types are not checked by Hydra, but by `validation`."""
     if isinstance(kind, type) and issubclass(kind, Group):
         return entry.name, dict[str, Any], field(default_factory=dict)
     if isinstance(kind, type) and issubclass(kind, Section):

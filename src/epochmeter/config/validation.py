@@ -7,12 +7,13 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from epochmeter.config.errors import InputError, Problem
 from epochmeter.config.schema import Dataset, Job, Precision, Strategy, Throughput, required_keys
-from epochmeter.config.suggestions import TOP_LEVEL_KEYS, unknown_key_problem
+from epochmeter.config.suggestions import unknown_key_problem
 
 STORAGE_MEDIA = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown")
 """Kinds of storage devices that `machine.disk.Disk` can have."""
@@ -31,34 +32,30 @@ class Rule(NamedTuple):
 
     Attributes:
         allowed: Description of the allowed values, which follows "give" in a hint.
-        fits: Returns whether a value is allowed.
+        is_allowed: Returns whether a value is allowed.
     """
 
     allowed: str
-    is_allowed: Callable[[Any], bool]
+    is_allowed: Callable[[object], bool]
 
 
-def whole_number(low: int, high: int | None = None) -> Rule:
-    """Return the rule for integers from `low` to `high`, or without an upper bound."""
-    words = f"{low} or more" + ("" if high is None else f", at most {high:,}")
-    return Rule(
-        f"a whole number, {words}",
-        lambda value: type(value) is int and low <= value <= (math.inf if high is None else high),
-    )
+def whole_number(low: int, high: float = math.inf) -> Rule:
+    """Return the rule for integers from `low` to `high`."""
+    most = "" if high == math.inf else f", at most {high:,}"
+    return Rule(f"a whole number, {low} or more{most}", lambda value: type(value) is int and low <= value <= high)
 
 
-def finite_number(
-    low: float = -math.inf, high: float = math.inf, unit: str = "a number", *, above: bool = False
-) -> Rule:
-    """Return the rule for finite numbers from `low` to `high`; with `above`, greater than `low`."""
-    words = f"above {low:g}" if above else f"{low:g} or more"
-    words = "" if low == -math.inf else f", {words}" + ("" if high == math.inf else f", and at most {high:g}")
+def finite_number(low: float = -math.inf, high: float = math.inf, unit: str = "a number") -> Rule:
+    """Return the rule for finite numbers from `low` to `high`."""
+    least = "" if low == -math.inf else f", {low:g} or more"
+    most = "" if high == math.inf else f", and at most {high:g}"
+    return Rule(f"{unit}{least}{most}", lambda value: is_finite(value) and low <= value <= high)  # type: ignore[operator]
 
-    def fits(value: Any) -> bool:
-        is_number = type(value) in (int, float) and math.isfinite(value)
-        return is_number and (low < value if above else low <= value) and value <= high
 
-    return Rule(f"{unit}{words}", fits)
+def number_above(low: float, unit: str = "a number", high: float = math.inf) -> Rule:
+    """Return the rule for finite numbers greater than `low`, up to `high`."""
+    most = "" if high == math.inf else f", and at most {high:g}"
+    return Rule(f"{unit}, above {low:g}{most}", lambda value: is_finite(value) and low < value <= high)  # type: ignore[operator]
 
 
 def one_of(*choices: str) -> Rule:
@@ -68,9 +65,42 @@ def one_of(*choices: str) -> Rule:
 
 def or_null(rule: Rule, meaning: str = "") -> Rule:
     """Return a rule that also allows null, with `meaning` as the meaning of null."""
-    return Rule(
-        f"{rule.allowed}, or null{meaning and f' for {meaning}'}", lambda value: value is None or rule.is_allowed(value)
-    )
+    null = f"null for {meaning}" if meaning else "null"
+    return Rule(f"{rule.allowed}, or {null}", lambda value: value is None or rule.is_allowed(value))
+
+
+def either(word: str, rule: Rule) -> Rule:
+    """Return a rule that also allows a word, such as `auto`."""
+    return Rule(f"{word}, or {rule.allowed}", lambda value: value == word or rule.is_allowed(value))
+
+
+def same_rule(keys: str, rule: Rule) -> dict[str, Rule]:
+    """Return a rule for each of several keys, separated by spaces."""
+    return dict.fromkeys(keys.split(), rule)
+
+
+def is_finite(value: object) -> bool:
+    """Return whether a value is a finite number; true and false are not numbers."""
+    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+
+
+def is_normalization(value: object) -> bool:
+    """Return whether a value has lists of numbers `mean` and `std`, by which samples can be normalized."""
+    if not isinstance(value, Mapping):
+        return False
+    lists = [value.get(name) for name in ("mean", "std")]
+    has_numbers = all(isinstance(part, list) and part and all(map(is_finite, part)) for part in lists)
+    return has_numbers and min(value["std"]) > 0
+
+
+def is_writable(folder: Path) -> bool:
+    """Return whether a file can be created in a folder, or in its nearest existing parent folder."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return True
+    except OSError:
+        return False
 
 
 FLAG = one_of("true", "false")
@@ -79,120 +109,74 @@ FOLDER = Rule("an existing folder", lambda value: isinstance(value, str) and Pat
 FILE = Rule("an existing file", lambda value: isinstance(value, str) and Path(value).is_file())
 MAPPING = Rule("a mapping, {key: value}", lambda value: isinstance(value, Mapping))
 WRITABLE = Rule("a writable folder", lambda value: isinstance(value, str) and is_writable(Path(value)))
+NORMALIZATION = Rule(
+    "mean and std as lists of numbers, with std above 0, such as {mean: [0.5], std: [0.5]}", is_normalization
+)
+WATTS_OR_MODE = Rule(
+    "watts above 0, a power mode such as MAXN",
+    lambda value: TEXT.is_allowed(value) or number_above(0).is_allowed(value),
+)
 SECONDS = finite_number(0, unit="seconds")
-LIMIT_S = or_null(finite_number(0, unit="seconds", above=True), "no limit")
-FRACTION = finite_number(0, 1, "a fraction")
 
 RULES = {
-    "batch": whole_number(1, MAX_INTEGER),
-    "epochs": whole_number(1, MAX_INTEGER),
-    "seed": whole_number(0, MAX_SEED),
+    **same_rule("batch epochs prefetch profiler.steps", whole_number(1, MAX_INTEGER)),
+    **same_rule("seed sweep.seed dataset.seed", whole_number(0, MAX_SEED)),
+    **same_rule("warmup_epochs profiler.warmup_steps", whole_number(0)),
+    **same_rule("lr_batch scheduler.step_size scheduler.T_max", whole_number(1)),
+    **same_rule("dataset.count dataset.channels dataset.size dataset.features", whole_number(1)),
+    **same_rule("model.channels model.features model.words model.length", whole_number(1)),
+    **same_rule("model.width model.layers model.heads model.hidden", whole_number(1)),
+    **same_rule("dataset.classes dataset.file_bytes model.classes throughput.stop", or_null(whole_number(1))),
+    **same_rule("dataset.space_bytes throughput.start", or_null(whole_number(0))),
+    **same_rule("dataset.length dataset.held_out", whole_number(2)),
+    **same_rule("optimizer.lr optimizer.momentum optimizer.weight_decay", finite_number(0)),
+    **same_rule("scheduler.eta_min task.auxiliary", finite_number(0)),
+    **same_rule("pin_memory rehearse", one_of("auto", "true", "false")),
+    **same_rule("storage.reread meter.cross_check tracking.tensorboard report.predict", FLAG),
+    **same_rule("storage.root model.name tracking.experiment source", TEXT),
+    **same_rule("dataset.root tracking.uri out", or_null(TEXT)),
+    **same_rule("meter.rails device.rails device.match", or_null(MAPPING)),
+    **same_rule("sweep.cooldown_s sweep.cool_wait_s meter.idle_s", SECONDS),
+    **same_rule("strategy.timeout_s meter.period_s", number_above(0, "seconds")),
+    **same_rule("sweep.timeout_s sweep.hung_after_s", or_null(number_above(0, "seconds"), "no limit")),
+    **same_rule("machine.lock_dir machine.state_dir", or_null(WRITABLE)),
     "repeat": whole_number(0, MAX_INTEGER),
-    "workers": Rule(
-        "auto, or a whole number, 0 or more", lambda value: value == "auto" or whole_number(0).is_allowed(value)
-    ),
-    "prefetch": whole_number(1, MAX_INTEGER),
-    "warmup_epochs": whole_number(0),
-    "lr_batch": whole_number(1),
-    "pin_memory": one_of("auto", "true", "false"),
-    "rehearse": one_of("auto", "true", "false"),
-    "power_limit": or_null(
-        Rule(
-            "watts above 0, a power mode such as MAXN",
-            lambda value: TEXT.is_allowed(value) or finite_number(0, above=True).is_allowed(value),
-        )
-    ),
-    "target_accuracy": or_null(finite_number(0, 1, "a fraction", above=True)),
-    "target_loss": or_null(finite_number(0, unit="a loss", above=True)),
+    "workers": either("auto", whole_number(0)),
+    "power_limit": or_null(WATTS_OR_MODE),
+    "target_accuracy": or_null(number_above(0, "a fraction", 1)),
+    "target_loss": or_null(number_above(0, "a loss")),
     "checkpoint.every": or_null(whole_number(1), "no checkpoint"),
-    "throughput.start": or_null(whole_number(0)),
-    "throughput.stop": or_null(whole_number(1)),
     "sweep.sample": or_null(whole_number(1), "the complete grid"),
     "sweep.repeats": or_null(whole_number(1, 1000), "one run"),
-    "sweep.seed": whole_number(0, MAX_SEED),
-    "sweep.cooldown_s": SECONDS,
-    "sweep.cool_wait_s": SECONDS,
-    "sweep.cool_below_c": or_null(finite_number(ABSOLUTE_ZERO_C, unit="degrees Celsius", above=True)),
+    "sweep.cool_below_c": or_null(number_above(ABSOLUTE_ZERO_C, "degrees Celsius")),
     "sweep.max_failures": or_null(whole_number(1), "no limit"),
-    "sweep.timeout_s": LIMIT_S,
-    "sweep.hung_after_s": LIMIT_S,
     "machine.root": FOLDER,
-    "machine.lock_dir": or_null(WRITABLE),
-    "machine.state_dir": or_null(WRITABLE),
     "device.accelerator": one_of("auto", "cpu", "cuda"),
     "device.python": or_null(TEXT, "the Python of this command"),
-    "dataset.root": or_null(TEXT),
     "dataset.on_bad": one_of("error", "skip"),
-    "dataset.count": whole_number(1),
-    "dataset.classes": or_null(whole_number(1)),
-    "dataset.channels": whole_number(1),
-    "dataset.size": whole_number(1),
-    "dataset.features": whole_number(1),
-    "dataset.normalize": Rule(
-        "mean and std as lists of numbers, with std above 0, such as {mean: [0.5], std: [0.5]}",
-        lambda value: is_normalization(value),
-    ),
+    "dataset.normalize": NORMALIZATION,
     "dataset.words": whole_number(5, 10**6),  # including four special tokens
     "dataset.pixels": whole_number(32, 4096),
-    "dataset.length": whole_number(2),
-    "dataset.held_out": whole_number(2),
-    "dataset.seed": whole_number(0, MAX_SEED),
-    "dataset.file_bytes": or_null(whole_number(1)),
-    "dataset.space_bytes": or_null(whole_number(0)),
-    "storage.root": TEXT,
     "storage.medium": or_null(one_of(*STORAGE_MEDIA), "any"),
-    "storage.reread": FLAG,
-    "optimizer.lr": finite_number(0),
-    "optimizer.momentum": finite_number(0),
-    "optimizer.weight_decay": finite_number(0),
-    "scheduler.step_size": whole_number(1),
-    "scheduler.T_max": whole_number(1),
-    "scheduler.gamma": finite_number(0, above=True),
-    "scheduler.eta_min": finite_number(0),
-    "strategy.timeout_s": finite_number(0, unit="seconds", above=True),
-    "model.name": Rule("the name of a model, such as resnet34", lambda value: TEXT.is_allowed(value)),
-    "model.channels": whole_number(1),
-    "model.classes": or_null(whole_number(1)),
-    "model.features": whole_number(1),
-    "model.words": whole_number(1),
-    "model.length": whole_number(1),
-    "model.dropout": FRACTION,
-    "model.width": whole_number(1),
-    "model.layers": whole_number(1),
-    "model.heads": whole_number(1),
-    "model.hidden": whole_number(1),
-    "task.auxiliary": finite_number(0),
-    "meter.period_s": finite_number(0, unit="seconds", above=True),
-    "meter.idle_s": SECONDS,
-    "meter.tdp_w": or_null(finite_number(0, unit="watts", above=True)),
-    "meter.cross_check": FLAG,
+    "scheduler.gamma": number_above(0),
+    "model.dropout": finite_number(0, 1, "a fraction"),
+    "meter.tdp_w": or_null(number_above(0, "watts")),
     "meter.file": or_null(FILE),
-    "meter.rails": or_null(MAPPING),
-    "device.rails": or_null(MAPPING),
-    "device.match": or_null(MAPPING),
-    "profiler.warmup_steps": whole_number(0),
-    "profiler.steps": whole_number(1, MAX_INTEGER),
-    "tracking.experiment": TEXT,
-    "tracking.uri": or_null(TEXT),
-    "tracking.tensorboard": FLAG,
     "format": one_of("table", "json"),
-    "out": or_null(TEXT),
-    "source": TEXT,
     "report.eta": finite_number(0, 1),
     "report.max_slowdown": finite_number(1, unit="a multiple of the shortest time"),
-    "report.power_budget": or_null(finite_number(0, unit="watts", above=True)),
-    "report.deadline": or_null(finite_number(0, unit="seconds", above=True)),
-    "report.predict": FLAG,
+    "report.power_budget": or_null(number_above(0, "watts")),
+    "report.deadline": or_null(number_above(0, "seconds")),
 }
 """Allowed values by key, for all commands. A rule for a key of a group applies to all options with this key."""
 REQUIRED = required_keys(Job)
 """Keys that must exist; keys of a group in each of its options."""
 
 
-def check_keys(keys: Mapping[str, Any]) -> None:
+def check_keys(keys: Mapping[str, object]) -> None:
     """Refuse unknown keys, and an option of a group that lacks a required key; raises InputError."""
-    if extra := sorted(set(keys) - TOP_LEVEL_KEYS):
-        raise InputError(unknown_key_problem(extra[0]))
+    if unknown := sorted(set(keys) - {entry.name for entry in fields(Job)}):
+        raise InputError(unknown_key_problem(unknown[0]))
     if missing := [key for key in REQUIRED if value_of(keys, key) is ABSENT]:
         raise InputError(*(Problem(f"`{key}` is missing", f"set it: `{key}=` (docs/extending.md)") for key in missing))
 
@@ -204,24 +188,24 @@ def check_values(job: Job) -> None:
         InputError: With one problem and the allowed values for each invalid value.
     """
     check_all_values(job.to_dict())
-    if wrong := list(combination_problems(job)):
-        raise InputError(*wrong)
+    if problems := list(combination_problems(job)):
+        raise InputError(*problems)
 
 
-def check_all_values(keys: Mapping[str, Any]) -> None:
+def check_all_values(keys: Mapping[str, object]) -> None:
     """Check the values of any command by the rules for single keys; raises InputError."""
-    wrong = [problem for key in RULES for problem in problems_of(key, value_of(keys, key))]
+    problems = [problem for key in RULES for problem in problems_of(key, value_of(keys, key))]
     # Keys without a rule often refer to keys with one, as `model.architecture` to `model.name`.
-    wrong = wrong or [
+    problems = problems or [
         Problem(f"`{key}={format_value(value)}` is not valid", "give a finite number, a non-empty text, or null")
         for key, value in iter_leaves(keys)
-        if key not in RULES and is_empty_or_not_finite(value)
+        if key not in RULES and (value == "" or (isinstance(value, float) and not math.isfinite(value)))
     ]
-    if wrong:
-        raise InputError(*wrong)
+    if problems:
+        raise InputError(*problems)
 
 
-def problems_of(key: str, value: Any, rule: Rule | None = None) -> list[Problem]:
+def problems_of(key: str, value: object, rule: Rule | None = None) -> list[Problem]:
     """Return the problem of a value by its rule; an empty list if the value is allowed or absent."""
     rule = rule or RULES[key]
     if value is ABSENT or rule.is_allowed(value):
@@ -229,45 +213,20 @@ def problems_of(key: str, value: Any, rule: Rule | None = None) -> list[Problem]
     return [Problem(f"`{key}={format_value(value)}` is not valid", f"give {rule.allowed}")]
 
 
-def value_of(job: Mapping[str, Any], key: str) -> Any:
+def value_of(keys: object, key: str) -> object:
     """Return the value of a dotted key, or ABSENT."""
-    value: Any = job
     for name in key.split("."):
-        value = value.get(name, ABSENT) if isinstance(value, Mapping) else ABSENT
-    return value
+        keys = keys.get(name, ABSENT) if isinstance(keys, Mapping) else ABSENT
+    return keys
 
 
-def iter_leaves(tree: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+def iter_leaves(tree: object, key: str = "") -> Iterator[tuple[str, object]]:
     """Yield all values in nested mappings and lists, with their dotted keys."""
-    parts = tree.items() if isinstance(tree, Mapping) else enumerate(tree) if isinstance(tree, list) else ()
     if not isinstance(tree, Mapping | list):
         yield key, tree
-    for name, value in parts:
+        return
+    for name, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
         yield from iter_leaves(value, f"{key}.{name}" if key else str(name))
-
-
-def is_empty_or_not_finite(value: Any) -> bool:
-    """Return whether a value is a non-finite number or an empty text, which are invalid for every key."""
-    return value == "" or (isinstance(value, float) and not math.isfinite(value))
-
-
-def is_normalization(value: Any) -> bool:
-    """Return whether a value has lists of numbers `mean` and `std`, by which samples can be normalized."""
-    rules = {"mean": finite_number(), "std": finite_number(0, above=True)}
-    parts = [(value.get(name), rule) for name, rule in rules.items()] if isinstance(value, Mapping) else []
-    return bool(parts) and all(
-        isinstance(part, list) and part and all(map(rule.is_allowed, part)) for part, rule in parts
-    )
-
-
-def is_writable(folder: Path) -> bool:
-    """Return whether a file can be created in a folder, or in its nearest existing parent folder."""
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
-    try:
-        with tempfile.TemporaryFile(dir=existing):
-            return True
-    except OSError:
-        return False
 
 
 def combination_problems(job: Job) -> Iterator[Problem]:
@@ -338,6 +297,6 @@ def allowed_layouts(dataset: Dataset) -> Sequence[str]:
     return [dataset.layout] if "_target_" in opened else list(opened)
 
 
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
     """Return a value as it is written in an override."""
     return value if isinstance(value, str) else json.dumps(value).replace("NaN", "nan").replace("Infinity", "inf")

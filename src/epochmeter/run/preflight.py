@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from epochmeter.config.errors import input_error
 from epochmeter.config.job import ROOT, local_device_overrides, split_config
 from epochmeter.config.schema import INSTANTIATED_GROUPS, Device, Job, Precision, Strategy
-from epochmeter.config.suggestions import check_names, check_types
+from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values
 from epochmeter.console.progress import track_items
 from epochmeter.datasets.manifest import without_secrets
@@ -37,8 +37,7 @@ CPU_PRECISIONS = (Precision.fp32, Precision.bf16)
 
 def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str], nodes: int = 1) -> None:
     """Refuses a job for what was typed, by itself and with the dataset that is there; ValueError."""
-    check_names(overrides, choices)
-    check_types(overrides, choices, job.to_dict())
+    check_overrides(overrides, choices)
     check_values(job)
     check_store(job.tracking.to_dict())
     check_events(job.tracking.to_dict())
