@@ -42,6 +42,7 @@ def stopped_for_a_moment(process):
     process.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.system
 def test_a_run_whose_training_was_stopped_and_goes_on_has_a_mark_where_it_was(project):
     _, record, worker = begun(project, *project.long())
 
@@ -55,6 +56,7 @@ def test_a_run_whose_training_was_stopped_and_goes_on_has_a_mark_where_it_was(pr
     assert told.startswith(f"epoch {first + 1}: the training process was suspended")
 
 
+@pytest.mark.system
 def test_ctrl_z_stops_no_training_and_leaves_no_epoch_out(project):
     command, record, worker = begun(project, *project.long())
     for _ in range(3):
@@ -68,7 +70,7 @@ def test_ctrl_z_stops_no_training_and_leaves_no_epoch_out(project):
     assert not [window for window in record.windows() if window.get("paused")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGQUIT, marks=pytest.mark.system)])
 def test_other_signals_end_a_run_as_ctrl_c_does(project, number):
     command, record, _ = begun(project, *project.long())
     os.killpg(command.pid, number)
@@ -121,6 +123,7 @@ def test_training_process_ends_with_a_killed_controller_and_publish_marks_the_ru
     assert record.summary()["metrics"]["total/epochs"] == len(record.windows()) >= 1
 
 
+@pytest.mark.system
 def test_ctrl_c_during_the_start_of_a_command_ends_it_without_a_traceback(project):
     """While it imports what it needs, which the libraries that it has mapped tell, and after."""
     for seconds in (0, 0.3, 0.8):
@@ -135,6 +138,7 @@ def test_ctrl_c_during_the_start_of_a_command_ends_it_without_a_traceback(projec
         assert "Traceback" not in out + err, seconds
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_waits_for_its_device_can_be_stopped(project, number):
     holder = project.start("train", *project.long(device="cpu"))

@@ -101,6 +101,7 @@ def test_stopped_run_restores_the_power_mode(nx, number):
     assert nx.board.mode() == DEFAULT
 
 
+@pytest.mark.system
 def test_run_whose_training_process_is_killed_restores_the_power_mode(nx):
     process, record = nx.in_training(power_limit=15)
     for worker in nx.project.at_work_in(record.folder):

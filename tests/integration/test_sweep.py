@@ -57,6 +57,7 @@ def test_sweep_again_measures_in_a_new_folder(again):
     assert len({record.run()["record_id"] for record in again.records()}) == 2
 
 
+@pytest.mark.system
 def test_changed_default_is_measured_again(again):
     defaults = again.root / "conf" / "train.yaml"
     defaults.write_text(defaults.read_text().replace("seed: 0", "seed: 1"))
@@ -94,12 +95,14 @@ def test_failed_run_does_not_stop_the_sweep_and_only_it_runs_again(project):
     assert not (whole.folder / "attempt1").exists()
 
 
+@pytest.mark.system
 def test_single_run_always_measures_again(project):
     for _ in range(2):
         project.run("train", *project.quick(**{"storage.root": "/nowhere"}))
     assert len(project.sweeps()) == 2
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("together", [True, False], ids=["at once", "one while the other is at work"])
 def test_concurrent_sweeps_of_one_command_have_separate_folders(project, together):
     def waits(sweep):
@@ -165,6 +168,7 @@ def test_sweep_repeats_equal_overrides_of_repeat(project, stubbed):
     assert len(project.sweeps()) == 1
 
 
+@pytest.mark.system
 def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(project, stubbed):
     assert project.run("train", *stubbed(batch="1,2")).returncode == 0
     grown = project.run("train", *stubbed(batch="4,2,1"))

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.system
 BENCHES = re.search(r"^BENCHES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
 SAMPLE = ["overhead", "start", "stalls", "energy", "sweep"]
 """One of each kind: training in this process, commands, ground truth, meters, sweeps."""
-RUN_BY_HAND = {"faults", "slurm_demo", "mutants"}
-"""`make faults` and `make mutants` take long, `make slurm-demo` needs a cluster; they have tests of their own."""
+RUN_BY_HAND = {"faults", "gpu_energy", "mutants", "slurm_demo"}
+"""They take long, or need a GPU or a cluster; most have tests of their own."""
 
 
 def run_python(root, *arguments):
