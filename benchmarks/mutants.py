@@ -120,12 +120,12 @@ MUTANTS = [
            "run/test_data_source.py"),
     # Results: ranks, means, totals
     Mutant("results/rank_merge.py", "opened_ns=min(", "opened_ns=max(", "results/test_rank_merge.py"),
-    Mutant("results/rank_merge.py", "if len(right) == len(ranks) else None", "if right else None",
+    Mutant("results/rank_merge.py", "if len(correct) == len(ranks) else None", "if correct else None",
            "results/test_rank_merge.py"),
-    Mutant("results/summary.py", "if number >= warmup_epochs", "if number > warmup_epochs", "results/test_summary.py"),
+    Mutant("results/summary.py", "if number >= job.warmup_epochs", "if number > job.warmup_epochs", "results/test_summary.py"),
     Mutant("results/summary.py", "if not values or None in values else math.fsum(values)",
            "if not values else math.fsum(filter(None, values))", "results/test_summary.py"),
-    Mutant("results/summary.py", "found_accuracy >= accuracy", "found_accuracy > accuracy", "results/test_summary.py"),
+    Mutant("results/summary.py", "measured_accuracy >= accuracy", "measured_accuracy > accuracy", "results/test_summary.py"),
     Mutant("results/throughput.py", "last - first) * global_batch", "last - first + 1) * global_batch",
            "results/test_throughput.py"),
     Mutant("results/reuse.py", '            and not run["rehearsal"]\n', "", "results/test_reuse.py"),
@@ -137,7 +137,7 @@ MUTANTS = [
            "machine/test_disk.py"),
     Mutant("machine/page_cache.py", "status.st_uid != os.geteuid() and not os.access(path, os.W_OK)", "False",
            "machine/test_page_cache.py"),
-    Mutant("datasets/stage.py", "_verify_copy(home, place, partial, total)", "pass", "datasets/test_stage.py"),
+    Mutant("datasets/stage.py", "_compare_with_device(folder, partial, total)", "pass", "datasets/test_stage.py"),
     Mutant("datasets/fetch.py", "if checksum.hexdigest() != md5:", "if False:", "datasets/test_fetch.py"),
 ]  # fmt: skip
 
