@@ -31,13 +31,18 @@ class Mutant(NamedTuple):
         file: Path below `src/epochmeter`.
         old: The correct text, which occurs once in the file.
         new: The wrong text.
-        tests: Paths below `tests` whose tests fail with the wrong text, separated by spaces.
+        other_tests: Paths below `tests` whose tests must fail, separated by spaces; by default the tests of the file.
     """
 
     file: str
     old: str
     new: str
-    tests: str
+    other_tests: str = ""
+
+    @property
+    def tests(self) -> list[str]:
+        folder, _, name = self.file.rpartition("/")
+        return self.other_tests.split() or [f"{folder}/test_{name}"]
 
     def apply(self, root: Path) -> None:
         """Write the error into a copy of the project.
@@ -54,92 +59,110 @@ class Mutant(NamedTuple):
 
 MUTANTS = [
     # Power: integration, borders, units, the total
-    Mutant("power/power_series.py", "(self.watts + watts) / 2", "watts", "power/test_power_series.py"),
-    Mutant("power/power_series.py", "(times_ns >= opened_ns) & (times_ns <= closed_ns)", "times_ns >= opened_ns",
-           "power/test_power_series.py"),
-    Mutant("power/power_series.py", "gap[0] < closed_ns and gap[1] > opened_ns",
-           "gap[0] > opened_ns and gap[1] < closed_ns", "power/test_power_series.py power/test_window_energy.py"),
-    Mutant("power/window_energy.py", "if after[name] > before[name] or", "if after[name] >= before[name] or",
-           "power/test_window_energy.py"),
-    Mutant("power/window_energy.py", "total_j - idle_w * seconds", "total_j - idle_w", "power/test_window_energy.py"),
-    Mutant("power/window_energy.py", "abs(mean_w) * max(0.0, seconds - window_s) + ", "",
-           "power/test_window_energy.py"),
-    Mutant("power/sampler.py", "return max(MAX_SILENCE_S,", "return min(MAX_SILENCE_S,", "power/test_sampler.py"),
+    Mutant("power/power_series.py", "(self.watts + watts) / 2", "watts"),
+    Mutant("power/power_series.py", "(times_ns >= opened_ns) & (times_ns <= closed_ns)", "times_ns >= opened_ns"),
+    Mutant(
+        "power/power_series.py",
+        "gap[0] < closed_ns and gap[1] > opened_ns",
+        "gap[0] > opened_ns and gap[1] < closed_ns",
+        "power/test_power_series.py power/test_window_energy.py",
+    ),
+    Mutant("power/window_energy.py", "if after[name] > before[name] or", "if after[name] >= before[name] or"),
+    Mutant("power/window_energy.py", "total_j - idle_w * seconds", "total_j - idle_w"),
+    Mutant("power/window_energy.py", "abs(mean_w) * max(0.0, seconds - window_s) + ", ""),
+    Mutant("power/sampler.py", "return max(MAX_SILENCE_S,", "return min(MAX_SILENCE_S,"),
     Mutant("power/meter.py", "joules.pop(name, None)  #", "pass  #", "power/test_meter.py power/meters/test_meters.py"),
-    Mutant("power/meters/rapl.py", "self._range_uj if now_uj < self._last_uj else 0", "0", "power/meters/test_rapl.py"),
-    Mutant("power/meters/rapl.py", 'package_domain.replace("cpu", "dram")', "package_domain",
-           "power/meters/test_rapl.py"),
-    Mutant("power/meters/rails.py", "partial(_watts, files, 1e-6)", "partial(_watts, files, 1e-3)",
-           "power/meters/test_rails.py"),
-    Mutant("machine/nvml.py", 'TotalEnergyConsumption")) / 1000', 'TotalEnergyConsumption"))',
-           "power/meters/test_nvml.py"),
+    Mutant("power/meters/rapl.py", "self._range_uj if now_uj < self._last_uj else 0", "0"),
+    Mutant("power/meters/rapl.py", 'package_domain.replace("cpu", "dram")', "package_domain"),
+    Mutant("power/meters/rails.py", "partial(_watts, files, 1e-6)", "partial(_watts, files, 1e-3)"),
+    Mutant(
+        "machine/nvml.py", 'TotalEnergyConsumption")) / 1000', 'TotalEnergyConsumption"))', "power/meters/test_nvml.py"
+    ),
     # Device settings: journal before change, restoration, other people's changes
-    Mutant("power/knobs/knob.py", "failures = self.restore_all()", "failures = []",
-           "power/knobs/test_knob.py"),
-    Mutant("power/knobs/knob.py", "in reversed(self._saved_settings.items())", "in self._saved_settings.items()",
-           "power/knobs/test_knob.py"),
-    Mutant("power/knobs/knob.py", "elif knob.is_equal(now, entry.ours):", "elif True:", "power/knobs/test_knob.py"),
-    Mutant("power/knobs/restore_journal.py", "if entry.boot_id != self.boot_id:\n            return False",
-           "if entry.boot_id != self.boot_id:\n            return True",
-           "power/knobs/test_restore_journal.py faults/test_killed_controller.py"),
-    Mutant("power/knobs/watt_limit.py", "str(round(watts * 1e6))),", "str(round(watts * 1e3))),",
-           "power/knobs/test_file_limits.py"),
+    Mutant("power/knobs/knob.py", "failures = self.restore_all()", "failures = []"),
+    Mutant("power/knobs/knob.py", "in reversed(self._saved_settings.items())", "in self._saved_settings.items()"),
+    Mutant("power/knobs/knob.py", "elif knob.is_equal(now, entry.ours):", "elif True:"),
+    Mutant(
+        "power/knobs/restore_journal.py",
+        "if entry.boot_id != self.boot_id:\n            return False",
+        "if entry.boot_id != self.boot_id:\n            return True",
+        "power/knobs/test_restore_journal.py faults/test_killed_controller.py",
+    ),
+    Mutant(
+        "power/knobs/watt_limit.py",
+        "str(round(watts * 1e6))),",
+        "str(round(watts * 1e3))),",
+        "power/knobs/test_file_limits.py",
+    ),
     # Files: durable, atomic, complete or absent
-    Mutant("shared/atomic_files.py", "write(file)\n            file.flush()\n            os.fsync(file.fileno())",
-           "write(file)\n            file.flush()", "shared/test_atomic_files.py"),
-    Mutant("shared/atomic_files.py", "os.replace(str(partial), str(path))", "path.write_text(partial.read_text())",
-           "shared/test_atomic_files.py"),
-    Mutant("shared/atomic_files.py", "yield file\n        file.flush()\n        os.fsync(file.fileno())",
-           "yield file\n        file.flush()", "shared/test_atomic_files.py"),
-    Mutant("shared/record.py", 'if line.endswith("\\n"))', ")", "shared/test_record.py"),
-    Mutant("shared/record.py", 'if window["epoch"] < epochs]', 'if window["epoch"] <= epochs]',
-           "shared/test_record.py"),
-    Mutant("shared/record.py", 'epoch.get("warmup") or epoch.get("paused")', 'epoch.get("warmup")',
-           "shared/test_record.py results/test_summary.py"),
-    Mutant("shared/record.py", 'return identity is None or completion["identity"] == identity', "return True",
-           "shared/test_record.py"),
+    Mutant(
+        "shared/atomic_files.py",
+        "write(file)\n            file.flush()\n            os.fsync(file.fileno())",
+        "write(file)\n            file.flush()",
+    ),
+    Mutant("shared/atomic_files.py", "os.replace(str(partial), str(path))", "path.write_text(partial.read_text())"),
+    Mutant(
+        "shared/atomic_files.py",
+        "yield file\n        file.flush()\n        os.fsync(file.fileno())",
+        "yield file\n        file.flush()",
+    ),
+    Mutant("shared/record.py", 'if line.endswith("\\n"))', ")"),
+    Mutant("shared/record.py", 'if window["epoch"] < epochs]', 'if window["epoch"] <= epochs]'),
+    Mutant(
+        "shared/record.py",
+        'epoch.get("warmup") or epoch.get("paused")',
+        'epoch.get("warmup")',
+        "shared/test_record.py results/test_summary.py",
+    ),
+    Mutant("shared/record.py", 'return identity is None or completion["identity"] == identity', "return True"),
     # Training process: clock, checkpoint, statistics
-    Mutant("worker/clock.py", "stall = min(gap, wait)", "stall = max(gap, wait)", "worker/test_clock.py"),
-    Mutant("worker/clock.py", 'sums["gap"] - sums["stall"] + self._tail', 'sums["gap"] - sums["stall"]',
-           "worker/test_clock.py"),
+    Mutant("worker/clock.py", "stall = min(gap, wait)", "stall = max(gap, wait)"),
+    Mutant("worker/clock.py", 'sums["gap"] - sums["stall"] + self._tail', 'sums["gap"] - sums["stall"]'),
     Mutant("worker/timeline.py", "elapsed_time(event) * 1e6", "elapsed_time(event) * 1e3", "worker/test_clock.py"),
-    Mutant("worker/checkpoint.py", "if epochs % self._every:", "if (epochs + 1) % self._every:",
-           "worker/test_checkpoint.py"),
-    Mutant("worker/loop.py", "loss * weight for loss, weight", "loss for loss, weight", "worker/test_loop.py"),
+    Mutant("worker/checkpoint.py", "if epochs % self._every:", "if (epochs + 1) % self._every:"),
+    Mutant("worker/loop.py", "loss * weight for loss, weight", "loss for loss, weight"),
     # A run: exit codes, processes, borders of windows, resumption
-    Mutant("run/worker_process.py", "code == -signal.SIGKILL and oom_kill_count() > self._oom_kills",
-           "code == -signal.SIGKILL", "run/test_launch.py"),
-    Mutant("run/worker_process.py", 'raise self._code_error(message.code, f"rank {message.rank}")',
-           "connection.finished = True", "run/test_launch.py"),
-    Mutant("run/worker_process.py", "os.killpg(group, signal.SIGKILL)", "os.kill(self.pid, signal.SIGKILL)",
-           "run/test_launch.py"),
-    Mutant("run/window.py", "between_s - window_s <= max(MAX_EXCESS_S,", "between_s - window_s <= min(MAX_EXCESS_S,",
-           "run/test_window.py"),
-    Mutant("run/resume.py", 'earlier.get("host") != run["host"]', 'earlier.get("host") == ""', "run/test_resume.py"),
-    Mutant("run/data_source.py", "after.count < before.count or after.bytes < before.bytes", "False",
-           "run/test_data_source.py"),
+    Mutant(
+        "run/worker_process.py",
+        "code == -signal.SIGKILL and oom_kill_count() > self._oom_kills",
+        "code == -signal.SIGKILL",
+        "run/test_launch.py",
+    ),
+    Mutant(
+        "run/worker_process.py",
+        'raise self._code_error(message.code, f"rank {message.rank}")',
+        "connection.finished = True",
+        "run/test_launch.py",
+    ),
+    Mutant(
+        "run/worker_process.py",
+        "os.killpg(group, signal.SIGKILL)",
+        "os.kill(self.pid, signal.SIGKILL)",
+        "run/test_launch.py",
+    ),
+    Mutant("run/window.py", "between_s - window_s <= max(MAX_EXCESS_S,", "between_s - window_s <= min(MAX_EXCESS_S,"),
+    Mutant("run/resume.py", 'earlier.get("host") != run["host"]', 'earlier.get("host") == ""'),
+    Mutant("run/data_source.py", "after.count < before.count or after.bytes < before.bytes", "False"),
     # Results: ranks, means, totals
-    Mutant("results/rank_merge.py", "opened_ns=min(", "opened_ns=max(", "results/test_rank_merge.py"),
-    Mutant("results/rank_merge.py", "if len(correct) == len(ranks) else None", "if correct else None",
-           "results/test_rank_merge.py"),
-    Mutant("results/summary.py", "if number >= job.warmup_epochs", "if number > job.warmup_epochs", "results/test_summary.py"),
-    Mutant("results/summary.py", "if not values or None in values else math.fsum(values)",
-           "if not values else math.fsum(filter(None, values))", "results/test_summary.py"),
-    Mutant("results/summary.py", "measured_accuracy >= accuracy", "measured_accuracy > accuracy", "results/test_summary.py"),
-    Mutant("results/throughput.py", "last - first) * global_batch", "last - first + 1) * global_batch",
-           "results/test_throughput.py"),
-    Mutant("results/reuse.py", '            and not run["rehearsal"]\n', "", "results/test_reuse.py"),
+    Mutant("results/rank_merge.py", "opened_ns=min(", "opened_ns=max("),
+    Mutant("results/rank_merge.py", "if len(correct) == len(ranks) else None", "if correct else None"),
+    Mutant("results/summary.py", "if number >= job.warmup_epochs", "if number > job.warmup_epochs"),
+    Mutant(
+        "results/summary.py",
+        "if not values or None in values else math.fsum(values)",
+        "if not values else math.fsum(filter(None, values))",
+    ),
+    Mutant("results/summary.py", "measured_accuracy >= accuracy", "measured_accuracy > accuracy"),
+    Mutant("results/throughput.py", "last - first) * global_batch", "last - first + 1) * global_batch"),
+    Mutant("results/reuse.py", '            and not run["rehearsal"]\n', ""),
     # Machine and datasets: identity of processes, locks, disks, checksums
-    Mutant("machine/process_identity.py", " and process.began in (None, stat[19])", "",
-           "machine/test_process_identity.py"),
-    Mutant("machine/device_lock.py", "in sorted(devices)", "in devices", "machine/test_device_lock.py"),
-    Mutant("machine/disk.py", "if not available or len(available) < len(disk.devices):", "if not available:",
-           "machine/test_disk.py"),
-    Mutant("machine/page_cache.py", "status.st_uid != os.geteuid() and not os.access(path, os.W_OK)", "False",
-           "machine/test_page_cache.py"),
-    Mutant("datasets/stage.py", "_compare_with_device(folder, partial, total)", "pass", "datasets/test_stage.py"),
-    Mutant("datasets/fetch.py", "if checksum.hexdigest() != md5:", "if False:", "datasets/test_fetch.py"),
-]  # fmt: skip
+    Mutant("machine/process_identity.py", " and process.began in (None, stat[19])", ""),
+    Mutant("machine/device_lock.py", "in sorted(devices)", "in devices"),
+    Mutant("machine/disk.py", "if not available or len(available) < len(disk.devices):", "if not available:"),
+    Mutant("machine/page_cache.py", "status.st_uid != os.geteuid() and not os.access(path, os.W_OK)", "False"),
+    Mutant("datasets/stage.py", "_compare_with_device(folder, partial, total)", "pass"),
+    Mutant("datasets/fetch.py", "if checksum.hexdigest() != md5:", "if False:"),
+]
 
 
 def main() -> int:
@@ -170,7 +193,7 @@ def run_mutant(mutant: Mutant) -> str:
             copy(ROOT / name, Path(folder, name))
         mutant.apply(Path(folder))
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", "-m", "not system"]
-        paths = [f"tests/{path}" for path in mutant.tests.split()]
+        paths = [f"tests/{path}" for path in mutant.tests]
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         try:
             tests = subprocess.run(
