@@ -69,12 +69,7 @@ class ReadCounters:
 
 
 def disk_of(folder: str | os.PathLike[str], root: str | os.PathLike[str] = "/") -> Disk:
-    """Find the storage of a folder, or of its nearest existing parent.
-
-    Args:
-        folder: The folder.
-        root: The root of sysfs, mount table and device nodes.
-    """
+    """Find the storage of a folder, or of its nearest existing parent."""
     existing = _nearest_existing(Path(folder))
     number = os.stat(existing).st_dev
     return disk_of_device(f"{os.major(number)}:{os.minor(number)}", existing, Path(root))

@@ -159,13 +159,7 @@ def cpu_ticks(stat: Path) -> tuple[int, int]:
 
 
 def counter_increased(path: Path, cause: str, label: str) -> Callable[[], ThrottleCauses]:
-    """Return a function that reports a cause if a counter has increased since the last call.
-
-    Args:
-        path: The counter's file.
-        cause: The cause of lowered clocks.
-        label: The text about the device.
-    """
+    """Return a function that reports a cause if a counter has increased since the last call."""
     last: int | None = None
 
     def read() -> ThrottleCauses:

@@ -25,10 +25,6 @@ class GpuProcessMonitor:
     """Monitors processes of other programs that compute on the GPUs of a run.
 
     A poll takes a few milliseconds at most and never raises; values that NVML does not report are unknown.
-
-    Args:
-        gpus: The GPUs.
-        close: Shuts NVML down.
     """
 
     def __init__(self, gpus: Sequence[nvml.NvmlGpu], close: Callable[[], None] = lambda: None) -> None:

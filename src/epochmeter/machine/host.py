@@ -81,10 +81,6 @@ def detect_device(devices: Mapping[str, Mapping[str, str] | None], facts: Mappin
 
     The board comes first, since a Jetson may also have the files of a desktop's NVIDIA driver.
 
-    Args:
-        devices: The `match` of each device.
-        facts: The facts of this machine.
-
     Raises:
         ValueError: No device matches.
     """

@@ -29,11 +29,6 @@ def mount_of(number: str, folder: Path, root: Path) -> Mount | None:
     """Find the mount of a folder: the innermost one with the folder's device number.
 
     Files of btrfs have the number of their subvolume, which the table lacks; then it is the innermost mount of all.
-
-    Args:
-        number: Device number of the folder, `major:minor`.
-        folder: The folder.
-        root: The root of the machine's files.
     """
     parents = [mount for mount in reversed(_mounts(root)) if folder.is_relative_to(mount.point)]
     candidates = [mount for mount in parents if mount.number == number] or parents

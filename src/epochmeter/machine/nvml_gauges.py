@@ -11,9 +11,6 @@ from epochmeter.machine.gauges import POWER_CAPPED, THERMAL, Gauge, ThrottleCaus
 def open_nvml_gauges(gpus: Sequence[str]) -> tuple[list[Gauge], Callable[[], None]]:
     """Open the gauges of GPUs.
 
-    Args:
-        gpus: UUIDs of the GPUs.
-
     Returns:
         The gauges, and the function that releases them.
 

@@ -84,9 +84,9 @@ def jittered_intervals(period_s: float, chance: random.Random, took_s: float = 0
     fixed period. Therefore the pause after a callback is at least a random fraction of its duration.
 
     Args:
-        period_s: the mean time, in seconds.
-        chance: the random numbers.
-        took_s: the duration of the callback, in seconds.
+        period_s: The mean time, in seconds.
+        chance: The random numbers.
+        took_s: The duration of the callback, in seconds.
     """
     while True:
         yield max(chance.uniform(0.5, 1.5) * period_s, chance.uniform(1.0, 2.0) * took_s)

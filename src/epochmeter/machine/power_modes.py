@@ -16,7 +16,7 @@ class Mode(NamedTuple):
     """A power mode.
 
     Attributes:
-        number: nvpmodel's id.
+        number: Its id in nvpmodel.
         name: Its name on this board.
         cores: Number of CPU cores online.
         gating: Masks of the GPU's parts without power; nvpmodel can change them only by a reboot.

@@ -127,12 +127,7 @@ def run_command(program: str, *arguments: str) -> str:
 
 
 def missing_features(constraint: str | int, nodes: Sequence[SlurmNode]) -> list[str]:
-    """The features of a constraint, such as `nano&nvme|agx`, that no node has.
-
-    Args:
-        constraint: A constraint in Slurm's syntax.
-        nodes: The nodes.
-    """
+    """The features of a constraint, such as `nano&nvme|agx`, that no node has."""
     available = {feature for node in nodes for feature in node.features}
     return [feature for feature in constraint_features(constraint) if feature not in available]
 
@@ -154,11 +149,7 @@ def constraint_features(constraint: str | int) -> list[str]:
 
 
 def sharing_reason(environment: Mapping[str, str]) -> str | None:
-    """Why the node's energy is not only this job's; None outside of Slurm and on an exclusive node.
-
-    Args:
-        environment: The environment variables of the process.
-    """
+    """Why the node's energy is not only this job's; None outside of Slurm and on an exclusive node."""
     job_id = environment.get("SLURM_JOB_ID")
     if job_id is None:
         return None

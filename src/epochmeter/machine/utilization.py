@@ -113,15 +113,11 @@ class Gauges:
         return self._samples[-1].values.get(quantity) if self._samples else None
 
     def window(self, opened_ns: int, closed_ns: int) -> dict[str, float]:
-        """Compute the means and peaks of a window; a quantity without samples is missing.
+        """Compute the means and peaks of a window (monotonic clock); a quantity without samples is missing.
 
         CPU utilization is exact: the busy ticks between the borders. Peaks include the samples at the borders; means
         do not, since a GPU's utilization there is that of the time before. The fractions of time with lowered clocks
         are fractions of the samples that report the cause.
-
-        Args:
-            opened_ns: Start of the window, monotonic clock.
-            closed_ns: End of the window.
         """
         around = self._around(opened_ns, closed_ns)
         inside = [sample for sample in around if opened_ns <= sample.at_ns <= closed_ns]

@@ -40,13 +40,13 @@ class Domain(NamedTuple):
     `lag_s` to `lag_s + renewal_s` until the sensor renews its reading.
 
     Attributes:
-        source: one of `SOURCES`.
-        period_s: how often a counter renews its value, or how often power is sampled, in seconds.
-        covers: the part of the machine.
-        step: resolution: joules of a counter, watts of a power; 0: unknown.
-        averaging_s: the time over which the sensor averages power, in seconds; None: unknown.
-        lag_s: the delay from the end of that time to the earliest reading, in seconds.
-        renewal_s: how often the sensor renews a power reading, in seconds; 0: at each read; None: unknown, estimated
+        source: One of `SOURCES`.
+        period_s: How often a counter renews its value, or how often power is sampled, in seconds.
+        covers: The part of the machine.
+        step: Resolution: joules of a counter, watts of a power; 0: unknown.
+        averaging_s: The time over which the sensor averages power, in seconds; None: unknown.
+        lag_s: The delay from the end of that time to the earliest reading, in seconds.
+        renewal_s: How often the sensor renews a power reading, in seconds; 0: at each read; None: unknown, estimated
             from the samples.
     """
 

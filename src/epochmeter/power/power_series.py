@@ -104,12 +104,12 @@ class PowerSeries:
     Power between two good samples is interpolated linearly. A gap longer than `bridge_s` has unknown power.
 
     Args:
-        domains: names of the sampled domains.
-        total: the domains that together are the total power.
-        bridge_s: the longest gap that is bridged, in seconds.
-        steps_w: the resolution of each domain's readings, in watts.
-        responses: the sensors' responses, by domain; a domain that is missing has none.
-        pace_s: the sampling period of another process, in seconds, if that process takes the samples; they are
+        domains: Names of the sampled domains.
+        total: The domains that together are the total power.
+        bridge_s: The longest gap that is bridged, in seconds.
+        steps_w: The resolution of each domain's readings, in watts.
+        responses: The sensors' responses, by domain; a domain that is missing has none.
+        pace_s: The sampling period of another process, in seconds, if that process takes the samples; they are
             then periodic and not at the borders. 0: this process takes the samples, with jitter.
     """
 
@@ -148,13 +148,7 @@ class PowerSeries:
         return slowest([self._responses[name].resolved(self._renewal_s) for name in self._total])
 
     def add(self, at_ns: int, watts: Mapping[str, float], failed: Mapping[str, str] | None = None) -> None:
-        """Add a sample.
-
-        Args:
-            at_ns: time of the sample.
-            watts: the readings by domain.
-            failed: the error of each domain that could not be read.
-        """
+        """Add a sample; `failed` has the error of each domain that could not be read."""
         failed = failed or {}
         with self._lock:
             self._begun_ns = at_ns if self._begun_ns is None else self._begun_ns

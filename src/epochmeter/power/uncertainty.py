@@ -35,9 +35,9 @@ class Response(NamedTuple):
     """How a power sensor responds: see `Domain`, whose fields these are.
 
     Attributes:
-        averaging_s: the time that a reading averages over, in seconds; None: unknown.
-        lag_s: the fixed delay of a reading, in seconds.
-        renewal_s: how often a new reading appears, in seconds; 0: at each read; None: unknown, estimated from samples.
+        averaging_s: The time that a reading averages over, in seconds; None: unknown.
+        lag_s: The fixed delay of a reading, in seconds.
+        renewal_s: How often a new reading appears, in seconds; 0: at each read; None: unknown, estimated from samples.
     """
 
     averaging_s: float | None = 0.0
@@ -129,8 +129,8 @@ def renewal_s(times_s: np.ndarray, watts: np.ndarray) -> float | None:
     spans is an upper estimate of the period: spans between changes that samples missed are longer.
 
     Args:
-        times_s: sample times in seconds.
-        watts: the readings.
+        times_s: Sample times in seconds.
+        watts: The readings.
 
     Returns:
         The estimate in seconds; None with fewer than 4 changes.
@@ -164,12 +164,12 @@ def interior(
     Samples before the window count as context: structure that they show may be in the window too.
 
     Args:
-        times_s: times of the samples of the window and of its context, in seconds.
-        watts: power at these times.
-        opened_s: start of the window.
-        closed_s: end of the window.
-        pace_s: the fixed period at which the sensor renews its reading; 0: none.
-        unsampled: the fraction of this period in which it does not measure.
+        times_s: Times of the samples of the window and of its context, in seconds.
+        watts: Power at these times.
+        opened_s: Start of the window.
+        closed_s: End of the window.
+        pace_s: The fixed period at which the sensor renews its reading; 0: none.
+        unsampled: The fraction of this period in which it does not measure.
     """
     if len(times_s) < 3:
         return Interior(0.0, 0.0, 0.0)
@@ -268,10 +268,10 @@ def border_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, response: 
     smoothing by averaging and renewal, which depends on how power varies within the sensor's memory of the border.
 
     Args:
-        times_s: sample times in seconds, from before the border on.
-        watts: the readings.
-        border_s: the border.
-        response: how the sensor responds.
+        times_s: Sample times in seconds, from before the border on.
+        watts: The readings.
+        border_s: The border.
+        response: How the sensor responds.
     """
     memory_s, at_s = response.memory_s, border_s + response.delay_s
     if not memory_s or not len(watts):

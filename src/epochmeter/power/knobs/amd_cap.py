@@ -12,10 +12,6 @@ from epochmeter.power.knobs.watt_limit import WattLimit, file_limit, read_bound
 def open_amd_cap(buses: Sequence[str], root: str | Path) -> WattLimit | None:
     """Open the power limit of GPUs, one per board.
 
-    Args:
-        buses: PCI addresses of the GPUs.
-        root: The root of the machine's files.
-
     Returns:
         The limit; None unless each GPU has one.
     """

@@ -23,12 +23,7 @@ SERVICE = "nvfancontrol"
 
 
 class Fan:
-    """The fan's profile and duty, as a `Knob`.
-
-    Args:
-        root: The root of the machine's files.
-        duty: The kernel's file of the duty.
-    """
+    """The fan's profile and duty, as a `Knob`."""
 
     name = "fan"
     devices: Sequence[str] = ()

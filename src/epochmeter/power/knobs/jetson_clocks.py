@@ -18,12 +18,7 @@ STORED_BY_JTOP = "/usr/local/jtop/l4t_dfs.conf"
 
 
 class JetsonClocks:
-    """Locked or free clocks, as a `Knob`.
-
-    Args:
-        root: The root of the machine's files.
-        folder: Where the original clocks are stored.
-    """
+    """Locked or free clocks, as a `Knob`."""
 
     name = "jetson_clocks"
     devices: Sequence[str] = ()
@@ -90,10 +85,5 @@ class JetsonClocks:
 
 
 def open_jetson_clocks(root: str | Path, folder: Path) -> JetsonClocks | None:
-    """Open the clocks of a Jetson; None if the program is not installed.
-
-    Args:
-        root: The root of the machine's files.
-        folder: Where to store the original clocks.
-    """
+    """Open the clocks of a Jetson; None if the program is not installed."""
     return JetsonClocks(Path(root), folder) if shutil.which("jetson_clocks") else None

@@ -23,9 +23,6 @@ def open_nvml_limit(uuids: Sequence[str]) -> WattLimit | None:
     NVML stays initialized until this process ends: without persistence mode, a limit is reset as soon as no process
     uses the driver.
 
-    Args:
-        uuids: UUIDs of the GPUs.
-
     Returns:
         The limit; None if a GPU has none, as some laptops.
 

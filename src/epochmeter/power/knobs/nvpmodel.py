@@ -19,11 +19,7 @@ QUERY_COMMAND = ("nvpmodel", "-q")
 
 
 class Nvpmodel:
-    """The power mode, as a `Knob`.
-
-    Args:
-        root: The root of the machine's files.
-    """
+    """The power mode, as a `Knob`."""
 
     name = "nvpmodel"
     devices: Sequence[str] = ()

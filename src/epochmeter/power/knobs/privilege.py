@@ -40,10 +40,6 @@ def run_program(*command: str, stdin: str | None = None) -> str:
 
     The exit code is ignored, since the vendors' programs exit with 0 even if they have done nothing.
 
-    Args:
-        command: The program and its arguments.
-        stdin: The program's standard input; empty by default.
-
     Raises:
         RuntimeError: There is no such program, or it does not end within `LIMIT_S` seconds.
     """

@@ -48,10 +48,6 @@ def refuse_off(switch: Path) -> None:
 def lowest_limit_w(limit: Path, root: Path) -> tuple[float | None, str]:
     """The lowest limit that a package can hold.
 
-    Args:
-        limit: The kernel's file of the package's long-term limit.
-        root: The root of the machine's files.
-
     Returns:
         Watts and the source: the kernel, the firmware or the CPU. None and the reason if it is unknown; the kernel
         accepts lower limits, but the package does not hold them.

@@ -104,11 +104,6 @@ def power_limit_knob(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], roo
 
     On a Jetson it is the power mode, which limits the whole module, whether CPU or GPU trains.
 
-    Args:
-        trains_on_gpu: Whether the training device is a GPU; else it is the CPU.
-        gpus: The GPUs used, as `host.describe` returns them.
-        root: The root of the machine's files.
-
     Raises:
         RuntimeError: The driver does not report an identifier for each GPU used.
     """

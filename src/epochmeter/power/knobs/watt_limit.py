@@ -39,12 +39,7 @@ class DeviceLimit(NamedTuple):
 
 
 class WattLimit:
-    """The power limit of several devices, as a `Knob`. A setting is "250 W", or "250 W, 300 W" if they differ.
-
-    Args:
-        name: The name of the knob.
-        limits: The limits by device.
-    """
+    """The power limit of several devices, as a `Knob`. A setting is "250 W", or "250 W, 300 W" if they differ."""
 
     pending = False
 

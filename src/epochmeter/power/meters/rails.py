@@ -106,9 +106,9 @@ def find_rails(root: Path, shunt_ohm: float | None = None, sensors: Sensors | No
     """Find every rail that a sensor below `root` measures.
 
     Args:
-        root: the machine's root folder.
-        shunt_ohm: the shunts' resistance in ohms, for drivers that do not report it.
-        sensors: the responses of chips by name, for drivers that do not report them.
+        root: The machine's root folder.
+        shunt_ohm: The shunts' resistance in ohms, for drivers that do not report it.
+        sensors: The responses of chips by name, for drivers that do not report them.
     """
     for sensor in sorted((root / "sys/bus/i2c/devices").glob("*")):
         kind = read_text(sensor / "name")
@@ -182,9 +182,9 @@ def _shown_response(folder: Path, conversions_us: Sequence[Sequence[int]], chann
     possible conversion times show which one it is; if both are possible, the longer time is assumed.
 
     Args:
-        folder: the chip's hwmon folder.
-        conversions_us: for each quantity that a round converts, the conversion times that can be set, in microseconds.
-        channels: how many channels a round converts.
+        folder: The chip's hwmon folder.
+        conversions_us: For each quantity that a round converts, the conversion times that can be set, in microseconds.
+        channels: How many channels a round converts.
     """
     try:
         samples, interval_ms = _number(str(folder / "samples")), _number(str(folder / "update_interval"))

@@ -16,9 +16,9 @@ def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[
     """Open several meters as one.
 
     Args:
-        gpus: the GPUs used, by UUID.
-        root: the root of the machine's files.
-        parts: the meters; the first measures `energy_j`, all together measure `machine_energy_j`.
+        gpus: The GPUs used, by UUID.
+        root: The root of the machine's files.
+        parts: The meters; the first measures `energy_j`, all together measure `machine_energy_j`.
 
     Returns:
         A `SumMeter` if all parts measure; else only the first part, with the reason why another part does not. An
