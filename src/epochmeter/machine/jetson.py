@@ -99,5 +99,12 @@ def fan(root: Path) -> dict[str, str | int]:
         duty = None
     pwm = read_text(duty) if duty else ""
     profile = match_group(r"FAN_PROFILE[:\s]+(\w+)", read_text(root / "var/lib/nvfancontrol/status"))
-    default = match_group(r"FAN_DEFAULT_PROFILE\s+(\w+)", read_text(root / "etc/nvfancontrol.conf"))
-    return {**({"pwm": int(pwm)} if pwm.isdigit() else {}), **drop_empty({"profile": profile or default})}
+    return {
+        **({"pwm": int(pwm)} if pwm.isdigit() else {}),
+        **drop_empty({"profile": profile or default_fan_profile(root)}),
+    }
+
+
+def default_fan_profile(root: Path) -> str:
+    """The fan profile that the service nvfancontrol starts with; empty if unknown."""
+    return match_group(r"FAN_DEFAULT_PROFILE\s+(\w+)", read_text(root / "etc/nvfancontrol.conf"))

@@ -1,7 +1,6 @@
 """Energy by phase of simulated epochs, whose true energy by phase is known."""
 
 import math
-import sys
 from array import array
 from collections import Counter
 from itertools import product
@@ -256,8 +255,3 @@ def test_window_with_few_samples_or_no_steps_has_a_reason():
     few = known._replace(times_ns=known.times_ns[:900], watts=known.watts[:900])
     assert "power samples in half" in estimated(few).reason
     assert "no steps" in estimated(known._replace(rows=array("f"))).reason
-
-
-def test_missing_numpy_is_a_reason(monkeypatch):
-    monkeypatch.setitem(sys.modules, "numpy", None)
-    assert "pip install numpy" in phases.phase_energy(array("f"), 0, 1, array("q"), array("d"), 1.0).reason

@@ -6,13 +6,12 @@ for none, `temp_control` for the kernel (JetPack 4), else a profile of the servi
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from epochmeter.machine.jetson import fan_duty
+from epochmeter.machine.jetson import default_fan_profile, fan_duty
 from epochmeter.power.knobs import jtop_control, privilege
 from epochmeter.power.knobs.jtop_control import run_by_jtop_or_sudo
 from epochmeter.power.knobs.knob import SettingTarget, wait_until_set
@@ -103,8 +102,4 @@ def service_profile(root: Path) -> str | None:
     """The fan profile of nvfancontrol; None if that service is not running."""
     if not shutil.which("systemctl") or privilege.run_program("systemctl", "is-active", SERVICE).strip() != "active":
         return None
-    try:
-        profile = re.search(r"FAN_DEFAULT_PROFILE\s+(\w+)", (root / "etc/nvfancontrol.conf").read_text())
-    except OSError:
-        profile = None
-    return profile[1] if profile else "nvfancontrol"
+    return default_fan_profile(root) or SERVICE

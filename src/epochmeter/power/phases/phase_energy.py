@@ -9,18 +9,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
+
+from epochmeter.power.phases.sensor_model import Sensor, SensorFit
+from epochmeter.power.phases.step_timeline import PHASES, Timeline
+from epochmeter.power.uncertainty import NORMAL_95, Response
 from epochmeter.shared.units import NANOSECOND
 
-if TYPE_CHECKING:  # numpy is imported when needed, since it takes longer than all other imports at startup
-    import numpy as np
-
-    from epochmeter.power.phases.sensor_model import Sensor, SensorFit
-    from epochmeter.power.phases.step_timeline import Timeline
-    from epochmeter.power.uncertainty import Response
-
-NORMAL_95 = 1.96
 MIN_SAMPLES = 50
 """Fewest samples in either half of the window."""
 THIRDS, MIN_SAMPLES_PER_THIRD = (0, 1 / 3, 2 / 3, 1), 5
@@ -105,10 +102,6 @@ def phase_energy(
     Returns:
         The phases whose energy is precise enough, and the reason why others are missing.
     """
-    try:
-        import numpy as np
-    except ImportError as error:
-        return PhaseEnergy(reason=f"cannot import numpy ({error}); hint: pip install numpy")
     power = np.frombuffer(watts)
     read = np.isfinite(power)
     times_s = (np.frombuffer(times_ns, np.int64)[read] - opened_ns) * NANOSECOND
@@ -124,8 +117,6 @@ def phase_energy(
 
 def _subsample(samples: int) -> np.ndarray:
     """Indices of the samples to use: all, or evenly distributed stretches of a long window."""
-    import numpy as np
-
     if samples <= MAX_SAMPLES:
         return np.arange(samples)
     stretch = MAX_SAMPLES // STRETCHES
@@ -142,11 +133,6 @@ def _solve(
     gross_half_width_j: float,
     response: Response | None,
 ) -> PhaseEnergy:
-    import numpy as np
-
-    from epochmeter.power.phases.sensor_model import Sensor, SensorFit
-    from epochmeter.power.phases.step_timeline import Timeline
-
     fewest = min(int(((times_s >= from_s) & (times_s < from_s + window_s / 2)).sum()) for from_s in (0, window_s / 2))
     _require(fewest >= MIN_SAMPLES, f"{fewest} power samples in half of the window, at least {MIN_SAMPLES} needed.")
     _require(len(rows) > 0, "the window has no steps.")
@@ -194,8 +180,6 @@ def _solution(timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np
     A phase that is not resolved gets the level of the longest resolved one. Its power may be between 0 and twice the
     largest level, and so may the fraction of it that the sensor averages into other phases.
     """
-    import numpy as np
-
     within = sensor.within(timeline, times_s)
     times_s, watts = times_s[within], watts[within]
     shares = sensor.shares(timeline, times_s)
@@ -223,8 +207,6 @@ def _solution(timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np
 
 def _resolved_phases(shares: np.ndarray, assigned: np.ndarray, elapsed: np.ndarray) -> np.ndarray:
     """Whether each phase has readings in every third of its time that consist mostly of its own power."""
-    import numpy as np
-
     phases = np.arange(shares.shape[1])
     counts = np.array([np.histogram(elapsed[assigned == phase], THIRDS)[0] for phase in phases])
     own = (shares * (assigned[:, None] == phases)).sum(axis=0)
@@ -233,8 +215,6 @@ def _resolved_phases(shares: np.ndarray, assigned: np.ndarray, elapsed: np.ndarr
 
 def _precise_phases(energy_j: np.ndarray, half_width_j: np.ndarray, gross_j: float, sensor: Sensor) -> PhaseEnergy:
     """Keep the phases whose energy is precise enough; the reason names the missing ones."""
-    from epochmeter.power.phases.step_timeline import PHASES
-
     energy, half_width, missing = {}, {}, []
     for phase, joules, wide_j in zip(PHASES, energy_j.tolist(), half_width_j.tolist(), strict=True):
         most_j = WIDEST * joules if joules >= SMALL * gross_j else WIDEST_OF_SMALL * gross_j
