@@ -12,6 +12,7 @@ run could not be published.
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -47,81 +48,82 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--uri", help="the server or the database (default: each run's own)")
     parser.add_argument("--experiment", help="the experiment in MLflow (default: each run's own)")
     parser.add_argument("--tensorboard", action="store_true", help="write their event files for TensorBoard as well")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        tensorboard.check_installed({"tensorboard": asked.tensorboard})
+        tensorboard.check_installed({"tensorboard": options.tensorboard})
     except ValueError as error:
         parser.error(str(error))
     close_orphans(ROOT / "multirun", print)
-    folders = asked.folders or [ROOT / "multirun"]
+    folders = options.folders or [ROOT / "multirun"]
     records = [record for folder in folders for record in records_below(folder)]
-    empty = [folder for folder in asked.folders if not records_below(folder)]
+    empty = [folder for folder in options.folders if not records_below(folder)]
     for folder in empty:
         print(f"error: {folder} contains no runs: there is no job.json in it or below it", file=sys.stderr)
         print("  hint: name a run or a sweep in multirun/, or nothing for all", file=sys.stderr)
-    left = [] if asked.uri else [record for record in records if is_pending_on_cluster(record)]
-    for sweep in dict.fromkeys(record.folder.parent for record in left):
-        count = sum(record.folder.parent == sweep for record in left)
+    pending = [] if options.uri else [record for record in records if is_pending_on_cluster(record)]
+    for sweep, count in Counter(record.folder.parent for record in pending).items():
         print(f"{sweep}: skipped {count} submitted runs, which the submitting command publishes")
-    by_place: dict[Destination, list[Record]] = {}
-    for record in [record for record in records if record not in left]:
+    by_destination: dict[Destination, list[Record]] = {}
+    for record in [record for record in records if record not in pending]:
         own = destination_of_record(record)
-        where = Destination(asked.experiment or own.experiment, asked.uri or own.uri)
-        by_place.setdefault(where, []).append(record)
-    shown = [publish_records(there, where, asked.tensorboard) for where, there in by_place.items()]
-    return 0 if all(shown) and not empty else 1
+        destination = Destination(options.experiment or own.experiment, options.uri or own.uri)
+        by_destination.setdefault(destination, []).append(record)
+    published = [publish_records(records, where, options.tensorboard) for where, records in by_destination.items()]
+    return 0 if all(published) and not empty else 1
 
 
 def destination_of_record(record: Record) -> Destination:
-    """Where a record is meant to be shown; the usual place where it was not meant to be, or cannot be read."""
-    asked = None
+    """Return the configured destination of a record; the default one if it has none or cannot be read."""
+    destination = None
     with suppress(*queue.READ_ERRORS):
-        asked = destination_of(record.job()["tracking"])
-    return asked or Destination(EXPERIMENT, tracking_uri())
+        destination = destination_of(record.job()["tracking"])
+    return destination or Destination(EXPERIMENT, tracking_uri())
 
 
 def is_pending_on_cluster(record: Record) -> bool:
-    """Whether a node makes the run, or made it, and who sent it has yet to tell how it ended, and to write into its
-    record where it is shown.
+    """Return whether the command that submitted a run has yet to collect it and to set its destination.
 
-    One that was set aside before it had an end is told of by nobody.
+    No command collects an archived attempt without a summary.
     """
     with suppress(*queue.READ_ERRORS):
         multirun = queue.multirun_of(record)
         sweep, number, *attempt = record.folder.absolute().relative_to(multirun).parts
         if is_remote(multirun / sweep) and destination_of(record.job()["tracking"]) is None:
-            return not (recorded_status(record) if attempt else SubmissionLog(multirun / sweep)[int(number)].reported)
+            if attempt:
+                return not recorded_status(record)
+            return not SubmissionLog(multirun / sweep)[int(number)].reported
     return False
 
 
-def publish_records(records: Sequence[Record], where: Destination, events: bool) -> bool:
-    """Publishes the records to one place; whether all are shown there."""
+def publish_records(records: Sequence[Record], destination: Destination, events: bool) -> bool:
+    """Publish records to one destination; return whether all were published."""
     try:
-        store = open_store(*where, timeout_s=LONG_TIMEOUT_S)
+        store = open_store(*destination, timeout_s=LONG_TIMEOUT_S)
     except Exception as error:
-        print(f"error: MLflow at {where} is not there: {error_reason(error)}", file=sys.stderr)
+        print(f"error: MLflow at {destination} is not there: {error_reason(error)}", file=sys.stderr)
         return False
-    shown = [publish_record(record, store, where, events) for record in records]
-    ended = end_dead_runs(store, where)
+    published = [publish_record(record, store, destination, events) for record in records]
+    ended = end_dead_runs(store, destination)
     views.save_views(store)
-    # The view compares what is completed: of other runs alone it would be an empty page.
+    # The comparison shows completed runs only.
     compared = f": {views.results_link(store)}" if any(record.is_completed() for record in records) else ""
-    print(f"{sum(shown)} of {len(records)} runs published{compared}")
-    return all(shown) and ended
+    print(f"{sum(published)} of {len(records)} runs published{compared}")
+    return all(published) and ended
 
 
-def end_dead_runs(store: Store, where: Destination) -> bool:
-    """Ends the runs whose process is gone; whether the server answered to that."""
+def end_dead_runs(store: Store, destination: Destination) -> bool:
+    """End the runs in MLflow whose process has ended; return whether the server answered."""
     try:
         close_dead_runs(store)
     except Exception as error:
-        print(f"error: cannot read the states of runs from MLflow at {where}: {error_reason(error)}", file=sys.stderr)
+        reason = error_reason(error)
+        print(f"error: cannot read the states of runs from MLflow at {destination}: {reason}", file=sys.stderr)
         return False
     return True
 
 
-def publish_record(record: Record, store: Store, where: Destination, events: bool) -> bool:
-    """Publishes a record and says so on a line; one that fails keeps no other from being shown."""
+def publish_record(record: Record, store: Store, destination: Destination, events: bool) -> bool:
+    """Publish a record and print its address, or the error; return whether it was published."""
     try:
         if events:
             tensorboard.write_events(record)
@@ -129,7 +131,7 @@ def publish_record(record: Record, store: Store, where: Destination, events: boo
     except Exception as error:
         print(f"error: cannot publish {record.folder}: {error_reason(error)}", file=sys.stderr)
         return False
-    if status_of(record) != RUNNING and where == destination_of_record(record):  # elsewhere it is yet to be shown
+    if status_of(record) != RUNNING and destination == destination_of_record(record):
         queue.dequeue(record)
     return True
 
