@@ -1,12 +1,12 @@
-"""Trains as configured and says, for every epoch, where the time went and what it cost in joules.
+"""Train models as configured, and report for every epoch where the time went and how much energy it used.
 
     python src/train.py device=nano model=lenet                  one run
     python src/train.py -m batch=8,16,32 power_limit=100,130     a sweep, one run after another
-    python src/train.py -m experiment=stalls dataset=jpeg        where its stalls come from
-    python src/train.py --cfg job device=nano model=torchvision  the job of that, with all its keys
+    python src/train.py -m experiment=stalls dataset=jpeg        the causes of data stalls
+    python src/train.py --cfg job device=nano model=torchvision  the configuration of a run, with all keys
     eval "$(python src/train.py -sc install=bash)"               tab completion
 
-Exit code: 0 when every run is completed, 1 when one failed, 128 + n when signal n stopped it.
+Exit code: 0 if every run was completed, 1 if one failed, 128 + n if signal n stopped it.
 """
 
 import os
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    orders: list[job.RunRequest] = []
+    requests: list[job.RunRequest] = []
     outcomes: list[RunResult] = []
-    last_words: list[str] = []
+    stop_reasons: list[str] = []
 
     def task(config: DictConfig) -> None:
-        # Imported late: --help, --cfg and the completion of a key answer at once.
+        # Imported late, so that --help, --cfg and tab completion are fast.
         from epochmeter.cluster.collect import collect_result
         from epochmeter.console.console import Terminal
         from epochmeter.run import experiment
@@ -50,47 +50,46 @@ def main() -> int:
         from epochmeter.sweep.progress import SweepProgress
 
         try:
-            order = job.current_request(config)
+            request = job.current_request(config)
         except ValueError as error:
             sys.exit(errors.format_error(redact(str(error))))
-        if not orders:
-            close_orphans(order.folder.parents[1], Terminal().warn)
-            # Hydra's own account of a sweep: the records tell the same, without what is a secret.
-            (order.folder.parent / "multirun.yaml").unlink(missing_ok=True)
-        orders.append(order)
-        course = SweepProgress(sweep_folder.read_points(order.folder.parent), outcomes)
-        run = collect_result if order.remote else partial(experiment.run, course=course)
-        outcome = run(order, Terminal())
+        if not requests:
+            close_orphans(request.folder.parents[1], Terminal().warn)
+            # Hydra's description of the sweep may contain secrets; the records have the same without them.
+            (request.folder.parent / "multirun.yaml").unlink(missing_ok=True)
+        requests.append(request)
+        progress = SweepProgress(sweep_folder.read_points(request.folder.parent), outcomes)
+        run = collect_result if request.remote else partial(experiment.run, progress=progress)
+        outcome = run(request, Terminal())
         outcomes.append(outcome)
-        if outcome.stop and not (outcome.state == "completed" and is_last(order, course)):
+        if outcome.stop and not (outcome.state == "completed" and is_last(request, progress)):
             raise outcome.stop
-        ended = course.stop_reason(order.job.sweep.max_failures)
-        if ended:
-            last_words.append(ended)
+        if reason := progress.stop_reason(request.job.sweep.max_failures):
+            stop_reasons.append(reason)
             sys.exit(1)
 
     signals.Stop().install()
-    made = partial(sweep_folder.open_sweep_folder, job.ROOT / "multirun", datetime.now())
-    job.register(nodes.run_folder_factory(made, os.environ), device_of)
+    create_folder = partial(sweep_folder.open_sweep_folder, job.ROOT / "multirun", datetime.now())
+    job.register(nodes.run_folder_factory(create_folder, os.environ), device_of)
     try:
         app.run("train", task, __doc__)
-        include_reused(orders, outcomes)
+        include_reused(requests, outcomes)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     finally:
         sweep_folder.remove_empty()
-        print_sweep(outcomes, last_words)
-    if orders and all(outcome.earlier for outcome in outcomes):  # a run that is measured does so itself
-        publish_pending(orders[-1])
+        print_sweep(outcomes, stop_reasons)
+    if requests and all(outcome.earlier for outcome in outcomes):  # a measured run publishes what is pending
+        publish_pending(requests[-1])
     return int(any(outcome.state != "completed" for outcome in outcomes))
 
 
-def is_last(order: job.RunRequest, course: "SweepProgress") -> bool:
+def is_last(request: job.RunRequest, progress: "SweepProgress") -> bool:
     """Whether no run of the command is left to measure; always false in a search, whose number of runs is unknown."""
-    return not order.of_sweep or (course.total > 0 and len(course.outcomes) >= course.total)
+    return not request.of_sweep or (progress.total > 0 and len(progress.outcomes) >= progress.total)
 
 
-def include_reused(orders: "Sequence[job.RunRequest]", outcomes: "Sequence[RunResult]") -> None:
+def include_reused(requests: "Sequence[job.RunRequest]", outcomes: "Sequence[RunResult]") -> None:
     """Include reused runs in the sweep's view in MLflow."""
     reused = [outcome.folder for outcome in outcomes if outcome.reused and outcome.folder]
     if not reused:
@@ -98,47 +97,44 @@ def include_reused(orders: "Sequence[job.RunRequest]", outcomes: "Sequence[RunRe
     from epochmeter.console.console import Terminal
     from epochmeter.tracking import publisher, views
 
-    shown = publisher.include_all(reused, orders[-1].job.tracking.to_dict())
-    if isinstance(shown, str):
-        Terminal().warn(shown)
-    elif shown:
+    published = publisher.include_all(reused, requests[-1].job.tracking.to_dict())
+    if isinstance(published, str):
+        Terminal().warn(published)
+    elif published:
+        link = views.results_link(published, reused[0].parent.name)
         for outcome in outcomes:
-            link = views.results_link(shown, reused[0].parent.name)
             outcome.compare_link = link if outcome.reused else outcome.compare_link
 
 
-def publish_pending(order: job.RunRequest) -> None:
-    """Shows what earlier runs have left untold, as where the last one was killed while it was shown."""
+def publish_pending(request: job.RunRequest) -> None:
+    """Publish what earlier runs did not, for example because the last one was killed while publishing."""
     from epochmeter.console.console import Terminal
     from epochmeter.tracking import publisher
 
-    left = publisher.publish_pending(order.folder.parents[1], order.job.tracking.to_dict())
-    if left:
-        Terminal().warn(left)
+    if error := publisher.publish_pending(request.folder.parents[1], request.job.tracking.to_dict()):
+        Terminal().warn(error)
 
 
-def print_sweep(outcomes: "list[RunResult]", last_words: "Sequence[str]" = ()) -> None:
-    """The table of a sweep, what its runs tell beside each other, if that is what they were for, and why it ended."""
+def print_sweep(outcomes: "list[RunResult]", stop_reasons: "Sequence[str]" = ()) -> None:
+    """Print the table of a sweep, its answer and analyses, and why it stopped early."""
     if any(outcome.of_sweep for outcome in outcomes):
         from epochmeter.console.console import Terminal
         from epochmeter.report.tell import answer, tell, tell_pages
 
         terminal = Terminal()
         folders = {outcome.folder.parent for outcome in outcomes if outcome.folder}
-        stall_sweeps = {
-            outcome.folder.parent for outcome in outcomes if "data_source" in outcome.keys and outcome.folder
-        }
+        of_sources = {outcome.folder.parent for outcome in outcomes if "data_source" in outcome.keys and outcome.folder}
         recorded = [folder for folder in folders if any(folder.glob("*/*.json"))]
-        answers = [line for folder in recorded for line in answer(folder, is_choice=folder not in stall_sweeps)]
+        answers = [line for folder in recorded for line in answer(folder, is_choice=folder not in of_sources)]
         terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number), answers)
         for folder in folders:
-            if folder in stall_sweeps:
+            if folder in of_sources:
                 terminal.console.print()
                 tell(folder, terminal.console)
             else:
                 tell_pages(folder, terminal.console)
-        for text in last_words:
-            terminal.warn(text)
+        for reason in stop_reasons:
+            terminal.warn(reason)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def terminal():
 
 @pytest.fixture
 def lines(terminal):
-    """lines() -> what was printed."""
+    """lines() -> the printed lines."""
     return lambda: [line.rstrip() for line in terminal.console.file.getvalue().splitlines()]
 
 
@@ -46,14 +46,14 @@ def steady(**metrics):
     return {f"steady/{name}": value for name, value in {**ROW, **LEARNED, **metrics}.items()}
 
 
-def concluded(terminal, windows, outcome=None, warmup=1, of_sweep=False):
-    job = job_of(warmup_epochs=warmup)
-    terminal.run_finished(windows, job, outcome or RunResult(0, []), of_sweep)
+def finish(terminal, windows, outcome=None, of_sweep=False):
+    energy = {"source": "counter", "domains": ["gpu0"]}
+    terminal.run_finished(windows, energy, job_of(warmup_epochs=1), outcome or RunResult(0, []), of_sweep)
 
 
 def test_epoch_table_counts_from_one_and_ends_with_mean_seconds_and_percent(terminal, rows):
     outcome = RunResult(0, [], metrics=steady(energy_j=123.456))
-    concluded(terminal, [epoch(0, energy_j=100.04), epoch(1, energy_j=123.456)], outcome)
+    finish(terminal, [epoch(0, energy_j=100.04), epoch(1, energy_j=123.456)], outcome)
     assert [row for row in rows() if row] == [
         "time data copy compute overhead energy train train",
         "epoch s stall s s s s J loss acc %",
@@ -67,32 +67,27 @@ def test_epoch_table_counts_from_one_and_ends_with_mean_seconds_and_percent(term
 
 def test_mean_row_names_the_epochs_that_it_averages(terminal, lines):
     skipping = [epoch(0), epoch(1), {**epoch(2), "paused": True}, epoch(3)]
-    concluded(terminal, skipping, RunResult(0, [], metrics=steady()))
+    finish(terminal, skipping, RunResult(0, [], metrics=steady()))
     first = [line.rpartition("  ")[0][:12].strip() for line in lines()]
     assert first[2:7] == ["1 (warm-up)", "2", "3 (paused)", "4", "mean of 2"]
 
 
-def test_energy_that_was_not_measured_has_no_column_but_a_warning_with_a_hint(terminal, rows):
-    concluded(
-        terminal, [epoch(0)], RunResult(0, [], no_energy="No CPU counter here. Give meter.tdp_w for an estimate.")
-    )
+def test_missing_energy_has_no_column_but_a_warning_unless_it_was_requested(terminal, rows):
+    finish(terminal, [epoch(0)], RunResult(0, [], no_energy="No CPU counter here. Give meter.tdp_w for an estimate."))
     assert "energy" not in rows()[0]
     assert rows()[2] == "1 (warm-up) 12.346 3.211 0.500 8.000 0.635 0.5123 91.2"
     assert rows()[-2:] == [
         "warning: energy was not measured: No CPU counter here",
         "hint: Give meter.tdp_w for an estimate.",
     ]
-
-
-def test_energy_that_was_not_requested_is_no_warning(terminal, lines):
-    concluded(terminal, [], RunResult(0, [], no_energy="meter=none: the job asks for no energy."))
-    assert lines() == ["Energy was not measured (meter=none)."]
+    finish(terminal, [], RunResult(0, [], no_energy="meter=none: the job requests no energy."))
+    assert rows()[-1] == "Energy was not measured (meter=none)."
 
 
 def test_a_task_without_accuracy_shows_losses_only(terminal, rows):
     numbers = epoch(0)
     del numbers["metrics"]["epoch/train_accuracy"]
-    concluded(terminal, [numbers, {"window": "val", "epoch": 0, "metrics": {"val/loss": 0.25}}])
+    finish(terminal, [numbers, {"window": "val", "epoch": 0, "metrics": {"val/loss": 0.25}}])
     assert rows()[:3] == [
         "time data copy compute overhead train val",
         "epoch s stall s s s s loss loss",
@@ -101,83 +96,63 @@ def test_a_task_without_accuracy_shows_losses_only(terminal, rows):
 
 
 def test_estimated_energy_has_a_column_of_its_own(terminal, rows):
-    concluded(terminal, [epoch(0, estimated_energy_j=800.0)])
+    finish(terminal, [epoch(0, estimated_energy_j=800.0)])
     assert rows()[0] == "time data copy compute overhead estimated train train"
     assert rows()[2].endswith("800.0 0.5123 91.2")
 
 
 def test_validation_accuracy_is_in_the_row_of_its_epoch_and_in_the_mean(terminal, lines):
     windows = [epoch(0), val(0, 0.5), epoch(1), val(1, 0.75), epoch(2), val(2, 0.85)]
-    concluded(terminal, windows, RunResult(0, [], metrics=steady()))
+    finish(terminal, windows, RunResult(0, [], metrics=steady()))
     assert lines()[0].split()[-1] == "val"
     assert [line.split()[-1] for line in lines()[2:6]] == ["50.0", "75.0", "85.0", "80.0"]
-
-
-def test_an_epoch_without_evaluation_has_a_dash(terminal, lines):
-    concluded(terminal, [epoch(0), val(0, 0.5), epoch(1)])
-    assert [line.split()[-1] for line in lines()[2:4]] == ["50.0", "-"]
-
-
-def test_a_run_of_seconds_with_evaluations_fits_80_columns(terminal, lines):
-    windows = [epoch(0, energy_j=1234.5), val(0, 0.1234), epoch(10, energy_j=1234.5), val(10, 0.5678)]
-    concluded(terminal, windows, RunResult(0, [], metrics=steady(energy_j=1234.5)))
-    assert max(map(len, lines())) <= 80
+    finish(terminal, [epoch(0), val(0, 0.5), epoch(1)])
+    assert [line.split()[-1] for line in lines() if line][-2:] == ["50.0", "-"]
 
 
 @pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j"])
 def test_no_number_is_cut_however_narrow_the_terminal(terminal, lines, energy):
     slow = {**dict.fromkeys(ROW, 3601.234), energy: 98765.4}
     windows = [epoch(0, **slow), val(0, 0.1234), epoch(10, **slow), val(10, 0.5678)]
-    concluded(terminal, windows, RunResult(0, [], metrics=steady(**slow)))
+    finish(terminal, windows, RunResult(0, [], metrics=steady(**slow)))
     assert "…" not in "\n".join(lines())
     rows = [line.split() for line in lines() if "3601.234" in line]
     assert [row.count("3601.234") for row in rows] == [len(ROW)] * 3
     assert [row.count("98765.4") for row in rows] == [1, 1, 1]
     assert [row[-1] for row in rows[:2]] == ["12.3", "56.8"]
+    quick = [epoch(0, energy_j=1234.5), val(0, 0.1234), epoch(10, energy_j=1234.5), val(10, 0.5678)]
+    before = len(lines())
+    finish(terminal, quick, RunResult(0, [], metrics=steady(energy_j=1234.5)))
+    assert max(map(len, lines()[before:])) <= 80
 
 
-def test_a_long_sentence_is_one_line_that_can_be_copied(terminal, lines):
-    why = "x" * 300
-    concluded(terminal, [], RunResult(0, [], state="failed", failure=why))
-    assert lines() == [f"error: {why}"]
-
-
-def test_brackets_in_overrides_are_printed_as_they_are(terminal, lines):
-    concluded(terminal, [], RunResult(0, [], state="failed", failure="device.rails=[red] [/] is wrong"))
-    assert lines() == ["error: device.rails=[red] [/] is wrong"]
+def test_errors_are_printed_in_one_line_with_brackets(terminal, lines):
+    error = f"device.rails=[red] [/] is {'x' * 300}"
+    finish(terminal, [], RunResult(0, [], state="failed", failure=error))
+    assert lines() == [f"error: {error}"]
 
 
 def test_a_rehearsal_is_named_in_the_first_and_last_line(terminal, lines, tmp_path):
     reasons = ["device=nano requested, this machine is device=cpu"]
     terminal.run_started("nano lenet digits", tmp_path, reasons, ["a warning"])
-    concluded(
-        terminal, [epoch(0)], RunResult(0, [], rehearsal=reasons, run_link="http://run", compare_link="http://all")
-    )
+    finish(terminal, [epoch(0)], RunResult(0, [], rehearsal=reasons, run_link="http://run", compare_link="http://all"))
     assert lines()[0] == lines()[-1] == REHEARSAL
     assert lines()[1] == f"nano lenet digits  ->  {tmp_path}"
     assert lines()[2] == "warning: a warning"
 
 
-def test_a_run_as_configured_is_not_called_a_rehearsal(terminal, lines, tmp_path):
-    terminal.run_started("cpu lenet digits", tmp_path, [], [])
-    concluded(terminal, [epoch(0)])
-    assert "REHEARSAL" not in "\n".join(lines())
-
-
-def test_a_run_ends_with_the_links_that_open_it(terminal, lines):
-    concluded(terminal, [], RunResult(0, [], run_link="http://run", compare_link="http://all"))
-    assert [line.split() for line in lines()] == [["View:", "http://run"], ["Compare:", "http://all"]]
-
-
-def test_a_run_ends_with_its_folder_and_the_command_that_serves_a_local_link(terminal, lines, tmp_path, monkeypatch):
+def test_run_ends_with_its_folder_and_links(terminal, lines, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    concluded(terminal, [], RunResult(0, [], folder=tmp_path / "multirun/0", run_link="http://127.0.0.1:5000/#/1"))
-    assert lines() == ["", "Results: multirun/0", "View:    make ui, then http://127.0.0.1:5000/#/1"]
+    outcome = RunResult(0, [], folder=tmp_path / "multirun/0", run_link="http://127.0.0.1:5000/#/1")
+    outcome.compare_link = "http://all"
+    finish(terminal, [], outcome)
+    expected = ["", "Results: multirun/0", "View:    make ui, then http://127.0.0.1:5000/#/1", "Compare: http://all"]
+    assert lines() == expected
 
 
-def test_a_run_of_a_sweep_prints_nothing_that_the_sweep_prints_at_its_end(terminal, lines):
+def test_run_of_a_sweep_leaves_the_footer_to_the_sweep(terminal, lines):
     outcome = RunResult(0, [], no_energy="no sensor", compare_link="http://all", rehearsal=["device=nano"])
-    concluded(terminal, [], outcome, of_sweep=True)
+    finish(terminal, [], outcome, of_sweep=True)
     assert lines() == []
 
 
@@ -215,7 +190,7 @@ def test_runs_that_failed_for_the_same_reason_are_one_line(terminal, lines):
     assert [line for line in lines() if "no torch" in line] == ["error: runs 0, 1, 2 failed: no torch"]
 
 
-def test_a_sweep_prints_once_what_applies_to_all_its_runs(terminal, lines):
+def test_sweep_prints_common_messages_once(terminal, lines):
     same = {"no_energy": "no sensor", "compare_link": "http://all", "rehearsal": ["device=nano asked for"]}
     terminal.sweep([RunResult(number, [f"batch={number}"], **same) for number in (1, 2, 3)])
     text = "\n".join(lines())
@@ -223,7 +198,7 @@ def test_a_sweep_prints_once_what_applies_to_all_its_runs(terminal, lines):
     assert lines()[-1].startswith("REHEARSAL")
 
 
-def test_nothing_of_a_sweep_over_many_keys_is_cut(terminal, lines):
+def test_wide_sweep_table_is_not_cut(terminal, lines):
     typed = ["batch=128", "power_limit=MODE_30W", "workers=16"]
     outcomes = [RunResult(number, [*typed, f"seed={number}"]) for number in (10, 11)]
     outcomes.append(
@@ -232,38 +207,14 @@ def test_nothing_of_a_sweep_over_many_keys_is_cut(terminal, lines):
     terminal.sweep(outcomes)
     text = "\n".join(lines())
     assert "…" not in text
-    for whole in ("MODE_30W", "power_limit", "workers", "skipped", "12.346", "samples"):
-        assert whole in text
-
-
-def test_a_file_gets_no_progress_line(terminal, lines):
-    terminal.window_opened("epoch", 0, 6, 90)
-    terminal.progress(45)
-    terminal.window_closed()
-    assert lines() == []
+    for cell in ("MODE_30W", "power_limit", "workers", "skipped", "12.346", "samples"):
+        assert cell in text
 
 
 def test_paths_are_relative_to_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert display_path(tmp_path / "multirun" / "0") == "multirun/0"
     assert display_path(tmp_path.parent) == str(tmp_path.parent)
-
-
-def test_data_loading_of_the_mean_epoch_is_printed(terminal, lines):
-    known = {
-        "steady/loader_read_s": 0.18,
-        "steady/loader_preprocess_s": 0.537,
-        "steady/read_bytes": 26_791_936.0,
-        "steady/read_bytes_per_s": 68.4e6,
-        "steady/page_cache_residency_before": 0.0,
-        "steady/page_cache_residency_after": 1.0,
-    }
-    concluded(terminal, [epoch(0), epoch(1)], RunResult(0, [], metrics=known))
-    assert (
-        "DataLoader workers: 0.180 s reading, 0.537 s preprocessing per epoch, summed over workers. "
-        "Disk: 26.8 MB read at 68.4 MB/s per epoch, by all processes. "
-        "Dataset in the page cache: 0.0 % before the epoch, 100 % after it."
-    ) in " ".join(lines())
 
 
 @pytest.fixture
@@ -284,13 +235,13 @@ def test_progress_line_has_the_loss_if_requested(watched):
     watched.progress(6)
     drawn = watched.seen()
     watched.window_closed()
-    assert "6/12" in drawn
+    assert "step 6/12" in drawn
     assert "loss" not in drawn
 
 
 def test_throughput_between_two_steps_has_a_line_of_its_own(terminal, lines):
     known = {"throughput/samples_per_s": 512.345, "throughput/steps": 1000.0}
-    concluded(terminal, [{**epoch(0), "partial": True}], RunResult(0, [], metrics=known))
+    finish(terminal, [{**epoch(0), "partial": True}], RunResult(0, [], metrics=known))
     assert "Throughput of 1000 steps: 512.3 samples/s." in lines()
     assert [line for line in lines() if line.startswith("1 (partial)")]
 
@@ -305,56 +256,54 @@ def test_sweep_has_a_throughput_column_if_any_run_measured_it(terminal, rows):
     assert "throughput" in " ".join(rows())
 
 
-def test_reached_target_is_printed_with_time_and_energy(terminal, lines):
-    cost = {"total/epochs_to_target": 1.0, "total/time_to_target_s": 28.5, "total/energy_to_target_j": 130.16}
-    windows = [epoch(0), {"window": "val", "epoch": 0, "metrics": {"val/loss": 0.25, "val/accuracy": 0.975}}]
-    concluded(terminal, windows, RunResult(0, [], metrics=cost))
-    assert "Target reached after 1 epoch: 28.500 s, 130.2 J (" in " ".join(lines())
-
-
 class Watch:
-    """time.monotonic, as a test has it go on."""
+    """A scripted clock."""
 
-    def __init__(self, monkeypatch):
-        self.now_s = 1000.0
-        monkeypatch.setattr("epochmeter.console.console.time.monotonic", lambda: self.now_s)
+    now_s = 1000.0
+
+    def __call__(self):
+        return self.now_s
 
 
 @pytest.fixture
 def watch(monkeypatch):
-    return Watch(monkeypatch)
+    watch = Watch()
+    monkeypatch.setattr("epochmeter.console.console.time.monotonic", watch)
+    return watch
 
 
-def train(terminal, watch, epochs, seconds):
-    """Epochs that take so long each, with as much again for what is between them."""
-    for number in range(epochs):
+def train(watch, epochs, seconds, first_s=None, out=None, begin=0):
+    """Print epochs that take so long, with as much time between them, in a terminal of its own; return its text."""
+    terminal, out = Terminal(), out or io.StringIO()
+    terminal.console.file = out
+    for number in range(begin, epochs):
         terminal.window_opened("epoch", number, epochs, steps=4)
-        watch.now_s += seconds
+        watch.now_s += first_s if number == begin and first_s else seconds
+        terminal.progress(4)
         terminal.window_closed()
         terminal.window_measured(epoch(number, e2e_s=seconds, energy_j=340.0), epochs)
+        terminal.window_opened("val", number, epochs, steps=2)
         watch.now_s += seconds
+        terminal.progress(2)
+        terminal.window_closed()
+        terminal.window_measured(val(number, 0.5), epochs)
+    return out.getvalue()
 
 
-def test_a_file_has_one_line_per_epoch_with_the_remaining_time(terminal, lines, watch):
-    train(terminal, watch, 3, seconds=30.0)
+def test_a_file_has_one_line_per_epoch_with_the_remaining_time_of_the_run(watch):
     numbers = "30.000 s, data stall 10.7 %, 340.0 J, loss 0.5123, accuracy 91.2 %"
-    assert lines() == [
-        f"epoch 1/3: {numbers}; about 1 min left",
-        f"epoch 2/3: {numbers}; about 30 s left",
-        f"epoch 3/3: {numbers}",
+    assert train(watch, 4, seconds=30.0, first_s=200.0).splitlines() == [
+        f"epoch 1/4: {numbers}",
+        f"epoch 2/4: {numbers}; about 2 min left",
+        f"epoch 3/4: {numbers}; about 1 min left",
+        f"epoch 4/4: {numbers}",
     ]
+    resumed = train(watch, 7, seconds=30.0, begin=4).splitlines()
+    assert [line.rpartition("; ")[2] for line in resumed[1:2]] == ["about 1 min left"]
 
 
-def test_short_epochs_have_at_most_one_line_per_second(terminal, lines, watch):
-    train(terminal, watch, 10, seconds=0.2)
-    assert [line[:7] for line in lines()] == ["epoch 3", "epoch 6", "epoch 9"]
-
-
-def test_an_evaluation_has_no_line_of_its_own(terminal, lines, watch):
-    terminal.window_opened("val", 0, 3, steps=4)
-    watch.now_s += 30
-    terminal.window_measured(val(0, 0.5), 3)
-    assert lines() == []
+def test_short_epochs_have_at_most_one_line_per_second(watch):
+    assert [line[:7] for line in train(watch, 10, seconds=0.2).splitlines()] == ["epoch 3", "epoch 6", "epoch 9"]
 
 
 @pytest.mark.parametrize(("dumb", "drawn"), [(False, True), (True, False)])
@@ -362,13 +311,12 @@ def test_a_dumb_terminal_has_lines_without_escape_codes(monkeypatch, watch, dumb
     monkeypatch.setenv("TERM", "dumb" if dumb else "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     out = io.StringIO()
-    console = Console(file=out, width=80, highlight=False, force_terminal=True)
+    console = Console(file=out, width=120, highlight=False, force_terminal=True)
     monkeypatch.setattr("epochmeter.console.console.Console", lambda **_: console)
-    terminal = Terminal()
-    train(terminal, watch, 2, seconds=30.0)
-    assert ("\x1b[" in out.getvalue()) is drawn
-    assert ("epoch 1/2: 30.000 s" in out.getvalue()) is not drawn
-    assert ("epoch 2/2 training; about 1 min left" in out.getvalue()) is drawn
+    text = train(watch, 3, seconds=30.0, out=out)
+    assert ("\x1b[" in text) is drawn
+    assert ("epoch 1/3: 30.000 s" in text) is not drawn
+    assert ("epoch 3/3 training" in text and "0:01:00" in text) is drawn
 
 
 def test_a_run_begins_with_its_name_folder_and_eta(terminal, lines, tmp_path):

@@ -2,7 +2,7 @@ from datetime import datetime
 
 import pytest
 
-from epochmeter.console.eta import eta_text, humanize_s, median_or_none, remaining_s
+from epochmeter.console.eta import eta_text, humanize_s, median_or_none
 
 NOON = datetime(2026, 11, 20, 12, 0, 0)
 
@@ -34,9 +34,3 @@ def test_long_durations_have_the_time_of_day_at_their_end():
 def test_typical_duration_is_the_median():
     assert median_or_none([1, 100, 3]) == 3
     assert median_or_none([]) is None
-
-
-def test_remaining_time_excludes_the_first_epoch_if_there_is_another():
-    assert remaining_s([], 0.0, 3) is None
-    assert remaining_s([100.0], 130.0, 2) == 60
-    assert remaining_s([100.0, 130.0, 140.0], 150.0, 5) == 50

@@ -1,4 +1,4 @@
-"""Signs of life while a run waits."""
+"""Stages of a run that take long."""
 
 import io
 import time
@@ -9,7 +9,7 @@ from rich.console import Console
 from epochmeter.console import progress
 from epochmeter.console.console import Terminal
 from epochmeter.console.progress import Stage
-from epochmeter.run import experiment
+from epochmeter.run import experiment, instruments
 from epochmeter.run.experiment import run
 
 
@@ -50,24 +50,25 @@ def test_stage_in_a_terminal_is_a_live_line_that_is_erased():
 
 
 @pytest.mark.parametrize(
-    ("slow", "said"),
+    ("slow", "text"),
     [("resolve_plan", "Checking the machine and the dataset ..."), ("prepare_dataset", "Checking dataset digits ..."),
      ("open_meter", "Preparing the device and its meter ..."), ("start_training", "Starting the training process ...")],
 )  # fmt: skip
-def test_stages_of_a_run_before_its_first_epoch_are_printed(order, terminal, monkeypatch, slow, said):
-    asked = order("meter=none", "tracking=none", "dataset=digits")
+def test_stages_of_a_run_before_its_first_epoch_are_printed(order, terminal, monkeypatch, slow, text):
+    request = order("meter=none", "tracking=none", "dataset=digits")
 
-    def takes_long(*asked, **how):
+    def take_long(*arguments, **options):
         time.sleep(0.3)
         raise ValueError("that was all")
 
     monkeypatch.setattr(
-        experiment, "prepare_dataset", lambda *asked: {"digest": "1d", "splits": {"train": 1442}, "folder": None}
+        experiment, "prepare_dataset", lambda *arguments: {"digest": "1d", "splits": {"train": 1442}, "folder": None}
     )
-    monkeypatch.setattr(experiment, slow, takes_long)
-    outcome = run(asked, terminal)
+    module = instruments if slow == "open_meter" else experiment
+    monkeypatch.setattr(module, slow, take_long)
+    outcome = run(request, terminal)
     assert outcome.failure == "that was all"
     lines = terminal.console.file.getvalue().splitlines()
-    assert said in lines
+    assert text in lines
     failed = [place for place, line in enumerate(lines) if "that was all" in line]  # a refusal is printed to stderr
-    assert all(lines.index(said) < place for place in failed)
+    assert all(lines.index(text) < place for place in failed)

@@ -21,7 +21,8 @@ from epochmeter.results.summary import summarize
 from epochmeter.results.throughput import measure_throughput
 from epochmeter.run import window
 from epochmeter.run.finish import run_metrics
-from epochmeter.run.window import WindowInstruments, build_window
+from epochmeter.run.instruments import WindowInstruments
+from epochmeter.run.window import build_window
 from epochmeter.shared.protocol import RankWindow, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 from epochmeter.tracking.scalars import LOSS, POWER

@@ -1,4 +1,4 @@
-"""How a device rests before a run: by the clock, by its temperatures, or neither where they are not to be had."""
+"""Cooling down before a run: by time and by temperature."""
 
 from contextlib import closing
 
@@ -11,8 +11,8 @@ from epochmeter.run import cooldown
 ZONE = "sys/class/thermal/thermal_zone{}/"
 
 
-class Weather:
-    """A machine whose two sensors cool by a degree a second, and the clock that goes on while one waits."""
+class CoolingMachine:
+    """A machine whose sensors cool by one degree per second, and the clock of the wait."""
 
     def __init__(self, root, *degrees):
         self.now_s, self.degrees = 1000.0, degrees
@@ -28,55 +28,47 @@ class Weather:
         for file, degrees in zip(self._files, self.degrees, strict=True):
             file.write_text(f"{1000 * (degrees - (self.now_s - 1000)):.0f}\n")
 
-    def rest(self, ended_s=None, **asked):
-        self.said = []
+    def rest(self, ended_s=None, **keys):
+        self.messages = []
         with closing(open_gauges(gpus=[], root=self._root)) as gauges:
             return cooldown.wait_until_cool(
-                sweep_of(**asked), ended_s, gauges, self.said.append, clock=lambda: self.now_s, pause=self.pause
+                sweep_of(**keys), ended_s, gauges, self.messages.append, clock=lambda: self.now_s, pause=self.pause
             )
 
 
 @pytest.fixture
-def weather(tmp_path):
-    return lambda *degrees: Weather(tmp_path, *degrees)
+def cooling(tmp_path):
+    return lambda *degrees: CoolingMachine(tmp_path, *degrees)
 
 
-@pytest.mark.parametrize(
-    ("asked", "is_asked"),
-    [({}, False), ({"cooldown_s": 60}, True), ({"cool_below_c": 50}, True), ({"cool_wait_s": 5}, False)],
-)
-def test_a_sweep_asks_for_rest_or_does_not(asked, is_asked):
-    assert cooldown.is_requested(sweep_of(**asked)) is is_asked
-
-
-def test_a_device_rests_for_what_is_left_of_the_time_since_the_run_before(weather):
-    machine = weather(60)
+def test_waits_for_the_rest_of_the_cooldown_time(cooling):
+    machine = cooling(60)
     rest = machine.rest(ended_s=980, cooldown_s=60)
     assert (rest.waited_s, rest.temperature_c, rest.notes) == (40, 20, ())
-    assert machine.said == ["Cooling down for 40 s (sweep.cooldown_s=60)."]
+    assert machine.messages == ["Cooling down for 40 s (sweep.cooldown_s=60)."]
 
 
 @pytest.mark.parametrize("ended_s", [None, 900], ids=["no run before", "long ago"])
-def test_a_device_that_has_rested_is_not_waited_for(weather, ended_s):
-    machine = weather(60)
+def test_no_wait_after_a_long_pause_or_before_the_first_run(cooling, ended_s):
+    machine = cooling(60)
     assert machine.rest(ended_s, cooldown_s=60).metadata == {"waited_s": 0, "temperature_c": 60}
-    assert machine.said == []
+    assert machine.messages == []
 
 
-def test_a_run_begins_once_the_hottest_sensor_is_below_what_is_asked_for(weather):
-    machine = weather(45, 63)
+def test_waits_until_the_hottest_sensor_is_below_the_limit(cooling):
+    machine = cooling(45, 63)
     rest = machine.rest(cool_below_c=50)
     assert rest.metadata == {"waited_s": 14, "temperature_c": 49}
     assert rest.notes == ()
-    assert machine.said == ["Device temperature 63 C: waiting up to 600 s for less than 50 C."]
+    assert machine.messages == ["Device temperature 63 C: waiting up to 600 s for less than 50 C."]
 
 
-def test_a_device_that_is_cool_is_not_waited_for(weather):
-    assert weather(45, 49).rest(cool_below_c=50).metadata == {"waited_s": 0, "temperature_c": 49}
+def test_no_wait_for_a_cool_device(cooling):
+    assert cooling(45, 49).rest(cool_below_c=50).metadata == {"waited_s": 0, "temperature_c": 49}
 
 
-def test_a_device_that_does_not_cool_in_time_is_noted_and_the_run_begins(weather):
-    rest = weather(90).rest(cool_below_c=50, cool_wait_s=20)
+def test_run_begins_with_a_note_if_the_device_stays_hot(cooling):
+    rest = cooling(90).rest(cool_below_c=50, cool_wait_s=20)
     assert rest.metadata == {"waited_s": 20, "temperature_c": 70}
     assert rest.notes == [
         "the run began at 70 C, after 20 s of waiting for less than sweep.cool_below_c=50; raise it or "
@@ -84,22 +76,22 @@ def test_a_device_that_does_not_cool_in_time_is_noted_and_the_run_begins(weather
     ]
 
 
-def test_both_are_waited_for_one_after_the_other(weather):
-    rest = weather(70).rest(ended_s=1000, cooldown_s=10, cool_below_c=50, cool_wait_s=15)
+def test_time_and_temperature_are_waited_for_in_turn(cooling):
+    rest = cooling(70).rest(ended_s=1000, cooldown_s=10, cool_below_c=50, cool_wait_s=15)
     assert rest.metadata == {"waited_s": 21, "temperature_c": 49}
 
 
-def test_where_no_temperature_can_be_read_none_is_waited_for_and_why_is_noted(weather):
-    machine = weather()
+def test_without_a_sensor_there_is_no_wait_but_a_note(cooling):
+    machine = cooling()
     rest = machine.rest(cool_below_c=50)
     why = "no temperature sensor, as in a virtual machine"
     assert rest.metadata == {"waited_s": 0, "reason": why}
     assert rest.notes == [f"sweep.cool_below_c=50 has no effect: {why}."]
-    assert machine.said == []
+    assert machine.messages == []
 
 
-def test_a_sensor_that_ceases_to_tell_is_not_waited_for(weather):
-    machine = weather(90)
+def test_sensor_that_disappears_ends_the_wait(cooling):
+    machine = cooling(90)
     pause, machine.pause = machine.pause, lambda seconds: [pause(seconds), machine._files[0].unlink()]
     rest = machine.rest(cool_below_c=50)
     assert rest.waited_s == 1

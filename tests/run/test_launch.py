@@ -1,4 +1,4 @@
-"""Real processes joined by real sockets; what they do is written in the test, in place of the training."""
+"""The life of training processes: real processes and sockets, running lines of the test in place of training."""
 
 import importlib.util
 import os
@@ -37,7 +37,7 @@ def die(number=signal.SIGKILL):
 
 @pytest.fixture
 def interpreter(tmp_path):
-    """interpreter(lines) -> a program that takes Python's place, and does what the lines say as the worker."""
+    """interpreter(lines) -> a program in place of Python, which runs the lines as the training process."""
 
     def write(lines, joined=True):
         program = tmp_path / "python"
@@ -49,8 +49,8 @@ def interpreter(tmp_path):
 
 
 @pytest.fixture
-def heard(interpreter, tmp_path):
-    """heard(lines) -> what a worker that does so says; it is answered where it asks to open or has closed."""
+def receive(interpreter, tmp_path):
+    """receive(lines) -> the messages of a process that runs the lines; messages about windows get a reply."""
 
     def listen(lines, joined=True):
         messages = []
@@ -65,19 +65,19 @@ def heard(interpreter, tmp_path):
 
 
 @pytest.fixture
-def death(heard):
-    """death(lines) -> the failure and the message of the WorkerError that a worker's end raises."""
+def failure_of(receive):
+    """failure_of(lines) -> the failure and the message of the WorkerError."""
 
     def end(lines, joined=True):
         with pytest.raises(WorkerError) as raised:
-            heard(lines, joined)
+            receive(lines, joined)
         return raised.value.failure, str(raised.value)
 
     return end
 
 
 def alive(pid):
-    """Whether a process is there and runs; one that is dead but not yet buried is not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -91,80 +91,104 @@ def vanishes(pid, within_s=10):
     return not alive(pid)
 
 
-def test_a_worker_is_heard_in_order_until_it_is_done(heard):
-    messages = heard("facts(a=1); facts(text='x' * 200_000); connection.send(Finished()); facts(late=1)")
+def test_messages_arrive_in_order_until_the_process_has_finished(receive):
+    messages = receive("facts(a=1); facts(text='x' * 200_000); connection.send(Finished()); facts(late=1)")
     assert [list(message.model) for message in messages] == [["a"], ["text"]]
     assert messages[0].model["a"] == 1
     assert len(messages[1].model["text"]) == 200_000
 
 
-def test_a_worker_goes_on_from_what_it_asked_by_the_answer(heard):
+def test_request_waits_for_its_reply(receive):
     lines = "facts(stop=[connection.request(message).stop for message in (OPENING, CLOSED)])"
-    assert heard(f"{lines}; connection.send(Finished())")[-1].model["stop"] == [False, True]
+    assert receive(f"{lines}; connection.send(Finished())")[-1].model["stop"] == [False, True]
 
 
-def test_the_worker_runs_our_package_on_the_folder_with_gpus_in_the_order_of_the_bus(heard, tmp_path):
-    lines = "facts(argv=sys.argv[1:], order=os.environ['CUDA_DEVICE_ORDER'], stdin=sys.stdin.read())"
-    (message,) = heard(lines + "\nconnection.send(Finished())")
-    assert message.model["argv"] == ["-m", "epochmeter.worker", str(tmp_path)]
-    assert message.model["order"] == "PCI_BUS_ID"
-    assert message.model["stdin"] == ""
-
-
-def test_what_the_worker_prints_is_in_its_log(heard, tmp_path):
-    heard("print('to stdout'); print('to stderr', file=sys.stderr); connection.send(Finished())")
+def test_process_runs_the_package_in_a_session_of_its_own_with_output_to_its_log(receive, tmp_path):
+    values = "argv=sys.argv[1:], order=os.environ['CUDA_DEVICE_ORDER'], stdin=sys.stdin.read()"
+    lines = f"print('to stdout'); print('to stderr', file=sys.stderr); facts({values}, own=os.getsid(0) == os.getpid())"
+    (message,) = receive(lines + "\nconnection.send(Finished())")
+    argv = ["-m", "epochmeter.worker", str(tmp_path)]
+    assert message.model == {"argv": argv, "order": "PCI_BUS_ID", "stdin": "", "own": True}
     assert sorted((tmp_path / "worker.log").read_text().splitlines()) == ["to stderr", "to stdout"]
 
 
-def test_a_worker_that_is_killed_names_the_signal(death):
-    assert death("connection.request(OPENING); die()") == ("killed", "the training process was killed by SIGKILL")
+KILLED = ("killed", "the training process was killed by SIGKILL")
 
 
-def test_a_worker_that_crashes_names_the_signal(death):
-    assert death("die(signal.SIGSEGV)") == ("killed", "the training process was killed by SIGSEGV")
+@pytest.mark.parametrize(
+    ("lines", "joined", "failure", "message"),
+    [
+        ("connection.request(OPENING); die()", True, *KILLED),
+        ("os.kill(os.getpid(), signal.SIGKILL)", False, *KILLED),
+        ("die(signal.SIGSEGV)", True, "killed", "the training process was killed by SIGSEGV"),
+        ("if os.fork(): die()\ntime.sleep(60)", True, *KILLED),  # its child holds the socket
+        ("print('first'); print('no such GPU'); sys.exit(3)", True, "exception",
+         "the training process ended with exit code 3: no such GPU\n  hint: see its log, {log}"),
+        ("sys.exit(0)", True, "exception",
+         "the training process ended with exit code 0: no output\n  hint: see its log, {log}"),
+        ("import torhc", False, "exception",
+         "the training process ended with exit code 1: ModuleNotFoundError: No module named 'torhc'\n"
+         "  hint: see its log, {log}"),
+        ("sys.exit('ModuleNotFoundError: No module named \\'torch\\'')", False, "exception",
+         "the training process ended with exit code 1: ModuleNotFoundError: No module named 'torch'\n"
+         "  hint: see its log, {log}; set `device.python=` to an interpreter that has torch"),
+        ("connection.send(RankFailed(failure='oom', message='out of memory', rank=0)); sys.exit(1)", True, "oom",
+         "out of memory"),
+    ],
+    ids=["killed", "killed early", "crash", "orphan", "exit code", "no output", "early error", "no torch", "own error"],
+)  # fmt: skip
+def test_end_of_the_process_is_described(failure_of, tmp_path, lines, joined, failure, message):
+    began = time.monotonic()
+    assert failure_of(lines, joined) == (failure, message.format(log=tmp_path / "worker.log"))
+    assert time.monotonic() - began < 10
 
 
-def test_a_worker_that_is_killed_with_an_answer_unread_names_the_signal(interpreter, tmp_path):
-    lines = "facts(pid=os.getpid()); time.sleep(60)"
-    with launched(tmp_path, interpreter(lines)) as worker:
+def test_death_with_an_unread_reply_or_message_is_described(interpreter, tmp_path):
+    with launched(tmp_path, interpreter("facts(pid=os.getpid()); time.sleep(60)")) as worker:
         messages = worker.messages()
         pid = next(messages).model["pid"]
         worker.reply()
         os.kill(pid, signal.SIGKILL)
         with pytest.raises(WorkerError, match="killed by SIGKILL"):
             next(messages)
-
-
-def test_an_answer_to_a_dead_worker_tells_how_it_died(interpreter, tmp_path):
-    with launched(tmp_path, interpreter("connection.send(OPENING); die()")) as worker:
-        next(worker.messages())
+    with launched(tmp_path, interpreter("facts(epoch=0); connection.send(OPENING); die()")) as worker:
         assert vanishes(worker.pid)
+        messages = worker.messages()
+        assert next(messages).model == {"epoch": 0}
+        assert isinstance(next(messages), WindowOpening)
         with pytest.raises(WorkerError, match="killed by SIGKILL"):
             worker.reply()
 
 
-def test_a_worker_that_exits_tells_its_code_its_last_line_and_where_the_others_are(death, tmp_path):
-    assert death("print('first'); print('no such GPU'); sys.exit(3)") == (
-        "exception",
-        f"the training process ended with exit code 3: no such GPU\n  hint: see its log, {tmp_path / 'worker.log'}",
-    )
+@pytest.fixture
+def oom_kills(monkeypatch):
+    """The kernel's count of processes killed for memory: 7 before the process starts, 8 after its end."""
+    counts = iter([7])
+    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: next(counts, 8))
 
 
-def test_a_worker_that_ends_early_without_a_word_is_told_so(death):
-    failure, message = death("sys.exit(0)")
-    assert (failure, message.partition("\n")[0]) == (
-        "exception",
-        "the training process ended with exit code 0: no output",
-    )
+@pytest.mark.parametrize("joined", [True, False], ids=["during training", "before connecting"])
+@pytest.mark.parametrize(("after", "peak"), [(3.1e9, "(SIGKILL, its peak was 3.1 GB)"), (0, "(SIGKILL)")])
+def test_kill_by_the_kernel_is_out_of_memory(failure_of, monkeypatch, oom_kills, joined, after, peak):
+    largest = iter([10, max(10, after)])
+    monkeypatch.setattr(worker_process, "largest_child_bytes", lambda: next(largest))
+    message = f"the kernel killed the training process, because the machine ran out of memory {peak}"
+    assert failure_of("os.kill(os.getpid(), signal.SIGKILL)", joined) == ("oom", message)
+
+
+@pytest.mark.parametrize(("failure", "expected"), [("killed", "oom"), ("storage", "storage")])
+def test_dataloader_worker_killed_by_the_kernel_is_out_of_memory(failure_of, oom_kills, failure, expected):
+    lines = f"connection.send(RankFailed(failure='{failure}', message='a DataLoader worker', rank=0)); sys.exit(1)"
+    assert failure_of(lines) == (expected, "a DataLoader worker")
 
 
 @pytest.fixture
-def having(tmp_path):
-    """having(said) -> an interpreter that answers so, and counts how often it is asked."""
+def answering(tmp_path):
+    """answering(output) -> an interpreter that prints this, and counts its calls."""
 
-    def program(said, code=0):
+    def program(output, code=0):
         path = tmp_path / "python"
-        path.write_text(f"#!/bin/sh\necho . >> {tmp_path}/asked\necho '{said}'\necho '{said}' >&2\nexit {code}\n")
+        path.write_text(f"#!/bin/sh\necho . >> {tmp_path}/calls\necho '{output}'\necho '{output}' >&2\nexit {code}\n")
         path.chmod(0o755)
         return str(path)
 
@@ -172,7 +196,7 @@ def having(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("said", "lack"),
+    ("output", "lack"),
     [
         ('{"python": [3, 6], "torch": null}', "has no torch"),
         ('{"python": [2, 7], "torch": null}', "is Python 2.7, and training needs 3.6 or newer"),
@@ -180,35 +204,36 @@ def having(tmp_path):
         ("hello", "is not a Python interpreter: `-m` printed hello"),
     ],
 )
-def test_an_interpreter_that_cannot_train_is_refused_with_the_way_out(having, said, lack):
-    python = having(said)
+def test_interpreter_that_cannot_train_is_refused_with_a_hint(answering, output, lack):
+    python = answering(output)
     with pytest.raises(ValueError, match=re.escape(lack)) as refused:
         check_interpreter(python)
     why, hint = str(refused.value).split("\n  hint: ")
     assert why == f"{python} {lack}"
     assert "device.python=/path/to/python" in hint
-    check_interpreter(having('{"python": [3, 6], "torch": "1.10.0"}'))  # once it is mended
+    check_interpreter(answering('{"python": [3, 6], "torch": "1.10.0"}'))  # once it is mended
 
 
 @pytest.mark.parametrize("torch", ["1.10.0", "2.4.0a0+nv24.06", ""])
-def test_an_interpreter_that_can_train_is_checked_once(having, tmp_path, torch):
-    python = having(f'warning: of a site\n{{"python": [3, 6], "torch": "{torch}"}}')
+def test_interpreter_that_can_train_is_checked_once(answering, tmp_path, torch):
+    python = answering(f'warning: of a site\n{{"python": [3, 6], "torch": "{torch}"}}')
     for _ in range(3):
         check_interpreter(python)
-    assert (tmp_path / "asked").read_text() == ".\n"
+    assert (tmp_path / "calls").read_text() == ".\n"
 
 
-def test_an_interpreter_that_fails_or_is_no_program_is_refused(having, tmp_path):
+def test_interpreter_that_fails_or_does_not_exist_is_refused(answering, tmp_path):
     with pytest.raises(ValueError, match="does not run: a syntax error\n"):
-        check_interpreter(having("a syntax error", code=1))
+        check_interpreter(answering("a syntax error", code=1))
     (tmp_path / "python").write_text("no program")
     with pytest.raises(ValueError, match="cannot be run: Exec format error\n"):
         check_interpreter(str(tmp_path / "python"))
-    with pytest.raises(ValueError, match=r"`device\.python=/nowhere/python`: there is no such program\n"):
-        check_interpreter("/nowhere/python")
+    for start in (check_interpreter, lambda python: launched(tmp_path, python).__enter__()):
+        with pytest.raises(ValueError, match=r"`device\.python=/nowhere/python`: there is no such program\n  hint: "):
+            start("/nowhere/python")
 
 
-def test_an_interpreter_that_does_not_answer_is_accepted(tmp_path, monkeypatch):
+def test_interpreter_that_does_not_answer_is_accepted(tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "INTERPRETER_LIMIT_S", 0.1)
     (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "python").chmod(0o755)
@@ -216,7 +241,7 @@ def test_an_interpreter_that_does_not_answer_is_accepted(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("has", [True, False])
-def test_torch_is_looked_up_and_not_imported(tmp_path, monkeypatch, has):
+def test_torch_is_found_without_importing_it(tmp_path, monkeypatch, has):
     package = tmp_path / "torch"
     package.mkdir()
     if has:
@@ -228,25 +253,13 @@ def test_torch_is_looked_up_and_not_imported(tmp_path, monkeypatch, has):
     assert torch_version() == ("1.10.0" if has else None)
 
 
-def test_a_folder_without_code_is_no_torch_to_python_3_6_either(monkeypatch):
+def test_namespace_package_is_no_torch_in_python_3_6(monkeypatch):
     """Its importlib gives a namespace an origin, which later ones leave out."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace(origin="namespace"))
     assert torch_version() is None
 
 
-def test_an_interpreter_without_torch_is_told_what_names_another(death):
-    _, message = death("import sys; sys.exit('ModuleNotFoundError: No module named \\'torch\\'')", joined=False)
-    assert "set `device.python=` to an interpreter that has torch" in message
-
-
-def test_a_loader_process_that_the_kernel_killed_is_out_of_memory(death, monkeypatch):
-    counts = iter([7, 8])  # before the worker started; when it says that it failed
-    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: next(counts))
-    lines = "connection.send(RankFailed(failure='killed', message='DataLoader worker is killed', rank=0)); sys.exit(1)"
-    assert death(lines) == ("oom", "DataLoader worker is killed")
-
-
-def test_a_worker_that_hangs_after_it_is_done_is_ended(interpreter, tmp_path, monkeypatch):
+def test_process_that_hangs_after_its_last_message_is_ended(interpreter, tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "EXIT_LIMIT_S", 0.1)
     with launched(tmp_path, interpreter("connection.send(Finished()); time.sleep(60)")) as worker:
         list(worker.messages())
@@ -263,77 +276,18 @@ def test_a_worker_that_hangs_after_it_is_done_is_ended(interpreter, tmp_path, mo
     ],
     ids=["CUDA", "ROCm", "ROCm without UUIDs", "no GPU"],
 )
-def test_a_worker_sees_the_gpus_that_are_metered_and_no_others(interpreter, tmp_path, monkeypatch, gpus, seen):
+def test_process_sees_only_the_metered_gpus(interpreter, tmp_path, monkeypatch, gpus, seen):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
     monkeypatch.delenv("ROCR_VISIBLE_DEVICES", raising=False)
-    names = [f"{maker}_VISIBLE_DEVICES" for maker in ("CUDA", "ROCR", "HIP")]
-    lines = f"facts(gpus=[os.environ.get(name) for name in {names}]); connection.send(Finished())"
+    variables = [f"{maker}_VISIBLE_DEVICES" for maker in ("CUDA", "ROCR", "HIP")]
+    lines = f"facts(gpus=[os.environ.get(name) for name in {variables}]); connection.send(Finished())"
     with launched(tmp_path, interpreter(lines), gpus=gpus) as worker:
         assert [message.model["gpus"] for message in worker.messages()] == [seen]
 
 
-def test_a_worker_that_fails_says_how_itself(death):
-    lines = "connection.send(RankFailed(failure='oom', message='CUDA out of memory', rank=0)); sys.exit(1)"
-    assert death(lines) == ("oom", "CUDA out of memory")
-
-
-def test_what_a_worker_said_before_it_died_is_heard(interpreter, tmp_path):
-    with launched(tmp_path, interpreter("facts(epoch=0); die()")) as worker:
-        assert vanishes(worker.pid)
-        messages = worker.messages()
-        assert next(messages).model == {"epoch": 0}
-        with pytest.raises(WorkerError):
-            next(messages)
-
-
-def test_a_worker_that_dies_before_it_joins_tells_its_last_line(death):
-    failure, message = death("import torhc", joined=False)
-    assert failure == "exception"
-    assert "ModuleNotFoundError: No module named 'torhc'" in message
-
-
-def test_what_else_fails_while_the_kernel_kills_others_is_told_as_what_it_is(death, monkeypatch):
-    counts = iter([7, 8])
-    monkeypatch.setattr("epochmeter.run.worker_process.oom_kill_count", lambda: next(counts, 8))
-    lines = "connection.send(RankFailed(failure='storage', message='the storage is gone', rank=0)); sys.exit(1)"
-    assert death(lines) == ("storage", "the storage is gone")
-
-
-def test_a_worker_that_is_killed_before_it_joins_names_the_signal(death):
-    lines = "os.kill(os.getpid(), signal.SIGKILL)"
-    assert death(lines, joined=False) == ("killed", "the training process was killed by SIGKILL")
-
-
-@pytest.mark.parametrize("joined", [True, False], ids=["while it trains", "before it joins"])
-def test_a_kill_that_the_kernel_counts_as_its_own_is_out_of_memory(death, monkeypatch, joined):
-    counts = iter([7, 8])  # before the worker started; after it was killed
-    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: next(counts))
-    failure, message = death("os.kill(os.getpid(), signal.SIGKILL)", joined)
-    assert failure == "oom"
-    assert "ran out of memory" in message
-
-
-@pytest.mark.parametrize(("after", "said"), [(3.1e9, "(SIGKILL, its peak was 3.1 GB)"), (0, "(SIGKILL)")])
-def test_the_peak_of_what_the_kernel_killed_is_told_where_no_child_had_more_before(death, monkeypatch, after, said):
-    counts, largest = iter([7, 8]), iter([10, max(10, after)])
-    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: next(counts))
-    monkeypatch.setattr(worker_process, "largest_child_bytes", lambda: next(largest))
-    assert death("os.kill(os.getpid(), signal.SIGKILL)") == (
-        "oom",
-        f"the kernel killed the training process, because the machine ran out of memory {said}",
-    )
-
-
-def test_a_dead_worker_is_noticed_at_once_though_its_children_hold_the_socket(death):
-    began = time.monotonic()
-    failure, _ = death("if os.fork(): die()\ntime.sleep(60)")
-    assert failure == "killed"
-    assert time.monotonic() - began < 10
-
-
 @pytest.mark.parametrize("end", ["connection.send(Finished())", "die()", "sys.exit(1)"])
-def test_the_workers_children_are_gone_once_it_is_left(interpreter, tmp_path, end):
+def test_children_are_ended_however_the_process_ends(interpreter, tmp_path, end):
     lines = f"child = subprocess.Popen(['sleep', '60'])\nfacts(pid=child.pid)\n{end}"
     children = []
     try:
@@ -345,7 +299,7 @@ def test_the_workers_children_are_gone_once_it_is_left(interpreter, tmp_path, en
     assert vanishes(child)
 
 
-def test_leaving_by_an_error_ends_the_worker(interpreter, tmp_path):
+def test_exception_in_the_controller_ends_the_process(interpreter, tmp_path):
     pids = []
 
     def interrupted():
@@ -358,12 +312,7 @@ def test_leaving_by_an_error_ends_the_worker(interpreter, tmp_path):
     assert not alive(*pids)
 
 
-def test_ctrl_c_reaches_the_steward_alone(heard):
-    (message,) = heard("facts(own=os.getsid(0) == os.getpid()); connection.send(Finished())")
-    assert message.model["own"]
-
-
-def test_the_sockets_path_is_short_and_gone_once_the_worker_has_joined(interpreter, tmp_path, monkeypatch):
+def test_socket_has_a_short_path_that_is_deleted_after_connecting(interpreter, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / ("deep" * 30)))
     lines = "facts(path=os.environ['EPOCHMETER_SOCKET']); time.sleep(60)"
     with launched(tmp_path, interpreter(lines)) as worker:
@@ -373,12 +322,7 @@ def test_the_sockets_path_is_short_and_gone_once_the_worker_has_joined(interpret
         os.kill(worker.pid, signal.SIGKILL)
 
 
-def test_an_interpreter_that_is_not_there_says_what_to_name(tmp_path):
-    with pytest.raises(ValueError, match=r"`device\.python=python3\.0`: there is no such program\n  hint: "):
-        launched(tmp_path, "python3.0").__enter__()
-
-
-STEWARD = """
+CONTROLLER = """
 import sys
 from pathlib import Path
 from epochmeter.run.launch import launched
@@ -388,17 +332,17 @@ with launched(Path(sys.argv[1]), sys.argv[2]) as worker:
 """
 
 
-def test_a_worker_dies_with_its_steward(interpreter, tmp_path):
+def test_process_dies_with_its_controller(interpreter, tmp_path):
     program = interpreter("die_with_parent(); connection.send(OPENING); time.sleep(60)")
-    steward = subprocess.Popen(
-        [sys.executable, "-c", STEWARD, str(tmp_path), program],
+    controller = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, str(tmp_path), program],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
     )
-    with steward:
-        pid = int(steward.stdout.readline())
+    with controller:
+        pid = int(controller.stdout.readline())
         assert alive(pid)
-        steward.kill()
+        controller.kill()
     assert vanishes(pid)
 
 
@@ -421,12 +365,12 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)
 """
-"""What torchrun and the ranks that it starts are to the steward; the lines that follow are each rank's."""
+"""torchrun and two ranks, for the controller; each rank runs the lines that follow."""
 
 
 @pytest.fixture
 def end_of_two(interpreter, tmp_path, monkeypatch):
-    """end_of_two(lines) -> (failure, message) of a worker of two ranks that do what the lines say; None: it is done."""
+    """end_of_two(lines) -> (failure, message) of two ranks that run the lines; None if they finish."""
     monkeypatch.setattr(launch, "EXIT_LIMIT_S", 0.1)
 
     def end(lines):
@@ -442,62 +386,60 @@ def end_of_two(interpreter, tmp_path, monkeypatch):
     return end
 
 
-def test_of_ranks_the_first_is_answered_and_is_done_for_all(end_of_two):
+def test_first_rank_gets_the_replies_and_finishes_for_all(end_of_two):
     lines = "if rank: time.sleep(60)\nassert connection.request(OPENING).stop\nconnection.send(Finished())"
     assert end_of_two(lines) is None
 
 
-def test_a_rank_that_is_done_earlier_than_the_first_is_no_failure(end_of_two, monkeypatch):
+def test_rank_that_finishes_before_the_first_is_no_failure(end_of_two, monkeypatch):
     monkeypatch.setattr(worker_process, "EXIT_WAIT_S", 0.2)
     assert end_of_two("if rank == 0: time.sleep(1)\nconnection.send(Finished())") is None
 
 
-def test_a_rank_that_is_killed_is_named(end_of_two):
-    assert end_of_two("if rank: die()") == ("killed", "rank 1 was killed by SIGKILL")
-
-
-def test_a_rank_that_is_killed_is_named_by_an_answer_that_nobody_takes(interpreter, tmp_path):
-    heard = tmp_path / "heard"
-    waits = f"connection.send(OPENING)\n    while not os.path.exists({str(heard)!r}): time.sleep(0.01)\n    die()"
+def test_reply_to_a_killed_rank_names_it(interpreter, tmp_path):
+    received = tmp_path / "received"
+    waits = f"connection.send(OPENING)\n    while not os.path.exists({str(received)!r}): time.sleep(0.01)\n    die()"
     program = interpreter(RANKS + f"if rank == 0:\n    {waits}\nconnection.send(Finished())", joined=False)
     with launched(tmp_path, program, ranks=2) as worker:
         next(worker.messages())
-        heard.touch()
+        received.touch()
         assert vanishes(worker.pid)
         with pytest.raises(WorkerError, match="rank 0 was killed by SIGKILL"):
             worker.reply()
 
 
-def test_the_words_of_any_rank_are_heard(end_of_two):
+def test_error_of_any_rank_is_reported(end_of_two):
     lines = "if rank: connection.send(RankFailed(rank=1, failure='oom', message='CUDA out of memory'))\ntime.sleep(60)"
     assert end_of_two(lines) == ("oom", "CUDA out of memory")
 
 
-SEES = "connection.send(RankFailed(rank=0, failure='rank', message='Connection closed by peer'))"
+SEEN_BY_PEER = "connection.send(RankFailed(rank=0, failure='rank', message='Connection closed by peer'))"
 
 
-def test_what_a_rank_has_seen_of_another_waits_for_that_ones_end(end_of_two):
-    lines = f"if rank == 0: {SEES}\nif rank == 0: sys.exit(0)\ntime.sleep(0.3)\ndie()"
+def test_error_of_the_failed_rank_precedes_those_of_its_peers(end_of_two):
+    lines = f"if rank == 0: {SEEN_BY_PEER}\nif rank == 0: sys.exit(0)\ntime.sleep(0.3)\ndie()"
     assert end_of_two(lines) == ("killed", "rank 1 was killed by SIGKILL")
 
 
-def test_what_a_rank_has_seen_of_another_is_told_where_that_one_hangs(end_of_two, monkeypatch):
+def test_error_of_a_peer_is_reported_if_the_failed_rank_hangs(end_of_two, monkeypatch):
     monkeypatch.setattr(worker_process, "EXIT_WAIT_S", 0.2)
     began = time.monotonic()
-    assert end_of_two(f"if rank == 0: {SEES}\ntime.sleep(60)") == ("exception", "rank 0: Connection closed by peer")
+    assert end_of_two(f"if rank == 0: {SEEN_BY_PEER}\ntime.sleep(60)") == (
+        "exception",
+        "rank 0: Connection closed by peer",
+    )
     assert time.monotonic() - began < 10
 
 
-def test_a_rank_that_the_kernel_killed_is_out_of_memory(end_of_two, monkeypatch):
-    counts = iter([7, 8])  # before the worker started; after it was killed
-    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: next(counts))
-    assert end_of_two("if rank: die()") == (
-        "oom",
-        "the kernel killed rank 1, because the machine ran out of memory (SIGKILL)",
-    )
+def test_killed_rank_is_named(end_of_two, monkeypatch):
+    assert end_of_two("if rank: die()") == ("killed", "rank 1 was killed by SIGKILL")
+    counts = iter([7])
+    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: next(counts, 8))
+    message = "the kernel killed rank 1, because the machine ran out of memory (SIGKILL)"
+    assert end_of_two("if rank: die()") == ("oom", message)
 
 
-def test_no_rank_is_left_in_a_group_of_its_own(interpreter, tmp_path, monkeypatch):
+def test_ranks_in_process_groups_of_their_own_are_ended(interpreter, tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "EXIT_LIMIT_S", 0.1)
     program = interpreter(RANKS + "facts(pid=os.getpid())\ntime.sleep(60)", joined=False)
     with launched(tmp_path, program, ranks=2) as worker:
@@ -507,7 +449,7 @@ def test_no_rank_is_left_in_a_group_of_its_own(interpreter, tmp_path, monkeypatc
     assert all(vanishes(pid) for pid in pids)
 
 
-def test_torchrun_is_told_how_many_and_each_rank_its_share_of_the_cores(interpreter, tmp_path, monkeypatch):
+def test_torchrun_gets_the_rank_count_and_each_rank_its_share_of_cores(interpreter, tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(launch, "EXIT_LIMIT_S", 0.1)
     monkeypatch.setenv("RANK", "5")  # of another torchrun, in which the command itself runs
@@ -528,51 +470,44 @@ dump_stack_on_signal()
 def wait_for_ever():
     while True:
         time.sleep(60)
-connection.send(OPENING)
+connection.request(OPENING)
 wait_for_ever()
 """
 
 
-def test_a_worker_that_says_nothing_for_too_long_has_hung_and_tells_where(interpreter, tmp_path):
-    with pytest.raises(WorkerError) as raised, launched(tmp_path, interpreter(HANGS), silence_s=3) as worker:
-        for _ in worker.messages():
-            pass
-    assert raised.value.failure == "hung"
-    assert str(raised.value).startswith(
-        "the training process made no progress for sweep.hung_after_s=3 and was stopped in "
-    )
-    assert "wait_for_ever (python:" in str(raised.value)
-    assert not alive(worker.pid)
-
-
-def test_a_worker_that_never_joins_has_hung(interpreter, tmp_path):
-    program = interpreter("time.sleep(60)", joined=False)
-    with (
-        pytest.raises(WorkerError, match=r"no progress for sweep\.hung_after_s=0\.5"),
-        launched(tmp_path, program, silence_s=0.5),
-    ):
-        pass
-
-
-def test_of_two_limits_the_one_that_is_over_is_told(interpreter, tmp_path):
-    with (
-        pytest.raises(WorkerError, match=r"longer than sweep\.timeout_s=0\.5"),
-        launched(tmp_path, interpreter("time.sleep(60)", joined=False), limit_s=0.5, silence_s=60),
-    ):
-        pass
-
-
-def hung(lines, interpreter, folder, limit_s=1.0):
-    """The failure and the message of a worker that has so long for what the lines say."""
-    error = None
+def time_out(interpreter, folder, lines, joined=True, **limits):
+    """Run the lines with limits; return the failure and its message."""
+    pids = []
     try:
-        with launched(folder, interpreter(lines), limit_s=limit_s) as worker:
+        with launched(folder, interpreter(lines, joined), **limits) as worker:
+            pids.append(worker.pid)
             for _ in worker.messages():
                 worker.reply()
-    except WorkerError as raised:
-        error = raised
-    assert not alive(worker.pid)
-    return error.failure, str(error)
+    except WorkerError as error:
+        assert not any(map(alive, pids))
+        return error.failure, str(error)
+    raise AssertionError("no limit was exceeded")
+
+
+def test_hanging_process_is_ended_and_its_location_reported(interpreter, tmp_path):
+    failure, message = time_out(interpreter, tmp_path, HANGS, silence_s=3)
+    assert failure == "hung"
+    assert "no progress for sweep.hung_after_s=3 and was stopped in wait_for_ever (python:" in message
+
+
+@pytest.mark.parametrize(
+    ("limits", "failure", "key"),
+    [
+        ({"silence_s": 0.5}, "hung", "sweep.hung_after_s=0.5"),
+        ({"limit_s": 0.5}, "timeout", "sweep.timeout_s=0.5"),
+        ({"limit_s": 0.5, "silence_s": 60}, "timeout", "sweep.timeout_s=0.5"),
+    ],
+    ids=str,
+)
+def test_process_that_never_connects_is_ended(interpreter, tmp_path, limits, failure, key):
+    found, message = time_out(interpreter, tmp_path, "time.sleep(600)", joined=False, **limits)
+    assert found == failure
+    assert key in message
 
 
 @pytest.mark.parametrize(
@@ -582,19 +517,13 @@ def hung(lines, interpreter, folder, limit_s=1.0):
         "while True: connection.send(Progress(1)); time.sleep(0.01)",
         "while True: connection.request(OPENING)",
     ],
-    ids=["silent", "telling", "asking"],
+    ids=["silent", "sending", "requesting"],
 )
-def test_a_worker_that_takes_longer_than_it_may_is_ended_and_has_failed(interpreter, tmp_path, lines):
-    told = ("timeout", "the training process took longer than sweep.timeout_s=1 and was stopped")
-    assert hung(lines, interpreter, tmp_path) == told
+def test_process_that_exceeds_the_time_limit_is_ended(interpreter, tmp_path, lines):
+    message = "the training process took longer than sweep.timeout_s=1 and was stopped"
+    assert time_out(interpreter, tmp_path, lines, limit_s=1.0) == ("timeout", message)
 
 
-def test_a_worker_that_never_joins_is_ended_by_its_limit(interpreter, tmp_path):
-    with pytest.raises(WorkerError, match=r"took longer than sweep\.timeout_s=0\.5"):  # noqa: SIM117
-        with launched(tmp_path, interpreter("time.sleep(600)", joined=False), limit_s=0.5):
-            pass
-
-
-def test_a_worker_that_is_done_in_time_knows_no_limit(interpreter, tmp_path):
+def test_process_that_finishes_in_time_is_not_limited(interpreter, tmp_path):
     with launched(tmp_path, interpreter("connection.send(Finished())"), limit_s=100) as worker:
         assert list(worker.messages()) == []

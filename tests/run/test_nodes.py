@@ -1,4 +1,4 @@
-"""Which node of a Slurm step this is, by the environment that srun makes."""
+"""This node of a Slurm step, by the environment of srun."""
 
 from pathlib import Path
 
@@ -33,12 +33,12 @@ def here(**changed):
     return current_node({**STEP, **changed}, address=lambda name: f"{name}.example")
 
 
-def test_a_machine_by_itself_is_the_first_and_only_node():
+def test_without_a_step_there_is_a_single_node():
     assert current_node({}) == current_node({"SLURM_STEP_NUM_NODES": "1"}) == Node()
     assert Node().is_first
 
 
-def test_the_nodes_of_a_step_meet_at_its_first_host_and_a_port_of_the_step():
+def test_nodes_of_a_step_connect_to_its_first_host_and_port():
     found = here()
     assert (found.number, found.nodes, found.name, found.first) == (1, 2, "n04", "n03.example")
     assert found.port in PORTS
@@ -48,7 +48,7 @@ def test_the_nodes_of_a_step_meet_at_its_first_host_and_a_port_of_the_step():
     assert here(SLURM_JOB_ID="4712").port != found.port
 
 
-def test_several_tasks_on_a_node_are_refused_with_what_to_give():
+def test_several_tasks_per_node_are_refused():
     with pytest.raises(ValueError, match=r"(?s)4 tasks on 2 nodes.*--ntasks-per-node=1, with `strategy\.ranks=`"):
         here(SLURM_STEP_NUM_TASKS="4")
 
@@ -64,11 +64,11 @@ def test_several_tasks_on_a_node_are_refused_with_what_to_give():
         ("nid[001234]-hsn", "nid001234-hsn"),
     ],
 )
-def test_the_first_of_a_list_of_hosts_is_read(listed, first):
+def test_first_host_of_a_node_list(listed, first):
     assert first_host(listed) == first
 
 
-def test_a_node_goes_by_the_address_that_slurm_has_for_it_or_else_by_its_name(tmp_path, monkeypatch):
+def test_address_is_from_slurm_or_else_the_name(tmp_path, monkeypatch):
     program = tmp_path / "scontrol"
     program.write_text('#!/bin/sh\necho "NodeName=$3 Arch=x86_64\n   NodeAddr=10.0.0.3 NodeHostName=$3"\n')
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -78,7 +78,7 @@ def test_a_node_goes_by_the_address_that_slurm_has_for_it_or_else_by_its_name(tm
     assert node_address("n03") == "10.0.0.3"
 
 
-def test_what_trains_on_one_node_is_refused_on_several():
+def test_strategy_of_one_node_is_refused_on_several():
     check_strategy(DDP, here())
     check_strategy(SINGLE, Node())
     with pytest.raises(
@@ -87,7 +87,7 @@ def test_what_trains_on_one_node_is_refused_on_several():
         check_strategy(SINGLE, here())
 
 
-def test_the_first_node_alone_makes_a_record():
+def test_only_the_first_node_uses_the_sweep_folder():
     def made(command, many, again):
         return Path("record")
 
@@ -104,7 +104,7 @@ def test_a_sweep_on_several_nodes_is_refused():
         run_folder_factory(lambda *_: Path("record"), STEP)([], True, False)
 
 
-def test_a_completed_run_is_not_left_out_while_other_nodes_make_it(tmp_path):
+def test_several_nodes_do_not_skip_a_completed_run(tmp_path):
     forbid_multi_node_resume(Node(), tmp_path)
     with pytest.raises(
         ValueError, match=r"is completed, and 1 more of 2 nodes have begun .*\n.*omit `sweep\.resume=true`"

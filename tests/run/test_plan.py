@@ -1,4 +1,4 @@
-"""What a plan makes of an order, on machines whose files stand in a folder."""
+"""The plan of a run, on machines whose files are in a folder."""
 
 import json
 import shutil
@@ -13,32 +13,12 @@ from epochmeter.machine.disk import Disk
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.run import plan
 from epochmeter.run.nodes import Node
+from epochmeter.run.plan import plan_warnings, remove_empty_folders, resolve_plan
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA
 from epochmeter.tracking import tensorboard
 
 GPU = "GPU-6d5a4f3e-0000-1111-2222-333344445555"
-
-
-@pytest.fixture
-def nano(tmp_path):
-    """The root of a Jetson Nano."""
-    names = "nvidia,p3450-0000\0nvidia,jetson-nano\0nvidia,tegra210\0"
-    return machine(tmp_path / "nano", **{"sys/firmware/devicetree/base/compatible": names})
-
-
-@pytest.fixture
-def rapl(tmp_path):
-    """The root of a PC whose CPU has a power limit to set, of 120 W at most."""
-    return Board(tmp_path / "rapl").with_rapl(packages=1).root
-
-
-@pytest.fixture
-def desktop(tmp_path, monkeypatch):
-    """The root of a PC with an NVIDIA GPU, all of which may be used."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return machine(
-        tmp_path / "desktop", **{"proc/driver/nvidia/gpus/0000:01:00.0/information": f"Model: RTX\nGPU UUID: {GPU}\n"}
-    )
+COMPATIBLE = "sys/firmware/devicetree/base/compatible"
 
 
 def machine(root, **files):
@@ -48,184 +28,222 @@ def machine(root, **files):
     return root
 
 
-def test_the_device_found_stands_for_auto(order, nano):
-    settled = plan.resolve_plan(order(f"machine.root={nano}"))
-    assert settled.job.device.name == settled.run["choices"]["device"] == "nano"
-    assert settled.run["rehearsal"] == []
-    assert settled.job.device.accelerator == "cuda"
+@pytest.fixture
+def nano(tmp_path):
+    """The root of a Jetson Nano."""
+    return machine(tmp_path / "nano", **{COMPATIBLE: "nvidia,p3450-0000\0nvidia,jetson-nano\0nvidia,tegra210\0"})
 
 
-def test_a_device_asked_for_where_it_is_is_no_rehearsal(order, nano):
-    assert plan.resolve_plan(order("device=nano", f"machine.root={nano}")).run["rehearsal"] == []
+@pytest.fixture
+def rapl(tmp_path):
+    """The root of a PC whose CPU has a power limit of at most 120 W."""
+    return Board(tmp_path / "rapl").with_rapl(packages=1).root
 
 
-def test_any_machine_can_train_on_its_cpu(order, nano):
-    assert plan.resolve_plan(order("device=cpu", f"machine.root={nano}")).run["rehearsal"] == []
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    """The root of a machine with four NVIDIA GPUs."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    folder = "proc/driver/nvidia/gpus/0000:0{}:00.0/information"
+    files = {folder.format(bus): f"Model: A100\nGPU UUID: GPU-{bus}{bus}\n" for bus in range(1, 5)}
+    return machine(tmp_path / "node", **files)
 
 
-def test_a_device_that_this_machine_is_not_is_rehearsed_on_what_there_is(order):
-    settled = plan.resolve_plan(order("device=nano"))
-    assert settled.run["rehearsal"] == ["device=nano requested, this machine is device=cpu"]
-    assert settled.job.device.name == "nano"
-    assert settled.job.device.accelerator == "auto"
+@pytest.fixture
+def cores(monkeypatch):
+    """cores(8) gives this process 8 cores."""
+    return lambda count: monkeypatch.setattr(plan.os, "sched_getaffinity", lambda pid: {*range(count)})
 
 
-def test_a_power_limit_where_there_is_none_to_set_is_a_rehearsal(order):
-    settled = plan.resolve_plan(order("power_limit=100"))
-    assert settled.run["rehearsal"] == ["power_limit=100: this machine has no power limit to set"]
-    assert settled.run["power_limit_applied"] is None
+@pytest.fixture
+def rehearsal(order):
+    """rehearsal("device=nano", ...) -> the reasons why such a run is a rehearsal."""
+    return lambda *overrides: resolve_plan(order(*overrides)).run["rehearsal"]
 
 
-def test_a_rehearsal_tells_of_all_that_was_asked_for_and_not_applied(order, rapl):
-    nowhere = plan.resolve_plan(order("device=nano", "power_limit=10"))
-    assert len(nowhere.run["rehearsal"]) == 2
-    with_a_limit = plan.resolve_plan(order("device=nano", "power_limit=10", f"machine.root={rapl}"))
-    assert with_a_limit.run["rehearsal"][1] == "power_limit=10 requested, not applied"
+def test_auto_selects_the_detected_device(order, nano):
+    resolved = resolve_plan(order(f"machine.root={nano}"))
+    assert resolved.job.device.name == resolved.run["choices"]["device"] == "nano"
+    assert resolved.run["rehearsal"] == []
+    assert resolved.job.device.accelerator == "cuda"
 
 
-def test_a_power_limit_that_is_there_is_turned_to_and_nothing_is_rehearsed(order, rapl):
-    settled = plan.resolve_plan(order("power_limit=100", f"machine.root={rapl}"))
-    (knob, wish) = settled.targets["power_limit"]
-    assert (knob.name, wish.setting, wish.watts) == ("RAPL", "100 W", 100)
-    assert settled.run["rehearsal"] == []
+def test_no_rehearsal_if_the_machine_is_as_requested(rehearsal, nano):
+    for overrides in (["device=nano"], ["device=cpu"], ["device=nano", "rehearse=false"]):
+        assert rehearsal(*overrides, f"machine.root={nano}") == []
 
 
-def test_a_power_limit_out_of_range_is_refused_with_the_range_before_anything_is_written(order, rapl):
-    asked = order("power_limit=500", f"machine.root={rapl}")
-    with pytest.raises(ValueError, match=r"power_limit=500 is out of the range of RAPL: up to 120 W"):
-        plan.resolve_plan(asked)
-    assert list(asked.folder.iterdir()) == []
+def test_rehearsal_of_another_device_uses_the_accelerator_of_this_machine(order):
+    resolved = resolve_plan(order("device=nano"))
+    assert resolved.run["rehearsal"] == ["device=nano requested, this machine is device=cpu"]
+    assert (resolved.job.device.name, resolved.job.device.accelerator) == ("nano", "auto")
 
 
-def test_what_was_really_applied_is_noted_as_it_was_found_and_in_watts(order, rapl):
-    settled = plan.resolve_plan(order("power_limit=100", f"machine.root={rapl}"))
-    settled.applied({"RAPL": "100 W"})
-    run = settled.record.run()
-    assert (run["applied"], run["power_limit_applied"], run["power_limit_w"]) == (
-        {"power_limit": "100 W"},
-        "100 W",
-        100,
-    )
+def test_rehearsal_has_every_reason(rehearsal, rapl, tmp_path):
+    (tmp_path / "power.csv").touch()
+    root, no_limit = f"machine.root={rapl}", "power_limit=100: this machine has no power limit to set"
+    other_device = "device=nano requested, this machine is device=cpu"
+    assert rehearsal("power_limit=100") == [no_limit]
+    assert rehearsal("device=nano", "power_limit=10", root) == [other_device, "power_limit=10 requested, not applied"]
+    assert rehearsal("power_limit=100", "clocks=locked", root) == [
+        "clocks=locked: this machine has no jetson_clocks",
+        "power_limit=100 requested, not applied",
+    ]
+    assert rehearsal("power_limit=100", "rehearse=true", root) == [
+        "power_limit=100 requested, not applied",
+        "rehearse=true",
+    ]
+    replay = rehearsal("meter=replay", f"meter.file={tmp_path}/power.csv")
+    assert replay == ["meter=replay requested: the energy is that of a recording"]
 
 
-def test_the_highest_limit_of_the_device_is_noted_beside_the_one_applied(order, rapl):
-    settled = plan.resolve_plan(order("power_limit=100", f"machine.root={rapl}"))
-    assert settled.run["power_limit_max_w"] is None, "nothing is noted before a knob is turned"
-    settled.applied({"RAPL": "100 W"})
-    assert settled.record.run()["power_limit_max_w"] == 120
+@pytest.mark.parametrize("override", ["device=nano", "power_limit=100"])
+def test_rehearse_false_refuses_a_rehearsal(order, override):
+    with pytest.raises(ValueError, match=rf"^{override}\b.*this machine .*\n  hint: `rehearse=false`"):
+        resolve_plan(order(override, "rehearse=false"))
 
 
-def test_how_many_packages_are_held_to_a_limit_is_noted_whatever_the_ranks(order, rapl):
-    settled = plan.resolve_plan(order("power_limit=100", "strategy=ddp", "strategy.ranks=4", f"machine.root={rapl}"))
-    settled.applied({"RAPL": "100 W"})
-    assert settled.record.run()["power_limit_devices"] == 1
+@pytest.mark.parametrize(
+    ("overrides", "visible", "available"),
+    [
+        (["strategy=ddp", "strategy.ranks=5"], "0,1,2,3", "4 GPUs"),
+        (["strategy=ddp", "strategy.ranks=2"], "1", "1 GPU"),
+        (["strategy=dp"], "1", "1 GPU"),
+        (["strategy=dp", "device=cpu"], "0,1", "no GPU"),
+    ],
+)
+def test_fewer_gpus_than_ranks_are_a_rehearsal(order, rehearsal, node, monkeypatch, overrides, visible, available):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    reason = f"{' '.join(overrides[:2]).removesuffix(' device=cpu')} requested, this machine has {available}"
+    assert rehearsal(f"machine.root={node}", *overrides) == [reason]
+    with pytest.raises(ValueError, match=reason):
+        resolve_plan(order(f"machine.root={node}", *overrides, "rehearse=false"))
 
 
-def test_only_the_first_text_of_a_flag_is_kept(order):
-    settled = plan.resolve_plan(order())
-    settled.set_flags({"throttled": "hot", "energy_lost": ""})
-    settled.set_flags({"throttled": "hotter", "knob_changed": "somebody"})
-    assert settled.record.run()["flags"] == {"throttled": "hot", "knob_changed": "somebody"}
+def test_dataset_on_another_storage_device_is_a_rehearsal(order, rehearsal, monkeypatch):
+    monkeypatch.setattr(plan, "disk_of", lambda folder: Disk(("nvme0n1p1",), "nvme", "ext4"))
+    (reason,) = rehearsal("storage=sd")
+    assert reason.startswith("storage=sd requested, ")
+    assert reason.endswith("is on nvme")
+    with pytest.raises(ValueError, match=r"storage=sd requested, .*\n  hint: `rehearse=false`"):
+        resolve_plan(order("storage=sd", "rehearse=false"))
+    assert [rehearsal(f"storage={storage}") for storage in ("nvme", "ssd", "project")] == [[], [], []]
 
 
-def test_a_run_that_goes_on_is_flagged_by_the_windows_that_stay(order):
-    first = plan.resolve_plan(order(of_sweep=True))
+def test_missing_storage_is_an_error(order, nano, tmp_path):
+    missing = order("storage=sd", f"storage.root={tmp_path / 'card'}", f"machine.root={nano}")
+    with pytest.raises(ValueError, match=r"card` is not an existing folder"):
+        resolve_plan(missing)
+
+
+def test_power_limit_is_a_setting_to_apply(order, rapl):
+    resolved = resolve_plan(order("power_limit=100", f"machine.root={rapl}"))
+    knob, target = resolved.targets["power_limit"]
+    assert (knob.name, target.setting, target.watts) == ("RAPL", "100 W", 100)
+    assert resolved.run["rehearsal"] == []
+
+
+def test_refused_requests_write_nothing(order, rapl, monkeypatch):
+    monkeypatch.setattr(tensorboard, "find_spec", lambda _: None)
+    cases = {
+        "batch=0": "batch=0",
+        f"power_limit=500 machine.root={rapl}": r"power_limit=500 is out of the range of RAPL: up to 120 W",
+        "tracking.tensorboard=true": "Install it",
+        "dataset.layout=tape": "`dataset.layout=tape` is not valid",
+        "dataset.on_bad=ignore": "`dataset.on_bad=ignore` is not valid",
+        "dataset.preprocess=warp": "`dataset.preprocess=warp` is not valid",
+        "strategy=dp strategy.ranks=2": "needs GPUs",
+    }
+    for overrides, message in cases.items():
+        request = order(*overrides.split())
+        with pytest.raises(ValueError, match=message):
+            resolve_plan(request)
+        assert list(request.folder.iterdir()) == []
+
+
+def test_only_empty_folders_of_a_refused_run_are_removed(order):
+    request = order()
+    (request.folder / "job.json").write_text("{}")
+    remove_empty_folders(request)
+    assert (request.folder / "job.json").exists()
+    (request.folder / "job.json").unlink()
+    remove_empty_folders(request)
+    assert not request.folder.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "reported", "watts", "devices"), [(1, "100 W", 100, 1), (4, "100 W", 100, 1), (1, "99.875 W", 99.875, 1)]
+)
+def test_applied_power_limit_is_recorded(order, rapl, ranks, reported, watts, devices):
+    strategy = ["strategy=ddp", f"strategy.ranks={ranks}"] if ranks > 1 else []
+    resolved = resolve_plan(order("power_limit=100", f"machine.root={rapl}", *strategy))
+    assert resolved.run["power_limit_max_w"] is None
+    resolved.applied({"RAPL": reported})
+    run = resolved.record.run()
+    assert (run["applied"], run["power_limit_applied"]) == ({"power_limit": reported}, reported)
+    assert (run["power_limit_w"], run["power_limit_max_w"], run["power_limit_devices"]) == (watts, 120, devices)
+
+
+def test_host_is_recorded_again_with_the_applied_settings(order, tmp_path, monkeypatch):
+    boards.write(tmp_path / "nx", "nx")
+    shutil.rmtree(tmp_path / "nx/var/lib/nvpmodel")  # the stub of nvpmodel writes its own
+    board = Board(tmp_path / "nx").with_modes("nx", current=5)
+    monkeypatch.setenv("PATH", board.on_path())
+    monkeypatch.setenv("AS_ROOT", "1")
+    root, state = f"machine.root={board.root}", f"machine.state_dir={tmp_path / 'state'}"
+    resolved = resolve_plan(order("device=nx", "device.accelerator=cpu", "power_limit=15", root, state))
+    resolved.open_record()
+    before = resolved.record.host()["power_mode"]
+    with AppliedSettings(list(resolved.targets.values()), resolved.journal, print) as settings:
+        resolved.applied(settings.applied)
+    assert (before["id"], resolved.record.host()["power_mode"]["id"]) == (5, 2)
+
+
+def test_power_mode_is_selected_by_watts_with_a_note(order, tmp_path):
+    nx = Board(tmp_path / "nx").with_modes("nx")
+    machine(nx.root, **{COMPATIBLE: "nvidia,p3668-0000\0nvidia,tegra194\0"})
+    resolved = resolve_plan(order("power_limit=15", f"machine.root={nx.root}"))
+    assert resolved.targets["power_limit"][1].setting == "MODE_15W_6CORE (id:2)"
+    assert any("MODE_15W_6CORE" in message for message in plan_warnings(resolved))
+
+
+def test_first_reason_of_a_flag_is_kept(order):
+    resolved = resolve_plan(order())
+    resolved.set_flags({"throttled": "hot", "energy_lost": ""})
+    resolved.set_flags({"throttled": "hotter", "knob_changed": "somebody"})
+    assert resolved.record.run()["flags"] == {"throttled": "hot", "knob_changed": "somebody"}
+
+
+def test_resumed_run_has_the_flags_of_the_windows_that_it_keeps(order):
+    first = resolve_plan(order(of_sweep=True))
     first.open_record()
     flags = [{"throttled": "hot in epoch 0"}, {}, {"throttled": "hotter", "energy_lost": "no VDD_IN"}]
-    for epoch, flagged_by in enumerate(flags):
-        for name in ("epoch", "val"):
-            told = {"flags": flagged_by} if flagged_by and name == "epoch" else {}
-            first.record.append({"window": name, "epoch": epoch, "metrics": {}, **told})
-        first.set_flags(flagged_by)
+    for epoch, of_epoch in enumerate(flags):
+        first.record.append({"window": "epoch", "epoch": epoch, "metrics": {}, "flags": of_epoch})
+        first.record.append({"window": "val", "epoch": epoch, "metrics": {}})
+        first.set_flags(of_epoch)
     assert first.record.run()["flags"].keys() == {"throttled", "energy_lost"}
     with zipfile.ZipFile(first.record.folder / CHECKPOINT, "w") as archive:
         archive.writestr(CHECKPOINT_METADATA, json.dumps({"record_id": first.run["record_id"], "epochs": 2}))
     for name in ("steps.bin", "losses.bin"):
         (first.record.folder / name).touch()
-    again = plan.resolve_plan(order(of_sweep=True))
+    again = resolve_plan(order(of_sweep=True))
     assert again.open_record() == ["resumed from the checkpoint after epoch 2."]
     assert again.record.run()["flags"] == {"throttled": "hot in epoch 0"}
     again.set_flags({"energy_lost": "no VDD_SOC"})
     assert again.record.run()["flags"] == {"throttled": "hot in epoch 0", "energy_lost": "no VDD_SOC"}
 
 
-def test_one_knob_that_is_lacking_leaves_the_others_alone_and_says_so(order, rapl):
-    settled = plan.resolve_plan(order("power_limit=100", "clocks=locked", f"machine.root={rapl}"))
-    assert settled.targets == {}
-    assert settled.run["rehearsal"] == [
-        "clocks=locked: this machine has no jetson_clocks",
-        "power_limit=100 requested, not applied",
-    ]
-
-
-def test_the_rule_that_picked_a_power_mode_is_said(order, tmp_path):
-    nx = Board(tmp_path / "nx").with_modes("nx")
-    machine(nx.root, **{"sys/firmware/devicetree/base/compatible": "nvidia,p3668-0000\0nvidia,tegra194\0"})
-    settled = plan.resolve_plan(order("power_limit=15", f"machine.root={nx.root}"))
-    assert settled.targets["power_limit"][1].setting == "MODE_15W_6CORE (id:2)"
-    assert any("MODE_15W_6CORE" in said for said in plan.plan_warnings(settled))
-
-
-def test_a_recording_played_is_no_measurement_of_this_machine(order, tmp_path):
-    (tmp_path / "power.csv").touch()
-    settled = plan.resolve_plan(order("meter=replay", f"meter.file={tmp_path}/power.csv"))
-    assert settled.run["rehearsal"] == ["meter=replay requested: the energy is that of a recording"]
-
-
-def test_rehearse_true_touches_nothing_and_says_so(order, rapl):
-    settled = plan.resolve_plan(order("power_limit=100", "rehearse=true", f"machine.root={rapl}"))
-    assert settled.run["rehearsal"] == ["power_limit=100 requested, not applied", "rehearse=true"]
-
-
-@pytest.mark.parametrize("typed", ["device=nano", "power_limit=100"])
-def test_rehearse_false_refuses_what_this_machine_is_not(order, typed):
-    with pytest.raises(ValueError, match=rf"^{typed}\b.*this machine .*\n  hint: `rehearse=false`"):
-        plan.resolve_plan(order(typed, "rehearse=false"))
-
-
-def test_rehearse_false_lets_pass_what_this_machine_is(order, nano):
-    assert plan.resolve_plan(order("device=nano", "rehearse=false", f"machine.root={nano}")).run["rehearsal"] == []
-
-
-def test_a_job_out_of_range_is_refused_before_anything_is_written(order):
-    asked = order("batch=0")
-    with pytest.raises(ValueError, match="batch=0"):
-        plan.resolve_plan(asked)
-    assert list(asked.folder.iterdir()) == []
-
-
-def test_an_order_that_is_refused_leaves_no_empty_folder(order):
-    asked = order()
-    plan.remove_empty_folders(asked)
-    assert not asked.folder.parent.exists()
-
-
-def test_an_order_that_is_refused_takes_nothing_with_it_that_an_earlier_one_left(order):
-    asked = order()
-    (asked.folder / "job.json").write_text("{}")
-    plan.remove_empty_folders(asked)
-    assert (asked.folder / "job.json").exists()
-
-
-def test_a_run_locks_and_meters_the_gpu_that_it_uses_or_else_the_cpu(order, desktop):
-    on_gpu = plan.resolve_plan(order(f"machine.root={desktop}"))
-    on_cpu = plan.resolve_plan(order("device=cpu", f"machine.root={desktop}"))
-    assert (on_gpu.devices, on_gpu.gpus) == (["gpu-0000:01:00.0"], [GPU])
-    assert (on_cpu.devices, on_cpu.gpus) == (["cpu"], [])
-
-
-@pytest.fixture
-def node(tmp_path, monkeypatch):
-    """The root of a machine with four NVIDIA GPUs, all of which may be used."""
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    folder = "proc/driver/nvidia/gpus/0000:0{}:00.0/information"
-    return machine(
-        tmp_path / "node", **{folder.format(bus): f"Model: A100\nGPU UUID: GPU-{bus}{bus}\n" for bus in range(1, 5)}
-    )
+def test_run_archives_what_an_earlier_attempt_left(order):
+    request = order()
+    (request.folder / "epochs.jsonl").write_text('{"window": "epo')
+    resolve_plan(request).open_record()
+    assert (request.folder / "attempt1" / "epochs.jsonl").read_text() == '{"window": "epo'
+    assert sorted(path.name for path in request.folder.iterdir()) == ["attempt1", "host.json", "job.json"]
 
 
 @pytest.mark.parametrize(
-    ("typed", "visible", "used", "processes"),
+    ("overrides", "visible", "used", "processes"),
     [
         (["strategy=single"], None, ["GPU-11"], None),
         (["strategy=dp"], None, ["GPU-11", "GPU-22", "GPU-33", "GPU-44"], None),
@@ -235,244 +253,125 @@ def node(tmp_path, monkeypatch):
         (["strategy=ddp", "strategy.ranks=2"], "2,3", ["GPU-33", "GPU-44"], 2),
     ],
 )
-def test_ranks_lock_and_meter_a_gpu_each(order, node, monkeypatch, typed, visible, used, processes):
+def test_each_rank_locks_and_meters_one_gpu(order, node, monkeypatch, overrides, visible, used, processes):
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    settled = plan.resolve_plan(order(f"machine.root={node}", *typed))
-    assert (settled.gpus, settled.ranks) == (used, processes)
-    assert settled.devices == [f"gpu-0000:0{name[-1]}:00.0" for name in used]
-    assert settled.run["rehearsal"] == []
+    resolved = resolve_plan(order(f"machine.root={node}", *overrides))
+    assert (resolved.gpus, resolved.ranks) == (used, processes)
+    assert resolved.devices == [f"gpu-0000:0{name[-1]}:00.0" for name in used]
+    assert resolved.run["rehearsal"] == []
 
 
 @pytest.mark.parametrize(
-    ("meter", "also"), [("nvml", []), ("none", []), ("sum", ["cpu"]), ("rapl", ["cpu"]), ("estimate", ["cpu"])]
+    ("meter", "shared"), [("nvml", []), ("none", []), ("sum", ["cpu"]), ("rapl", ["cpu"]), ("estimate", ["cpu"])]
 )
-def test_what_a_meter_counts_of_all_that_the_machine_does_is_locked_too(order, node, meter, also):
-    settled = plan.resolve_plan(order("device=cuda", f"meter={meter}", f"machine.root={node}"))
-    assert settled.devices == [*also, "gpu-0000:01:00.0"]
-    assert plan.resolve_plan(order("device=cpu", f"meter={meter}", f"machine.root={node}")).devices == ["cpu"]
+def test_devices_that_share_the_measured_energy_are_locked(order, node, nano, meter, shared):
+    on_gpu = resolve_plan(order("device=cuda", f"meter={meter}", f"machine.root={node}"))
+    on_cpu = resolve_plan(order("device=cpu", f"meter={meter}", f"machine.root={node}"))
+    assert on_gpu.devices == [*shared, "gpu-0000:01:00.0"]
+    assert (on_cpu.devices, on_cpu.gpus) == (["cpu"], [])
 
 
-def test_what_was_measured_on_another_model_of_gpu_is_another_measurement(order, node, monkeypatch):
+def test_cpu_and_gpu_of_a_jetson_share_a_lock(order, nano):
+    assert resolve_plan(order(f"machine.root={nano}")).devices == ["module", "gpu"]
+    assert resolve_plan(order(f"machine.root={nano}", "device.accelerator=cpu")).devices == ["module", "cpu"]
+
+
+def test_identity_covers_job_dataset_and_gpu_model(order, node, monkeypatch):
+    request = order("device=cpu")
+    identities = [resolve_plan(each).run["identity"] for each in (request, order("device=cpu"))]
+    changed = resolve_plan(replace(request, job=replace(request.job, seed=1))).run["identity"]
+    assert identities[0] == identities[1] != changed
     other = node / "proc/driver/nvidia/gpus/0000:04:00.0/information"
     other.write_text(other.read_text().replace("A100", "T400"))
-    identities = {}
+    by_gpu = {}
     for visible in ("0", "1", "3"):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        identities[visible] = plan.resolve_plan(order(f"machine.root={node}")).run["identity"]
-    assert identities["0"] == identities["1"] != identities["3"]
+        by_gpu[visible] = resolve_plan(order(f"machine.root={node}")).run["identity"]
+    assert by_gpu["0"] == by_gpu["1"] != by_gpu["3"]
+    resolved = resolve_plan(order())
+    resolved.open_record()
+    by_dataset = {resolved.run["identity"]}
+    for digest in ("0a", "0b"):
+        resolved.describe(dataset={"digest": digest})
+        by_dataset.add(resolved.run["identity"])
+        assert resolved.record.run()["identity"] == resolved.run["identity"]
+    assert len(by_dataset) == 3
 
 
-@pytest.mark.parametrize(
-    ("typed", "visible", "there"),
-    [
-        (["strategy=ddp", "strategy.ranks=5"], "0,1,2,3", "4 GPUs"),
-        (["strategy=ddp", "strategy.ranks=2"], "1", "1 GPU"),
-        (["strategy=dp"], "1", "1 GPU"),
-        (["strategy=dp", "device=cpu"], "0,1", "no GPU"),
-    ],
-)
-def test_fewer_gpus_than_ranks_are_a_rehearsal_on_what_there_is(order, node, monkeypatch, typed, visible, there):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    said = f"{' '.join(typed[:2]).removesuffix(' device=cpu')} requested, this machine has {there}"
-    assert plan.resolve_plan(order(f"machine.root={node}", *typed)).run["rehearsal"] == [said]
-    with pytest.raises(ValueError, match=said):
-        plan.resolve_plan(order(f"machine.root={node}", *typed, "rehearse=false"))
-
-
-def test_ranks_that_share_a_cpu_are_what_was_asked_for_with_a_warning(order, monkeypatch):
-    monkeypatch.setattr(plan.os, "sched_getaffinity", lambda pid: {*range(8)})
-    settled = plan.resolve_plan(order("device=cpu", "strategy=ddp", "strategy.ranks=4", "workers=4"))
-    assert settled.run["rehearsal"] == []
-    assert plan.plan_warnings(settled) == [
-        "warning: workers=4 DataLoader workers for each of 4 ranks are more than the 8 cores.",
-        "note: 4 ranks share the 8 cores of the CPU",
-    ]
-
-
-def test_a_run_goes_by_what_it_trains_and_by_the_keys_typed_that_matter(order):
-    typed = ["device=nano", "optimizer.lr=0.1", "batch=8", "tracking.experiment=mine", "sweep.again=true"]
-    assert plan.resolve_plan(order(*typed)).run["name"] == "optimizer.lr=0.1 batch=8 lenet digits nano"
-
-
-def test_a_changed_default_is_another_job(order):
-    typed = order("device=cpu")
-    before, same = plan.resolve_plan(typed), plan.resolve_plan(order("device=cpu"))
-    changed = replace(typed, job=replace(typed.job, seed=1))
-    assert plan.resolve_plan(changed).run["identity"] != before.run["identity"] == same.run["identity"]
-
-
-def test_a_record_is_completed_already_only_for_the_very_job_that_it_holds(order):
-    first = plan.resolve_plan(order("batch=8"))
+def test_run_is_completed_only_with_the_same_identity_and_rehearsal(order):
+    first = resolve_plan(order("batch=8", "power_limit=100"))
     assert not first.is_already_completed
     first.open_record()
     first.record.write_summary({"state": "completed"}, first.run["identity"])
-    assert plan.resolve_plan(order("batch=8")).is_already_completed
-    assert not plan.resolve_plan(order("batch=9")).is_already_completed
+    again = resolve_plan(order("batch=8", "power_limit=100"))
+    assert again.is_already_completed
+    again.run["rehearsal"] = []
+    assert not again.is_already_completed
+    assert not resolve_plan(order("batch=9", "power_limit=100")).is_already_completed
 
 
 @pytest.mark.parametrize(
-    ("how", "reused"),
+    ("of_sweep", "changes", "rehearsal", "again", "reused"),
     [
-        ({}, True),
-        ({"of_sweep": False}, False),
-        ({"run": {"rehearsal": ["device=nano"]}}, False),
-        ({"node": Node(nodes=2)}, False),
-        ({"again": True}, False),
+        (True, {}, [], False, True),
+        (False, {}, [], False, False),
+        (True, {}, ["device=nano"], False, False),
+        (True, {"node": Node(nodes=2)}, [], False, False),
+        (True, {}, [], True, False),
     ],
     ids=["sweep", "single run", "rehearsal", "two nodes", "sweep.again=true"],
 )
-def test_only_a_sweeps_own_measurement_on_one_node_reuses_a_completed_run(order, monkeypatch, how, reused):
-    settled = plan.resolve_plan(replace(order(), of_sweep=True))
-    monkeypatch.setattr(plan.reuse, "find_completed", lambda folder, identity, configuration, repeat: settled.record)
-    if how.pop("again", False):
-        (settled.record.folder.parent / ".again").touch()
-    settled.run.update(how.pop("run", {}))
-    settled = replace(settled, **how)
-    assert (settled.completed_elsewhere is not None) == reused
+def test_only_sweeps_on_one_node_reuse_completed_runs(order, monkeypatch, of_sweep, changes, rehearsal, again, reused):
+    resolved = replace(resolve_plan(order(of_sweep=of_sweep)), **changes)
+    monkeypatch.setattr(plan.reuse, "find_completed", lambda *_: resolved.record)
+    if again:
+        (resolved.record.folder.parent / ".again").touch()
+    resolved.run["rehearsal"] = rehearsal
+    assert (resolved.completed_elsewhere is not None) == reused
 
 
-def test_what_the_dataset_is_becomes_part_of_the_identity_once_it_is_made(order):
-    settled = plan.resolve_plan(order())
-    settled.open_record()
-    identities = [settled.run["identity"]]
-    for digest in ("0a", "0b"):
-        settled.describe(dataset={"digest": digest})
-        identities.append(settled.run["identity"])
-        assert settled.record.run()["identity"] == settled.run["identity"]
-    assert len(set(identities)) == 3
+@pytest.mark.parametrize(("count", "workers"), [(1, 1), (2, 2), (8, 4)])
+def test_auto_workers_are_one_per_core_and_at_most_four(order, cores, count, workers):
+    cores(count)
+    for overrides in ([], ["workers=auto"], ["workers=auto", "strategy=ddp", "strategy.ranks=2"]):
+        resolved = resolve_plan(order("device=cpu", *overrides))
+        resolved.open_record()
+        assert resolved.record.job()["workers"] == workers
+        assert not any(message.startswith("warning:") for message in plan_warnings(resolved))
 
 
-def test_a_run_that_begins_sets_aside_what_an_earlier_attempt_left(order):
-    asked = order()
-    (asked.folder / "epochs.jsonl").write_text('{"window": "epo')
-    plan.resolve_plan(asked).open_record()
-    assert (asked.folder / "attempt1" / "epochs.jsonl").read_text() == '{"window": "epo'
-    assert sorted(path.name for path in asked.folder.iterdir()) == ["attempt1", "host.json", "job.json"]
-
-
-@pytest.mark.parametrize(("cores", "workers"), [(1, 1), (2, 2), (8, 4)])
-@pytest.mark.parametrize("typed", [[], ["workers=auto"], ["workers=auto", "strategy=ddp", "strategy.ranks=2"]], ids=str)
-def test_auto_workers_are_one_per_usable_core_at_most_four_without_a_warning(order, monkeypatch, cores, workers, typed):
-    monkeypatch.setattr(plan.os, "sched_getaffinity", lambda pid: {*range(cores)})
-    settled = plan.resolve_plan(order("device=cpu", *typed))
-    settled.open_record()
-    assert settled.record.job()["workers"] == workers
-    assert not any(line.startswith("warning:") for line in plan.plan_warnings(settled))
-
-
-@pytest.mark.parametrize("cores", [1, 2, 8])
-def test_a_number_of_workers_is_used_as_given(order, monkeypatch, cores):
-    monkeypatch.setattr(plan.os, "sched_getaffinity", lambda pid: {*range(cores)})
-    assert [plan.resolve_plan(order(f"workers={count}")).job.workers for count in (0, 3, 9)] == [0, 3, 9]
-
-
-def test_auto_workers_are_the_same_configuration_as_their_number(order, monkeypatch):
-    monkeypatch.setattr(plan.os, "sched_getaffinity", lambda pid: {*range(8)})
+def test_auto_workers_have_the_identity_of_their_number(order, cores):
+    cores(8)
     auto, four, three = (
-        plan.resolve_plan(order(*typed)).run["identity"] for typed in ([], ["workers=4"], ["workers=3"])
+        resolve_plan(order(*overrides)).run["identity"] for overrides in ([], ["workers=4"], ["workers=3"])
     )
     assert auto == four != three
 
 
-def test_a_warning_is_given_if_more_workers_than_cores_were_typed(order, monkeypatch):
-    monkeypatch.setattr(plan.os, "sched_getaffinity", lambda pid: {0, 1})
-    cores = 2
-    assert plan.plan_warnings(plan.resolve_plan(order(f"workers={cores}"))) == []
-    (said,) = plan.plan_warnings(plan.resolve_plan(order(f"workers={cores + 1}")))
-    assert said == "warning: workers=3 DataLoader workers are more than the 2 cores."
+def test_more_workers_than_cores_are_used_with_a_warning(order, cores):
+    cores(2)
+    resolved = {count: resolve_plan(order(f"workers={count}")) for count in (0, 2, 3)}
+    assert [each.job.workers for each in resolved.values()] == [0, 2, 3]
+    warnings = {count: plan_warnings(each) for count, each in resolved.items()}
+    assert warnings == {0: [], 2: [], 3: ["warning: workers=3 DataLoader workers are more than the 2 cores."]}
+    cores(8)
+    ranks = resolve_plan(order("device=cpu", "strategy=ddp", "strategy.ranks=4", "workers=4"))
+    assert ranks.run["rehearsal"] == []
+    assert [message.partition(":")[0] for message in plan_warnings(ranks)] == ["warning", "note"]
 
 
-def test_a_dataset_in_memory_comes_with_the_warning_that_storage_plays_no_part(order):
-    for typed in ("dataset.layout=memory", "synthetic_batches=true"):
-        (said,) = plan.plan_warnings(plan.resolve_plan(order(typed, "workers=0")))
-        assert said.startswith("note: " + typed.removesuffix("=true"))
-        assert "storage and page cache are not used" in said
+def test_samples_in_memory_and_synchronized_losses_have_a_message(order):
+    for override in ("dataset.layout=memory", "synthetic_batches=true"):
+        (message,) = plan_warnings(resolve_plan(order(override, "workers=0")))
+        assert message.startswith("note: " + override.removesuffix("=true"))
+    resolved = resolve_plan(order("log_loss=true", "workers=0"))
+    assert plan_warnings(resolved) == []
+    resolved.devices = ["module", "gpu"]
+    (message,) = plan_warnings(resolved)
+    assert message.startswith("`log_loss=true` synchronizes with the GPU")
 
 
-def test_a_loss_that_is_shown_is_waited_for_where_a_gpu_computes_it(order):
-    shown = plan.resolve_plan(order("log_loss=true", "workers=0"))
-    assert plan.plan_warnings(shown) == []
-    shown.devices = ["module", "gpu"]
-    (said,) = plan.plan_warnings(shown)
-    assert said.startswith("`log_loss=true` synchronizes with the GPU")
-
-
-def test_a_medium_that_is_not_the_one_asked_for_is_a_rehearsal(order, monkeypatch):
-    monkeypatch.setattr(plan, "disk_of", lambda folder: Disk(("nvme0n1p1",), "nvme", "ext4"))
-    (said,) = plan.resolve_plan(order("storage=sd")).run["rehearsal"]
-    assert said.startswith("storage=sd requested, ")
-    assert said.endswith("is on nvme")
-    with pytest.raises(ValueError, match=r"storage=sd requested, .*\n  hint: `rehearse=false`"):
-        plan.resolve_plan(order("storage=sd", "rehearse=false"))
-
-
-@pytest.mark.parametrize("storage", ["nvme", "ssd", "project"])
-def test_a_medium_that_is_what_was_asked_for_is_none(order, monkeypatch, storage):
-    monkeypatch.setattr(plan, "disk_of", lambda folder: Disk(("nvme0n1p1",), "nvme", "ext4"))
-    assert plan.resolve_plan(order(f"storage={storage}")).run["rehearsal"] == []
-
-
-@pytest.mark.parametrize(
-    ("typed", "says"),
-    [("dataset.layout=tape", "`dataset.layout=tape` is not valid"),
-     ("dataset.on_bad=ignore", "`dataset.on_bad=ignore` is not valid"),
-     ("dataset.preprocess=warp", "`dataset.preprocess=warp` is not valid")],
-)  # fmt: skip
-def test_what_a_dataset_cannot_be_asked_for_is_refused_with_what_it_can(order, typed, says):
-    with pytest.raises(ValueError, match=says):
-        plan.resolve_plan(order(typed))
-
-
-def test_runs_whose_energy_is_that_of_one_module_hold_each_other_up(order, nano):
-    """A board's rails do not tell its GPU from its CPU."""
-    on_gpu = plan.resolve_plan(order(f"machine.root={nano}"))
-    on_cpu = plan.resolve_plan(order(f"machine.root={nano}", "device.accelerator=cpu"))
-    assert "module" in on_gpu.devices
-    assert "module" in on_cpu.devices
-
-
-def test_a_limit_that_the_device_rounded_is_noted_as_it_is(order, rapl):
-    settled = plan.resolve_plan(order("power_limit=100", f"machine.root={rapl}"))
-    settled.applied({"RAPL": "99.875 W"})
-    assert settled.record.run()["power_limit_w"] == 99.875
-
-
-def test_what_was_rehearsed_is_measured_once_the_machine_has_it(order, rapl):
-    rehearsed = plan.resolve_plan(order("power_limit=100", of_sweep=True))
-    rehearsed.describe(dataset={"digest": "d"})
-    rehearsed.record.write_summary({"state": "completed"}, rehearsed.run["identity"])
-    again = plan.resolve_plan(order("power_limit=100", of_sweep=True))
-    again.run["identity"] = rehearsed.run["identity"]
-    assert again.is_already_completed
-    again.run["rehearsal"] = []
-    assert not again.is_already_completed
-
-
-def test_event_files_that_nothing_could_write_are_refused_before_the_run_begins(order, monkeypatch):
-    monkeypatch.setattr(tensorboard, "find_spec", lambda _: None)
-    asked = order("tracking.tensorboard=true")
-    with pytest.raises(ValueError, match="Install it"):
-        plan.resolve_plan(asked)
-    assert not list(asked.folder.iterdir())
-
-
-def test_a_run_ran_on_what_its_knobs_have_made_of_the_machine(order, tmp_path, monkeypatch):
-    boards.write(tmp_path / "nx", "nx")
-    shutil.rmtree(tmp_path / "nx/var/lib/nvpmodel")  # nvpmodel's own stands here for it
-    board = Board(tmp_path / "nx").with_modes("nx", current=5)
-    monkeypatch.setenv("PATH", board.on_path())
-    monkeypatch.setenv("AS_ROOT", "1")
-    root, state = f"machine.root={board.root}", f"machine.state_dir={tmp_path / 'state'}"
-    settled = plan.resolve_plan(order("device=nx", "device.accelerator=cpu", "power_limit=15", root, state))
-    settled.open_record()
-    found = settled.record.host()["power_mode"]
-    with AppliedSettings(list(settled.targets.values()), settled.journal, print) as holding:
-        settled.applied(holding.applied)
-    assert (found["id"], settled.record.host()["power_mode"]["id"]) == (5, 2)
-
-
-def test_a_medium_that_is_not_there_is_not_taken_for_another(order, nano, tmp_path):
-    away = order("storage=sd", f"storage.root={tmp_path / 'card'}", f"machine.root={nano}")
-    with pytest.raises(ValueError, match=r"card` is not an existing folder"):
-        plan.resolve_plan(away)
+def test_name_has_the_overrides_that_affect_the_measurement(order):
+    overrides = ["device=nano", "optimizer.lr=0.1", "batch=8", "tracking.experiment=mine", "sweep.again=true"]
+    assert resolve_plan(order(*overrides)).run["name"] == "optimizer.lr=0.1 batch=8 lenet digits nano"

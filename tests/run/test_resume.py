@@ -1,4 +1,4 @@
-"""What an earlier start of a run has left to go on from, and whether that is all there."""
+"""The checkpoint from which a run resumes, and the checks of its record."""
 
 import json
 import zipfile
@@ -42,29 +42,21 @@ def checkpoint(record, epochs, record_id="first start"):
         archive.writestr(CHECKPOINT_METADATA, json.dumps({"record_id": record_id, "epochs": epochs}))
 
 
-def test_the_same_run_goes_on_after_the_epochs_of_its_checkpoint(record):
+def test_run_resumes_after_the_epochs_of_its_checkpoint(record):
     found = find_resume_point(record, JOB, RUN)
     assert (found.epochs, found.reason) == (2, "")
     assert found.run == EARLIER
 
 
-def test_without_a_checkpoint_there_is_nothing_to_go_on_from(record):
-    (record.folder / CHECKPOINT).unlink()
-    assert find_resume_point(record, JOB, RUN) == (None, {}, "")
-
-
-@pytest.mark.parametrize("other", [{"identity": "another job"}, {"rehearsal": ["no power limit"]}])
-def test_what_was_measured_of_another_job_or_rehearsed_is_another_run(record, other):
-    assert find_resume_point(record, JOB, {**RUN, **other}) == (None, {}, "")
-
-
-def test_what_was_measured_on_another_host_is_another_run_which_is_told(record):
+def test_other_runs_and_completed_runs_are_not_resumed(record):
+    for other in ({"identity": "another job"}, {"rehearsal": ["no power limit"]}):
+        assert find_resume_point(record, JOB, {**RUN, **other}) == (None, {}, "")
     elsewhere = {**RUN, "identity": "this job there", "host": "there"}
     assert find_resume_point(record, JOB, elsewhere) == (None, {}, "it was measured on another host, here")
-
-
-def test_a_completed_run_has_nothing_to_go_on_from(record):
     write_json(record.folder / "completed.json", {"identity": "this job", "finished": ""})
+    assert find_resume_point(record, JOB, RUN) == (None, {}, "")
+    (record.folder / "completed.json").unlink()
+    (record.folder / CHECKPOINT).unlink()
     assert find_resume_point(record, JOB, RUN) == (None, {}, "")
 
 
@@ -96,29 +88,29 @@ def shortened(name, by):
         (lambda record: (record.folder / "epochs.jsonl").write_text("{\n"), "the epochs before it cannot be read"),
     ],
 )
-def test_what_is_not_all_there_is_told(record, harm, reason):
+def test_incomplete_record_is_not_resumed_and_has_a_reason(record, harm, reason):
     harm(record)
     assert find_resume_point(record, JOB, RUN) == (None, {}, reason)
 
 
-def test_an_epoch_that_ended_in_part_was_not_evaluated(record):
+def test_last_epoch_needs_no_evaluation(record):
     lines = (record.folder / "epochs.jsonl").read_text().splitlines(keepends=True)
     (record.folder / "epochs.jsonl").write_text("".join(lines[:3]))
     assert find_resume_point(record, JOB, RUN).epochs == 2
 
 
-def test_an_epoch_goes_by_the_clock_of_the_start_that_measured_it():
+def test_each_epoch_has_the_clock_of_the_start_that_measured_it():
     run = {"clock": 0, "resumed": [{"epoch": 2, "clock": 1}, {"epoch": 2, "clock": 2}, {"epoch": 4, "clock": 3}]}
     assert [since_resumed(run, epoch)["clock"] for epoch in range(6)] == [0, 0, 2, 2, 3, 3]
     assert since_resumed({"clock": 0}, 5)["clock"] == 0
 
 
-def test_a_record_goes_back_to_its_checkpoint_and_sets_aside_what_told_of_an_end(record):
+def test_record_returns_to_its_checkpoint_and_archives_the_end(record):
     write_json(record.folder / "summary.json", {"state": "killed"})
     (record.folder / "worker.log").write_text("Killed")
     (record.folder / "power.csv").write_text("monotonic_ns,total_w\n")
     before = record.windows()
-    for _ in range(2):  # as often as one likes: a start may be killed in the midst of it
+    for _ in range(2):  # a killed start may repeat it
         record.truncate_to_epoch(2)
         assert record.windows() == before[:4]
         assert record.steps() == array("f", range(2 * STEPS * len(INTERVALS)))

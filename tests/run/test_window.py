@@ -1,3 +1,5 @@
+"""Windows of the record, from scripted messages and readings."""
+
 import math
 from array import array
 
@@ -8,7 +10,8 @@ from epochmeter.power.phases.phase_energy import PhaseEnergy
 from epochmeter.power.power_series import PowerSamples, Sampling
 from epochmeter.power.window_energy import Reading, WindowEnergy
 from epochmeter.run import window
-from epochmeter.run.window import PAUSED_NOTE, WindowInstruments, build_window, node_window, sum_nodes
+from epochmeter.run.instruments import WindowInstruments
+from epochmeter.run.window import PAUSED_NOTE, build_window, node_window, sum_nodes
 from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 
@@ -19,11 +22,11 @@ MEASURED = RankWindow(
     opened_ns=100 * SECOND, closed_ns=104 * SECOND, node=0, parts=PARTS, bad=[], paused=False, weight=20, loss_sum=14,
     right=16,
 )  # fmt: skip
-"""What the one rank there is measured: a loss of 0.7 a sample, and four of five right."""
+"""The only rank: a loss of 0.7 per sample, and an accuracy of 80 %."""
 
 
 class Scripted:
-    """Gauges that saw one thing."""
+    """Gauges with these readings."""
 
     def __init__(self, throttled=(), **metrics):
         self.window = lambda opened_ns, closed_ns: metrics
@@ -32,8 +35,8 @@ class Scripted:
         self.discard_before = lambda before_ns: None
 
 
-class Shelf:
-    """A data source that tells one thing of each kind of window."""
+class ScriptedSource:
+    """A data source with these metrics."""
 
     def __init__(self, **metrics):
         self.metrics = metrics
@@ -44,7 +47,7 @@ class Shelf:
 
 def meter(*domains, source="counter"):
     counters = {name: Counter(Domain(source, 0.1, name), lambda: 0.0) for name in domains}
-    return InstrumentMeter(counters=counters, total=list(domains), covers="all that is scripted")
+    return InstrumentMeter(counters=counters, total=list(domains), covers="everything")
 
 
 def at(seconds, **joules):
@@ -60,184 +63,153 @@ def record(tmp_path):
     return record
 
 
+NONE = NullMeter("none")
+
+
 @pytest.fixture
 def close(record):
-    """close(before, after, meter) -> the window between these borders, an epoch unless it was opened otherwise."""
+    """close(before, after, meter) -> the window between these readings, by default an epoch."""
 
-    def made(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, data_source=None, idle_w=None):
-        panel = WindowInstruments(meter, gauges or Scripted(), data_source or Shelf(), idle_w)
-        return build_window(opened, WindowMeasured([measured], []), before, after, panel, record)
+    def made(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, source=None, idle_w=None):
+        instruments = WindowInstruments(meter, gauges or Scripted(), source or ScriptedSource(), idle_w)
+        return build_window(opened, WindowMeasured([measured], []), before, after, instruments, record)
 
     return made
 
 
 @pytest.fixture
 def metrics(close):
-    """The metrics of such a window."""
+    """The same, its metrics."""
     return lambda *borders, **how: close(*borders, **how).line["metrics"]
 
 
-def test_a_line_holds_the_workers_times_and_the_borders_times_apart(close):
-    found = close(at(99.99, gpu0=10), at(104.01, gpu0=30), meter("gpu0")).line
-    assert (found["window"], found["epoch"]) == ("epoch", 3)
-    assert (found["opened_ns"], found["closed_ns"]) == (100 * SECOND, 104 * SECOND)
-    borders = {"opened_ns": 99.99 * SECOND, "closed_ns": 104.01 * SECOND}
-    assert found["energy"] == {**borders, "joules": {"gpu0": 20}, "term": found["energy"]["term"]}
+def test_line_has_the_times_of_the_window_and_of_the_readings(close):
+    line = close(at(99.99, gpu0=10), at(104.01, gpu0=30), meter("gpu0")).line
+    assert (line["window"], line["epoch"]) == ("epoch", 3)
+    assert (line["opened_ns"], line["closed_ns"]) == (100 * SECOND, 104 * SECOND)
+    readings = {"opened_ns": 99.99 * SECOND, "closed_ns": 104.01 * SECOND}
+    assert line["energy"] == {**readings, "joules": {"gpu0": 20}, "term": line["energy"]["term"]}
 
 
-def test_the_parts_are_metrics_under_the_windows_name(metrics):
-    found = metrics(at(99.99), at(104.01), NullMeter("none"))
-    assert {name: found[f"epoch/{name}"] for name in PARTS} == PARTS
-    assert found["epoch/train_loss"] == 0.7
-    assert found["epoch/train_accuracy"] == 0.8
+def test_epoch_has_parts_scores_rates_and_percentiles_of_its_own_steps(metrics):
+    found = metrics(at(99.99), at(104.01), NONE, source=ScriptedSource(read_bytes=80, read_bytes_per_s=80))
+    expected = {**PARTS, "train_loss": 0.7, "train_accuracy": 0.8, "samples_per_s": 20 / 4,
+                "step_p50_s": 1, "step_p99_s": 3, "read_bytes": 80, "read_bytes_per_s": 20}  # fmt: skip
+    assert {name: found[f"epoch/{name}"] for name in expected} == expected
     assert all(name.startswith("epoch/") for name in found)
+    assert not [name for name in found if "energy" in name or "power" in name or "cached" in name]
 
 
-def test_throughput_is_samples_by_end_to_end_time(metrics):
-    assert metrics(at(99.99), at(104.01), NullMeter("none"))["epoch/samples_per_s"] == 20 / 4
-
-
-def test_energy_is_what_the_counters_differ_by_of_each_domain_and_in_all(metrics):
+def test_energy_is_the_difference_of_the_counters_by_domain_and_in_total(metrics):
     found = metrics(at(99.99, cpu0=100, dram0=7), at(104.01, cpu0=130, dram0=9), meter("cpu0", "dram0"))
-    assert found["epoch/energy_j"] == 32
+    assert (found["epoch/energy_j"], found["epoch/energy_per_sample_j"]) == (32, 32 / 20)
     assert (found["epoch/energy_cpu0_j"], found["epoch/energy_dram0_j"]) == (30, 2)
-    assert found["epoch/energy_per_sample_j"] == 32 / 20
 
 
-def test_mean_power_divides_by_the_energy_window_and_not_by_the_time_window(metrics):
-    assert metrics(at(99.99, gpu0=0), at(104.02, gpu0=40), meter("gpu0"))["epoch/power_mean_w"] == pytest.approx(
-        40 / 4.03
-    )
+def test_mean_and_net_power_are_of_the_time_between_the_readings(metrics):
+    power = metrics(at(99.99, gpu0=0), at(104.02, gpu0=40), meter("gpu0"))["epoch/power_mean_w"]
+    assert power == pytest.approx(40 / 4.03)
+    assert metrics(at(100, gpu0=0), at(104, gpu0=40), meter("gpu0"), idle_w=3.0)["epoch/net_energy_j"] == 28.0
 
 
-def test_where_nothing_meters_no_metric_speaks_of_energy(metrics):
-    found = metrics(at(99.99), at(104.01), NullMeter("no meter"))
-    assert not [name for name in found if "energy" in name or "power" in name]
-
-
-def test_an_estimate_is_no_energy_and_makes_no_power(metrics):
+def test_estimated_energy_is_no_measured_energy(close, metrics):
     found = metrics(at(99.99, cpu=1), at(104.01, cpu=5), meter("cpu", source="estimated"))
-    assert [name for name in found if "energy" in name or "power" in name] == ["epoch/estimated_energy_j"]
-    assert found["epoch/estimated_energy_j"] == 4
-
-
-def test_a_total_that_lacks_a_domain_is_absent_and_the_other_domain_remains(close):
-    found = close(at(99.99, gpu0=1, gpu1=1), at(104.01, gpu0=3), meter("gpu0", "gpu1")).line
-    assert [name for name in found["metrics"] if "energy" in name or "power" in name] == ["epoch/energy_gpu0_j"]
-    assert found["energy"]["joules"] == {"gpu0": 2}
-
-
-@pytest.mark.parametrize("after", [5, 2], ids=["stood still", "ran backwards"])
-def test_a_counter_that_tells_nothing_leaves_no_joules_in_the_record(close, after):
-    found = close(at(99.99, gpu0=5), at(104.01, gpu0=after), meter("gpu0")).line
-    assert found["energy"]["joules"] == {}
-    assert "epoch/energy_j" not in found["metrics"]
-
-
-def test_percentiles_are_of_this_epochs_own_steps(metrics):
-    found = metrics(at(99.99), at(104.01), NullMeter("none"))
-    assert (found["epoch/step_p50_s"], found["epoch/step_p99_s"]) == (1, 3)
-
-
-def test_an_evaluation_says_what_it_cost_and_what_it_found_alone(close):
+    assert {name: found[name] for name in found if "energy" in name or "power" in name} == {
+        "epoch/estimated_energy_j": 4
+    }
     opened = WindowOpening("val", 3, 1)
-    found = close(at(99.99, gpu0=10), at(104.01, gpu0=30), meter("gpu0"), opened=opened).line
-    assert found["metrics"] == {"val/e2e_s": 4.0, "val/loss": 0.7, "val/accuracy": 0.8, "val/energy_j": 20}
+    line = close(at(99.99, cpu=1), at(104.01, cpu=2), meter("cpu", source="estimated"), opened=opened).line
+    assert line["metrics"].keys() == {"val/e2e_s", "val/loss", "val/accuracy", "val/estimated_energy_j"}
 
 
-def test_an_evaluations_estimate_is_kept_as_one(close):
-    opened = WindowOpening("val", 3, 1)
-    found = close(at(99.99, cpu=1), at(104.01, cpu=2), meter("cpu", source="estimated"), opened=opened).line
-    assert found["metrics"].keys() == {"val/e2e_s", "val/loss", "val/accuracy", "val/estimated_energy_j"}
+def test_total_without_one_of_its_domains_is_absent(close):
+    line = close(at(99.99, gpu0=1, gpu1=1), at(104.01, gpu0=3), meter("gpu0", "gpu1")).line
+    assert [name for name in line["metrics"] if "energy" in name or "power" in name] == ["epoch/energy_gpu0_j"]
+    assert line["energy"]["joules"] == {"gpu0": 2}
 
 
-def test_counters_read_long_after_a_window_leave_it_without_energy_and_say_so(close):
+@pytest.mark.parametrize("after", [5, 2], ids=["did not advance", "ran backwards"])
+def test_counter_without_a_difference_leaves_no_joules(close, after):
+    line = close(at(99.99, gpu0=5), at(104.01, gpu0=after), meter("gpu0")).line
+    assert line["energy"]["joules"] == {}
+    assert "epoch/energy_j" not in line["metrics"]
+
+
+def test_evaluation_has_time_scores_and_energy_only(close):
+    line = close(at(99.99, gpu0=10), at(104.01, gpu0=30), meter("gpu0"), opened=WindowOpening("val", 3, 1)).line
+    assert line["metrics"] == {"val/e2e_s": 4.0, "val/loss": 0.7, "val/accuracy": 0.8, "val/energy_j": 20}
+
+
+def test_readings_long_after_a_window_leave_it_without_energy(close):
     late = close(at(99.99, gpu0=10), at(704, gpu0=30), meter("gpu0"))
     assert not [name for name in late.line["metrics"] if "energy" in name or "power" in name]
     assert late.notes == ["epoch 4: no energy: the counters were read 604.010 s apart, much longer than the window."]
 
 
 @pytest.mark.parametrize(("late_s", "term_j"), [(0.1, 20), (1.0, None)])
-def test_an_evaluation_whose_counters_took_long_to_read_is_still_a_term_of_the_total(close, late_s, term_j):
+def test_evaluation_read_a_little_late_is_a_term_of_the_total(close, late_s, term_j):
     opened = WindowOpening("val", 3, 1)
-    found = close(at(99.99, gpu0=10), at(104.01 + late_s, gpu0=30), meter("gpu0"), opened=opened).line
-    assert "val/energy_j" not in found["metrics"]
-    term = found["energy"]["term"]
+    line = close(at(99.99, gpu0=10), at(104.01 + late_s, gpu0=30), meter("gpu0"), opened=opened).line
+    assert "val/energy_j" not in line["metrics"]
+    term = line["energy"]["term"]
     assert term.get("energy_j") == term_j
     if term_j:
         assert term["energy_uncertainty_j"] >= 20 / (4.02 + late_s) * late_s
 
 
-def test_a_training_that_diverged_has_no_loss_and_says_so(close):
-    diverged = close(at(99.99), at(104.01), NullMeter("none"), measured=MEASURED._replace(loss_sum=float("nan")))
+def test_loss_that_is_not_finite_is_absent_and_sets_a_flag(close, record):
+    diverged = close(at(99.99), at(104.01), NONE, measured=MEASURED._replace(loss_sum=math.nan))
     assert "epoch/train_loss" not in diverged.line["metrics"]
     assert diverged.line["metrics"]["epoch/train_accuracy"] == 0.8
     assert diverged.notes == ["epoch 4: the loss was nan; its mean loss is omitted."]
     assert diverged.flags == {"diverged": "epoch 4: the loss was nan"}
+    opened, measured = WindowOpening("val", 3, 1), MEASURED._replace(loss_sum=math.inf)
+    diverged = close(at(99.99), at(104.01), NONE, measured=measured, opened=opened)
+    assert "val/loss" not in diverged.line["metrics"]
+    assert diverged.flags == {"diverged": "epoch 4, evaluation: the loss was inf"}
+    record.append_losses(array("f", [math.nan, 0.5, 0.5]))  # the first of an earlier epoch
+    assert close(at(99.99), at(104.01), NONE).flags == {}
 
 
 @pytest.mark.parametrize(("losses", "first"), [([0.5, 0.5, math.inf], 2), ([math.nan, math.nan, math.nan], 1)])
-def test_the_first_step_of_an_epoch_whose_loss_was_not_finite_is_told_as_the_run_counts_it(
-    close, record, losses, first
-):
+def test_first_step_with_such_a_loss_is_named_by_its_number_in_the_run(close, record, losses, first):
     record.append_losses(array("f", losses))  # a step of an earlier epoch, and the two of this one
-    diverged = close(at(99.99), at(104.01), NullMeter("none"), measured=MEASURED._replace(loss_sum=math.nan))
-    said = f"epoch 4: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
-    assert diverged.flags == {"diverged": said}
-    assert diverged.notes == [f"{said}; its mean loss is omitted."]
+    diverged = close(at(99.99), at(104.01), NONE, measured=MEASURED._replace(loss_sum=math.nan))
+    text = f"epoch 4: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
+    assert diverged.flags == {"diverged": text}
+    assert diverged.notes == [f"{text}; its mean loss is omitted."]
 
 
-def test_an_evaluation_that_finds_no_finite_loss_marks_the_run_too(close):
-    opened = WindowOpening("val", 3, 1)
-    measured = MEASURED._replace(loss_sum=math.inf)
-    diverged = close(at(99.99), at(104.01), NullMeter("none"), measured=measured, opened=opened)
-    assert "val/loss" not in diverged.line["metrics"]
-    assert diverged.flags == {"diverged": "epoch 4, evaluation: the loss was inf"}
-
-
-def test_a_loss_that_is_finite_marks_nothing_whatever_it_was_before(close, record):
-    record.append_losses(array("f", [math.nan, 0.5, 0.5]))
-    assert close(at(99.99), at(104.01), NullMeter("none")).flags == {}
-
-
-def test_an_epoch_that_was_ended_before_its_last_step_is_marked_as_one(close):
-    opened = OPENED._replace(partial=True, epoch_steps=9)
-    partial = close(at(99.99), at(104.01), NullMeter("none"), opened=opened)
+def test_partial_and_paused_epochs_are_marked_with_note_and_flag(close):
+    partial = close(at(99.99), at(104.01), NONE, opened=OPENED._replace(partial=True, epoch_steps=9))
     assert partial.line["partial"] is True
     assert partial.notes == ["epoch 4: ended after 2 of 9 steps at throughput.stop; it is not included in the means."]
     assert partial.flags == {"partial": "epoch 4: ended after 2 of 9 steps"}
-    assert "partial" not in close(at(99.99), at(104.01), NullMeter("none")).line
+    assert close(at(99.99), at(104.01), NONE).line.keys().isdisjoint({"partial", "paused"})
+    paused = close(at(99.99), at(104.01), NONE, measured=MEASURED._replace(paused=True))
+    assert paused.line["paused"] is True
+    assert paused.notes == [f"epoch 4: {PAUSED_NOTE}; it is not included in the means."]
+    assert paused.flags == {"paused": f"epoch 4: {PAUSED_NOTE}"}
 
 
-def test_clocks_that_disagree_by_more_than_a_thousandth_are_told(close):
-    parted = MEASURED._replace(parts={**PARTS, "clock_residual_s": -0.02})
-    assert close(at(99.99), at(104.01), NullMeter("none")).notes == []
-    told = close(at(99.99), at(104.01), NullMeter("none"), measured=parted).notes
-    assert told == ["epoch 4: its parts miss 0.50% of its end-to-end time."]
+def test_clocks_that_disagree_by_more_than_a_thousandth_have_a_note(close):
+    measured = MEASURED._replace(parts={**PARTS, "clock_residual_s": -0.02})
+    assert close(at(99.99), at(104.01), NONE).notes == []
+    notes = close(at(99.99), at(104.01), NONE, measured=measured).notes
+    assert notes == ["epoch 4: its parts miss 0.50% of its end-to-end time."]
 
 
-def test_gauges_are_metrics_of_an_epoch_and_throttling_marks_its_run(close):
+def test_gauges_are_metrics_and_throttling_sets_a_flag(close):
     hot = Scripted(throttled=["gpu0 slowed for heat"], cpu_utilization=0.5, temperature_max_c=71.0)
-    found = close(at(99.99), at(104.01), NullMeter("none"), gauges=hot)
+    found = close(at(99.99), at(104.01), NONE, gauges=hot)
     assert found.line["metrics"]["epoch/cpu_utilization"] == 0.5
     assert found.line["metrics"]["epoch/temperature_max_c"] == 71.0
     assert found.notes == ["epoch 4: gpu0 slowed for heat"]
     assert found.flags == {"throttled": "gpu0 slowed for heat"}
 
 
-def test_a_window_that_was_paused_says_so_and_marks_its_run(close):
-    found = close(at(99.99), at(104.01), NullMeter("none"), measured=MEASURED._replace(paused=True))
-    assert found.line["paused"] is True
-    assert found.notes == [f"epoch 4: {PAUSED_NOTE}; it is not included in the means."]
-    assert found.flags == {"paused": f"epoch 4: {PAUSED_NOTE}"}
-
-
-def test_net_energy_is_less_what_the_machine_uses_idle(metrics):
-    assert metrics(at(100, gpu0=0), at(104, gpu0=40), meter("gpu0"), idle_w=3.0)["epoch/net_energy_j"] == 28.0
-
-
 class Lost:
-    """A board whose one sensor was read at the borders, and in between for a while not."""
+    """A board whose only sensor was read at the borders, but not for a while in between."""
 
     def __init__(self):
         self.domains = {"VDD_IN": Domain("sampled", 0.02, "module")}
@@ -252,7 +224,7 @@ class Lost:
         return PowerSamples(array("q", [5, 6, 7]), {"VDD_IN": watts}, watts)
 
 
-def test_a_sensor_that_was_lost_leaves_no_energy_marks_the_run_and_its_samples_are_kept(close, record):
+def test_lost_sensor_leaves_no_energy_but_its_samples_and_a_flag(close, record):
     meter = InstrumentMeter(powers=Lost(), total=["VDD_IN"], covers="module")
     found = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter)
     assert not [name for name in found.line["metrics"] if "energy" in name or "power" in name]
@@ -262,7 +234,7 @@ def test_a_sensor_that_was_lost_leaves_no_energy_marks_the_run_and_its_samples_a
     assert kept == ["monotonic_ns,VDD_IN_w,total_w", "5,9.0000,9.0000", "6,,", "7,7.5000,7.5000"]
 
 
-def test_energy_by_phase_is_told_with_how_it_was_had(close, monkeypatch):
+def test_energy_by_phase_is_recorded_with_its_uncertainty(close, monkeypatch):
     found = PhaseEnergy({"stall": 5.0, "compute": 15.0}, {"stall": 0.2, "compute": 0.1}, 0.02, 0.01, "copy: why")
     given = []
     monkeypatch.setattr(window, "phase_energy", lambda *arguments: given.append(arguments) or found)
@@ -281,26 +253,15 @@ def test_energy_by_phase_is_told_with_how_it_was_had(close, monkeypatch):
     }
 
 
-def test_what_the_data_source_tells_stands_beside_the_workers_parts(metrics):
-    found = metrics(at(99.99), at(104.01), NullMeter("none"), data_source=Shelf(read_bytes=80, read_bytes_per_s=80))
-    assert (found["epoch/read_bytes"], found["epoch/read_bytes_per_s"]) == (80, 20), "by the window's own 4 s"
-
-
-def test_what_the_data_source_does_not_know_is_absent(metrics):
-    assert not [
-        name for name in metrics(at(99.99), at(104.01), NullMeter("none")) if "read" in name or "cached" in name
-    ]
-
-
 @pytest.mark.parametrize(
     ("count", "named", "said"),
     [(2, ["a.png", "b.png"], ["2 bad samples were skipped: a.png, b.png."]),
      (7, ["a.png", "b.png"], ["7 bad samples were skipped: a.png, b.png and 5 more."]),
      (0, [], [])],
 )  # fmt: skip
-def test_bad_samples_that_were_skipped_are_counted_and_named(close, count, named, said):
+def test_skipped_samples_are_counted_and_named(close, count, named, said):
     measured = MEASURED._replace(parts={**PARTS, "skipped_samples": count}, bad=named)
-    window = close(at(99.99), at(104.01), NullMeter("none"), measured=measured)
+    window = close(at(99.99), at(104.01), NONE, measured=measured)
     assert window.notes == [f"epoch 4: {text}" for text in said]
     assert window.line["metrics"]["epoch/skipped_samples"] == count
 
@@ -313,17 +274,14 @@ def of_a_node(**metrics):
 HERE = WindowEnergy({"gpu0": 30.0}, {"energy_j": 30.0, "power_mean_w": 3.0, "energy_gpu0_j": 30.0}, ["a note"], {})
 
 
-def test_the_energy_of_several_nodes_is_their_sum():
+def test_energy_of_several_nodes_is_their_sum_without_a_peak():
     others = [of_a_node(energy_j=12.0, power_mean_w=1.0), of_a_node(energy_j=8.0, power_mean_w=2.0)]
-    assert sum_nodes(HERE, others).metrics == {"energy_j": 50.0, "power_mean_w": 6.0, "energy_gpu0_j": 30.0}
-
-
-def test_the_peak_of_one_node_is_not_that_of_all():
     here = HERE._replace(metrics={**HERE.metrics, "power_peak_w": 4.0})
-    assert "power_peak_w" not in sum_nodes(here, [of_a_node(energy_j=12.0, power_mean_w=1.0)]).metrics
+    assert sum_nodes(here, others).metrics == {"energy_j": 50.0, "power_mean_w": 6.0, "energy_gpu0_j": 30.0}
+    assert sum_nodes(HERE, []) is HERE
 
 
-def test_a_node_without_energy_makes_the_total_absent_with_its_reason():
+def test_total_is_absent_with_the_reason_of_a_node_without_energy():
     used = sum_nodes(HERE, [of_a_node(energy_j=12.0, power_mean_w=1.0), of_a_node()])
     assert used.metrics == {"energy_gpu0_j": 30.0}
     assert used.notes == [
@@ -333,33 +291,29 @@ def test_a_node_without_energy_makes_the_total_absent_with_its_reason():
     ]
 
 
-def test_a_node_by_itself_has_the_energy_that_it_has():
-    assert sum_nodes(HERE, []) is HERE
-
-
-def test_a_node_tells_what_it_used_in_a_window_of_its_own_clock():
-    panel = WindowInstruments(meter("cpu0"), Scripted(), Shelf())
+def test_window_of_another_node_is_by_its_own_clock():
+    instruments = WindowInstruments(meter("cpu0"), Scripted(), ScriptedSource())
     times = WindowClosed(100 * SECOND, 104 * SECOND)
-    told = node_window("n1", times, at(99.999, cpu0=10.0), at(104.001, cpu0=50.0), panel)
+    told = node_window("n1", times, at(99.999, cpu0=10.0), at(104.001, cpu0=50.0), instruments)
     assert (told.node, told.joules) == ("n1", {"cpu0": 40.0})
     assert told.metrics["energy_j"] == 40.0
-    loose = node_window("n1", times, at(99.0, cpu0=10.0), at(104.001, cpu0=50.0), panel)
-    assert loose.metrics == {}
-    assert "the counters were read" in loose.reason
+    late = node_window("n1", times, at(99.0, cpu0=10.0), at(104.001, cpu0=50.0), instruments)
+    assert late.metrics == {}
+    assert "the counters were read" in late.reason
 
 
-def test_the_first_nodes_record_keeps_what_the_others_told(record):
+def test_record_has_the_windows_of_the_other_nodes(record):
     rank = MEASURED._replace(node=0)
     elsewhere = MEASURED._replace(node=1, opened_ns=1, closed_ns=2)
     measured = WindowMeasured([rank, elsewhere], [of_a_node(energy_j=5.0, power_mean_w=1.0)])
-    panel = WindowInstruments(meter("gpu0"), Scripted(), Shelf())
-    line = build_window(OPENED, measured, at(100, gpu0=0.0), at(104, gpu0=20.0), panel, record).line
+    instruments = WindowInstruments(meter("gpu0"), Scripted(), ScriptedSource())
+    line = build_window(OPENED, measured, at(100, gpu0=0.0), at(104, gpu0=20.0), instruments, record).line
     assert line["metrics"]["epoch/energy_j"] == 25.0
     assert line["energy"]["nodes"] == [node._asdict() for node in measured.nodes]
     assert (line["opened_ns"], line["closed_ns"]) == (100 * SECOND, 104 * SECOND)
 
 
-def test_an_evaluation_shorter_than_ten_ticks_of_the_counter_is_a_term_of_the_total(close):
+def test_evaluation_too_short_for_the_counter_is_a_term_of_the_total(close):
     opened = WindowOpening("val", 3, 1)
     short = MEASURED._replace(closed_ns=MEASURED.opened_ns + SECOND // 2)
     found = close(at(100, gpu0=10), at(100.5, gpu0=110), meter("gpu0"), opened=opened, measured=short, idle_w=20.0)
@@ -368,15 +322,15 @@ def test_an_evaluation_shorter_than_ten_ticks_of_the_counter_is_a_term_of_the_to
     assert (term["energy_j"], term["net_energy_j"], term["period_s"], term["shortest_s"]) == (100, 90, 0.1, 1.0)
 
 
-def test_a_short_window_of_several_nodes_is_a_term_if_each_node_has_one(record):
+def test_short_window_of_several_nodes_is_a_term_if_each_node_has_one(record):
     opened = WindowOpening("val", 3, 1)
     there = {"energy_j": 5.0, "period_s": 0.2, "shortest_s": 2.0}
-    panel = WindowInstruments(meter("gpu0"), Scripted(), Shelf())
+    instruments = WindowInstruments(meter("gpu0"), Scripted(), ScriptedSource())
 
     def term(*others):
         nodes = [of_a_node()._replace(term=other) for other in others]
         borders = at(100, gpu0=0.0), at(104, gpu0=20.0)
-        line = build_window(opened, WindowMeasured([MEASURED], nodes), *borders, panel, record).line
+        line = build_window(opened, WindowMeasured([MEASURED], nodes), *borders, instruments, record).line
         return line["energy"]["term"]
 
     assert term(there) == {"energy_j": 25.0, "period_s": 0.2, "shortest_s": 2.0}
@@ -384,7 +338,7 @@ def test_a_short_window_of_several_nodes_is_a_term_if_each_node_has_one(record):
 
 
 class Watched:
-    """A monitor that sees another process at either border."""
+    """A monitor that finds another process at each border."""
 
     def __init__(self):
         self.looks = 0
@@ -396,14 +350,14 @@ class Watched:
         return [f"process 7 (python) also computes on gpu0: {self.looks}.0 GiB, 45% utilization"]
 
 
-def test_another_process_on_the_gpu_is_noted_and_marks_the_run(record):
-    watched = Watched()
-    panel = WindowInstruments(meter("gpu0"), Scripted(), Shelf(), gpu_monitor=watched)
+def test_another_process_on_the_gpu_has_a_note_and_a_flag(record):
+    monitor = Watched()
+    instruments = WindowInstruments(meter("gpu0"), Scripted(), ScriptedSource(), gpu_monitor=monitor)
     borders = at(100, gpu0=0.0), at(104, gpu0=20.0)
     elsewhere = of_a_node()._replace(other_gpu_processes=["process 9 also computes on gpu1"])
-    found = build_window(OPENED, WindowMeasured([MEASURED], [elsewhere]), *borders, panel, record)
+    found = build_window(OPENED, WindowMeasured([MEASURED], [elsewhere]), *borders, instruments, record)
     here = "process 7 (python) also computes on gpu0: 1.0 GiB, 45% utilization"
     assert f"epoch 4: {here}." in found.notes
     assert found.flags["gpu_shared"] == f"{here}; n1: process 9 also computes on gpu1"
-    told = node_window("n1", WindowClosed(100 * SECOND, 104 * SECOND), *borders, panel)
+    told = node_window("n1", WindowClosed(100 * SECOND, 104 * SECOND), *borders, instruments)
     assert told.other_gpu_processes == [here.replace("1.0", "2.0")]

@@ -3,12 +3,12 @@
 from epochmeter.run.worker_process import innermost_frame, oom_kill_count
 
 
-def test_the_kernel_counts_its_kills():
+def test_oom_kills_of_the_kernel_are_counted():
     assert oom_kill_count() >= 0
 
 
-def test_where_a_worker_hangs_is_told_by_the_innermost_line_of_ours():
-    told = """Thread 0x01 (most recent call first):
+def test_location_of_a_hang_is_the_innermost_frame_of_this_package():
+    stacks = """Thread 0x01 (most recent call first):
   File "/x/epochmeter/worker/rounds.py", line 1 in other
 
 Current thread 0x02 (most recent call first):
@@ -16,6 +16,6 @@ Current thread 0x02 (most recent call first):
   File "/x/epochmeter/worker/data/loader.py", line 88 in batches
   File "/x/epochmeter/worker/loop.py", line 20 in train
 """
-    assert innermost_frame(told) == "batches (loader.py:88)"
-    assert innermost_frame(told.replace("/epochmeter/", "/theirs/")) == "select (selectors.py:415)"
-    assert innermost_frame("") == innermost_frame(told[:-9]) == ""
+    assert innermost_frame(stacks) == "batches (loader.py:88)"
+    assert innermost_frame(stacks.replace("/epochmeter/", "/theirs/")) == "select (selectors.py:415)"
+    assert innermost_frame("") == innermost_frame(stacks[:-9]) == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from epochmeter.config import errors
@@ -20,7 +21,7 @@ from epochmeter.config.job import ROOT
 from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact
 from epochmeter.console import tables
-from epochmeter.console.eta import humanize_s, remaining_s
+from epochmeter.console.eta import humanize_s
 from epochmeter.console.progress import Stage, is_live
 from epochmeter.machine.host import git_commit
 from epochmeter.results.run_result import RunResult
@@ -61,20 +62,24 @@ class Terminal:
         # Drawn when the training process reports progress. A thread would compete with it for the cores.
         self._progress = Progress(
             TextColumn("{task.description}"),
+            TextColumn("step {task.fields[steps]}"),
             BarColumn(),
-            MofNCompleteColumn(),
             TimeElapsedColumn(),
+            TimeRemainingColumn(),
             TextColumn("{task.fields[loss]}"),
             console=self.console,
             auto_refresh=False,
             transient=True,
+            speed_estimate_period=math.inf,  # epochs may be long
+            get_time=time.monotonic,
             disable=not is_live(self.console),
         )
         self._stage: Stage | None = None
-        self._opened_s: list[float] = []
-        """When each epoch began."""
+        self._task: TaskID | None = None
+        """The run in the progress line; its unit is an epoch."""
+        self._epoch, self._steps = 0, 0
+        """The epoch that is training, and the number of steps of the open window."""
         self._printed_s = 0.0
-        self._task = self._progress.add_task("", total=None, loss="")
         logging.getLogger("epochmeter").handlers = [ConsoleHandler(self)]
 
     def stage(self, what: str = "") -> None:
@@ -153,20 +158,25 @@ class Terminal:
             steps: The number of steps of the window.
         """
         self.stage()
+        if self._task is None:
+            self._task = self._progress.add_task("", total=epochs, completed=epoch, steps="", loss="")
+            self._printed_s = time.monotonic()
         activity = {"epoch": "training", "val": "evaluating"}[window]
-        description = f"epoch {epoch + 1}/{epochs} {activity}{self._remaining_text(epochs - epoch - (window == 'val'))}"
-        if window == "epoch":
-            now_s = time.monotonic()
-            self._opened_s.append(now_s)
-            self._printed_s = self._printed_s or now_s
-        self._progress.reset(self._task, description=description, total=steps, loss="")
+        self._epoch, self._steps = epoch, steps
+        description = f"epoch {epoch + 1}/{epochs} {activity}"
+        self._progress.update(self._task, description=description, steps=f"0/{steps}", loss="")
         self._progress.start()
         self._progress.refresh()
 
     def progress(self, steps: int, loss: float | None = None) -> None:
         """Update the progress line: the steps so far, and the loss if `log_loss=true`."""
+        assert self._task is not None
+        task = self._progress.tasks[0]
         text = "" if loss is None else f"loss {loss:.4f}"
-        self._progress.update(self._task, completed=steps, loss=text, refresh=True)
+        # An evaluation follows its epoch, which is complete by then.
+        completed = max(task.completed, self._epoch + steps / self._steps)
+        steps_text = f"{steps}/{self._steps}"
+        self._progress.update(self._task, completed=completed, steps=steps_text, loss=text, refresh=True)
 
     def window_closed(self) -> None:
         """End the progress line and the running stage."""
@@ -174,14 +184,18 @@ class Terminal:
         self._progress.stop()
 
     def window_measured(self, line: Mapping[str, Any], epochs: int) -> None:
-        """Print an epoch's metrics and the remaining time in one line, if there is no progress line.
+        """Print an epoch's metrics and the remaining time of the run in one line, if there is no progress line.
 
         Args:
             line: A window of the record.
             epochs: The number of epochs.
         """
+        if line["window"] != "epoch":
+            return
+        if self._task is not None:
+            self._progress.update(self._task, completed=line["epoch"] + 1)
         now_s = time.monotonic()
-        if is_live(self.console) or line["window"] != "epoch" or now_s - self._printed_s < PROGRESS_LINE_INTERVAL_S:
+        if is_live(self.console) or now_s - self._printed_s < PROGRESS_LINE_INTERVAL_S:
             return
         self._printed_s = now_s
         metrics = {name.partition("/")[2]: value for name, value in line["metrics"].items()}
@@ -190,19 +204,23 @@ class Terminal:
         forms = {"e2e_s": "{:.3f} s", "stall": "data stall {:.1%}", "energy_j": "{:.1f} J",
                  "train_loss": "loss {:.4f}", "train_accuracy": "accuracy {:.1%}"}  # fmt: skip
         values = ", ".join(form.format(metrics[name]) for name, form in forms.items() if name in metrics)
-        left = self._remaining_text(epochs - line["epoch"] - 1)
+        left_s = self._progress.tasks[0].time_remaining if self._progress.tasks else None
+        left = f"; {humanize_s(left_s)} left" if left_s else ""
         self.info(f"epoch {line['epoch'] + 1}/{epochs}: {values.replace('%', ' %')}{left}")
 
-    def _remaining_text(self, epochs: int) -> str:
-        """The time that further epochs will take; empty for none, or if it cannot be estimated."""
-        seconds = remaining_s(self._opened_s, time.monotonic(), epochs)
-        return f"; {humanize_s(seconds)} left" if seconds else ""
-
-    def run_finished(self, windows: Sequence[Mapping[str, Any]], job: Job, outcome: RunResult, of_sweep: bool) -> None:
+    def run_finished(
+        self,
+        windows: Sequence[Mapping[str, Any]],
+        energy: Mapping[str, Any],
+        job: Job,
+        outcome: RunResult,
+        of_sweep: bool,
+    ) -> None:
         """Print the results of a run: epochs, bottleneck, notes, error, and where to see more.
 
         Args:
             windows: The windows of its record.
+            energy: The description of its meter in the record: `source` and `domains`.
             job: Its configuration.
             outcome: How it ended.
             of_sweep: Whether it is a run of a sweep, which prints the last part for all its runs.
@@ -212,9 +230,10 @@ class Terminal:
             self.console.print()
             self.info(tables.bottleneck_line(outcome.metrics, in_memory=job.dataset.layout != "files"), style="bold")
             self.info(tables.data_line(outcome.metrics), style="dim")
+            self.info(tables.energy_line(outcome.metrics))
             self.info(tables.throughput_line(outcome.metrics))
             self.info(tables.target_line(windows, outcome.metrics), style="green")
-        for note in outcome.notes:
+        for note in tables.visible_notes(outcome.notes, windows, energy):
             self.warn(with_severity(note, "note: "))
         self.failed(outcome)
         if not of_sweep:

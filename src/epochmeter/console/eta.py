@@ -1,11 +1,10 @@
-"""Estimates of the remaining time, from the times of earlier epochs or runs."""
+"""Durations as text, and the typical duration of earlier runs."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from itertools import pairwise
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 
@@ -13,24 +12,6 @@ MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 def median_or_none(seconds: Sequence[float]) -> float | None:
     """Return the median; None without any value."""
     return statistics.median(seconds) if seconds else None
-
-
-def remaining_s(opened_s: Sequence[float], now_s: float, count: int) -> float | None:
-    """Estimate how long further epochs will take, in seconds.
-
-    The first epoch includes the warm-up and counts only if there is no other.
-
-    Args:
-        opened_s: When each epoch so far began; the last one is still running.
-        now_s: The time now, by the same clock.
-        count: The number of further epochs.
-
-    Returns:
-        The estimate; None if no epoch has begun.
-    """
-    durations_s = [end - begin for begin, end in pairwise([*opened_s, now_s])]
-    typical_s = median_or_none(durations_s[1:] or durations_s)
-    return None if typical_s is None else count * typical_s
 
 
 def humanize_s(seconds: float) -> str:

@@ -1,38 +1,54 @@
-"""The rest of a device before a run, so that the heat of one is no part of the next."""
+"""Let the device cool down before a run, so that the heat of one run does not affect the next."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from contextlib import closing
+from typing import NamedTuple
 
 from epochmeter.config.schema import Sweep
-from epochmeter.machine.utilization import Gauges
+from epochmeter.console.console import Terminal
+from epochmeter.machine.utilization import Gauges, open_gauges
+from epochmeter.results.run_result import RunResult
+from epochmeter.run.plan import Plan
+from epochmeter.sweep.progress import SweepProgress
 
 TEMPERATURE_KEY = "temperature_max_c"
 POLL_S = 1.0
 
 
 class Cooldown(NamedTuple):
-    """How a device rested: for how long, and how hot its hottest sensor was then, where any could be read."""
+    """How a device cooled down.
+
+    Attributes:
+        waited_s: The waiting time.
+        temperature_c: The temperature of the hottest sensor afterwards; None if unknown.
+        reason: Why the temperature is unknown.
+        notes: Why the device may be hotter than requested.
+    """
 
     waited_s: float = 0.0
     temperature_c: float | None = None
     reason: str = ""
-    """Why there is no temperature."""
     notes: Sequence[str] = ()
-    """What to say where it was not seen to be as cool as was asked for."""
 
     @property
-    def metadata(self) -> dict[str, Any]:
-        """What the record keeps of it; what is not known is left out."""
-        told = {"waited_s": round(self.waited_s, 3), "temperature_c": self.temperature_c, "reason": self.reason}
-        return {key: value for key, value in told.items() if value not in (None, "")}
+    def metadata(self) -> dict[str, float | str]:
+        """The known fields, for the record."""
+        fields = {"waited_s": round(self.waited_s, 3), "temperature_c": self.temperature_c, "reason": self.reason}
+        return {key: value for key, value in fields.items() if value not in (None, "")}
 
 
-def is_requested(sweep: Sweep) -> bool:
-    """Whether the keys of a sweep ask for any rest."""
-    return bool(sweep.cooldown_s) or sweep.cool_below_c is not None
+def cool_down(plan: Plan, outcome: RunResult, terminal: Terminal, progress: SweepProgress) -> None:
+    """Wait as the sweep requests, and record for how long."""
+    limits = plan.job.sweep
+    if not limits.cooldown_s and limits.cool_below_c is None:
+        return
+    with closing(open_gauges(gpus=plan.gpus, root=plan.job.machine.root)) as gauges:
+        cooldown = wait_until_cool(limits, progress.last_run_ended_s, gauges, terminal.info)
+    plan.describe(rest=cooldown.metadata)
+    outcome.notes += cooldown.notes
 
 
 def wait_until_cool(
@@ -43,10 +59,15 @@ def wait_until_cool(
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> Cooldown:
-    """Waits as the keys of a sweep ask: first for so long since the run before `ended_s`, then for the device to cool.
+    """Wait for `sweep.cooldown_s` after the previous run, and then until every sensor is below `sweep.cool_below_c`.
 
-    No run before, no time to wait for. Every temperature that the gauges know has to be below what is asked for; where
-    they know none, or in no time, the run begins all the same.
+    Args:
+        sweep: The limits.
+        ended_s: When the previous run ended, by `clock`; None if there was none, which needs no cooldown time.
+        gauges: Read the temperatures. If they know none, the run begins without waiting.
+        say: Prints why the run waits.
+        clock: Seconds of a monotonic clock.
+        pause: Waits for some seconds.
     """
     begun_s = clock()
     if ended_s is not None and (left_s := ended_s + sweep.cooldown_s - begun_s) > 0:
@@ -61,14 +82,12 @@ def wait_until_cool(
             temperature_c = gauges.now(TEMPERATURE_KEY)
     waited_s = clock() - begun_s
     if temperature_c is None:
-        why = next(
-            (missing.why for missing in gauges.unavailable() if missing.quantity == TEMPERATURE_KEY),
-            "no sensor was read in time",
-        )
-        unseen = [] if below_c is None else [f"sweep.cool_below_c={below_c:g} has no effect: {why}."]
-        return Cooldown(waited_s, reason=why, notes=unseen)
+        missing = {each.quantity: each.why for each in gauges.unavailable()}
+        reason = missing.get(TEMPERATURE_KEY, "no sensor was read in time")
+        notes = [] if below_c is None else [f"sweep.cool_below_c={below_c:g} has no effect: {reason}."]
+        return Cooldown(waited_s, reason=reason, notes=notes)
     if below_c is not None and temperature_c >= below_c:
         waited = f"after {clock() - cooling_s:.0f} s of waiting for less than sweep.cool_below_c={below_c:g}"
-        hot = [f"the run began at {temperature_c:.0f} C, {waited}; raise it or `sweep.cool_wait_s={most_s:g}`"]
-        return Cooldown(waited_s, temperature_c, notes=hot)
+        note = f"the run began at {temperature_c:.0f} C, {waited}; raise it or `sweep.cool_wait_s={most_s:g}`"
+        return Cooldown(waited_s, temperature_c, notes=[note])
     return Cooldown(waited_s, temperature_c)

@@ -1,10 +1,10 @@
-"""What an epoch's samples come from: the page cache as it was asked for, and what really reached the disk."""
+"""The source of an epoch's samples: page cache and disk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from epochmeter.config.schema import Job
 from epochmeter.machine.disk import Disk, ReadCounters, describe, disk_of, read_counters
@@ -14,23 +14,26 @@ Notify = Callable[[str], object]
 
 
 class DataSource(Protocol):
-    """Where samples come from, looked at between windows and at their borders."""
+    """Where samples come from.
 
-    metadata: dict[str, Any]
-    """What the record keeps of it."""
+    Attributes:
+        metadata: Its description for the record.
+    """
+
+    metadata: Mapping[str, object]
 
     def prepare(self, epoch: int) -> list[str]:
-        """Brings the page cache to what the job asks for before an epoch; what there is to say of it."""
+        """Bring the page cache into the configured state before an epoch, and return notes on it."""
 
     def mark(self) -> None:
-        """Looks at the disk's counters, just outside a window."""
+        """Read the disk's counters, just outside of a window."""
 
     def window(self, name: str, seconds: float) -> dict[str, float]:
-        """The metrics of the window that was closed last, an epoch or an evaluation; what is not known is absent."""
+        """Return the metrics of the window between the last two flags: `epoch` or `val`, and its duration."""
 
 
 class FileSource:
-    """A dataset's files: read from a disk, but for what the page cache holds of them."""
+    """The files of a dataset, on a disk and partly in the page cache."""
 
     def __init__(self, folder: Path, cache: str, drop_caches: bool, say: Notify) -> None:
         self._folder, self._cache, self._drop, self._say = folder, cache, drop_caches, say
@@ -38,16 +41,16 @@ class FileSource:
         self._residency = Residency(folder)
         self._before: float | None = None
         self._readings: list[ReadCounters | None] = []
-        self.metadata = dict(describe(self._disk))
+        self.metadata: Mapping[str, object] = dict(describe(self._disk))
 
     def prepare(self, epoch: int) -> list[str]:
         if self._cache == "warm" and epoch == 0:
             self._say(f"Reading {self._folder} into the page cache.")
-        asked = prepare_cache(self._cache, self._folder, epoch)
+        state = prepare_cache(self._cache, self._folder, epoch)
         self._before = self._residency.fraction()
-        if self._drop and asked == "cold":
-            drop_caches()  # last: to look at a file brings its inode back
-        notes = residency_warning(asked, self._before, self._disk.medium)
+        if self._drop and state == "cold":
+            drop_caches()  # last, because measuring the residency loads inodes
+        notes = residency_warning(state, self._before, self._disk.medium)
         if epoch == 0:
             if self._before is None:
                 notes.append(f"page-cache residency is unknown: {self._residency.reason}")
@@ -60,33 +63,31 @@ class FileSource:
 
     def window(self, name: str, seconds: float) -> dict[str, float]:
         read = read_between(*self._readings)
+        metrics: dict[str, float] = {}
+        if read:
+            metrics["read_bytes"] = read.bytes
         if name != "epoch":
-            return {"read_bytes": read.bytes} if read else {}
-        of_disk = (
-            {
-                "read_bytes": read.bytes,
-                "read_iops": read.count / seconds,
-                "read_bytes_per_s": read.bytes / seconds,
-            }
-            if read
-            else {}
-        )
-        shares = {"page_cache_residency_before": self._before, "page_cache_residency_after": self._residency.fraction()}
-        return {**of_disk, **{key: share for key, share in shares.items() if share is not None}}
+            return metrics
+        if read:
+            metrics |= {"read_iops": read.count / seconds, "read_bytes_per_s": read.bytes / seconds}
+        fractions = {
+            "page_cache_residency_before": self._before,
+            "page_cache_residency_after": self._residency.fraction(),
+        }
+        return metrics | {key: fraction for key, fraction in fractions.items() if fraction is not None}
 
 
 def read_between(before: ReadCounters | None, after: ReadCounters | None) -> ReadCounters | None:
-    """What a disk read between two looks at it; None where it was not there, or came back in between."""
+    """Return the reads of a disk between two readings; None if it was absent or was connected again in between."""
     if before is None or after is None or after.count < before.count or after.bytes < before.bytes:
         return None
     return ReadCounters(after.count - before.count, after.bytes - before.bytes)
 
 
 class InMemorySource:
-    """A dataset that is in memory before an epoch begins: no storage plays a part in it."""
+    """Samples that are in memory before an epoch begins, so that no storage is involved."""
 
-    def __init__(self) -> None:
-        self.metadata: dict[str, Any] = {"medium": "memory"}
+    metadata: Mapping[str, object] = {"medium": "memory"}
 
     def prepare(self, epoch: int) -> list[str]:
         return []
@@ -99,13 +100,18 @@ class InMemorySource:
 
 
 def open_data_source(job: Job, folder: str | None, say: Notify) -> DataSource:
-    """What a job's samples come from, its dataset being ready in `folder`, None where it has no files; `say` tells a
-    person what takes long."""
+    """Return the source of a job's samples.
+
+    Args:
+        job: The configuration.
+        folder: The folder of the prepared dataset; None if it has no files.
+        say: Prints what takes long.
+    """
     if folder is None or is_in_memory(job):
         return InMemorySource()
     return FileSource(Path(folder), job.cache.name, job.drop_caches, say)
 
 
 def is_in_memory(job: Job) -> bool:
-    """Whether nothing is read from a storage while a job trains."""
+    """Return whether training reads nothing from storage."""
     return job.synthetic_batches or job.dataset.layout != "files"

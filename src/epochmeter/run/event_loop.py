@@ -13,8 +13,9 @@ from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.meter import Meter
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.summary import is_decisive, reaches_target
+from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.plan import Plan
-from epochmeter.run.window import Window, WindowInstruments, build_window, node_window
+from epochmeter.run.window import Window, build_window, node_window
 from epochmeter.run.worker_process import RunMessage, WorkerError, WorkerProcess
 from epochmeter.shared.protocol import (
     Built,
@@ -29,12 +30,12 @@ from epochmeter.shared.protocol import (
 from epochmeter.tracking.publisher import Tracker
 
 FIRST_WAIT_S = 10.0
-"""How long the first window waits for MLflow, once that is imported; later ones wait a second at most."""
+"""Time limit of the first window's wait for MLflow, which includes its import; later ones wait for a second at most."""
 
 
 def run_event_loop(
-    messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, panel: WindowInstruments,
-    holding: AppliedSettings, outcome: RunResult, publish: Tracker, terminal: Terminal,
+    messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, instruments: WindowInstruments,
+    settings: AppliedSettings, outcome: RunResult, tracker: Tracker, terminal: Terminal,
 ) -> None:  # fmt: skip
     """Handle messages until training has ended: read the counters at each border, record and publish in between."""
     job = plan.job
@@ -43,32 +44,32 @@ def run_event_loop(
             case Built():
                 plan.describe(model=message.model, training=message.training)
                 outcome.notes += message.notes
-                check_metered(plan, panel.meter)
-                panel.gpu_monitor.own_pids.update(worker.pids)
+                check_metered(plan, instruments.meter)
+                instruments.gpu_monitor.own_pids.update(worker.pids)
                 terminal.stage("Waiting for MLflow")
-                publish.flush(FIRST_WAIT_S)
+                tracker.flush(FIRST_WAIT_S)
                 terminal.stage("Loading samples")
                 worker.reply()
             case WindowOpening():
                 opened = message
                 terminal.stage("Preparing the page cache")
-                prepared = panel.data_source.prepare(opened.epoch) if opened.window == "epoch" else []
+                cache_notes = instruments.data_source.prepare(opened.epoch) if opened.window == "epoch" else []
                 terminal.window_opened(opened.window, opened.epoch, job.epochs, opened.steps)
-                before = panel.read_start()
+                before = instruments.read_start()
                 worker.reply()
             case Progress():
                 terminal.progress(message.steps, message.loss)
             case WindowClosed():
-                after = panel.read_end()
+                after = instruments.read_end()
                 worker.reply()
             case WindowMeasured():
-                window = build_window(opened, message, before, after, panel, plan.record)
-                said = notes_and_flags(window, prepared, holding.drift_messages())
-                plan.record.append({**window.line, **resume_warmup(job, plan.run, window.line), **said})
-                plan.set_flags(said.get("flags", {}))
+                window = build_window(opened, message, before, after, instruments, plan.record)
+                remarks = notes_and_flags(window, cache_notes, settings.drift_messages())
+                plan.record.append({**window.line, **resume_warmup(job, plan.run, window.line), **remarks})
+                plan.set_flags(remarks.get("flags", {}))
                 terminal.window_closed()
                 terminal.window_measured(window.line, job.epochs)
-                publish.flush()
+                tracker.flush()
                 worker.reply(Proceed(stop=target_reached(job, window.line)))
             case Trained():
                 terminal.stage("Saving results and recording the profiler's trace")
@@ -76,35 +77,39 @@ def run_event_loop(
                 return
 
 
-def notes_and_flags(window: Window, prepared: Sequence[str], drifted: Sequence[str]) -> dict[str, Any]:
-    """What the line of a window holds beside what was measured: what there is to say of it, as it was prepared and as
-    its knobs were found after it, and the flags of its run; nothing where that is nothing.
+def notes_and_flags(window: Window, cache_notes: Sequence[str], drift: Sequence[str]) -> dict[str, Any]:
+    """Return the notes and flags of a window for its line in the record; only those that are not empty.
 
-    The line is what keeps it: of a run that goes on, or is closed by another process, nobody else knows.
+    They are kept with the window, so that they remain if another process resumes or closes the run.
+
+    Args:
+        window: The window.
+        cache_notes: Notes on the page cache before it.
+        drift: Device settings that another program changed meanwhile.
     """
-    notes = [*prepared, *window.notes, *drifted]
-    flags = {**window.flags, **({"knob_changed": " ".join(drifted)} if drifted else {})}
-    return {key: redact_tree(each) for key, each in {"notes": notes, "flags": flags}.items() if each}
+    notes = [*cache_notes, *window.notes, *drift]
+    flags = {**window.flags, **({"knob_changed": " ".join(drift)} if drift else {})}
+    return {key: redact_tree(value) for key, value in {"notes": notes, "flags": flags}.items() if value}
 
 
 def run_secondary_event_loop(
-    messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, panel: WindowInstruments
+    messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, instruments: WindowInstruments
 ) -> None:
-    """Hears this node's ranks until they have trained: its counters are read when the first node's are."""
+    """Handle the messages of another node's ranks: its counters are read when the first node's are."""
     for message in messages:
         match message:
             case Built():
                 plan.describe(training=message.training)
-                check_metered(plan, panel.meter)
-                panel.gpu_monitor.own_pids.update(worker.pids)
+                check_metered(plan, instruments.meter)
+                instruments.gpu_monitor.own_pids.update(worker.pids)
                 worker.reply()
             case WindowOpening():
                 if message.window == "epoch":
-                    panel.data_source.prepare(message.epoch)
-                before = panel.read_start()
+                    instruments.data_source.prepare(message.epoch)
+                before = instruments.read_start()
                 worker.reply()
             case WindowClosed():
-                worker.reply(node_window(plan.node.name, message, before, panel.read_end(), panel))
+                worker.reply(node_window(plan.node.name, message, before, instruments.read_end(), instruments))
             case Trained():
                 worker.reply()
                 return
@@ -121,9 +126,10 @@ def trace_notes(messages: Iterator[RunMessage]) -> list[str]:
 
 
 def check_metered(plan: Plan, meter: Meter) -> None:
-    """Refuses to book a GPU's energy for a training that is not on that GPU; RuntimeError.
+    """Check that the metered GPUs are those that train; for a replayed machine there is nothing to check.
 
-    A machine that is replayed trains nothing itself.
+    Raises:
+        RuntimeError: The CPU trains, another GPU trains, or not all metered GPUs train.
     """
     training = plan.run["training"]
     if not (meter.domains and plan.gpus) or plan.job.machine.root != "/":
@@ -133,14 +139,15 @@ def check_metered(plan: Plan, meter: Meter) -> None:
             f"the CPU trains, but {plan.gpus[0]} is metered: torch {training['torch']} finds no GPU\n"
             "  hint: set `device.python=` to an interpreter whose torch finds it, or set `device=cpu`"
         )
-    told = training.get("gpus_here") or training.get("gpus") or [training["gpu"].get("uuid")]
-    trained = {uuid for uuid in told if uuid}  # an old torch tells none
-    strangers = [uuid for uuid in trained if not any(gpus.matches_uuid(uuid, name) for name in plan.gpus)]
-    if strangers:
+    reported = training.get("gpus_here") or training.get("gpus") or [training["gpu"].get("uuid")]
+    trained = {uuid for uuid in reported if uuid}  # empty with an old torch
+    unmetered = [uuid for uuid in trained if not any(gpus.matches_uuid(uuid, name) for name in plan.gpus)]
+    if unmetered:
         names = ",".join(f"GPU-{uuid}" for uuid in sorted(trained))
-        metered = ", ".join(plan.gpus)
-        hint = f"select the GPUs that train: CUDA_VISIBLE_DEVICES={names}"
-        raise RuntimeError(f"{strangers[0]} trains, but {metered} is metered\n  hint: {hint}")
+        raise RuntimeError(
+            f"{unmetered[0]} trains, but {', '.join(plan.gpus)} is metered\n"
+            f"  hint: select the GPUs that train: CUDA_VISIBLE_DEVICES={names}"
+        )
     if trained and len(trained) < len(plan.gpus):
         raise RuntimeError(
             f"{len(plan.gpus)} GPUs are metered, but {len(trained)} of them train\n"
@@ -148,13 +155,13 @@ def check_metered(plan: Plan, meter: Meter) -> None:
         )
 
 
-def resume_warmup(job: Job, run: Mapping[str, Any], window: dict[str, Any]) -> dict[str, bool]:
-    """The mark of an epoch of a run that was resumed shortly before: it is warm-up as a first one is."""
+def resume_warmup(job: Job, run: Mapping[str, Any], window: Mapping[str, Any]) -> dict[str, bool]:
+    """Return the mark of a warm-up epoch after a resumption; empty for any other window."""
     starts = [start["epoch"] for start in run.get("resumed", [])]
-    warm = bool(starts) and window["window"] == "epoch" and window["epoch"] - starts[-1] < job.warmup_epochs
-    return {"warmup": True} if warm else {}
+    is_warmup = bool(starts) and window["window"] == "epoch" and window["epoch"] - starts[-1] < job.warmup_epochs
+    return {"warmup": True} if is_warmup else {}
 
 
 def target_reached(job: Job, window: dict[str, Any]) -> bool:
-    """Whether a window ends the run: a target was set, and the window that decides it has reached it."""
+    """Return whether a window reaches the quality target, which ends the run."""
     return is_decisive(window, job.evaluate) and reaches_target(window, job.target_accuracy, job.target_loss)

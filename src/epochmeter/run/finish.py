@@ -1,4 +1,4 @@
-"""The end of a run, whatever it is: told by its record, by MLflow and in the terminal."""
+"""The end of a run, however it ends: its summary, its publication, and its results in the terminal."""
 
 from __future__ import annotations
 
@@ -35,31 +35,30 @@ ABORTED_MESSAGE = "epochmeter was killed, the machine stopped, or the disk was f
 
 
 @contextmanager
-def finalizing(plan: Plan, outcome: RunResult, publish: Tracker, terminal: Terminal) -> Iterator[None]:
-    """Whatever ends the run, its record, MLflow and the terminal tell how."""
+def finalizing(plan: Plan, outcome: RunResult, tracker: Tracker, terminal: Terminal) -> Iterator[None]:
+    """Write the summary, publish and print the results when the `with` block ends, also by an exception or a signal."""
     try:
         with prefer_stop():
             yield
     except WorkerError as error:
-        ran_out = error.failure == "oom"
-        outcome.set_failed(error.failure, oom_message(str(error), plan.record) if ran_out else str(error))
+        is_oom = error.failure == "oom"
+        outcome.set_failed(error.failure, oom_message(str(error), plan.record) if is_oom else str(error))
     except (ValueError, RuntimeError, OSError) as error:
         outcome.set_failed("exception", str(error))
-    except Exception as error:
-        # An error of ours rather than of the job or the machine: the next run of a sweep is still worth having.
+    except Exception as error:  # a bug in this program: the other runs of a sweep may still succeed
         traceback.print_exc()
         outcome.set_failed("exception", f"{type(error).__name__}: {error}")
     except (KeyboardInterrupt, SystemExit) as stop:
         outcome.set_stopped(stop)
     terminal.window_closed()
-    with deferred_signals() as came:  # a second Ctrl-C costs no summary
+    with deferred_signals() as signals:
         write_summary(plan, outcome)
         outcome.recorded = True
-    if came and outcome.stop is None:
-        outcome.stop = KeyboardInterrupt() if came[0] == signal.SIGINT else SystemExit(128 + came[0])
+    if signals and outcome.stop is None:
+        outcome.stop = KeyboardInterrupt() if signals[0] == signal.SIGINT else SystemExit(128 + signals[0])
     terminal.stage("Publishing to MLflow")
     try:
-        note_links(publish.close(ended=outcome.state), outcome)
+        note_links(tracker.close(ended=outcome.state), outcome)
     except (KeyboardInterrupt, SystemExit) as stop:
         outcome.publish_error = (
             "warning: stopped while publishing to MLflow; the record is complete\n"
@@ -67,11 +66,11 @@ def finalizing(plan: Plan, outcome: RunResult, publish: Tracker, terminal: Termi
         )
         outcome.stop = outcome.stop or stop
     terminal.stage()
-    terminal.run_finished(plan.record.windows(), plan.job, outcome, plan.of_sweep)
+    terminal.run_finished(plan.record.windows(), plan.run["energy"], plan.job, outcome, plan.of_sweep)
 
 
 def write_summary(plan: Plan, outcome: RunResult) -> None:
-    """Writes the summary; a storage that takes no more fails the run, and loses nothing that it has."""
+    """Write the summary; if that is not possible, the run has failed."""
     outcome.notes += resume_hint(plan) if outcome.state != "completed" else []
     try:
         summary = build_summary(plan.record, plan.job, plan.run, outcome)
@@ -82,94 +81,98 @@ def write_summary(plan: Plan, outcome: RunResult) -> None:
 
 
 def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
-    """Tells the ends of runs that never did: of those in the queue whose process, of this host, is gone.
+    """Write the summaries of queued runs whose process, on this host, ended without writing one.
 
-    Of what a node leaves behind Slurm knows more, and its sender tells it. One that cannot be read or written keeps no
-    other from its end.
+    Runs of a cluster are closed by the command that submitted them. A run that cannot be read or written is skipped.
+
+    Args:
+        multirun: The folder of all sweeps.
+        say: Prints a message for each run that is closed.
     """
     for record in queue.pending_runs(multirun):
         with suppress(*queue.READ_ERRORS), record.locked():
             if is_remote(record.folder.parent):
                 continue
-            ended = status_of(record)
-            if ended in (FAILED, KILLED) and not recorded_status(record):
-                job, run = recorded_job(record.job()), record.run()
-                outcome = RunResult(run["number"], run["overrides"])
-                outcome.state, outcome.kind, outcome.failure = ended, "killed", ABORTED_MESSAGE
-                record.write_summary(
-                    build_summary(record, job, run, outcome), run["identity"], run.get("configuration")
-                )
-                if destination_of(job.tracking.to_dict()) is None:  # nothing of it is left to tell
-                    queue.dequeue(record)
-                say(f"run {record.folder.relative_to(multirun)} is marked as {ended}: {ABORTED_MESSAGE}")
+            state = status_of(record)
+            if state not in (FAILED, KILLED) or recorded_status(record):
+                continue
+            job, run = recorded_job(record.job()), record.run()
+            outcome = RunResult(run["number"], run["overrides"])
+            outcome.state, outcome.kind, outcome.failure = state, "killed", ABORTED_MESSAGE
+            record.write_summary(build_summary(record, job, run, outcome), run["identity"], run.get("configuration"))
+            if destination_of(job.tracking.to_dict()) is None:
+                queue.dequeue(record)
+            say(f"run {record.folder.relative_to(multirun)} is marked as {state}: {ABORTED_MESSAGE}")
 
 
-def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: RunResult) -> dict[str, Any]:
-    """What the summary holds: the outcome, with means, totals and notes of what was measured."""
+def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: RunResult) -> dict[str, object]:
+    """Return the summary: how the run ended, and means, totals and notes of the measurements.
+
+    Metrics and notes are also set in the outcome.
+    """
     windows = record.windows()
     outcome.notes = dedupe_notes([*outcome.notes, *collect_notes(windows)])
     if windows:
         outcome.no_energy = no_energy_reason(run)
-        if is_measured(run) and (less := run["energy"]["reason"]):  # less was measured than was asked for
-            outcome.notes.append(f"energy was measured in part: {less}")
+        if is_measured(run) and (reason := run["energy"]["reason"]):
+            outcome.notes.append(f"energy was measured in part: {reason}")
         outcome.metrics = summarize(windows, record.steps(), job)
         outcome.notes += [*no_total_note(windows), *variance_warning(outcome.metrics)]
-        between = measure_throughput(windows, record.steps(), job)
-        outcome.metrics.update(between.metrics)
-        outcome.notes += [f"no throughput: {between.reason}"] if between.reason else []
+        throughput = measure_throughput(windows, record.steps(), job)
+        outcome.metrics.update(throughput.metrics)
+        outcome.notes += [f"no throughput: {throughput.reason}"] if throughput.reason else []
         epochs, warmup = outcome.metrics["total/epochs"], job.warmup_epochs
-        if epochs <= warmup and outcome.state == "completed" and not between.metrics:
+        if epochs <= warmup and outcome.state == "completed" and not throughput.metrics:
             outcome.notes.append(f"no means: all {epochs:g} epochs are warm-up (`warmup_epochs={warmup}`)")
     outcome.metrics.update(run_metrics(run))
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
-    summary: dict[str, Any] = redact_tree(
+    summary: dict[str, object] = redact_tree(
         {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}
     )
     return summary
 
 
 def resume_hint(plan: Plan) -> list[str]:
-    """What to say of a run that was ended before its end, and has left what it can go on from."""
-    told = plan.record.checkpoint()
-    if told is None or told["record_id"] != plan.run["record_id"]:
+    """Return how to resume a run that was interrupted; empty if it left no checkpoint."""
+    checkpoint = plan.record.checkpoint()
+    if checkpoint is None or checkpoint["record_id"] != plan.run["record_id"]:
         return []
-    epochs = f"{told['epochs']} epoch{'s' if told['epochs'] > 1 else ''}"
-    how = (
-        "run the same command again to resume"
-        if plan.of_sweep or is_remote(plan.record.folder.parent)
-        else "run the same command with `sweep.resume=true` to resume"
-    )
-    return [f"a checkpoint after {epochs} is kept: {how}"]
+    epochs = f"{checkpoint['epochs']} epoch{'s' if checkpoint['epochs'] > 1 else ''}"
+    resumes_by_default = plan.of_sweep or is_remote(plan.record.folder.parent)
+    command = "again" if resumes_by_default else "with `sweep.resume=true`"
+    return [f"a checkpoint after {epochs} is kept: run the same command {command} to resume"]
 
 
 def run_metrics(run: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that are no window's: of the model, of the machine at rest, and of what it was set to."""
+    """Return the metrics that are not of windows: model, idle power and power limit."""
     idle = run.get("idle", {})
-    of_run = {
+    metrics = {
         **{f"model/{name}": value for name, value in run.get("model", {}).items()},
         "total/idle_power_w": idle.get("before_w"),
         "total/idle_power_after_w": idle.get("after_w"),
         "total/power_limit_w": run["power_limit_w"],
         "total/power_limit_max_w": run["power_limit_max_w"],
     }
-    return {name: value for name, value in of_run.items() if value is not None}
+    return {name: value for name, value in metrics.items() if value is not None}
 
 
 def dedupe_notes(notes: Sequence[str]) -> list[str]:
-    """The first of all notes that are alike but for their numbers, with how many more there were."""
-    alike: dict[str, list[str]] = {}
+    """Return the first of the notes that differ only in their numbers, with the count of the others."""
+    groups: dict[str, list[str]] = {}
     for note in dict.fromkeys(notes):
-        alike.setdefault(NUMBER.sub("#", note), []).append(note)
-    return [first + (f" ({len(more)} more)" if more else "") for first, *more in alike.values()]
+        groups.setdefault(NUMBER.sub("#", note), []).append(note)
+    return [first + (f" ({len(more)} more)" if more else "") for first, *more in groups.values()]
 
 
 def note_links(published: Published | str | None, outcome: RunResult) -> None:
-    """Notes where the run is shown: its page, and, of one that is completed, the view that compares it; or why not."""
+    """Set the addresses of a published run in its outcome, or why it was not published.
+
+    A run that is not completed has no link to the comparison, which does not show it.
+    """
     if isinstance(published, str):
         outcome.publish_error = published
     elif published:
         outcome.run_link = views.run_link(published)
-        # The view leaves out runs that failed: of those alone it would be an empty page.
         sweep = outcome.folder.parent.name if outcome.of_sweep and outcome.folder else None
-        link = views.results_link(published, sweep, bool(outcome.rehearsal))
-        outcome.compare_link = link if outcome.state == "completed" else None
+        if outcome.state == "completed":
+            outcome.compare_link = views.results_link(published, sweep, bool(outcome.rehearsal))

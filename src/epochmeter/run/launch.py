@@ -1,4 +1,4 @@
-"""Starts a worker: `python -m epochmeter.worker RUN_FOLDER`, joined by a Unix socket, or so many ranks of it."""
+"""Start the training process, `python -m epochmeter.worker RUN_FOLDER`, or its ranks, connected by a Unix socket."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from epochmeter.run.worker_process import WorkerProcess
 SINGLE_NODE = Node()
 SOURCE = Path(__file__).resolve().parents[2]
 EXIT_LIMIT_S = 10.0
-"""How long a worker that has said it is done may take to end."""
+"""How long the training process may take to end after its last message."""
 MIN_PYTHON, MIN_TORCH = (3, 6), (1, 10)
 INTERPRETER_LIMIT_S = 20.0
 INSTALL = (
@@ -33,7 +33,7 @@ INSTALL = (
     "device.python=/path/to/python"
 )
 TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What tells a process that it is a rank: it holds for what torchrun starts alone."""
+"""Variables of a rank. They are removed, because torchrun sets them for the processes that it starts."""
 
 
 @contextmanager
@@ -46,11 +46,16 @@ def launched(
     limit_s: float | None = None,
     silence_s: float | None = None,
 ) -> Iterator[WorkerProcess]:
-    """A worker for the job in `folder`, run by the interpreter `python`; ended, with all its children, on leaving.
+    """Start the training process, and end it with all its children when the `with` block ends.
 
-    Of the GPUs it sees those in `gpus` alone, by their UUIDs: it trains on what is metered. It is one process, or so
-    many `ranks` that torchrun starts on this node. One that takes longer than `limit_s`, or says nothing for
-    `silence_s`, has failed.
+    Args:
+        folder: The run folder.
+        python: `device.python`; None for the controller's own interpreter.
+        gpus: UUIDs of the metered GPUs, the only ones that it sees.
+        ranks: The number of processes that torchrun starts on this node; None: a single process, without torchrun.
+        node: This node.
+        limit_s: The time limit; None: none.
+        silence_s: The longest time without a message; None: any.
     """
     log = folder / "worker.log"
     worker, ended = None, None
@@ -74,12 +79,12 @@ def launched(
 
 @contextmanager
 def _listening_socket() -> Iterator[socket.socket]:
-    """A socket to join; its path is gone on leaving, so that a steward that is killed later leaves none behind."""
+    """Open the socket that the processes connect to; its path is deleted once they have."""
     with (
-        tempfile.TemporaryDirectory(prefix="epochmeter-", dir=_socket_dir()) as desk,
+        tempfile.TemporaryDirectory(prefix="epochmeter-", dir=_socket_dir()) as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
     ):
-        listener.bind(os.path.join(desk, "link"))
+        listener.bind(os.path.join(folder, "link"))
         listener.listen(1)
         yield listener
 
@@ -106,7 +111,7 @@ def check_interpreter(python: str | None) -> None:
     """
     interpreter = find_interpreter(python)
     try:
-        asked = subprocess.run(
+        done = subprocess.run(
             [interpreter, "-m", "epochmeter.worker.interpreter"],
             env={**os.environ, "PYTHONPATH": _path()},
             stdin=subprocess.DEVNULL,
@@ -119,8 +124,8 @@ def check_interpreter(python: str | None) -> None:
         raise input_error(f"{interpreter} cannot be run: {error.strerror}", INSTALL) from error
     except subprocess.TimeoutExpired:
         return
-    failure = f"does not run: {last_line(asked.stderr) or f'exit code {asked.returncode}'}"
-    if lack := _interpreter_error(asked.stdout) if asked.returncode == 0 else failure:
+    failure = f"does not run: {last_line(done.stderr) or f'exit code {done.returncode}'}"
+    if lack := _interpreter_error(done.stdout) if done.returncode == 0 else failure:
         raise input_error(f"{interpreter} {lack}", INSTALL)
 
 
@@ -179,12 +184,12 @@ def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) 
 
 
 def _path() -> str:
-    """The PYTHONPATH on which an interpreter finds this project's modules."""
+    """Return a PYTHONPATH with this project's modules."""
     return os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
 
 
 def threads_per_rank(ranks: int) -> int:
-    """A rank's fair share of the cores; torchrun would give each rank one thread."""
+    """Return an equal share of the cores for each rank; torchrun would give each rank one thread."""
     return max(1, len(os.sched_getaffinity(0)) // ranks)
 
 
@@ -195,8 +200,7 @@ def _free_port() -> int:
 
 
 def _spawn(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> subprocess.Popen[bytes]:
-    # A session of its own: Ctrl-C reaches the steward alone, which then ends the worker with all its children; so does
-    # Ctrl-Z, which lets it train on.
+    # In a session of its own it gets no Ctrl-C or Ctrl-Z from the terminal: the controller ends it.
     return subprocess.Popen(
         command,
         env=environment,
@@ -208,21 +212,21 @@ def _spawn(command: Sequence[str], environment: Mapping[str, str], output: IO[by
 
 
 def _visible_gpus_env(gpus: Sequence[str]) -> dict[str, str]:
-    """The environment in which a process sees these GPUs alone; as it is where they have no UUIDs to name them by."""
+    """Return the variables that hide all other GPUs; none if the GPUs have no UUIDs."""
     names = ",".join(gpus)
     if not gpus or not all(name.startswith(("GPU-", "MIG-")) for name in gpus):
         return {}
     if not re.fullmatch(r"(GPU-[\da-f]{16},?)+", names):
         return {"CUDA_VISIBLE_DEVICES": names}
-    # ROCm's UUIDs have 16 digits. HIP numbers what they leave, and would look there for numbers that are gone.
+    # ROCm's UUIDs have 16 digits. HIP then numbers the visible GPUs from 0.
     return {"ROCR_VISIBLE_DEVICES": names, "HIP_VISIBLE_DEVICES": ",".join(map(str, range(len(gpus))))}
 
 
 def _exit_fd(process: subprocess.Popen[bytes]) -> int:
-    """A descriptor that becomes readable when the process ends.
+    """Return a file descriptor that becomes readable when the process ends.
 
-    The socket's end alone would not do: loader processes inherit it, and outlive a worker that is killed. A thread
-    that waits costs nothing, and works on kernels that have no pidfd.
+    The end of its connection does not suffice: DataLoader workers inherit the socket and may outlive the process. A
+    waiting thread also works on kernels without pidfd.
     """
     reader, writer = os.pipe()
 
@@ -235,5 +239,5 @@ def _exit_fd(process: subprocess.Popen[bytes]) -> int:
 
 
 def _socket_dir() -> str:
-    """A short folder for the socket: its path has room for 107 bytes, and $TMPDIR may be long or on a network."""
+    """Return a short folder: a socket's path has at most 107 bytes, and $TMPDIR may be long or on a network."""
     return "/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir()

@@ -1,7 +1,6 @@
-"""The nodes that a run is spread over: under Slurm each has a steward of its own, started by srun, and the first of
-them keeps the record.
+"""Runs on several nodes: srun starts a controller on each of them, and the first one writes the record.
 
-    srun -N2 --ntasks-per-node=1 python src/train.py strategy=ddp strategy.ranks=4
+srun -N2 --ntasks-per-node=1 python src/train.py strategy=ddp strategy.ranks=4
 """
 
 from __future__ import annotations
@@ -18,16 +17,23 @@ from epochmeter.config.schema import Strategy
 from epochmeter.machine.slurm import run_command
 
 PORTS = range(16384, 32768)
-"""Where the ranks of a job's nodes meet: below what a kernel gives away by itself."""
+"""Ports for the connection between nodes: below the ephemeral ports of Linux."""
 
 
 class Node(NamedTuple):
-    """This node among those of a run."""
+    """This node among those of a run.
+
+    Attributes:
+        number: Its number, from 0.
+        nodes: The number of nodes.
+        first: The address of the first node.
+        port: The port on which the ranks connect; None: any free one.
+        name: Its name in Slurm.
+    """
 
     number: int = 0
     nodes: int = 1
     first: str = "127.0.0.1"
-    """The address of the first."""
     port: int | None = None
     name: str = ""
 
@@ -37,7 +43,15 @@ class Node(NamedTuple):
 
 
 def current_node(environment: Mapping[str, str], address: Callable[[str], str] | None = None) -> Node:
-    """This node, as Slurm's step has it; alone where there is no step of several. ValueError unless each has a task."""
+    """Return this node, from the variables of Slurm's step; a single node without them.
+
+    Args:
+        environment: The process's environment.
+        address: Returns the address of a node by its name in Slurm; by default Slurm is asked.
+
+    Raises:
+        ValueError: The step has not exactly one task per node.
+    """
     count = int(environment.get("SLURM_STEP_NUM_NODES", 1))
     if count == 1:
         return Node()
@@ -59,23 +73,23 @@ def current_node(environment: Mapping[str, str], address: Callable[[str], str] |
 
 
 def first_host(listed: str) -> str:
-    """The first of a list of hosts as Slurm writes them, such as n[003-017,21],m4."""
+    """Return the first host of a list in Slurm's notation, such as `n[003-017,21],m4`."""
     first = re.match(r"(?:[^,\[]|\[[^\]]*\])+", listed)
     return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first.group() if first else listed)
 
 
 def node_address(name: str) -> str:
-    """The address of a node, which may go by another name on the network than in Slurm."""
+    """Return the network address of a node, which may differ from its name in Slurm."""
     try:
-        said = run_command("scontrol", "show", "node", name)
+        output = run_command("scontrol", "show", "node", name)
     except RuntimeError:
         return name
-    told = re.search(r"\bNodeAddr=(\S+)", said)
-    return told.group(1) if told else name
+    address = re.search(r"\bNodeAddr=(\S+)", output)
+    return address.group(1) if address else name
 
 
 def check_strategy(strategy: Strategy, here: Node) -> None:
-    """Refuses several nodes to what trains on one; ValueError."""
+    """Refuse a strategy that trains on one node if there are several; ValueError."""
     if here.nodes > 1 and not strategy.has_processes:
         raise ValueError(
             f"strategy={strategy.name} trains on one node, and srun started {here.nodes}\n"
@@ -84,7 +98,7 @@ def check_strategy(strategy: Strategy, here: Node) -> None:
 
 
 def forbid_multi_node_resume(here: Node, folder: Path) -> None:
-    """Refuses to leave out a completed run that other nodes have begun to make; ValueError."""
+    """Refuse to skip a completed run on several nodes, because the others would measure it again; ValueError."""
     if here.nodes > 1:
         raise ValueError(
             f"{folder} is completed, and {here.nodes - 1} more of {here.nodes} nodes have begun to measure it again\n"
@@ -93,7 +107,7 @@ def forbid_multi_node_resume(here: Node, folder: Path) -> None:
 
 
 def run_folder_factory(made: Callable[..., Path], environment: Mapping[str, str]) -> Callable[..., Path]:
-    """What gives a command its folder: `made` on the first node; any other's is its own, and is no record."""
+    """Return what creates a command's sweep folder: `made` on the first node, a temporary folder on others."""
     here = current_node(environment, address=str)
     if here.nodes == 1:
         return made
@@ -113,5 +127,5 @@ def run_folder_factory(made: Callable[..., Path], environment: Mapping[str, str]
 
 
 def exec_train(root: str, arguments: Sequence[str]) -> NoReturn:
-    """Turns this process, a job on a node, into the training command of the project at `root`."""
+    """Replace this process, a job on a node, by the training command of the project at `root`."""
     os.execv(sys.executable, [sys.executable, os.path.join(root, "src", "train.py"), *arguments])

@@ -1,4 +1,4 @@
-"""What did fit into memory in the same sweep, where a batch did not."""
+"""The message of a run that ran out of memory: which batch size fits."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from epochmeter.config.job import NON_MEASUREMENT_KEYS
 from epochmeter.shared.record import Record
 
 NON_MEMORY_KEYS = ("batch", "seed", "repeat", "power_limit", "clocks", "fan", "cache", "drop_caches")
-"""What may differ between two jobs that, batch for batch, take the same memory."""
+"""Keys that do not change the memory needed per sample."""
 
 
 def oom_message(message: str, record: Record) -> str:
-    """What to say of a run whose memory ran out, as `message` has it, with what fitted beside it and what to do.
+    """Return the error with the largest batch size that fitted in the same sweep, or the advice to reduce it.
 
-    A message that is a whole sentence says already what to do.
+    Args:
+        message: The error; a complete sentence already has a hint and is returned unchanged.
+        record: The run's record.
     """
     if message.endswith("."):
         return message
@@ -28,17 +30,17 @@ def oom_message(message: str, record: Record) -> str:
 
 
 def largest_fitting_batch(record: Record) -> int | None:
-    """The largest batch of the whole runs beside a record whose job is the same but for that; None without any."""
-    asked = _memory_config(record.job())
-    jobs = [beside.job() for beside in _sibling_records(record) if beside.is_completed()]
-    return max((job["batch"] for job in jobs if _memory_config(job) == asked), default=None)
+    """Return the largest batch size of completed runs of the same sweep that need the same memory per sample."""
+    siblings = [
+        Record(folder)
+        for folder in record.folder.parent.iterdir()
+        if folder.name.isdecimal() and folder != record.folder and (folder / "job.json").exists()
+    ]
+    jobs = [sibling.job() for sibling in siblings if sibling.is_completed()]
+    same = _memory_keys(record.job())
+    return max((job["batch"] for job in jobs if _memory_keys(job) == same), default=None)
 
 
-def _sibling_records(record: Record) -> list[Record]:
-    runs = (run for run in record.folder.parent.iterdir() if run.name.isdecimal() and run != record.folder)
-    return [Record(run) for run in runs if (run / "job.json").exists()]
-
-
-def _memory_config(job: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a job decides how much memory each sample of a batch takes."""
+def _memory_keys(job: Mapping[str, Any]) -> Mapping[str, object]:
+    """Return the keys that change the memory needed per sample."""
     return {key: value for key, value in job.items() if key not in (*NON_MEMORY_KEYS, *NON_MEASUREMENT_KEYS, "machine")}

@@ -1,4 +1,7 @@
-"""The plan of one run: its job made definite on this machine, where its record goes, what it will use."""
+"""The plan of one run: its configuration on this machine, the devices and settings it uses, and its record.
+
+`resolve_plan` makes it in five steps, which change nothing: detect, compose, preflight, claim, settings.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,8 +24,9 @@ from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_override, redact_tree
 from epochmeter.config.validation import check_all_values
 from epochmeter.datasets.ready import check_storage, dataset_checksum, training_folder
-from epochmeter.machine import gpus, host
+from epochmeter.machine import host
 from epochmeter.machine.disk import disk_of, satisfies
+from epochmeter.machine.gpus import Gpu, find_gpus, meter_id, select_gpus
 from epochmeter.machine.process_identity import boot_id, this_process
 from epochmeter.power.knobs.knob import Knob, SettingTarget
 from epochmeter.power.knobs.requests import refuse_unrestored, requested_settings, resolve_targets
@@ -31,8 +35,7 @@ from epochmeter.results import reuse
 from epochmeter.results.summary import collect_flags
 from epochmeter.run import capacity
 from epochmeter.run.data_source import is_in_memory
-from epochmeter.run.nodes import Node, current_node
-from epochmeter.run.nodes import check_strategy as check_nodes
+from epochmeter.run.nodes import Node, check_strategy, current_node
 from epochmeter.run.preflight import check_precision, trains_on_gpu, validate_job
 from epochmeter.run.rehearsal import for_this_machine, missing_gpus, rehearsal_reasons
 from epochmeter.run.resume import KEPT_KEYS, ResumePoint, find_resume_point
@@ -42,31 +45,69 @@ from epochmeter.sweep.sweep_folder import reuses_none
 from epochmeter.tracking import queue
 
 GPU_METERS = ("none", "nvml", "amd", "replay")
-"""The meters that count nothing but the GPUs that are used, or nothing here."""
+"""Meters whose energy includes nothing of this machine but the GPUs used."""
 
 
 @dataclass
 class Plan:
+    """One run on this machine. Each step of `resolve_plan` adds to it.
+
+    Attributes:
+        request: The requested run, composed for the device.
+        job: The configuration as it runs here.
+        facts: The facts by which this machine is identified.
+        detected: The device that this machine is.
+        node: This node among those of the run.
+        record: The run folder.
+        journal: The original values of device settings while they are changed.
+        is_requested_device: Whether this machine is the requested device.
+        used_gpus: The GPUs that train.
+        devices: The devices to lock.
+        targets: The device settings to change, by the configuration keys that request them.
+        run: The run's metadata, as in its record; it grows during the run.
+    """
+
+    request: RunRequest
     job: Job
-    run: dict[str, Any]
-    """What is known of this run beside its job; it grows as the run goes on."""
-    record: Record
-    gpus: list[str]
-    """UUIDs of the GPUs that are metered."""
-    models: list[str]
-    """Of the GPUs that are used."""
-    devices: list[str]
-    """What is locked: the GPUs used, or the CPU."""
-    targets: dict[str, tuple[Knob, SettingTarget]]
-    """The knobs that are turned for it, and where to, by the keys that ask for it."""
-    journal: RestoreJournal
-    """Where what was there before they were turned is kept."""
-    of_sweep: bool
+    facts: Mapping[str, str | None]
+    detected: str
     node: Node
+    record: Record
+    journal: RestoreJournal
+    is_requested_device: bool = True
+    used_gpus: list[Gpu] = field(default_factory=list)
+    devices: list[str] = field(default_factory=list)
+    targets: dict[str, tuple[Knob, SettingTarget]] = field(default_factory=dict)
+    run: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def of_sweep(self) -> bool:
+        return self.request.of_sweep
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU trains."""
+        return trains_on_gpu(self.job.device, self.facts)
+
+    @property
+    def gpus(self) -> list[str]:
+        """The GPUs to meter, by the names that their meter uses."""
+        return [name for gpu in self.used_gpus if (name := meter_id(gpu))]
+
+    @property
+    def ranks(self) -> int | None:
+        """The number of processes that torchrun starts on this node; None: one process trains, without torchrun."""
+        strategy = self.job.strategy
+        return strategy.ranks if strategy.launcher == "torchrun" else None
+
+    @property
+    def holder(self) -> str:
+        """This process, for the message of a process that waits for its devices."""
+        return f"pid {os.getpid()} since {self.run['started']}: {command_line()}"
 
     @property
     def is_already_completed(self) -> bool:
-        """Measured before, and as what it would be now: what was rehearsed is measured once the machine has it."""
+        """Whether the run is completed, and was a rehearsal for the same reasons, if any."""
         if not self.record.is_completed(self.run["identity"]):
             return False
         return bool(self.record.run()["rehearsal"] == self.run["rehearsal"])
@@ -82,21 +123,11 @@ class Plan:
             return None
         return reuse.find_completed(folder, self.run["identity"], self.run["configuration"], self.job.repeat)
 
-    @property
-    def ranks(self) -> int | None:
-        """How many processes torchrun starts on this node; None: it starts none, one process trains."""
-        strategy = self.job.strategy
-        return strategy.ranks if strategy.launcher == "torchrun" else None
-
-    @property
-    def holder(self) -> str:
-        """Who holds the locks, for those who wait."""
-        return f"pid {os.getpid()} since {self.run['started']}: {command_line()}"
-
     def open_record(self) -> list[str]:
-        """Opens the record: the run goes on from the checkpoint of an earlier attempt, or sets aside what that left.
+        """Open the record: resume from the checkpoint of an earlier attempt, or archive what that attempt left.
 
-        What there is to say of it.
+        Returns:
+            Notes on the resumption.
         """
         start = {"started": _now(), "clock": {"wall_s": time.time(), "monotonic_ns": time.monotonic_ns()}}
         try:
@@ -104,7 +135,7 @@ class Plan:
                 earlier = find_resume_point(self.record, self.job, self.run)
                 if earlier.epochs is None:
                     self.record.archive_attempt()
-                    self._queue(self.run["record_id"])
+                    self._enqueue(self.run["record_id"])
                     self._describe_host()
                     self.describe(**start)
                 else:
@@ -116,193 +147,239 @@ class Plan:
         return [] if earlier.epochs is None else [f"resumed from the checkpoint after epoch {earlier.epochs}."]
 
     def _resume_record(self, earlier: ResumePoint, start: Mapping[str, Any]) -> None:
-        """Opens the record as it was after so many epochs; the run stays the one that it is."""
-        # Samples of power are timed by a clock that begins with the boot.
-        elsewhen = [] if earlier.run["boot_id"] == self.run["boot_id"] else ["power.csv"]
-        self.record.truncate_to_epoch(earlier.epochs, also=elsewhen)
+        """Restore the record as it was at the checkpoint; the run keeps its ID and start time."""
+        # The clock of power samples starts at boot.
+        is_other_boot = earlier.run["boot_id"] != self.run["boot_id"]
+        self.record.truncate_to_epoch(earlier.epochs, also=["power.csv"] if is_other_boot else [])
         self._describe_host()
         starts = [*earlier.run.get("resumed", []), {"epoch": earlier.epochs, **start}]
-        self._queue(earlier.run["record_id"])
+        self._enqueue(earlier.run["record_id"])
         kept = {key: earlier.run[key] for key in KEPT_KEYS}
         self.describe(**kept, flags=collect_flags(self.record.windows()), resumed=starts)
 
-    def _queue(self, record_id: str) -> None:
-        """Notes that a run begins; what a node keeps that is not the first is no record."""
+    def _enqueue(self, record_id: str) -> None:
+        """Queue the run for publication; only the first node has a record."""
         if self.node.is_first:
             queue.enqueue(self.record, record_id)
 
     def _describe_host(self) -> None:
-        """Writes what the machine is as the run begins: to find that out takes a while, and is not for a whole one."""
         write_json(self.record.folder / "host.json", host.describe(self.job.machine.root, ROOT))
 
-    def describe(self, **facts: Any) -> None:
-        """Adds to what the record says of this run; what the dataset is, is part of the job's identity."""
-        self.run.update(facts)
+    def describe(self, **metadata: Any) -> None:
+        """Add metadata to the record; the dataset's checksum becomes part of the run's identity."""
+        self.run.update(metadata)
         if self.run["dataset"]:
-            self.run.update(_identities(self.job, self.run["dataset"]["digest"], self.node.nodes, self.models))
+            self.run.update(_identities(self, self.run["dataset"]["digest"]))
         self.record.describe(redact_tree(self.job.to_dict()), redact_tree(self.run))
 
-    def applied(self, found: Mapping[str, str]) -> None:
-        """Notes what each knob was found at once it was turned, and what the machine is with that."""
-        settings = {key: found[knob.name] for key, (knob, _) in self.targets.items()}
-        if limit := settings.get("power_limit"):
-            knob, wish = self.targets["power_limit"]
-            # A device may round what it is asked for; a power mode has the watts of its name.
-            watts = float(limit.removesuffix(" W")) if re.fullmatch(r"[\d.]+ W", limit) else wish.watts
-            devices = max(1, len(knob.devices)) * self.node.nodes
-            self.run.update(power_limit_applied=limit, power_limit_w=watts, power_limit_max_w=wish.max_w)
-            self.run.update(power_limit_devices=devices)  # of each of which these are the watts
-        self.describe(applied=settings)
-        if settings:
+    def applied(self, settings: Mapping[str, str]) -> None:
+        """Record the device settings that were applied, and the machine's state with them.
+
+        Args:
+            settings: The value that each device setting reported after the change, by its name.
+        """
+        applied = {key: settings[knob.name] for key, (knob, _) in self.targets.items()}
+        if limit := applied.get("power_limit"):
+            knob, target = self.targets["power_limit"]
+            # A device may round the requested value; a power mode has the watts of its name.
+            watts = float(limit.removesuffix(" W")) if re.fullmatch(r"[\d.]+ W", limit) else target.watts
+            self.run.update(
+                power_limit_applied=limit,
+                power_limit_w=watts,  # of each device
+                power_limit_max_w=target.max_w,
+                power_limit_devices=max(1, len(knob.devices)) * self.node.nodes,
+            )
+        self.describe(applied=applied)
+        if applied:
             self._describe_host()
 
     def set_flags(self, flags: Mapping[str, str]) -> None:
-        """Set flags of the run; the first text of each flag is kept."""
+        """Set flags of the run, each with its reason; the first reason of each flag is kept, empty ones are ignored."""
         if new := {key: text for key, text in flags.items() if text and key not in self.run["flags"]}:
             self.describe(flags={**self.run["flags"], **new})
 
 
-def resolve_plan(order: RunRequest) -> Plan:
-    """The plan for an order: the device found where none was named, values checked, rehearsals told.
+def resolve_plan(request: RunRequest) -> Plan:
+    """Return the plan for a requested run; nothing is written and no setting is changed.
 
-    Raises ValueError for a job that is out of range or, with rehearse=false, for another machine, and RuntimeError
-    for what this machine has but does not let be done, such as a power mode that takes a reboot.
+    Raises:
+        ValueError: A value is not valid or, with `rehearse=false`, this machine is not the requested one.
+        RuntimeError: This machine has a requested setting but cannot change it, for example without a reboot.
     """
-    check_all_values(order.job.to_dict())
-    root = order.job.machine.root
-    facts = host.device_facts(root)
-    found = host.detect_device(device_matches(), facts)
-    if order.choices["device"] == "auto":
-        order = order.with_device(found)
-    fits = host.is_match(order.job.device.match, facts)
-    here = order if fits else for_this_machine(order)
-    on_gpu = trains_on_gpu(here.job.device, facts)
-    strategy = here.job.strategy
-    among = current_node(os.environ)
-    check_nodes(strategy, among)
-    validate_job(here.job, order.choices, order.overrides, among.nodes)
-    here = replace(here, job=replace(here.job, workers=capacity.worker_count(here.job.workers)))
-    capacity.check_capacity(here.job, ROOT)
-    check_precision(here.job.precision, is_gpu=on_gpu)
-    used = gpus.select_gpus(gpus.find_gpus(Path(root)), os.environ, count=strategy.ranks) if on_gpu else []
-    if strategy.name == "dp" and strategy.ranks and not on_gpu:
+    plan = detect(request)
+    plan = compose(plan)
+    plan = preflight(plan)
+    plan = claim(plan)
+    return settings(plan)
+
+
+def detect(request: RunRequest) -> Plan:
+    """Step 1: detect which device this machine is, and which node of the run."""
+    check_all_values(request.job.to_dict())
+    facts = host.device_facts(request.job.machine.root)
+    return Plan(
+        request=request,
+        job=request.job,
+        facts=facts,
+        detected=host.detect_device(device_matches(), facts),
+        node=current_node(os.environ),
+        record=Record(request.folder),
+        journal=open_restore_journal(request),
+    )
+
+
+def compose(plan: Plan) -> Plan:
+    """Step 2: compose the job for the detected device if `device=auto`; adapt a job for another machine to this one."""
+    request = plan.request
+    if request.choices["device"] == "auto":
+        request = request.with_device(plan.detected)
+    is_requested = host.is_match(request.job.device.match, plan.facts)
+    request = request if is_requested else for_this_machine(request)
+    return replace(plan, request=request, job=request.job, is_requested_device=is_requested)
+
+
+def preflight(plan: Plan) -> Plan:
+    """Step 3: refuse a job that cannot run here, before it waits for a device; replace `workers=auto` by its number."""
+    job, strategy = plan.job, plan.job.strategy
+    check_strategy(strategy, plan.node)
+    validate_job(job, plan.request.choices, plan.request.overrides, plan.node.nodes)
+    capacity.check_capacity(job, ROOT)
+    check_precision(job.precision, is_gpu=plan.on_gpu)
+    if strategy.name == "dp" and strategy.ranks and not plan.on_gpu:
         raise input_error(
             f"`strategy=dp strategy.ranks={strategy.ranks}` needs GPUs, and this machine has none to train on",
             f"use strategy=ddp strategy.ranks={strategy.ranks} for processes on the CPU, or leave it out",
         )
-    journal = open_restore_journal(order)
-    touched = fits and here.job.rehearse is not True
-    demands = (
-        requested_settings(here.job, trains_on_gpu=on_gpu, gpus=used, root=root, journal=journal) if touched else None
+    return replace(plan, job=replace(job, workers=capacity.worker_count(job.workers)))
+
+
+def claim(plan: Plan) -> Plan:
+    """Step 4: select the GPUs that train and the devices to lock; replace `strategy.ranks=null` by the GPUs' number."""
+    job, strategy = plan.job, plan.job.strategy
+    used = select_gpus(find_gpus(Path(job.machine.root)), os.environ, count=strategy.ranks) if plan.on_gpu else []
+    devices = [f"gpu-{gpu['bus']}" for gpu in used] or ["gpu" if plan.on_gpu else "cpu"]
+    if plan.facts["tegra"]:
+        devices.insert(0, "module")  # the power rails measure all that the module does
+    elif job.meter.name not in GPU_METERS and devices != ["cpu"]:
+        devices.insert(0, "cpu")
+    if strategy.ranks is None:
+        job = replace(job, strategy=replace(strategy, ranks=max(1, len(used))))
+    return replace(plan, job=job, used_gpus=used, devices=devices)
+
+
+def settings(plan: Plan) -> Plan:
+    """Step 5: find the device settings to change, or the reasons why the run is a rehearsal and changes none."""
+    job, request = plan.job, plan.request
+    requests = None
+    if plan.is_requested_device and job.rehearse is not True:
+        requests = requested_settings(
+            job, trains_on_gpu=plan.on_gpu, gpus=plan.used_gpus, root=job.machine.root, journal=plan.journal
+        )
+    # The GPU of a Jetson exists although no driver lists it.
+    gpu_count = max(1, len(plan.used_gpus)) if plan.on_gpu else 0
+    rehearsal = rehearsal_reasons(
+        request,
+        None if plan.is_requested_device else plan.detected,
+        _storage_mismatch(job),
+        requests,
+        missing_gpus(request.job.strategy, gpu_count),
     )
-    # A GPU that no driver lists, as a Jetson's, is there all the same.
-    fewer = missing_gpus(strategy, max(1, len(used)) if on_gpu else 0)
-    rehearsal = rehearsal_reasons(order, None if fits else found, _medium_mismatch(here.job), demands, fewer)
-    turns = [] if rehearsal else resolve_targets(demands or [])
-    refuse_unrestored([knob for knob, _ in turns], journal)
-    if strategy.ranks is None:  # all there are: how many that is tells one measurement from another
-        here = replace(here, job=replace(here.job, strategy=replace(strategy, ranks=max(1, len(used)))))
-    models = [gpu.get("model", "") for gpu in used]
-    trained_on = [f"gpu-{gpu['bus']}" for gpu in used] or ["gpu" if on_gpu else "cpu"]
-    return Plan(
-        job=here.job,
-        run=_run_metadata(here, rehearsal, among.nodes, models),
-        record=Record(order.folder),
-        gpus=[name for gpu in used if (name := gpus.meter_id(gpu))],
-        models=models,
-        devices=list(dict.fromkeys(_shared_devices(order, facts) + trained_on)),
-        targets={demand.key: turn for demand, turn in zip(demands or [], turns, strict=bool(turns))},
-        journal=journal,
-        of_sweep=order.of_sweep,
-        node=among,
-    )
+    targets: dict[str, tuple[Knob, SettingTarget]] = {}
+    if requests and not rehearsal:
+        targets = dict(zip((each.key for each in requests), resolve_targets(requests), strict=True))
+    refuse_unrestored([knob for knob, _ in targets.values()], plan.journal)
+    plan = replace(plan, targets=targets)
+    plan.run = _initial_metadata(plan, rehearsal)
+    return plan
 
 
-def _shared_devices(order: RunRequest, facts: Mapping[str, str | None]) -> list[str]:
-    """What else a run's energy is that of: a Jetson's rails and a CPU's counters are those of all that it does."""
-    if facts["tegra"]:
-        return ["module"]
-    return [] if order.job.meter.name in GPU_METERS else ["cpu"]
+def _storage_mismatch(job: Job) -> str | None:
+    """Return where the dataset would be if that is not the requested storage.
 
-
-def _medium_mismatch(job: Job) -> str | None:
-    """What the data would lie on where that is not the storage asked for; ValueError where there is none."""
-    folder, asked = training_folder(job.dataset, job.storage, ROOT), job.storage.medium
-    if asked is None or folder is None:
+    Raises:
+        ValueError: The storage's folder does not exist.
+    """
+    medium = job.storage.medium
+    folder = training_folder(job.dataset, job.storage, ROOT)
+    if medium is None or folder is None:
         return None
     check_storage(job.storage, ROOT)
     disk = disk_of(folder)
-    return None if satisfies(asked, disk) else f"{folder} is on {disk.medium}"
+    return None if satisfies(medium, disk) else f"{folder} is on {disk.medium}"
 
 
-def open_restore_journal(order: RunRequest) -> RestoreJournal:
-    """Where what knobs were at is kept while they are turned."""
-    machine = order.job.machine
+def open_restore_journal(request: RunRequest) -> RestoreJournal:
+    """Return the journal that keeps the original values of device settings while they are changed."""
+    machine = request.job.machine
     return RestoreJournal(machine.state_dir, root=machine.root, boot_id=boot_id(), command=command_line())
 
 
-def remove_empty_folders(order: RunRequest) -> None:
-    """Removes the folders that were made for an order that is refused, where nothing is in them."""
-    for folder in (order.folder, order.folder.parent):
+def remove_empty_folders(request: RunRequest) -> None:
+    """Remove the folders of a refused run, if they are empty."""
+    for folder in (request.folder, request.folder.parent):
         with suppress(OSError):
             folder.rmdir()
 
 
 def plan_warnings(plan: Plan) -> list[str]:
-    """What a person should know before the run: none of it stops it."""
+    """Return messages on the configuration, for a person, before the run."""
     job = plan.job
-    said = [wish.note for _, wish in plan.targets.values() if wish.note]
+    messages = [target.note for _, target in plan.targets.values() if target.note]
     if job.compile:
-        said.append("note: epoch 1 includes the compilation of the model, which may take minutes")
+        messages.append("note: epoch 1 includes the compilation of the model, which may take minutes")
     cores, ranks = capacity.usable_cores(), plan.ranks or 1
     typed = (override.partition("=") for override in plan.run["overrides"])
     is_typed = any(key == "workers" and value.isdecimal() for key, _, value in typed)
     if is_typed and capacity.worker_count(job.workers) * ranks > cores:
         each = f" for each of {ranks} ranks" if ranks > 1 else ""
-        said.append(f"warning: workers={job.workers} DataLoader workers{each} are more than the {cores} cores.")
+        messages.append(f"warning: workers={job.workers} DataLoader workers{each} are more than the {cores} cores.")
     if ranks > 1 and "cpu" in plan.devices:
-        said.append(f"note: {ranks} ranks share the {cores} cores of the CPU")
+        messages.append(f"note: {ranks} ranks share the {cores} cores of the CPU")
     if job.log_loss and any(name.startswith("gpu") for name in plan.devices):
-        said.append("`log_loss=true` synchronizes with the GPU up to twice per second, which is included in the times")
+        messages.append(
+            "`log_loss=true` synchronizes with the GPU up to twice per second, which is included in the times"
+        )
     if is_in_memory(job):
         what = "synthetic_batches" if job.synthetic_batches else f"dataset.layout={job.dataset.layout}"
-        said.append(f"note: {what} keeps the samples in memory; storage and page cache are not used")
-    return said
+        messages.append(f"note: {what} keeps the samples in memory; storage and page cache are not used")
+    return messages
 
 
 def write_error(error: OSError) -> str:
+    """Return the message for a run folder that cannot be written."""
     hint = "free disk space or fix the permissions, then run the command again"
     return f"cannot write the run folder: {error}\n  hint: {hint}"
 
 
 def command_line() -> str:
-    """The command that this process was started by."""
+    """Return the command that started this process."""
     return shlex.join([os.path.basename(sys.executable), *map(redact_override, sys.argv)])
 
 
-def _identities(job: Job, dataset: str | None, nodes: int, models: list[str]) -> dict[str, str]:
-    """The identity of a run, and that of the first repeat of its configuration."""
+def _identities(plan: Plan, digest: str | None) -> dict[str, str]:
+    """Return the identities of the run and of the first repeat of its configuration."""
+    models = [gpu.get("model", "") for gpu in plan.used_gpus]
     return {
-        "identity": identity(job, dataset, nodes, models),
-        "configuration": identity(replace(job, repeat=0), dataset, nodes, models),
+        "identity": identity(plan.job, digest, plan.node.nodes, models),
+        "configuration": identity(replace(plan.job, repeat=0), digest, plan.node.nodes, models),
     }
 
 
-def _run_metadata(order: RunRequest, rehearsal: list[str], nodes: int, models: list[str]) -> dict[str, Any]:
-    job = order.job
+def _initial_metadata(plan: Plan, rehearsal: list[str]) -> dict[str, Any]:
+    """Return the metadata of a run that has not begun."""
+    job, request = plan.job, plan.request
     return {
         "record_id": uuid.uuid4().hex,
-        "sweep_id": order.folder.parent.name,
-        "number": order.number,
-        "of_sweep": order.of_sweep,
-        "name": _display_name(order),
-        **_identities(job, dataset_checksum(job.dataset, job.storage, ROOT), nodes, models),
-        "choices": order.choices,
-        "overrides": order.overrides,
+        "sweep_id": request.folder.parent.name,
+        "number": request.number,
+        "of_sweep": request.of_sweep,
+        "name": _display_name(request),
+        **_identities(plan, dataset_checksum(job.dataset, job.storage, ROOT)),
+        "choices": request.choices,
+        "overrides": request.overrides,
         "command": command_line(),
         "started": _now(),
-        # Whose process this is, for those who ask whether it still lives: never that of a machine replayed.
-        **this_process()._asdict(),
+        **this_process()._asdict(),  # of this machine, also if another one is replayed
         "rehearsal": rehearsal,
         "energy": {"source": "none", "covers": None, "domains": [], "reason": "no meter was opened"},
         "power_limit_applied": None,
@@ -318,9 +395,9 @@ def _now() -> str:
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
-def _display_name(order: RunRequest) -> str:
-    """A run's name in lists, which cut it short: what was typed that changes the measurement, then what it trains."""
-    last = ("model", "dataset", "device")
-    typed = [(override.partition("=")[0], override) for override in order.overrides]
-    first = [text for key, text in typed if key not in (*last, "machine.root") and affects_measurement(key)]
-    return " ".join([*map(redact_override, first), *(order.choices[group] for group in last)])
+def _display_name(request: RunRequest) -> str:
+    """Return the run's name: the overrides that affect the measurement, model, dataset, device."""
+    groups = ("model", "dataset", "device")
+    keys = [(override.partition("=")[0], override) for override in request.overrides]
+    first = [text for key, text in keys if key not in (*groups, "machine.root") and affects_measurement(key)]
+    return " ".join([*map(redact_override, first), *(request.choices[group] for group in groups)])

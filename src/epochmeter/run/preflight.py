@@ -1,4 +1,4 @@
-"""What is refused of a job before it waits for a device: all that can be told without training."""
+"""Checks of a job before it waits for a device: everything that can be refused without training."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 
@@ -32,11 +32,11 @@ SOURCE = Path(__file__).resolve().parents[2]
 MAX_SHOWN = 10
 CHECK_LIMIT_S = 60.0
 CPU_PRECISIONS = (Precision.fp32, Precision.bf16)
-"""The numeric precisions of a CPU, as `worker.precision` has them, which this process cannot import."""
+"""The numeric precisions of a CPU, as in `worker.precision`, which needs torch."""
 
 
 def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str], nodes: int = 1) -> None:
-    """Refuses a job for what was typed, by itself and with the dataset that is there; ValueError."""
+    """Refuse a job whose values are not valid, by themselves or for its dataset; ValueError."""
     check_overrides(overrides, choices)
     check_values(job)
     check_store(job.tracking.to_dict())
@@ -47,7 +47,15 @@ def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str],
 
 
 def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str]], DictConfig]) -> None:
-    """Composes each configuration of a sweep and refuses them all for those that cannot be, each named; ValueError."""
+    """Refuse a sweep if any of its configurations is not valid.
+
+    Args:
+        points: The overrides of each configuration.
+        composed: Composes a configuration from its overrides.
+
+    Raises:
+        ValueError: Lists each reason with the configurations that have it.
+    """
     reasons: dict[str, list[Sequence[str]]] = {}
     for point in track_items(points, "Composing configurations"):
         try:
@@ -60,20 +68,18 @@ def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str
             reasons.setdefault(str(error), []).append(point)
     if not reasons:
         return
-    same = set.intersection(*map(set, points)) if len(points) > 1 else set()
-    lines = [format_point([typed for typed in first if typed not in same], len(more), why)
-             for why, (first, *more) in reasons.items()]  # fmt: skip
-    left = [f"... and {len(lines) - MAX_SHOWN} more reasons."] if len(lines) > MAX_SHOWN else []
+    common = set.intersection(*map(set, points)) if len(points) > 1 else set()
     count = sum(map(len, reasons.values()))
-    raise ValueError(
-        "\n".join(
-            [f"Nothing is trained: {count} of {len(points)} configurations are refused", *lines[:MAX_SHOWN], *left]
-        )
-    )
+    lines = [f"Nothing is trained: {count} of {len(points)} configurations are refused"]
+    for reason, (first, *more) in islice(reasons.items(), MAX_SHOWN):
+        lines.append(format_point([override for override in first if override not in common], len(more), reason))
+    if len(reasons) > MAX_SHOWN:
+        lines.append(f"... and {len(reasons) - MAX_SHOWN} more reasons.")
+    raise ValueError("\n".join(lines))
 
 
 def check_machine(job: Job, overrides: Sequence[str]) -> None:
-    """Refuses a job that this machine cannot run: for its size, its precision or the Python that trains; ValueError."""
+    """Refuse a job that this machine cannot run: its size, its precision or its Python interpreter; ValueError."""
     capacity.check_capacity(job, ROOT)
     facts = host.device_facts(job.machine.root)
     fits = host.is_match(job.device.match, facts)
@@ -90,49 +96,48 @@ def check_precision(precision: Precision, *, is_gpu: bool) -> None:
 
 
 def trains_on_gpu(device: Device, facts: Mapping[str, str | None]) -> bool:
-    """Whether a job for this device trains on a GPU of a machine of which these facts are known."""
+    """Return whether a device's job trains on a GPU of the machine with these facts."""
     return device.accelerator == "cuda" or (device.accelerator == "auto" and bool(facts["gpu"]))
 
 
-def format_point(point: Sequence[str], more: int, why: str) -> str:
-    """A point, how many more are refused for the same, and why: alone where that begins with all that it would name."""
-    others = f" (and {more} more)" if more else ""
-    which = f"{' '.join(point)}{others}: "
-    return why if why.startswith(f"`{which.removesuffix(': ')}`") else which + why
+def format_point(point: Sequence[str], more: int, reason: str) -> str:
+    """Return a line: a configuration, how many more have the same reason, and the reason if it does not name it."""
+    name = " ".join(point) + (f" (and {more} more)" if more else "")
+    return reason if reason.startswith(f"`{name}`") else f"{name}: {reason}"
 
 
 def process_ranks(strategy: Strategy) -> int:
-    """Ranks that are processes, each with batches of its own."""
+    """Return the number of rank processes, each of which loads its own batches."""
     return (strategy.ranks or 1) if strategy.has_processes else 1
 
 
 def training_samples(job: Job) -> int | None:
-    """How many there are to train on; None where that is not known before the dataset is made, or looked through."""
+    """Return the number of training samples; None if it is not known before the dataset is prepared."""
     dataset = job.dataset
     manifest = peek_manifest(dataset, job.storage, ROOT)
-    if not manifest or manifest.maker != without_secrets(dataset.make):
-        return None  # of a user's folder the note may be older than what lies there
-    return manifest.splits["train"] if manifest.version == dataset.version else None
+    if not manifest or manifest.version != dataset.version or manifest.maker != without_secrets(dataset.make):
+        return None
+    return manifest.splits["train"]
 
 
 def check_constructible(job: Job, overrides: Sequence[str]) -> None:
-    """Refuses names that only what trains knows: a classifier of torchvision's, keys that were added; ValueError.
+    """Refuse names that only the training process can check: torchvision's models and added keys; ValueError.
 
-    Nothing is asked where none was typed, as what conf/ has is tested.
+    Only overrides are checked: the tests cover the values in conf/.
     """
     typed = {override.partition("=")[0] for override in overrides}
     added = {key.lstrip("+~").partition(".")[0] for key in typed if key.startswith(("+", "~"))}
     added |= {key.removesuffix("._target_") for key in typed if key.endswith("._target_")}
-    specs: dict[str, Any] = {group: getattr(job, group).to_dict() for group in INSTANTIATED_GROUPS if group in added}
+    specs: dict[str, object] = {group: getattr(job, group).to_dict() for group in INSTANTIATED_GROUPS if group in added}
     if typed & {"model.name", "model.architecture"} and "architecture" in job.model.spec:
         specs.setdefault("model", {"architecture": job.model.spec["architecture"]})
-    if specs and (why := construction_error(job.device.python or sys.executable, json.dumps(specs, sort_keys=True))):
-        raise ValueError(why)
+    if specs and (error := construction_error(job.device.python or sys.executable, json.dumps(specs, sort_keys=True))):
+        raise ValueError(error)
 
 
 @cache
 def construction_error(python: str, specs: str) -> str:
-    """Why the worker of this interpreter would not build these; empty where it would, or cannot be asked."""
+    """Return why this interpreter cannot construct the objects; empty if it can, or does not answer."""
     interpreter = shutil.which(python)
     if interpreter is None:
         return ""

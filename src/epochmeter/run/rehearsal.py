@@ -1,4 +1,4 @@
-"""What a job asks for that this machine is not: it is rehearsed, and told as such."""
+"""Rehearsals: runs that request what this machine is not, or does not have."""
 
 from __future__ import annotations
 
@@ -11,29 +11,39 @@ from epochmeter.power.knobs.requests import DEFAULTS, SettingRequest
 
 
 def rehearsal_reasons(
-    order: RunRequest,
-    found: str | None,
-    medium: str | None,
-    demands: Sequence[SettingRequest] | None,
-    fewer: str | None = None,
+    request: RunRequest,
+    other_device: str | None,
+    storage: str | None,
+    settings: Sequence[SettingRequest] | None,
+    gpus: str | None = None,
 ) -> list[str]:
-    """What was asked for that this machine is not; ValueError for any of it with rehearse=false.
+    """Return why a run is a rehearsal; empty if it is a measurement as requested.
 
-    `found` is what this machine is where it is another device, `medium` what the data would lie on where it is another
-    storage, `demands` are the knobs asked for, None if none is to be touched, `fewer` tells of GPUs that are lacking.
+    Args:
+        request: The requested run.
+        other_device: This machine's device, if it is not the requested one.
+        storage: Where the dataset is, if that is not the requested storage.
+        settings: The requested device settings; None if none may be changed.
+        gpus: The missing GPUs, if there are too few.
+
+    Raises:
+        ValueError: There is a reason, and `rehearse=false`.
     """
-    job, device = order.job, order.choices["device"]
-    reasons = [f"device={device} requested, this machine is device={found}"] if found else []
-    if medium:
-        reasons.append(f"storage={order.choices['storage']} requested, {medium}")
+    job, choices = request.job, request.choices
+    reasons = []
+    if other_device:
+        reasons.append(f"device={choices['device']} requested, this machine is device={other_device}")
+    if storage:
+        reasons.append(f"storage={choices['storage']} requested, {storage}")
     if job.meter.name == "replay":
         reasons.append("meter=replay requested: the energy is that of a recording")
-    reasons += [fewer] if fewer else []
-    lacks = {demand.key: demand.missing_message for demand in demands or [] if demand.missing_message}
-    reasons += lacks.values()
-    if reasons or demands is None:
-        left = [key for key, none in DEFAULTS.items() if getattr(job, key) != none and key not in lacks]
-        reasons += [f"{key}={getattr(job, key)} requested, not applied" for key in left]
+    if gpus:
+        reasons.append(gpus)
+    missing = {setting.key: setting.missing_message for setting in settings or [] if setting.missing_message}
+    reasons += missing.values()
+    if reasons or settings is None:
+        values = {key: getattr(job, key) for key, default in DEFAULTS.items() if getattr(job, key) != default}
+        reasons += [f"{key}={value} requested, not applied" for key, value in values.items() if key not in missing]
     if reasons and job.rehearse is False:
         raise ValueError(f"{'; '.join(reasons)}\n  hint: `rehearse=false` does not allow this; omit it for a rehearsal")
     if job.rehearse is True:
@@ -41,16 +51,16 @@ def rehearsal_reasons(
     return reasons
 
 
-def missing_gpus(strategy: Strategy, there: int) -> str | None:
-    """What to say where there are fewer GPUs than ranks; on a CPU, ranks that are processes are what was asked for."""
+def missing_gpus(strategy: Strategy, gpu_count: int) -> str | None:
+    """Return the message that a strategy has more ranks than GPUs; None if not. Rank processes may share a CPU."""
     ranks = strategy.ranks
-    if ranks == 1 or there >= (ranks or 2) or (there == 0 and strategy.has_processes):
+    if ranks == 1 or gpu_count >= (ranks or 2) or (gpu_count == 0 and strategy.has_processes):
         return None
-    asked = f"strategy={strategy.name}" + (f" strategy.ranks={ranks}" if ranks else "")
-    return f"{asked} requested, this machine has {there or 'no'} GPU{'s' if there > 1 else ''}"
+    requested = f"strategy={strategy.name}" + (f" strategy.ranks={ranks}" if ranks else "")
+    return f"{requested} requested, this machine has {gpu_count or 'no'} GPU{'s' if gpu_count > 1 else ''}"
 
 
-def for_this_machine(order: RunRequest) -> RunRequest:
-    """An order for another machine, as it trains on this one: what that device's file says of its accelerator and
-    its Python does not hold here; what was typed does."""
-    return replace(order, job=replace(order.job, device=local_device_overrides(order.job.device, order.overrides)))
+def for_this_machine(request: RunRequest) -> RunRequest:
+    """Return a request for another machine with the accelerator and Python of this one, unless overrides set them."""
+    device = local_device_overrides(request.job.device, request.overrides)
+    return replace(request, job=replace(request.job, device=device))

@@ -1,4 +1,4 @@
-"""Whether a run goes on from the checkpoint that an earlier start of it has left, and what it keeps of that start."""
+"""The checkpoint from which an interrupted run can resume."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from epochmeter.config.schema import Job
 from epochmeter.shared.record import CHECKPOINT, INTERVALS, Record, has_all_windows, step_count
 
 KEPT_KEYS = ("record_id", "started", "clock")
-"""What stays of what is known of a run that goes on; its flags are those of the windows that stay."""
+"""Metadata that a resumed run keeps."""
 
 
 class ResumePoint(NamedTuple):
-    """What an earlier start has left to go on from: so many epochs; None, and why, where there is nothing."""
+    """Where a run can resume.
+
+    Attributes:
+        epochs: The number of completed epochs; None: it cannot.
+        run: The metadata of the interrupted run.
+        reason: Why the checkpoint cannot be used; empty if there is none of this run.
+    """
 
     epochs: int | None = None
     run: Mapping[str, Any] = {}
@@ -22,10 +28,15 @@ class ResumePoint(NamedTuple):
 
 
 def find_resume_point(record: Record, job: Job, run: Mapping[str, Any]) -> ResumePoint:
-    """What is left in the record of a run that is to be measured as `job` and `run` say.
+    """Return where a run can resume.
 
-    A completed run has nothing to go on from, and one that was of another job, or rehearsed what this one does, is
-    another run; that is no reason to tell. That it was made on another host is, and that a checkpoint is damaged.
+    Without a reason it cannot if it is completed, or if the record is of another configuration, or if only one of the
+    two is a rehearsal.
+
+    Args:
+        record: The run folder.
+        job: The run's configuration.
+        run: The run's metadata.
     """
     if not (record.folder / CHECKPOINT).exists() or record.is_completed():
         return ResumePoint()
@@ -37,31 +48,30 @@ def find_resume_point(record: Record, job: Job, run: Mapping[str, Any]) -> Resum
         return ResumePoint(reason=f"it was measured on another host, {earlier.get('host')}")
     if any(earlier.get(key) != run[key] for key in ("identity", "rehearsal")):
         return ResumePoint()
-    reason = checkpoint_error(record, job, earlier)
-    return ResumePoint(reason=reason) if reason else ResumePoint(record.checkpoint()["epochs"], earlier)
+    checkpoint = record.checkpoint()
+    if checkpoint is None or not is_checkpoint_intact(record):
+        return ResumePoint(reason="the file is damaged")
+    if checkpoint["record_id"] != earlier["record_id"]:
+        return ResumePoint(reason="it belongs to another run")
+    if reason := missing_epochs(record, checkpoint["epochs"], job.evaluate):
+        return ResumePoint(reason=reason)
+    return ResumePoint(checkpoint["epochs"], earlier)
 
 
-def checkpoint_error(record: Record, job: Job, earlier: Mapping[str, Any]) -> str:
-    """Why a run cannot go on from its checkpoint: that, or what was measured before, is not all there; or nothing."""
-    told = record.checkpoint()
-    if told is None or not is_checkpoint_intact(record):
-        return "the file is damaged"
-    if told["record_id"] != earlier["record_id"]:
-        return "it belongs to another run"
+def missing_epochs(record: Record, epochs: int, evaluate: bool) -> str:
+    """Return why the measurements of the epochs before the checkpoint are not complete; empty if they are."""
     try:
-        kept = [window for window in record.windows() if window["epoch"] < told["epochs"]]
-        measured = [(window["window"], window["epoch"]) for window in kept]
-        rows = len(record.steps()) // len(INTERVALS), len(record.losses())
-        lacking = min(rows) < step_count(kept)
+        windows = [window for window in record.windows() if window["epoch"] < epochs]
+        measured = [(window["window"], window["epoch"]) for window in windows]
+        rows = min(len(record.steps()) // len(INTERVALS), len(record.losses()))
+        is_complete = rows >= step_count(windows) and has_all_windows(measured, epochs, evaluate)
     except (OSError, ValueError, KeyError):
         return "the epochs before it cannot be read"
-    if lacking or not has_all_windows(measured, told["epochs"], job.evaluate):
-        return "epochs before it are missing"
-    return ""
+    return "" if is_complete else "epochs before it are missing"
 
 
 def is_checkpoint_intact(record: Record) -> bool:
-    """Whether all of the checkpoint is as it was written, by its checksums."""
+    """Return whether the checkpoint matches its checksums."""
     try:
         with zipfile.ZipFile(record.folder / CHECKPOINT) as archive:
             return archive.testzip() is None

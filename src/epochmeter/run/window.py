@@ -1,36 +1,31 @@
-"""A window, as the steward sees it: what is read at its borders, and the line it becomes in the record."""
+"""Windows in the record: what the training process measured, with the energy between the readings at their borders."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor
 from epochmeter.machine.nvml import POWER_LIMIT_REASON
-from epochmeter.machine.utilization import Gauges
-from epochmeter.power.meter import Meter
 from epochmeter.power.phases.phase_energy import PhaseEnergy, phase_energy
 from epochmeter.power.power_series import PowerSamples
-from epochmeter.power.window_energy import Reading, WindowEnergy, energy_of_window, take_reading
+from epochmeter.power.window_energy import Reading, WindowEnergy, energy_of_window
 from epochmeter.results.rank_merge import MergedWindow, merge_ranks
 from epochmeter.results.summary import ENERGIES, step_percentiles
-from epochmeter.run.data_source import DataSource
+from epochmeter.run.instruments import WindowInstruments, write_powers
 from epochmeter.shared.protocol import NodeWindow, RankWindow, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 from epochmeter.shared.units import NANOSECOND
 
 MAX_EXCESS_S, MAX_EXCESS_FRACTION = 0.02, 0.01
-"""How much longer than its window, in seconds or as a share of it, the stretch between the readings may be."""
+"""How much longer than its window, in seconds or as a fraction, the time between the two readings may be."""
 MAX_TERM_EXCESS_S = 0.5
 """The same for energy as a term of a total, whose uncertainty includes the energy of that time.
 
 Reading the counters of eight GPUs takes longer than `MAX_EXCESS_S`; without this, one short evaluation would leave
 such a run without a total.
 """
-
 SUM_KEYS = (
     "energy_j",
     "net_energy_j",
@@ -39,47 +34,28 @@ SUM_KEYS = (
     "energy_uncertainty_j",
     "power_mean_w",
 )
-"""What the nodes of a run add up to."""
-
+"""Metrics of which the nodes of a run have a sum."""
 SEVERAL_RANKS_REASON = "several ranks train, and their phases differ."
+DIFFERENT_TIMES_REASON = "the parts of the total are sampled at different times."
 PAUSED_NOTE = "the training process was suspended and continued (SIGCONT); the pause is included in its times"
 FLAG_CONSEQUENCES = {
     "diverged": "; its mean loss is omitted",
     "partial": " at throughput.stop; it is not included in the means",
     "paused": "; it is not included in the means",
 }
-"""What follows from a flaw of a window."""
+"""Flag of a window -> its consequence."""
 MAX_RESIDUAL_FRACTION = 0.001
-"""The share of an epoch's end-to-end time by which its two clocks may disagree without a word."""
-
-
-class WindowInstruments(NamedTuple):
-    """What is read at the borders of windows."""
-
-    meter: Meter
-    gauges: Gauges
-    data_source: DataSource
-    idle_w: float | None = None
-    """The power while nothing trained."""
-    gpu_monitor: GpuProcessMonitor = NO_GPUS
-
-    def read_start(self) -> Reading:
-        """The joules at a window's opening, read last, so that no more than the window lies between two readings."""
-        self.gpu_monitor.poll()
-        self.data_source.mark()
-        self.gauges.mark()
-        return take_reading(self.meter)
-
-    def read_end(self) -> Reading:
-        """The joules at its closing, read first."""
-        joules = take_reading(self.meter)
-        self.gauges.mark()
-        self.data_source.mark()
-        return joules
+"""Tolerated difference between an epoch's two clocks, as a fraction of its end-to-end time."""
 
 
 class Window(NamedTuple):
-    """A closed window: its line in the record, what there is to say of it, and the flags of its run."""
+    """A closed window.
+
+    Attributes:
+        line: Its line in the record.
+        notes: Notes on it.
+        flags: Flags of its run, each with its reason.
+    """
 
     line: dict[str, Any]
     notes: list[str]
@@ -87,12 +63,17 @@ class Window(NamedTuple):
 
 
 class WindowMetrics(NamedTuple):
-    """What a window of its kind tells, an epoch or an evaluation: metrics under their short names."""
+    """Measurements that only an epoch, or only an evaluation, has.
+
+    Attributes:
+        metrics: Metrics by their short names.
+        notes: Notes on them.
+        extra: More fields of the window's line.
+    """
 
     metrics: dict[str, float]
     notes: Sequence[str] = ()
-    extra: Mapping[str, Any] = MappingProxyType({})
-    """What its line holds beside them."""
+    extra: Mapping[str, object] = MappingProxyType({})
 
 
 def build_window(
@@ -100,88 +81,84 @@ def build_window(
     measured: WindowMeasured,
     before: Reading,
     after: Reading,
-    panel: WindowInstruments,
+    instruments: WindowInstruments,
     record: Record,
 ) -> Window:
     """Build a window from the training process's messages and the readings at its borders."""
-    name, ranks, nodes = opened.window, measured.ranks, measured.nodes
+    name, ranks, nodes, gauges = opened.window, measured.ranks, measured.nodes, instruments.gauges
     merged = merge_ranks(ranks)
-    used = sum_nodes(_window_energy(merged.opened_ns, merged.closed_ns, before, after, panel), nodes)
-    powers = write_powers(panel.meter, record)
-    throttled = panel.gauges.throttled(before.at_ns, after.at_ns)
-    others = [
-        *other_gpu_processes(panel),
-        *(f"{node.node}: {text}" for node in nodes for text in node.other_gpu_processes),
-    ]
+    used = sum_nodes(_window_energy(merged.opened_ns, merged.closed_ns, before, after, instruments), nodes)
+    powers = write_powers(instruments.meter, record)
+    throttled = gauges.throttled(before.at_ns, after.at_ns)
+    others = instruments.other_gpu_processes()
+    others += [f"{node.node}: {text}" for node in nodes for text in node.other_gpu_processes]
     if name == "epoch":
-        phases = _phases(merged, used, powers, record, alone=len(ranks) == 1 and not nodes)
-        told = _epoch(merged, used, phases, panel.gauges.window(before.at_ns, after.at_ns), record)
+        phases = _phases(merged, used, powers, record, is_single=len(ranks) == 1 and not nodes)
+        specific = _epoch_metrics(merged, used, phases, gauges.window(before.at_ns, after.at_ns), record)
     else:
-        told = _val(merged, used)
-    metrics = {**told.metrics, **panel.data_source.window(name, merged.parts["e2e_s"])}
-    panel.gauges.discard_before(after.at_ns)
-    flaws = {
-        "diverged": divergence_note(merged, record) if name == "epoch" else evaluated_as(merged.loss),
+        specific = _val_metrics(merged, used)
+    metrics = {**specific.metrics, **instruments.data_source.window(name, merged.parts["e2e_s"])}
+    gauges.discard_before(after.at_ns)
+    causes = {
+        "diverged": divergence_note(merged, record) if name == "epoch" else loss_note(merged.loss),
         "partial": f"ended after {opened.steps} of {opened.epoch_steps} steps" if opened.partial else "",
         "paused": PAUSED_NOTE if merged.paused else "",
     }
-    line = {
+    causes = {flag: cause for flag, cause in causes.items() if cause}
+    line: dict[str, Any] = {
         "window": name,
         "epoch": opened.epoch,
         "ranks": len(ranks),
-        **{flaw: True for flaw in ("partial", "paused") if flaws[flaw]},
+        **{flag: True for flag in ("partial", "paused") if flag in causes},
         "opened_ns": merged.opened_ns,
         "closed_ns": merged.closed_ns,
         "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)}
         | {f"rank_max/{key}": value for key, value in merged.rank_max.items() if name == "epoch"},
         "energy": {"opened_ns": before.at_ns, "closed_ns": after.at_ns, "joules": used.joules, "term": {**used.term}}
         | ({"nodes": [node._asdict() for node in nodes]} if nodes else {}),
-        **told.extra,
+        **specific.extra,
     }
     title = f"epoch {opened.epoch + 1}" + (", evaluation" if name == "val" else "")
-    flags = {
-        "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.unavailable.items()),
-        "throttled": "; ".join(text for text in throttled if POWER_LIMIT_REASON not in text),
-        "gpu_shared": "; ".join(others),
-        **{flaw: f"{title}: {why}" for flaw, why in flaws.items() if why},
-    }
-    shared_gpu = [f"{text}." for text in others]
     notes = [
         *used.notes,
         *clock_disagreement_note(ranks),
         *throttled,
-        *shared_gpu,
-        *told.notes,
+        *(f"{text}." for text in others),
+        *specific.notes,
         *skipped_samples_note(merged),
         *not_finite_notes(metrics),
+        *(f"{cause}{FLAG_CONSEQUENCES[flag]}." for flag, cause in causes.items()),
     ]
-    notes += [f"{why}{FLAG_CONSEQUENCES[flaw]}." for flaw, why in flaws.items() if why]
-    return Window(line, [f"{title}: {text}" for text in notes], {key: text for key, text in flags.items() if text})
+    flags = {
+        "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.unavailable.items()),
+        "throttled": "; ".join(text for text in throttled if POWER_LIMIT_REASON not in text),
+        "gpu_shared": "; ".join(others),
+        **{flag: f"{title}: {cause}" for flag, cause in causes.items()},
+    }
+    return Window(line, [f"{title}: {text}" for text in notes], {flag: text for flag, text in flags.items() if text})
 
 
 def node_window(
-    name: str, message: WindowClosed, before: Reading, after: Reading, panel: WindowInstruments
+    name: str, message: WindowClosed, before: Reading, after: Reading, instruments: WindowInstruments
 ) -> NodeWindow:
     """Return the energy that a node other than the first used in a window, or why there is none."""
-    used = _window_energy(message.opened_ns, message.closed_ns, before, after, panel)
-    panel.meter.drain(after.at_ns)
-    panel.gauges.discard_before(after.at_ns)
+    used = _window_energy(message.opened_ns, message.closed_ns, before, after, instruments)
+    instruments.meter.drain(after.at_ns)
+    instruments.gauges.discard_before(after.at_ns)
     metrics = {key: used.metrics[key] for key in SUM_KEYS if key in used.metrics}
-    why = " ".join(used.notes) or panel.meter.energy["reason"] or ""
-    return NodeWindow(name, metrics, dict(used.joules), dict(used.term), why, other_gpu_processes(panel))
-
-
-def other_gpu_processes(panel: WindowInstruments) -> list[str]:
-    """Other processes that computed on the GPUs at either border of a closed window."""
-    panel.gpu_monitor.poll()
-    return panel.gpu_monitor.drain()
+    reason = " ".join(used.notes) or instruments.meter.energy["reason"] or ""
+    return NodeWindow(name, metrics, dict(used.joules), dict(used.term), reason, instruments.other_gpu_processes())
 
 
 def sum_nodes(used: WindowEnergy, nodes: Sequence[NodeWindow]) -> WindowEnergy:
-    """The consumption of all nodes: sums, absent where any node has none, with what that node says of it.
+    """Return the energy of all nodes: sums, absent where a node has none, with that node's reason.
 
-    Half-widths are added too: what is wrong with one node's instruments is likely wrong with the others'. The peak of
-    all is not known, for nodes peak at different moments.
+    Uncertainties are added, because errors of equal instruments are likely equal. There is no peak power, because nodes
+    peak at different times.
+
+    Args:
+        used: The energy of this node.
+        nodes: The energies of the others.
     """
     if not nodes:
         return used
@@ -197,32 +174,21 @@ def sum_nodes(used: WindowEnergy, nodes: Sequence[NodeWindow]) -> WindowEnergy:
         else:
             metrics[key] += sum(node.metrics[key] for node in nodes)
     terms = [used.term, *(node.term for node in nodes)]
-    term = {key: _fold(key, terms) for key in used.term if all(key in each for each in terms)}
-    return used._replace(metrics=metrics, notes=notes, term=term)
-
-
-def _fold(key: str, terms: Sequence[Mapping[str, float]]) -> float:
-    """One number of several nodes: the sum of energies, and the slowest instrument's times."""
-    values = [term[key] for term in terms]
-    return math.fsum(values) if key.endswith("_j") else max(values)
-
-
-def write_powers(meter: Meter, record: Record) -> PowerSamples:
-    """Hands over the samples of power so far, once they are in the record."""
-    powers = meter.drain(time.monotonic_ns())
-    record.append_power(powers.times_ns, {**powers.watts, "total": powers.total_w})
-    return powers
+    values = {key: [term[key] for term in terms] for key in used.term if all(key in term for term in terms)}
+    # Energies are added; of times, the slowest instrument's counts.
+    total = {key: math.fsum(each) if key.endswith("_j") else max(each) for key, each in values.items()}
+    return used._replace(metrics=metrics, notes=notes, term=total)
 
 
 def clock_disagreement_note(ranks: Sequence[RankWindow]) -> list[str]:
-    """A note where the end-to-end clock of a rank and its marks differ by more than they should, of the worst."""
+    """Return a note if a rank's step times do not add up to its end-to-end time; for the worst rank."""
     parts = max((rank.parts for rank in ranks), key=lambda parts: abs(parts["clock_residual_s"]))
-    share = abs(parts["clock_residual_s"]) / parts["e2e_s"]
-    return [f"its parts miss {share:.2%} of its end-to-end time."] if share > MAX_RESIDUAL_FRACTION else []
+    fraction = abs(parts["clock_residual_s"]) / parts["e2e_s"]
+    return [f"its parts miss {fraction:.2%} of its end-to-end time."] if fraction > MAX_RESIDUAL_FRACTION else []
 
 
 def skipped_samples_note(measured: MergedWindow) -> list[str]:
-    """A note on the samples that were left out, with the first few by name."""
+    """Return a note on skipped samples, with the names of the first few."""
     count, named = int(measured.parts.get("skipped_samples", 0)), measured.bad
     if not count:
         return []
@@ -231,7 +197,7 @@ def skipped_samples_note(measured: MergedWindow) -> list[str]:
 
 
 def not_finite_notes(metrics: Mapping[str, float]) -> list[str]:
-    """A note on each metric that is no number, or infinite; of a loss the divergence tells."""
+    """Return a note on each metric that is not finite, except the loss, which sets the flag `diverged`."""
     return [
         f"{key} was {value}, and is left out."
         for key, value in metrics.items()
@@ -240,34 +206,36 @@ def not_finite_notes(metrics: Mapping[str, float]) -> list[str]:
 
 
 def divergence_note(measured: MergedWindow, record: Record) -> str:
-    """What to say of an epoch whose loss is no number, or infinite: the step that was the first, of all epochs'."""
+    """Return the first step of an epoch whose loss was not finite, counted over all epochs; empty if all were."""
     if math.isfinite(measured.loss):
         return ""
     losses, count = record.losses(), int(measured.parts["steps"])
     for step in range(max(0, len(losses) - count), len(losses)):
         if not math.isfinite(losses[step]):
             return f"the loss was {losses[step]} at step {step} of the run, the first that was not finite"
-    return evaluated_as(measured.loss)
+    return loss_note(measured.loss)
 
 
-def evaluated_as(loss: float) -> str:
+def loss_note(loss: float) -> str:
+    """Return a note on a loss that is not finite; empty for any other."""
     return "" if math.isfinite(loss) else f"the loss was {loss}"
 
 
 def _window_energy(
-    opened_ns: int, closed_ns: int, before: Reading, after: Reading, panel: WindowInstruments
+    opened_ns: int, closed_ns: int, before: Reading, after: Reading, instruments: WindowInstruments
 ) -> WindowEnergy:
+    """Return the energy of a window on this node; none if the readings enclose much more time than the window."""
     window_s = (closed_ns - opened_ns) * NANOSECOND
     between_s = (after.at_ns - before.at_ns) * NANOSECOND
-    used = energy_of_window(before, after, panel.meter, window_s, panel.idle_w)
-    if not panel.meter.domains or between_s - window_s <= max(MAX_EXCESS_S, MAX_EXCESS_FRACTION * window_s):
+    used = energy_of_window(before, after, instruments.meter, window_s, instruments.idle_w)
+    if not instruments.meter.domains or between_s - window_s <= max(MAX_EXCESS_S, MAX_EXCESS_FRACTION * window_s):
         return used
     note = f"no energy: the counters were read {between_s:.3f} s apart, much longer than the window."
     term = used.term if between_s - window_s <= MAX_TERM_EXCESS_S else {}
     return WindowEnergy({}, {}, [note], used.unavailable, term)
 
 
-def _epoch(
+def _epoch_metrics(
     measured: MergedWindow, used: WindowEnergy, phases: PhaseEnergy, gauges: Mapping[str, float], record: Record
 ) -> WindowMetrics:
     metrics = {**measured.parts, **_scores(measured, "train_"), **used.metrics}
@@ -275,37 +243,38 @@ def _epoch(
     if "energy_j" in metrics:
         metrics["energy_per_sample_j"] = metrics["energy_j"] / metrics["samples"]
     by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}
+    percentiles = step_percentiles(record.last_steps(int(measured.parts["steps"])))
     return WindowMetrics(
-        metrics={**metrics, **gauges, **step_percentiles(record.last_steps(int(measured.parts["steps"]))), **by_phase},
+        metrics={**metrics, **gauges, **percentiles, **by_phase},
         notes=[f"no energy {'of some phases' if by_phase else 'by phase'}: {phases.reason}"] if phases.reason else [],
         extra={"phases": phases.to_record()} if by_phase else {},
     )
 
 
-def _val(measured: MergedWindow, used: WindowEnergy) -> WindowMetrics:
-    totals = {name: joules for name, joules in used.metrics.items() if name in ENERGIES}
+def _val_metrics(measured: MergedWindow, used: WindowEnergy) -> WindowMetrics:
     parts: dict[str, float] = {
         name: measured.parts[name] for name in ("e2e_s", "skipped_samples") if name in measured.parts
     }
-    return WindowMetrics({**parts, **_scores(measured), **totals})
+    energies = {name: joules for name, joules in used.metrics.items() if name in ENERGIES}
+    return WindowMetrics({**parts, **_scores(measured), **energies})
 
 
 def _scores(measured: MergedWindow, prefix: str = "") -> dict[str, float]:
-    """Loss, and accuracy where the task knows right from wrong."""
+    """Return loss and, if the task has one, accuracy."""
     scores = {"loss": measured.loss, "accuracy": measured.accuracy}
     return {f"{prefix}{name}": score for name, score in scores.items() if score is not None}
 
 
 def _phases(
-    measured: MergedWindow, used: WindowEnergy, powers: PowerSamples, record: Record, *, alone: bool
+    measured: MergedWindow, used: WindowEnergy, powers: PowerSamples, record: Record, *, is_single: bool
 ) -> PhaseEnergy:
-    """The energy used during each phase, where power was sampled, and one rank trained `alone`."""
+    """Return the energy of each phase of an epoch, if power was sampled and a single rank trains."""
     if "energy_j" not in used.metrics or not powers.times_ns:
         return PhaseEnergy()
-    if not alone:
+    if not is_single:
         return PhaseEnergy(reason=SEVERAL_RANKS_REASON)
-    if not any(watts == watts for watts in powers.total_w):  # a sum's parts are sampled each by itself
-        return PhaseEnergy(reason="the parts of the total are sampled at different times.")
+    if all(math.isnan(watts) for watts in powers.total_w):
+        return PhaseEnergy(reason=DIFFERENT_TIMES_REASON)
     window, steps = (measured.opened_ns, measured.closed_ns), record.last_steps(int(measured.parts["steps"]))
-    gross = (used.metrics["energy_j"], used.metrics.get("energy_uncertainty_j", 0.0))
-    return phase_energy(steps, *window, powers.times_ns, powers.total_w, *gross, powers.response)
+    total = (used.metrics["energy_j"], used.metrics.get("energy_uncertainty_j", 0.0))
+    return phase_energy(steps, *window, powers.times_ns, powers.total_w, *total, powers.response)
