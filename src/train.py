@@ -64,7 +64,8 @@ def main() -> int:
         outcomes.append(outcome)
         if outcome.stop and not (outcome.state == "completed" and is_last(request, progress)):
             raise outcome.stop
-        if reason := progress.stop_reason(request.job.sweep.max_failures):
+        reason = progress.stop_reason(request.job.sweep.max_failures)
+        if reason:
             stop_reasons.append(reason)
             sys.exit(1)
 
@@ -111,7 +112,8 @@ def publish_pending(request: job.RunRequest) -> None:
     from epochmeter.console.console import Terminal
     from epochmeter.tracking import publisher
 
-    if error := publisher.publish_pending(request.folder.parents[1], request.job.tracking.to_dict()):
+    error = publisher.publish_pending(request.folder.parents[1], request.job.tracking.to_dict())
+    if error:
         Terminal().warn(error)
 
 
