@@ -71,6 +71,18 @@ def test_what_is_asked_of_the_best_is_told():
         compose(sweep(*found), Asked(eta=2))
 
 
+def test_target_reached_within_the_warm_up_ranks_the_configurations():
+    """One run has no epoch after the warm-up, and no time per epoch."""
+    runs = [
+        trained(n, 100.0, batch=8 + n, target_accuracy=0.9, steady={"e2e_s": None} if n else {},
+                total={"time_to_target_s": 60.0 - n})
+        for n in range(2)
+    ]  # fmt: skip
+    report = compose(sweep(*runs), Asked())
+    assert "Fastest: batch 9: 59.0 s to accuracy of at least 0.9." in report.pages[0].sections[0].sentences
+    assert not any("ready batches" in note for note in report.notes)
+
+
 def test_rehearsals_are_told_below_a_banner_where_there_is_nothing_else():
     rehearsed = row(0, "storage", 1.0, rehearsal=["rehearse=true"])
     told = compose(sweep(rehearsed), Asked())

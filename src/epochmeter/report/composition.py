@@ -92,7 +92,7 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
         charts=charts(found, [] if by_target else best, pareto(real), drawn),
         banner=_of_both(banner, other.banner, against.title) if against else banner,
         notes=[
-            *_controls(len(found) - len(real)),
+            *_controls(len(found) - len(without_synthetic(found))),
             *_where(asked.where, selection.count, sweep),
             *selection.below(numbers),
             *_disturbed(selection.ended),
