@@ -105,20 +105,20 @@ def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict
 
 
 def runs(keys: dict[str, Any], key: str) -> "Sweep":
-    """The runs of the sweeps that a key names, or of the last, from where they are to be read."""
-    from epochmeter.report.runs.sources import found
+    """Load the runs of the sweeps that a key names, or of the newest sweep."""
+    from epochmeter.report.runs.load import load_runs
 
-    def of_mlflow() -> Sequence[Any]:
-        from epochmeter.tracking.load import load_runs
+    def published() -> Sequence[Any]:
+        from epochmeter.tracking import load
 
-        return load_runs(keys["tracking"].get("uri"), keys["tracking"]["experiment"])
+        return load.load_runs(keys["tracking"].get("uri"), keys["tracking"]["experiment"])
 
-    return found(texts(keys[key]), keys["study"], str(keys["source"]), MULTIRUN, of_mlflow)
+    return load_runs(texts(keys[key]), keys["study"], str(keys["source"]), MULTIRUN, published)
 
 
 def shown(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":
     """The runs with the addresses of their pages in MLflow; of too many to look for them, it is said that they lack."""
-    from epochmeter.report.runs.sources import linked
+    from epochmeter.report.runs.load import with_links
 
     if keys["source"] != "records" or keys["tracking"]["name"] == "none":
         return sweep
@@ -129,7 +129,7 @@ def shown(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "
 
     with suppress(Exception):  # a link is a comfort
         asked = keys["tracking"]
-        return linked(
+        return with_links(
             sweep, run_links({row.name.partition("/")[0] for row in sweep.runs}, asked["experiment"], asked.get("uri"))
         )
     return sweep

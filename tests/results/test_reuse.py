@@ -6,8 +6,7 @@ from array import array
 
 import pytest
 
-from epochmeter.report.runs.load import read
-from epochmeter.report.runs.sources import together
+from epochmeter.report.runs.load import merge_sweeps, read
 from epochmeter.results.reuse import (
     ReusePool,
     find_completed,
@@ -183,7 +182,7 @@ def test_report_has_a_reused_run_under_its_number_and_overrides_and_counts_it_on
         (2, {"batch": "8"}, "new", "", 1.5),
     ]
     assert [row.name for row in rows] == ["A/3", "new/2"]
-    both = together([read(tmp_path / "A"), read(new)], tmp_path)
+    both = merge_sweeps([read(tmp_path / "A"), read(new)], tmp_path)
     assert [row.name for row in both.runs] == ["A/3", "new/2"]
     shutil.rmtree(origin.folder)
     gone = read(new)

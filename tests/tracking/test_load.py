@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from epochmeter.report.runs.load import read
-from epochmeter.report.runs.sources import of_shown
+from epochmeter.report.runs.load import from_mlflow, read
 from epochmeter.results.reuse import write_reference
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.tracking import load, run_export
@@ -51,7 +50,7 @@ def test_report_from_mlflow_equals_report_from_records(store, make_record):
         write_json(record.folder / "host.json", host)
         publish(record, store)
     expected = {row.number: row for row in read(record.folder.parent).runs}
-    rows = {row.number: replace(row, link=None) for row in map(of_shown, load_runs(store.uri))}
+    rows = {row.number: replace(row, link=None) for row in map(from_mlflow, load_runs(store.uri))}
     for number, kind in enumerate(KINDS):
         assert rows.get(number) == expected.get(number), kind
 

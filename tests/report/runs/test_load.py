@@ -1,14 +1,14 @@
-"""A sweep's records as rows: what was measured, and what is left out and why."""
+"""Run folders as runs: what was measured, and which runs are excluded and why."""
 
 import pytest
 from sweeps import row, trained, write
 
-from epochmeter.report.runs import load as records
-from epochmeter.report.runs.load import newest, read, run_folders
+from epochmeter.report.runs import load
+from epochmeter.report.runs.load import newest_sweep, read, run_folders
 from epochmeter.shared.atomic_files import read_json, write_json
 
 
-def test_a_record_is_read_as_it_was_written(tmp_path):
+def test_record_is_loaded_as_written(tmp_path):
     covers = {"source": "counter", "covers": "GPUs used", "domains": ["gpu0"], "reason": None}
     write(tmp_path, row(3, "cached", 2.5, steady={"energy_j": 40.0}, typed={"batch": "8"}), energy=covers)
     (found,) = read(tmp_path).runs
@@ -20,20 +20,20 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
     assert found.cores == 8
 
 
-def test_a_key_that_no_default_has_is_known_by_its_name_and_as_it_was_typed(tmp_path):
+def test_added_key_is_kept_by_name_and_as_typed(tmp_path):
     write(tmp_path, row(0, "cached", 2.5, typed={"batch": "8", "+note": "mine"}))
     (found,) = read(tmp_path).runs
     assert found.keys == {"data_source": "cached", "batch": "8", "note": "mine"}
     assert found.added == ["+note"]
 
 
-def test_rows_come_by_number_and_not_by_letter(tmp_path):
+def test_runs_are_ordered_by_number(tmp_path):
     for number in (10, 9, 2):
         write(tmp_path, row(number, "storage", 1.0))
     assert [found.number for found in read(tmp_path).runs] == [2, 9, 10]
 
 
-def test_what_is_no_result_says_why(tmp_path):
+def test_run_without_result_has_a_reason(tmp_path):
     write(tmp_path, row(0, "storage", 1.0))
     write(tmp_path, row(1, "storage", 1.0), state="failed")
     write(tmp_path, row(2, "storage", 1.0), rehearsal=["device=nano asked for, this machine is device=cpu"])
@@ -50,7 +50,7 @@ def test_what_is_no_result_says_why(tmp_path):
     ]
 
 
-def test_a_broken_record_is_named_and_the_others_are_read(tmp_path):
+def test_damaged_record_is_reported_and_others_are_loaded(tmp_path):
     write(tmp_path, row(0, "storage", 1.0))
     for number, text in enumerate(['{"job": {"mod', "{}", "[]", ""], start=1):
         (tmp_path / str(number)).mkdir()
@@ -64,7 +64,7 @@ def test_a_broken_record_is_named_and_the_others_are_read(tmp_path):
     assert all(sweep.unreadable.values())
 
 
-def test_a_record_of_another_schema_is_named_and_left_unread(tmp_path):
+def test_record_of_another_schema_is_reported(tmp_path):
     record = write(tmp_path, row(0, "storage", 1.0))
     described = read_json(record.folder / "job.json")
     assert described["schema"] == 1
@@ -76,7 +76,7 @@ def test_a_record_of_another_schema_is_named_and_left_unread(tmp_path):
     assert len(sweep.runs) == 1, "a record from before there were schemas is of the first"
 
 
-def test_what_is_no_finite_number_is_absent_and_named(tmp_path):
+def test_metric_that_is_not_finite_is_absent_and_reported(tmp_path):
     write(tmp_path, row(0, "storage", 1.0, steady={"train_loss": float("nan"), "energy_j": float("inf")}))
     (found,) = read(tmp_path).runs
     assert found.steady("train_loss") is None
@@ -84,7 +84,7 @@ def test_what_is_no_finite_number_is_absent_and_named(tmp_path):
     assert sorted(found.read_errors) == ["steady/energy_j is no finite number", "steady/train_loss is no finite number"]
 
 
-def test_a_broken_line_costs_that_epoch_alone_and_is_counted(tmp_path):
+def test_damaged_line_loses_its_epoch_only(tmp_path):
     record = write(tmp_path, trained(0, 100.0, epochs=[{"epoch/e2e_s": 2.0}, {"epoch/e2e_s": 1.0}]))
     path = record.folder / "epochs.jsonl"
     path.write_text("{\n[]\n" + path.read_text() + '{"window": "epoch", "metr')
@@ -93,7 +93,7 @@ def test_a_broken_line_costs_that_epoch_alone_and_is_counted(tmp_path):
     assert found.read_errors == ["2 of the lines of epochs.jsonl cannot be read"]
 
 
-def test_epochs_keep_their_numbers_where_one_was_lost(tmp_path):
+def test_epochs_keep_their_numbers_if_one_is_lost(tmp_path):
     record = write(tmp_path, trained(0, 100.0, epochs=[{"epoch/e2e_s": float(time)} for time in (9, 2, 3)]))
     path = record.folder / "epochs.jsonl"
     first, _, last = path.read_text().splitlines()
@@ -102,7 +102,7 @@ def test_epochs_keep_their_numbers_where_one_was_lost(tmp_path):
     assert found.epochs == {0: {"epoch/e2e_s": 9.0}, 2: {"epoch/e2e_s": 3.0}}
 
 
-def test_a_run_knows_where_it_is_from_and_what_it_ran_on(tmp_path):
+def test_run_has_its_origin_and_platform(tmp_path):
     record = write(tmp_path / "a sweep", row(3, "storage", 1.0, typed={"experiment": "stalls"}))
     record.describe(record.job(), {**record.run(), "host": "orin", "training": {"torch": "2.5.0"}})
     host = {
@@ -129,22 +129,22 @@ def test_a_run_knows_where_it_is_from_and_what_it_ran_on(tmp_path):
     }
 
 
-def test_many_records_are_read_by_two_processes_as_by_one(tmp_path, monkeypatch):
+def test_two_processes_load_the_same_as_one(tmp_path, monkeypatch):
     for number in range(7):
         write(tmp_path, row(number, "storage", 1.0 + number, steady={"energy_j": 2.0}))
     (tmp_path / "6" / "summary.json").write_text("{")
     alone = read(tmp_path)
-    monkeypatch.setattr(records, "MANY", 3)
+    monkeypatch.setattr(load, "MAX_ONE_PROCESS", 3)
     assert read(tmp_path) == alone
     assert list(alone.unreadable) == ["6"]
 
 
-def test_a_run_by_itself_is_a_sweep_of_one(tmp_path):
+def test_single_run_is_a_sweep_of_one(tmp_path):
     record = write(tmp_path, row(7, "storage", 1.0))
     assert [found.number for found in read(record.folder).runs] == [7]
 
 
-def test_earlier_attempts_and_other_folders_are_no_runs(tmp_path):
+def test_archived_attempts_and_other_folders_are_no_runs(tmp_path):
     record = write(tmp_path, row(0, "storage", 1.0))
     write(record.folder / "attempt1", row(0, "storage", 9.0))
     (tmp_path / "notes").mkdir()
@@ -152,23 +152,23 @@ def test_earlier_attempts_and_other_folders_are_no_runs(tmp_path):
     assert run_folders(tmp_path / "none") == []
 
 
-def test_the_newest_sweep_is_the_last_that_has_runs(tmp_path):
-    assert newest(tmp_path) is None
-    assert newest(tmp_path / "none") is None
+def test_newest_sweep_has_runs(tmp_path):
+    assert newest_sweep(tmp_path) is None
+    assert newest_sweep(tmp_path / "none") is None
     write(tmp_path / "2026-11-20_12-00-00-aa", row(0, "storage", 1.0))
     write(tmp_path / "2026-11-21_12-00-00-bb", row(0, "storage", 1.0))
     (tmp_path / "2026-11-22_12-00-00-cc").mkdir()
-    assert newest(tmp_path).name == "2026-11-21_12-00-00-bb"
+    assert newest_sweep(tmp_path).name == "2026-11-21_12-00-00-bb"
 
 
-def test_a_sweep_that_was_renamed_is_the_last_only_where_it_is_the_only_one(tmp_path):
+def test_renamed_sweep_is_older_than_any_other(tmp_path):
     names = ("baseline", "2026-11-20_12-00-00-aa", "2026-11-20_12-00-00.2-aa", "2026-11-20_12-00-00.10-aa")
     for name in names:
         write(tmp_path / name, row(0, "storage", 1.0))
-        assert newest(tmp_path).name == name
+        assert newest_sweep(tmp_path).name == name
 
 
-def test_what_varied_is_told_by_what_was_typed(tmp_path):
+def test_varied_keys_are_the_overrides(tmp_path):
     for number, (data_source, batch) in enumerate([("cached", "8"), ("storage", "8"), ("storage", "8")]):
         write(tmp_path, row(number, data_source, 1.0, typed={"batch": batch, "model": "lenet"}))
     assert read(tmp_path).varied() == ["data_source"]
@@ -185,19 +185,19 @@ def test_what_varied_is_told_by_what_was_typed(tmp_path):
         ("dp", None, None, None),
     ],
 )
-def test_how_many_devices_trained_is_what_the_worker_told(tmp_path, strategy, ranks, training, devices):
+def test_number_of_devices_is_reported_by_the_training_process(tmp_path, strategy, ranks, training, devices):
     record = write(tmp_path, trained(0, 100.0, strategy=strategy, ranks=2))
     job = {**record.job(), "strategy": {"name": strategy, "ranks": ranks}}
     record.describe(job, {**record.run(), "training": training})
     assert read(tmp_path).runs[0].devices == devices
 
 
-def test_epochs_come_with_their_warm_up(tmp_path):
+def test_epochs_include_the_warm_up(tmp_path):
     write(tmp_path, trained(0, 100.0, epochs=[{"epoch/e2e_s": 2.0}, {"epoch/e2e_s": 1.0}]))
     assert read(tmp_path).runs[0].epochs == {0: {"epoch/e2e_s": 2.0}, 1: {"epoch/e2e_s": 1.0}}
 
 
-def test_disturbances_of_a_run_are_read_from_its_marks(tmp_path):
+def test_disturbances_are_flags_of_the_record(tmp_path):
     record = write(tmp_path, row(0, "cached", 2.5))
     marks = {"gpu_shared": "process 7", "diverged": "epoch window 3"}
     record.describe(record.job(), {**record.run(), "flags": marks})

@@ -1,13 +1,14 @@
-"""Records of runs, read as rows: each file once, and what is broken is named and never fatal."""
+"""Load runs from their folders or from MLflow. A damaged record is reported, never fatal."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,25 +17,64 @@ from typing import Any
 from epochmeter.report.runs.run import COMPLETED, NOT_COMPLETED, TOO_SHORT, Run, Sweep
 from epochmeter.results.reuse import REFERENCE, read_reference, referenced_record
 from epochmeter.results.run_info import RunInfo, build_run_info, override_values
+from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.record import SCHEMA
 from epochmeter.sweep.sweep_folder import sort_key
 
-MANY = 1000
-"""More records than these are read by two processes: to hand rows over takes a third of the time to read them."""
-BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError)
-"""What reading a broken record raises."""
+MAX_ONE_PROCESS = 1000
+"""More records than these are read by two processes: sending runs takes a third of the time to read them."""
+DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
+"""Errors of reading a damaged record."""
+RECORDS, MLFLOW = "records", "mlflow"
+FINISHED = "FINISHED"
+"""MLflow's status of a completed run."""
+CURVES = ("epoch/", "val/", "rank_max/", "step/", "power/")
+"""Metrics that MLflow has a curve of; all others are values of the run, as in a record's summary."""
+EXAMPLE = "python src/train.py -m experiment=stalls"
+PublishedRun = Mapping[str, Any]
+"""A run from MLflow: `run_id`, `sweep_id`, `reused_as`, `metrics`, `tags`, `facts`, `status`, `link`."""
+
+
+def load_runs(
+    sweeps: Sequence[str],
+    study: str | None,
+    source: str,
+    multirun: Path,
+    published: Callable[[], Sequence[PublishedRun]],
+) -> Sweep:
+    """Load runs as one sweep.
+
+    Args:
+        sweeps: Names, patterns of names, or folders; without any, the newest sweep.
+        study: Only the runs of this `experiment=`, of all sweeps if none is named.
+        source: `records` or `mlflow`.
+        multirun: Folder of all sweeps.
+        published: Returns the runs in MLflow.
+
+    Raises:
+        ValueError: There is no such run; the message suggests what to run or to name.
+    """
+    if source == RECORDS:
+        return _from_folders(sweeps, study, multirun)
+    if source != MLFLOW:
+        raise ValueError(f"source={source}: give records or mlflow.")
+    try:
+        runs = published()
+    except Exception as error:  # whatever MLflow raises
+        raise ValueError(f"source=mlflow: the runs cannot be loaded: {error_text(error)}") from error
+    return _from_mlflow(runs, sweeps, study, multirun)
 
 
 def read(folder: Path) -> Sweep:
-    """The runs of a sweep's folder, or the one run that the folder is; a broken record is named, never fatal."""
-    runs = run_folders(folder)
-    tried = _beside(runs) if len(runs) > MANY else _tried(runs)
-    unreadable = {run.name: told for run, told in zip(runs, tried, strict=True) if isinstance(told, str)}
-    return Sweep(folder, [told for told in tried if isinstance(told, Run)], unreadable)
+    """Read the runs in a sweep's folder, or the single run that the folder is."""
+    folders = run_folders(folder)
+    results = _load_in_parallel(folders) if len(folders) > MAX_ONE_PROCESS else _load_each(folders)
+    unreadable = {run.name: error for run, error in zip(folders, results, strict=True) if isinstance(error, str)}
+    return Sweep(folder, [run for run in results if isinstance(run, Run)], unreadable)
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The folders of runs that hold a record, by number."""
+    """Return the run folders with a record, by number."""
     if _is_run(str(folder)):
         return [folder]
     if not folder.is_dir():
@@ -43,8 +83,8 @@ def run_folders(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(runs, key=int)]
 
 
-def holds_runs(folder: Path) -> bool:
-    """Whether a folder is a run's or holds any: without a look at all of them."""
+def has_runs(folder: Path) -> bool:
+    """Whether a folder is a run's or has any, without looking at all of them."""
     if _is_run(str(folder)):
         return True
     if not folder.is_dir():
@@ -53,141 +93,275 @@ def holds_runs(folder: Path) -> bool:
         return any(entry.name.isdecimal() and _is_run(entry.path) for entry in entries)
 
 
-def _is_run(folder: str) -> bool:
-    """Whether a folder has a record or a reference to a reused run."""
-    return os.path.exists(f"{folder}/job.json") or os.path.exists(f"{folder}/{REFERENCE}")
-
-
-def newest(multirun: Path) -> Path | None:
-    """The last sweep that has runs; None where there is none."""
+def newest_sweep(multirun: Path) -> Path | None:
+    """Return the newest sweep that has runs, if any."""
     if not multirun.is_dir():
         return None
     folders = sorted(multirun.iterdir(), key=lambda folder: (sort_key(folder.name), folder.name))
-    return next((folder for folder in reversed(folders) if holds_runs(folder)), None)
+    return next((folder for folder in reversed(folders) if has_runs(folder)), None)
 
 
-def row(folder: Path) -> Run:
-    """A run's row, or the row of the run that it reuses under its own number; raises the same errors as `_row`."""
-    told = read_reference(folder)
-    if told is None:
-        return _row(folder)
+def merge_sweeps(sweeps: Sequence[Sweep], folder: Path) -> Sweep:
+    """Return several sweeps as one in their common folder, with consecutive numbers and each measured run once."""
+    if len(sweeps) == 1:
+        return sweeps[0]
+    runs = [run for sweep in sweeps for run in sweep.runs]
+    owners = {run.name: run for run in sorted(runs, key=lambda run: not run.reused)}
+    unique = [run for run in runs if owners[run.name] is run]
+    unreadable = {f"{sweep.folder.name}/{name}": why for sweep in sweeps for name, why in sweep.unreadable.items()}
+    return Sweep(folder, [replace(run, number=number) for number, run in enumerate(unique)], unreadable)
+
+
+def with_links(sweep: Sweep, links: Mapping[str, str]) -> Sweep:
+    """Return a sweep whose runs have the addresses of their pages, by `sweep/number` of the run."""
+    return replace(sweep, runs=[replace(run, link=links.get(run.name, run.link)) for run in sweep.runs])
+
+
+def load_run(folder: Path) -> Run:
+    """Load the run in a folder, or the run that it reuses under its own number; raises the errors in `DAMAGED`."""
+    reference = read_reference(folder)
+    if reference is None:
+        return _load_record(folder)
     record = referenced_record(folder)
     if record is None:
-        raise ValueError(f"it reuses {told['run']}, which is gone: the sweep's command measures it again")
-    own = override_values(told["overrides"])
+        raise ValueError(f"it reuses {reference['run']}, which is gone: the sweep's command measures it again")
+    own = override_values(reference["overrides"])
     return replace(
-        _row(record.folder),
+        _load_record(record.folder),
         number=int(folder.name),
         sweep=folder.absolute().parent.name,
         keys={key.lstrip("+"): value for key, value in own.items()},
         experiment=own.get("experiment"),
         added=[key for key in own if key.startswith("+")],
-        reused=told["run"],
+        reused=reference["run"],
     )
 
 
-def _row(folder: Path) -> Run:
-    """A record's row; raises what reading a broken record raises, and ValueError for one of another schema."""
-    described = _json(f"{folder}/job.json")
-    if (schema := described.get("schema", SCHEMA)) != SCHEMA:
-        raise ValueError(f"it is of schema {schema}, and schema {SCHEMA} is read here: report it where it was written")
-    windows, broken_lines = _windows(f"{folder}/epochs.jsonl")
-    run, summary = described["run"], _read(f"{folder}/summary.json")
-    told = build_run_info(described["job"], run, _host(f"{folder}/host.json"), windows, summary)
-    told["sweep"] = told["sweep"] or folder.parent.name
-    flaws = [f"{broken_lines} of the lines of epochs.jsonl cannot be read"] if broken_lines else []
-    whole = _is_completed(f"{folder}/completed.json", run["identity"])
-    return make_run(told, summary["metrics"] if summary else {}, whole, folder=folder, read_errors=flaws)
+def from_mlflow(published: PublishedRun) -> Run:
+    """Return a run as MLflow has it, equal to that of its record; ValueError if it was published without metadata."""
+    info = published["facts"]
+    if info is None:
+        raise ValueError("it was published without its metadata: publish it again by python src/publish.py")
+    folder = Path(published["tags"]["epochmeter.folder"])
+    metrics = {name: value for name, value in published["metrics"].items() if not name.startswith(CURVES)}
+    is_completed = published["status"] == FINISHED
+    return _make_run(info, metrics, is_completed, folder if folder.exists() else None, link=published["link"])
 
 
-def make_run(
-    told: RunInfo,
-    measured: Mapping[str, float | None],
-    whole: bool,
-    *,
-    folder: Path | None = None,
-    link: str | None = None,
-    read_errors: Sequence[str] = (),
-) -> Run:
-    """The row of a run of which this is told: `completed` says whether all of it is there.
-
-    What is measured and is no finite number is absent, and a flaw.
-    """
-    metrics, infinite = known(measured)
-    energy = told["energy"]
-    metered = "steady/energy_j" in metrics or "total/energy_j" in metrics
-    return Run(
-        number=told["number"],
-        job=told["job"],
-        keys={key.lstrip("+"): value for key, value in told["typed"].items()},
-        metrics=metrics,
-        state=told["state"],
-        excluded_because=_left_out(told, whole, metrics),
-        energy_covers=energy.get("covers") if metered else None,
-        energy_domains=(energy.get("domains") or ()) if metered else (),
-        no_energy=None if metered else energy.get("reason") or "no energy was measured",
-        cores=told["cores"],
-        storage=told["storage"],
-        epochs={number: known(epoch)[0] for number, epoch in told["epochs"].items()},
-        rehearsal=told["rehearsal"],
-        devices=told["devices"],
-        power_limited_devices=told.get("limited"),  # MLflow may show what was published before that was told
-        samples=told["samples"],
-        sweep=told["sweep"] or "",
-        folder=folder,
-        host=told["host"],
-        link=link,
-        experiment=told["typed"].get("experiment"),
-        energy_source=energy.get("source"),
-        platform=told["ran_on"],
-        disturbed=told.get("disturbed") or {},  # an earlier version may have published the run to MLflow
-        added=[key for key in told["typed"] if key.startswith("+")],
-        read_errors=[*(f"{name} is no finite number" for name in infinite), *read_errors],
-    )
-
-
-def known(metrics: Mapping[str, Any]) -> tuple[dict[str, float], list[str]]:
-    """Metrics that are finite numbers, and the names of those that are not; what is null was absent all along."""
-    kept = {name: value for name, value in metrics.items() if value is not None and math.isfinite(value)}
-    return kept, [name for name, value in metrics.items() if value is not None and name not in kept]
-
-
-def reason(error: Exception) -> str:
-    """The first line of an error, after its kind where it would say little by itself."""
+def error_text(error: Exception) -> str:
+    """Return the first line of an error, with its type unless it is a ValueError."""
     text = (str(error).splitlines() or [""])[0]
     return text if type(error) is ValueError else f"{type(error).__name__}: {text}"
 
 
-def _tried(runs: Sequence[Path]) -> list[Run | str]:
-    """The row of each run's folder, or why it cannot be read."""
-    told: list[Run | str] = []
-    for run in runs:
-        try:
-            told.append(row(run))
-        except BROKEN as error:
-            told.append(reason(error))
-    return told
+def _make_run(
+    info: RunInfo,
+    measured: Mapping[str, float | None],
+    is_completed: bool,
+    folder: Path | None,
+    link: str | None = None,
+    read_errors: Sequence[str] = (),
+) -> Run:
+    """Return a run; a metric that is not a finite number is absent, and a read error."""
+    metrics = finite_metrics(measured)
+    infinite = [name for name, value in measured.items() if value is not None and name not in metrics]
+    energy = info["energy"]
+    metered = "steady/energy_j" in metrics or "total/energy_j" in metrics
+    return Run(
+        number=info["number"],
+        job=info["job"],
+        keys={key.lstrip("+"): value for key, value in info["typed"].items()},
+        metrics=metrics,
+        state=info["state"],
+        excluded_because=_excluded_because(info, is_completed, metrics),
+        energy_covers=energy.get("covers") if metered else None,
+        energy_domains=(energy.get("domains") or ()) if metered else (),
+        no_energy=None if metered else energy.get("reason") or "no energy was measured",
+        cores=info["cores"],
+        storage=info["storage"],
+        epochs={number: finite_metrics(epoch) for number, epoch in info["epochs"].items()},
+        rehearsal=info["rehearsal"],
+        devices=info["devices"],
+        power_limited_devices=info.get("limited"),  # an earlier version may have published the run
+        samples=info["samples"],
+        sweep=info["sweep"] or "",
+        folder=folder,
+        host=info["host"],
+        link=link,
+        experiment=info["typed"].get("experiment"),
+        energy_source=energy.get("source"),
+        platform=info["ran_on"],
+        disturbed=info.get("disturbed") or {},
+        added=[key for key in info["typed"] if key.startswith("+")],
+        read_errors=[*(f"{name} is no finite number" for name in infinite), *read_errors],
+    )
 
 
-def _beside(runs: Sequence[Path]) -> list[Run | str]:
-    """The same, one half of them read by a second process meanwhile."""
-    half = len(runs) // 2
-    with ProcessPoolExecutor(1, get_context("fork")) as second:
-        later = second.submit(_tried, runs[half:])
-        return [*_tried(runs[:half]), *later.result()]
+def finite_metrics(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """Return the metrics that are finite numbers."""
+    return {name: value for name, value in metrics.items() if value is not None and math.isfinite(value)}
 
 
-def _left_out(told: RunInfo, whole: bool, metrics: Mapping[str, float]) -> str | None:
-    if told["state"] != COMPLETED or not whole:
-        return f"{NOT_COMPLETED} ({told['state']})"
-    if told["rehearsal"]:
-        return f"a rehearsal ({'; '.join(told['rehearsal'])})"
+def _excluded_because(info: RunInfo, is_completed: bool, metrics: Mapping[str, float]) -> str | None:
+    if info["state"] != COMPLETED or not is_completed:
+        return f"{NOT_COMPLETED} ({info['state']})"
+    if info["rehearsal"]:
+        return f"a rehearsal ({'; '.join(info['rehearsal'])})"
     return None if "steady/e2e_s" in metrics else TOO_SHORT
 
 
+# Folders
+
+
+def _from_folders(sweeps: Sequence[str], study: str | None, multirun: Path) -> Sweep:
+    loaded = [_only_study(read(folder), study) for folder in _sweep_folders(sweeps, study, multirun)]
+    return merge_sweeps([sweep for sweep in loaded if sweep.runs or sweep.unreadable], multirun)
+
+
+def _sweep_folders(sweeps: Sequence[str], study: str | None, multirun: Path) -> list[Path]:
+    if sweeps:
+        folders = list(dict.fromkeys(folder for sweep in sweeps for folder in _matching_folders(sweep, multirun)))
+    elif study is None:
+        folders = [folder for folder in [newest_sweep(multirun)] if folder]
+    else:
+        folders = _folders_like(multirun)
+    if not folders:
+        raise ValueError(f"There are no runs yet. Run first: {EXAMPLE}")
+    if study is None:
+        return folders
+    studies = {folder: _studies(folder) for folder in folders}
+    matching = [folder for folder, names in studies.items() if study in names]
+    if not matching:
+        known = dict.fromkeys(name for names in studies.values() for name in names)
+        other = f"There are runs of: {', '.join(known)}." if known else "There are runs of none."
+        raise ValueError(f"study={study}: no run took it. {other} Run: python src/train.py -m experiment={study}")
+    return matching
+
+
+def _matching_folders(sweep: str, multirun: Path) -> list[Path]:
+    """Return the folders of a sweep's name, of a pattern of names, or of a path."""
+    for folder in (multirun / sweep, Path(sweep)):
+        if has_runs(folder):
+            return [folder.absolute()]
+    if matching := _folders_like(multirun, sweep):
+        return matching
+    last = newest_sweep(multirun)
+    other = f"The last one that has is {last.name}." if last else "None has: run python src/train.py first."
+    raise ValueError(f"sweep={sweep}: no runs there: no job.json in it or in its numbered folders. {other}")
+
+
+def _folders_like(multirun: Path, pattern: str = "*") -> list[Path]:
+    """Return the folders of sweeps whose names match a pattern, by name."""
+    named = (folder for folder in multirun.iterdir() if fnmatchcase(folder.name, pattern)) if multirun.is_dir() else ()
+    return sorted(folder for folder in named if has_runs(folder))
+
+
+def _studies(folder: Path) -> list[str]:
+    """Return the studies (`experiment=`) of the runs in a sweep's folder."""
+    studies = []
+    for run in run_folders(folder):
+        try:
+            source = read_reference(run) or read_json(run / "job.json")["run"]
+            studies.append(override_values(source["overrides"]).get("experiment"))
+        except DAMAGED:
+            continue
+    return [name for name in dict.fromkeys(studies) if name]
+
+
+def _only_study(sweep: Sweep, study: str | None) -> Sweep:
+    return sweep if study is None else replace(sweep, runs=[run for run in sweep.runs if run.experiment == study])
+
+
+# MLflow
+
+
+def _from_mlflow(published: Sequence[PublishedRun], sweeps: Sequence[str], study: str | None, multirun: Path) -> Sweep:
+    by_sweep: dict[str, list[tuple[PublishedRun, int | None]]] = {}
+    for run in published:
+        if run["sweep_id"]:
+            by_sweep.setdefault(run["sweep_id"], []).append((run, None))
+        for name, number in run["reused_as"]:
+            by_sweep.setdefault(name, []).append((run, number))
+    if not by_sweep:
+        raise ValueError(f"MLflow has no runs yet. Run first: {EXAMPLE}")
+    names = _matching_names(sweeps, by_sweep) if sweeps else sorted(by_sweep)
+    if not sweeps and study is None:
+        names = sorted(names, key=sort_key)[-1:]
+    loaded = [_only_study(_published_sweep(by_sweep[name], multirun / name), study) for name in names]
+    kept = [sweep for sweep in loaded if sweep.runs or sweep.unreadable]
+    if not kept:
+        raise ValueError(f"study={study}: MLflow has no run that took it.")
+    return merge_sweeps(kept, multirun)
+
+
+def _published_sweep(published: Iterable[tuple[PublishedRun, int | None]], folder: Path) -> Sweep:
+    """Return a sweep's runs; a number is that of a run which the sweep reuses."""
+    runs, unreadable = [], {}
+    for source, number in published:
+        try:
+            run = from_mlflow(source)
+            runs.append(run if number is None else replace(run, number=number, sweep=folder.name, reused=run.name))
+        except DAMAGED as error:
+            name = Path(source["tags"].get("epochmeter.folder", "")).name or str(source["run_id"])
+            unreadable[name] = error_text(error)
+    return Sweep(folder, sorted(runs, key=lambda run: run.number), unreadable)
+
+
+def _matching_names(sweeps: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Return the names that equal or match any of these; ValueError if one matches none."""
+    known = sorted(names)
+    for sweep in sweeps:
+        if not any(fnmatchcase(name, sweep) for name in known):
+            raise ValueError(f"sweep={sweep}: MLflow has no run of it. There are: {', '.join(known[-5:])}.")
+    return [name for name in known if any(fnmatchcase(name, sweep) for sweep in sweeps)]
+
+
+# Records
+
+
+def _is_run(folder: str) -> bool:
+    """Whether a folder has a record or a reference to a reused run."""
+    return os.path.exists(f"{folder}/job.json") or os.path.exists(f"{folder}/{REFERENCE}")
+
+
+def _load_each(folders: Sequence[Path]) -> list[Run | str]:
+    """Return the run in each folder, or why it cannot be read."""
+    results: list[Run | str] = []
+    for folder in folders:
+        try:
+            results.append(load_run(folder))
+        except DAMAGED as error:
+            results.append(error_text(error))
+    return results
+
+
+def _load_in_parallel(folders: Sequence[Path]) -> list[Run | str]:
+    """Return the same, with half of the runs loaded by a second process."""
+    half = len(folders) // 2
+    with ProcessPoolExecutor(1, get_context("fork")) as second:
+        later = second.submit(_load_each, folders[half:])
+        return [*_load_each(folders[:half]), *later.result()]
+
+
+def _load_record(folder: Path) -> Run:
+    """Load a record; raises the errors in `DAMAGED`, and ValueError for one of another schema."""
+    description = _json(f"{folder}/job.json")
+    if (schema := description.get("schema", SCHEMA)) != SCHEMA:
+        raise ValueError(f"it is of schema {schema}, and schema {SCHEMA} is read here: report it where it was written")
+    windows, broken_lines = _windows(f"{folder}/epochs.jsonl")
+    try:
+        summary = _json(f"{folder}/summary.json")
+    except FileNotFoundError:
+        summary = None
+    info = build_run_info(description["job"], description["run"], _host(f"{folder}/host.json"), windows, summary)
+    info["sweep"] = info["sweep"] or folder.parent.name
+    errors = [f"{broken_lines} of the lines of epochs.jsonl cannot be read"] if broken_lines else []
+    is_completed = _is_completed(f"{folder}/completed.json", description["run"]["identity"])
+    return _make_run(info, summary["metrics"] if summary else {}, is_completed, folder, read_errors=errors)
+
+
 def _json(path: str) -> Any:
-    """What a file holds, read as bytes: half the time of a text's."""
-    return json.loads(_bytes(path))
+    return json.loads(_bytes(path))  # half the time of reading text
 
 
 def _bytes(path: str) -> bytes:
@@ -195,24 +369,16 @@ def _bytes(path: str) -> bytes:
         return file.read()
 
 
-def _read(path: str) -> Any:
-    """What a file of a record holds; None where it is not there."""
-    try:
-        return _json(path)
-    except FileNotFoundError:
-        return None
-
-
 def _host(path: str) -> Mapping[str, Any]:
-    """What is known of the host; what is lost is not known, and costs the run nothing else."""
+    """Return the description of the host; empty if it is lost, which costs the run nothing else."""
     try:
-        return _host_of(_bytes(path))
+        return _parse_host(_bytes(path))
     except (OSError, ValueError):
         return {}
 
 
 @lru_cache(maxsize=16)  # most runs of a sweep have the same, byte for byte
-def _host_of(content: bytes) -> Mapping[str, Any]:
+def _parse_host(content: bytes) -> Mapping[str, Any]:
     host = json.loads(content)
     return host if isinstance(host, dict) else {}
 
@@ -225,24 +391,23 @@ def _is_completed(path: str, identity: str) -> bool:
 
 
 def _windows(path: str) -> tuple[list[Mapping[str, Any]], int]:
-    """Its windows, and how many lines cannot be read; a last one that was cut short is no line yet."""
+    """Return a record's windows, and the number of damaged lines, without an incomplete last one."""
     try:
         text = _bytes(path).decode("utf-8", errors="replace")
     except OSError:
         return [], 0
     *lines, _ = text.split("\n")
     try:
-        windows = json.loads(f"[{','.join(lines)}]")  # in one go, half the time of a line at a time
+        windows = json.loads(f"[{','.join(lines)}]")  # at once, half the time of line by line
         if len(windows) == len(lines) and all(map(_is_window, windows)):
             return windows, 0
     except ValueError:
         pass
-    each = [_window(line) for line in lines]
-    return [window for window in each if window], each.count(None)
+    parsed = [_parse_window(line) for line in lines]
+    return [window for window in parsed if window], parsed.count(None)
 
 
-def _window(line: str) -> Mapping[str, Any] | None:
-    """A window from its line; None where that is broken."""
+def _parse_window(line: str) -> Mapping[str, Any] | None:
     try:
         window = json.loads(line)
     except ValueError:
@@ -250,10 +415,10 @@ def _window(line: str) -> Mapping[str, Any] | None:
     return window if _is_window(window) else None
 
 
-def _is_window(read: Any) -> bool:
+def _is_window(value: Any) -> bool:
     return (
-        isinstance(read, dict)
-        and isinstance(read.get("window"), str)
-        and isinstance(read.get("epoch"), int)
-        and isinstance(read.get("metrics"), dict)
+        isinstance(value, dict)
+        and isinstance(value.get("window"), str)
+        and isinstance(value.get("epoch"), int)
+        and isinstance(value.get("metrics"), dict)
     )

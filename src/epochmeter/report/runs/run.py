@@ -1,4 +1,4 @@
-"""Runs as plain rows: what can be told from them, and what is left out and why."""
+"""A run and a sweep as reports use them."""
 
 from __future__ import annotations
 
@@ -12,68 +12,73 @@ from epochmeter.config.validation import format_value
 COMPLETED = "completed"
 TOO_SHORT = "no epoch after its warm-up: give more epochs"
 NOT_COMPLETED = "not completed"
-NAMED = 3
-"""So many sweeps are named in a title."""
+MAX_TITLE_SWEEPS = 3
+"""Sweeps that are named in a title."""
 ESTIMATED = "estimated"
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run: what was asked of it, what was measured, and why it is no result, if it is none."""
+    """A run: its configuration, what was measured, and why it is no result, if it is none.
+
+    Attributes:
+        number: Number in its sweep; runs of several sweeps are numbered consecutively.
+        keys: Overrides as typed: `batch` -> `64`.
+        metrics: `steady/`, `std/`, `total/` and `model/` values of its summary; empty without one.
+        state: How it ended: `completed`, `failed`, `killed`; `unfinished` without a summary.
+        excluded_because: Why it is no result; None if it is one.
+        energy_covers: The parts of the machine that its energy includes; None without energy.
+        energy_domains: The domains that its energy is the sum of; others are parts of these.
+        no_energy: Why it has no energy.
+        cores: CPU cores.
+        storage: Storage of the dataset.
+        epochs: Metrics by epoch number, warm-up included; unreadable epochs are absent.
+        rehearsal: The settings that were not applied; empty if the run is no rehearsal.
+        devices: Number of training devices, if known.
+        power_limited_devices: Number of devices with a power limit, which applies to each; None without any.
+        samples: Number of training samples.
+        sweep: Name of its sweep.
+        folder: Its run folder; None if that is on another machine.
+        link: Address of its page in MLflow.
+        energy_source: `counter`, `sampled`, `estimated` or `none`.
+        platform: Host and software: `CPU`, `kernel`, `torch`, `git commit` -> value.
+        added: Keys without a default, as typed: `+note`.
+        disturbed: Disturbances of the measurement: `gpu_shared` -> the process.
+        read_errors: Parts of its record that could not be read.
+        reused: `sweep/number` of the run that another command measured; empty if it was measured for this sweep.
+    """
 
     number: int
-    """What a report calls it by: of one sweep its own, of several counted through."""
     job: Mapping[str, Any]
     keys: Mapping[str, str]
-    """What was typed for it: `batch` -> `64`."""
     metrics: Mapping[str, float]
-    """`steady/`, `std/`, `total/` and `model/` values of its summary; empty while it has none."""
     state: str
-    """How it ended: completed, failed, killed; `unfinished` where it has not, or was cut off."""
     excluded_because: str | None = None
     energy_covers: str | None = None
-    """What its energy covers, None where none was measured."""
     energy_domains: Sequence[str] = ()
-    """The domains that make it up: what else is metered lies within these."""
     no_energy: str | None = None
-    """Why there is none."""
     cores: int | None = None
     storage: Mapping[str, Any] = field(default_factory=dict)
     epochs: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
-    """Number of an epoch -> what is told of it, in order, warm-up included; one that was lost is not there."""
     rehearsal: Sequence[str] = ()
-    """In what it was one."""
     devices: int | None = None
-    """How many trained; None where that was not written down."""
     power_limited_devices: int | None = None
-    """On how many devices a power limit was set, each of them its watts; None where none was, or none is known."""
     samples: int | None = None
-    """How many there are to train on."""
     sweep: str = ""
-    """The name of its sweep."""
     folder: Path | None = None
-    """Where its record lies; None where that is not here."""
     host: str | None = None
     link: str | None = None
-    """The address of its page in MLflow."""
     experiment: str | None = None
     energy_source: str | None = None
-    """`counter`, `sampled`, `estimated` or `none`."""
     platform: Mapping[str, str] = field(default_factory=dict)
-    """What it ran on and with: `CPU`, `kernel`, `torch`, `git commit` -> what that was."""
     added: Sequence[str] = ()
-    """The keys that no default has, as they were typed: `+note`."""
     disturbed: Mapping[str, str] = field(default_factory=dict)
-    """Disturbances of its measurement, by the run's tags: `gpu_shared` -> the process."""
     read_errors: Sequence[str] = ()
-    """What of its record could not be read, and is left out, while the rest is good."""
-
     reused: str = ""
-    """`sweep/number` of the reused run that another command measured; empty if it was measured itself."""
 
     @property
     def name(self) -> str:
-        """`2026-11-20_12-00-00-1a2b3c4d/3`: no two records have the same."""
+        """Unique name of the record: `2026-11-20_12-00-00-1a2b3c4d/3`."""
         return self.reused or f"{self.sweep}/{self.folder.name if self.folder else self.number}"
 
     @property
@@ -85,40 +90,39 @@ class Run:
         return self.name.partition("/")[0], self.job.get("repeat", 0)
 
     def steady(self, name: str) -> float | None:
-        """The mean over the measured epochs; None where it is not known."""
+        """Return the mean of a metric over the steady epochs, if known."""
         return self.metrics.get(f"steady/{name}")
 
     def value(self, key: str) -> str | None:
-        """What a key of its job is as one types it, a group by its name; None where it is null or there is none."""
-        found: Any = self.job
+        """Return a configuration value as one types it, of a group its name; None if it is null or absent."""
+        value: Any = self.job
         for part in key.split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-        if isinstance(found, Mapping):
-            found = found.get("name")
-        return None if found is None else format_value(found)
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, Mapping):
+            value = value.get("name")
+        return None if value is None else format_value(value)
 
     def override_or_value(self, key: str) -> str | None:
-        """The same, but as it was typed where it was."""
+        """Return a value as it was typed, or else as it was configured."""
         return self.keys[key] if key in self.keys else self.value(key)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """All rows of a folder, in the order of their numbers, and the runs whose records cannot be read."""
+    """The runs in a folder by number; `unreadable` has the folder name and the error of damaged records."""
 
     folder: Path
     runs: Sequence[Run]
     unreadable: Mapping[str, str]
-    """Name of the run's folder -> what is wrong with its record."""
 
     @property
     def title(self) -> str:
-        """The name of its sweep, or the names of the first few of several."""
-        names = list(dict.fromkeys(row.sweep for row in self.runs if row.sweep)) or [self.folder.name]
-        more = len(names) - NAMED
-        return ", ".join([*names[:NAMED], *([f"and {more} more"] if more > 0 else [])])
+        """The name of the sweep, or the names of the first of several."""
+        names = list(dict.fromkeys(run.sweep for run in self.runs if run.sweep)) or [self.folder.name]
+        more = len(names) - MAX_TITLE_SWEEPS
+        return ", ".join([*names[:MAX_TITLE_SWEEPS], *([f"and {more} more"] if more > 0 else [])])
 
     def varied(self) -> list[str]:
-        """The keys that were typed and are not the same in all rows."""
-        keys = dict.fromkeys(key for row in self.runs for key in row.keys)
-        return [key for key in keys if len({row.keys.get(key) for row in self.runs}) > 1]
+        """Return the overridden keys that are not the same in all runs."""
+        keys = dict.fromkeys(key for run in self.runs for key in run.keys)
+        return [key for key in keys if len({run.keys.get(key) for run in self.runs}) > 1]

@@ -1,11 +1,10 @@
-"""Where runs come from: folders, MLflow; and what is said where there are none."""
+"""Runs from folders and from MLflow by the names of their sweeps."""
 
 import pytest
 from sweeps import row, write
 
-from epochmeter.report.runs import load as records
-from epochmeter.report.runs import sources
-from epochmeter.report.runs.sources import found, linked
+from epochmeter.report.runs import load
+from epochmeter.report.runs.load import load_runs, with_links
 from epochmeter.results.run_info import build_run_info
 
 FIRST, SECOND, THIRD = (f"2026-11-{day}_12-00-00-{name}" for day, name in ((20, "aa"), (21, "bb"), (22, "cc")))
@@ -32,10 +31,10 @@ def names(sweep):
 
 
 def asked(multirun, *sweeps, study=None, source="records", shown=none):
-    return found(sweeps, study, source, multirun, shown)
+    return load_runs(sweeps, study, source, multirun, shown)
 
 
-def test_without_a_name_it_is_the_last_sweep_by_its_own_numbers(multirun):
+def test_newest_sweep_is_the_default(multirun):
     sweep = asked(multirun)
     assert (sweep.folder, sweep.title) == (multirun / THIRD, THIRD)
     assert [each.number for each in sweep.runs] == [0, 3]
@@ -51,16 +50,16 @@ def test_without_a_name_it_is_the_last_sweep_by_its_own_numbers(multirun):
         ((SECOND, THIRD), "edge/grid", ["0:cc/0", "3:cc/3"]),
     ],
 )
-def test_several_sweeps_are_one_whose_runs_are_counted_through(multirun, sweeps, study, told):
+def test_several_sweeps_are_numbered_consecutively(multirun, sweeps, study, told):
     assert names(asked(multirun, *sweeps, study=study)) == told
 
 
-def test_a_folder_by_its_path_or_one_run_of_it_will_do(multirun):
+def test_sweep_is_named_by_a_folder_or_a_run_folder(multirun):
     assert len(asked(multirun, str(multirun / FIRST)).runs) == 2
     assert names(asked(multirun, str(multirun / FIRST / "1"))) == ["1:aa/1"]
 
 
-def test_broken_records_of_several_sweeps_are_named_by_both(multirun):
+def test_damaged_records_are_named_with_their_sweep(multirun):
     (multirun / FIRST / "1" / "job.json").write_text("{")
     assert list(asked(multirun, FIRST, SECOND).unreadable) == [f"{FIRST}/1"]
 
@@ -73,12 +72,12 @@ def test_broken_records_of_several_sweeps_are_named_by_both(multirun):
         ((), "smoke", "study=smoke: no run took it. There are runs of: edge/grid. Run: .* -m experiment=smoke"),
     ],
 )
-def test_what_is_not_there_is_said_with_what_is(multirun, sweeps, study, said):
+def test_missing_sweep_or_study_lists_existing_ones(multirun, sweeps, study, said):
     with pytest.raises(ValueError, match=said):
         asked(multirun, *sweeps, study=study)
 
 
-def test_without_any_run_it_says_what_to_run_first(tmp_path):
+def test_without_runs_the_error_suggests_a_command(tmp_path):
     with pytest.raises(ValueError, match=r"There are no runs yet\. Run first: python src/train.py"):
         asked(tmp_path / "multirun")
 
@@ -100,7 +99,7 @@ def as_shown(sweep, number, state="completed", status="FINISHED", metrics=METRIC
             "link": f"http://127.0.0.1/#/{number}", "reused_as": []}  # fmt: skip
 
 
-def test_a_run_that_mlflow_shows_is_a_row_as_its_record_is(tmp_path):
+def test_published_run_equals_its_record(tmp_path):
     shown = [as_shown(FIRST, 0), as_shown(SECOND, 7), as_shown(SECOND, 3)]
     sweep = asked(tmp_path, source="mlflow", shown=lambda: shown)
     assert (sweep.folder, [each.number for each in sweep.runs]) == (tmp_path / SECOND, [3, 7])
@@ -115,7 +114,7 @@ def test_a_run_that_mlflow_shows_is_a_row_as_its_record_is(tmp_path):
     assert sweep.varied() == ["batch"]
 
 
-def test_a_run_that_another_sweep_reuses_is_of_both_in_mlflow_and_once_of_the_two_together(tmp_path):
+def test_reused_run_is_part_of_both_sweeps_and_once_of_their_union(tmp_path):
     reused = {**as_shown(FIRST, 0), "reused_as": [(SECOND, 3), (THIRD, 0)]}
     shown = [reused, as_shown(SECOND, 0)]
     found = asked(tmp_path, SECOND, source="mlflow", shown=lambda: shown)
@@ -128,7 +127,7 @@ def test_a_run_that_another_sweep_reuses_is_of_both_in_mlflow_and_once_of_the_tw
     assert [(each.sweep, each.reused) for each in both.runs] == [(FIRST, ""), (SECOND, "")]
 
 
-def test_how_a_run_of_mlflow_ended_and_why_it_is_no_result(tmp_path):
+def test_published_run_without_result_has_a_reason(tmp_path):
     unmeasured = {"source": "none", "covers": None, "reason": "no meter here"}
     shown = [
         as_shown(FIRST, 0, "failed", "FAILED"),
@@ -152,45 +151,46 @@ def test_how_a_run_of_mlflow_ended_and_why_it_is_no_result(tmp_path):
     assert (sweep.runs[3].energy_covers, sweep.runs[3].no_energy) == (None, "no meter here")
 
 
-def test_a_run_that_was_shown_without_its_facts_is_named_with_what_to_do(tmp_path):
+def test_run_published_without_metadata_is_reported(tmp_path):
     bare, strange = {**as_shown(FIRST, 4), "facts": None}, {**as_shown(FIRST, 5), "facts": None, "tags": {}}
     sweep = asked(tmp_path, source="mlflow", shown=lambda: [as_shown(FIRST, 0), bare, strange])
     assert list(sweep.unreadable) == ["4", "id5"]
     assert "python src/publish.py" in sweep.unreadable["4"]
 
 
-def test_sweeps_of_mlflow_are_named_or_matched(tmp_path):
+def test_published_sweeps_are_named_or_matched(tmp_path):
     shown = [as_shown(FIRST, 0), as_shown(SECOND, 1), as_shown(THIRD, 2)]
     sweep = asked(tmp_path, "*", source="mlflow", shown=lambda: shown)
     assert [each.number for each in sweep.runs] == [0, 1, 2]
-    with pytest.raises(ValueError, match=f"sweep=other: MLflow shows no run of it. There are: {FIRST}"):
+    with pytest.raises(ValueError, match=f"sweep=other: MLflow has no run of it. There are: {FIRST}"):
         asked(tmp_path, "other", source="mlflow", shown=lambda: shown)
-    with pytest.raises(ValueError, match="MLflow shows no runs yet"):
+    with pytest.raises(ValueError, match="MLflow has no runs yet"):
         asked(tmp_path, source="mlflow", shown=list)
 
 
-def test_the_last_sweep_of_mlflow_is_the_one_made_last_whatever_the_names_that_were_given(tmp_path):
+def test_newest_published_sweep_is_the_default(tmp_path):
     last = "2026-11-20_12-00-00.10-aa"
     shown = [as_shown(name, 0) for name in ("baseline", last, "2026-11-20_12-00-00.2-aa", FIRST)]
     assert asked(tmp_path, source="mlflow", shown=lambda: shown).folder == tmp_path / last
 
 
-def test_a_server_that_is_away_is_said(tmp_path):
+def test_server_error_is_reported(tmp_path):
     def away():
         raise ConnectionError("refused\nand pages of it")
 
-    with pytest.raises(ValueError, match=r"source=mlflow: no runs can be had from there: ConnectionError: refused$"):
+    with pytest.raises(ValueError, match=r"source=mlflow: the runs cannot be loaded: ConnectionError: refused$"):
         asked(tmp_path, source="mlflow", shown=away)
 
 
-def test_runs_know_the_pages_that_mlflow_shows_of_them(multirun):
-    sweep = linked(asked(multirun, FIRST), {f"{FIRST}/1": "http://127.0.0.1/#/1"})
+def test_runs_have_the_links_of_their_pages(multirun):
+    sweep = with_links(asked(multirun, FIRST), {f"{FIRST}/1": "http://127.0.0.1/#/1"})
     assert [each.link for each in sweep.runs] == [None, "http://127.0.0.1/#/1"]
 
 
-def test_a_sweep_by_its_name_has_no_other_looked_into(multirun, monkeypatch):
+def test_other_sweeps_are_not_searched(multirun, monkeypatch):
     looked = []
-    monkeypatch.setattr(sources, "holds_runs", lambda folder: looked.append(folder.name) or records.holds_runs(folder))
+    has_runs = load.has_runs
+    monkeypatch.setattr(load, "has_runs", lambda folder: looked.append(folder.name) or has_runs(folder))
     asked(multirun, FIRST)
     asked(multirun, "*bb")
     assert {name for name in looked if "*" not in name} == {FIRST, SECOND}
