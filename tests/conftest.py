@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 import shutil
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -20,6 +21,22 @@ COMPOSED: dict[tuple[str, ...], DictConfig] = {}
 REQUESTED: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
 """Compositions by overrides: each takes a tenth of a second, and tests repeat them."""
 NO_TORCH = "no torch in this environment, as on a board: training is not tested"
+
+
+SELECTED_FILES = {
+    "not system": re.compile(r"\A(?!.*^pytestmark = \[?pytest\.mark\.system)", re.DOTALL | re.MULTILINE),
+    "system and not alone": re.compile(r"mark\.system"),
+    "system and alone": re.compile(r"mark\.alone"),
+}
+"""Texts of the files with tests for the expressions of `make test` and `make test-system`."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import files without a selected test: importing all takes half a minute per process."""
+    pattern = SELECTED_FILES.get(config.option.markexpr)
+    if pattern is None or not collection_path.match("test_*.py"):
+        return None
+    return None if pattern.search(collection_path.read_text()) else True
 
 
 @pytest.hookimpl(wrapper=True)
