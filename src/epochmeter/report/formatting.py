@@ -1,0 +1,136 @@
+"""Numbers as text: three significant digits, units of a readable size, intervals and plurals."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Protocol
+
+ABSENT = "-"
+DIGITS = 3
+"""Significant digits of a number."""
+MAX_PLUS_MINUS = 1.0
+"""Relative half-width up to which an interval is written with a plus-minus sign."""
+
+
+class Unit(NamedTuple):
+    """A unit to show values in.
+
+    Attributes:
+        name: symbol of the unit.
+        size: one of it in the base unit.
+        start: smallest value, in the base unit, that is shown in it.
+    """
+
+    name: str
+    size: float
+    start: float
+
+
+class Interval(Protocol):
+    """A value with its 95 % confidence interval; `low` and `high` are None if it is unknown."""
+
+    @property
+    def value(self) -> float: ...
+    @property
+    def low(self) -> float | None: ...
+    @property
+    def high(self) -> float | None: ...
+
+
+UNITS = {
+    "s": (Unit("ms", 1e-3, 0), Unit("s", 1, 0.1), Unit("min", 60, 180), Unit("h", 3600, 10_800)),
+    "J": (Unit("mJ", 1e-3, 0), Unit("J", 1, 0.1), Unit("kJ", 1e3, 1e3), Unit("MJ", 1e6, 1e6)),
+    "W": (Unit("mW", 1e-3, 0), Unit("W", 1, 0.1), Unit("kW", 1e3, 1e3)),
+    "B": (Unit("B", 1, 0), Unit("kB", 1e3, 1e3), Unit("MB", 1e6, 1e6), Unit("GB", 1e9, 1e9)),
+}
+"""Base unit -> units of increasing size."""
+
+
+def readable_unit(value: float, base: str) -> Unit:
+    """Return the unit in which a value of a base unit is best read; the base unit itself if it has no others."""
+    units = UNITS.get(base, (Unit(base, 1, 0),))
+    if not value and base in UNITS:
+        return next(unit for unit in units if unit.size == 1)
+    return [unit for unit in units if unit.start <= abs(value)][-1]
+
+
+def number(value: float | None, reference: float | None = None) -> str:
+    """Format a number with three significant digits; `-` if it is absent.
+
+    Args:
+        value: the number.
+        reference: number whose last digit is also the last one of `value`, for example the total of a part.
+    """
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    size = abs(value if reference is None else reference)
+    decimals = DIGITS - 1 if not size else min(6, max(0, DIGITS - 1 - math.floor(math.log10(size))))
+    text = f"{value:,.{decimals}f}"
+    return text if text.strip("-0.,") else text.lstrip("-")
+
+
+def quantity(value: float | None, base: str, reference: float | None = None) -> str:
+    """Format a quantity in a readable unit: `58.6 min`, `774 kJ`, `2.30 GB`.
+
+    Args:
+        value: the quantity in the base unit.
+        base: s, J, W, B, or a unit without multiples.
+        reference: quantity that determines the unit and the digits, for example the total of a part.
+    """
+    if value is None or not math.isfinite(value):
+        return ABSENT
+    size = value if reference is None else reference
+    unit = readable_unit(size, base)
+    return f"{number(value / unit.size, size / unit.size)} {unit.name}".rstrip()
+
+
+def percent(fraction: float | None, decimals: int = 0) -> str:
+    """Format a fraction as a percentage: `31 %`."""
+    return ABSENT if fraction is None or not math.isfinite(fraction) else f"{100 * fraction:.{decimals}f} %"
+
+
+def change(ratio: float | None) -> str:
+    """Format a ratio as a change in percent: `+35 %` for 1.35."""
+    if ratio is None or not math.isfinite(ratio):
+        return ABSENT
+    decimals = 1 if abs(ratio - 1) < 0.1 else 0
+    return f"{100 * (ratio - 1):+.{decimals}f} %"
+
+
+def plus_minus(estimate: Interval) -> str:
+    """Format the half-width of a 95 % interval relative to its value, `± 1.6 %`; empty if there is none.
+
+    An interval that is not symmetric is described by its longer side. An interval that is wider than its value is
+    written by its bounds relative to the value.
+    """
+    if estimate.low is None or estimate.high is None or not estimate.value:
+        return ""
+    sides = (estimate.high - estimate.value, estimate.value - estimate.low)
+    relative = max(sides) / abs(estimate.value)
+    if relative <= MAX_PLUS_MINUS:
+        return f"± {number(100 * relative) if relative >= 0.1 else f'{100 * relative:.1f}'} %"
+    low, high = (number(bound / estimate.value) for bound in (estimate.low, estimate.high))
+    return f"({low} to {high} times)"
+
+
+def interval(estimate: Interval | None, base: str, reference: float | None = None) -> str:
+    """Format an estimate in a readable unit with its 95 % interval: `58.6 min ± 1.6 %`.
+
+    An estimate that may be zero or negative, such as a difference, gets the bounds instead: `0.12 s (-0.02 to 0.26)`.
+    """
+    if estimate is None:
+        return ABSENT
+    text = quantity(estimate.value, base, reference)
+    if estimate.low is None or estimate.high is None:
+        return text
+    if estimate.low > 0:
+        return f"{text} {plus_minus(estimate)}".rstrip()
+    size = estimate.value if reference is None else reference
+    unit = readable_unit(size, base)
+    low, high = (number(bound / unit.size, size / unit.size) for bound in (estimate.low, estimate.high))
+    return f"{text} ({low} to {high})"
+
+
+def plural(count: int, noun: str, plural_noun: str = "") -> str:
+    """Format a count with its noun: `1 run`, `3 runs`."""
+    return f"{count:,} {noun if count == 1 else plural_noun or f'{noun}s'}"

@@ -1,0 +1,1 @@
+"""Outputs of a report: HTML page, Markdown, tables, terminal and files."""

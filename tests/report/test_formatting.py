@@ -1,0 +1,57 @@
+"""Numbers as text."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from epochmeter.report import formatting
+
+
+@pytest.mark.parametrize(
+    ("value", "base", "text"),
+    [
+        (3515, "s", "58.6 min"),
+        (0.7, "s", "0.700 s"),
+        (0.0712, "s", "71.2 ms"),
+        (117, "s", "117 s"),
+        (12_000, "s", "3.33 h"),
+        (0, "s", "0.00 s"),
+        (774_177, "J", "774 kJ"),
+        (2.3e9, "B", "2.30 GB"),
+        (1234, "samples/s", "1,234 samples/s"),
+        (None, "s", "-"),
+        (float("nan"), "J", "-"),
+    ],
+)
+def test_quantity_is_shown_in_a_readable_unit(value, base, text):
+    assert formatting.quantity(value, base) == text
+
+
+def test_parts_are_shown_in_the_unit_and_digits_of_their_total():
+    assert formatting.quantity(6, "s", reference=600) == "0.10 min"
+    assert formatting.number(0.0004, reference=12.3) == "0.0"
+    assert formatting.number(-0.0004, reference=12.3) == "0.0", "no minus sign before a zero"
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        (3515, 3459, 3571, "58.6 min ± 1.6 %"),
+        (2.0, 1.4, 3.0, "2.00 s ± 50.0 %"),
+        (1.0, 0.3, 9.0, "1.00 s (0.300 to 9.00 times)"),
+        (0.12, -0.02, 0.26, "0.120 s (-0.020 to 0.260)"),
+        (5.0, None, None, "5.00 s"),
+    ],
+)
+def test_interval_is_relative_unless_it_is_wide_or_includes_zero(value, low, high, text):
+    assert formatting.interval(SimpleNamespace(value=value, low=low, high=high), "s") == text
+
+
+def test_change_and_percent():
+    assert [formatting.change(ratio) for ratio in (1.35, 1.004, 0.5, None)] == ["+35 %", "+0.4 %", "-50 %", "-"]
+    assert [formatting.percent(fraction) for fraction in (0.314, 1, None)] == ["31 %", "100 %", "-"]
+
+
+def test_plural_counts_with_thousands_separator():
+    texts = [formatting.plural(count, "run") for count in (0, 1, 3000)]
+    assert [*texts, formatting.plural(2, "batch", "batches")] == ["0 runs", "1 run", "3,000 runs", "2 batches"]
