@@ -52,7 +52,7 @@ def test_without_runs_it_says_what_to_run_first_and_then_tells_the_last_sweep(re
     ended = report("tracking=none")
     assert ended.returncode == 0, ended.stderr
     said = " ".join(ended.stdout.split())
-    assert said.startswith("The answer Fastest: cache warm: 3.75 s"), "ready batches are none to choose from"
+    assert said.startswith("## The answer Fastest: cache warm: 3.75 s"), "ready batches are none to choose from"
     assert "resnet18 on jpeg, batch 64, 4 workers: fetch-bound" in said
     assert "Not chosen from: 1 job on ready batches, which show but how fast the device is." in said
     assert "Not shown in MLflow: tracking=none." in said
@@ -163,7 +163,7 @@ def test_a_sweep_that_is_not_there_is_said_with_the_last_that_is(report):
 
 @pytest.mark.system
 def test_help_answers_without_what_a_page_is_made_with(report, tmp_path):
-    for name in ("plotly", "pandas", "matplotlib", "mlflow", "scipy"):
+    for name in ("altair", "vl_convert", "pandas", "mlflow", "scipy"):
         (tmp_path / "src" / f"{name}.py").write_text("raise SystemExit('imported')")
     ended = report("--help")
     assert ended.returncode == 0, ended.stderr
@@ -174,11 +174,11 @@ def test_help_answers_without_what_a_page_is_made_with(report, tmp_path):
 def test_without_what_a_page_is_made_with_the_words_and_the_table_are_there(report, tmp_path):
     folder = tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d"
     write(folder, trained(0, 100.0))
-    missing = "import sys; sys.modules.update(dict.fromkeys(('plotly', 'pandas', 'itables', 'matplotlib', 'jinja2')))"
+    missing = "import sys; sys.modules.update(dict.fromkeys(('altair', 'vl_convert', 'pandas', 'itables')))"
     (tmp_path / "sitecustomize.py").write_text(missing)
     ended = report("tracking=none", PYTHONPATH=str(tmp_path))
     assert ended.returncode == 0, ended.stderr
-    assert "No page and no pictures: jinja2, pandas, itables, plotly, matplotlib not installed" in ended.stdout
+    assert "No page and no pictures: altair, vl_convert, pandas, itables not installed" in ended.stdout
     assert {path.name for path in folder.iterdir()} >= {"report.csv", "report.md", "answer.md"}
     assert not (folder / "report.html").exists()
 

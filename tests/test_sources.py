@@ -40,9 +40,9 @@ ONLY_IN = {
     "tensorboard": "epochmeter/tracking/tensorboard.py",
     "pandas": "epochmeter/report/table.py",
     "itables": "epochmeter/report/table.py",
-    "plotly": "epochmeter/report/interactive.py",
-    "matplotlib": "epochmeter/report/stills.py",
-    "jinja2": "epochmeter/report/document.py",
+    "altair": "epochmeter/report/charts/",
+    "vl_convert": "epochmeter/report/charts/chart.py",
+    "jinja2": "epochmeter/report/output/render.py",
 }
 """Where a library may be imported."""
 IMPORTED_AT_ONCE = {"hydra", "omegaconf", "numpy"}

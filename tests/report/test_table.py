@@ -108,7 +108,7 @@ def test_markdown_takes_no_text_for_markup():
     rows = [row(number, "storage", 1.0, typed={"note": note}) for number, note in enumerate([MARKUP, "a | b\nc"])]
     page = table.markdown(rows, "some")
     assert "| 0 | &lt;script&gt;alert(1)&lt;/script&gt; |" in page
-    assert r"| 1 | a \| b<br>c |" in page
+    assert r"| 1 | a \| b c |" in page
 
 
 def test_the_page_takes_no_text_for_markup_and_links_runs_alone():

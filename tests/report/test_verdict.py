@@ -28,7 +28,8 @@ def told(*runs, **more):
 
 
 def said(found):
-    return [list(section.sentences) for section in found.sections]
+    first, *others = ([*section.sentences] for section in found.sections)
+    return [[*found.summary, *first], *others]
 
 
 def test_the_answer_stands_first_then_what_bounds_it():

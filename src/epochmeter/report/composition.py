@@ -12,8 +12,8 @@ from epochmeter.report.analyses.best import Best, find_best, pareto, unmet_const
 from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
 from epochmeter.report.analyses.next_runs import what_next
 from epochmeter.report.analyses.prediction import predict
-from epochmeter.report.charts import charts
-from epochmeter.report.figures import Chart
+from epochmeter.report.charts.all_charts import all_charts
+from epochmeter.report.charts.chart import Chart
 from epochmeter.report.pages import Page, Section
 from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
 from epochmeter.report.runs.costs import costs_to_target
@@ -89,7 +89,7 @@ def compose(sweep: Sweep, asked: Asked, against: Sweep | None = None) -> Report:
         title=titled(sweep, against),
         rows=selection.ended,
         pages=[*_answer(real, best, asked), *other.pages, *_under_banners(told, numbers), *_ran_on(selection.ended)],
-        charts=charts(found, [] if by_target else best, pareto(real), drawn),
+        charts=all_charts(found, [] if by_target else best, pareto(real), drawn),
         banner=_of_both(banner, other.banner, against.title) if against else banner,
         notes=[
             *_controls(len(found) - len(without_synthetic(found))),

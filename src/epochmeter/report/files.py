@@ -13,13 +13,14 @@ from tempfile import TemporaryFile
 from typing import Any, TextIO
 
 from epochmeter.report import pages, table
+from epochmeter.report.charts.chart import Chart, to_png, to_svg
 from epochmeter.report.composition import Report
-from epochmeter.report.figures import Chart
+from epochmeter.report.output.render import page_file
 from epochmeter.report.runs.run import Run
 from epochmeter.report.tell import write
 from epochmeter.shared.atomic_files import lock_folder, write_atomically
 
-PAGE_NEEDS = ("jinja2", "pandas", "itables", "plotly", "matplotlib")
+PAGE_NEEDS = ("altair", "vl_convert", "pandas", "itables")
 """Packages of the extra `report`."""
 PAGE, PICTURES, TABLE = "report.html", "report", "report.csv"
 Texts = Callable[[], dict[str, str]]
@@ -62,10 +63,9 @@ def leave(report: Report, tables: Texts, folder: Path, say: Callable[[str], None
     if missing:
         say(f"No page and no pictures: {', '.join(missing)} not installed. For them: make .venv/.with-report")
         return _texts(report, tables, folder, earlier)
-    with _beside(_pictures, report.charts, folder / PICTURES, earlier) as drawn:
-        page = _page(report, folder)
-        texts = _texts(report, tables, folder, earlier)
-        drawn()
+    page = _page(report, folder)
+    texts = _texts(report, tables, folder, earlier)
+    _pictures(report.charts, folder / PICTURES, earlier)
     pictures = [folder / PICTURES / f"{chart.name}.{kind}" for chart in report.charts for kind in ("png", "svg")]
     return [page, *pictures, *texts]
 
@@ -77,7 +77,7 @@ def _texts(report: Report, tables: Texts, folder: Path, earlier: bool) -> list[P
         paths.append(folder / name)
         write_atomically(paths[-1], _writer(text))
     for page in report.pages:
-        paths += write(folder, page.name, pages.markdown(page, report.title, report.banner, report.notes), page.values)
+        paths += write(folder, page.name, page_file(page, report.title, report.banner, report.notes), page.values)
     if earlier:
         for left in {folder / f"{name}.{kind}" for name in pages.NAMES for kind in ("json", "md")} - {*paths}:
             left.unlink(missing_ok=True)
@@ -89,22 +89,26 @@ def _tables(rows: Sequence[Run], title: str) -> dict[str, str]:
 
 
 def _page(report: Report, folder: Path) -> Path:
-    from epochmeter.report.document import html
+    from epochmeter.report.output.html import report_html
 
     runs = table.html(report.rows)
-    whole = html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
+    whole = report_html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
     write_atomically(folder / PAGE, _writer(whole))
     return folder / PAGE
 
 
 def _pictures(charts: Sequence[Chart], folder: Path, earlier: bool) -> None:
-    """Draws the pictures; what an earlier report drew here, and this one does not, is gone."""
-    from epochmeter.report.stills import draw
-
-    drawn = set(draw(charts, folder))
+    """Write each chart as PNG and SVG, and remove the ones that only an earlier report had."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = set()
+    for chart in charts:
+        image, drawing = folder / f"{chart.name}.png", folder / f"{chart.name}.svg"
+        image.write_bytes(to_png(chart))
+        drawing.write_text(to_svg(chart), encoding="utf-8")
+        written |= {image, drawing}
     if earlier:
-        for left in {*folder.glob("*.png"), *folder.glob("*.svg")} - drawn:
-            left.unlink()
+        for path in {*folder.glob("*.png"), *folder.glob("*.svg")} - written:
+            path.unlink()
 
 
 def _writer(text: str) -> Callable[[TextIO], object]:

@@ -65,8 +65,8 @@ def number(value: float | None, reference: float | None = None) -> str:
         return ABSENT
     size = abs(value if reference is None else reference)
     decimals = DIGITS - 1 if not size else min(6, max(0, DIGITS - 1 - math.floor(math.log10(size))))
-    text = f"{value:,.{decimals}f}"
-    return text if text.strip("-0.,") else text.lstrip("-")
+    text = f"{value:.{decimals}f}"
+    return text if text.strip("-0.") else text.lstrip("-")
 
 
 def quantity(value: float | None, base: str, reference: float | None = None) -> str:

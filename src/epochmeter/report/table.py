@@ -12,7 +12,7 @@ from io import StringIO
 from itertools import chain
 from typing import Any
 
-from epochmeter.report.markdown import piped, plain
+from epochmeter.report.output.render import escape_markdown, grid_markdown
 from epochmeter.report.runs.filter import flat
 from epochmeter.report.runs.run import Run
 from epochmeter.report.words import ABSENT, Grid, number
@@ -69,9 +69,8 @@ def grid(rows: Sequence[Run], title: str = "Runs, means of their steady epochs")
 
 
 def markdown(rows: Sequence[Run], title: str) -> str:
-    """The table as a Markdown page."""
-    told = grid(rows)
-    return "\n".join([f"# {plain(title)}", "", f"{told.title}:", "", *piped(told.columns, told.rows), ""])
+    """Format the table as a Markdown page."""
+    return f"# {escape_markdown(title)}\n\n{grid_markdown(grid(rows))}"
 
 
 def html(rows: Sequence[Run]) -> str:

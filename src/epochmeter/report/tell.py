@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochmeter.console.console import display_path
-from epochmeter.report import answers, diagnosis, pages, table, words
+from epochmeter.report import answers, diagnosis, table, words
 from epochmeter.report.analyses import scaling, search_front, targets
 from epochmeter.report.analyses.best import find_best
 from epochmeter.report.analyses.stalls import Incomplete, analyses
+from epochmeter.report.output.render import grid_markdown, page_file, page_markdown, print_markdown
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import group_repeats, without_synthetic
 from epochmeter.report.runs.filter import MEASURED_TO_THE_END, Selection, select, select_any
@@ -83,7 +84,7 @@ def tell(folder: Path, console: Console) -> None:
     sweep = read(folder)
     told = told_of(sweep)
     if not told.pages:
-        words.show_grid(words.plain(sweep), console)
+        print_markdown(grid_markdown(words.plain(sweep)), console)
         for hint in told.hints or [NO_STALLS]:
             words.say(console, hint)
     show(told, sweep.folder, console)
@@ -104,9 +105,9 @@ def show_report(report: Report, console: Console) -> None:
     for said in report.banner:
         words.say(console, said, "bold yellow")
     for page in report.pages:
-        pages.show(page, console)
+        print_markdown(f"## {page.title}\n\n{page_markdown(page)}", console)
     if report.rows and all(page.name in BESIDE for page in report.pages):
-        words.show_grid(table.grid(report.rows[:MOST_PRINTED]), console)
+        print_markdown(grid_markdown(table.grid(report.rows[:MOST_PRINTED])), console)
         if (more := len(report.rows) - MOST_PRINTED) > 0:
             words.say(console, f"{more} more are in report.csv.")
         console.print()
@@ -137,8 +138,8 @@ def show(told: Told, folder: Path, console: Console) -> list[Path]:
         words.say(console, said, "bold yellow")
     written = []
     for page in told.pages:
-        pages.show(page, console)
-        written += write(folder, page.name, pages.markdown(page, folder.name, banner, below), page.values)
+        print_markdown(f"## {page.title}\n\n{page_markdown(page)}", console)
+        written += write(folder, page.name, page_file(page, folder.name, banner, below), page.values)
         words.say(console, f"Written: {folder.name}/{page.name}.json and {page.name}.md")
     for said in below:
         words.say(console, said, "yellow")

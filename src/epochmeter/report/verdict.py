@@ -20,6 +20,8 @@ from epochmeter.results import bottleneck
 from epochmeter.results.bottleneck import PARTS, part_name
 from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
+MAX_SUMMARY = 3
+"""Sentences above the first chart."""
 BEST = {
     "fastest": "time",
     "least_energy": "energy",
@@ -51,8 +53,9 @@ def page(
         return None
     names = {id(point): title for point, title in zip(points, titles(points), strict=True)}
     bound_of = {id(bound.point): bound for bound in bounds}
+    answer = _answer(choices, known, bound_of, notes, caveats(points))
     sections = [
-        _answer(choices, known, bound_of, notes, caveats(points)),
+        Section(answer.sentences[MAX_SUMMARY:], answer.grids),
         _bounded(choices, bounds, names) if bounds else None,
         Section(["What to try next:", *map(_try, what_next)]) if what_next else None,
         _predicted(prediction) if prediction else None,
@@ -65,7 +68,8 @@ def page(
         "notes": list(notes),
     }
     numbers = sorted(run for cost in known.values() for run in cost.point.numbers)
-    return Page("answer", "The answer", [each for each in sections if each], finite(values), numbers)
+    shown = [each for each in sections if each]
+    return Page("answer", "The answer", shown, finite(values), numbers, answer.sentences[:MAX_SUMMARY])
 
 
 def caveats(points: Sequence[Configuration]) -> list[str]:

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from epochmeter.report.formatting import ABSENT, number
 from epochmeter.report.runs.run import Sweep
 from epochmeter.report.statistics import Estimate
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-ABSENT = "-"
 WIDEST = 10.0
 """Times the value: an interval that reaches further up says only that there are too few repeats."""
 PLAIN = {"e2e s": "e2e_s", "stall s": "data_stall_s", "compute s": "compute_s", "energy J": "energy_j",
@@ -46,37 +46,11 @@ def plain_values(told: Iterable[Any]) -> list[dict[str, Any]]:
     return [finite(asdict(analysis)) for analysis in told]
 
 
-def show_grid(grid: Grid, console: Console) -> None:
-    """Prints a table; one that is wider than the terminal runs on, and no number is cut short."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    say(console, grid.title, "bold")
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for index, column in enumerate(grid.columns):
-        numbers = any(cells[index][:1].isdecimal() for cells in grid.rows)
-        table.add_column(escape(column), justify="right" if numbers else "left", no_wrap=True)
-    for cells in grid.rows:
-        table.add_row(*map(escape, cells))
-    table.width = console.measure(table, options=console.options.update(max_width=10_000)).maximum
-    console.print(table, crop=False)
-
-
 def say(console: Console, text: str, style: str = "") -> None:
     """Prints a text, wrapped at words where a person reads it; links, and all in a file, stay in one piece."""
     from rich.markup import escape
 
     console.print(escape(text), style=style, soft_wrap="://" in text or not console.is_terminal)
-
-
-def number(value: float | None, beside: float | None = None) -> str:
-    """A value with the digits that it takes to three places of what it stands beside; `-` where there is none."""
-    if value is None or not math.isfinite(value):
-        return ABSENT
-    size = abs(value if beside is None else beside)
-    digits = 2 if not size else min(6, max(0, 2 - math.floor(math.log10(size))))
-    text = f"{value:.{digits}f}"
-    return text.lstrip("-") if not float(text) else text
 
 
 def seconds(value: float) -> str:

@@ -9,21 +9,29 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from epochmeter.report import formatting
+from epochmeter.report.pages import Page, number_columns
+from epochmeter.report.words import Grid
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from rich.console import Console
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
-MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])")
-"""Characters that Markdown may read as markup; an underscore within a word is none."""
+MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)[.)](?= )")
+"""Characters that Markdown may read as markup: no underscore within a word, and lists only at the start."""
+
+
+COMMAND = re.compile(r"(python src/\w+\.py(?: -m)?(?: [\w./+~]+=(?:\.\.\.|\S*[^\s.;,:])| '[^']*')*)")
+"""A command within a sentence, without the full stop of the sentence."""
+MAX_ROWS = 200
+"""Rows of a table; the JSON file has all."""
 
 
 class Safe(str):
@@ -46,6 +54,29 @@ def render_markdown(template: str, **values: object) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
+def page_markdown(page: Page, *, with_summary: bool = True) -> str:
+    """Render the text of an analysis, without its title."""
+    return render_markdown("page.md.j2", page=page, with_summary=with_summary, max_rows=MAX_ROWS)
+
+
+def grid_markdown(grid: Grid) -> str:
+    """Format one table with its title."""
+    return f"{escape_markdown(grid.title)}:\n\n{table(grid.columns, grid.rows, number_columns(grid))}\n"
+
+
+def page_file(page: Page, title: str, banner: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
+    """Render the Markdown file of an analysis.
+
+    Args:
+        page: its text.
+        title: name of the sweep.
+        banner: warnings above the text.
+        notes: which runs are left out, below the text.
+    """
+    values = {"page": page, "title": title, "banner": banner, "notes": notes, "with_summary": True}
+    return render_markdown("page_file.md.j2", **values, max_rows=MAX_ROWS)
+
+
 def render_html(template: str, **values: object) -> str:
     """Render a template of `report/templates` to HTML; values are escaped."""
     return _html_environment().get_template(template).render(values)
@@ -59,13 +90,20 @@ def markdown_to_html(markdown: str) -> Markup:
 
 
 def print_markdown(markdown: str, console: Console) -> None:
-    """Print Markdown: formatted in a terminal, as it is in a file or a pipe."""
+    """Print Markdown: formatted in a terminal, and without escapes and line breaks in a file or a pipe."""
     if not console.is_terminal:
-        console.print(markdown, markup=False, highlight=False, soft_wrap=True)
+        text = re.sub(r"\\([^\w\s])", r"\1", unescape(markdown))
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
         return
     from rich.markdown import Markdown
 
-    console.print(Markdown(markdown))
+    width = console.width
+    for block in markdown.strip().split("\n\n"):
+        if block.startswith("|"):
+            console.width = max(width, *map(len, block.splitlines()))  # a wide table runs on, so that no number is cut
+        console.print(Markdown(block), crop=False)
+        console.print()
+        console.width = width
 
 
 def escape_markdown(value: object) -> str:
@@ -97,11 +135,18 @@ def code(text: str) -> str:
     return Safe(f"{fence}{' '.join(text.split())}{fence}")
 
 
+def commands(sentence: str) -> str:
+    """Format the commands within a sentence as code, and escape the rest."""
+    parts = re.split(COMMAND, sentence)
+    return Safe("".join(code(part) if odd % 2 else escape_markdown(part) for odd, part in enumerate(parts)))
+
+
 @lru_cache(maxsize=1)
 def _markdown_environment() -> Environment:
     environment = _environment()
     environment.finalize = escape_markdown
-    environment.filters["safe"] = Safe  # for the result of a macro
+    environment.filters |= {"commands": commands, "safe": Safe}  # the latter for the result of a macro
+    environment.globals |= {"number_columns": number_columns, "table": table}
     return environment
 
 
@@ -129,5 +174,4 @@ def _environment() -> Environment:
         "plus_minus": formatting.plus_minus,
         "quantity": formatting.quantity,
     }
-    environment.globals["table"] = table
     return environment

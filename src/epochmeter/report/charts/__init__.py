@@ -1,0 +1,1 @@
+"""Charts of a report, as Vega-Lite specifications made with Altair."""

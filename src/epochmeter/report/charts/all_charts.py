@@ -1,0 +1,50 @@
+"""All charts of a report, in the order of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from epochmeter.report.analyses.scaling import scalings
+from epochmeter.report.charts.bars import energy_parts, epoch_parts
+from epochmeter.report.charts.chart import Chart
+from epochmeter.report.charts.heatmap import heatmaps
+from epochmeter.report.charts.lines import efficiency, epochs, power_over_time
+from epochmeter.report.charts.points import Palette, chart_points
+from epochmeter.report.charts.scatter import energy_by_time, to_target
+from epochmeter.report.runs.configuration import Configuration, varied, without_synthetic
+from epochmeter.report.runs.power import Power
+
+if TYPE_CHECKING:
+    from epochmeter.report.analyses.best import Best
+
+
+def all_charts(
+    configurations: Sequence[Configuration],
+    best: Sequence[Best] = (),
+    pareto: Sequence[Configuration] = (),
+    powers: Sequence[Power] = (),
+) -> list[Chart]:
+    """Draw every chart for which the runs have data.
+
+    Args:
+        configurations: all of them. Those on synthetic batches are shown by part, but are none to choose from.
+        best: the recommended configurations.
+        pareto: the configurations on the front of energy and time.
+        powers: the power samples to draw.
+    """
+    palette = Palette.of(configurations)
+    points = chart_points(configurations)
+    real = without_synthetic(configurations)
+    real_points = chart_points(real)
+    charts = [
+        *to_target(points, palette),
+        *energy_by_time(real_points, palette, best, pareto),
+        *epoch_parts(points),
+        *energy_parts(points),
+        *heatmaps(real_points, varied(real)),
+        *epochs(points, palette),
+        power_over_time(powers, points, palette),
+        efficiency(scalings([run for configuration in configurations for run in configuration.runs]), points),
+    ]
+    return [chart for chart in charts if chart]

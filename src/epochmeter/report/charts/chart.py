@@ -1,0 +1,168 @@
+"""One Vega-Lite specification per chart, for the page, PNG and SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from epochmeter.report.formatting import UNITS, Unit
+
+if TYPE_CHECKING:
+    import altair as alt
+
+Spec = dict[str, Any]
+"""A Vega-Lite specification."""
+Rows = Sequence[Mapping[str, object]]
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A", "#8C564B")
+"""After M. Okabe and K. Ito, Color Universal Design, 2008, without the colors that vanish on white or on black."""
+BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, GRAY, BROWN = COLORS
+SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "triangle-right", "stroke")
+WIDTH_PX, HEIGHT_PX = 680, 360
+LOG_RATIO = 30
+"""Ratio of the largest value to the smallest from which an axis is logarithmic."""
+MAX_SVG_MARKS = 1000
+"""Marks up to which the page draws a chart as SVG, with error bars; more are drawn on a canvas."""
+STILL_SCALE = 2.0
+FONT = "system-ui, -apple-system, Segoe UI, Roboto, Liberation Sans, sans-serif"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of the report.
+
+    Attributes:
+        name: name of its files and of its place on the page.
+        title: heading.
+        caption: how to read it, and which configurations it leaves out.
+        spec: Vega-Lite specification without theme and without width.
+        is_folded: whether the page shows it only on request.
+    """
+
+    name: str
+    title: str
+    caption: str
+    spec: Spec
+    is_folded: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The module that draws it."""
+        return str(self.spec["usermeta"]["kind"])
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Title and unit of an axis.
+
+    Attributes:
+        title: title with the unit in parentheses.
+        unit: unit of the values.
+        scale: linear or log.
+        domain: the smallest and the largest value of the axis, in its unit.
+    """
+
+    title: str
+    unit: Unit
+    scale: Literal["linear", "log"]
+    domain: tuple[float, float]
+
+    def value(self, value: float) -> float:
+        """Convert a value from the base unit."""
+        return value / self.unit.size
+
+    def fraction(self, value: float) -> float:
+        """Return where on the axis a value in its unit is, from 0 to 1."""
+        scale = math.log if self.scale == "log" else float
+        low, high = map(scale, self.domain)
+        return (scale(value) - low) / (high - low)
+
+
+def make_axis(label: str, values: Sequence[float], base: str, *, zero: bool = False, margin: float = 0.08) -> Axis:
+    """Return the axis for values in a base unit: logarithmic if they differ much, unless it starts at zero."""
+    low, high = min(values), max(values)
+    unit = _axis_unit(high, base)
+    title = f"{label} ({unit.name})" if unit.name else label
+    low, high = low / unit.size, high / unit.size
+    if not zero and low > 0 and high > LOG_RATIO * low:
+        room = (high / low) ** margin
+        return Axis(title, unit, "log", (low / room, high * room))
+    room = margin * ((high - low) or abs(high) or 1)
+    start = 0.0 if zero or 0 <= low < 2 * room else low - room
+    return Axis(title, unit, "linear", (start, high + room))
+
+
+def make_spec(
+    chart: alt.TopLevelMixin, kind: str, datasets: Mapping[str, Rows], *, is_large: bool = False, columns: int = 0
+) -> Spec:
+    """Return the specification of an Altair chart.
+
+    Args:
+        chart: the chart; its data are named.
+        kind: name of the module that draws it.
+        datasets: the rows of each named dataset. They are added here because Altair converts them slowly.
+        is_large: whether the page draws it on a canvas.
+        columns: number of columns of small multiples on a wide page; 0 for a single view.
+    """
+    spec: Spec = chart.to_dict()
+    spec.pop("config", None)
+    spec["datasets"] = {name: [dict(row) for row in rows] for name, rows in datasets.items()}
+    spec["usermeta"] = {"kind": kind, "renderer": "canvas" if is_large else "svg", "columns": columns}
+    return spec
+
+
+def theme(*, is_dark: bool = False) -> Spec:
+    """Return the Vega-Lite config of the light or the dark theme."""
+    ink, muted, rule = ("#e8ebef", "#a3adba", "#333b46") if is_dark else ("#1c2430", "#5b6675", "#e3e7ec")
+    text = {"labelColor": ink, "titleColor": ink, "labelFontSize": 12, "titleFontSize": 12.5, "titleFontWeight": 500}
+    return {
+        "font": FONT,
+        "background": "transparent" if is_dark else "white",
+        "view": {"stroke": None},
+        "axis": {**text, "gridColor": rule, "domainColor": muted, "tickColor": rule, "labelLimit": 260, "tickCount": 6},
+        "legend": {**text, "orient": "bottom", "labelLimit": 320, "symbolSize": 90, "titleLimit": 320},
+        "header": {**text, "title": None, "labelFontWeight": 600, "labelLimit": 320},
+        "title": {"color": ink},
+        "text": {"color": ink, "fontSize": 12},
+        "rule": {"color": muted},
+        "style": {"front": {"color": ink}, "reference": {"color": muted}},
+        "range": {"category": list(COLORS)},
+    }
+
+
+def to_png(chart: Chart) -> bytes:
+    """Draw a chart as PNG in the light theme."""
+    import vl_convert
+
+    return vl_convert.vegalite_to_png(_still(chart), config=theme(), scale=STILL_SCALE)
+
+
+def to_svg(chart: Chart) -> str:
+    """Draw a chart as SVG in the light theme."""
+    import vl_convert
+
+    return vl_convert.vegalite_to_svg(_still(chart), config=theme())
+
+
+def javascript() -> str:
+    """Return the source of Vega, Vega-Lite and Vega-Embed."""
+    import vl_convert
+
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+
+
+def _still(chart: Chart) -> Spec:
+    """Return the specification with a title and a fixed width."""
+    title = {"text": chart.title, "anchor": "start", "fontSize": 14, "offset": 12}
+    spec = {**chart.spec, "title": title, "padding": 12}
+    columns = spec["usermeta"]["columns"]
+    if not columns:
+        return {**spec, "width": WIDTH_PX}
+    return {**spec, "columns": columns, "spec": {**spec["spec"], "width": WIDTH_PX / columns - 60}}
+
+
+def _axis_unit(largest: float, base: str) -> Unit:
+    """The unit for an axis: minutes only from 10 min on, so that few axes have them."""
+    units = UNITS.get(base, (Unit(base, 1, 0),))
+    return [unit for unit in units if unit.start <= abs(largest) and (unit.name != "min" or largest >= 600)][-1]

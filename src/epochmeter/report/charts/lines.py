@@ -1,0 +1,188 @@
+"""Time and energy by epoch, power over time, and scaling efficiency."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from epochmeter.report.analyses.scaling import Scaling, Unpaired
+from epochmeter.report.charts.chart import COLORS, HEIGHT_PX, Chart, make_axis, make_spec
+from epochmeter.report.charts.points import (
+    ChartPoint,
+    Palette,
+    by_energy_scope,
+    join,
+    name_suffix,
+    scope_note,
+    steady,
+)
+from epochmeter.report.formatting import interval, percent, plural, quantity
+from epochmeter.report.runs.configuration import Configuration, device_unit
+from epochmeter.report.runs.power import Power
+
+if TYPE_CHECKING:
+    import altair as alt
+
+MAX_PANELS = 6
+MAX_LINES = 8
+PANEL_PX = 130
+PANEL_COLUMNS = 2
+
+
+def epochs(points: Sequence[ChartPoint], palette: Palette) -> list[Chart]:
+    """Draw the time, and the energy per energy scope, of each epoch of the fastest configurations."""
+    times = [(time.mean, index) for index, point in enumerate(points) if (time := steady(point.configuration, "e2e_s"))]
+    fastest = [points[index] for _, index in sorted(times)]
+    charts = [_epochs("epochs_time", "Time by epoch", "epoch/e2e_s", "s", fastest, palette)]
+    groups = by_energy_scope(fastest)
+    for index, group in enumerate(groups.values()):
+        name, note = f"epochs_energy{name_suffix(index, groups)}", scope_note(group)
+        charts.append(_epochs(name, "Energy by epoch", "epoch/energy_j", "J", group, palette, note))
+    return [chart for chart in charts if chart]
+
+
+def power_over_time(powers: Sequence[Power], points: Sequence[ChartPoint], palette: Palette) -> Chart | None:
+    """Draw the sampled power of runs, one panel per run; None if there are no samples."""
+    if not powers:
+        return None
+    by_run = {run.number: point for point in points for run in point.configuration.runs}
+    x = make_axis("Time since the first sample", [power.times_s[-1] for power in powers], "s", zero=True)
+    y = make_axis("Power", [watts for power in powers for watts in power.powers_w], "W", zero=True)
+    rows = []
+    for power in powers:
+        point = by_run.get(power.row.number)
+        panel = f"{point.title} (run {power.row.number})" if point else f"run {power.row.number}"
+        color = palette.color(point.configuration) if point else COLORS[0]
+        for time_s, watts in zip(power.times_s, power.powers_w, strict=True):
+            rows.append({"panel": panel, "x": x.value(time_s), "y": y.value(watts), "color": color})
+    longest_s = max(power.mean_of_s for power in powers)
+    scopes = dict.fromkeys(str(power.row.energy_covers) for power in powers if power.row.energy_covers)
+    caption = join(
+        "Idle time before and after, warm-up and evaluation are included.",
+        f"Each value is the mean of up to {quantity(longest_s, 's')}." if longest_s else "",
+        f"Power of: {'; '.join(scopes)}." if scopes else "",
+    )
+    return Chart("power", "Power over time", caption, _panels(rows, x.title, y.title, has_points=False))
+
+
+def efficiency(results: Sequence[Scaling | Unpaired], points: Sequence[ChartPoint] = ()) -> Chart | None:
+    """Draw scaling efficiency by the number of devices; None if no configuration ran on one and on several."""
+    import altair as alt
+
+    known = sorted(
+        (each for each in results if isinstance(each, Scaling)), key=lambda each: (_line(each), each.devices)
+    )
+    if not known:
+        return None
+    by_run = {number: point for point in points for number in point.configuration.numbers}
+    lines = [(name, list(group)) for name, group in groupby(known, key=_line)]
+    rows = [_efficiency_row(name, each, by_run) for name, group in lines[:MAX_LINES] for each in group]
+    color = alt.Color("line:N", legend=alt.Legend(title=None, columns=1), sort=None)
+    base = alt.Chart(alt.NamedData("results")).encode(
+        alt.X("devices:O", title="Devices", axis=alt.Axis(labelAngle=0)),
+        alt.Y("percent:Q", title="Scaling efficiency (%)"),
+    )
+    marks = base.mark_line(point=alt.OverlayMarkDef(size=70)).encode(
+        color,
+        href="link:N",
+        tooltip=[alt.Tooltip(f"{field}:N") for field in ("title", "efficiency", "speedup", "runs")],
+    )
+    bars = base.transform_filter("isValid(datum.low)").mark_rule(aria=False)
+    intervals = bars.encode(alt.Y("low:Q", title="Scaling efficiency (%)"), color, y2="high:Q")
+    ideal = alt.Chart(alt.NamedData("ideal")).mark_rule(strokeDash=[4, 4], style="reference").encode(y="percent:Q")
+    chart = alt.layer(ideal, intervals, marks).properties(height=HEIGHT_PX)
+    caption = join(
+        "Speed-up divided by the number of devices; dashed: ideal.",
+        "Bars are 95 % intervals." if any("low" in row for row in rows) else "",
+        f"The first {MAX_LINES} of {len(lines):,} lines." if len(lines) > MAX_LINES else "",
+    )
+    spec = make_spec(chart, "lines", {"results": rows, "ideal": [{"percent": 100}]})
+    return Chart("scaling", "Scaling efficiency", caption, spec)
+
+
+def _efficiency_row(name: str, result: Scaling, by_run: Mapping[int, ChartPoint]) -> dict[str, object]:
+    """The row of a result; the interval of a ratio is longer upward."""
+    share = result.efficiency
+    row: dict[str, object] = {
+        "title": f"{name}, {result.devices} {device_unit(result.strategy)}",
+        "line": name,
+        "devices": result.devices,
+        "percent": 100 * share.value,
+        "efficiency": percent(share.value, 1),
+        "speedup": interval(result.speedup, "times"),
+        "runs": ", ".join(map(str, result.numbers)),
+    }
+    if share.low is not None and share.high is not None:
+        row |= {"low": 100 * share.low, "high": 100 * share.high}
+    point = by_run.get(result.numbers[0])
+    return {**row, "link": point.link} if point and point.link else row
+
+
+def _epochs(
+    name: str, title: str, metric: str, base: str, points: Sequence[ChartPoint], palette: Palette, note: str = ""
+) -> Chart | None:
+    """Draw the first of these configurations that have several epochs, one panel each."""
+    known = [(point, values) for point in points if len(values := _by_epoch(point.configuration, metric)) > 1]
+    if not known:
+        return None
+    shown = known[:MAX_PANELS]
+    axis = make_axis(
+        title.partition(" ")[0], [value for _, values in shown for value in values.values()], base, zero=True
+    )
+    rows = []
+    for point, values in shown:
+        warm_up = point.configuration.job.get("warmup_epochs", 0)
+        for epoch, value in values.items():
+            tooltip = point.tooltip(epoch=str(epoch + 1), value=quantity(value, base))
+            row = {"panel": point.title, "x": epoch + 1, "y": axis.value(value), "is_warm_up": epoch < warm_up}
+            rows.append({**tooltip, **row, "color": palette.color(point.configuration)})
+    caption = join(
+        f"Colors show {palette.label}." if palette.key else "",
+        "Hollow points are warm-up epochs, which are in no mean." if any(row["is_warm_up"] for row in rows) else "",
+        "Means over repeats." if any(len(point.configuration.runs) > 1 for point, _ in shown) else "",
+        f"The {MAX_PANELS} fastest of {plural(len(known), 'configuration')}." if len(known) > MAX_PANELS else "",
+        note,
+    )
+    return Chart(name, title, caption, _panels(rows, "Epoch", axis.title, has_points=True))
+
+
+def _panels(rows: Sequence[Mapping[str, object]], x: str, y: str, *, has_points: bool) -> dict[str, object]:
+    """Small multiples: one panel per value of `panel`, all with the same axes."""
+    import altair as alt
+
+    ticks = alt.Axis(tickMinStep=1, format="d") if has_points else alt.Axis()
+    base = alt.Chart().encode(
+        alt.X("x:Q", title=x, axis=ticks, scale=alt.Scale(zero=False, nice=not has_points)),
+        alt.Y("y:Q", title=y, axis=alt.Axis(tickCount=4)),
+        alt.Color("color:N", scale=None),
+    )
+    layers: list[alt.Chart] = [base.mark_line(strokeWidth=1.4, aria=False)]
+    if has_points:
+        fields = [alt.Tooltip(f"{field}:N") for field in ("title", "epoch", "value", "runs")]
+        filled = alt.when(alt.datum.is_warm_up).then(alt.value(0)).otherwise(alt.value(1))
+        points = base.mark_point(size=55, filled=False).encode(
+            fill=alt.Fill("color:N", scale=None), fillOpacity=filled, href="link:N", tooltip=fields
+        )
+        layers.append(points)
+    panels = list(dict.fromkeys(str(row["panel"]) for row in rows))
+    chart = alt.layer(*layers).properties(height=PANEL_PX)
+    faceted = chart.facet(facet=alt.Facet("panel:N", sort=panels), columns=PANEL_COLUMNS, data=alt.NamedData("values"))
+    return make_spec(faceted, "lines", {"values": rows}, columns=PANEL_COLUMNS)
+
+
+def _by_epoch(configuration: Configuration, metric: str) -> dict[int, float]:
+    """Return the means over the runs of the epochs that all runs have."""
+    values: dict[int, list[float]] = {}
+    for run in configuration.runs:
+        for epoch, metrics in run.epochs.items():
+            if math.isfinite(value := metrics.get(metric, math.nan)):
+                values.setdefault(epoch, []).append(value)
+    complete = {epoch: found for epoch, found in sorted(values.items()) if len(found) == len(configuration.runs)}
+    return {epoch: statistics.fmean(found) for epoch, found in complete.items()}
+
+
+def _line(result: Scaling) -> str:
+    return f"{result.title}, {result.strategy}, {result.kind} scaling, batch {result.device_batch:g} per device"

@@ -1,0 +1,77 @@
+"""The HTML page of a report: one file that needs no network."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+
+from epochmeter.report.charts.chart import Chart, javascript, theme
+from epochmeter.report.output.render import page_markdown, render_html
+from epochmeter.report.pages import Page
+
+FIRST_PAGES = ("answer", "comparison")
+"""Pages directly below the first chart."""
+LAST_PAGES = ("differences",)
+"""Pages below the table of runs."""
+
+
+def report_html(
+    title: str,
+    pages: Sequence[Page],
+    charts: Sequence[Chart],
+    table_html: str,
+    notes: Sequence[str] = (),
+    banner: Sequence[str] = (),
+) -> str:
+    """Render the page: summary, first chart, answer, other charts, analyses, and the table of runs.
+
+    Args:
+        title: name of the sweep.
+        pages: the analyses.
+        charts: the charts in their order; the first one is shown below the summary.
+        table_html: the table of runs, which is not escaped.
+        notes: which runs are left out.
+        banner: warnings above everything else.
+    """
+    texts = [_Text(page) for page in pages]
+    first_pages = [text for text in texts if text.name in FIRST_PAGES]
+    last_pages = [text for text in texts if text.name in LAST_PAGES]
+    other_pages = [text for text in texts if text not in (*first_pages, *last_pages)]
+    specs = {
+        "specs": {chart.name: chart.spec for chart in charts},
+        "themes": {"light": theme(), "dark": theme(is_dark=True)},
+    }
+    shown = [chart for chart in charts if not chart.is_folded]
+    runs = [{"name": "all-runs", "title": "All runs"}] if table_html else []
+    return render_html(
+        "report.html.j2",
+        title=title,
+        banner=banner,
+        notes=notes,
+        summary="\n\n".join(text.summary for text in first_pages),
+        contents=[*shown[:1], *first_pages, *shown[1:], *other_pages, *runs, *last_pages],
+        first_charts=charts[:1],
+        charts=charts[1:],
+        first_pages=first_pages,
+        pages=other_pages,
+        last_pages=last_pages,
+        table=pack(table_html) if table_html else "",
+        vega=pack(javascript()) if charts else "",
+        specs=pack(json.dumps(specs, separators=(",", ":"))) if charts else "",
+    )
+
+
+def pack(text: str) -> str:
+    """Compress a text for the page to unpack; the result has no characters that mean anything in HTML."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+class _Text:
+    """A page as Markdown."""
+
+    def __init__(self, page: Page):
+        self.name, self.title = page.name, page.title
+        self.summary = page_markdown(Page(page.name, "", [], None, (), page.summary))
+        self.markdown = page_markdown(page, with_summary=False)

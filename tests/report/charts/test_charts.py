@@ -1,0 +1,329 @@
+"""The rows that charts draw, their captions, and which charts there are."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from sweeps import trained
+
+from epochmeter.report.charts.all_charts import all_charts
+from epochmeter.report.charts.bars import energy_domains
+from epochmeter.report.charts.chart import make_axis, theme, to_png, to_svg
+from epochmeter.report.charts.points import Palette, steady
+from epochmeter.report.runs.configuration import group_repeats
+from epochmeter.report.runs.power import Power
+from epochmeter.report.statistics import ratio
+
+pytest.importorskip("altair")
+PARTS = {"data_stall_s": 2.0, "copy_s": 0.5, "compute_s": 7.0, "overhead_s": 0.5}
+LINK = "http://127.0.0.1:5000/#/experiments/1/runs/abc"
+EVIL = "<script>alert(1)</script> & $x_1$"
+
+
+def ran(number, e2e_s, energy_j=None, *, steady=None, covers="GPUs used", **keys):
+    """A run of 1000 samples with this time and energy per epoch."""
+    energy = {} if energy_j is None else {"energy_j": energy_j}
+    run = trained(number, 1000 / e2e_s, steady={"compute_s": None, **energy, **(steady or {})}, **keys)
+    return run if energy_j is None else replace(run, energy_covers=covers)
+
+
+def reached(number, seconds=None, joules=None, **keys):
+    total = {"time_to_target_s": seconds, "energy_to_target_j": joules}
+    known = {name: value for name, value in total.items() if value is not None}
+    return ran(number, 10.0, 100.0 if joules else None, total=known, target_accuracy=0.9, **keys)
+
+
+def drawn(runs, **more):
+    return {chart.name: chart for chart in all_charts(group_repeats(runs), **more)}
+
+
+def rows(chart, dataset, *fields):
+    """The rows of a dataset, or tuples of some of their fields."""
+    values = chart.spec["datasets"][dataset]
+    return [tuple(row.get(field) for field in fields) for row in values] if fields else values
+
+
+def test_charts_without_data_are_absent():
+    assert all_charts([]) == []
+    assert [*drawn([ran(0, 10.0, steady=PARTS)])] == ["epoch_parts"]
+
+
+def test_energy_is_drawn_against_time_with_front_and_labels():
+    runs = [ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, 300.0, batch=16), ran(2, 40.0, 600.0, batch=32)]
+    first, second, _ = points = group_repeats(runs)
+    best = [SimpleNamespace(name=name, point=first) for name in ("fastest", "tradeoff")]
+    chart, *_ = all_charts(points, best, [second, first])
+    assert (chart.name, chart.kind) == ("energy_by_time", "scatter")
+    assert rows(chart, "points", "title", "x", "y", "kind") == [
+        ("batch 8", 10.0, 500.0, "batch 8"),
+        ("batch 16", 20.0, 300.0, "batch 16"),
+        ("batch 32", 40.0, 600.0, "batch 32"),
+    ]
+    assert rows(chart, "front", "x", "y") == [(10.0, 500.0), (20.0, 300.0)]
+    assert rows(chart, "labels", "text") == [("fastest, best trade-off",), ("batch 16",)]
+    assert "Energy of: GPUs used." in chart.caption
+
+
+def test_labels_of_near_points_do_not_overlap():
+    runs = [ran(n, x, 600.0 - x, batch=n + 1) for n, x in enumerate((10.0, 10.1, 10.2, 30.0))]
+    points = group_repeats(runs)
+    chart, *_ = all_charts(points, [], points)
+    below = [distance for (distance,) in rows(chart, "labels", "dy")]
+    assert len(set(below[:3])) == 3
+    assert below[3] == pytest.approx(min(below))
+
+
+def test_repeats_are_one_mark_with_their_standard_deviation():
+    runs = [ran(0, 10.0, 500.0), ran(1, 12.0, 520.0, repeat=1), ran(2, 12.0, 520.0, batch=8)]
+    point, single = rows(drawn(runs)["energy_by_time"], "points")
+    assert (point["x"], point["y"]) == pytest.approx((11.0, 510.0))
+    assert (point["x_low"], point["x_high"]) == pytest.approx((11 - 2**0.5, 11 + 2**0.5))
+    assert (point["time"], point["runs"]) == ("11.0 s (SD 1.4 s)", "0, 1")
+    assert "x_low" not in single
+
+
+def test_standard_deviation_of_a_single_run_is_over_its_epochs():
+    run = ran(0, 10.0)
+    (configuration,) = group_repeats([replace(run, metrics={**run.metrics, "std/e2e_s": 0.3})])
+    assert steady(configuration, "e2e_s") == (10.0, 0.3, "epochs")
+
+
+def test_configurations_without_finite_energy_are_counted():
+    runs = [ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, batch=16)]
+    assert "Without energy: 1 of 2 configurations (no meter here)." in drawn(runs)["energy_by_time"].caption
+    assert "energy_by_time" not in drawn([ran(0, 10.0, float("inf"))])
+    runs = [ran(0, 10.0, 500.0, batch=8), ran(1, 10.0, 400.0, batch=8, repeat=1, covers="CPU packages"),
+            ran(2, 20.0, 300.0, batch=16)]  # fmt: skip
+    chart = drawn(runs)["energy_by_time"]
+    assert rows(chart, "points", "title") == [("batch 16",)]
+    assert "their runs measured different things" in chart.caption
+
+
+def test_energies_of_different_scopes_are_in_charts_of_their_own():
+    runs = [ran(2 * n + m, 10.0 + m, 100.0 - m, covers=covers, batch=8 + m, precision=covers,
+                steady={f"energy_{domain}_j": 100.0 - m})
+            for n, (covers, domain) in enumerate([("CPU packages", "cpu0"), ("GPUs used", "gpu0")])
+            for m in range(2)]  # fmt: skip
+    runs = [replace(run, energy_domains=["cpu0" if run.number < 2 else "gpu0"]) for run in runs]
+    charts = drawn(runs)
+    for name in ("energy_by_time", "energy_domains"):
+        assert [each for each in charts if each.startswith(name)] == [f"{name}_0", f"{name}_1"]
+        assert charts[f"{name}_0"].caption.count("Energy of: CPU packages.") == 1
+
+
+def test_a_value_of_the_key_has_one_color_in_all_charts():
+    epochs = [{"epoch/e2e_s": 15.0}, {"epoch/e2e_s": 10.0}]
+    runs = [ran(n, 30.0 - n, 500.0, batch=2**n, epochs=epochs) for n in range(4)]
+    charts = drawn(runs)
+    encoding = next(
+        layer["encoding"] for layer in charts["energy_by_time"].spec["layer"] if "shape" in layer["encoding"]
+    )
+    scale = encoding["color"]["scale"]
+    colors = dict(zip(scale["domain"], scale["range"], strict=True))
+    assert [*colors] == ["batch 1", "batch 2", "batch 4", "batch 8"]
+    assert set(rows(charts["epochs_time"], "values", "panel", "color")) == set(colors.items())
+
+
+def test_palette_needs_a_key_with_few_values():
+    many = group_repeats([ran(n, 10.0, batch=n + 1) for n in range(9)])
+    assert Palette.of(many).key == ""
+    assert len({Palette.of(many).color(each) for each in many}) == 1
+
+
+def test_parts_of_an_epoch_are_stacked_with_the_fastest_on_top():
+    slow = {name: 2 * value for name, value in PARTS.items()}
+    chart = drawn([ran(0, 20.0, steady=slow, batch=8), ran(1, 10.0, steady=PARTS, batch=16)])["epoch_parts"]
+    assert rows(chart, "bars", "name") == [("batch 16",), ("batch 8",)]
+    assert rows(chart, "parts", "bar", "part", "start", "end")[:4] == [
+        (0, "data stall", 0.0, 2.0),
+        (0, "copy", 2.0, 2.5),
+        (0, "compute", 2.5, 9.5),
+        (0, "overhead", 9.5, 10.0),
+    ]
+    assert rows(chart, "parts", "value", "total", "runs")[0] == ("2.0 s (20 %)", "10.0 s", "1")
+
+
+def test_many_bars_are_folded_and_configurations_without_parts_are_counted():
+    runs = [ran(n, 10.0 + n, steady=PARTS, batch=n + 1) for n in range(50)]
+    charts = drawn([*runs, *(ran(50 + n, 9.0, batch=100 + n) for n in range(3))])
+    first, more = charts["epoch_parts"], charts["epoch_parts_more"]
+    assert [len(rows(chart, "bars")) for chart in (first, more)] == [15, 35]
+    assert (first.is_folded, more.is_folded) == (False, True)
+    assert rows(first, "bars", "name")[0] == ("batch 1",)
+    assert first.caption.endswith(
+        "The 15 fastest of 50 configurations. The parts of 3 of 53 configurations are unknown."
+    )
+
+
+@pytest.mark.parametrize(
+    ("total", "joules", "parts"),
+    [
+        (["cpu0", "dram0"], {"cpu0": 60, "dram0": 40}, {"cpu0": 60, "dram0": 40}),
+        (["gpu0"], {"gpu0": 100, "gpu0_sampled": 99}, {"gpu0": 100}),
+        (["gpu0", "gpu1"], {"gpu0": 60, "gpu1": 40, "cpu0": 30}, {"gpu0": 60, "gpu1": 40}),
+        (["VDD_IN"], {"VDD_IN": 100, "VDD_GPU": 50, "CPU": 20}, {"VDD_GPU": 50, "CPU": 20, "rest": 30}),
+        (["VDD_IN"], {"VDD_IN": 100, "VDD_GPU": 150}, {}),
+        (["A", "B"], {"A": 60, "B": 40}, {"A": 60, "B": 40}),
+        # An AGX Orin: one of three rails feeds a fourth, which a tolerance of 2 % of the sum of all four would hide.
+        (["A", "B", "5V"], {"A": 40, "B": 20, "5V": 40, "VDDQ": 15}, {"A": 40, "B": 20, "5V": 40}),
+        (["A", "B", "5V"], {"A": 40, "B": 20, "5V": 40, "VDDQ": 1.5}, {"A": 40, "B": 20, "5V": 40}),
+        (["VDD_IN"], {"VDD_GPU": 50}, {}),
+        ([], {"VDD_IN": 100}, {}),
+        (["gpu0"], {}, {}),
+    ],
+)  # fmt: skip
+def test_energy_domains_are_counted_once(total, joules, parts):
+    domains = {f"energy_{name}_j": float(value) for name, value in joules.items()}
+    run = ran(0, 10.0, 100.0, steady={**domains, "energy_per_sample_j": 0.1})
+    (configuration,) = group_repeats([replace(run, energy_domains=total)])
+    assert energy_domains(configuration, 100.0) == parts
+
+
+def test_repeats_with_different_totals_have_no_domains():
+    runs = [replace(ran(n, 10.0, 100.0, repeat=n, steady={"energy_A_j": 100.0, "energy_B_j": 0.0}), energy_domains=each)
+            for n, each in enumerate((["A"], ["B"]))]  # fmt: skip
+    (configuration,) = group_repeats(runs)
+    assert energy_domains(configuration, 100.0) == {}
+
+
+def test_two_keys_make_a_heatmap_in_natural_order():
+    runs = [ran(4 * i + j, 10.0 * (i + 1) + j, 100.0 - i, batch=batch, power_limit=limit)
+            for i, batch in enumerate((8, 128, 16)) for j, limit in enumerate((100, 90))]  # fmt: skip
+    chart = drawn(runs)["grid_time"]
+    encoding = chart.spec["layer"][0]["encoding"]
+    assert (encoding["x"]["sort"], encoding["y"]["sort"]) == (["8", "16", "128"], ["100", "90"])
+    assert {(column, row): cell for column, row, cell in rows(chart, "cells", "column", "row", "cell")} == {
+        ("8", "100"): 10.0, ("8", "90"): 11.0, ("128", "100"): 20.0, ("128", "90"): 21.0,
+        ("16", "100"): pytest.approx(30.0), ("16", "90"): pytest.approx(31.0),
+    }  # fmt: skip
+    assert chart.title == "Time per epoch by batch and power limit"
+    assert "grid_time" not in drawn([ran(0, 10.0, batch=8), ran(1, 8.0, batch=16)])
+
+
+def test_a_third_key_makes_small_multiples_and_further_ones_a_note():
+    keys = [(batch, workers, precision) for batch in (8, 16) for workers in (0, 4) for precision in ("fp32", "bf16")]
+    runs = [ran(n, 10.0 + n, batch=batch, workers=workers, precision=precision)
+            for n, (batch, workers, precision) in enumerate(keys)]  # fmt: skip
+    chart = drawn(runs)["grid_time"]
+    assert len(rows(chart, "cells")) == 8
+    assert {panel for (panel,) in rows(chart, "cells", "panel")} == {"precision fp32", "precision bf16"}
+    hosts = [replace(run, number=run.number + 8 * n, host=f"host{n}") for n in range(2) for run in runs]
+    assert drawn(hosts)["grid_time"].caption.endswith("Each cell is the best over hosts.")
+
+
+def test_empty_cells_are_noted():
+    joules = {(8, 0): 100.0, (8, 4): 90.0, (16, 0): 80.0, (16, 4): None}
+    runs = [ran(n, 10.0, energy_j, batch=batch, workers=workers)
+            for n, ((batch, workers), energy_j) in enumerate(joules.items())]  # fmt: skip
+    chart = drawn(runs)["grid_energy"]
+    assert len(rows(chart, "cells")) == 3
+    assert "Empty cells were not run" in chart.caption
+    assert "Without energy: 1 of 4 configurations (no meter here)." in chart.caption
+
+
+def test_synthetic_batches_are_shown_by_part_but_are_none_to_choose_from():
+    grid = [(batch, workers) for batch in (8, 16) for workers in (1, 4)]
+    runs = [ran(n, *((10.0, 100.0) if n < 4 else (5.0, 50.0)), steady=PARTS, batch=batch, workers=workers)
+            for n, (batch, workers) in enumerate(2 * grid)]  # fmt: skip
+    runs = [replace(run, job={**run.job, "synthetic_batches": run.number > 3}) for run in runs]
+    charts = drawn(runs)
+    assert len(rows(charts["epoch_parts"], "bars")) == 8
+    assert set(rows(charts["energy_by_time"], "points", "x", "y")) == {(10.0, 100.0)}
+    assert set(rows(charts["grid_time"], "cells", "cell")) == {(10.0,)}
+
+
+def test_epochs_count_from_one_with_the_warm_up_marked():
+    epochs = [[{"epoch/e2e_s": first}, {"epoch/e2e_s": 10.0}, {"epoch/e2e_s": 11.0}] for first in (15.0, 17.0)]
+    chart = drawn([ran(n, 10.0, repeat=n, epochs=epochs[n]) for n in range(2)])["epochs_time"]
+    assert rows(chart, "values", "x", "y", "is_warm_up") == [(1, 16.0, True), (2, 10.0, False), (3, 11.0, False)]
+    assert "Means over repeats." in chart.caption
+
+
+def test_the_fastest_with_several_epochs_are_drawn():
+    epochs = [{"epoch/e2e_s": 15.0}, {"epoch/e2e_s": 10.0}]
+    runs = [ran(n, 10.0 + n, batch=n + 1, epochs=epochs if n else ()) for n in range(11)]
+    chart = drawn(runs)["epochs_time"]
+    panels = dict.fromkeys(panel for (panel,) in rows(chart, "values", "panel"))
+    assert [*panels] == [f"batch {n}" for n in range(2, 8)]
+    assert chart.caption.endswith("The 6 fastest of 10 configurations.")
+
+
+def test_power_is_drawn_in_a_readable_unit():
+    run = ran(0, 10.0, 500.0)
+    chart = drawn([run], powers=[Power(run, [0.0, 1.0], [0.02, 0.05], 0.0)])["power"]
+    assert [watts for (watts,) in rows(chart, "values", "y")] == pytest.approx([20.0, 50.0])
+    assert chart.spec["spec"]["layer"][0]["encoding"]["y"]["title"] == "Power (mW)"
+
+
+def test_time_and_energy_to_a_target_come_first():
+    runs = [reached(0, 100.0, 50.0, batch=8), reached(1, 50.0, 80.0, batch=16), reached(2, batch=32)]
+    charts = drawn(runs)
+    chart = charts["target"]
+    assert next(iter(charts)) == "target"
+    assert rows(chart, "points", "title", "x", "y") == [("batch 8", 100.0, 50.0), ("batch 16", 50.0, 80.0)]
+    assert sorted(rows(chart, "front", "x", "y")) == [(50.0, 80.0), (100.0, 50.0)]
+    assert "1 of 3 configurations never reached it." in chart.caption
+    assert "target" not in drawn([reached(0)])
+
+
+def test_time_to_a_target_without_energy_is_drawn_as_bars():
+    chart = drawn([reached(0, 100.0, batch=8), reached(1, 50.0, batch=16)])["target"]
+    assert rows(chart, "bars", "name") == [("batch 16",), ("batch 8",)]
+
+
+def test_a_target_reached_in_some_runs_only_is_shown_but_not_on_the_front():
+    runs = [reached(0, 100.0, 50.0, batch=8), reached(1, 50.0, 20.0, batch=16), reached(2, batch=16, repeat=1)]
+    chart = drawn(runs)["target"]
+    assert rows(chart, "points", "title", "x") == [("batch 8", 100.0), ("batch 16, reached by 1 of 2 runs", 50.0)]
+    assert rows(chart, "front", "x") == [(100.0,)]
+
+
+def test_scaling_efficiency_has_the_interval_of_a_ratio():
+    ones = [trained(n, speed, repeat=n) for n, speed in enumerate((90.0, 110.0))]
+    twos = [replace(trained(2 + n, speed, strategy="ddp", ranks=2, repeat=n), link=LINK)
+            for n, speed in enumerate((170.0, 210.0))]  # fmt: skip
+    chart = drawn([*ones, *twos])["scaling"]
+    (row,) = rows(chart, "results")
+    expected = ratio([170.0, 210.0], [90.0, 110.0]).scaled(50)
+    assert (row["percent"], row["low"], row["high"]) == pytest.approx((expected.value, expected.low, expected.high))
+    assert row["link"] == LINK
+
+
+def test_scaling_has_one_line_per_host_and_no_bar_for_single_runs():
+    runs = [replace(trained(0, speed, strategy=strategy, ranks=ranks), host=host) for host in ("h1", "h2")
+            for strategy, ranks, speed in (("single", 1, 100.0), ("ddp", 2, 190.0), ("ddp", 4, 360.0))]  # fmt: skip
+    values = rows(drawn(runs)["scaling"], "results", "line", "devices", "percent", "low")
+    assert len({line for line, *_ in values}) == 2
+    assert [value[1:] for value in values] == [(2, pytest.approx(95.0), None), (4, pytest.approx(90.0), None)] * 2
+
+
+@pytest.mark.parametrize(("largest", "unit"), [(0.05, "ms"), (0.1, "s"), (599.0, "s"), (600.0, "min"), (20_000.0, "h")])
+def test_axis_has_a_unit_that_suits_the_largest_value(largest, unit):
+    assert make_axis("Time", [largest / 2, largest], "s").unit.name == unit
+
+
+def test_axis_of_values_that_differ_much_is_logarithmic():
+    assert make_axis("Time", [1.0, 100.0], "s").scale == "log"
+    assert make_axis("Time", [1.0, 100.0], "s", zero=True).scale == "linear"
+    assert make_axis("Time", [1.0, 1.0], "s").domain[0] >= 0
+
+
+def test_png_and_svg_have_the_title_and_names_stay_text():
+    run = replace(ran(0, 10.0, 500.0, batch=8, steady=PARTS), link=LINK)
+    runs = [replace(run, job={**run.job, "model": {"name": EVIL}}), ran(1, 20.0, 300.0, batch=16, steady=PARTS)]
+    charts = drawn(runs)
+    svg = to_svg(charts["epoch_parts"])
+    assert ">Time per epoch by part</text>" in svg
+    assert "&lt;script&gt;alert(1)" in svg
+    assert "<script" not in svg
+    assert f'xlink:href="{LINK}"' in svg
+    assert to_png(charts["energy_by_time"]).startswith(b"\x89PNG")
+
+
+def test_link_that_is_no_web_page_is_not_drawn():
+    run = replace(ran(0, 10.0, 500.0), link="javascript:alert(1)")
+    assert "link" not in rows(drawn([run])["energy_by_time"], "points")[0]
+
+
+def test_themes_have_the_same_keys():
+    assert theme().keys() == theme(is_dark=True).keys()
