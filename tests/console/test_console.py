@@ -327,3 +327,9 @@ def test_a_run_begins_with_its_name_folder_and_eta(terminal, lines, tmp_path):
         f"[2/2] run 1: batch=16  ->  {tmp_path / '1'}",
         "ETA: this run about 40 s",
     ]
+
+
+def test_hints_are_indented(terminal, lines):
+    terminal.warn("warning: cannot restore the fan\nhint: run this")
+    finish(terminal, [], RunResult(0, [], state="failed", failure="no device\nhint: name one"))
+    assert lines() == ["warning: cannot restore the fan", "  hint: run this", "error: no device", "  hint: name one"]

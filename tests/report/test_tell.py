@@ -44,7 +44,7 @@ def test_answer_is_one_line_and_the_reports_command_another(tmp_path):
     said, report = answer(tmp_path / "sweep")
     assert "Fastest: " in said
     assert said.index("batch 16") < said.index("Least energy: ") < said.index("batch 24")
-    assert report.startswith("Report   python src/report.py sweep=sweep  ->  ")
+    assert report.startswith("Report:  python src/report.py sweep=sweep  ->  ")
     assert answer(tmp_path / "sweep", is_choice=False) == [report]
     assert answer(tmp_path / "empty") == []
 

@@ -44,15 +44,20 @@ def input_error(what: str, hint: str) -> InputError:
     return InputError(Problem(what, hint))
 
 
+def indent_hints(text: str) -> str:
+    """Return a message with its hints indented by two spaces."""
+    return re.sub(r"^ *(?=hint: )", "  ", text, flags=re.MULTILINE)
+
+
 def format_error(error: BaseException | str) -> str:
-    """Return an error as printed: `error: ` and the message, with very long lines shortened.
+    """Return an error as printed: `error: ` and the message, with indented hints and very long lines shortened.
 
     If a one-line message has no hint, its first sentence is the problem and the other sentences are the hint.
     """
     text = str(error).strip()
     if "hint: " not in text and (parts := re.fullmatch(r"([^\n]+?)(?:\. (?=[A-Z])|: (?=give ))([^\n]+)", text)):
         text = str(Problem(*parts.groups()))
-    return "error: " + "\n".join(map(_shorten, text.splitlines()))
+    return "error: " + "\n".join(map(_shorten, indent_hints(text).splitlines()))
 
 
 def _shorten(text: str) -> str:

@@ -95,7 +95,7 @@ class Terminal:
 
         An interactive terminal wraps it at words, except lines with a link or a hint, so that these can be copied.
         """
-        for line in redact(text).splitlines():
+        for line in errors.indent_hints(redact(text)).splitlines():
             is_copied = "://" in line or "hint: " in line
             self.console.print(escape(line), style=style, soft_wrap=is_copied or not self.console.is_terminal)
 

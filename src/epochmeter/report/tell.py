@@ -74,8 +74,8 @@ def answer(folder: Path, *, is_choice: bool = True) -> list[str]:
     best = {choice.name: choice.sentence for choice in find_best(found)} if is_choice and len(found) > 1 else {}
     said = " ".join(best[name] for name in ("fastest", "least_energy") if name in best)
     return [
-        *([f"Answer   {said}"] if said else []),
-        f"Report   python src/report.py sweep={folder.name}  ->  {display_path(folder / 'report.html')}",
+        *([f"Answer:  {said}"] if said else []),
+        f"Report:  python src/report.py sweep={folder.name}  ->  {display_path(folder / 'report.html')}",
     ]
 
 
