@@ -108,7 +108,7 @@ def test_invalid_arguments_are_rejected_with_valid_ranges(tmp_path, keys, error)
 
 def test_without_disk_space_nothing_is_written(tmp_path):
     with pytest.raises(
-        RuntimeError, match=r"not enough disk space in .*: the dataset of 100000000 files of 11 kB needs [\d,]+ MB"
+        RuntimeError, match=r"not enough disk space in .*: the dataset of 100000000 files of 11 kB needs [\d,.]+ MB"
     ):
         made(tmp_path / "new", count=100_000_000)
     assert contents(tmp_path / "new") == {}

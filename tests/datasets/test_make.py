@@ -108,7 +108,7 @@ def test_new_version_is_created_again(dataset, tmp_path):
 
 
 def test_disk_space_is_checked_first(dataset, tmp_path):
-    with pytest.raises(RuntimeError, match=r"not enough disk space in .*: dataset tiny needs 1,000,000,000,000 MB"):
+    with pytest.raises(RuntimeError, match=r"not enough disk space in .*: dataset tiny needs 1,000,000,000,000"):
         make(dataset(one_file, space_bytes=10**18), tmp_path / "tiny", say=print)
     assert not (tmp_path / "tiny").exists()
 

@@ -169,7 +169,11 @@ def test_flipped_bit_is_detected_by_rereading(original, copy, monkeypatch):
 
 @pytest.mark.parametrize(
     ("free_blocks", "free_inodes", "error"),
-    [(399, 1000, r"needs 2 MB, and 1.6 MB are free"), (10**6, 399, r"399 inodes are free \(df -i\)"), (400, 400, None)],
+    [
+        (399, 1000, r"needs 1.6 MB, and 1.6 MB are free"),
+        (10**6, 399, r"399 inodes are free \(df -i\)"),
+        (400, 400, None),
+    ],
 )
 def test_disk_space_is_checked_in_blocks_and_inodes(original, copy, monkeypatch, free_blocks, free_inodes, error):
     class Disk:
@@ -299,5 +303,5 @@ def test_links_in_a_users_folder_are_copied_as_contents(tmp_path, copy):
 
 
 def test_unwritable_folder_is_named(original):
-    with pytest.raises(RuntimeError, match=r"cannot write the copy of dataset tiny to /proc/data: .*storage.root="):
+    with pytest.raises(RuntimeError, match=r"cannot write dataset tiny to /proc/data: .*storage.root="):
         run_stage(original, Path("/proc/data/tiny"))

@@ -1,4 +1,4 @@
-"""The clock by scripted time: every number is known beforehand, to the nanosecond."""
+"""The clock with scripted time: every expected value is exact, to the nanosecond."""
 
 import time
 import tracemalloc
@@ -13,7 +13,7 @@ MS = 1_000_000
 
 
 class World:
-    """The host's time, which passes as the script says, and a device that does its queued work after it is queued."""
+    """Scripted time of the host, and a device that works on its queue."""
 
     def __init__(self, capacity=4096):
         self.now_ns = 0
@@ -41,7 +41,7 @@ class World:
 
 
 class Event:
-    """A mark on the device's stream: passed once the work before it is done."""
+    """An event on the device's stream: completed after the work before it."""
 
     def __init__(self, world):
         self.world = world
@@ -61,7 +61,7 @@ class Event:
 
 
 class Loader:
-    """Takes the scripted times to start, to give each batch, and to end; a batch is its number."""
+    """Takes scripted times to start, to return each batch, and to end; a batch is its number."""
 
     def __init__(self, world, waits, start=0, stop=0):
         self.world, self.waits, self.start, self.stop = world, waits, start, stop
@@ -186,10 +186,10 @@ def test_rows_and_sums_agree():
     lagging_epoch(world, clock, [4, 30, 2, 17], start=3, stop=5)
     gap, wait, copy, compute = map(sum, zip(*rows_ms(clock), strict=True))
     stall = sum(min(row[0], row[1]) for row in rows_ms(clock))
-    found = times(clock)
-    assert (found["host_wait"], found["copy"], found["compute"]) == (wait, copy, compute)
-    assert found["data_stall"] == stall
-    assert found["e2e"] == gap + copy + compute + found.get("overhead", 0) - (gap - stall)
+    parts = times(clock)
+    assert (parts["host_wait"], parts["copy"], parts["compute"]) == (wait, copy, compute)
+    assert parts["data_stall"] == stall
+    assert parts["e2e"] == gap + copy + compute + parts.get("overhead", 0) - (gap - stall)
 
 
 def test_wait_hidden_by_a_lagging_device_is_no_stall():
@@ -210,7 +210,7 @@ def test_stall_is_the_idle_time_of_the_device_during_a_wait():
     world = World()
     clock = on_device(world)
     lagging_epoch(world, clock, [4, 30])
-    assert rows_ms(clock)[1] == (20, 30, 1, 10)  # asked at 5, ready at 35; the device was busy until 15
+    assert rows_ms(clock)[1] == (20, 30, 1, 10)  # requested at 5, ready at 35; the device was busy until 15
     assert times(clock)["data_stall"] == 4 + 20
     assert times(clock)["host_wait"] == 4 + 30
 
@@ -296,7 +296,7 @@ def test_empty_loader_has_only_overhead(make):
 def test_window_opens_and_closes_on_an_idle_device():
     world = World()
     clock = on_device(world)
-    world.device(100)  # left from before: none of it is the window's
+    world.device(100)  # queued earlier: not part of the window
     lagging_epoch(world, clock, [0])
     assert clock.opened_ns == 100 * MS
     assert clock.closed_ns == 111 * MS
@@ -361,21 +361,24 @@ def test_new_epoch_resets_all_sums():
 
 def test_observer_gets_completed_steps_and_time():
     world = World()
-    told = []
-    clock = on_cpu(world, observe=lambda steps, now_ns: told.append((steps, now_ns // MS)))
+    calls = []
+    clock = on_cpu(world, observe=lambda steps, now_ns: calls.append((steps, now_ns // MS)))
     cpu_epoch(world, clock, [3, 4, 1])
-    assert told == [(1, 14), (2, 29), (3, 36)]
+    assert calls == [(1, 14), (2, 29), (3, 36)]
 
 
 def test_collecting_several_steps_at_once_gives_the_same_sums():
-    each, several = World(), World()
-    told = []
-    one = on_cpu(each)
-    other = on_cpu(several, together_ns=20 * MS, observe=lambda steps, now_ns: told.append((steps, now_ns // MS)))
-    for world, clock in ((each, one), (several, other)):
+    calls, results = [], []
+    for together_ns in (0, 20 * MS):
+        calls.clear()
+        world = World()
+        clock = on_cpu(
+            world, together_ns=together_ns, observe=lambda steps, now_ns: calls.append((steps, now_ns // MS))
+        )
         cpu_epoch(world, clock, [3, 4, 1])
-    assert told == [(2, 29)]
-    assert (times(other), rows_ms(other), other.parts()["steps"]) == (times(one), rows_ms(one), 3)
+        results.append((times(clock), rows_ms(clock), clock.parts()["steps"]))
+    assert calls == [(2, 29)]
+    assert results[0] == results[1]
 
 
 def test_batches_yields_moved_batches():

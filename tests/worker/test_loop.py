@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 IMAGES = Classification(auxiliary=0)
 
 
-def tally():
+def make_stats():
     return EpochStats(IMAGES, CPU)
 
 
@@ -40,7 +40,7 @@ def sgd(model):
 
 
 class Fixed(nn.Module):
-    """Answers with its inputs, so that outputs are whatever a test writes down."""
+    """A model whose outputs are its inputs."""
 
     def forward(self, inputs):
         return inputs
@@ -57,29 +57,29 @@ def test_training_equals_a_plain_pytorch_loop(model, batches):
         optimizer.step()
 
     torch.manual_seed(2)
-    train(model, batches, IMAGES, sgd(model), tally(), NullContext(), NullScaler())
+    train(model, batches, IMAGES, sgd(model), make_stats(), NullContext(), NullScaler())
 
-    ours, theirs = model.state_dict(), by_hand.state_dict()
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    actual, expected = model.state_dict(), by_hand.state_dict()
+    assert actual.keys() == expected.keys()
+    assert all(torch.equal(actual[name], expected[name]) for name in actual)
 
 
 def test_evaluation_changes_no_weights_and_computes_no_gradient(model, batches):
     before = copy.deepcopy(model.state_dict())
-    evaluate(model, batches, IMAGES, tally(), NullContext())
+    evaluate(model, batches, IMAGES, make_stats(), NullContext())
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not model.training
 
 
 def test_training_mode_is_restored_after_evaluation(model, batches):
-    evaluate(model, batches, IMAGES, tally(), NullContext())
-    train(model, batches, IMAGES, sgd(model), tally(), NullContext(), NullScaler())
+    evaluate(model, batches, IMAGES, make_stats(), NullContext())
+    train(model, batches, IMAGES, sgd(model), make_stats(), NullContext(), NullScaler())
     assert model.training
 
 
-class Told(Classification):
-    """A task whose losses a test writes down."""
+class Scripted(Classification):
+    """A task with scripted losses."""
 
     def __init__(self, *losses):
         super().__init__(auxiliary=0)
@@ -95,39 +95,41 @@ def test_sums_are_over_samples_not_batches():
         (torch.tensor([right, right, right]), torch.tensor([0, 0, 0])),
         (torch.tensor([wrong]), torch.tensor([0])),
     ]
-    seen = tally()
-    evaluate(Fixed(), batches, Told(1.0, 5.0), seen, NullContext())
-    assert seen.samples == 4
-    assert seen.totals() == {"weight": 4, "loss_sum": 3 * 1.0 + 1 * 5.0, "right": 3}
+    stats = make_stats()
+    evaluate(Fixed(), batches, Scripted(1.0, 5.0), stats, NullContext())
+    assert stats.samples == 4
+    assert stats.totals() == {"weight": 4, "loss_sum": 3 * 1.0 + 1 * 5.0, "right": 3}
 
 
 def test_losses_of_all_steps_are_kept(monkeypatch):
     monkeypatch.setattr(loop, "CHUNK_STEPS", 2)
-    seen = tally()
-    evaluate(Fixed(), [(torch.eye(2), torch.tensor([0, 1]))] * 5, Told(1.0, 2.0, 3.0, 4.0, 5.0), seen, NullContext())
-    assert seen.losses() == [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert seen.last_loss() == 5.0
+    stats = make_stats()
+    evaluate(
+        Fixed(), [(torch.eye(2), torch.tensor([0, 1]))] * 5, Scripted(1.0, 2.0, 3.0, 4.0, 5.0), stats, NullContext()
+    )
+    assert stats.losses() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert stats.last_loss() == 5.0
 
 
 def test_loss_weights_can_be_on_the_device():
     words = Translation()
-    seen = EpochStats(words, CPU)
+    stats = EpochStats(words, CPU)
     for count in (3, 1):
-        seen.add(torch.tensor(0.5), torch.eye(4)[None], torch.tensor([[1] * count + [PAD] * (4 - count)]))
-    assert seen.weights() == [3.0, 1.0]
-    assert seen.totals() == {"weight": 4, "loss_sum": 2.0, "right": 1}  # one of the four words is the first
+        stats.add(torch.tensor(0.5), torch.eye(4)[None], torch.tensor([[1] * count + [PAD] * (4 - count)]))
+    assert stats.weights() == [3.0, 1.0]
+    assert stats.totals() == {"weight": 4, "loss_sum": 2.0, "right": 1}  # one of the four words is the first
 
 
 def test_stats_of_many_samples_are_exact():
-    seen = tally()
+    stats = make_stats()
     tenth, outputs, targets = torch.tensor(0.1), torch.tensor([[1.0, 0.0]]), torch.tensor([0])
     for _ in range(5000):  # so many tenths, added up in 32 bits, are wrong in the fifth digit
-        seen.add(tenth, outputs, targets)
-    assert seen.totals() == {"weight": 5000, "loss_sum": pytest.approx(500, rel=1e-7), "right": 5000}
+        stats.add(tenth, outputs, targets)
+    assert stats.totals() == {"weight": 5000, "loss_sum": pytest.approx(500, rel=1e-7), "right": 5000}
 
 
 class Saved:
-    """What a graph saves for its way back."""
+    """A tensor that a graph saves for the backward pass."""
 
     def __init__(self, tensor):
         self.tensor = tensor
@@ -141,15 +143,15 @@ def test_stats_keep_no_graph_alive(model, batches):
         return kept
 
     inputs, targets = batches[0]
-    seen = tally()
+    stats = make_stats()
     with torch.autograd.graph.saved_tensors_hooks(save, lambda kept: kept.tensor):
         outputs = model(inputs)
         loss = nn.functional.cross_entropy(outputs, targets)
     assert len(saved) > 0
-    seen.add(loss, outputs, targets)
+    stats.add(loss, outputs, targets)
     del outputs, loss
     assert len(saved) == 0
-    assert seen.losses()[0] > 0
+    assert stats.losses()[0] > 0
 
 
 def test_loop_imports_only_torch():

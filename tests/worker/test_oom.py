@@ -1,5 +1,3 @@
-"""Memory that runs out, by the words of those who ran out of it."""
-
 import errno
 import os
 
@@ -16,7 +14,7 @@ OLD_CPU = (
     "[enforce fail at CPUAllocator.cpp:68] . DefaultCPUAllocator: not enough memory: you tried to allocate 4e9 bytes."
 )
 GPU = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.77 GiB."
-OF_A_LOADER = f"Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n{CPU}"
+IN_WORKER = f"Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n{CPU}"
 
 
 @pytest.mark.parametrize(
@@ -24,7 +22,7 @@ OF_A_LOADER = f"Caught RuntimeError in DataLoader worker process 0.\nOriginal Tr
     [
         RuntimeError(CPU),
         RuntimeError(OLD_CPU),
-        RuntimeError(OF_A_LOADER),
+        RuntimeError(IN_WORKER),
         RuntimeError("std::bad_alloc"),
         RuntimeError(GPU),
         torch.cuda.OutOfMemoryError(GPU),
@@ -55,7 +53,7 @@ def test_other_errors_are_not_out_of_memory(error):
 
 @pytest.fixture
 def peaks(monkeypatch):
-    """Two GPUs, of which one has had 3.1 GB, and a process that has had 0.8."""
+    """Peak memory: 3.1 GB on the first of two GPUs, 0.8 GB in the process."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: [3_100_000_000, 5][gpu])
@@ -63,7 +61,7 @@ def peaks(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             CPU,
@@ -73,7 +71,7 @@ def peaks(monkeypatch):
         ("CUDA error: out of memory", "batch=512 ran out of memory (the GPU's peak was 3.1 GB)"),
         ("std::bad_alloc", "batch=512 ran out of memory (the training process's peak was 800 MB)"),
         (
-            OF_A_LOADER,
+            IN_WORKER,
             "a DataLoader worker ran out of memory (a further 377 MB was requested). Use fewer workers, a smaller "
             "batch or prefetch, or workers=0.",
         ),
@@ -83,8 +81,8 @@ def peaks(monkeypatch):
         ),
     ],
 )
-def test_message_has_the_peak_of_the_exhausted_memory(peaks, text, said):
-    assert describe_out_of_memory(RuntimeError(text), "batch=512") == said
+def test_message_has_the_peak_of_the_exhausted_memory(peaks, text, message):
+    assert describe_out_of_memory(RuntimeError(text), "batch=512") == message
 
 
 def test_peak_memory_is_at_least_current_memory():

@@ -1,5 +1,3 @@
-"""Which formats a device computes in, and what is done for each."""
-
 import pytest
 import torch
 from torch import nn
@@ -15,17 +13,17 @@ SWITCHES = (torch.backends.cuda.matmul, torch.backends.cudnn)
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """gpu(capability) -> what torch would say of a GPU; its switches are put back."""
+    """gpu(capability): a GPU; torch's TF32 settings are restored."""
     before = [switches.allow_tf32 for switches in SWITCHES]
 
-    def made(capability):
+    def make(capability):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
         return GPU
 
-    yield made
-    for switches, found in zip(SWITCHES, before, strict=True):
-        switches.allow_tf32 = found
+    yield make
+    for switches, value in zip(SWITCHES, before, strict=True):
+        switches.allow_tf32 = value
 
 
 def test_fp32_changes_nothing():
@@ -44,7 +42,7 @@ def test_bf16_multiplies_in_bfloat16_and_keeps_weights_and_gradients_in_fp32():
     scaler.scale(outputs.float().sum()).backward()
     assert {layer.weight.dtype, layer.weight.grad.dtype} == {torch.float32}
     with torch.no_grad():
-        assert layer(torch.ones(2, 4)).dtype == torch.float32, "outside it nothing of it is left"
+        assert layer(torch.ones(2, 4)).dtype == torch.float32
 
 
 def test_autocast_is_entered_for_every_step():
@@ -75,6 +73,6 @@ def test_tf32_is_off_in_convolutions_unless_configured(gpu, name, tf32):
     assert [switches.allow_tf32 for switches in SWITCHES] == [tf32, tf32]
 
 
-def test_an_amd_gpu_has_no_tf32(gpu, monkeypatch):
+def test_amd_gpu_has_no_tf32(gpu, monkeypatch):
     monkeypatch.setattr(torch.version, "hip", "6.2")
     assert precision.supported_dtypes(gpu((9, 4))) == ["fp32", "bf16", "fp16"]

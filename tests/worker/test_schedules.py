@@ -1,5 +1,3 @@
-"""The learning rate: by the batch, and over the epochs."""
-
 import pytest
 import torch
 
@@ -22,20 +20,20 @@ def test_learning_rate_is_unchanged_at_the_reference_batch_size(scaling):
 
 
 def test_scaling_returns_a_copy():
-    asked = job("linear")
-    scaled_optimizer(asked, ranks=1)
-    assert asked["optimizer"]["lr"] == 0.1
+    config = job("linear")
+    scaled_optimizer(config, ranks=1)
+    assert config["optimizer"]["lr"] == 0.1
 
 
 def rates(spec, epochs):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     schedule = instantiate_spec(spec, optimizer)
-    told = []
+    learning_rates = []
     for _ in range(epochs):
-        told.append(optimizer.param_groups[0]["lr"])
+        learning_rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         schedule.step()
-    return told
+    return learning_rates
 
 
 def test_constant_schedule_keeps_the_learning_rate():

@@ -39,26 +39,26 @@ def batches():
 
 
 def test_trainer_uses_the_configured_optimizer_and_schedule(batches):
-    ours = make_trainer()
-    by_hand = copy.deepcopy(ours.model).train()
+    trainer = make_trainer()
+    by_hand = copy.deepcopy(trainer.model).train()
     optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.1)
     for _ in range(2):
-        ours.train_epoch(batches)
-        ours.step_scheduler()
+        trainer.train_epoch(batches)
+        trainer.step_scheduler()
         for inputs, targets in batches:
             optimizer.zero_grad()
             nn.functional.cross_entropy(by_hand(inputs), targets).backward()
             optimizer.step()
         optimizer.param_groups[0]["lr"] /= 2
-    assert ours.learning_rate() == 0.025
+    assert trainer.learning_rate() == 0.025
     for name, value in by_hand.state_dict().items():
-        assert torch.equal(value, ours.model.state_dict()[name])
+        assert torch.equal(value, trainer.model.state_dict()[name])
 
 
 @pytest.mark.parametrize("keys", [{"precision": "bf16"}, {"channels_last": True}, {"batch": 8}], ids=str)
 def test_initial_weights_depend_only_on_the_seed(keys):
-    begun, other = make_trainer().model.state_dict(), make_trainer(**keys).model.state_dict()
-    assert all(torch.equal(other[name], value) for name, value in begun.items())
+    first, other = make_trainer().model.state_dict(), make_trainer(**keys).model.state_dict()
+    assert all(torch.equal(other[name], value) for name, value in first.items())
 
 
 def test_learning_rate_is_scaled_as_configured():
@@ -73,11 +73,11 @@ def test_reduced_precision_trains_similarly(batches, keys):
 
 
 def test_channels_last_images_stay_channels_last(batches):
-    ours = make_trainer(channels_last=True, dataset={**JOB["dataset"], "channels": 3},
+    trainer = make_trainer(channels_last=True, dataset={**JOB["dataset"], "channels": 3},
                    model={**JOB["model"], "channels": 3})  # fmt: skip
-    images, labels = ours.move((torch.randn(2, 3, 32, 32), torch.tensor([0, 1])))
+    images, labels = trainer.move((torch.randn(2, 3, 32, 32), torch.tensor([0, 1])))
     assert images.is_contiguous(memory_format=torch.channels_last)
-    assert ours.model.features[3].weight.is_contiguous(memory_format=torch.channels_last)
+    assert trainer.model.features[3].weight.is_contiguous(memory_format=torch.channels_last)
     assert labels.tolist() == [0, 1]
 
 

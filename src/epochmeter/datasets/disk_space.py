@@ -21,7 +21,7 @@ def check_free_space(folder: Path, needed_bytes: float, what: str, setting: str 
     free_bytes = _free_bytes(folder)
     if needed_bytes > free_bytes:
         raise RuntimeError(
-            f"not enough disk space in {folder}: {what} needs {needed_bytes / 1e6:,.0f} MB, and "
+            f"not enough disk space in {folder}: {what} needs {needed_bytes / 1e6:,.1f} MB, and "
             f"{free_bytes / 1e6:,.1f} MB are free. Free disk space, or set {setting}= to another folder."
         )
 

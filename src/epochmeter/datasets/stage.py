@@ -35,7 +35,7 @@ def stage(dataset: Dataset, home: Path, user_manifest: Path | None, folder: Path
     """
     original = manifest.read_manifest(user_manifest or home / MANIFEST_NAME)
     images = user_manifest is not None
-    what = f"the copy of dataset {dataset.name}"
+    what = f"dataset {dataset.name}"
     with explain_write_errors(folder.parent, what, "storage.root"), folder_lock(folder, say):
         if existing_copy(folder, dataset, home, original) is not None:
             return

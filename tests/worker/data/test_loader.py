@@ -44,8 +44,8 @@ def test_every_sample_occurs_once_per_epoch():
 
 @pytest.mark.parametrize(("batch", "drop_last", "sizes"), [(4, True, [4, 4]), (5, True, [5, 5]), (4, False, [4, 4, 2])])
 def test_drop_last_applies_only_to_training(batch, drop_last, sizes):
-    asked = job(batch=batch, drop_last=drop_last)
-    training, validation = (make(SAMPLES, asked, Single(1), cuda=False) for make in (train_loader, val_loader))
+    config = job(batch=batch, drop_last=drop_last)
+    training, validation = (make(SAMPLES, config, Single(1), cuda=False) for make in (train_loader, val_loader))
     assert [len(inputs) for inputs, _ in training] == sizes
     assert (len(training), training.count, training.sizes) == (len(sizes), 10, set(sizes))
     assert len(order(validation)) == 10
@@ -53,10 +53,10 @@ def test_drop_last_applies_only_to_training(batch, drop_last, sizes):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_pass_can_be_cut_without_prefetching_beyond(workers):
-    whole, cut = (train_loader(SAMPLES, job(workers=workers), Single(1), cuda=False) for _ in range(2))
+    full, cut = (train_loader(SAMPLES, job(workers=workers), Single(1), cuda=False) for _ in range(2))
     cut.limit(2)
     assert len(cut) == 2
-    assert order(cut) == order(whole)[:8]
+    assert order(cut) == order(full)[:8]
     assert sum(map(len, cut.loader.sampler)) == 8
     cut.limit(None)
     assert len(cut) == 3
@@ -66,7 +66,7 @@ def test_pass_can_be_cut_without_prefetching_beyond(workers):
 def test_order_depends_only_on_the_seed():
     inline, processes = (train_loader(SAMPLES, job(workers=workers), Single(1), cuda=False) for workers in (0, 2))
     epochs = [order(inline), order(inline)]
-    torch.rand(3)  # what else draws random numbers changes nothing
+    torch.rand(3)  # other random numbers do not change it
     assert [order(processes), order(processes)] == epochs
     assert epochs[0] != epochs[1]
     assert order(train_loader(SAMPLES, job(seed=1), Single(1), cuda=False)) != epochs[0]
@@ -85,8 +85,8 @@ def test_restored_state_continues_the_order(workers, persistent):
 
 def test_restored_state_continues_the_workers_seeds():
     noisy = TimedDataset(lambda transform: Noise(), lambda image: image)
-    asked = job(workers=2, persistent_workers=False)
-    first, second = (train_loader(noisy, asked, Single(1), cuda=False) for _ in range(2))
+    config = job(workers=2, persistent_workers=False)
+    first, second = (train_loader(noisy, config, Single(1), cuda=False) for _ in range(2))
     before = [inputs.tolist() for inputs, _ in first]
     second.load(first.state())
     after = [inputs.tolist() for inputs, _ in second]
@@ -120,7 +120,7 @@ def test_evaluation_is_in_order_and_keeps_no_workers():
 
 
 @pytest.mark.parametrize(
-    ("asked", "cuda", "there", "pinned"),
+    ("setting", "cuda", "available", "pinned"),
     [
         ("auto", False, True, False),
         ("auto", True, True, True),
@@ -129,17 +129,17 @@ def test_evaluation_is_in_order_and_keeps_no_workers():
         (True, False, False, False),
     ],
 )
-def test_pinning_is_as_configured_and_automatic_with_a_gpu(monkeypatch, asked, cuda, there, pinned):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
-    assert train_loader(SAMPLES, job(pin_memory=asked), Single(1), cuda).loader.pin_memory is pinned
+def test_pinning_is_as_configured_and_automatic_with_a_gpu(monkeypatch, setting, cuda, available, pinned):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
+    assert train_loader(SAMPLES, job(pin_memory=setting), Single(1), cuda).loader.pin_memory is pinned
 
 
 def test_prefetch_and_persistence_apply_with_workers():
     assert train_loader(SAMPLES, job(workers=2, prefetch=3), Single(1), cuda=False).loader.prefetch_factor == 3
     assert train_loader(SAMPLES, job(workers=2), Single(1), cuda=False).loader.persistent_workers
     assert not train_loader(SAMPLES, job(workers=0), Single(1), cuda=False).loader.persistent_workers
-    anew = job(workers=2, persistent_workers=False)
-    assert not train_loader(SAMPLES, anew, Single(1), cuda=False).loader.persistent_workers
+    not_persistent = job(workers=2, persistent_workers=False)
+    assert not train_loader(SAMPLES, not_persistent, Single(1), cuda=False).loader.persistent_workers
 
 
 FORKING = """
@@ -202,65 +202,65 @@ def running(pid):
 
 
 def test_dataset_is_opened_by_layout(tmp_path):
-    """A person's own dataset has but one way to be opened."""
-    asked = {"channels": 1, "size": 8, "normalize": {"mean": [0], "std": [1]}, "layout": "memory"}
-    ways = {"files": {"_target_": "no.such.thing"}, "memory": {"_target_": "builtins.list"}}
+    """A user's dataset may have one specification for all layouts."""
+    config = {"channels": 1, "size": 8, "normalize": {"mean": [0], "std": [1]}, "layout": "memory"}
+    layouts = {"files": {"_target_": "no.such.thing"}, "memory": {"_target_": "builtins.list"}}
     with pytest.raises(ValueError, match=r"builtins\.list does not accept"):
-        open_split({**asked, "open": ways}, tmp_path, "train")
+        open_split({**config, "open": layouts}, tmp_path, "train")
     with pytest.raises(ValueError, match=r"builtins\.list does not accept"):
-        open_split({**asked, "open": ways["memory"]}, tmp_path, "train")
+        open_split({**config, "open": layouts["memory"]}, tmp_path, "train")
     with pytest.raises(ValueError, match=r"no\.such\.thing"):
-        open_split({**asked, "layout": "files", "open": ways}, tmp_path, "train")
+        open_split({**config, "layout": "files", "open": layouts}, tmp_path, "train")
 
 
 @pytest.fixture
-def made(tmp_path, monkeypatch):
-    """made(opened, evaluate) -> the loaders of a person's own dataset that is opened so."""
+def make_own(tmp_path, monkeypatch):
+    """make_own(opened, evaluate=...): the loaders of a user's dataset."""
 
     def loaded(opened, **keys):
         monkeypatch.setattr("epochmeter.worker.data.opened", opened, raising=False)
         how = {"channels": 1, "size": 8, "normalize": {"mean": [0], "std": [1]}, "layout": "files", "name": "mine"}
         dataset = {**how, "open": {"_target_": "epochmeter.worker.data.opened"}, **keys.pop("dataset", {})}
-        asked = job(dataset=dataset, synthetic_batches=False, **keys)
-        return make_loaders(asked, {"folder": tmp_path}, None, Single(1), cuda=False)
+        config = job(dataset=dataset, synthetic_batches=False, **keys)
+        return make_loaders(config, {"folder": tmp_path}, None, Single(1), cuda=False)
 
     return loaded
 
 
-def test_empty_user_split_is_an_error(made):
+def test_empty_user_split_is_an_error(make_own):
     def opened(folder, split, transform):
         return [(torch.zeros(1), 0)] if split == "train" else []
 
     with pytest.raises(ValueError, match=r"split val.*evaluate=false"):
-        made(opened, evaluate=True)
-    assert [len(each) for each in made(opened, evaluate=False)] == [1]
+        make_own(opened, evaluate=True)
+    assert [len(loader) for loader in make_own(opened, evaluate=False)] == [1]
 
 
-def test_unused_validation_split_is_not_opened(made):
+def test_unused_validation_split_is_not_opened(make_own):
     def opened(folder, split, transform):
         return {"train": [(torch.zeros(1), 0)]}[split]
 
     with pytest.raises(KeyError):
-        made(opened, evaluate=True)
-    assert [len(each) for each in made(opened, evaluate=False)] == [1]
+        make_own(opened, evaluate=True)
+    assert [len(loader) for loader in make_own(opened, evaluate=False)] == [1]
 
 
 @pytest.mark.parametrize(
-    ("layout", "layouts", "says"),
+    ("layout", "available", "remedy"),
     [
         ("memory", ["files", "memory"], "Set dataset.layout=files, or use fewer samples"),
         ("files", ["files", "memory"], "Use fewer samples"),
         ("memory", ["memory"], "Use fewer samples"),
     ],
 )
-def test_out_of_memory_while_opening_blames_the_layout(made, layout, layouts, says):
+def test_out_of_memory_while_opening_blames_the_layout(make_own, layout, available, remedy):
     def opened(folder, split, transform):
         raise MemoryError
 
-    how = {each: {"_target_": "epochmeter.worker.data.opened"} for each in layouts}
+    specs = {name: {"_target_": "epochmeter.worker.data.opened"} for name in available}
     with pytest.raises(NoMemoryError) as raised:
-        made(opened, evaluate=True, dataset={"layout": layout, "open": how})
+        make_own(opened, evaluate=True, dataset={"layout": layout, "open": specs})
     peak = r"\(the training process's peak was \S+ .B\)"
-    told = rf"dataset\.layout={layout} ran out of memory {peak}\. {says}\."
-    assert re.fullmatch(told, final_message(raised.value, job()))
+    message = rf"dataset\.layout={layout} ran out of memory {peak}\. {remedy}\."
+    assert re.fullmatch(message, final_message(raised.value, job()))
     assert failure_kind(raised.value) == "oom"

@@ -13,8 +13,8 @@ def samples(split="train", count=100, features=4, seed=0):
     return Polynomial("none", split, powers({"features": features}, split), count, features, seed)
 
 
-def stacked(found):
-    return [torch.stack(parts) for parts in zip(*(found[index] for index in range(len(found))), strict=True)]
+def stacked(samples):
+    return [torch.stack(parts) for parts in zip(*(samples[index] for index in range(len(samples))), strict=True)]
 
 
 def test_powers_of_x():
@@ -29,9 +29,9 @@ def test_validation_has_a_fifth_of_the_samples():
 def test_splits_share_one_polynomial():
     inputs, targets = stacked(samples())
     ones = torch.ones(len(inputs), 1)
-    found = torch.linalg.lstsq(torch.cat([inputs, ones], dim=1), targets).solution
+    solution = torch.linalg.lstsq(torch.cat([inputs, ones], dim=1), targets).solution
     inputs, targets = stacked(samples("val"))
-    predicted = torch.cat([inputs, torch.ones(len(inputs), 1)], dim=1) @ found
+    predicted = torch.cat([inputs, torch.ones(len(inputs), 1)], dim=1) @ solution
     torch.testing.assert_close(predicted, targets, rtol=1e-3, atol=1e-3)
 
 
@@ -46,7 +46,7 @@ def test_seed_determines_everything():
     assert not torch.equal(first, other)
 
 
-def test_the_regression_converges_to_the_tutorials_target(composed):
+def test_regression_converges_as_in_the_tutorial(composed):
     """Without momentum, as the tutorial trains it, down to a loss of 1e-3 in validation."""
     job = dict(composed("dataset=polynomial", "batch=32", "workers=0"))
     numbers, task = {"folder": None}, Regression("smooth_l1_loss")

@@ -75,12 +75,12 @@ def test_synthetic_batches_have_no_loader_metrics():
     assert list(batches.bad) == []
 
 
-@pytest.mark.parametrize(("ready", "layout"), [(True, "files"), (False, "tensors")])
-def test_synthetic_dataset_has_the_configured_samples(ready, layout):
-    asked = job(synthetic_batches=ready)
-    asked["dataset"]["layout"] = layout
+@pytest.mark.parametrize(("synthetic", "layout"), [(True, "files"), (False, "tensors")])
+def test_synthetic_dataset_has_the_configured_samples(synthetic, layout):
+    config = job(synthetic_batches=synthetic)
+    config["dataset"]["layout"] = layout
     facts = {"folder": None, "splits": {"train": 9, "val": 5}}
-    assert [len(batches) for batches in make_loaders(asked, facts, IMAGES, Single(1), cuda=False)] == [3, 2]
+    assert [len(batches) for batches in make_loaders(config, facts, IMAGES, Single(1), cuda=False)] == [3, 2]
 
 
 def test_dataset_smaller_than_a_batch_has_a_note():
@@ -95,21 +95,21 @@ def test_drop_last_without_a_full_batch_is_an_error():
     with pytest.raises(ValueError, match=r"batch=4 exceeds the 3 .* Set batch=3 or less, or drop_"):
         make_loaders(job(drop_last=True), facts, IMAGES, Single(1), cuda=False)
     made = make_loaders(job(drop_last=True), dict(facts, splits={"train": 9, "val": 3}), IMAGES, Single(1), cuda=False)
-    assert [len(batches) for batches in made] == [2, 1], "evaluation leaves none out"
+    assert [len(batches) for batches in made] == [2, 1]
 
 
 @pytest.mark.parametrize(
-    ("train", "val", "evaluate", "said"),
+    ("train", "val", "evaluate", "error"),
     [(0, 5, True, "split train"), (9, 0, True, "split val"), (9, 0, False, None)],
 )
-def test_empty_split_is_an_error_if_it_is_needed(train, val, evaluate, said):
+def test_empty_split_is_an_error_if_it_is_needed(train, val, evaluate, error):
     facts = {"folder": None, "splits": {"train": train, "val": val}}
-    if said:
-        with pytest.raises(ValueError, match=f"dataset none has .*{said}"):
+    if error:
+        with pytest.raises(ValueError, match=f"dataset none has .*{error}"):
             make_loaders(job(evaluate=evaluate), facts, IMAGES, Single(1), cuda=False)
     else:
-        made = make_loaders(job(evaluate=evaluate), facts, IMAGES, Single(1), cuda=False)
-        assert [len(list(batches)) for batches in made] == [3], "what is not evaluated on has no batches"
+        loaders = make_loaders(job(evaluate=evaluate), facts, IMAGES, Single(1), cuda=False)
+        assert [len(list(batches)) for batches in loaders] == [3]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to copy to")

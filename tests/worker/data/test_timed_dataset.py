@@ -1,4 +1,4 @@
-"""What loading takes, by a scripted clock and known samples; and carried through real loader processes."""
+"""Loader times with a scripted clock, and through real DataLoader workers."""
 
 import errno
 import time
@@ -14,7 +14,7 @@ MS = 1_000_000
 
 
 class ScriptedClock:
-    """A clock that stands still but for what is done by it."""
+    """A clock that only advances by `after`."""
 
     def __init__(self, monkeypatch):
         self.now = 0
@@ -26,8 +26,8 @@ class ScriptedClock:
 
 
 @pytest.fixture(autouse=True)
-def hasty(monkeypatch):
-    """torch waits 5 s for a loader process that raised, before it ends it."""
+def short_worker_check(monkeypatch):
+    """By default, torch waits 5 s for a worker that raised."""
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.1)
 
 
@@ -36,8 +36,8 @@ def clock(monkeypatch):
     return ScriptedClock(monkeypatch)
 
 
-class Apart:
-    """Samples that tell apart reading, of 5 ms, and decoding, of 3 ms."""
+class Separate:
+    """Samples with separate reading, 5 ms, and decoding, 3 ms."""
 
     def __init__(self, clock, count=4):
         self.clock, self.count = clock, count
@@ -52,8 +52,8 @@ class Apart:
         return self.clock.after(3, data)
 
 
-class Whole(list):
-    """Samples as a person writes them: numbers whose transform is somewhere within 6 ms of other work."""
+class Sequence(list):
+    """A user's samples: 6 ms of work besides the transform."""
 
     def __init__(self, clock, transform, count=4):
         super().__init__(range(count))
@@ -74,33 +74,33 @@ def took(opened, transform, indices):
 
 
 def test_reading_decoding_and_transforming_are_timed_separately(clock):
-    assert took(lambda transform: Apart(clock), slow(clock), [1]) == (5 * MS, (3 + 2) * MS, 3 * MS)
+    assert took(lambda transform: Separate(clock), slow(clock), [1]) == (5 * MS, (3 + 2) * MS, 3 * MS)
 
 
 def test_user_samples_count_all_but_the_transform_as_reading(clock):
-    assert took(lambda transform: Whole(clock, transform), slow(clock), [3]) == (6 * MS, 2 * MS, 0)
+    assert took(lambda transform: Sequence(clock, transform), slow(clock), [3]) == (6 * MS, 2 * MS, 0)
 
 
 def test_samples_without_transform_count_as_reading(clock):
-    assert took(lambda transform: Whole(clock, lambda image: image), slow(clock), [0, 1]) == (12 * MS, 0, 0)
+    assert took(lambda transform: Sequence(clock, lambda image: image), slow(clock), [0, 1]) == (12 * MS, 0, 0)
 
 
 def test_decoding_is_reported_if_timed_separately(clock):
-    apart, whole = (
+    separate, sequence = (
         make_timed_loader(TimedDataset(opened, slow(clock)), range(4), 2)
-        for opened in (lambda transform: Apart(clock), lambda transform: Whole(clock, transform))
+        for opened in (lambda transform: Separate(clock), lambda transform: Sequence(clock, transform))
     )
-    list(apart), list(whole)
-    assert apart.parts(NO_STEPS * 2)["loader_decode_s"] == pytest.approx(4 * 0.003)
-    assert "loader_decode_s" not in whole.parts(NO_STEPS * 2), "it is in what reading took"
+    list(separate), list(sequence)
+    assert separate.parts(NO_STEPS * 2)["loader_decode_s"] == pytest.approx(4 * 0.003)
+    assert "loader_decode_s" not in sequence.parts(NO_STEPS * 2), "it is part of reading"
 
 
 def test_batch_carries_sums_and_collating_is_preprocessing(clock, monkeypatch):
     monkeypatch.setattr(timed_dataset, "default_collate", lambda samples: clock.after(1, samples))
-    samples = TimedDataset(lambda transform: Apart(clock), slow(clock))
-    batch, spent, bad = samples[[0, 1]]
+    samples = TimedDataset(lambda transform: Separate(clock), slow(clock))
+    batch, times, bad = samples[[0, 1]]
     assert batch == [(0, 7), (1, 7)]
-    assert spent == (10 * MS, (6 + 4 + 1) * MS, 6 * MS)
+    assert times == (10 * MS, (6 + 4 + 1) * MS, 6 * MS)
     assert bad == []
 
 
@@ -118,16 +118,16 @@ class Holed(list):
 
 
 def test_time_of_bad_samples_is_excluded(clock):
-    class HalfBad(Apart):
+    class HalfBad(Separate):
         def decode(self, data, index):
             if index == 0:
                 clock.after(50)
                 raise BadSampleError("image 0 cannot be read", "0.png")
             return super().decode(data, index)
 
-    batch, spent, bad = TimedDataset(lambda transform: HalfBad(clock), slow(clock), skip=True)[[0, 1]]
+    batch, times, bad = TimedDataset(lambda transform: HalfBad(clock), slow(clock), skip=True)[[0, 1]]
     assert (batch[1].tolist(), bad) == ([7], ["0.png"])
-    assert spent == (5 * MS, (3 + 2) * MS, 3 * MS)
+    assert times == (5 * MS, (3 + 2) * MS, 3 * MS)
 
 
 def passes(samples, batch=4, workers=0, skip=True, **how):
@@ -145,11 +145,11 @@ NO_STEPS = [0.0] * 4
 @pytest.mark.parametrize("workers", [0, 2])
 def test_bad_samples_are_skipped_counted_and_named(workers):
     loaded = passes(Holed(12, {1, 2, 4, 5, 6, 7, 9}), workers=workers)
-    assert labels(loaded) == [[0, 3], [8, 10, 11]], "a batch that is all bad is passed over"
+    assert labels(loaded) == [[0, 3], [8, 10, 11]]
     assert loaded.parts(NO_STEPS)["skipped_samples"] == 7
     assert loaded.bad == ["1.png", "2.png", "4.png", "5.png", "6.png"]
     assert labels(loaded) == [[0, 3], [8, 10, 11]]
-    assert loaded.parts(NO_STEPS)["skipped_samples"] == 7, "each pass counts anew"
+    assert loaded.parts(NO_STEPS)["skipped_samples"] == 7
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -180,8 +180,8 @@ def test_storage_failure_is_never_skipped(workers):
         labels(passes(Gone(4, {}), workers=workers))
 
 
-class Own(Holed):
-    """Samples as a person writes them, some of which the file system or Pillow cannot read."""
+class UserSamples(Holed):
+    """A user's samples, some of which raise an error of the file system or of Pillow."""
 
     def __getitem__(self, index):
         if index in self.bad:
@@ -190,7 +190,7 @@ class Own(Holed):
 
 
 def test_unreadable_user_samples_are_bad():
-    samples = Own(4, {1}, OSError("cannot identify image file"))
+    samples = UserSamples(4, {1}, OSError("cannot identify image file"))
     loaded = passes(samples)
     assert labels(loaded) == [[0, 2, 3]]
     assert loaded.bad == ["1"]
@@ -199,19 +199,19 @@ def test_unreadable_user_samples_are_bad():
 
 
 def test_error_of_a_user_sample_names_its_file():
-    loaded = passes(Own(4, {1}, FileNotFoundError(errno.ENOENT, "No such file", "/card/x.png")))
+    loaded = passes(UserSamples(4, {1}, FileNotFoundError(errno.ENOENT, "No such file", "/card/x.png")))
     labels(loaded)
     assert loaded.bad == ["/card/x.png"]
 
 
 def test_user_code_errors_are_never_skipped():
     with pytest.raises(KeyError):
-        labels(passes(Own(4, {1}, KeyError("label"))))
+        labels(passes(UserSamples(4, {1}, KeyError("label"))))
 
 
 def test_storage_failure_is_detected_in_user_samples():
     with pytest.raises(StorageGoneError, match=r"cannot read .*/card/x\.png"):
-        labels(passes(Own(4, {1}, OSError(errno.EIO, "Input/output error", "/card/x.png"))))
+        labels(passes(UserSamples(4, {1}, OSError(errno.EIO, "Input/output error", "/card/x.png"))))
 
 
 class Sleeping(list):
@@ -230,9 +230,9 @@ class Sleeping(list):
 @pytest.mark.parametrize("pin", [False, True])
 def test_times_arrive_from_dataloader_workers(workers, pin):
     loaded = passes(Sleeping(range(6)), batch=3, workers=workers, pin_memory=pin)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     assert labels(loaded) == [[0, 1, 2], [3, 4, 5]]
-    elapsed_s = time.perf_counter() - begun
+    elapsed_s = time.perf_counter() - start
     parts = loaded.parts(NO_STEPS * 2)
     assert parts["loader_read_s"] >= 6 * 0.02
     assert parts["loader_preprocess_s"] >= parts["loader_decode_s"] >= 6 * 0.01
@@ -262,7 +262,7 @@ def test_stall_model_matches_the_literature(loaded_s, compute_s, workers, stall_
 
 
 def test_stall_model_uses_compute_from_the_clocks_rows(clock):
-    timed = TimedDataset(lambda transform: Apart(clock, count=2), slow(clock))
+    timed = TimedDataset(lambda transform: Separate(clock, count=2), slow(clock))
     loaded = make_timed_loader(timed, range(2), 1, num_workers=0)
     labels(loaded)
     loaded.loader.num_workers = 1  # as if a process had loaded them
