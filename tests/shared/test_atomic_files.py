@@ -78,15 +78,15 @@ def test_appended_bytes_and_a_new_name_are_on_disk_at_the_end(tmp_path, calls):
 @pytest.mark.parametrize("refuses", ["nothing", "folders", "all"])
 def test_folder_lock_excludes_other_processes(tmp_path, monkeypatch, refuses):
     def flock(descriptor, how, real=fcntl.flock):
-        """As of NFS, which locks what was opened for writing."""
+        """NFS only locks files that are open for writing."""
         if refuses == "all" or (refuses == "folders" and stat.S_ISDIR(os.fstat(descriptor).st_mode)):
             raise OSError(errno.EBADF, "Bad file descriptor")
         real(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    mine = lock_folder(tmp_path)
+    own = lock_folder(tmp_path)
     other = lock_folder(tmp_path, wait=False)
     assert (other is None) is (refuses != "all")
-    os.close(mine)
+    os.close(own)
     assert lock_folder(tmp_path, wait=False) is not None
     assert [path.name for path in tmp_path.iterdir()] == ([] if refuses == "nothing" else [".lock"])

@@ -14,7 +14,7 @@ def record(tmp_path):
 
 
 def step(number):
-    """A step's row: gap, wait, copy and compute, each of them told from any other."""
+    """A step's row of four different values: gap, wait, copy and compute."""
     return [number, number + 0.25, number + 0.5, number + 0.75]
 
 
@@ -36,53 +36,36 @@ def test_windows_are_read_in_order(record):
     assert [window["epoch"] for window in record.windows()] == [0, 1, 2]
 
 
-def test_truncated_last_line_is_ignored(record, tmp_path):
-    record.append({"window": "epoch", "epoch": 0})
-    with open(tmp_path / "epochs.jsonl", "a") as lines:
-        lines.write('{"window": "epoch", "epo')
-    assert record.windows() == [{"window": "epoch", "epoch": 0}]
-
-
-def test_last_line_without_newline_is_ignored(record, tmp_path):
-    (tmp_path / "epochs.jsonl").write_text('{"epoch": 0}\n{"epoch": 1}')
+@pytest.mark.parametrize("text", ['{"epoch": 0}\n{"epoch": 1}', '{"epoch": 0}\n{"epo'])
+def test_truncated_last_line_is_ignored(record, tmp_path, text):
+    (tmp_path / "epochs.jsonl").write_text(text)
     assert record.windows() == [{"epoch": 0}]
 
 
-def test_running_run_has_no_summary(record):
+def test_run_is_completed_by_its_summary(record):
+    record.describe({}, {})
     assert record.summary() is None
+    assert not record.is_completed()
     record.write_summary(COMPLETED, "1d")
     assert record.summary() == COMPLETED
-
-
-def test_run_is_completed_by_its_conclusion(record):
-    record.describe({}, {})
-    assert not record.is_completed()
-    record.write_summary(COMPLETED, "1d")
     assert record.is_completed()
     assert record.is_completed("1d")
-
-
-def test_completion_without_a_job_is_ignored(record):
-    """What a start that was killed left, as it set an earlier run aside."""
-    record.write_summary(COMPLETED, "1d")
-    assert not record.is_completed()
-
-
-def test_completed_run_of_another_identity_is_not_this_run(record):
-    record.describe({}, {})
-    record.write_summary(COMPLETED, "1d")
     assert not record.is_completed("another")
 
 
 @pytest.mark.parametrize("state", ["failed", "killed"])
 def test_failed_run_has_a_summary_and_is_not_completed(record, state):
+    record.describe({}, {})
     record.write_summary({**COMPLETED, "state": state}, "1d")
     assert record.summary()["state"] == state
     assert not record.is_completed()
 
 
-def test_partial_completion_file_is_not_completed(record, tmp_path):
-    (tmp_path / "completed.json").write_text('{"identity": "1d')
+def test_completion_without_a_job_or_with_a_partial_file_is_ignored(record, tmp_path):
+    record.write_summary(COMPLETED, "1d")  # left by a killed process that archived an earlier run
+    assert not record.is_completed()
+    record.describe({}, {})
+    (tmp_path / "whole.json").write_text('{"identity": "1d')
     assert not record.is_completed()
 
 
@@ -93,16 +76,11 @@ def test_steps_of_all_epochs_are_concatenated(record):
     assert record.steps() == steps(1, 2, 3)
 
 
-def test_last_steps_are_those_of_the_last_epoch(record):
-    record.append_steps(steps(1, 2))
-    record.append_steps(steps(3, 4, 5))
-    assert record.last_steps(3) == steps(3, 4, 5)
-
-
-@pytest.mark.parametrize(("asked", "given"), [(0, []), (2, [1, 2]), (9, [1, 2])])
-def test_last_steps_are_at_most_all_steps(record, asked, given):
-    record.append_steps(steps(1, 2))
-    assert record.last_steps(asked) == steps(*given)
+@pytest.mark.parametrize(("count", "expected"), [(0, []), (2, [2, 3]), (9, [1, 2, 3])])
+def test_last_steps_are_at_most_all_steps(record, count, expected):
+    record.append_steps(steps(1))
+    record.append_steps(steps(2, 3))
+    assert record.last_steps(count) == steps(*expected)
 
 
 def test_truncated_step_is_ignored(record, tmp_path):
@@ -119,21 +97,15 @@ def test_steps_are_little_endian_floats(record, tmp_path):
     assert (tmp_path / "steps.bin").read_bytes() == struct.pack("<4f", *step(7))
 
 
-def test_earlier_attempt_is_archived_completely(record, tmp_path):
-    record.append({"epoch": 0})
-    record.append_steps(steps(1))
-    record.archive_attempt()
-    assert [path.name for path in tmp_path.iterdir()] == ["attempt1"]
-    earlier = Record(tmp_path / "attempt1")
-    assert earlier.windows() == [{"epoch": 0}]
-    assert earlier.steps() == steps(1)
-
-
-def test_each_attempt_has_its_own_folder(record, tmp_path):
+def test_each_attempt_is_archived_completely_in_its_own_folder(record, tmp_path):
     for number in range(3):
         record.append({"epoch": number})
+        record.append_steps(steps(number))
         record.archive_attempt()
-    assert [Record(tmp_path / f"attempt{n}").windows() for n in (1, 2, 3)] == [[{"epoch": n}] for n in (0, 1, 2)]
+    assert {path.name for path in tmp_path.iterdir()} == {"attempt1", "attempt2", "attempt3"}
+    attempts = [Record(tmp_path / f"attempt{number}") for number in (1, 2, 3)]
+    assert [attempt.windows() for attempt in attempts] == [[{"epoch": number}] for number in range(3)]
+    assert [attempt.steps() for attempt in attempts] == [steps(number) for number in range(3)]
 
 
 def test_archived_attempt_has_no_checkpoint(record, tmp_path):

@@ -23,7 +23,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """torch's edge to a GPU, as far as it is asked; gives what was called."""
+    """Two GPUs; returns the list of calls."""
     called = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: called.append("synchronize"))
@@ -43,9 +43,9 @@ def no_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-@pytest.mark.parametrize(("name", "found"), [("auto", "cuda"), ("cuda", "cuda"), ("cpu", "cpu")])
-def test_gpu_is_used_unless_cpu_is_configured(gpu, name, found):
-    assert accelerator(name).type == found
+@pytest.mark.parametrize(("name", "expected"), [("auto", "cuda"), ("cuda", "cuda"), ("cpu", "cpu")])
+def test_gpu_is_used_unless_cpu_is_configured(gpu, name, expected):
+    assert accelerator(name).type == expected
 
 
 @pytest.mark.parametrize("name", ["auto", "cpu"])
@@ -138,7 +138,7 @@ class Sample:
 
 
 class Graph:
-    """Moves itself, as the batches of PyTorch Geometric do."""
+    """A batch with its own `to`, like those of PyTorch Geometric."""
 
     def __init__(self, device="cpu"):
         self.device = device
@@ -151,11 +151,11 @@ class Graph:
 
 
 class Encoding(UserDict):
-    """A mapping with a `to` of its own, as the tokenizers of Hugging Face give."""
+    """A mapping with its own `to`, like those of Hugging Face's tokenizers."""
 
     def to(self, device):
         moved = Encoding({key: value.to(device) for key, value in self.items()})
-        moved.moved_by = "itself"
+        moved.is_moved_by_itself = True
         return moved
 
 
@@ -167,7 +167,7 @@ def places(part):
         return [places(part.image), part.name]
     if hasattr(part, "keys"):
         return {key: places(part[key]) for key in part}
-    return [places(each) for each in part] if isinstance(part, (list, tuple)) else part
+    return [places(item) for item in part] if isinstance(part, (list, tuple)) else part
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ def places(part):
 )
 def test_nested_batches_keep_their_container_types(batch, moved):
     before = places(batch)
-    there = batch_mover(torch.device("meta"), torch.preserve_format)(batch)
-    assert type(there) is type(batch)
-    assert places(there) == moved
+    result = batch_mover(torch.device("meta"), torch.preserve_format)(batch)
+    assert type(result) is type(batch)
+    assert places(result) == moved
     assert places(batch) == before
 
 
@@ -201,7 +201,7 @@ def test_objects_with_their_own_to_or_pin_memory_use_it():
     move = batch_mover(torch.device("meta"), torch.channels_last)
     graph, (encoding,) = move([Graph(), (Encoding(ids=torch.zeros(2)),)])
     assert graph.device == "meta"
-    assert (type(encoding), encoding.moved_by, places(encoding)) == (Encoding, "itself", {"ids": "meta"})
+    assert (type(encoding), encoding.is_moved_by_itself, places(encoding)) == (Encoding, True, {"ids": "meta"})
     pinned = map_tensors(torch.clone, {"graph": Graph()}, "pin_memory")
     assert pinned["graph"].device == "pinned"
 

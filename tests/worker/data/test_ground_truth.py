@@ -1,4 +1,4 @@
-"""Pipelines of which all is known: what the worker's clock and loader's timers say of them."""
+"""Pipelines with known times, compared with the measurements of clock and loader."""
 
 import time
 
@@ -14,25 +14,25 @@ from epochmeter.worker.timeline import HostTimeline
 
 STEPS, BATCH, PREFETCH = 12, 2, 2
 NEAR, NEAR_S = 0.02, 0.002
-"""How far off a step may be: a share of its truth, or seconds."""
+"""Largest error per step: a fraction of the true value, or seconds."""
 
 
 @pytest.mark.parametrize(
     ("load_s", "compute_s", "workers", "stall_s"),
     [
         (4, 1, 0, 3 * 4),  # nothing overlaps
-        (4, 1, 1, 4 + 3 + 3),  # the first is waited for whole, the others but for what computing hides
+        (4, 1, 1, 4 + 3 + 3),  # the first completely, the others less compute
         (1, 4, 1, 1),  # hidden: only the first
         (4, 4, 1, 4),  # balanced
-        (4, 2, 2, 4 + 0 + 0),  # two begin together: the second is there when the first has been computed
-        (4, 1, 2, 4 + 0 + 2),  # the third comes at 8, and is wanted at 6
+        (4, 2, 2, 4 + 0 + 0),  # two start together: the second is ready in time
+        (4, 1, 2, 4 + 0 + 2),  # the third is ready at 8 and needed at 6
     ],
 )
 def test_the_truth_of_three_batches(load_s, compute_s, workers, stall_s):
-    found = truth(3 * [Took(load_s, 0)], 3 * [compute_s], workers, prefetch=2)
-    assert found.stall_s == pytest.approx(stall_s)
-    assert found.e2e_s == pytest.approx(stall_s + 3 * compute_s)
-    assert (found.read_s, found.preprocess_s) == (3 * load_s, 0)
+    expected = truth(3 * [Took(load_s, 0)], 3 * [compute_s], workers, prefetch=2)
+    assert expected.stall_s == pytest.approx(stall_s)
+    assert expected.e2e_s == pytest.approx(stall_s + 3 * compute_s)
+    assert (expected.read_s, expected.preprocess_s) == (3 * load_s, 0)
 
 
 def test_a_loader_gets_no_further_ahead_than_it_may_prefetch():
@@ -43,7 +43,7 @@ def test_a_loader_gets_no_further_ahead_than_it_may_prefetch():
 
 
 def passed(read_s, preprocess_s, compute_s, workers):
-    """What is measured of a pass whose loader's processes begun in the one before it, and what it took indeed."""
+    """Return measured and true times of a pass whose workers started in the previous pass."""
     samples = TimedDataset(
         lambda _: Slow(STEPS * BATCH, read_s / BATCH, preprocess_s / BATCH / 2),
         slow_transform(preprocess_s / BATCH / 2),
@@ -54,12 +54,12 @@ def passed(read_s, preprocess_s, compute_s, workers):
     for _ in range(2):
         known = {"compute_s": 0.0, "loader_read_s": 0.0, "loader_preprocess_s": 0.0}
         clock.open()
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for batch in clock.batches(loader, lambda batch: batch):
             known["loader_read_s"] += batch.read_s
             known["loader_preprocess_s"] += batch.preprocess_s
             known["compute_s"] += spend(compute_s)
-        known["data_stall_s"] = time.perf_counter() - begun - known["compute_s"]
+        known["data_stall_s"] = time.perf_counter() - start - known["compute_s"]
         clock.close()
     return {**clock.parts(), **loader.parts(clock.rows)}, known
 
@@ -74,9 +74,9 @@ def passed(read_s, preprocess_s, compute_s, workers):
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_what_is_measured_is_near_the_truth(monkeypatch, read_s, preprocess_s, compute_s, workers):
     monkeypatch.setattr(timed_dataset, "default_collate", known_batch)
-    for _ in range(8):  # until nobody else was given the processor between two looks at a clock
-        found, known = passed(read_s, preprocess_s, compute_s, workers)
-        off = {name: abs(found[name] - value) / STEPS for name, value in known.items()}
+    for _ in range(8):  # other processes may interrupt a measurement
+        measured, known = passed(read_s, preprocess_s, compute_s, workers)
+        off = {name: abs(measured[name] - value) / STEPS for name, value in known.items()}
         if all(error <= max(NEAR_S, NEAR * known[name] / STEPS) for name, error in off.items()):
             return
-    pytest.fail(f"never near: off by {off} s of a step")
+    pytest.fail(f"errors per step: {off} s")

@@ -18,7 +18,7 @@ def dataset(**keys):
 
 
 def gradient(width, height):
-    """An image whose every pixel tells where it is."""
+    """An image in which each pixel has another color."""
     image = Image.new("RGB", (width, height))
     image.putdata([(x * 255 // width, y * 255 // height, (x + y) % 256) for y in range(height) for x in range(width)])
     return image
@@ -57,9 +57,9 @@ def test_old_torchvision_gives_the_same_tensor(monkeypatch):
 
 def test_default_preprocessing_is_the_same_in_training():
     image = gradient(40, 20)
-    found = preprocessing(COLOR, "train")(image)
-    assert torch.equal(found, preprocessing(COLOR, "val")(image))
-    assert torch.equal(found, preprocessing({**COLOR, "preprocess": "resize"}, "val")(image))
+    resized = preprocessing(COLOR, "train")(image)
+    assert torch.equal(resized, preprocessing(COLOR, "val")(image))
+    assert torch.equal(resized, preprocessing({**COLOR, "preprocess": "resize"}, "val")(image))
 
 
 @pytest.mark.parametrize("how", ["crop", "pad"])
@@ -92,15 +92,15 @@ def test_user_preprocessing_is_given_by_dotted_path(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("keys", "says"),
+    ("keys", "error"),
     [
         ({"channels": 2}, r"dataset\.channels=2: give 1 \(gray\) or 3 \(RGB\)"),
         ({"channels": 1}, r"channels=1, and dataset\.normalize has mean=\[0\.4, 0\.5, 0\.6\] .* one for all"),
         ({"normalize": {"mean": [0.5], "std": [0.1, 0.2]}}, r"channels=3, .* mean=\[0\.5\] and std=\[0\.1, 0\.2\]"),
     ],
 )
-def test_channel_mismatch_is_rejected(keys, says):
-    with pytest.raises(ValueError, match=says):
+def test_channel_mismatch_is_rejected(keys, error):
+    with pytest.raises(ValueError, match=error):
         preprocessing({**COLOR, **keys}, "train")
 
 
@@ -136,8 +136,10 @@ def test_other_interpreter_gives_the_same_tensors_up_to_rounding(tmp_path):
     for python in (OLD, sys.executable):
         source = str(Path(transforms.__file__).parents[3])
         command = [str(python), "-c", MADE, str(tmp_path / "gradient.png")]
-        said = subprocess.run(command, env={"PYTHONPATH": source}, stdout=subprocess.PIPE, text=True, check=True).stdout
-        made.append(torch.tensor([float(number) for number in said.strip().strip("[]").split(",")]))
+        output = subprocess.run(
+            command, env={"PYTHONPATH": source}, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+        made.append(torch.tensor([float(number) for number in output.strip().strip("[]").split(",")]))
     old, new = made
     assert old.shape == (3 * 3 * 16 * 16,)
     assert (old - new).abs().max() <= 1.01 / 255 / 0.2, "one step of an 8-bit pixel, normalized"

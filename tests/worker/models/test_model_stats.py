@@ -77,29 +77,29 @@ def test_grouped_convolution_backward_flops_equal_forward_flops_per_gradient():
 
 def test_activation_bytes_count_each_storage_once_without_weights():
     model = nn.Sequential(nn.Flatten(), nn.Linear(16, 10), nn.BatchNorm1d(10), nn.ReLU(inplace=True))
-    known = of_images(model, 4)
+    stats = of_images(model, 4)
     images, hidden = BATCH * 16 * FLOAT, BATCH * 10 * FLOAT
     normed, statistics = hidden, 2 * 10 * FLOAT  # the ReLU works in the norm's output, which is its own then
     scores, targets, weights = hidden, BATCH * LONG, FLOAT  # of the loss: log-probabilities, labels, their number
-    assert known["activation_bytes"] == images + hidden + statistics + normed + scores + targets + weights
-    assert known["weight_bytes"] == (170 + 20 + 20) * FLOAT + LONG
-    assert known["gradient_bytes"] == (170 + 20) * FLOAT
+    assert stats["activation_bytes"] == images + hidden + statistics + normed + scores + targets + weights
+    assert stats["weight_bytes"] == (170 + 20 + 20) * FLOAT + LONG
+    assert stats["gradient_bytes"] == (170 + 20) * FLOAT
 
 
 def test_frozen_weights_count_as_neither_parameters_nor_gradients():
     model = LeNet(1, 10)
     model.features.requires_grad_(False)
-    known = of_images(model, 32)
+    stats = of_images(model, 32)
     learned = sum(parameter.numel() for parameter in model.classifier.parameters())
-    assert (known["parameters"], known["gradient_bytes"]) == (learned, learned * FLOAT)
-    assert known["weight_bytes"] == 61_706 * FLOAT
+    assert (stats["parameters"], stats["gradient_bytes"]) == (learned, learned * FLOAT)
+    assert stats["weight_bytes"] == 61_706 * FLOAT
 
 
 def test_sequence_models_have_stats():
     translation = {"words": 20, "length": 6}
-    known = compute_model_stats(Transformer(20, 6, 8, 2, 1, 16, 0.1), job(**translation), Translation())
-    assert known["flops_per_sample"] > 0
-    assert known["activation_bytes"] > 0
+    stats = compute_model_stats(Transformer(20, 6, 8, 2, 1, 16, 0.1), job(**translation), Translation())
+    assert stats["flops_per_sample"] > 0
+    assert stats["activation_bytes"] > 0
 
 
 def test_activation_bytes_are_absent_in_reduced_precision():
@@ -107,19 +107,19 @@ def test_activation_bytes_are_absent_in_reduced_precision():
     assert of_polynomial(precision="tf32")["activation_bytes"] == of_polynomial()["activation_bytes"]
 
 
-class Asking(Polynomial):
-    """Looks at a number, which the meta device has not."""
+class DataDependent(Polynomial):
+    """Reads a value, which the meta device does not have."""
 
     def forward(self, inputs):
         return super().forward(inputs) * float(inputs.sum().item() < 1e9)
 
 
-def test_what_cannot_be_found_is_absent():
-    known = compute_model_stats(Asking(4), job(features=4), Regression("smooth_l1_loss"))
-    assert known == {"parameters": 5, "weight_bytes": 20, "gradient_bytes": 20}
+def test_unavailable_stats_are_absent():
+    stats = compute_model_stats(DataDependent(4), job(features=4), Regression("smooth_l1_loss"))
+    assert stats == {"parameters": 5, "weight_bytes": 20, "gradient_bytes": 20}
 
 
-def test_the_model_and_the_random_numbers_are_left_as_they_are():
+def test_model_and_random_state_are_unchanged():
     model, state = Transformer(20, 6, 8, 2, 1, 16, 0.1), torch.random.get_rng_state()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     compute_model_stats(model, job(words=20, length=6), Translation())
