@@ -61,7 +61,7 @@ def test_the_example_is_admitted_probed_and_learns(plain):
     judged = trainer.evaluate_epoch(validation).totals()
     assert [tally["weight"] for tally in tallies] == [2 * 400] * 2
     assert tallies[1]["loss_sum"] < tallies[0]["loss_sum"]
-    assert judged["right"] / judged["weight"] > 0.9
+    assert judged["correct"] / judged["weight"] > 0.9
 
 
 def test_a_model_that_does_not_fit_the_example_is_refused(plain):

@@ -155,7 +155,7 @@ def written(tmp_path, gpu_memory, by_phase):
         clock.close()
         parts = {**clock.parts(), **loaded.parts(clock.rows), "clock_waits": 0, "samples": 48}
         parts.update(gpu_memory, learning_rate=0.1)
-        measured = RankWindow(10**6, 999 * 10**6, 0, parts, [], False, weight=48, loss_sum=4.8, right=43.2)
+        measured = RankWindow(10**6, 999 * 10**6, 0, parts, [], False, weight=48, loss_sum=4.8, correct=43.2)
         joules = [dict.fromkeys(meter.domains, at) for at in (1.0, 3.0)]
         before, after = Reading(0, joules[0]), Reading(10**9, joules[1])
         instruments = WindowInstruments(meter, Gauges(), Files(), idle_w=2.0)

@@ -6,9 +6,9 @@ from epochmeter.results.rank_merge import merge_ranks
 from epochmeter.shared.protocol import RankWindow
 
 
-def rank(opened_ns=100, closed_ns=200, weight=4, loss_sum=2.0, right=3, bad=(), paused=False, **parts):
+def rank(opened_ns=100, closed_ns=200, weight=4, loss_sum=2.0, correct=3, bad=(), paused=False, **parts):
     parts = {"e2e_s": 1.0, "samples": 4, **parts}
-    return RankWindow(opened_ns, closed_ns, 0, parts, list(bad), paused, weight, loss_sum, right)
+    return RankWindow(opened_ns, closed_ns, 0, parts, list(bad), paused, weight, loss_sum, correct)
 
 
 def test_a_single_rank_is_unchanged():
@@ -34,13 +34,13 @@ def test_counts_are_summed_and_peaks_are_the_largest():
 
 
 def test_loss_and_accuracy_are_means_over_all_samples():
-    merged = merge_ranks([rank(weight=9, loss_sum=9.0, right=9), rank(weight=1, loss_sum=11.0, right=0)])
+    merged = merge_ranks([rank(weight=9, loss_sum=9.0, correct=9), rank(weight=1, loss_sum=11.0, correct=0)])
     assert (merged.loss, merged.accuracy) == (2.0, 0.9)
 
 
-@pytest.mark.parametrize("right", [None, 3])
-def test_without_the_accuracy_of_a_rank_there_is_none(right):
-    assert merge_ranks([rank(right=None), rank(right=right)]).accuracy is None
+@pytest.mark.parametrize("correct", [None, 3])
+def test_without_the_accuracy_of_a_rank_there_is_none(correct):
+    assert merge_ranks([rank(correct=None), rank(correct=correct)]).accuracy is None
 
 
 def test_values_equal_on_all_ranks_stay():

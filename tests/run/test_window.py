@@ -20,7 +20,7 @@ OPENED = WindowOpening("epoch", 3, 2)
 PARTS = {"e2e_s": 4.0, "data_stall_s": 1.0, "clock_residual_s": -0.003, "steps": 2, "samples": 20}
 MEASURED = RankWindow(
     opened_ns=100 * SECOND, closed_ns=104 * SECOND, node=0, parts=PARTS, bad=[], paused=False, weight=20, loss_sum=14,
-    right=16,
+    correct=16,
 )  # fmt: skip
 """The only rank: a loss of 0.7 per sample, and an accuracy of 80 %."""
 

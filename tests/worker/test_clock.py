@@ -78,11 +78,11 @@ class Loader:
 
 
 def on_cpu(world, **how):
-    return Clock(HostTimeline(world.now), **{"host": world.now, "wall": world.now, "together_ns": 0, **how})
+    return Clock(HostTimeline(world.now), **{"host": world.now, "wall": world.now, "collect_interval_ns": 0, **how})
 
 
 def on_device(world, **how):
-    return Clock(world.timeline, **{"host": world.now, "wall": world.now, "together_ns": 0, **how})
+    return Clock(world.timeline, **{"host": world.now, "wall": world.now, "collect_interval_ns": 0, **how})
 
 
 def times(clock):
@@ -369,12 +369,14 @@ def test_observer_gets_completed_steps_and_time():
 
 def test_collecting_several_steps_at_once_gives_the_same_sums():
     calls, results = [], []
-    for together_ns in (0, 20 * MS):
+    for interval_ns in (0, 20 * MS):
         calls.clear()
         world = World()
-        clock = on_cpu(
-            world, together_ns=together_ns, observe=lambda steps, now_ns: calls.append((steps, now_ns // MS))
-        )
+
+        def observe(steps, now_ns):
+            calls.append((steps, now_ns // MS))
+
+        clock = on_cpu(world, collect_interval_ns=interval_ns, observe=observe)
         cpu_epoch(world, clock, [3, 4, 1])
         results.append((times(clock), rows_ms(clock), clock.parts()["steps"]))
     assert calls == [(2, 29)]
@@ -389,7 +391,7 @@ def test_batches_yields_moved_batches():
 
 def test_memory_grows_only_by_rows():
     steps = 20_000
-    clock = Clock(HostTimeline(), together_ns=0)
+    clock = Clock(HostTimeline(), collect_interval_ns=0)
     tracemalloc.start()
     try:
         clock.open()

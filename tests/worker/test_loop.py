@@ -98,7 +98,7 @@ def test_sums_are_over_samples_not_batches():
     stats = make_stats()
     evaluate(Fixed(), batches, Scripted(1.0, 5.0), stats, NullContext())
     assert stats.samples == 4
-    assert stats.totals() == {"weight": 4, "loss_sum": 3 * 1.0 + 1 * 5.0, "right": 3}
+    assert stats.totals() == {"weight": 4, "loss_sum": 3 * 1.0 + 1 * 5.0, "correct": 3}
 
 
 def test_losses_of_all_steps_are_kept(monkeypatch):
@@ -117,7 +117,7 @@ def test_loss_weights_can_be_on_the_device():
     for count in (3, 1):
         stats.add(torch.tensor(0.5), torch.eye(4)[None], torch.tensor([[1] * count + [PAD] * (4 - count)]))
     assert stats.weights() == [3.0, 1.0]
-    assert stats.totals() == {"weight": 4, "loss_sum": 2.0, "right": 1}  # one of the four words is the first
+    assert stats.totals() == {"weight": 4, "loss_sum": 2.0, "correct": 1}  # one of the four words is the first
 
 
 def test_stats_of_many_samples_are_exact():
@@ -125,7 +125,7 @@ def test_stats_of_many_samples_are_exact():
     tenth, outputs, targets = torch.tensor(0.1), torch.tensor([[1.0, 0.0]]), torch.tensor([0])
     for _ in range(5000):  # so many tenths, added up in 32 bits, are wrong in the fifth digit
         stats.add(tenth, outputs, targets)
-    assert stats.totals() == {"weight": 5000, "loss_sum": pytest.approx(500, rel=1e-7), "right": 5000}
+    assert stats.totals() == {"weight": 5000, "loss_sum": pytest.approx(500, rel=1e-7), "correct": 5000}
 
 
 class Saved:

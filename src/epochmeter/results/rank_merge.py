@@ -45,7 +45,7 @@ def merge_ranks(ranks: Sequence[RankWindow]) -> MergedWindow:
     first_node = [rank for rank in ranks if not rank.node]
     first = ranks[0].parts
     weight = math.fsum(rank.weight for rank in ranks)
-    correct = [rank.right for rank in ranks if rank.right is not None]
+    correct = [rank.correct for rank in ranks if rank.correct is not None]
     times = [name for name in first if name.endswith("_s") and name not in SUM_KEYS]
     largest = {name: max(rank.parts[name] for rank in ranks) for name in times}
     return MergedWindow(

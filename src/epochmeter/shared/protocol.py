@@ -92,7 +92,7 @@ class RankWindow(NamedTuple):
         paused: whether the process was stopped and continued (SIGCONT) in the window.
         weight: number of targets that the loss is a mean of.
         loss_sum: sum of the loss over them.
-        right: number of correct predictions; None if the task has no accuracy.
+        correct: number of correct predictions; None if the task has no accuracy.
     """
 
     opened_ns: int
@@ -103,7 +103,7 @@ class RankWindow(NamedTuple):
     paused: bool
     weight: float
     loss_sum: float
-    right: Optional[float]
+    correct: Optional[float]
 
 
 class NodeWindow(NamedTuple):

@@ -36,8 +36,8 @@ class Clock:
         observe: Called with (steps so far, host time in ns) each time completed steps are collected.
         host: Monotonic clock for host waits, ns.
         wall: Clock shared with the controller, ns.
-        together_ns: Shortest time between two collections. Collecting several short steps at once halves the cost
-            per step.
+        collect_interval_ns: Shortest time between two collections. Collecting several short steps at once halves the
+            cost per step.
 
     Attributes:
         rows: gap, host wait, copy and compute of each step in seconds, flattened (`record.INTERVALS`).
@@ -46,13 +46,13 @@ class Clock:
     """
 
     def __init__(self, timeline, synchronous=False, observe=lambda steps, now_ns: None, host=perf_counter_ns,
-                 wall=monotonic_ns, together_ns=COLLECT_INTERVAL_NS):  # fmt: skip
+                 wall=monotonic_ns, collect_interval_ns=COLLECT_INTERVAL_NS):  # fmt: skip
         self._timeline = timeline
         self._synchronous = synchronous
         self._observe = observe
         self._host = host
         self._wall = wall
-        self._max_bracket_ns = together_ns
+        self._collect_interval_ns = collect_interval_ns
 
     def open(self):
         """Wait for the device and start a pass."""
@@ -103,7 +103,7 @@ class Clock:
             if self._synchronous:
                 self._timeline.synchronize()
             requested = host()
-            if requested - collected >= self._max_bracket_ns:
+            if requested - collected >= self._collect_interval_ns:
                 self._collect_steps()
                 self._observe(self._steps, requested)
                 collected = requested = host()

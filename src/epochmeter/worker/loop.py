@@ -56,8 +56,8 @@ class EpochStats:
         self._concatenate()
         weights = self.weights()
         loss_sum = sum(loss * weight for loss, weight in zip(self.losses(), weights))
-        right = None if self._correct is None else self._correct.item()
-        return {"weight": sum(weights), "loss_sum": loss_sum, "right": right}
+        correct = None if self._correct is None else self._correct.item()
+        return {"weight": sum(weights), "loss_sum": loss_sum, "correct": correct}
 
     def _concatenate(self):
         if not self._last:
