@@ -1,12 +1,6 @@
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
-import time
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +18,6 @@ from epochmeter.shared.protocol import (
 )  # fmt: skip
 from epochmeter.worker.connection import ControllerConnection, RankedConnection
 
-SOURCE = Path(__file__).parents[2] / "src"
 HALF_A_SECOND_NS = 500_000_000
 
 
@@ -65,14 +58,6 @@ def controller(listener, connection):
     assert controller.received() == Joined(0, True)
     yield controller
     controller.gone()
-
-
-def alive(pid):
-    """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 def test_message_is_one_line_of_json(connection, controller):
@@ -182,34 +167,3 @@ def test_only_the_first_rank_reports_progress(connection, controller):
     for ranks in (RankedConnection(None, Ranks(1, None)), RankedConnection(connection, Ranks(0, None))):
         ranks.progress(3, now_ns=HALF_A_SECOND_NS)
     assert controller.received() == Progress(3)
-
-
-PARENT = """
-import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
-print(child.stdout.readline().decode(), end="", flush=True)
-child.wait()
-"""
-CHILD = """
-import os, time
-from epochmeter.worker.connection import die_with_parent
-die_with_parent()
-print(os.getpid(), flush=True)
-time.sleep(60)
-"""
-
-
-def test_process_dies_with_its_killed_parent():
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, CHILD],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-    )
-    with parent:
-        child = int(parent.stdout.readline())
-        assert alive(child)
-        parent.send_signal(signal.SIGKILL)
-    until = time.monotonic() + 10
-    while alive(child) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not alive(child)

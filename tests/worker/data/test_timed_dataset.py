@@ -68,21 +68,18 @@ def slow(clock, milliseconds=2):
     return lambda image: clock.after(milliseconds, torch.tensor(float(image)))
 
 
-def took(opened, transform, indices):
-    """(read, preprocess, decode) of a batch that takes no time to collate."""
-    return TimedDataset(opened, transform)[indices][1]
-
-
-def test_reading_decoding_and_transforming_are_timed_separately(clock):
-    assert took(lambda transform: Separate(clock), slow(clock), [1]) == (5 * MS, (3 + 2) * MS, 3 * MS)
-
-
-def test_user_samples_count_all_but_the_transform_as_reading(clock):
-    assert took(lambda transform: Sequence(clock, transform), slow(clock), [3]) == (6 * MS, 2 * MS, 0)
-
-
-def test_samples_without_transform_count_as_reading(clock):
-    assert took(lambda transform: Sequence(clock, lambda image: image), slow(clock), [0, 1]) == (12 * MS, 0, 0)
+@pytest.mark.parametrize(
+    ("open_samples", "indices", "times_ms"),
+    [
+        (lambda clock, transform: Separate(clock), [1], (5, 3 + 2, 3)),
+        (lambda clock, transform: Sequence(clock, transform), [3], (6, 2, 0)),
+        (lambda clock, transform: Sequence(clock, lambda image: image), [0, 1], (12, 0, 0)),
+    ],
+    ids=["separate reading and decoding", "a user's samples", "without transform"],
+)
+def test_batch_carries_times_to_read_preprocess_and_decode(clock, open_samples, indices, times_ms):
+    _, times, _ = TimedDataset(lambda transform: open_samples(clock, transform), slow(clock))[indices]
+    assert times == tuple(time_ms * MS for time_ms in times_ms)
 
 
 def test_decoding_is_reported_if_timed_separately(clock):
@@ -189,29 +186,28 @@ class UserSamples(Holed):
         return torch.tensor(float(index)), index
 
 
-def test_unreadable_user_samples_are_bad():
-    samples = UserSamples(4, {1}, OSError("cannot identify image file"))
-    loaded = passes(samples)
-    assert labels(loaded) == [[0, 2, 3]]
-    assert loaded.bad == ["1"]
-    with pytest.raises(BadSampleError, match="cannot read sample 1: cannot identify image file"):
-        labels(passes(samples, skip=False))
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (OSError("cannot identify image file"), "1"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "/card/x.png"), "/card/x.png"),
+    ],
+)
+def test_unreadable_user_samples_are_bad(error, name):
+    loader = passes(UserSamples(4, {1}, error))
+    assert labels(loader) == [[0, 2, 3]]
+    assert loader.bad == [name]
+    with pytest.raises(BadSampleError, match=f"cannot read sample {name}: "):
+        labels(passes(UserSamples(4, {1}, error), skip=False))
 
 
-def test_error_of_a_user_sample_names_its_file():
-    loaded = passes(UserSamples(4, {1}, FileNotFoundError(errno.ENOENT, "No such file", "/card/x.png")))
-    labels(loaded)
-    assert loaded.bad == ["/card/x.png"]
-
-
-def test_user_code_errors_are_never_skipped():
-    with pytest.raises(KeyError):
-        labels(passes(UserSamples(4, {1}, KeyError("label"))))
-
-
-def test_storage_failure_is_detected_in_user_samples():
-    with pytest.raises(StorageGoneError, match=r"cannot read .*/card/x\.png"):
-        labels(passes(UserSamples(4, {1}, OSError(errno.EIO, "Input/output error", "/card/x.png"))))
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(KeyError("label"), KeyError), (OSError(errno.EIO, "Input/output error", "/card/x.png"), StorageGoneError)],
+)
+def test_other_errors_of_user_samples_are_never_skipped(error, expected):
+    with pytest.raises(expected):
+        labels(passes(UserSamples(4, {1}, error)))
 
 
 class Sleeping(list):
