@@ -47,7 +47,7 @@ def test_regression_converges_as_in_the_tutorial(composed):
     """Without momentum, as the tutorial trains it, down to a loss of 1e-3 in validation."""
     job = dict(composed("dataset=polynomial", "batch=32", "workers=0"))
     numbers, task = {"folder": None}, Regression("smooth_l1_loss")
-    training, validation = make_loaders(job, numbers, task, Single(1), cuda=False)
+    training, validation = (list(loader) for loader in make_loaders(job, numbers, task, Single(1), cuda=False))
     torch.manual_seed(0)
     model = Model(4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
