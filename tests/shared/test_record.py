@@ -65,7 +65,7 @@ def test_completion_without_a_job_or_with_a_partial_file_is_ignored(record, tmp_
     record.write_summary(COMPLETED, "1d")  # left by a killed process that archived an earlier run
     assert not record.is_completed()
     record.describe({}, {})
-    (tmp_path / "whole.json").write_text('{"identity": "1d')
+    (tmp_path / "completed.json").write_text('{"identity": "1d')
     assert not record.is_completed()
 
 
