@@ -15,7 +15,7 @@ from pathlib import Path
 from boards import Tree, write
 from output import print_table, sized
 from played import Curve, play, ramp, square
-from simulated import CASES, WAVES, Case, errors, simulate
+from power.simulated_sensors import CASES, WAVES, Case, errors, simulate
 from tools import Plan, Window
 
 from epochmeter.config.job import ROOT

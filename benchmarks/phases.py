@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
-from known import CALIBRATION, FOUR, HELD_OUT, TWO, Sensor, epoch, facts
 from output import ARGUMENTS, print_table, sized
+from power.known_phases import CALIBRATION, FOUR, HELD_OUT, TWO, Sensor, epoch, facts
 
 from epochmeter.power.phases.phase_energy import phase_energy
 from epochmeter.power.phases.step_timeline import PHASES

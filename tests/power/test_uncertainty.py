@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from simulated import CASES, PERIOD_S, WAVES, Case, simulate, simulate_totals
+from power.simulated_sensors import CASES, PERIOD_S, WAVES, Case, simulate, simulate_totals
 
 from epochmeter.power.uncertainty import Response, border_j, student_95
 

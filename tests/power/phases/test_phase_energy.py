@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from known import CALIBRATION, FOUR, HELD_OUT, LEVELS_W, TWO, Sensor, epoch, facts, stall_works_then_waits
+from power.known_phases import CALIBRATION, FOUR, HELD_OUT, LEVELS_W, TWO, Sensor, epoch, facts, stall_works_then_waits
 
 from epochmeter.power.phases import phase_energy as phases
 from epochmeter.power.phases.phase_energy import phase_energy
