@@ -1,4 +1,4 @@
-"""The bottleneck of an epoch: its largest part, by one rule and in one wording."""
+"""The bottleneck of an epoch: its largest part."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def text(e2e_s=10.0, **seconds):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "expected"),
     [
         ({"compute": 9.5, "prep_stall": 0.36, "fetch_stall": 0.14}, "compute-bound; 3.6 % prep stall"),
         ({"compute": 4.0, "prep_stall": 3.3, "fetch_stall": 2.7}, "compute-bound; 33 % prep stall, 27 % fetch stall"),
@@ -24,19 +24,19 @@ def text(e2e_s=10.0, **seconds):
         ({"compute": 5.2, "prep_stall": 4.8}, "compute-bound; 48 % prep stall"),
     ],
 )  # fmt: skip
-def test_largest_part_is_the_bottleneck_and_smaller_stalls_are_listed(seconds, said):
-    assert text(**seconds) == said
+def test_largest_part_is_the_bottleneck_and_smaller_stalls_are_listed(seconds, expected):
+    assert text(**seconds) == expected
 
 
 def test_parts_without_significant_difference_are_named_together():
-    found = find_bottleneck({"compute": 6.0, "prep_stall": 4.0}, 10.0, lambda part, other: other is None)
-    assert found.text == "compute-bound or prep-bound (no significant difference)"
-    assert (found.parts, found.stalls, found.equal) == (("compute", "prep_stall"), (), False)
+    bottleneck = find_bottleneck({"compute": 6.0, "prep_stall": 4.0}, 10.0, lambda part, other: other is None)
+    assert bottleneck.text == "compute-bound or prep-bound (no significant difference)"
+    assert (bottleneck.parts, bottleneck.stalls, bottleneck.equal) == (("compute", "prep_stall"), (), False)
 
 
 def test_insignificant_stall_is_not_listed():
-    found = find_bottleneck({"compute": 6.0, "prep_stall": 4.0}, 10.0, lambda part, other: other is not None)
-    assert found.text == "compute-bound"
+    bottleneck = find_bottleneck({"compute": 6.0, "prep_stall": 4.0}, 10.0, lambda part, other: other is not None)
+    assert bottleneck.text == "compute-bound"
 
 
 def test_unmeasured_part_can_make_it_undecided():
@@ -63,10 +63,10 @@ def test_data_stall_is_divided_by_loader_times():
 
 
 @pytest.mark.parametrize(
-    "known", [{}, {"read": 3.0, "preprocess": 12.0}, {"read": 0.0, "preprocess": 0.0, "decode": 0}]
+    "seconds", [{}, {"read": 3.0, "preprocess": 12.0}, {"read": 0.0, "preprocess": 0.0, "decode": 0}]
 )
-def test_data_stall_is_not_divided_without_decoding_times(known):
-    assert part_seconds(timers(**known), in_memory=False) == pytest.approx({**DEVICE, "data_stall": 5.0})
+def test_data_stall_is_not_divided_without_decoding_times(seconds):
+    assert part_seconds(timers(**seconds), in_memory=False) == pytest.approx({**DEVICE, "data_stall": 5.0})
 
 
 def test_in_memory_dataset_has_no_fetch_stall():

@@ -1,4 +1,4 @@
-"""Which completed runs stand for runs of another sweep, and what becomes of the reference to them."""
+"""Reuse of completed runs by other sweeps."""
 
 import os
 import shutil
@@ -42,8 +42,8 @@ def completed(
     summary = {"state": state, "metrics": metrics, "notes": [], "failure": None}
     record.write_summary(summary, identity, None if old else configuration)
     if state == "completed":
-        told = read_json(folder / "completed.json")
-        write_json(folder / "completed.json", {**told, "finished": at})
+        completion = read_json(folder / "completed.json")
+        write_json(folder / "completed.json", {**completion, "finished": at})
     return record
 
 
@@ -57,8 +57,8 @@ def new(tmp_path):
 
 def taken(new, *repeats, configuration=CONFIGURATION):
     """The runs that a sweep's repeats of one configuration reuse: `A/0`, or None for one that is measured."""
-    asked = ReusePool(new)
-    runs = [asked.take(configuration if k == 0 else f"{configuration}r{k}", configuration, k) for k in repeats]
+    pool = ReusePool(new)
+    runs = [pool.take(configuration if k == 0 else f"{configuration}r{k}", configuration, k) for k in repeats]
     return [run and f"{run.folder.parent.name}/{run.folder.name}" for run in runs]
 
 

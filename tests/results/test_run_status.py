@@ -1,4 +1,4 @@
-"""A run ended as its record says; one that says nothing is under way while its process is."""
+"""A run's state is the recorded one; without a recorded end, it depends on the process."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from epochmeter.machine.process_identity import this_process
 from epochmeter.results.run_status import status_of
 from epochmeter.shared.record import Record
 
-GONE = {"began": "0"}
-"""Another process than the one that has the number now."""
+DEAD = {"began": "0"}
+"""An earlier process with this process's ID."""
 
 
 @pytest.fixture
@@ -15,68 +15,56 @@ def record(tmp_path):
     return Record(tmp_path)
 
 
-def begun(record, **process):
+def write_start(record, **process):
     record.describe({}, {"identity": "1d", **this_process()._asdict(), **process})
 
 
-def ended(record, end):
-    record.write_summary({"state": end, "metrics": {}, "notes": [], "failure": None}, "1d")
+def write_end(record, state, completed=True):
+    record.write_summary({"state": state, "metrics": {}, "notes": [], "failure": None}, "1d")
+    if not completed:
+        (record.folder / "completed.json").unlink()
 
 
 def test_run_without_job_is_planned(record):
     assert status_of(record) == "planned"
-    ended(record, "completed")  # what another attempt left, when it was to be set aside
+    write_end(record, "completed")  # a remainder of an attempt that was being archived
     assert status_of(record) == "planned"
 
 
-def test_run_without_an_end_is_running_while_its_process_lives(record):
-    begun(record)
-    assert status_of(record) == "running"
+@pytest.mark.parametrize(
+    ("process", "state"),
+    [
+        ({}, "running"),
+        (DEAD, "killed"),
+        ({"host": "board-7", "pid": 1, **DEAD}, "running"),
+        ({"began": None}, "running"),  # as in records of older versions
+        ({"began": None, "pid": 2**22 + 1}, "killed"),
+    ],
+    ids=["alive", "dead", "another host", "alive by ID", "dead by ID"],
+)
+def test_run_without_an_end_is_running_while_its_process_may_live(record, process, state):
+    write_start(record, **process)
+    assert status_of(record) == state
 
 
-def test_run_without_an_end_whose_process_is_gone_was_killed(record):
-    begun(record, **GONE)
-    assert status_of(record) == "killed"
+@pytest.mark.parametrize("state", ["completed", "failed", "killed"])
+@pytest.mark.parametrize("process", [{}, DEAD], ids=["alive", "dead"])
+def test_recorded_end_has_precedence(record, state, process):
+    write_start(record, **process)
+    write_end(record, state)
+    assert status_of(record) == status_of(record, ended="failed") == state
 
 
-@pytest.mark.parametrize("end", ["completed", "failed", "killed"])
-@pytest.mark.parametrize("process", [{}, GONE], ids=["alive", "gone"])
-def test_recorded_end_has_precedence(record, end, process):
-    begun(record, **process)
-    ended(record, end)
-    assert status_of(record) == end
-    assert status_of(record, ended="failed") == end
+@pytest.mark.parametrize(
+    ("process", "ended", "state"), [(DEAD, None, "failed"), (DEAD, "completed", "failed"), ({}, None, "running")]
+)
+def test_summary_without_completion_is_not_completed(record, process, ended, state):
+    write_start(record, **process)
+    write_end(record, "completed", completed=False)
+    assert status_of(record, ended=ended) == state
 
 
-def test_summary_without_completion_is_not_completed(record, tmp_path):
-    begun(record, **GONE)
-    ended(record, "completed")
-    (tmp_path / "completed.json").unlink()
-    assert status_of(record) == "failed"
-    assert status_of(record, ended="completed") == "failed"
-
-
-def test_summary_of_a_living_process_is_running(record, tmp_path):
-    begun(record)
-    ended(record, "completed")
-    (tmp_path / "completed.json").unlink()
-    assert status_of(record) == "running"
-
-
-@pytest.mark.parametrize(("end", "told"), [("completed", "failed"), ("failed", "failed"), ("killed", "killed")])
-def test_controllers_end_counts_if_the_record_has_none(record, end, told):
-    begun(record)
-    assert status_of(record, ended=end) == told
-
-
-def test_run_of_another_host_is_assumed_to_be_running(record):
-    begun(record, host="board-7", pid=1, **GONE)
-    assert status_of(record) == "running"
-
-
-def test_record_without_process_start_is_checked_by_pid(record):
-    """As those of before were written."""
-    begun(record, began=None)
-    assert status_of(record) == "running"
-    begun(record, began=None, pid=2**22 + 1)
-    assert status_of(record) == "killed"
+@pytest.mark.parametrize(("ended", "state"), [("completed", "failed"), ("failed", "failed"), ("killed", "killed")])
+def test_controllers_end_counts_if_the_record_has_none(record, ended, state):
+    write_start(record)
+    assert status_of(record, ended=ended) == state

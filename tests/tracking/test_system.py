@@ -1,4 +1,4 @@
-"""The whole way: records, the command, a plain `mlflow ui` and a browser."""
+"""Records, the command `src/publish.py`, a plain `mlflow ui`, and a browser."""
 
 import importlib.util
 import json
@@ -40,59 +40,58 @@ def run_publish(store_uri, *arguments):
     )
 
 
-def test_publish_shows_a_sweep_from_any_folder_and_exits_with_0(store, make_record, tmp_path):
-    records = [make_record(number) for number in (0, 1)]
-    done = run_publish(store.uri, tmp_path / "multirun")
-    assert done.returncode == 0, done.stderr
-    assert [str(record.folder) in done.stdout for record in records] == [True, True]
-    assert "2 of 2 runs published" in done.stdout
-
-
-def test_publish_sends_nobody_to_a_view_without_runs(store, make_record, tmp_path):
-    make_record(0, state="failed")
-    assert run_publish(store.uri, tmp_path / "multirun").stdout.endswith("1 of 1 runs published\n")
+def test_publish_links_a_view_only_if_it_has_runs(store, make_record, tmp_path):
+    failed = make_record(0, state="failed")
+    first = run_publish(store.uri, tmp_path / "multirun")
+    assert first.returncode == 0, first.stderr
+    assert str(failed.folder) in first.stdout
+    assert first.stdout.endswith("1 of 1 runs published\n")
     make_record(1)
-    assert views.ENERGY_AND_TIME in run_publish(store.uri, tmp_path / "multirun").stdout.splitlines()[-1]
+    second = run_publish(store.uri, tmp_path / "multirun")
+    assert "2 of 2 runs published" in second.stdout
+    assert views.ENERGY_AND_TIME in second.stdout.splitlines()[-1]
 
 
-def test_publish_exits_with_1_for_a_folder_without_a_record_and_a_record_that_is_broken(store, make_record, tmp_path):
+def test_publish_fails_for_an_empty_folder_and_a_broken_record(store, make_record, tmp_path):
     (tmp_path / "empty").mkdir()
     make_record()
     broken = make_record(1)
     (broken.folder / "job.json").write_text("{half")
-    done = run_publish(store.uri, tmp_path / "multirun", tmp_path / "empty")
-    assert done.returncode == 1
-    assert "empty contains no runs" in done.stderr
-    assert f"cannot publish {broken.folder}: " in done.stderr
-    assert "1 of 2 runs published" in done.stdout
+    result = run_publish(store.uri, tmp_path / "multirun", tmp_path / "empty")
+    assert result.returncode == 1
+    assert "empty contains no runs" in result.stderr
+    assert f"cannot publish {broken.folder}: " in result.stderr
+    assert "1 of 2 runs published" in result.stdout
 
 
-def test_publish_exits_with_1_where_the_server_is_away(make_record):
-    done = run_publish("http://127.0.0.1:9", make_record().folder)
-    assert done.returncode == 1
-    assert "MLflow at http://127.0.0.1:9 is not there" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_publish_fails_if_the_server_is_offline(make_record):
+    result = run_publish("http://127.0.0.1:9", make_record().folder)
+    assert result.returncode == 1
+    assert "error: MLflow at http://127.0.0.1:9" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_plain_mlflow_ui_lists_the_runs(store, make_record, tmp_path):
     published = publish(make_record(), store)
     with picture.server(tmp_path) as url:
         body = json.dumps({"experiment_ids": [published.experiment_id]}).encode()
-        asked = urllib.request.Request(f"{url}/api/2.0/mlflow/runs/search", body, {"Content-Type": "application/json"})
-        runs = json.load(urllib.request.urlopen(asked))["runs"]
+        request = urllib.request.Request(
+            f"{url}/api/2.0/mlflow/runs/search", body, {"Content-Type": "application/json"}
+        )
+        runs = json.load(urllib.request.urlopen(request))["runs"]
         artifacts = f"{url}/ajax-api/2.0/mlflow/artifacts/list?run_id={published.run_id}"
         files = json.load(urllib.request.urlopen(artifacts))["files"]
     assert [run["info"]["run_id"] for run in runs] == [published.run_id]
     assert "job.json" in [file["path"] for file in files]
 
 
-def test_a_server_that_was_away_and_came_back_is_caught_up_with(make_record, tmp_path):
+def test_run_of_an_offline_server_is_published_when_it_is_back(make_record, tmp_path):
     record = make_record()
     folder = tmp_path / "server"
     folder.mkdir()
-    away = Publisher(record, lambda: open_store(uri="http://127.0.0.1:9"))
-    away.start()
-    assert "its record is complete" in away.close()
+    offline = Publisher(record, lambda: open_store(uri="http://127.0.0.1:9"))
+    offline.start()
+    assert "its record is complete" in offline.close()
     with picture.server(folder) as url:
         store = open_store(uri=url)
         for _ in range(2):
@@ -105,18 +104,18 @@ def test_a_server_that_was_away_and_came_back_is_caught_up_with(make_record, tmp
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
-def test_the_picture_is_taken_of_a_fresh_clones_own_runs_or_says_that_it_has_none(make_record, tmp_path):
+def test_picture_is_of_the_projects_own_runs_or_an_error(make_record, tmp_path):
     for folder in ("src", "conf", "docs"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     (tmp_path / "docs" / "mlflow.png").unlink(missing_ok=True)
-    ours = {**os.environ, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
     command = [sys.executable, str(tmp_path / "docs" / "picture.py")]
-    none = subprocess.run(command, env=ours, capture_output=True, text=True)
+    none = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert (none.returncode, "no completed run" in none.stderr) == (1, True)
     publish(make_record(), open_store(uri=f"sqlite:///{tmp_path / 'mlflow.db'}"))
-    done = subprocess.run(command, env=ours, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "mlflow.png: the newest of 1 runs" in done.stdout
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "mlflow.png: the newest of 1 runs" in result.stdout
     assert (tmp_path / "docs" / "mlflow.png").stat().st_size > 50_000
 
 
@@ -159,7 +158,7 @@ def test_link_of_a_sweep_shows_only_its_own_and_reused_runs_without_rehearsals(s
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
-def test_a_browser_shows_rehearsals_as_a_group_of_their_own(store, make_record, tmp_path):
+def test_rehearsals_are_a_separate_group(store, make_record, tmp_path):
     for number, rehearsal in enumerate(([], ["device=nano asked for, this machine is device=cpu"])):
         publish(make_record(number, limit=100, rehearsal=rehearsal), store)
     views.save_views(store)
@@ -171,7 +170,7 @@ def test_a_browser_shows_rehearsals_as_a_group_of_their_own(store, make_record, 
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
-def test_the_link_of_a_report_opens_its_page_and_its_other_files_are_previewed_too(store, tmp_path, monkeypatch):
+def test_report_link_opens_its_page_and_other_files_are_previewed(store, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
     files = {
         "report.html": "<!doctype html><h1>In words</h1><p id=p><script>p.textContent = 'and drawn'</script>",
@@ -192,7 +191,7 @@ def test_the_link_of_a_report_opens_its_page_and_its_other_files_are_previewed_t
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
-def test_the_page_of_runs_says_what_they_are_and_its_links_open_on_runs(store, make_record, tmp_path, monkeypatch):
+def test_experiment_page_has_a_description_whose_links_open_views_with_runs(store, make_record, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
     (tmp_path / "report.html").write_text("<p>")
     log_report("a sweep", [tmp_path / "report.html"], TRACKED)
@@ -208,18 +207,18 @@ def test_the_page_of_runs_says_what_they_are_and_its_links_open_on_runs(store, m
 
 
 @pytest.mark.alone
-def test_six_hundred_runs_are_read_from_the_database_within_five_seconds(store, make_record):
+def test_six_hundred_runs_are_read_within_five_seconds(store, make_record):
     multiply(publish(make_record(), store).run_id, 600, store)
     load_runs(store.uri)
-    begun = time.perf_counter()
+    started_s = time.perf_counter()
     assert len(load_runs(store.uri)) == 601
-    took_s = time.perf_counter() - begun
-    print(f"601 runs from MLflow's database in {took_s:.2f} s")
-    assert took_s < 5
+    duration_s = time.perf_counter() - started_s
+    print(f"601 runs from MLflow's database in {duration_s:.2f} s")
+    assert duration_s < 5
 
 
 def multiply(run_id, count, store):
-    """Copies a run so many times, in the database itself: publishing as many would take minutes."""
+    """Copy a run in the database itself, as publishing as many would take minutes."""
     with sqlite3.connect(store.uri.removeprefix("sqlite:///")) as database:
         for table in ("runs", "tags", "params", "latest_metrics"):
             columns = [column[1] for column in database.execute(f"pragma table_info({table})")]
@@ -231,9 +230,9 @@ def multiply(run_id, count, store):
             )
 
 
-def test_tensorboard_serves_the_curves_of_a_run_that_is_under_way_and_of_one_that_ended(make_record):
-    under_way, ended = make_record(0, epochs=2, state=None), make_record(1)
-    events = Events(under_way)
+def test_tensorboard_serves_the_curves_of_running_and_ended_runs(make_record):
+    running, ended = make_record(0, epochs=2, state=None), make_record(1)
+    events = Events(running)
     events.add()
     tensorboard.write_events(ended)
     with tensorboard_of(ended.folder.parents[1]) as url:
@@ -242,13 +241,13 @@ def test_tensorboard_serves_the_curves_of_a_run_that_is_under_way_and_of_one_tha
         curve = json.load(urllib.request.urlopen(f"{url}/data/plugin/scalars/scalars?{query}"))
     assert {"epoch/e2e_s", "val/accuracy"} <= shown["sweep/0"].keys()
     assert {"epoch/e2e_s", "total/energy_j"} <= shown["sweep/1"].keys()
-    expected = [window["metrics"]["epoch/e2e_s"] for window in under_way.windows() if window["window"] == "epoch"]
+    expected = [window["metrics"]["epoch/e2e_s"] for window in running.windows() if window["window"] == "epoch"]
     assert [(step, value) for _, step, value in curve] == [(n, pytest.approx(s)) for n, s in enumerate(expected)]
 
 
 @contextmanager
 def tensorboard_of(folder):
-    """TensorBoard as `make tensorboard` starts it, once it has read the folder."""
+    """Start TensorBoard as `make tensorboard` does; yield its address once it has read the folder."""
     url = f"http://127.0.0.1:{picture.free_port()}"
     command = [
         Path(sys.executable).with_name("tensorboard"),

@@ -1,7 +1,8 @@
-"""Event files are read back by TensorBoard's own reader, and hold what MLflow is shown."""
+"""Event files, read back by TensorBoard's reader, have the same scalars as MLflow."""
 
 import json
 import sys
+from unittest.mock import Mock, call
 
 import pytest
 from events import event_files, scalars_of
@@ -17,8 +18,8 @@ from epochmeter.tracking.tensorboard import Events
 pytest.importorskip("tensorboard", reason="no tensorboard in this environment: make .venv/.with-tensorboard")
 
 
-def run_for_windows(record: Record, count: int) -> None:
-    """Cuts a record to its first windows, as it was while its run was under way."""
+def keep_windows(record: Record, count: int) -> None:
+    """Truncate a record to its first windows, as it was during the run."""
     lines = (record.folder / "epochs.jsonl").read_text().splitlines(keepends=True)
     (record.folder / "epochs.jsonl").write_text("".join(lines[:count]))
 
@@ -56,7 +57,7 @@ def test_resumed_run_rewrites_the_file(make_record):
     record = make_record(epochs=3)
     interrupted = Events(record)
     interrupted.add()
-    run_for_windows(record, 4)
+    keep_windows(record, 4)
     resumed = Events(record)
     resumed.add()
     resumed.finish()
@@ -84,19 +85,19 @@ def test_file_is_not_part_of_the_record(store, make_record):
     ended = ended_s(record)
     tensorboard.write_events(record)
     assert ended_s(record) == ended
-    there = {file.path for file in store.client.list_artifacts(publish(record, store).run_id)}
-    assert not [name for name in there if name.startswith(EVENTS)]
+    files = {file.path for file in store.client.list_artifacts(publish(record, store).run_id)}
+    assert not [name for name in files if name.startswith(EVENTS)]
 
 
 def test_event_files_need_the_setting(make_record):
     assert isinstance(make_tracker(make_record(0), name="mlflow"), Publisher)
     assert isinstance(make_tracker(make_record(1), name="none", tensorboard=False), NullTracker)
     record = make_record(2)
-    asked = make_tracker(record, name="none", tensorboard=True)
-    assert isinstance(asked, WithTensorBoard)
-    asked.start()
-    asked.flush()
-    assert asked.close() is None
+    tracker = make_tracker(record, name="none", tensorboard=True)
+    assert isinstance(tracker, WithTensorBoard)
+    tracker.start()
+    tracker.flush()
+    assert tracker.close() is None
     assert {scalar.name for scalar in scalars_of(record)} >= {"epoch/e2e_s", "total/e2e_s"}
 
 
@@ -107,43 +108,23 @@ def test_run_that_failed_early_has_an_empty_file(make_record):
     assert scalars_of(record) == []
 
 
-class Recording:
-    """A tracker that notes what it is asked."""
-
-    def __init__(self):
-        self.asked = []
-
-    def start(self):
-        self.asked.append("start")
-
-    def flush(self, limit_s):
-        self.asked.append(limit_s)
-
-    def close(self, limit_s, ended):
-        self.asked.append(ended)
-        return "where it is shown"
-
-
 def test_full_disk_ends_only_the_file(make_record, monkeypatch, caplog):
     monkeypatch.setattr(Events, "add", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    beside = Recording()
-    tracker = WithTensorBoard(beside, Events(make_record()))
+    inner = Mock()
+    tracker = WithTensorBoard(inner, Events(make_record()))
     tracker.start()
     for _ in range(2):
         tracker.flush(0.5)
-    assert tracker.close(ended="completed") == "where it is shown"
-    assert beside.asked == ["start", 0.5, 0.5, "completed"]
+    assert tracker.close(ended="completed") == inner.close.return_value
+    assert inner.mock_calls == [call.start(), call.flush(0.5), call.flush(0.5), call.close(30.0, "completed")]
     assert [record.message for record in caplog.records] == [
         "TensorBoard does not show all of this run: [Errno 28] No space left on device"
     ]
 
 
-@pytest.mark.parametrize("tracking", [{"name": "none"}, {"tensorboard": False}, {"tensorboard": True}], ids=str)
-def test_valid_settings_are_accepted(tracking):
-    tensorboard.check_installed(tracking)
-
-
-def test_non_boolean_setting_is_rejected():
+def test_non_boolean_setting_is_an_error():
+    for tracking in ({"name": "none"}, {"tensorboard": False}, {"tensorboard": True}):
+        tensorboard.check_installed(tracking)
     with pytest.raises(ValueError, match=r"tracking\.tensorboard=yes please: give true or false"):
         tensorboard.check_installed({"tensorboard": "yes please"})
 
