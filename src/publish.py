@@ -100,7 +100,7 @@ def publish_records(records: Sequence[Record], destination: Destination, events:
     try:
         store = open_store(*destination, timeout_s=LONG_TIMEOUT_S)
     except Exception as error:
-        print(f"error: MLflow at {destination} is not there: {error_reason(error)}", file=sys.stderr)
+        print(f"error: cannot connect to MLflow at {destination}: {error_reason(error)}", file=sys.stderr)
         return False
     published = [publish_record(record, store, destination, events) for record in records]
     ended = end_dead_runs(store, destination)

@@ -22,15 +22,12 @@ NOT_CLEAN_YET: tuple[str, ...] = (
     "src/epochmeter/doctor.py",
     "src/epochmeter/power/",
     "src/epochmeter/report/",
-    "src/epochmeter/results/",
     "src/epochmeter/run/",
     "src/epochmeter/sweep/",
     "src/hydra_plugins/grid.py",
     "src/hydra_plugins/search.py",
-    "src/publish.py",
     "src/report.py",
     "src/train.py",
-    "tests/cluster/",
     "tests/config/",
     "tests/plugins/",
     "tests/report/",
@@ -40,7 +37,6 @@ NOT_CLEAN_YET: tuple[str, ...] = (
     "tests/test_doctor.py",
     "tests/test_inputs.py",
     "tests/test_report.py",
-    "tests/tracking/",
 )
 """Paths relative to the project, or their beginnings, that are not checked."""
 

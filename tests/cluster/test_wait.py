@@ -75,7 +75,7 @@ def test_summary_may_become_visible_after_the_jobs_end(cluster, log, monkeypatch
     assert ended(awaited, log) == [0]
 
 
-def test_slurm_that_does_not_answer_is_asked_again_with_one_warning(cluster, log, monkeypatch):
+def test_slurm_that_does_not_answer_is_queried_again_with_one_warning(cluster, log, monkeypatch):
     calls, lines = [], []
 
     def list_jobs(name):

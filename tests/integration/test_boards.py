@@ -128,10 +128,10 @@ def test_next_start_restores_the_power_mode_of_a_killed_controller(nx):
 def test_a_mode_that_somebody_changes_in_mid_run_marks_the_run_and_is_left_theirs(nx):
     process, record = nx.in_training(power_limit=15)
     nx.board.put(**{"nvpmodel/status": f"pmode:{TEN_W:04}"})
-    nx.project.until(lambda: "knob_changed" in record.run()["flags"])
+    nx.project.until(lambda: "setting_changed" in record.run()["flags"])
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=30)
-    assert "something changed it to MODE_10W_4CORE (id:4)" in record.run()["flags"]["knob_changed"]
+    assert "something changed it to MODE_10W_4CORE (id:4)" in record.run()["flags"]["setting_changed"]
     assert "which is kept" in " ".join(out.split())
     assert nx.board.mode() == TEN_W
 

@@ -190,7 +190,7 @@ def test_report_has_a_reused_run_under_its_number_and_overrides_and_counts_it_on
     assert "A/3, which is gone" in gone.unreadable["1"]
 
 
-def test_reused_run_is_of_the_study_and_has_the_added_keys_that_were_typed_for_it(tmp_path, new):
+def test_reused_run_has_the_study_and_added_keys_of_its_sweep(tmp_path, new):
     completed(new / "0", configuration="batch16")
     (new / "1").mkdir()
     write_reference(new / "1", completed(tmp_path / "A" / "3"), ["experiment=stalls", "+note=x"])

@@ -31,7 +31,7 @@ def test_line_has_notes_and_flags_without_secrets():
     remarks = notes_and_flags(window, ["no such file: http://ann:hunter2@host/a.png"], ["RAPL was changed."])
     assert remarks["notes"][1:] == ["epoch 3: gpu0 slowed for heat", "RAPL was changed."]
     assert "hunter2" not in remarks["notes"][0]
-    assert remarks["flags"] == {"throttled": "gpu0 slowed for heat", "knob_changed": "RAPL was changed."}
+    assert remarks["flags"] == {"throttled": "gpu0 slowed for heat", "setting_changed": "RAPL was changed."}
     assert notes_and_flags(Window({}, [], {}), [], []) == {}
 
 

@@ -210,8 +210,8 @@ def test_power_mode_is_selected_by_watts_with_a_note(order, tmp_path):
 def test_first_reason_of_a_flag_is_kept(order):
     resolved = resolve_plan(order())
     resolved.set_flags({"throttled": "hot", "energy_lost": ""})
-    resolved.set_flags({"throttled": "hotter", "knob_changed": "somebody"})
-    assert resolved.record.run()["flags"] == {"throttled": "hot", "knob_changed": "somebody"}
+    resolved.set_flags({"throttled": "hotter", "setting_changed": "somebody"})
+    assert resolved.record.run()["flags"] == {"throttled": "hot", "setting_changed": "somebody"}
 
 
 def test_resumed_run_has_the_flags_of_the_windows_that_it_keeps(order):

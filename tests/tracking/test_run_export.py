@@ -5,7 +5,7 @@ import json
 from epochmeter.tracking import run_export
 
 
-def test_params_are_the_configuration_as_typed(make_record):
+def test_params_are_the_configuration_in_hydras_syntax(make_record):
     params = run_export.run_params(make_record(batch=32, limit=None))
     expected = {
         "device": "cuda",

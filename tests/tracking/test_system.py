@@ -67,7 +67,7 @@ def test_publish_fails_for_an_empty_folder_and_a_broken_record(store, make_recor
 def test_publish_fails_if_the_server_is_offline(make_record):
     result = run_publish("http://127.0.0.1:9", make_record().folder)
     assert result.returncode == 1
-    assert "error: MLflow at http://127.0.0.1:9" in result.stderr
+    assert "error: cannot connect to MLflow at http://127.0.0.1:9" in result.stderr
     assert "Traceback" not in result.stderr
 
 

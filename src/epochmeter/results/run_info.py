@@ -19,7 +19,7 @@ UNFINISHED = "unfinished"
 DISTURBED = {
     "gpu_shared": "another process used the GPU",
     "throttled": "heat or over-current lowered the clocks",
-    "knob_changed": "another program changed a device setting",
+    "setting_changed": "another program changed a device setting",
     "paused": "the run was paused",
 }
 """Possible disturbances of a measurement, by the tags of runs."""
@@ -33,7 +33,7 @@ class RunInfo(TypedDict):
         sweep: Name of the sweep.
         host: Host name.
         job: Configuration.
-        typed: Overrides as typed: `batch` -> `64`, `+note` -> `mine`.
+        overrides: Overrides by key: `batch` -> `64`, `+note` -> `mine`.
         rehearsal: The settings that were not applied; empty if the run is a result.
         energy: `source`, what it `covers`, its `domains`, and the `reason` if there is none.
         devices: Number of training devices.
@@ -51,7 +51,7 @@ class RunInfo(TypedDict):
     sweep: str | None
     host: str | None
     job: Mapping[str, Any]
-    typed: dict[str, str]
+    overrides: dict[str, str]
     rehearsal: list[str]
     energy: Mapping[str, Any]
     devices: int | None
@@ -83,7 +83,7 @@ def build_run_info(
         "sweep": run.get("sweep_id"),
         "host": run.get("host"),
         "job": job,
-        "typed": override_values(run["overrides"]),
+        "overrides": override_values(run["overrides"]),
         "rehearsal": list(run["rehearsal"]),
         "energy": run.get("energy") or {},
         "devices": device_count(job, run),

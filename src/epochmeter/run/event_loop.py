@@ -88,7 +88,7 @@ def notes_and_flags(window: Window, cache_notes: Sequence[str], drift: Sequence[
         drift: Device settings that another program changed meanwhile.
     """
     notes = [*cache_notes, *window.notes, *drift]
-    flags = {**window.flags, **({"knob_changed": " ".join(drift)} if drift else {})}
+    flags = {**window.flags, **({"setting_changed": " ".join(drift)} if drift else {})}
     return {key: redact_tree(value) for key, value in {"notes": notes, "flags": flags}.items() if value}
 
 

@@ -170,7 +170,7 @@ def _make_run(
     return Run(
         number=info["number"],
         job=info["job"],
-        keys={key.lstrip("+"): value for key, value in info["typed"].items()},
+        keys={key.lstrip("+"): value for key, value in info["overrides"].items()},
         metrics=metrics,
         state=info["state"],
         excluded_because=_excluded_because(info, is_completed, metrics),
@@ -188,11 +188,11 @@ def _make_run(
         folder=folder,
         host=info["host"],
         link=link,
-        experiment=info["typed"].get("experiment"),
+        experiment=info["overrides"].get("experiment"),
         energy_source=energy.get("source"),
         platform=info["ran_on"],
         disturbed=info.get("disturbed") or {},
-        added=[key for key in info["typed"] if key.startswith("+")],
+        added=[key for key in info["overrides"] if key.startswith("+")],
         read_errors=[*(f"{name} is no finite number" for name in infinite), *read_errors],
     )
 
