@@ -1,4 +1,4 @@
-"""The doctor as a person runs it, on machines that are trees of files."""
+"""The doctor, on machines whose files are in a folder."""
 
 import json
 import math
@@ -33,7 +33,7 @@ RAPL = "sys/class/powercap/intel-rapl:0"
 
 @pytest.fixture
 def doctor(tmp_path):
-    """doctor("device=cpu", ...) -> how the command ended, in a folder of its own, which it leaves empty."""
+    """doctor("device=cpu", ...) -> the ended command, which leaves its working folder empty."""
 
     def run(*arguments, before=()):
         here = tmp_path / "here"
@@ -55,40 +55,40 @@ def doctor(tmp_path):
 
 @pytest.fixture
 def rows(doctor):
-    """What `format=json` prints, by quantity."""
+    """rows("device=cpu", ...) -> what the command prints with `format=json`, by quantity."""
 
-    def told(*arguments, **how):
-        ended = doctor("format=json", *arguments, **how)
+    def run(*arguments, **options):
+        ended = doctor("format=json", *arguments, **options)
         assert ended.returncode == 0, ended.stderr
         return by_quantity(json.loads(ended.stdout))
 
-    return told
+    return run
 
 
 @pytest.fixture
 def examined(tmp_path):
-    """The same rows as the command makes them, without the command: for a device by name."""
+    """examined("device=cpu", ...) -> the same rows without starting the command; the device must be named."""
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
 
-        def told(*typed):
-            config = compose("doctor", overrides=[f"machine.state_dir={tmp_path / 'state'}", *typed])
+        def examine(*overrides):
+            config = compose("doctor", overrides=[f"machine.state_dir={tmp_path / 'state'}", *overrides])
             rows = examine_machine(Examination.from_dict(OmegaConf.to_container(config, resolve=True)), "cpu")
             return by_quantity([row._asdict() for row in rows])
 
-        yield told
+        yield examine
 
 
 def by_quantity(rows):
-    """Rows by quantity, each without what it has nothing to say of."""
-    told = {row.pop("quantity"): {key: value for key, value in row.items() if value is not None} for row in rows}
-    assert len(told) == len(rows)
-    assert told.keys() >= ALWAYS
-    return told
+    """Return the rows by quantity, without fields that are None."""
+    found = {row.pop("quantity"): {key: value for key, value in row.items() if value is not None} for row in rows}
+    assert len(found) == len(rows)
+    assert found.keys() >= ALWAYS
+    return found
 
 
 @pytest.fixture
-def bound_by_modes():
-    """What stands before a command so that even root reads and writes no more than a file's mode allows it."""
+def unprivileged():
+    """A command prefix with which even root is bound by file permissions."""
     if os.geteuid() != 0:
         return []
     if not shutil.which("setpriv"):
@@ -103,28 +103,28 @@ def put(root, files):
     return root
 
 
-def test_a_jetson_offers_its_module_each_rail_and_its_power_modes(tmp_path, rows):
+def test_jetson_has_module_rails_and_power_modes(tmp_path, examined):
     tree = boards.write(tmp_path / "board", "agx_orin")
-    told = rows(f"machine.root={tree.root}")
-    assert told["device"] == {"offered": True, "source": "device=agx_orin", "covers": "Jetson AGX Orin"}
-    assert float(told["energy"].pop("now").removesuffix(" W")) == pytest.approx(tree.board.total_w(), rel=0.02)
-    shortest_s, longest_s = told["energy"].pop("period_range_s")
-    assert 0 < shortest_s <= told["energy"].pop("period_s") <= longest_s, "as measured, not as configured"
-    assert 0 < told["energy"].pop("sampling_core_fraction") < 0.5, "of a core: 10 ms between samples"
-    assert told["energy"] == {
+    found = examined(f"machine.root={tree.root}", "device=agx_orin")
+    assert found["device"] == {"offered": True, "source": "device=agx_orin", "covers": "Jetson AGX Orin"}
+    assert float(found["energy"].pop("now").removesuffix(" W")) == pytest.approx(tree.board.total_w(), rel=0.02)
+    shortest_s, longest_s = found["energy"].pop("period_range_s")
+    assert 0 < shortest_s <= found["energy"].pop("period_s") <= longest_s, "as measured, not as configured"
+    assert 0 < found["energy"].pop("sampling_core_fraction") < 0.5, "of a core: 10 ms between samples"
+    assert found["energy"] == {
         "offered": True,
         "source": "sampled (meter=rails)",
         "covers": "module: VDD_GPU_SOC + VDD_CPU_CV + VIN_SYS_5V0",
     }
     for rail, watts in tree.board.shown_w().items():
-        assert float(told[f"power: {rail}"]["now"].removesuffix(" W")) == pytest.approx(watts, rel=0.02)
-    assert told["power limit"]["now"] == "MAXN (id:0)"
-    assert "MODE_50W (id:3)" in told["power limit"]["choices"]
-    assert told["temperature"]["offered"]
-    assert told["GPU clock"]["source"] == "devfreq 17000000.gpu"
+        assert float(found[f"power: {rail}"]["now"].removesuffix(" W")) == pytest.approx(watts, rel=0.02)
+    assert found["power limit"]["now"] == "MAXN (id:0)"
+    assert "MODE_50W (id:3)" in found["power limit"]["choices"]
+    assert found["temperature"]["offered"]
+    assert found["GPU clock"]["source"] == "devfreq 17000000.gpu"
 
 
-def test_the_table_says_the_same_in_80_columns(tmp_path, doctor):
+def test_table_fits_80_columns(tmp_path, doctor):
     tree = boards.write(tmp_path / "board", "nano")
     shown = doctor(f"machine.root={tree.root}")
     assert shown.returncode == 0, shown.stderr
@@ -139,24 +139,24 @@ def test_the_table_says_the_same_in_80_columns(tmp_path, doctor):
     assert re.search(r"sampling uses \d+\.\d% of a core", " ".join(shown.stdout.split()))
 
 
-def test_a_gpu_offers_its_counter_its_gauges_and_its_limit(tmp_path, rows, nvml_stub):  # noqa: F811
+def test_gpu_has_counter_gauges_and_limit(tmp_path, rows, nvml_stub):  # noqa: F811
     information = "Model: \t\t NVIDIA RTX A4000\nGPU UUID: \t GPU-aaaa\n"
     root = put(tmp_path / "pc", {"proc/driver/nvidia/gpus/0000:01:00.0/information": information})
     if not find_spec("pynvml"):
         pytest.skip("no nvidia-ml-py in this environment, as on a board")
-    told = rows(f"machine.root={root}", before=["env", f"LD_LIBRARY_PATH={nvml_stub}"])
-    assert told["device"]["covers"] == "NVIDIA GPU with NVIDIA RTX A4000"
-    assert told["energy"]["offered"]
-    assert told["energy"]["source"] == "counter (meter=nvml)"
-    assert told["power: gpu0"]["offered"]
-    assert told["power limit"]["now"] == "250 W"
-    assert told["power limit"]["choices"] == "100 to 300 W"
+    found = rows(f"machine.root={root}", before=["env", f"LD_LIBRARY_PATH={nvml_stub}"])
+    assert found["device"]["covers"] == "NVIDIA GPU with NVIDIA RTX A4000"
+    assert found["energy"]["offered"]
+    assert found["energy"]["source"] == "counter (meter=nvml)"
+    assert found["power: gpu0"]["offered"]
+    assert found["power limit"]["now"] == "250 W"
+    assert found["power limit"]["choices"] == "100 to 300 W"
     for quantity in ("GPU utilization", "GPU clock", "temperature", "throttling"):
-        assert told[quantity]["source"] == "NVML, gpu0"
+        assert found[quantity]["source"] == "NVML, gpu0"
 
 
-def test_the_sampling_period_of_a_domain_is_that_of_its_own_samples():
-    """Of two meters side by side, as `meter=sum` hands their samples over."""
+def test_sampling_period_is_by_domain():
+    """Samples of two meters, as `meter=sum` has them."""
     nan = math.nan
     watts = {"gpu0": [9.0, nan, 9.0, nan, 9.0], "cpu0": [nan, 5.0, nan, 5.0, nan]}
     times_ns = array("q", [0, 30_000_000, 50_000_000, 50_000_001, 100_000_000])
@@ -167,85 +167,83 @@ def test_the_sampling_period_of_a_domain_is_that_of_its_own_samples():
     assert periods_s(powers, "gpu1", 0) == []
 
 
-def test_a_mig_slice_is_reported_without_energy_counter(tmp_path, examined, nvml_stub, monkeypatch):  # noqa: F811
+def test_mig_slice_has_no_energy_counter(tmp_path, examined, nvml_stub, monkeypatch):  # noqa: F811
     root = put(tmp_path / "pc", {"proc/driver/nvidia/gpus/0000:01:00.0/information": "GPU UUID: \t GPU-aaaa\n"})
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-0f4e1d2c-aaaa")
-    told = examined(f"machine.root={root}", "device=cuda")
-    assert told["energy"]["offered"] is False
-    assert "MIG slice has no energy counter" in told["energy"]["why"]
+    found = examined(f"machine.root={root}", "device=cuda")
+    assert found["energy"]["offered"] is False
+    assert "MIG slice has no energy counter" in found["energy"]["why"]
 
 
 def test_power_modes_that_need_a_reboot_are_listed_separately(tmp_path, examined):
     put(tmp_path / "board", {"etc/nvpmodel.conf": nvpmodel_conf("thor"), "var/lib/nvpmodel/status": "pmode:0001"})
-    told = examined(f"machine.root={tmp_path / 'board'}", "device=cpu")["power limit"]
-    assert told["now"] == "120W (id:1)"
-    assert told["choices"] == "MAXN (id:0), 120W (id:1); after a reboot: 90W (id:2), 70W (id:3)"
+    found = examined(f"machine.root={tmp_path / 'board'}", "device=cpu")["power limit"]
+    assert found["now"] == "120W (id:1)"
+    assert found["choices"] == "MAXN (id:0), 120W (id:1); after a reboot: 90W (id:2), 70W (id:3)"
 
 
-def test_a_limit_that_is_switched_off_is_not_offered(tmp_path, examined):
+def test_disabled_limit_is_not_available(tmp_path, examined):
     Board(tmp_path).with_rapl().put(**{f"{RAPL}/enabled": 0})
-    told = examined(f"machine.root={tmp_path}", "device=cpu")["power limit"]
-    assert told["offered"] is False
-    assert told["remedy"] == f"echo 1 | sudo tee {tmp_path / RAPL / 'enabled'}"
+    found = examined(f"machine.root={tmp_path}", "device=cpu")["power limit"]
+    assert found["offered"] is False
+    assert found["remedy"] == f"echo 1 | sudo tee {tmp_path / RAPL / 'enabled'}"
 
 
-def test_root_that_may_not_write_a_limit_is_not_offered_it(tmp_path, rows, bound_by_modes):
-    """As in a container, by a root that has to keep to the files' modes."""
+def test_limit_that_root_cannot_write_is_not_available(tmp_path, rows, unprivileged):
     board = Board(tmp_path / "pc").with_rapl(packages=1)
     limit = board.root / RAPL / "constraint_1_power_limit_uw"
     limit.chmod(0o444)
-    told = rows(f"machine.root={board.root}", "device=cpu", before=bound_by_modes)["power limit"]
-    assert told["offered"] is False
-    assert str(limit) in told["remedy"].replace("\\", "")
+    found = rows(f"machine.root={board.root}", "device=cpu", before=unprivileged)["power limit"]
+    assert found["offered"] is False
+    assert str(limit) in found["remedy"].replace("\\", "")
     limit.chmod(0o644)
-    assert rows(f"machine.root={board.root}", "device=cpu", before=bound_by_modes)["power limit"]["offered"]
     assert limit.read_text() == "95000000\n"
 
 
-def test_a_pc_without_anything_says_why_and_what_would_help(tmp_path, rows):
-    told = rows(f"machine.root={tmp_path}")
-    assert told["device"]["source"] == "device=cpu"
+def test_everything_unavailable_has_a_reason_and_a_remedy(tmp_path, rows):
+    found = rows(f"machine.root={tmp_path}")
+    assert found["device"]["source"] == "device=cpu"
     there = {"device", "storage", "page cache", "disk reads", "trace"}
-    assert not any(told[quantity]["offered"] for quantity in ALWAYS - there)
-    assert "sudo modprobe intel_rapl_msr" in told["energy"]["why"]
-    assert told["power limit"] == {"offered": False, "why": "this machine has no power limit to set"}
-    assert "modprobe coretemp" in told["temperature"]["remedy"]
-    assert told["memory"]["remedy"] == "mount /proc"
+    assert not any(found[quantity]["offered"] for quantity in ALWAYS - there)
+    assert "sudo modprobe intel_rapl_msr" in found["energy"]["why"]
+    assert found["power limit"] == {"offered": False, "why": "this machine has no power limit to set"}
+    assert "modprobe coretemp" in found["temperature"]["remedy"]
+    assert found["memory"]["remedy"] == "mount /proc"
 
 
-def test_a_counter_kept_for_root_is_told_with_the_command_that_opens_it(tmp_path, rows, bound_by_modes):
+def test_counter_for_root_only_has_the_command_that_opens_it(tmp_path, rows, unprivileged):
     root = put(tmp_path / "pc", {f"{RAPL}/name": "package-0\n", f"{RAPL}/max_energy_range_uj": "65532610987\n"})
     put(root, {f"{RAPL}/energy_uj": "100000000\n"})
     (root / RAPL / "energy_uj").chmod(0)
-    told = rows(f"machine.root={root}", before=bound_by_modes)
-    assert told["energy"]["offered"] is False
-    assert "energy_uj" in told["energy"]["why"]
-    assert "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj" in told["energy"]["why"]
+    found = rows(f"machine.root={root}", before=unprivileged)
+    assert found["energy"]["offered"] is False
+    assert "energy_uj" in found["energy"]["why"]
+    assert "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj" in found["energy"]["why"]
 
 
-def test_a_counter_that_stands_still_is_not_offered(tmp_path, examined):
+def test_counter_that_does_not_advance_is_not_available(tmp_path, examined):
     root = put(tmp_path / "pc", {f"{RAPL}/name": "package-0\n", f"{RAPL}/max_energy_range_uj": "65532610987\n"})
     put(root, {f"{RAPL}/energy_uj": "100000000\n"})
-    told = examined(f"machine.root={root}", "device=cpu")
-    assert told["energy"]["offered"] is told["power: cpu0"]["offered"] is False
-    assert "did not advance" in told["power: cpu0"]["why"]
+    found = examined(f"machine.root={root}", "device=cpu")
+    assert found["energy"]["offered"] is found["power: cpu0"]["offered"] is False
+    assert "did not advance" in found["power: cpu0"]["why"]
 
 
-def test_an_estimate_is_no_measurement(tmp_path, examined):
+def test_estimate_is_no_measurement(tmp_path, examined):
     root = put(tmp_path / "pc", {"proc/stat": "cpu  1000 10 15 5000 5 2 3 0 0 0\ncpu0 1 2 3\n"})
-    told = examined(f"machine.root={root}", "device=cpu", "meter=estimate", "meter.tdp_w=65")
-    assert told["energy"]["offered"] is told["power: cpu"]["offered"] is False
-    assert told["energy"]["source"] == "estimated (meter=estimate)"
+    found = examined(f"machine.root={root}", "device=cpu", "meter=estimate", "meter.tdp_w=65")
+    assert found["energy"]["offered"] is found["power: cpu"]["offered"] is False
+    assert found["energy"]["source"] == "estimated (meter=estimate)"
 
 
-def test_a_device_that_this_machine_is_not_would_be_a_rehearsal(tmp_path, examined):
-    told = examined(f"machine.root={tmp_path}", "device=nano")
-    assert told["device"]["offered"] is False
-    assert told["device"]["why"].endswith("device=nano requested, this machine is device=cpu: runs are rehearsals")
-    assert "INA3221" in told["energy"]["why"], "its own meter was asked"
+def test_other_device_would_be_a_rehearsal(tmp_path, examined):
+    found = examined(f"machine.root={tmp_path}", "device=nano")
+    assert found["device"]["offered"] is False
+    assert found["device"]["why"].endswith("device=nano requested, this machine is device=cpu: runs are rehearsals")
+    assert "INA3221" in found["energy"]["why"], "the reason of its own meter"
 
 
-def test_a_knob_that_a_killed_run_left_turned_is_named_with_the_way_back(tmp_path, examined):
+def test_setting_left_by_a_killed_run_has_the_command_that_restores_it(tmp_path, examined):
     tree = boards.write(tmp_path / "board", "nano")
     journal = RestoreJournal(
         str(tmp_path / "state"), root=str(tree.root), boot_id="the start before", command="train.py device=nano"
@@ -258,47 +256,44 @@ def test_a_knob_that_a_killed_run_left_turned_is_named_with_the_way_back(tmp_pat
 
 
 @pytest.mark.parametrize(("torch", "offered"), [('"2.4.0"', True), ("null", False)])
-def test_a_trace_needs_torch_in_the_python_that_trains(tmp_path, examined, torch, offered):
+def test_trace_needs_torch_in_the_interpreter_that_trains(tmp_path, examined, torch, offered):
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho \'{{"python": [3, 8], "torch": {torch}}}\'\n')
     python.chmod(0o755)
-    told = examined(f"machine.root={tmp_path}", "device=cpu", f"device.python={python}")
-    assert told["trace"]["offered"] is offered
+    found = examined(f"machine.root={tmp_path}", "device=cpu", f"device.python={python}")
+    assert found["trace"]["offered"] is offered
     if not offered:
-        assert told["trace"]["why"] == f"training is not possible: {python} has no torch"
-        assert "device.python=/path" in told["trace"]["remedy"]
+        assert found["trace"]["why"] == f"training is not possible: {python} has no torch"
+        assert "device.python=/path" in found["trace"]["remedy"]
+    found = examined(f"machine.root={tmp_path}", "device=cpu", "device.python=/nowhere/python3")
+    assert found["trace"]["offered"] is False
+    assert "/nowhere/python3" in found["trace"]["why"]
 
 
-def test_a_python_that_is_not_there_takes_no_trace(tmp_path, examined):
-    told = examined(f"machine.root={tmp_path}", "device=cpu", "device.python=/nowhere/python3")
-    assert told["trace"]["offered"] is False
-    assert "/nowhere/python3" in told["trace"]["why"]
-
-
-def test_what_is_cached_of_anothers_files_is_not_known(tmp_path, rows, bound_by_modes):
+def test_residency_of_another_users_files_is_unknown(tmp_path, rows, examined, unprivileged):
     image = tmp_path / "data/digits/one.png"
     put(tmp_path, {"data/digits/one.png": "pixels"})
     image.chmod(0o444)
-    assert rows(f"storage.root={tmp_path / 'data'}")["page cache"]["offered"], "it is the user's own"
+    assert examined("device=cpu", f"storage.root={tmp_path / 'data'}")["page cache"]["offered"]
     if os.geteuid() != 0:
         pytest.skip("no root here to give a file away")
     os.chown(image, 65534, 65534)
-    told = rows(f"storage.root={tmp_path / 'data'}", before=bound_by_modes)["page cache"]
-    assert told["offered"] is False
-    assert "another user's files" in told["why"]
-    assert told["remedy"].startswith("take ownership: sudo chown")
+    found = rows(f"storage.root={tmp_path / 'data'}", before=unprivileged)["page cache"]
+    assert found["offered"] is False
+    assert "another user's files" in found["why"]
+    assert found["remedy"].startswith("take ownership: sudo chown")
 
 
-def test_reads_of_what_lies_in_memory_reach_no_disk(examined):
-    told = examined("device=cpu", "storage.root=/dev/shm")["disk reads"]
+def test_dataset_in_memory_has_no_disk_reads(examined):
+    found = examined("device=cpu", "storage.root=/dev/shm")["disk reads"]
     if "tmpfs" not in Path("/proc/self/mountinfo").read_text():
         pytest.skip("no tmpfs here")
-    assert told["offered"] is False
-    assert "tmpfs" in told["why"]
+    assert found["offered"] is False
+    assert "tmpfs" in found["why"]
 
 
 @pytest.mark.parametrize(
-    ("typed", "said"),
+    ("arguments", "message"),
     [
         ("format=xml", "error: `format=xml` is not valid\n  hint: give one of table, json"),
         ("device=toaster", "`device=toaster` does not exist\n  hint: options: agx, "),
@@ -306,10 +301,10 @@ def test_reads_of_what_lies_in_memory_reach_no_disk(examined):
         ("+meter.tdp_w=-1 meter=estimate", "`meter.tdp_w=-1` is not valid"),
     ],
 )
-def test_what_it_does_not_know_is_refused(doctor, typed, said):
-    ended = doctor(*typed.split())
+def test_invalid_arguments_are_refused(doctor, arguments, message):
+    ended = doctor(*arguments.split())
     assert ended.returncode == 1
-    assert said in ended.stderr
+    assert message in ended.stderr
     assert ended.stdout == ""
 
 
@@ -320,7 +315,7 @@ def test_torch_is_never_imported(doctor):
     assert not modules & {"torch", "mlflow", "rich"}
 
 
-def test_the_help_shows_what_can_be_typed(doctor):
+def test_help_lists_keys_and_options(doctor):
     shown = doctor("--help")
     assert shown.returncode == 0
     for text in ("format=json", "machine.root=", "device   agx, agx_orin", "storage  edge, "):

@@ -67,41 +67,41 @@ class Row(NamedTuple):
     """How to make it available."""
 
 
-def examine_machine(asked: Examination, found: str) -> Iterator[Row]:
+def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
     """Check every quantity and setting for a configuration.
 
     Args:
-        asked: The configuration: device, meter, dataset, storage and machine.
-        found: The name of the device that this machine is.
+        config: The configuration: device, meter, dataset, storage and machine.
+        detected: The device that this machine is.
     """
-    root, device = asked.machine.root, asked.device
+    root, device = config.machine.root, config.device
     facts = host.device_facts(root)
     here = host.is_match(device.match, facts)
     accelerator = device.accelerator if here else "auto"
     on_gpu = accelerator == "cuda" or (accelerator == "auto" and bool(facts["gpu"]))
     gpus = select_gpus(find_gpus(Path(root)), os.environ) if on_gpu else []
     names = [name for gpu in gpus if (name := meter_id(gpu))]
-    journal = RestoreJournal(asked.machine.state_dir, root=root, boot_id=boot_id(), command="doctor")
-    yield device_row(device, found, here, gpus)
+    journal = RestoreJournal(config.machine.state_dir, root=root, boot_id=boot_id(), command="doctor")
+    yield device_row(device, detected, here, gpus)
     yield from unrestored_rows(journal)
-    with closing(open_meter(asked.meter.to_dict(), gpus=names, root=root)) as meter:
-        yield from energy_rows(meter, asked.meter.name)
+    with closing(open_meter(config.meter.to_dict(), gpus=names, root=root)) as meter:
+        yield from energy_rows(meter, config.meter.name)
     yield knob_row("power limit", lambda: power_limit_knob(on_gpu, gpus, root), NO_KNOB_MESSAGES["power_limit"])
     yield knob_row("clocks", lambda: open_jetson_clocks(root, journal.folder), NO_KNOB_MESSAGES["clocks"])
     yield knob_row("fan", lambda: open_fan(root), NO_KNOB_MESSAGES["fan"])
     yield from gauge_rows(names, root)
-    folder = training_folder(asked.dataset, asked.storage, ROOT)
+    folder = training_folder(config.dataset, config.storage, ROOT)
     if folder:
-        yield storage_row(folder, asked.storage)
+        yield storage_row(folder, config.storage)
         yield page_cache_row(folder)
         yield disk_reads_row(folder)
     yield trace_row(device.python if here else None)
 
 
-def device_row(device: Device, found: str, here: bool, gpus: list[Gpu]) -> Row:
+def device_row(device: Device, detected: str, here: bool, gpus: list[Gpu]) -> Row:
     """Whether this machine is the requested device."""
     if not here:
-        why = f"device={device.name} requested, this machine is device={found}: runs are rehearsals"
+        why = f"device={device.name} requested, this machine is device={detected}: runs are rehearsals"
         return Row("device", False, why=why, remedy="omit `device=`, or run it on that device")
     models = ", ".join(str(gpu.get("model", gpu["vendor"])) for gpu in gpus)
     title = " with ".join(filter(None, (device.title, models)))
@@ -149,8 +149,8 @@ def energy_rows(meter: Meter, name: str) -> Iterator[Row]:
     total = meter.total(used.joules)
     lacking = "" if total is not None else "one of its domains has no reading"
     parts = f"{covers}: {' + '.join(meter.energy['domains'])}"
-    whole = row("energy", total, [*meter.domains], source, parts, reason or lacking)
-    yield whole._replace(sampling_core_fraction=round(cost, 4) if powers.times_ns else None)
+    total_row = row("energy", total, [*meter.domains], source, parts, reason or lacking)
+    yield total_row._replace(sampling_core_fraction=round(cost, 4) if powers.times_ns else None)
     for domain, part in meter.domains.items():
         joules = used.joules.get(domain)
         lacking = (
@@ -210,14 +210,14 @@ def page_cache_row(folder: Path) -> Row:
     return Row("page cache", True, "mincore", covers=f"{folder}{'' if first else ' (not created yet)'}")
 
 
-def storage_row(folder: Path, asked: Storage) -> Row:
+def storage_row(folder: Path, config: Storage) -> Row:
     """The storage device of the dataset, and whether it is the requested one."""
     disk = disk_of(folder)
     facts = describe(disk)
     models = ", ".join(facts.get("model", facts.get("disks", [])))
     covers = f"{folder} on {disk.filesystem}{f', {models}' if models else ''}"
-    if asked.medium and not satisfies(asked.medium, disk):
-        why = f"storage={asked.name} requested, but this is {disk.medium}: runs are rehearsals"
+    if config.medium and not satisfies(config.medium, disk):
+        why = f"storage={config.name} requested, but this is {disk.medium}: runs are rehearsals"
         remedy = "set `storage.root=` to a folder on that storage"
         return Row("storage", False, disk.medium, covers=covers, why=why, remedy=remedy)
     return Row("storage", True, disk.medium, covers=covers)

@@ -1,4 +1,4 @@
-"""What an epoch's samples come from, on real files and the kernel's own page cache and counters."""
+"""Sources of samples, with real files and the kernel's page cache."""
 
 import pytest
 from default_jobs import job_of
@@ -22,21 +22,21 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def said():
-    """What a person was told."""
+def messages():
+    """The printed messages."""
     return []
 
 
 @pytest.fixture
-def files(folder, said, monkeypatch):
+def files(folder, messages, monkeypatch):
     """files(*counters, cache=) -> the data source from that folder, whose disk's counters are scripted."""
 
     def made(*counters, cache="keep", reason=None):
-        told = iter(counters)
-        monkeypatch.setattr(data_source, "read_counters", lambda disk: next(told))
+        readings = iter(counters)
+        monkeypatch.setattr(data_source, "read_counters", lambda disk: next(readings))
         monkeypatch.setattr(data_source, "disk_of", lambda folder: Disk(("sda1",), "ssd", "ext4", reason))
         monkeypatch.setattr(data_source, "describe", lambda disk: {"medium": disk.medium})
-        return FileSource(folder, cache, False, said.append)
+        return FileSource(folder, cache, False, messages.append)
 
     return made
 
@@ -47,7 +47,7 @@ def windowed(opened, name="epoch", seconds=2.0):
     return opened.window(name, seconds)
 
 
-def test_reads_are_what_the_disks_counters_differ_by(files):
+def test_reads_are_differences_of_the_disks_counters(files):
     found = windowed(files(ReadCounters(100, 4000), ReadCounters(120, 10000)))
     assert {key: found[key] for key in READS} == READS
 
@@ -58,7 +58,7 @@ def test_each_window_has_its_own_reads(files):
     assert windowed(opened)["read_bytes"] == 300
 
 
-def test_an_evaluation_tells_its_bytes_alone(files):
+def test_evaluation_has_only_the_bytes_read(files):
     assert windowed(files(ReadCounters(100, 4000), ReadCounters(120, 10000)), name="val") == {"read_bytes": 6000}
 
 
@@ -71,7 +71,7 @@ def test_an_evaluation_tells_its_bytes_alone(files):
         (ReadCounters(9, 900), ReadCounters(2, 100)),
     ],
 )
-def test_a_disk_that_is_not_there_or_came_back_tells_no_reads_and_the_residency_is_told(files, counters):
+def test_absent_or_reconnected_disk_has_no_reads_but_the_residency(files, counters):
     assert windowed(files(*counters)).keys() == {"page_cache_residency_after"}
 
 
@@ -86,11 +86,9 @@ def test_what_was_just_written_is_cached_and_cold_puts_it_out(files):
 
 
 @pytest.mark.parametrize(("cache", "epochs"), [("keep", []), ("warm", []), ("cold", [0]), ("cold_each_epoch", [0, 1])])
-def test_caches_are_dropped_where_they_are_to_be_cold_once_no_file_is_looked_at_any_more(
-    folder, said, monkeypatch, cache, epochs
-):
+def test_caches_are_dropped_last_and_only_for_a_cold_cache(folder, messages, monkeypatch, cache, epochs):
     done = []
-    opened = FileSource(folder, cache, True, said.append)
+    opened = FileSource(folder, cache, True, messages.append)
     monkeypatch.setattr(data_source, "drop_caches", lambda: done.append("dropped"))
     look = opened._residency.fraction
     monkeypatch.setattr(opened._residency, "fraction", lambda: done.append("looked") or look())
@@ -100,7 +98,7 @@ def test_caches_are_dropped_where_they_are_to_be_cold_once_no_file_is_looked_at_
         done.clear()
 
 
-def test_what_an_epoch_reads_is_cached_after_it(files, folder):
+def test_files_read_in_an_epoch_are_resident_after_it(files, folder):
     opened = files(None, None, cache="cold")
     opened.prepare(0)
     opened.mark()
@@ -110,7 +108,7 @@ def test_what_an_epoch_reads_is_cached_after_it(files, folder):
     assert opened.window("epoch", 1.0)["page_cache_residency_after"] == pytest.approx(0.5)
 
 
-def test_that_reads_are_not_counted_is_said_once_with_the_reason(files):
+def test_uncounted_reads_have_a_single_note_with_the_reason(files):
     opened = files(reason="tmpfs lies in memory")
     assert opened.prepare(0) == ["disk reads are not counted: tmpfs lies in memory"]
     assert opened.prepare(1) == []
@@ -120,28 +118,28 @@ def test_that_reads_are_not_counted_is_said_once_with_the_reason(files):
     ("changed", "expected"),
     [({}, False), ({"synthetic_batches": True}, True), ({"dataset": {"layout": "memory"}}, True)],
 )
-def test_a_dataset_in_memory_is_read_from_no_storage(changed, expected):
+def test_layouts_in_memory_use_no_storage(changed, expected):
     assert is_in_memory(job_of(**changed)) is expected
 
 
 @pytest.mark.parametrize("layout", ["memory", "tensors"])
-def test_where_no_storage_plays_a_part_nothing_is_told_of_one(folder, layout):
+def test_source_in_memory_has_no_metrics(folder, layout):
     found = open_data_source(job_of(dataset={"layout": layout}), str(folder), print)
     assert isinstance(found, InMemorySource)
     assert found.prepare(0) == []
     assert windowed(found) == {}
 
 
-def test_a_dataset_without_files_lies_in_memory():
+def test_dataset_without_files_is_in_memory():
     assert isinstance(open_data_source(job_of(), None, print), InMemorySource)
 
 
-def test_the_disk_that_the_files_lie_on_is_a_fact_of_the_run(folder):
+def test_metadata_has_the_storage_medium(folder):
     assert open_data_source(job_of(), str(folder), print).metadata["medium"]
 
 
-def test_that_all_is_read_before_a_warm_run_is_told_as_it_may_take_long(files, folder, said):
+def test_reading_into_the_page_cache_is_announced_once(files, folder, messages):
     opened = files(cache="warm")
     opened.prepare(0)
     opened.prepare(1)
-    assert said == [f"Reading {folder} into the page cache."]
+    assert messages == [f"Reading {folder} into the page cache."]

@@ -1,4 +1,4 @@
-"""Runs that never told their end, because who measured them was killed, are closed by whoever starts next."""
+"""Runs whose process was killed are closed by the next command."""
 
 import json
 from datetime import datetime
@@ -39,20 +39,20 @@ def begun(tmp_path):
 
 @pytest.fixture
 def closed(tmp_path):
-    """closed() -> what is said as the dead are closed."""
+    """closed() -> the messages of closing the runs of ended processes."""
 
     def close():
-        said = []
-        close_orphans(tmp_path / "multirun", said.append)
-        return said
+        messages = []
+        close_orphans(tmp_path / "multirun", messages.append)
+        return messages
 
     return close
 
 
-def test_a_run_of_a_process_that_is_gone_is_closed_as_killed_once(begun, closed):
+def test_run_of_an_ended_process_is_closed_as_killed_once(begun, closed):
     record = begun("0", GONE)
-    (said,) = closed()
-    assert said.startswith("run sweep/0 is marked as killed: epochmeter was killed, the machine stopped")
+    (message,) = closed()
+    assert message.startswith("run sweep/0 is marked as killed: epochmeter was killed, the machine stopped")
     assert status_of(record) == "killed"
     summary = record.summary()
     assert (summary["state"], summary["failure"]["kind"]) == ("killed", "killed")
@@ -60,49 +60,51 @@ def test_a_run_of_a_process_that_is_gone_is_closed_as_killed_once(begun, closed)
     assert closed() == []
 
 
-def test_a_run_whose_disk_was_full_at_its_end_is_closed_also_where_mlflow_shows_how_it_ended(begun, closed, tmp_path):
+def test_run_with_a_full_disk_at_its_end_is_closed_as_failed(begun, closed, tmp_path):
     record = begun("0", GONE)
     write_json(record.folder / "summary.json", {"state": "completed", "metrics": {}, "notes": [], "failure": None})
-    queue.dequeue(record)  # it was shown
-    (said,) = closed()
-    assert said.startswith("run sweep/0 is marked as failed: ")
+    queue.dequeue(record)  # it was published
+    (message,) = closed()
+    assert message.startswith("run sweep/0 is marked as failed: ")
     assert record.summary()["state"] == status_of(record) == "failed"
-    queue.dequeue(record)  # it was shown so
+    queue.dequeue(record)  # it was published as failed
     assert list(queue.pending_runs(tmp_path / "multirun")) == []
 
 
 @pytest.mark.parametrize("process", [this_process(), GONE._replace(host="board-7")], ids=["alive", "another host"])
-def test_a_run_that_may_go_on_is_left_alone(begun, closed, process):
+def test_run_of_a_living_process_or_another_host_is_left_alone(begun, closed, process):
     record = begun("0", process)
     assert closed() == []
     assert record.summary() is None
 
 
-def test_a_run_that_told_its_end_keeps_it(begun, closed):
+def test_run_with_a_summary_keeps_it(begun, closed):
     record = begun("0", GONE)
     record.write_summary({"state": "failed", "metrics": {}, "notes": [], "failure": None}, "1d")
     assert closed() == []
     assert status_of(record) == "failed"
 
 
-def test_a_run_that_was_set_aside_untold_is_closed_where_it_lies(begun, closed, tmp_path):
+def test_archived_attempt_without_a_summary_is_closed(begun, closed, tmp_path):
     record = begun("0", GONE)
     record.archive_attempt()
     assert len(closed()) == 1
     assert [status_of(attempt) for attempt in record.attempts()] == ["killed"]
 
 
-def test_when_a_run_ended_is_told_by_who_saw_it_alone(begun, closed):
-    seen, dead = begun("0", this_process()), begun("1", GONE)
+def test_only_the_process_itself_records_when_a_run_ended(begun, closed):
+    finished, dead = begun("0", this_process()), begun("1", GONE)
     outcome = RunResult(0, [])
     outcome.set_failed("exception", "no such file")
-    write_summary(SimpleNamespace(record=seen, job=Job.from_dict(seen.job()), run=seen.run(), of_sweep=False), outcome)
+    write_summary(
+        SimpleNamespace(record=finished, job=Job.from_dict(finished.job()), run=finished.run(), of_sweep=False), outcome
+    )
     closed()
-    assert datetime.fromisoformat(seen.summary()["ended"]) <= datetime.now().astimezone()
+    assert datetime.fromisoformat(finished.summary()["ended"]) <= datetime.now().astimezone()
     assert "ended" not in dead.summary()
 
 
-def test_one_that_is_to_be_shown_nowhere_leaves_the_queue(begun, closed, tmp_path):
+def test_run_without_tracking_leaves_the_queue(begun, closed, tmp_path):
     record = begun("0", GONE)
     record.describe({**JOB, "tracking": {"name": "none", "experiment": "x"}}, record.run())
     closed()
@@ -110,32 +112,32 @@ def test_one_that_is_to_be_shown_nowhere_leaves_the_queue(begun, closed, tmp_pat
     assert list(queue.pending_runs(tmp_path / "multirun")) == []
 
 
-def test_what_a_node_left_is_closed_by_who_sent_it(begun, closed):
+def test_run_of_a_cluster_is_left_to_the_submitting_command(begun, closed):
     record = begun("0", GONE)
     (record.folder.parent / "slurm").mkdir()
     (record.folder.parent / SUBMISSIONS_FILE).write_text("{}")
     assert closed() == []
 
 
-def test_one_that_is_broken_keeps_no_other_from_its_end(begun, closed):
+def test_damaged_run_does_not_keep_others_from_being_closed(begun, closed):
     broken = begun("0", GONE)
     (broken.folder / "job.json").write_text(json.dumps({"job": {}, "run": {"record_id": "run0"}}))
     begun("1", GONE)
-    (said,) = closed()
-    assert "sweep/1" in said
+    (message,) = closed()
+    assert "sweep/1" in message
 
 
-def test_the_end_of_a_dead_run_tells_what_was_noted_of_its_windows(begun, closed):
+def test_summary_of_a_closed_run_has_the_notes_of_its_windows(begun, closed):
     record = begun("0", GONE)
-    asked = {"target_accuracy": None, "target_loss": None, "evaluate": False}
-    record.describe({**JOB, **asked, "throughput": {"start": None, "stop": None}}, record.run())
+    keys = {"target_accuracy": None, "target_loss": None, "evaluate": False}
+    record.describe({**JOB, **keys, "throughput": {"start": None, "stop": None}}, record.run())
     line = {"window": "epoch", "epoch": 0, "metrics": {"epoch/steps": 0, "epoch/e2e_s": 1.0}}
     record.append({**line, "notes": ["epoch window 0: no energy of VDD_IN: gone."]})
     closed()
     assert record.summary()["notes"] == ["epoch window 0: no energy of VDD_IN: gone."]
 
 
-def test_no_secret_is_told_of_an_end(begun, closed, tmp_path):
+def test_summary_of_a_closed_run_has_no_secrets(begun, closed, tmp_path):
     record = begun("0", GONE)
     record.describe({**JOB, "note": "http://***@b"}, {**record.run(), "overrides": ["x=http://ann:hunter2@b"]})
     closed()
