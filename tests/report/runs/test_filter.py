@@ -1,4 +1,4 @@
-"""Which runs are told of: chosen by their keys, and no result among them but by name."""
+"""Selection of runs: by keys, and without runs that are no results unless they are included."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,7 @@ def mixed():
     )
 
 
-def test_what_is_no_result_is_left_out_and_counted_by_its_reason():
+def test_runs_without_results_are_excluded_and_counted_by_reason():
     found = select(mixed())
     assert (numbers(found.runs), numbers(found.ended), found.count) == ([0], [0, 4], 6)
     assert found.excluded_counts() == {
@@ -43,10 +43,10 @@ def test_what_is_no_result_is_left_out_and_counted_by_its_reason():
         "its energy is an estimate (no meter here)": 1,
         "no epoch after its warm-up: give more epochs": 1,
     }
-    said = found.below(told=[0, 4])
+    said = found.below([0, 4])
     assert "Left out: 1 of 6 runs: a rehearsal (rehearse=true)." in said
     assert said[-1] == "Left out: 1 of 6 runs, whose records cannot be read: 5 (JSONDecodeError: half of it)."
-    assert found.banner(told=[0, 4]) == []
+    assert found.banner([0, 4]) == []
 
 
 @pytest.mark.parametrize(
@@ -57,31 +57,31 @@ def test_what_is_no_result_is_left_out_and_counted_by_its_reason():
         (["failures"], [0, 1], "NOT COMPLETED (run 1): not completed (failed)."),
     ],
 )
-def test_what_is_asked_for_by_name_is_told_of_below_a_banner(include, told, banner):
+def test_included_kinds_have_a_banner(include, told, banner):
     found = select(mixed(), include=include)
     assert numbers(found.runs) == told
     assert found.banner(told) == [banner]
 
 
-def test_a_run_that_is_left_out_for_two_reasons_takes_both_to_be_told_of():
+def test_run_with_two_reasons_needs_both_to_be_included():
     twice = sweep(row(0, "storage", 1.0), estimated(1, rehearsal=["rehearse=true"]))
     assert numbers(select(twice, include=["rehearsals"]).runs) == [0]
     assert numbers(select(twice, include=["rehearsals", "estimates"]).runs) == [0, 1]
 
 
-def test_an_estimate_that_is_asked_for_stands_where_measured_energy_would_and_says_so():
+def test_included_estimate_replaces_measured_energy():
     (told,) = select(sweep(estimated(0)), include=["estimates"]).runs
     assert (told.steady("energy_j"), told.energy_covers) == (40.0, AN_ESTIMATE)
 
 
-def test_a_failure_without_an_epoch_to_tell_of_stays_out():
+def test_failure_without_epochs_is_not_included():
     failed = replace(row(1, "storage", None), state="failed", excluded_because="not completed (failed)")
     found = select(sweep(row(0, "storage", 1.0), failed), include=["failures"])
     assert numbers(found.runs) == [0]
     assert found.excluded_counts() == {"not completed (failed)": 1}
 
 
-def test_where_nothing_else_is_there_what_went_to_its_end_is_told_of():
+def test_rehearsals_are_selected_if_there_is_nothing_else():
     rehearsed = row(0, "storage", 1.0, rehearsal=["rehearse=true"])
     failed = replace(row(1, "storage", 1.0), state="failed", excluded_because="not completed (failed)")
     assert numbers(select(sweep(rehearsed, failed)).runs) == []
@@ -91,7 +91,7 @@ def test_where_nothing_else_is_there_what_went_to_its_end_is_told_of():
     assert numbers(select_any(sweep(rehearsed, row(2, "storage", 1.0))).runs) == [2]
 
 
-def test_nothing_at_all_is_nothing():
+def test_empty_sweep_has_an_empty_selection():
     assert select_any(sweep()).ended == []
 
 
@@ -119,7 +119,7 @@ RUNS = sweep(*(typed(number, batch=batch, optimizer__lr="1e-3") for number, batc
         ({"state": "completed"}, [0, 1, 2]),
     ],
 )
-def test_runs_are_chosen_by_their_keys(where, told):
+def test_runs_are_selected_by_keys(where, told):
     assert numbers(select(RUNS, where).runs) == told
 
 
@@ -132,24 +132,24 @@ def test_runs_are_chosen_by_their_keys(where, told):
         ({"sweep": "other"}, "where=sweep"),
     ],
 )
-def test_a_key_or_a_value_that_no_run_has_is_named_with_what_is_near(where, said):
+def test_unknown_key_or_value_suggests_similar_ones(where, said):
     with pytest.raises(ValueError, match="where=") as error:
         select(RUNS, where)
     assert said in str(error.value)
 
 
-def test_a_kind_that_is_none_is_named_with_what_is_near():
+def test_unknown_kind_suggests_similar_ones():
     with pytest.raises(ValueError, match=r"include=rehearsal: .* Do you mean rehearsals\?"):
         select(RUNS, include=["rehearsal"])
 
 
-def test_many_broken_records_are_named_by_the_first_few():
+def test_first_few_of_many_damaged_records_are_named():
     found = select(sweep(row(0, "storage", 1.0), unreadable={str(number): "broken" for number in range(1, 9)}))
     (said,) = found.below([0])
     assert said.startswith("Left out: 8 of 9 runs, whose records cannot be read: 1 (broken); 2 (broken)")
     assert said.endswith("and 3 more.")
 
 
-def test_what_is_broken_of_a_run_that_is_told_of_is_said():
+def test_read_errors_of_reported_runs_are_noted():
     flawed = replace(row(3, "storage", 1.0), read_errors=["steady/energy_j is no finite number"])
     assert select(sweep(flawed)).below([3]) == ["Left out of 1 run: run 3: steady/energy_j is no finite number."]

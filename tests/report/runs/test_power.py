@@ -57,6 +57,6 @@ def test_runs_without_a_folder_or_power_are_passed_over_and_no_more_than_six_are
         "Power over time is not drawn of runs 6, 7: no more than 6 are drawn."
     ]
     assert missing_power_note(rows[:2], powers(rows[:2])) == [
-        "Power over time is not drawn of run 99: no power that was sampled lies in a record here."
+        "Power over time is not drawn of run 99: no record here has sampled power of it."
     ]
     assert missing_power_note(rows[1:7], told) == []

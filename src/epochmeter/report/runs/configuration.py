@@ -1,4 +1,4 @@
-"""The points of a sweep: runs of one job put together, and in what one point differs from another."""
+"""Configurations: runs that are repeats of each other, and the keys in which configurations differ."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import Estimate, ratio
 
 REPEATED = ("repeat", "seed")
-"""Keys in which the repeats of one job differ."""
+"""Keys in which the repeats of a configuration differ."""
 NON_CONFIG_KEYS = (*REPEATED, "tracking", "sweep", "machine", "save_model", "profiler")
-"""Keys of a job that make no point of their own."""
-NAMES = ("model", "dataset", "strategy", "batch")
-"""How points are called, in this order, before what else was typed for them."""
+"""Keys that do not distinguish configurations."""
+FIRST_KEYS = ("model", "dataset", "strategy", "batch")
+"""Keys that come first in a title."""
 SINGLE, DATA_PARALLEL, DISTRIBUTED = "single", "dp", "ddp"
 
 
 @dataclass(frozen=True, eq=False)
 class Configuration:
-    """A job, and all of its runs; no other is the same."""
+    """A configuration on one host, and all of its runs. Equality is identity."""
 
     runs: Sequence[Run]
 
@@ -39,7 +39,7 @@ class Configuration:
 
     @property
     def numbers(self) -> list[int]:
-        return [row.number for row in self.runs]
+        return [run.number for run in self.runs]
 
     @property
     def runs_text(self) -> str:
@@ -52,82 +52,79 @@ class Configuration:
 
     @property
     def devices(self) -> int | None:
-        """How many trained, each rank for one; None where that is not known."""
+        """Number of training devices, one per rank; None if not known."""
         return 1 if self.strategy == SINGLE else self.runs[0].devices
 
     @property
     def ranks(self) -> int:
-        """How many processes train on a host, each with loader processes of its own."""
+        """Number of training processes per host, each with its own DataLoader workers."""
         return self.job["strategy"]["ranks"] if self._distributed else 1
 
     @property
     def processes(self) -> int:
-        """The same, on all hosts together."""
+        """Number of training processes on all hosts."""
         return (self.devices or self.ranks) if self._distributed else 1
 
     @property
     def device_batch(self) -> float | None:
-        """Samples of a step on one device: a DataParallel splits the batch, each rank of the others has its own."""
+        """Samples per step on one device: DataParallel splits the batch, otherwise each rank has its own."""
         if self.strategy != DATA_PARALLEL:
             return self.job["batch"]
         return self.job["batch"] / self.devices if self.devices else None
 
     @property
     def global_batch(self) -> float | None:
-        """Samples of a step on all devices together."""
+        """Samples per step on all devices."""
         return self.device_batch * self.devices if self.device_batch and self.devices else None
 
     def values(self, name: str) -> list[float]:
-        """A metric by its full name, a value a run; empty where any run lacks it."""
-        values = [row.metrics[name] for row in self.runs if name in row.metrics]
+        """Return a metric's value for each run; empty unless all runs have it."""
+        values = [run.metrics[name] for run in self.runs if name in run.metrics]
         return values if len(values) == len(self.runs) else []
 
     def mean(self, name: str) -> float | None:
+        """Return the mean of a metric over the runs; None unless all runs have it."""
         values = self.values(name)
         return statistics.fmean(values) if values else None
 
     def per_step(self, part: str) -> list[float]:
-        """Seconds of a part (`compute_s`) in a step, a value a run; empty where any run lacks it."""
+        """Return the seconds of a part (`compute_s`) per step for each run; empty unless all runs have it."""
         parts, steps = self.values(f"steady/{part}"), self.values("steady/steps")
         return [seconds / count for seconds, count in zip(parts, steps, strict=True)] if parts and steps else []
 
     def value(self, key: str) -> str:
-        """What a key of its job is, in a word, or what was typed that is none of it."""
+        """Return a key's value as text: as configured, or as typed for a key without a default."""
         if key == "strategy" and self.strategy != SINGLE:
             return f"{self.strategy} x {self.devices or '?'}"
-        row = self.runs[0]
-        found = row.value(key)
-        return row.keys.get(key, "null") if found is None else found
+        value = self.runs[0].value(key)
+        return self.runs[0].keys.get(key, "null") if value is None else value
 
     @property
     def _distributed(self) -> bool:
         return self.strategy not in (SINGLE, DATA_PARALLEL)
 
     def named(self, keys: Sequence[str], hosted: bool = False) -> str:
-        """`resnet50 on mnist, ddp x 2, batch 64`: by some keys of its job, and, for others, by what was typed.
-
-        Last comes its host, where that is asked for.
-        """
+        """Return a title of some keys, and of the host if asked: `resnet50 on mnist, ddp x 2, batch 64`."""
         known = [key for key in keys if key in self.job or key in self.runs[0].keys]
         host = [self.host or "unknown host"] if hosted else []
-        return ", ".join([*(_named(key, self) for key in known), *host]).replace(", on ", " on ")
+        return ", ".join([*(_key_text(key, self) for key in known), *host]).replace(", on ", " on ")
 
 
-def group_repeats(rows: Sequence[Run]) -> list[Configuration]:
-    """The rows put together by their hosts and jobs, in the order of their first runs."""
+def group_repeats(runs: Sequence[Run]) -> list[Configuration]:
+    """Group runs by host and configuration, in the order of the first runs."""
     groups: dict[tuple[str | None, str], list[Run]] = {}
-    for row in rows:
-        groups.setdefault((row.host, fingerprint(row.job)), []).append(row)
+    for run in runs:
+        groups.setdefault((run.host, fingerprint(run.job)), []).append(run)
     return [Configuration(group) for group in groups.values()]
 
 
-def without_synthetic(found: Sequence[Configuration]) -> list[Configuration]:
-    """Those that had their samples loaded: on ready batches, a job shows but how fast the device is; all, if all do."""
-    return [point for point in found if not point.job.get("synthetic_batches")] or list(found)
+def without_synthetic(points: Sequence[Configuration]) -> list[Configuration]:
+    """Return the configurations that load samples; all if none does. Synthetic batches show the device's speed only."""
+    return [point for point in points if not point.job.get("synthetic_batches")] or list(points)
 
 
 def fingerprint(job: Mapping[str, Any], but: Sequence[str] = ()) -> str:
-    """What makes two jobs one point, or one but for some keys."""
+    """Return a text that is equal for the same configuration, apart from some keys."""
     return json.dumps({key: value for key, value in job.items() if key not in (*NON_CONFIG_KEYS, *but)}, sort_keys=True)
 
 
@@ -141,81 +138,81 @@ def quality_target(job: Mapping[str, Any]) -> str | None:
 
 
 def device_unit(strategy: str) -> str:
-    """What there are several of: the GPUs that a DataParallel splits its batch among, or ranks, which may share one."""
+    """Return the unit of parallelism: devices of DataParallel, else ranks, which may share a device."""
     return "devices" if strategy == DATA_PARALLEL else "ranks"
 
 
-def titles(found: Sequence[Configuration]) -> list[str]:
-    """How each point is called, no two alike: by in what they differ, or, where that is in no word, by their runs."""
-    return list(_titles(tuple(found)))
+def titles(points: Sequence[Configuration]) -> list[str]:
+    """Return unique titles: the keys in which the configurations differ, and the runs if those are not enough."""
+    return list(_titles(tuple(points)))
 
 
-def groups(found: Sequence[Configuration], but: Sequence[str]) -> list[list[Configuration]]:
-    """Points of one host that differ in these keys alone, together."""
-    keyed = sorted(((point.host or "", fingerprint(point.job, but)), index) for index, point in enumerate(found))
-    together = [[found[index] for _, index in group] for _, group in groupby(keyed, key=lambda pair: pair[0])]
+def groups(points: Sequence[Configuration], but: Sequence[str]) -> list[list[Configuration]]:
+    """Group the configurations on one host that differ in these keys only."""
+    keyed = sorted(((point.host or "", fingerprint(point.job, but)), index) for index, point in enumerate(points))
+    together = [[points[index] for _, index in group] for _, group in groupby(keyed, key=lambda pair: pair[0])]
     return sorted(together, key=lambda group: group[0].numbers[0])
 
 
-def varied(found: Sequence[Configuration]) -> list[str]:
-    """In what the points differ: keys of the job first, then what was typed below one (`optimizer.lr`)."""
-    return list(_varied(tuple(found)))
+def varied(points: Sequence[Configuration]) -> list[str]:
+    """Return the keys in which configurations differ: top-level keys, then overrides below them (`optimizer.lr`)."""
+    return list(_varied(tuple(points)))
 
 
-def on_several_hosts(found: Sequence[Configuration]) -> bool:
-    return len({point.host for point in found}) > 1
+def on_several_hosts(points: Sequence[Configuration]) -> bool:
+    """Whether the configurations ran on more than one host."""
+    return len({point.host for point in points}) > 1
 
 
-@lru_cache(maxsize=16)  # each part of a report asks for those of the same points
-def _titles(found: tuple[Configuration, ...]) -> list[str]:
-    keys, hosted = varied(found) or ["model", "batch"], on_several_hosts(found)
-    names = [point.named(keys, hosted) for point in found]
+@lru_cache(maxsize=16)  # several parts of a report need those of the same configurations
+def _titles(points: tuple[Configuration, ...]) -> list[str]:
+    keys, hosted = varied(points) or ["model", "batch"], on_several_hosts(points)
+    names = [point.named(keys, hosted) for point in points]
     counts = Counter(names)
     return [
-        name if counts[name] == 1 else f"{name} ({point.runs_text})" for name, point in zip(names, found, strict=True)
+        name if counts[name] == 1 else f"{name} ({point.runs_text})" for name, point in zip(names, points, strict=True)
     ]
 
 
 @lru_cache(maxsize=16)
-def _varied(found: tuple[Configuration, ...]) -> list[str]:
-    jobs = [point.job for point in found]
+def _varied(points: tuple[Configuration, ...]) -> list[str]:
+    jobs = [point.job for point in points]
     keys = [key for key in dict.fromkeys(key for job in jobs for key in job) if key not in NON_CONFIG_KEYS]
-    differ = [key for key in keys if any(job.get(key) != jobs[0].get(key) for job in jobs)]
-    # The number of devices tells strategies of one name apart: it is in the word for one.
-    typed = dict.fromkeys(key for point in found for row in point.runs for key in row.keys if "." in key)
+    differing = [key for key in keys if any(job.get(key) != jobs[0].get(key) for job in jobs)]
+    typed = dict.fromkeys(key for point in points for run in point.runs for key in run.keys if "." in key)
     below = [
         key
         for key in typed
-        if (top := key.partition(".")[0]) in differ
-        and top != "strategy"
-        and len({point.runs[0].keys.get(key) for point in found}) > 1
+        if (top := key.partition(".")[0]) in differing
+        and top != "strategy"  # its text includes the number of devices
+        and len({point.runs[0].keys.get(key) for point in points}) > 1
     ]
-    spoken = [key for key in differ if len({point.value(key) for point in found}) > 1]
-    ordered = sorted(spoken, key=lambda key: NAMES.index(key) if key in NAMES else len(NAMES))
+    visible = [key for key in differing if len({point.value(key) for point in points}) > 1]
+    ordered = sorted(visible, key=lambda key: FIRST_KEYS.index(key) if key in FIRST_KEYS else len(FIRST_KEYS))
     return ordered + [key for key in below if key not in ordered and key != "model.name"]
 
 
 def ratio_of(name: str, above: Configuration, below: Configuration) -> Estimate | None:
-    """The ratio of a metric of two points; None where a run of either lacks it, or has none above zero."""
+    """Return the ratio of a metric of two configurations; None unless all runs have a positive value."""
     values = above.values(name), below.values(name)
     if not all(values) or min(map(min, values)) <= 0:
         return None
     return ratio(*values, rounds=[[run.round for run in point.runs] for point in (above, below)])
 
 
-def no_energy(found: Sequence[Configuration]) -> str | None:
-    """Why the joules of these points cannot be put side by side; None where they can."""
-    rows = [row for point in found for row in point.runs]
-    unmeasured = [row for row in rows if row.energy_covers is None]
+def no_energy(points: Sequence[Configuration]) -> str | None:
+    """Return why the energies of configurations cannot be compared; None if they can."""
+    runs = [run for point in points for run in point.runs]
+    unmeasured = [run for run in runs if run.energy_covers is None]
     if unmeasured:
-        return f"{len(unmeasured)} of {len(rows)} runs measured none: {unmeasured[0].no_energy}"
-    covers = {str(row.energy_covers) for row in rows}
+        return f"{len(unmeasured)} of {len(runs)} runs measured none: {unmeasured[0].no_energy}"
+    covers = {str(run.energy_covers) for run in runs}
     return f"it covers different things: {', '.join(sorted(covers))}" if len(covers) > 1 else None
 
 
-def _named(key: str, point: Configuration) -> str:
+def _key_text(key: str, point: Configuration) -> str:
     if key not in point.job:
-        return f"{key}={point.runs[0].keys[key]}"  # as it was typed
+        return f"{key}={point.runs[0].keys[key]}"  # as typed
     if key in ("model", "strategy"):
         return point.value(key)
     return f"on {point.value(key)}" if key == "dataset" else f"{key} {point.value(key)}"

@@ -1,4 +1,4 @@
-"""Power over time of the runs that were chosen, from their records."""
+"""Power over time of runs, from their records."""
 
 from __future__ import annotations
 
@@ -13,60 +13,61 @@ from epochmeter.shared.record import Record
 from epochmeter.shared.units import NANOSECOND
 
 MOST_RUNS = 6
-MOST_PLACES = 600
-"""Places of a line: more than a page has room to show."""
+MAX_SAMPLES = 600
+"""Samples per run: more than a page can show."""
 
 
 @dataclass(frozen=True)
 class Power:
-    """The sampled power of a run's total."""
+    """The sampled total power of a run.
+
+    Attributes:
+        times_s: Times of the samples, from the first one on.
+        powers_w: Power of each sample.
+        mean_of_s: Median duration that a sample is the mean of; zero if it is instantaneous.
+    """
 
     row: Run
     times_s: Sequence[float]
-    """From its first sample on."""
     powers_w: Sequence[float]
     mean_of_s: float
-    """Over how long each is a mean, in the median; zero where each is a sample."""
 
 
-def chosen(rows: Sequence[Run], power_of: Sequence[int] = (), choices: Sequence[Configuration] = ()) -> list[Run]:
-    """Of these runs those with these numbers, or else the first run of each point that was chosen for something."""
+def chosen(runs: Sequence[Run], power_of: Sequence[int] = (), best: Sequence[Configuration] = ()) -> list[Run]:
+    """Return the runs with these numbers, or by default the first run of each of the best configurations."""
     if power_of:
-        return [row for row in rows if row.number in power_of]
-    return list({point.runs[0].number: point.runs[0] for point in choices}.values())
+        return [run for run in runs if run.number in power_of]
+    return list({point.runs[0].number: point.runs[0] for point in best}.values())
 
 
-def powers(rows: Iterable[Run]) -> list[Power]:
-    """Of the first few of these runs whose records hold any; what cannot be read is left out."""
-    told: list[Power] = []
-    for row in rows:
-        if len(told) < MOST_RUNS and row.folder and (found := power(row)):
-            told.append(found)
-    return told
+def powers(runs: Iterable[Run]) -> list[Power]:
+    """Return the power of the first runs that have any."""
+    found: list[Power] = []
+    for run in runs:
+        if len(found) < MOST_RUNS and run.folder and (sampled := power(run)):
+            found.append(sampled)
+    return found
 
 
-def missing_power_note(rows: Sequence[Run], told: Sequence[Power]) -> list[str]:
-    """Which of the runs that were asked for have no line, and why."""
-    numbers = {power.row.number for power in told}
-    left = [str(row.number) for row in rows if row.number not in numbers]
-    if not left:
+def missing_power_note(runs: Sequence[Run], found: Sequence[Power]) -> list[str]:
+    """Return which of the requested runs have no line, and why."""
+    numbers = {power.row.number for power in found}
+    missing = [str(run.number) for run in runs if run.number not in numbers]
+    if not missing:
         return []
-    why = (
-        f"no more than {MOST_RUNS} are drawn"
-        if len(told) == MOST_RUNS
-        else "no power that was sampled lies in a record here"
-    )
-    return [f"Power over time is not drawn of run{'s' if len(left) > 1 else ''} {', '.join(left)}: {why}."]
+    is_full = len(found) == MOST_RUNS
+    why = f"no more than {MOST_RUNS} are drawn" if is_full else "no record here has sampled power of it"
+    return [f"Power over time is not drawn of run{'s' if len(missing) > 1 else ''} {', '.join(missing)}: {why}."]
 
 
-def power(row: Run) -> Power | None:
-    """A run's power; None where its folder holds fewer than two samples, or what is no number."""
+def power(run: Run) -> Power | None:
+    """Return a run's power; None without two readable samples."""
     try:
-        samples = list(downsample(Record(row.folder), MOST_PLACES))
+        samples = list(downsample(Record(run.folder), MAX_SAMPLES))
     except (OSError, ValueError, IndexError):
         return None
     if len(samples) < 2:
         return None
     times_s = [(sample.at_ns - samples[0].at_ns) * NANOSECOND for sample in samples]
     mean_of_s = statistics.median(sample.mean_of_ns for sample in samples) * NANOSECOND
-    return Power(row, times_s, [sample.watts for sample in samples], mean_of_s)
+    return Power(run, times_s, [sample.watts for sample in samples], mean_of_s)
