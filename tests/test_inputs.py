@@ -15,9 +15,10 @@ from epochmeter.datasets import ready
 from epochmeter.machine.signals import REPEATED_SIGNAL_S, Stop
 from epochmeter.run import capacity
 from epochmeter.run.preflight import validate_job
+from epochmeter.sweep.grid import MAX_POINTS, MAX_RUNS, check_size, value_count
 
 Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
-from hydra_plugins.grid import MAX_POINTS, MAX_RUNS, check_size, check_sweeper, value_count  # noqa: E402
+from hydra_plugins.grid import check_sweeper  # noqa: E402
 
 REFUSED = {
     # what Hydra would take for something else, or not take at all

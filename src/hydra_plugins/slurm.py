@@ -1,6 +1,6 @@
-"""Hydra's launcher for a Slurm cluster: `-m hydra/launcher=slurm device=nano,nx model=lenet,resnet18`.
+"""Launcher that runs a sweep on a cluster: `-m hydra/launcher=slurm device=nano,nx model=lenet,resnet18`.
 
-Hydra finds plugins only in the namespace package `hydra_plugins`, and imports them at every start.
+Hydra takes its plugins from the namespace package `hydra_plugins` only, and imports them whenever it starts.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 
 class SlurmLauncher(Launcher):
-    """Runs each configuration as a Slurm job; the task is called on this host when its job has ended, to report it.
+    """Submit each run as a Slurm job; when one has ended, call the task here to report it.
 
-    Ctrl-C cancels all jobs that have not ended. If this process ends otherwise, the jobs continue, and the same
-    command finds them again.
+    Ctrl-C cancels the remaining jobs. If this process ends in another way, the jobs continue, and the same command
+    finds them again.
     """
 
     def __init__(self, **keys: Any) -> None:
@@ -32,32 +32,36 @@ class SlurmLauncher(Launcher):
         from epochmeter.cluster.collect import collect_result
         from epochmeter.cluster.task import make_run_task
         from epochmeter.cluster.wait import run_on_cluster
-        from epochmeter.config.job import current_request
+        from epochmeter.config import job
         from epochmeter.console.console import Terminal
         from epochmeter.tracking.client import check
 
         sweep = Path(self.config.hydra.sweep.dir)
-        # Hydra's list of overrides contains secrets, and the first run would delete it only hours later.
+        # Hydra's summary of the sweep may contain secrets, and the first task, which removes it, is called hours later.
         (sweep / "multirun.yaml").unlink(missing_ok=True)
         setup_globals()
-        configs = {number: self._compose(number, texts) for number, texts in enumerate(job_overrides, initial_job_idx)}
-        results: dict[int, JobReturn] = {}
+        configs = {
+            number: self._compose(number, overrides) for number, overrides in enumerate(job_overrides, initial_job_idx)
+        }
+        returns: dict[int, JobReturn] = {}
 
         def collect(number: int) -> None:
             collect_result(requests[number], Terminal())
 
         def report(number: int) -> None:
-            results[number] = self._run(configs[number], self.task)
+            returns[number] = self._run(configs[number], self.task)
 
         try:
-            requests = {number: self._run(config, current_request).return_value for number, config in configs.items()}
+            requests = {
+                number: self._run(config, job.current_request).return_value for number, config in configs.items()
+            }
             for request in requests.values():
-                check(request.job.tracking.to_dict())  # nodes do not publish, so they do not check it
+                check(request.job.tracking.to_dict())  # nodes do not receive the tracking keys
             tasks = [make_run_task(request, self.keys) for request in requests.values()]
             run_on_cluster(tasks, sweep, self.keys, collect, report)
         except (ValueError, RuntimeError) as error:
             raise CompactHydraException(str(error)) from error
-        return [results[number] for number in configs]
+        return [returns[number] for number in configs]
 
     def _compose(self, number: int, overrides: Sequence[str]) -> DictConfig:
         config = self.context.config_loader.load_sweep_config(self.config, list(overrides))

@@ -1,4 +1,4 @@
-"""`-m hydra/sweeper=optuna`: what is typed makes a space, what was tried and what it gave is read from records."""
+"""`-m hydra/sweeper=optuna`: overrides make a space; points and results are read from records."""
 
 import json
 import signal
@@ -8,31 +8,31 @@ from types import SimpleNamespace
 import pytest
 import stub
 from hydra import compose
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
-from epochmeter.results.reuse import write_reference
-from epochmeter.shared.atomic_files import write_json
-from epochmeter.shared.record import Record
-from epochmeter.sweep.search import STEADY, SearchError
-from epochmeter.sweep.search_space import CategoricalDimension, FloatDimension, IntDimension
+pytest.importorskip("optuna", reason="Optuna is optional")
 
-pytest.importorskip("optuna", reason="no Optuna in this environment: it is an extra")
-Plugins.instance()  # loads Hydra's own plugins anew: what derives from them is imported after that
+from epochmeter.config.errors import InputError
+from epochmeter.results.reuse import write_reference
+from epochmeter.shared.record import Record
+from epochmeter.sweep.search import STEADY, SearchSpec, earlier_points, trial_result
+from epochmeter.sweep.search_space import list_dimension
+
+Plugins.instance()  # reloads Hydra's own plugins: classes derived from them are imported after that
 from hydra_plugins import search as plugin  # noqa: E402
 from hydra_plugins.grid import check_configurations  # noqa: E402
-from hydra_plugins.search import SearchSweeper, earlier_points, make_dimension, trial_result  # noqa: E402
+from hydra_plugins.search import SearchSweeper  # noqa: E402
 
 ENERGY, TIME = STEADY
-PATIENCE_S = 600
-"""For runs that really train, on a machine that is busy with others."""
+LIMIT_S = 600
+"""Time limit for runs that train, on a busy machine."""
 
 
 class Runs:
-    """A launcher whose runs leave records, of an energy and a time that go by what was typed, and measure nothing.
+    """A launcher whose runs leave records with an energy and a time that depend on the batch, and measure nothing.
 
-    What is completed stays so; a run of a batch that is among `fails` fails.
+    Completed runs are kept. A run with a batch in `fails` fails.
     """
 
     def __init__(self, folder, fails=(), **metrics):
@@ -40,15 +40,15 @@ class Runs:
         self.launched = []
 
     def launch(self, job_overrides, initial_job_idx):
-        ((typed,), number) = job_overrides, initial_job_idx
-        self.launched.append((number, typed))
+        ((overrides,), number) = job_overrides, initial_job_idx
+        self.launched.append((number, overrides))
         record = Record(self.folder / str(number))
         record.folder.mkdir(exist_ok=True)
-        batch = int(dict(override.split("=") for override in typed)["batch"])
+        batch = int(dict(override.split("=") for override in overrides)["batch"])
         if not record.is_completed():
             state = "failed" if batch in self.fails else "completed"
             metrics = {ENERGY: float(batch), TIME: 1 / batch, "total/energy_j": 1.0, **self.metrics}
-            run = {"overrides": typed, "energy": {"reason": None if metrics[ENERGY] else "no meter here"}}
+            run = {"overrides": overrides, "energy": {"reason": None if metrics[ENERGY] else "no meter here"}}
             record.describe({}, run)
             kept = {name: value for name, value in metrics.items() if value is not None}
             record.write_summary({"state": state, "metrics": kept, "notes": [], "failure": None}, "its own")
@@ -56,74 +56,40 @@ class Runs:
 
 
 @pytest.fixture
-def probed(monkeypatch):
-    """The points that were asked about before the first run, which nobody composes."""
-    asked = []
-    monkeypatch.setattr(plugin, "check_configurations", lambda points, sweeper: asked.extend(points))
-    return asked
+def checked(monkeypatch):
+    """The configurations that were checked before the first run; none is composed."""
+    points = []
+    monkeypatch.setattr(plugin, "check_configurations", lambda checked, sweeper: points.extend(checked))
+    return points
 
 
 @pytest.fixture
-def sweeper(tmp_path, probed):
-    """sweeper(trials=3) -> a sweeper whose folder is this test's, and whose runs are the launcher's."""
+def sweeper(tmp_path, checked):
+    """sweeper(trials=3) -> a sweeper in the folder of this test, whose runs are those of `Runs`."""
 
-    def made(launcher=None, trials=20, objectives=None, sampler="tpe", params=None, sweep=(), **job):
+    def make(launcher=None, trials=20, objectives=None, sampler="tpe", params=None, sweep=(), **job):
         made = SearchSweeper(params, trials, objectives, sampler, seed=0)
         keys = {"target_accuracy": None, "target_loss": None, **job}
-        asked = {"sample": None, "repeats": None, **dict(sweep)}
-        made.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, "sweep": asked, **keys})
+        sweep = {"sample": None, "repeats": None, **dict(sweep)}
+        made.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, "sweep": sweep, **keys})
         made.hydra_context = SimpleNamespace(config_loader=None)
         made.launcher = launcher or Runs(tmp_path)
         return made
 
-    return made
+    return make
 
 
-def parsed(*typed):
-    return [make_dimension(override) for override in OverridesParser.create().parse_overrides(list(typed))]
-
-
-def test_what_hydra_sweeps_over_is_an_axis():
-    assert parsed("batch=32,8", "+a=range(0,4)", "model=choice(lenet,resnet18)", "power_limit=null,15") == [
-        CategoricalDimension("batch", ["8", "32"]),
-        CategoricalDimension("+a", ["0", "1", "2", "3"]),
-        CategoricalDimension("model", ["lenet", "resnet18"]),
-        CategoricalDimension("power_limit", ["null", "15"]),
-    ]
-    assert parsed("optimizer.lr=tag(log, interval(0.001, 0.1))", "a=interval(1, 2)", "b=int(interval(1, 9))") == [
-        FloatDimension("optimizer.lr", 0.001, 0.1, log=True),
-        FloatDimension("a", 1.0, 2.0),
-        IntDimension("b", 1, 9),
-    ]
-
-
-@pytest.mark.parametrize("typed", ["a=interval(2, 1)", "a=tag(log, interval(0, 1))"])
-def test_an_interval_that_is_none_is_refused(typed):
-    with pytest.raises(SearchError, match="give a lower end"):
-        parsed(typed)
-
-
-def test_each_run_is_of_one_point_beside_what_is_the_same_for_all(sweeper):
-    searching = sweeper(params={"batch": "1,2", "epochs": "3"})
-    searching.sweep(["workers=0,4", "batch=8,16,32"])
-    assert [number for number, _ in searching.launcher.launched] == list(range(6))
-    assert {tuple(typed) for _, typed in searching.launcher.launched} == {
+def test_each_run_has_one_point_and_all_fixed_overrides(sweeper):
+    search = sweeper(params={"batch": "1,2", "epochs": "3"})
+    search.sweep(["workers=0,4", "batch=8,16,32"])
+    assert [number for number, _ in search.launcher.launched] == list(range(6))
+    assert {tuple(overrides) for _, overrides in search.launcher.launched} == {
         ("epochs=3", f"batch={batch}", f"workers={workers}") for batch in (8, 16, 32) for workers in (0, 4)
     }
 
 
-def test_every_choice_is_checked_before_the_first_run_and_the_ends_of_an_interval(sweeper, probed):
-    sweeper().sweep(["model=lenet,resnet18", "batch=8,16", "workers=int(interval(0,4))", "seed=1"])
-    assert probed == [
-        ("seed=1", "model=lenet", "batch=8", "workers=0"),
-        ("seed=1", "model=resnet18", "batch=8", "workers=0"),
-        ("seed=1", "model=lenet", "batch=16", "workers=0"),
-        ("seed=1", "model=lenet", "batch=8", "workers=4"),
-    ]
-
-
 @pytest.mark.parametrize(
-    ("typed", "why"),
+    ("overrides", "reason"),
     [
         (["batch=0,16"], "Nothing is trained: 1 of 2 configurations are refused\n`batch=0` is not valid"),
         (["batch=int(interval(0,16))"], "`batch=0` is not valid"),
@@ -131,112 +97,99 @@ def test_every_choice_is_checked_before_the_first_run_and_the_ends_of_an_interva
     ],
 )
 @pytest.mark.usefixtures("composed")
-def test_values_that_cannot_be_are_refused_before_the_first_run(sweeper, monkeypatch, typed, why):
+def test_invalid_values_are_refused_before_the_first_run(sweeper, monkeypatch, overrides, reason):
     monkeypatch.setattr(plugin, "check_configurations", check_configurations)
-    searching = sweeper()
-    searching.hydra_context.config_loader = SimpleNamespace(
-        load_sweep_config=lambda config, typed: compose("train", overrides=typed, return_hydra_config=True)
+    search = sweeper()
+    search.hydra_context.config_loader = SimpleNamespace(
+        load_sweep_config=lambda config, point: compose("train", overrides=point, return_hydra_config=True)
     )
-    with pytest.raises(SystemExit, match=why):
-        searching.sweep(typed)
-    assert searching.launcher.launched == []
+    with pytest.raises(SystemExit, match=reason):
+        search.sweep(overrides)
+    assert search.launcher.launched == []
 
 
-def test_the_same_command_goes_on_from_the_records_and_with_more_trials(sweeper, tmp_path):
+def test_same_command_resumes_from_the_records_with_more_trials(sweeper):
     first, second = sweeper(trials=2), sweeper(trials=5)
     first.sweep(["batch=int(interval(1,64))"])
     second.sweep(["batch=int(interval(1,64))"])
     assert second.launcher.launched[:2] == first.launcher.launched
     assert [number for number, _ in second.launcher.launched] == list(range(5))
-    assert len({tuple(typed) for _, typed in second.launcher.launched}) == 5
+    assert len({tuple(overrides) for _, overrides in second.launcher.launched}) == 5
 
 
-def test_a_run_that_failed_is_measured_again_under_its_number(sweeper, tmp_path):
+def test_failed_run_is_measured_again_under_its_number(sweeper, tmp_path):
     sweeper(Runs(tmp_path, fails=(16,))).sweep(["batch=8,16,32"])
-    failed = [path.parent.name for path in tmp_path.glob("*/summary.json") if "failed" in path.read_text()]
-    assert len(failed) == 1
+    assert sum(not Record(tmp_path / str(number)).is_completed() for number in range(3)) == 1
     sweeper().sweep(["batch=8,16,32"])
     assert all(Record(tmp_path / str(number)).is_completed() for number in range(3))
     assert not (tmp_path / "3").exists()
 
 
-def test_a_record_that_cannot_be_read_keeps_its_number_and_is_no_point(sweeper, tmp_path):
+@pytest.mark.parametrize(("record", "numbers"), [("{", [1, 2]), (None, [0, 1])], ids=["damaged", "absent"])
+def test_damaged_record_keeps_its_number_and_a_folder_without_record_is_used_again(sweeper, tmp_path, record, numbers):
     (tmp_path / "0").mkdir()
-    (tmp_path / "0" / "job.json").write_text("{")
-    searching = sweeper(trials=2)
-    searching.sweep(["batch=8,16,32"])
-    assert [number for number, _ in searching.launcher.launched] == [1, 2]
+    if record:
+        (tmp_path / "0" / "job.json").write_text(record)
+    search = sweeper(trials=2)
+    search.sweep(["batch=8,16,32"])
+    assert [number for number, _ in search.launcher.launched] == numbers
 
 
-def test_a_folder_whose_run_was_cut_off_before_it_told_what_it_is_is_taken_again(sweeper, tmp_path):
-    (tmp_path / "0").mkdir()
-    searching = sweeper(trials=1)
-    searching.sweep(["batch=8,16,32"])
-    assert [number for number, _ in searching.launcher.launched] == [0]
-
-
-def test_a_run_tells_nothing_before_it_is_completed(tmp_path):
+def test_run_without_completed_record_has_no_result(tmp_path):
     assert trial_result(tmp_path).metrics == {}
-    write_json(tmp_path / "summary.json", {"state": "killed", "metrics": {TIME: 1.0}})
+    (tmp_path / "summary.json").write_text(json.dumps({"state": "killed", "metrics": {TIME: 1.0}}))
     assert trial_result(tmp_path).metrics == {}
 
 
-def test_a_run_that_a_search_reuses_is_a_measured_point(sweeper, tmp_path):
+def test_reused_run_is_a_measured_point(tmp_path):
     other = Runs(tmp_path / "other")
     other.folder.mkdir()
     other.launch([["batch=8"]], 0)
-    origin = other.folder / "0"
-    described = Record(origin)
-    described.describe({}, {**described.run(), "record_id": "of another"})
+    record = Record(other.folder / "0")
+    record.describe({}, {**record.run(), "record_id": "of another"})
     (tmp_path / "0").mkdir()
-    write_reference(tmp_path / "0", described, ["batch=8"])
-    asked = sweeper().search_spec(sweeper().config, [CategoricalDimension("batch", ("8", "16"))])
-    assert earlier_points(tmp_path, asked) == {0: ("batch=8",)}
-    assert trial_result(tmp_path / "0").metrics == described.summary()["metrics"]
+    write_reference(tmp_path / "0", record, ["batch=8"])
+    assert earlier_points(tmp_path, SearchSpec([list_dimension("batch", ["8", "16"])], STEADY)) == {0: ("batch=8",)}
+    assert trial_result(tmp_path / "0").metrics == record.summary()["metrics"]
 
 
-def test_by_what_was_searched_is_left_beside_the_runs(sweeper, tmp_path):
+def test_objectives_are_recorded_in_the_sweep_folder(sweeper, tmp_path):
     sweeper(trials=1, target_accuracy=0.9).sweep(["batch=8,16"])
-    kept = json.loads((tmp_path / "search.json").read_text())
-    assert kept["objectives"] == ["total/energy_to_target_j", "total/time_to_target_s"]
+    recorded = json.loads((tmp_path / "search.json").read_text())
+    assert recorded["objectives"] == ["total/energy_to_target_j", "total/time_to_target_s"]
 
 
-def test_without_energy_the_search_goes_on_by_time_and_says_so(sweeper, tmp_path, capsys):
-    searching = sweeper(Runs(tmp_path, **{ENERGY: None, "total/energy_j": None}))
-    searching.sweep(["batch=8,16,32"])
-    assert len(searching.launcher.launched) == 3
-    assert "No steady/energy_j: no meter here. The search continues with steady/e2e_s only." in capsys.readouterr().out
-
-
-def test_energy_that_was_asked_for_by_name_and_is_not_there_is_an_error(sweeper, tmp_path):
-    searching = sweeper(Runs(tmp_path, **{ENERGY: None, "total/energy_j": None}), objectives=[ENERGY])
-    with pytest.raises(SearchError, match="no run has steady/energy_j: no meter here"):
-        searching.sweep(["batch=8,16,32"])
+def test_missing_energy_is_a_message_by_default_and_an_error_if_configured(sweeper, tmp_path, capsys):
+    search = sweeper(Runs(tmp_path, **{ENERGY: None, "total/energy_j": None}))
+    search.sweep(["batch=8,16,32"])
+    assert len(search.launcher.launched) == 3
+    assert "No steady/energy_j: no meter here." in capsys.readouterr().out
+    with pytest.raises(InputError, match="no run has steady/energy_j: no meter here"):
+        sweeper(search.launcher, objectives=[ENERGY]).sweep(["batch=8,16,32"])
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("settings", "overrides", "reason"),
     [
-        ({"trials": 0}, "`hydra.sweeper.trials=0` is not valid"),
-        ({"sampler": "nsga"}, "`hydra.sweeper.sampler=nsga` is not valid\n  hint: give one of tpe, nsga2, random"),
-        (
-            {"objectives": ["steady/energy"]},
-            "steady/energy is not a metric of runs\n  hint: did you mean steady/energy_j",
-        ),
-        ({"sweep": {"sample": 3}}, "`sweep.sample=3` is for a grid\n  hint: give hydra.sweeper.trials"),
-        ({"sweep": {"repeats": 3}}, "`sweep.repeats=3` is for a grid"),
+        ({"trials": 0}, ["batch=8,16"], "`hydra.sweeper.trials=0` is not valid"),
+        ({"sampler": "nsga"}, ["batch=8,16"], "give one of tpe, nsga2, random"),
+        ({"objectives": ["steady/energy"]}, ["batch=8,16"], "steady/energy is not a metric of runs"),
+        ({"objectives": "steady/energy_j"}, ["batch=8,16"], "is not a list"),
+        ({"sweep": {"sample": 3}}, ["batch=8,16"], "`sweep.sample=3` is for a grid"),
+        ({"sweep": {"repeats": 3}}, ["batch=8,16"], "`sweep.repeats=3` is for a grid"),
+        ({}, ["batch=8"], "there is nothing to search"),
     ],
 )
-def test_what_cannot_be_searched_is_refused_before_the_first_run(sweeper, asked, why):
-    searching = sweeper(**asked)
-    with pytest.raises(SearchError, match=why):
-        searching.sweep(["batch=8,16"])
-    assert searching.launcher.launched == []
+def test_invalid_search_is_refused_before_the_first_run(sweeper, settings, overrides, reason):
+    search = sweeper(**settings)
+    with pytest.raises(InputError, match=reason):
+        search.sweep(overrides)
+    assert search.launcher.launched == []
 
 
-def test_without_optuna_it_is_said_how_to_get_it(sweeper, monkeypatch):
+def test_missing_optuna_is_an_error_with_a_hint(sweeper, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(SearchError, match=r"hint: make optuna, or pip install 'optuna>=5'"):
+    with pytest.raises(InputError, match=r"hint: make optuna, or pip install 'optuna>=5'"):
         sweeper().sweep(["batch=8,16"])
 
 
@@ -266,7 +219,7 @@ def on_stub(project, *more, **keys):
 def test_a_search_ends_with_its_front_and_is_a_sweep_to_the_report(project, recording):
     played = {"meter": "replay", "meter.file": recording, "workers": 0}
     process = project.start("train", *searched(project, "hydra.sweeper.trials=2", batch="128,256,512", **played))
-    out, err = process.communicate(timeout=PATIENCE_S)
+    out, err = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, out + err
     assert len(project.records()) == 2
     (sweep,) = project.sweeps()

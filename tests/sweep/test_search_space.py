@@ -1,44 +1,90 @@
-"""Axes: what may be typed for a key, and what a sampler draws for it."""
+"""Dimensions of a search: values, overrides, and the sweeps of Hydra that they are made of."""
+
+import math
 
 import pytest
 
-from epochmeter.sweep.search_space import CategoricalDimension, FloatDimension, IntDimension, categorical_dimension
+pytest.importorskip("optuna", reason="Optuna is optional")
 
-LR = FloatDimension("optimizer.lr", 0.001, 0.1, log=True)
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from epochmeter.sweep.search_space import SearchDimension, SearchError, list_dimension, make_dimension, probe_points
+
+LR = SearchDimension("optimizer.lr", FloatDistribution(0.001, 0.1, log=True))
+BATCH = list_dimension("batch", ["32", "8", "16", "8"])
 
 
-def test_numbers_are_sorted_and_unique():
-    assert categorical_dimension("batch", ["32", "8", "16", "8"]).values == ["8", "16", "32"]
-    assert categorical_dimension("model", ["resnet18", "lenet"]).values == ["resnet18", "lenet"]
-    assert categorical_dimension("power_limit", ["null", "100"]).values == ["null", "100"]
+def dimensions(*overrides):
+    return [make_dimension(override) for override in OverridesParser.create().parse_overrides(list(overrides))]
+
+
+def test_numbers_are_sorted_and_other_values_are_categories():
+    assert SearchDimension("batch", IntDistribution(0, 2), ("8", "16", "32")) == BATCH
+    assert list_dimension("model", ["resnet18", "lenet"]).distribution == CategoricalDistribution(("resnet18", "lenet"))
+    assert list_dimension("power_limit", ["null", "100"]).distribution == CategoricalDistribution(("null", "100"))
 
 
 @pytest.mark.parametrize(
-    "axis",
+    ("dimension", "values", "count"),
     [
-        categorical_dimension("batch", ["8", "16"]),
-        categorical_dimension("model", "ab"),
-        LR,
-        FloatDimension("x", -1, 1),
-        IntDimension("n", 1, 9, True),
+        (BATCH, {0: "batch=8", 2: "batch=32"}, 3),
+        (list_dimension("model", "ab"), {"a": "model=a"}, 2),
+        (LR, {0.0123: "optimizer.lr=0.0123"}, math.inf),
+        (SearchDimension("x", FloatDistribution(1, 1)), {1.0: "x=1.0"}, 1),
+        (SearchDimension("n", IntDistribution(1, 9, log=True)), {4: "n=4"}, 9),
     ],
 )
-def test_typed_value_is_the_drawn_value(axis):
-    for share in (0.0, 0.3, 1.0):
-        override = axis.at_fraction(share)
-        assert axis.to_override(axis.from_override(override)) == override
-        assert axis.from_override(override) is not None
+def test_override_of_a_value_has_that_value(dimension, values, count):
+    assert dimension.count == count
+    for value, override in values.items():
+        assert dimension.to_override(value) == override
+        assert dimension.from_override(override) == value
 
 
-def test_interval_values_have_few_digits_and_stay_within():
-    axis = FloatDimension("x", 0.1234564, 0.2)
-    assert axis.to_override(0.1498765432) == "x=0.149877"
-    assert axis.to_override(0.1234564) == "x=0.1234564"
+@pytest.mark.parametrize(
+    ("dimension", "override"),
+    [(LR, "optimizer.lr=0.2"), (LR, "optimizer.lr=much"), (BATCH, "batch=64"), (list_dimension("m", "ab"), "m=c"),
+     (SearchDimension("n", IntDistribution(1, 9)), "n=2.5")],
+)  # fmt: skip
+def test_value_outside_the_space_is_refused(dimension, override):
+    with pytest.raises(ValueError, match=r"."):
+        dimension.from_override(override)
 
 
-def test_probes_are_all_choices_and_the_ends_of_intervals():
-    assert CategoricalDimension("model", ["lenet", "resnte"]).boundary_values() == ["model=lenet", "model=resnte"]
-    assert FloatDimension("x", 1, 10).boundary_values()[::2] == ["x=1.0", "x=10.0"]
-    assert "." in FloatDimension("batch", 8, 64).boundary_values()[1], (
-        "where whole numbers are asked for, that is found out"
-    )
+def test_values_of_an_interval_have_few_digits_and_stay_within():
+    dimension = SearchDimension("x", FloatDistribution(0.1234564, 0.2))
+    assert dimension.to_override(0.1498765432) == "x=0.149877"
+    assert dimension.to_override(0.1234564) == "x=0.1234564"
+
+
+def test_sweeps_of_hydra_become_dimensions():
+    assert dimensions("batch=32,8,16", "+a=range(0,3)", "model=choice(lenet,resnet18)") == [
+        BATCH,
+        list_dimension("+a", ["0", "1", "2"]),
+        list_dimension("model", ["lenet", "resnet18"]),
+    ]
+    assert dimensions("optimizer.lr=tag(log, interval(0.001, 0.1))", "a=interval(1, 2)", "b=int(interval(1, 9))") == [
+        LR,
+        SearchDimension("a", FloatDistribution(1, 2)),
+        SearchDimension("b", IntDistribution(1, 9)),
+    ]
+
+
+@pytest.mark.parametrize("override", ["a=interval(2, 1)", "a=tag(log, interval(0, 1))", "a=range(0, 0)"])
+def test_empty_sweep_is_refused(override):
+    with pytest.raises(SearchError):
+        dimensions(override)
+
+
+def test_probes_are_all_listed_values_and_the_ends_of_intervals():
+    space = dimensions("model=lenet,resnet18", "batch=8,16", "workers=int(interval(0,4))")
+    assert probe_points(space, ["seed=1"]) == [
+        ("seed=1", "model=lenet", "batch=8", "workers=0"),
+        ("seed=1", "model=resnet18", "batch=8", "workers=0"),
+        ("seed=1", "model=lenet", "batch=16", "workers=0"),
+        ("seed=1", "model=lenet", "batch=8", "workers=4"),
+    ]
+    low, inside, high = dimensions("batch=interval(8, 64)")[0].probes()
+    assert (low, high) == ("batch=8.0", "batch=64.0")
+    assert not float(inside.partition("=")[2]).is_integer(), "an integer would not show that `batch` takes no fraction"

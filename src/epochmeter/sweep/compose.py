@@ -38,9 +38,9 @@ class SweepLoader(ConfigLoaderImpl):
         """Take over the state of Hydra's loader.
 
         Args:
-            loader: the loader that reads conf/.
-            detect: gives the device of the machine below a root, for configurations with `device=auto`; None to leave
-                these as they are, for another machine to decide.
+            loader: The loader that reads conf/.
+            detect: Returns the device of the machine below a root, for configurations with `device=auto`; None: leave
+                `auto`, for another machine to decide.
         """
         self.__dict__.update(vars(loader))
         self._detect = cache(detect) if detect else None
@@ -68,8 +68,8 @@ class SweepLoader(ConfigLoaderImpl):
 
     def _repository(self, master: DictConfig, parsed: Sequence[Override]) -> IConfigRepository:
         """Return the repository of config files for these overrides."""
-        typed = (*master.hydra.overrides.hydra, *map(_text, parsed))
-        paths = tuple(text for text in typed if text.lstrip("+").startswith(f"{SEARCH_PATH}="))
+        overrides = (*master.hydra.overrides.hydra, *map(_text, parsed))
+        paths = tuple(text for text in overrides if text.lstrip("+").startswith(f"{SEARCH_PATH}="))
         if paths not in self._repositories:
             name = master.hydra.job.config_name
             _, self._repositories[paths] = self._parse_overrides_and_create_caching_repo(name, [*paths])

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from epochmeter.console.eta import eta_text, median_or_none
 from epochmeter.results.run_result import RunResult
+from epochmeter.results.run_status import COMPLETED, FAILED
 from epochmeter.sweep.sweep_folder import Points
 
 
@@ -40,7 +41,7 @@ class SweepProgress(NamedTuple):
             A text; empty before the first completed run.
         """
         now = now or datetime.now()
-        completed = [outcome for outcome in self.outcomes if outcome.state == "completed" and not outcome.earlier]
+        completed = [outcome for outcome in self.outcomes if outcome.state == COMPLETED and not outcome.earlier]
         typical_s = median_or_none([outcome.duration_s for outcome in completed if outcome.duration_s is not None])
         if typical_s is None or number >= self.total:
             return ""
@@ -66,7 +67,7 @@ class SweepProgress(NamedTuple):
         Args:
             most: The number of failed runs at which it stops, `sweep.max_failures`; None for no limit.
         """
-        failed = sum(outcome.state == "failed" for outcome in self.outcomes)
+        failed = sum(outcome.state == FAILED for outcome in self.outcomes)
         remaining = self.total - len(self.outcomes)
         if most is None or failed < most or (self.total and not remaining):
             return ""

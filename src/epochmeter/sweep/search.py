@@ -14,43 +14,40 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
-from epochmeter.config.errors import InputError, Problem
+import optuna
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler, BruteForceSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.trial import TrialState, create_trial
+
 from epochmeter.results.metrics import EPOCH, METRICS
-from epochmeter.sweep.search_space import SearchDimension
+from epochmeter.results.pareto import to_losses
+from epochmeter.results.reuse import read_reference, record_of
+from epochmeter.results.run_status import COMPLETED
+from epochmeter.shared.record import Record
+from epochmeter.sweep.search_space import SearchDimension, SearchError
 
-if TYPE_CHECKING:
-    from optuna import Study, Trial
-    from optuna.samplers import BaseSampler
-
-SEARCH_FILE = "search.json"
-"""File with the settings of a search, in its sweep folder."""
 STEADY = ("steady/energy_j", "steady/e2e_s")
 TO_TARGET = ("total/energy_to_target_j", "total/time_to_target_s")
-MORE_IS_BETTER = ("accuracy", "samples_per_s", "bytes_per_s", "iops", "utilization")
-"""Endings of the names of metrics to maximize; all others are minimized."""
 SAMPLERS = ("tpe", "nsga2", "random")
+NSGA2_GENERATION = "NSGAIISampler:generation"
+"""Attribute of a trial by which Optuna's NSGA-II knows its generation."""
 GENERATIONS = 4
 """NSGA-II generations per search: with Optuna's population of 50, all of a short search would be random."""
 MAX_REPEATED_ASKS = 20
-"""After this many known points in a row from a sampler, an unmeasured one is drawn at random."""
+"""After this many measured points in a row from a sampler, random points are drawn."""
 MAX_LISTED_POINTS = 100_000
-"""For larger grids, a random point is drawn up to this many times instead of from a list of the rest."""
+MAX_DRAWS = 1000
+"""Maximum number of random points that are drawn until one is unmeasured."""
 
 Point = tuple[str, ...]
-"""One override per axis: `batch=8`, `optimizer.lr=0.0123`."""
-
-
-class SearchError(InputError):
-    """An invalid search, with a hint."""
-
-    def __init__(self, what: str, hint: str) -> None:
-        super().__init__(Problem(f"hydra/sweeper=optuna: {what}", hint))
+"""One override per dimension: `batch=8`, `optimizer.lr=0.0123`."""
 
 
 class TrialResult(NamedTuple):
@@ -70,7 +67,7 @@ class SearchSpec:
     """The settings of a search.
 
     Attributes:
-        axes: Dimensions of the space.
+        dimensions: Dimensions of the space.
         objectives: Names of metrics.
         optional: Objectives that are dropped if no run measures them.
         trials: Number of points to measure.
@@ -78,7 +75,7 @@ class SearchSpec:
         seed: Random seed.
     """
 
-    axes: Sequence[SearchDimension]
+    dimensions: Sequence[SearchDimension]
     objectives: Sequence[str]
     optional: Sequence[str] = ()
     trials: int = 20
@@ -88,21 +85,21 @@ class SearchSpec:
     @property
     def size(self) -> float:
         """Number of points in the space."""
-        return math.prod(axis.count for axis in self.axes)
+        return math.prod(dimension.count for dimension in self.dimensions)
 
     def point_of(self, overrides: Sequence[str]) -> Point | None:
         """Return the point of a run's overrides; None if they are not in the space."""
-        typed = {override.partition("=")[0]: override for override in overrides}
+        by_key = {override.partition("=")[0]: override for override in overrides}
         try:
-            for axis in self.axes:
-                axis.from_override(typed[axis.key])
+            for dimension in self.dimensions:
+                dimension.from_override(by_key[dimension.key])
         except (KeyError, ValueError):
             return None
-        return tuple(typed[axis.key] for axis in self.axes)
+        return tuple(by_key[dimension.key] for dimension in self.dimensions)
 
 
 def run_search(
-    settings: SearchSpec,
+    spec: SearchSpec,
     earlier: Mapping[int, Point | None],
     measure: Callable[[int, Point], TrialResult],
     say: Callable[[str], None],
@@ -110,7 +107,7 @@ def run_search(
     """Measure points until there are `trials`, or the space is exhausted.
 
     Args:
-        settings: The search.
+        spec: The search.
         earlier: Points of runs that an earlier command numbered, which are measured first; None for a run outside the
             space. `measure` skips completed runs.
         measure: Measures a point under a number. A failed point counts, but the sampler does not learn from it.
@@ -123,25 +120,33 @@ def run_search(
         SearchError: No run has an objective.
     """
     results: dict[Point, TrialResult] = {}
-    previous = settings.objectives
-    total = min(settings.trials, settings.size)
-    for number, point in _iter_points(settings, earlier, results):
-        if number not in earlier:
-            say(f"run {number} ({len(results) + 1} of {total}): {' '.join(point)}")
-        results[point] = measured = measure(number, point)
-        current = available_objectives(settings, results)
-        if dropped := [name for name in previous if name not in current]:
-            why = (measured.no_energy or "").rstrip(".")
-            say(f"No {' and no '.join(dropped)}: {why}. The search continues with {' and '.join(current)} only.")
-        if measured.metrics and (lacks := [name for name in current if name not in measured.metrics]):
-            say(f"run {number} has no {' and no '.join(lacks)}: the search ignores it.")
-        previous = current
-    if len(results) < settings.trials:
-        say(f"All {len(results)} points of the space are measured, fewer than hydra.sweeper.trials={settings.trials}.")
+    objectives = spec.objectives
+
+    def measure_point(number: int, point: Point) -> None:
+        nonlocal objectives
+        results[point] = result = measure(number, point)
+        previous, objectives = objectives, available_objectives(spec, results)
+        if dropped := [name for name in previous if name not in objectives]:
+            why = (result.no_energy or "").rstrip(".")
+            say(f"No {' and no '.join(dropped)}: {why}. The search continues with {' and '.join(objectives)} only.")
+        if result.metrics and (missing := [name for name in objectives if name not in result.metrics]):
+            say(f"run {number} has no {' and no '.join(missing)}: the search ignores it.")
+
+    for number, point in earlier.items():
+        if point is not None:
+            measure_point(number, point)
+    number = max(earlier, default=-1) + 1
+    total = min(spec.trials, spec.size)
+    while len(results) < spec.trials and (point := next_point(spec, results)) is not None:
+        say(f"run {number} ({len(results) + 1} of {total}): {' '.join(point)}")
+        measure_point(number, point)
+        number += 1
+    if len(results) < spec.trials:
+        say(f"All {len(results)} points of the space are measured, fewer than hydra.sweeper.trials={spec.trials}.")
     return results
 
 
-def available_objectives(settings: SearchSpec, results: Mapping[Point, TrialResult]) -> Sequence[str]:
+def available_objectives(spec: SearchSpec, results: Mapping[Point, TrialResult]) -> Sequence[str]:
     """Return the objectives without optional ones that are not measured here.
 
     An objective that some runs lack is kept: a sensor may fail once, and only some runs reach a target.
@@ -149,36 +154,73 @@ def available_objectives(settings: SearchSpec, results: Mapping[Point, TrialResu
     Raises:
         SearchError: No run has an objective that is not optional.
     """
-    measured_names = {name for measured in results.values() for name in measured.metrics}
-    reasons = [measured.no_energy for measured in results.values() if measured.no_energy]
-    missing = [name for name in settings.objectives if measured_names and name not in measured_names]
-    dropped = [name for name in missing if name in settings.optional and reasons]
-    remaining = [name for name in settings.objectives if name not in dropped]
-    if unavailable := [name for name in missing if name not in dropped and name not in TO_TARGET]:
+    measured = {name for result in results.values() for name in result.metrics}
+    reasons = [result.no_energy for result in results.values() if result.no_energy]
+    missing = [name for name in spec.objectives if measured and name not in measured]
+    dropped = [name for name in missing if name in spec.optional and reasons]
+    if unavailable := [name for name in missing if name not in (*dropped, *TO_TARGET)]:
         why = f": {reasons[0].rstrip('.')}" if reasons and any("energy" in name for name in unavailable) else ""
-        instead = [name for name in remaining if name not in unavailable] or STEADY[1:]
+        instead = [name for name in spec.objectives if name not in missing] or STEADY[1:]
         raise SearchError(
             f"no run has {' or '.join(unavailable)}{why}", f"give hydra.sweeper.objectives=[{','.join(instead)}]"
         )
-    return remaining
+    return [name for name in spec.objectives if name not in dropped]
 
 
-def next_point(settings: SearchSpec, results: Mapping[Point, TrialResult]) -> Point | None:
-    """Return the next point to measure; None if there is none.
+def next_point(spec: SearchSpec, results: Mapping[Point, TrialResult]) -> Point | None:
+    """Return the next point to measure; None if all are measured.
 
-    The sampler is told known results again if it repeats.
+    A sampler that repeats a measured point receives the known result again. If it only repeats points, an unmeasured
+    one is drawn at random.
     """
-    if len(results) >= settings.size:
+    if len(results) >= spec.size:
         return None
-    names = available_objectives(settings, results)
-    study = _study(settings, results, names)
+    names = available_objectives(spec, results)
+    seed = random.Random(f"{spec.seed}/{len(results)}").getrandbits(32)
+    study = _study(spec, results, names, seed)
     for _ in range(MAX_REPEATED_ASKS):
-        trial = study.ask({axis.key: axis.distribution() for axis in settings.axes})
-        point = tuple(axis.to_override(trial.params[axis.key]) for axis in settings.axes)
+        trial, point = _ask(study, spec)
         if point not in results:
             return point
-        _report_result(study, trial, to_losses(results[point].metrics, names))
-    return _random_unmeasured(settings, results)
+        losses = to_losses(results[point].metrics, names)
+        study.tell(trial, losses, TrialState.COMPLETE if losses else TrialState.FAIL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        study.sampler = BruteForceSampler(seed=seed) if spec.size <= MAX_LISTED_POINTS else RandomSampler(seed=seed)
+    draws = (_ask(study, spec)[1] for _ in range(MAX_DRAWS))
+    return next((point for point in draws if point not in results), None)
+
+
+def _ask(study: optuna.Study, spec: SearchSpec) -> tuple[optuna.Trial, Point]:
+    trial = study.ask({dimension.key: dimension.distribution for dimension in spec.dimensions})
+    return trial, tuple(dimension.to_override(trial.params[dimension.key]) for dimension in spec.dimensions)
+
+
+def _study(spec: SearchSpec, results: Mapping[Point, TrialResult], names: Sequence[str], seed: int) -> optuna.Study:
+    """Return a study of Optuna with all results as trials, in order."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    population = min(50, max(4, spec.trials // GENERATIONS))
+    sampler: BaseSampler = RandomSampler(seed=seed)
+    if spec.sampler == "tpe":
+        sampler = TPESampler(seed=seed)
+    elif spec.sampler == "nsga2":
+        sampler = NSGAIISampler(population_size=population, seed=seed)
+    study = optuna.create_study(directions=["minimize"] * len(names), sampler=sampler)
+    completed = 0
+    for point, result in results.items():
+        losses = to_losses(result.metrics, names)
+        values = [dimension.from_override(text) for dimension, text in zip(spec.dimensions, point, strict=True)]
+        study.add_trial(
+            create_trial(
+                state=TrialState.COMPLETE if losses else TrialState.FAIL,
+                values=losses,
+                params=dict(zip((dimension.key for dimension in spec.dimensions), values, strict=True)),
+                distributions={dimension.key: dimension.distribution for dimension in spec.dimensions},
+                system_attrs={NSGA2_GENERATION: completed // population},
+            )
+        )
+        completed += losses is not None
+    return study
 
 
 def resolve_objectives(names: Sequence[str] | None, to_target: bool) -> tuple[Sequence[str], Sequence[str]]:
@@ -208,84 +250,25 @@ def resolve_objectives(names: Sequence[str] | None, to_target: bool) -> tuple[Se
     return list(dict.fromkeys(names)), ()
 
 
-def to_losses(metrics: Mapping[str, float], names: Sequence[str]) -> tuple[float, ...] | None:
-    """Return the values to minimize; None if any is missing or not finite."""
-    values = [metrics.get(name, math.nan) for name in names]
-    if not all(map(math.isfinite, values)):
+def earlier_points(folder: Path, spec: SearchSpec) -> dict[int, Point | None]:
+    """Return the point of each run in a sweep's folder by its number; None for a run outside the space."""
+    runs = [path for path in folder.iterdir() if path.name.isdecimal()]
+    numbers = sorted(int(run.name) for run in runs if (run / "job.json").exists() or read_reference(run))
+    return {number: _recorded_point(folder / str(number), spec) for number in numbers}
+
+
+def trial_result(folder: Path) -> TrialResult:
+    """Return the result of the run in a folder."""
+    record = record_of(folder)
+    summary = record.summary()
+    if summary is None or summary["state"] != COMPLETED:
+        return TrialResult()
+    metrics = summary["metrics"]
+    return TrialResult(metrics, None if "total/energy_j" in metrics else record.run()["energy"]["reason"])
+
+
+def _recorded_point(folder: Path, spec: SearchSpec) -> Point | None:
+    try:
+        return spec.point_of((read_reference(folder) or Record(folder).run())["overrides"])
+    except (OSError, ValueError, KeyError):  # a damaged record
         return None
-    return tuple(-value if name.endswith(MORE_IS_BETTER) else value for name, value in zip(names, values, strict=True))
-
-
-def is_pareto_front(costs: Iterable[tuple[float, ...]]) -> list[bool]:
-    """Return for each tuple of losses whether it is on the Pareto front: no other is at least as good in all and better
-    in one.
-    """
-    all_costs = list(costs)
-    front_costs: list[tuple[float, ...]] = []
-    for cost in sorted(
-        set(all_costs)
-    ):  # sorted, so dominating tuples come first: for two losses only the last kept can dominate
-        candidates = front_costs if len(cost) > 2 else front_costs[-1:]
-        if not any(all(a <= b for a, b in zip(other, cost, strict=True)) for other in candidates):
-            front_costs.append(cost)
-    on_front = set(front_costs)
-    return [cost in on_front for cost in all_costs]
-
-
-def _iter_points(
-    settings: SearchSpec, earlier: Mapping[int, Point | None], results: Mapping[Point, TrialResult]
-) -> Iterator[tuple[int, Point]]:
-    """Yield numbered points; `results` has the result of each before the next is requested."""
-    yield from ((number, point) for number, point in earlier.items() if point is not None)
-    number = max(earlier, default=-1) + 1
-    while len(results) < settings.trials and (point := next_point(settings, results)) is not None:
-        yield number, point
-        number += 1
-
-
-def _study(settings: SearchSpec, results: Mapping[Point, TrialResult], names: Sequence[str]) -> Study:
-    """Return a study with all known points and their results, in order."""
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(directions=["minimize"] * len(names), sampler=_sampler(settings, len(results)))
-    distributions = {axis.key: axis.distribution() for axis in settings.axes}
-    for point, measured in results.items():
-        study.enqueue_trial(
-            {axis.key: axis.from_override(typed) for axis, typed in zip(settings.axes, point, strict=True)}
-        )
-        trial = study.ask(distributions)
-        _ = trial.relative_params  # without this access, NSGA-II does not count enqueued trials in a generation
-        _report_result(study, trial, to_losses(measured.metrics, names))
-    return study
-
-
-def _report_result(study: Study, trial: Trial, values: Sequence[float] | None) -> None:
-    from optuna.trial import TrialState
-
-    if values is None:
-        study.tell(trial, state=TrialState.FAIL)
-    else:
-        study.tell(trial, values)
-
-
-def _sampler(settings: SearchSpec, count: int) -> BaseSampler:
-    """Return the sampler after `count` points: reproducible, but different for each count."""
-    from optuna.samplers import NSGAIISampler, RandomSampler, TPESampler
-
-    seed = random.Random(f"{settings.seed}/{count}").getrandbits(32)
-    if settings.sampler == "nsga2":
-        return NSGAIISampler(population_size=min(50, max(4, settings.trials // GENERATIONS)), seed=seed)
-    return RandomSampler(seed=seed) if settings.sampler == "random" else TPESampler(seed=seed)
-
-
-def _random_unmeasured(settings: SearchSpec, results: Mapping[Point, TrialResult]) -> Point | None:
-    """Return a random unmeasured point; None if none is found."""
-    generator = random.Random(f"{settings.seed}/{len(results)}")
-    if settings.size <= MAX_LISTED_POINTS:
-        grid = product(
-            *([axis.at_fraction((n + 0.5) / axis.count) for n in range(int(axis.count))] for axis in settings.axes)
-        )
-        return generator.choice([point for point in grid if point not in results])
-    samples = (tuple(axis.at_fraction(generator.random()) for axis in settings.axes) for _ in range(MAX_LISTED_POINTS))
-    return next((point for point in samples if point not in results), None)

@@ -1,164 +1,138 @@
-"""The search space: one axis per key, with its distribution."""
+"""The search space: one dimension per key, with Optuna's distribution of its values."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
+from hydra.core.override_parser.types import IntervalSweep, Override
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+from epochmeter.config.errors import InputError, Problem
+from epochmeter.sweep.grid import MAX_RUNS, value_count
 
 DIGITS = 6
-"""Significant digits of a number drawn from an interval: the rounded value is typed and measured."""
+"""Significant digits of a number drawn from an interval: the rounded number is measured and recorded."""
 
 
-class SearchDimension(Protocol):
-    """A dimension of the search space: a key and its possible values."""
+class SearchError(InputError):
+    """An invalid search, with a hint."""
 
-    @property
-    def key(self) -> str: ...
+    def __init__(self, what: str, hint: str) -> None:
+        super().__init__(Problem(f"hydra/sweeper=optuna: {what}", hint))
+
+
+@dataclass(frozen=True)
+class SearchDimension:
+    """A key to search.
+
+    Attributes:
+        key: The key, such as `optimizer.lr`.
+        distribution: Distribution of its values; of positions in `numbers`, if there are any.
+        numbers: A list of numbers, in ascending order so that the sampler can use their order.
+    """
+
+    key: str
+    distribution: CategoricalDistribution | FloatDistribution | IntDistribution
+    numbers: tuple[str, ...] = ()
 
     @property
     def count(self) -> float:
         """Number of values; infinite for an interval of real numbers."""
+        if isinstance(self.distribution, CategoricalDistribution):
+            return len(self.distribution.choices)
+        if isinstance(self.distribution, IntDistribution):
+            return self.distribution.high - self.distribution.low + 1
+        return 1 if self.distribution.single() else math.inf
 
-    def distribution(self) -> BaseDistribution:
-        """Return Optuna's distribution."""
-
-    def to_override(self, drawn: Any) -> str:
-        """Return the override for a value drawn by Optuna."""
-
-    def from_override(self, override: str) -> Any:
-        """Return Optuna's value for an override; ValueError if it is not on the axis."""
-
-    def at_fraction(self, share: float) -> str:
-        """Return the override at a fraction of the axis, from 0 to 1."""
-
-    def boundary_values(self) -> Sequence[str]:
-        """Return overrides that show whether all of the axis is valid."""
-
-
-@dataclass(frozen=True)
-class CategoricalDimension:
-    """One of a few values. The sampler uses the order of numbers; other values are categorical."""
-
-    key: str
-    values: Sequence[str]
-
-    @property
-    def count(self) -> float:
-        return len(self.values)
-
-    def distribution(self) -> BaseDistribution:
-        from optuna.distributions import CategoricalDistribution, IntDistribution
-
-        places = range(len(self.values))
-        return IntDistribution(0, places[-1]) if are_numbers(self.values) else CategoricalDistribution(places)
-
-    def to_override(self, drawn: Any) -> str:
-        return f"{self.key}={self.values[drawn]}"
+    def to_override(self, value: Any) -> str:
+        """Return the override for a value of the distribution."""
+        if self.numbers:
+            value = self.numbers[value]
+        elif isinstance(self.distribution, FloatDistribution):
+            rounded = float(f"{value:.{DIGITS}g}")
+            value = min(max(rounded, self.distribution.low), self.distribution.high)
+        return f"{self.key}={value}"
 
     def from_override(self, override: str) -> Any:
-        return self.values.index(_value(self.key, override))
+        """Return the distribution's value for an override of this key; ValueError if it has none."""
+        text = override.partition("=")[2]
+        if self.numbers:
+            return self.numbers.index(text)
+        if isinstance(self.distribution, CategoricalDistribution):
+            return self.distribution.choices[self.distribution.choices.index(text)]
+        value = float(text) if isinstance(self.distribution, FloatDistribution) else int(text)
+        if not self.distribution.low <= value <= self.distribution.high:
+            raise ValueError(f"{override} is outside of the interval")
+        return value
 
-    def at_fraction(self, share: float) -> str:
-        return self.to_override(min(int(share * len(self.values)), len(self.values) - 1))
+    def probes(self) -> list[str]:
+        """Return overrides that show whether all values are valid: all of a list, else the ends of the interval.
 
-    def boundary_values(self) -> Sequence[str]:
-        return [self.to_override(place) for place in range(len(self.values))]
-
-
-@dataclass(frozen=True)
-class FloatDimension:
-    """A real number from `low` to `high`, inclusive, uniform or log-uniform (`log`)."""
-
-    key: str
-    low: float
-    high: float
-    log: bool = False
-
-    @property
-    def count(self) -> float:
-        return math.inf
-
-    def distribution(self) -> BaseDistribution:
-        from optuna.distributions import FloatDistribution
-
-        return FloatDistribution(self.low, self.high, log=self.log)
-
-    def to_override(self, drawn: Any) -> str:
-        rounded = float(f"{drawn:.{DIGITS}g}")
-        return f"{self.key}={min(max(rounded, self.low), self.high)!r}"
-
-    def from_override(self, override: str) -> Any:
-        return _within(self.low, float(_value(self.key, override)), self.high)
-
-    def at_fraction(self, share: float) -> str:
-        if self.log:
-            return self.to_override(self.low * (self.high / self.low) ** share)
-        return self.to_override(self.low + (self.high - self.low) * share)
-
-    def boundary_values(self) -> Sequence[str]:
-        return [
-            self.at_fraction(share) for share in (0.0, 1 / math.e, 1.0)
-        ]  # 1/e: never an integer, which detects integer keys
+        For real numbers there is a third one that is not an integer, which keys of integers refuse.
+        """
+        if self.numbers:
+            return [f"{self.key}={number}" for number in self.numbers]
+        if isinstance(self.distribution, CategoricalDistribution):
+            return [self.to_override(choice) for choice in self.distribution.choices]
+        low, high = self.distribution.low, self.distribution.high
+        inside = [low + (high - low) / math.e] if isinstance(self.distribution, FloatDistribution) else []
+        return [self.to_override(value) for value in (low, *inside, high)]
 
 
-@dataclass(frozen=True)
-class IntDimension:
-    """An integer from `low` to `high`, inclusive, uniform or log-uniform (`log`)."""
-
-    key: str
-    low: int
-    high: int
-    log: bool = False
-
-    @property
-    def count(self) -> float:
-        return self.high - self.low + 1
-
-    def distribution(self) -> BaseDistribution:
-        from optuna.distributions import IntDistribution
-
-        return IntDistribution(self.low, self.high, log=self.log)
-
-    def to_override(self, drawn: Any) -> str:
-        return f"{self.key}={drawn}"
-
-    def from_override(self, override: str) -> Any:
-        return _within(self.low, int(_value(self.key, override)), self.high)
-
-    def at_fraction(self, share: float) -> str:
-        return self.to_override(min(self.low + int(share * self.count), self.high))
-
-    def boundary_values(self) -> Sequence[str]:
-        return [self.at_fraction(share) for share in (0.0, 1.0)]
-
-
-def categorical_dimension(key: str, values: Iterable[str]) -> CategoricalDimension:
-    """Return the axis of these values without duplicates, numbers sorted."""
-    unique = list(dict.fromkeys(values))
-    return CategoricalDimension(key, sorted(unique, key=float) if are_numbers(unique) else unique)
+def list_dimension(key: str, values: Iterable[str]) -> SearchDimension:
+    """Return the dimension of a list of values, without duplicates."""
+    unique = tuple(dict.fromkeys(values))
+    if not are_numbers(unique):
+        return SearchDimension(key, CategoricalDistribution(unique))
+    return SearchDimension(key, IntDistribution(0, len(unique) - 1), tuple(sorted(unique, key=float)))
 
 
 def are_numbers(values: Sequence[str]) -> bool:
-    """Whether all values are finite numbers."""
+    """Return whether all values are finite numbers."""
     try:
         return all(math.isfinite(float(value)) for value in values)
     except ValueError:
         return False
 
 
-def _value(key: str, override: str) -> str:
-    name, _, value = override.partition("=")
-    if name != key:
-        raise ValueError(f"{override} does not set {key}")
-    return value
+def make_dimension(override: Override) -> SearchDimension:
+    """Return the dimension for a sweep override of Hydra.
+
+    Raises:
+        SearchError: The list has no values or too many, or the interval is empty.
+    """
+    key, sweep = override.get_key_element(), override.value()
+    if not isinstance(sweep, IntervalSweep):
+        if not 0 < (count := value_count(override)) <= MAX_RUNS:
+            raise SearchError(
+                f"`{override.input_line}` has {count:,} values",
+                f"give 1 to {MAX_RUNS:,} values, or {key}=interval(low, high)",
+            )
+        return list_dimension(key, override.sweep_string_iterator())
+    low, high, log = sweep.start, sweep.end, "log" in sweep.tags
+    assert isinstance(low, int | float)
+    assert isinstance(high, int | float)
+    if low > high or (log and low <= 0):
+        raise SearchError(
+            f"`{key}=interval({low}, {high})` is empty",
+            f"give a lower end{' above 0' if log else ''} and an upper end that is not below it",
+        )
+    if isinstance(low, int) and isinstance(high, int):
+        return SearchDimension(key, IntDistribution(low, high, log=log))
+    return SearchDimension(key, FloatDistribution(low, high, log=log))
 
 
-def _within(low: float, value: float, high: float) -> float:
-    if not low <= value <= high:
-        raise ValueError(f"{value} is not in {low} to {high}")
-    return value
+def probe_points(dimensions: Sequence[SearchDimension], fixed: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return configurations that show whether all values are valid: one key varies, the others have their first value.
+
+    Args:
+        dimensions: Dimensions of the space.
+        fixed: Overrides of all configurations.
+    """
+    first = [dimension.probes()[0] for dimension in dimensions]
+    points = [(*fixed, *first[:place], probe, *first[place + 1 :])
+              for place, dimension in enumerate(dimensions) for probe in dimension.probes()]  # fmt: skip
+    return list(dict.fromkeys(points))

@@ -30,6 +30,8 @@ RECOMMENDED_REPEATS = "sweep.repeats=3 sweep.order=random"
 SLURM_OVERRIDE = "hydra/launcher=slurm"
 """Runs on cluster nodes: the sweep is the same from all login nodes."""
 POINTS_FILE = "points.json"
+SEARCH_FILE = "search.json"
+"""File with the objectives of a search."""
 SUBMISSIONS_FILE = "slurm/jobs.json"
 AGAIN_MARKER = ".again"
 """File that marks a sweep started with `sweep.again=true`, also for a later command that resumes it."""
@@ -138,9 +140,9 @@ class Points(NamedTuple):
     """The points of a sweep by number, as it started.
 
     Attributes:
-        typed: Overrides of each point.
-        varied: Overrides that not all points have.
-        whole: Numbers of the runs that were completed before.
+        overrides: Overrides of each point.
+        varied_keys: Overrides that not all points have.
+        completed: Numbers of the runs that were completed before.
     """
 
     overrides: Sequence[Sequence[str]] = ()
@@ -152,14 +154,14 @@ class Points(NamedTuple):
 def read_points(folder: Path) -> Points:
     """Return the points of a sweep; empty without points.json, as for a single run."""
     try:
-        typed = read_json(folder / POINTS_FILE)["points"]
+        overrides = read_json(folder / POINTS_FILE)["points"]
     except (OSError, ValueError, KeyError):
         return Points()
-    common = set(typed[0]).intersection(*typed)
+    common = set(overrides[0]).intersection(*overrides)
     own = [path.parent for path in folder.glob("*/completed.json")]
     reused = [path.parent for path in folder.glob(f"*/{REFERENCE}") if referenced_record(path.parent)]
     completed = frozenset(int(run.name) for run in (*own, *reused) if run.name.isdecimal())
-    return Points(typed, frozenset(chain(*typed)) - common, completed)
+    return Points(overrides, frozenset(chain(*overrides)) - common, completed)
 
 
 def reuses_none(folder: Path) -> bool:

@@ -27,7 +27,7 @@ from epochmeter.report.runs.costs import (
 )
 from epochmeter.report.statistics import indistinguishable_from_best
 from epochmeter.report.words import ABSENT, interval, number
-from epochmeter.sweep.search import is_pareto_front
+from epochmeter.results.pareto import is_pareto_front
 
 MAX_NAMED = 3
 """Configurations that are named in a sentence; further ones are counted."""

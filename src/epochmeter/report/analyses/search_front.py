@@ -10,9 +10,9 @@ from epochmeter.report.pages import Page, Section
 from epochmeter.report.runs.configuration import Configuration, group_repeats, no_energy, titles
 from epochmeter.report.runs.run import Run
 from epochmeter.report.words import Grid, number, plain_values
+from epochmeter.results.pareto import is_pareto_front, to_losses
 from epochmeter.shared.atomic_files import read_json
-from epochmeter.sweep.search import SEARCH_FILE, is_pareto_front, to_losses
-from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
+from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS, SEARCH_FILE
 
 
 @dataclass(frozen=True)

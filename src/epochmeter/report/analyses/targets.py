@@ -20,7 +20,7 @@ from epochmeter.report.runs.costs import positive_values
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import Estimate, indistinguishable_from_best, positive_means
 from epochmeter.report.words import ABSENT, Grid, number, plain_values, spread, times
-from epochmeter.sweep.search import is_pareto_front
+from epochmeter.results.pareto import is_pareto_front
 
 EPOCHS = "total/epochs_to_target"
 NAMED = 3

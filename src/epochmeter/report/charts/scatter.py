@@ -22,7 +22,7 @@ from epochmeter.report.charts.points import (
 )
 from epochmeter.report.runs.configuration import Configuration, quality_target
 from epochmeter.report.runs.costs import ENERGY_TO_TARGET, TIME_TO_TARGET
-from epochmeter.sweep.search import is_pareto_front
+from epochmeter.results.pareto import is_pareto_front
 
 if TYPE_CHECKING:
     from epochmeter.report.analyses.best import Best

@@ -1,0 +1,103 @@
+"""Grids: the number of configurations, random samples and random orders."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
+
+from epochmeter.config.errors import input_error
+from epochmeter.sweep.sweep_folder import REPEAT, key_of
+
+MAX_RUNS = 10_000
+"""Maximum number of runs of a sweep: composing that many takes a quarter of an hour."""
+MAX_POINTS = 1_000_000
+"""Maximum number of configurations that a sample is drawn from."""
+Point = list[str]
+"""The overrides of a run."""
+
+
+def check_size(overrides: Sequence[Override], sample: int | None, repeats: int | None) -> None:
+    """Refuse a sweep over no values, over an interval, or over too many configurations.
+
+    The configurations are counted without enumerating them: a range may have a billion values.
+
+    Args:
+        overrides: The overrides of the command.
+        sample: Number of configurations to draw; None: all.
+        repeats: Number of runs per configuration; None: one.
+
+    Raises:
+        InputError: The sweep is not possible.
+    """
+    sweeps = {override.get_key_element(): override for override in overrides if override.is_sweep_override()}
+    counts = {key: value_count(override) for key, override in sweeps.items()}
+    for key, count in counts.items():
+        text = sweeps[key].input_line
+        if count == 0:
+            raise input_error(
+                f"`{text}` has no values to sweep over", f"give a list or a range with values: {key}=8,16"
+            )
+        if count == math.inf:
+            raise input_error(
+                f"`{text}` is an interval, which only a search can use", "add hydra/sweeper=optuna, or give a list"
+            )
+    size = math.prod(counts.values())
+    runs = min(size, sample * (repeats or 1)) if sample else size
+    if runs > MAX_RUNS or size > MAX_POINTS:
+        raise input_error(
+            f"The sweep has {size:,.0f} configurations; at most {MAX_RUNS:,} runs are possible",
+            f"give fewer values; draw a random sample of up to {MAX_POINTS:,} with sweep.sample=100; or search with "
+            "hydra/sweeper=optuna and interval(low, high)",
+        )
+
+
+def value_count(override: Override) -> float:
+    """Return the number of values that an override sweeps over; infinite for an interval."""
+    values = override.value()
+    if isinstance(values, IntervalSweep):
+        return math.inf
+    if isinstance(values, RangeSweep):
+        assert values.start is not None
+        assert values.stop is not None
+        return max(0, math.ceil((values.stop - values.start) / values.step)) if values.step else 0
+    return sum(1 for _ in override.sweep_string_iterator())
+
+
+def draw_sample(grid: Sequence[Point], sample: int | None, seed: int) -> list[Point]:
+    """Return a random sample of a grid's configurations with all of their repeats, in the grid's order.
+
+    Args:
+        grid: All points.
+        sample: Number of configurations; None: all.
+        seed: Random seed.
+    """
+    points = unique_points(grid)
+    if sample is None or sample >= len(points):
+        return list(grid)
+    chosen = {points[index] for index in random.Random(seed).sample(range(len(points)), sample)}
+    return [point for point in grid if _without_repeat(point) in chosen]
+
+
+def shuffle_points(points: Sequence[Point], seed: int) -> list[Point]:
+    """Return the points in random order, so that drift over time does not appear as an effect of a key.
+
+    Each repeat is a block, one after another, with an own permutation of all points: a randomized complete block design
+    (R. A. Fisher, The Design of Experiments, 1935, chapter IV).
+    """
+    blocks: dict[str, list[Point]] = {}
+    for point in points:
+        blocks.setdefault(next((override for override in point if key_of(override) == REPEAT), ""), []).append(point)
+    generator = random.Random(seed)
+    return [point for block in blocks.values() for point in generator.sample(block, len(block))]
+
+
+def unique_points(points: Sequence[Point]) -> list[tuple[str, ...]]:
+    """Return the configurations of points, without repeats."""
+    return list(dict.fromkeys(map(_without_repeat, points)))
+
+
+def _without_repeat(point: Point) -> tuple[str, ...]:
+    return tuple(override for override in point if key_of(override) != REPEAT)
