@@ -1,4 +1,4 @@
-"""How well energy is measured: errors against known power, other tools beside ours, and what the sampling costs."""
+"""Error of measured energy: against simulated power, compared with other tools, and the cost of sampling."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from epochmeter.shared.units import NANOSECOND
 
 PERIODS_S = (0.005, 0.01, 0.02, 0.05, 0.1)
 SIMULATED = sized({1: 600, 10: 200}, {1: 5, 10: 2})
-"""How many windows of so many seconds."""
+"""Number of windows by length in seconds."""
 MEMORY = Path("/dev/shm")
 TOOLS = {"epochmeter": "rails", "zeus 0.16": "zeus", "jtop 7.2": "jtop"}
 SETTLING_S, SEGMENT_S = 6.0, sized(18.0, 3.0)
 EVERY_S, LASTS = 1.013, sized((1, 10), (1,))
-"""Windows begin a second apart, and not quite: at all phases of what is periodic."""
+"""Windows begin slightly more than a second apart, so at all phases of a periodic load."""
 STUB, STUB_W = ROOT / "tests/power/nvml_stub.c", 200.0
 TICKS_EVERY_S, TICKS_LAST, TICKS_MARKS = 0.503, (1, 2, 10, 20), sized(61, 25)
 COST_S, COSTS = sized((5.0, 3), (0.5, 1))
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def show_simulated() -> None:
-    """Our arithmetic on a simulated clock: sensors that tell the power of the moment, and those that do not."""
+    """Simulate sensors of instantaneous and of delayed power on a simulated clock."""
     moment = {f"{name}, {1000 * period_s:g} ms": Case(wave, period_s=period_s)
               for name, wave in WAVES.items() for period_s in PERIODS_S}  # fmt: skip
     show_coverage("Error of energy in percent, sensor without delay: power, sampling period", moment)
@@ -78,9 +78,9 @@ def show_coverage(title: str, cases: Mapping[str, Case]) -> None:
     columns = [f"{window_s} s: {name}" for window_s in SIMULATED for name in ("95 % below", "stated", "covered")]
     rows = []
     for name, case in cases.items():
-        found = [simulate(name, case, window_s=length, windows=windows) for length, windows in SIMULATED.items()]
+        results = [simulate(name, case, window_s=length, windows=windows) for length, windows in SIMULATED.items()]
         rows.append(
-            [name, *(cell for of in found for cell in (percent(of.p95), percent(of.stated), tenths(of.covered)))]
+            [name, *(cell for of in results for cell in (percent(of.p95), percent(of.stated), tenths(of.covered)))]
         )
     print_table(title, ["case", *columns], rows)
 
@@ -98,21 +98,21 @@ def show_cost(tree: Tree) -> None:
 
 
 def show_tools(tree: Tree) -> None:
-    """Ours and others on one board at the same time, in real time."""
+    """Compare epochmeter with other tools on one board at the same time, in real time."""
     curves = segments()
     along = [(place * SEGMENT_S + at_s, share) for place, part in enumerate(curves.values()) for at_s, share in part]
     plan = Plan("", str(tree.root), in_ns(SETTLING_S), EVERY_S, int(len(curves) * SEGMENT_S / EVERY_S), LASTS)
     running = {title: started(plan._replace(tool=tool)) for title, tool in TOOLS.items()}
-    time.sleep(SETTLING_S - 0.5)  # all have found the board by then
-    with play(tree, along) as told:
-        windows = {title: said(process) for title, process in running.items()}
+    time.sleep(SETTLING_S - 0.5)  # all have opened the board by then
+    with play(tree, along) as truth:
+        windows = {title: read_windows(process) for title, process in running.items()}
     rows = []
     for place, name in enumerate(curves):
-        begun_ns = told.times_ns[0] + round(place * SEGMENT_S / NANOSECOND)
+        begun_ns = truth.times_ns[0] + round(place * SEGMENT_S / NANOSECOND)
         ended_ns = begun_ns + round(SEGMENT_S / NANOSECOND)
-        for title, found in windows.items():
-            within = [window for window in found if begun_ns < window.opened_ns and window.closed_ns < ended_ns]
-            rows.append([name, title, *(cell for last in LASTS for cell in cells(within, last, told.energy_j))])
+        for title, measured in windows.items():
+            within = [window for window in measured if begun_ns < window.opened_ns and window.closed_ns < ended_ns]
+            rows.append([name, title, *(cell for last in LASTS for cell in cells(within, last, truth.energy_j))])
     columns = [f"{last * EVERY_S:.0f} s: {of}" for last in LASTS for of in ERRORS]
     print_table("Error of energy in percent, replayed board in real time", ["power", "meter", *columns], rows)
 
@@ -133,7 +133,7 @@ def show_counter(folder: Path) -> None:
     """NVML's counter, which ticks every 0.1 s, in a stub of the driver's library at constant power."""
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", STUB], check=True)
     plan = Plan("nvml", "/", in_ns(SETTLING_S), TICKS_EVERY_S, TICKS_MARKS, TICKS_LAST)
-    windows = said(started(plan, LD_LIBRARY_PATH=str(folder), STUB="ticks", STUB_W=str(STUB_W)))
+    windows = read_windows(started(plan, LD_LIBRARY_PATH=str(folder), STUB="ticks", STUB_W=str(STUB_W)))
     rows = []
     for last in TICKS_LAST:
         steady = cells(windows, last, lambda opened_ns, closed_ns: STUB_W * (closed_ns - opened_ns) * NANOSECOND)
@@ -154,14 +154,14 @@ def tenths(share: float) -> str:
 
 
 def cells(windows: Sequence[Window], last: int, energy_j: Callable[[int, int], float]) -> list[str]:
-    """Bias and largest error of the windows that last so many marks, and how often the uncertainty held it."""
+    """Return bias, largest error and coverage of the windows that last `last` marks."""
     rows = [(window, energy_j(window.opened_ns, window.closed_ns)) for window in windows if window.last == last]
-    known = [(of.joules, of.uncertainty_j or 0.0, true_j) for of, true_j in rows if of.joules is not None]
-    if not known:
+    measured = [(of.joules, of.uncertainty_j or 0.0, true_j) for of, true_j in rows if of.joules is not None]
+    if not measured:
         return ["no energy", "", ""]
-    found = errors(known)
+    result = errors(measured)
     states = any(window.uncertainty_j is not None for window, _ in rows)
-    return [signed(found.bias), percent(found.largest), tenths(found.covered) if states else ""]
+    return [signed(result.bias), percent(result.largest), tenths(result.covered) if states else ""]
 
 
 def in_ns(seconds: float) -> int:
@@ -175,8 +175,8 @@ def started(plan: Plan, **environment: str) -> subprocess.Popen:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
 
 
-def said(process: subprocess.Popen) -> list[Window]:
-    """The windows of a tool, once it has measured them; none of one that is not installed."""
+def read_windows(process: subprocess.Popen) -> list[Window]:
+    """Wait for a tool and return its windows; none if the tool is not installed."""
     out, _ = process.communicate()
     return [Window(*window) for window in json.loads(out or "[]")]
 

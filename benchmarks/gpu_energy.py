@@ -63,7 +63,7 @@ def main() -> None:
     meter = open_meter(spec, gpus=[uuid], root="/")
     zeus = ZeusMonitor(gpu_indices=[0], cpu_indices=[])
 
-    def end_ours(before: object, opened_ns: int, closed_ns: int) -> tuple[float, float]:
+    def end_epochmeter(before: object, opened_ns: int, closed_ns: int) -> tuple[float, float]:
         window_s = (closed_ns - opened_ns) * NANOSECOND
         metrics = energy_of_window(before, take_reading(meter), meter, window_s).metrics
         return metrics.get("energy_j", float("nan")), metrics.get("energy_uncertainty_j", float("nan"))
@@ -76,7 +76,7 @@ def main() -> None:
     def end_zeus(key: str, opened_ns: int, closed_ns: int) -> tuple[float, float]:
         return zeus.end_window(key).total_energy, float("nan")
 
-    tools = {"epochmeter": (lambda: take_reading(meter), end_ours), "Zeus": (begin_zeus, end_zeus)}
+    tools = {"epochmeter": (lambda: take_reading(meter), end_epochmeter), "Zeus": (begin_zeus, end_zeus)}
     rows = []
     for name, (busy_s, idle_s) in LOADS.items():
         process = multiprocessing.get_context("spawn").Process(target=load, args=(busy_s, idle_s), daemon=True)
@@ -89,8 +89,8 @@ def main() -> None:
                 for tool, (begin, end) in tools.items():
                     measured.setdefault((tool, length_s), []).append(one_window(begin, end, length_s))
         ended = time.monotonic_ns()
-        whole_s = (ended - begun) * NANOSECOND
-        mean_w = energy_of_window(reading, take_reading(meter), meter, whole_s).metrics["energy_j"] / whole_s
+        total_s = (ended - begun) * NANOSECOND
+        mean_w = energy_of_window(reading, take_reading(meter), meter, total_s).metrics["energy_j"] / total_s
         process.kill()
         process.join()
         for (tool, length_s), taken in measured.items():
@@ -105,12 +105,12 @@ def summary(windows: Sequence[tuple[float, ...]], mean_w: float) -> list[str]:
     errors = [energy_j / (mean_w * length_s) - 1 for length_s, energy_j, _ in windows]
     stated = [uncertainty_j / energy_j for _, energy_j, uncertainty_j in windows]
     covered = [abs(error) <= half for error, half in zip(errors, stated, strict=True)]
-    known = stated[0] == stated[0]
+    has_uncertainty = stated[0] == stated[0]
     return [
         f"{100 * statistics.mean(errors):+.2f}",
         f"{100 * max(map(abs, errors)):.2f}",
-        f"{100 * statistics.median(stated):.1f}" if known else "",
-        f"{100 * statistics.mean(covered):.0f}" if known else "",
+        f"{100 * statistics.median(stated):.1f}" if has_uncertainty else "",
+        f"{100 * statistics.mean(covered):.0f}" if has_uncertainty else "",
     ]
 
 

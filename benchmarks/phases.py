@@ -67,11 +67,11 @@ def main() -> None:
 
 def tried(wave: str, step_s: float, name: str, shares: tuple[float, ...], seed: int) -> Iterator[Outcome]:
     kind, profile = WAVES[wave]
-    known = epoch(seed=seed, step_s=step_s, sensor=SENSORS[name], shares=shares, profile=profile)
+    truth = epoch(seed=seed, step_s=step_s, sensor=SENSORS[name], shares=shares, profile=profile)
     for is_known in KNOWN:
-        answer = phase_energy(*known.given(), response=facts(SENSORS[name], seed) if is_known else None)
-        for phase, true_j in known.known_j.items():
-            if true_j < NEGLIGIBLE * known.gross_j:
+        answer = phase_energy(*truth.given(), response=facts(SENSORS[name], seed) if is_known else None)
+        for phase, true_j in truth.known_j.items():
+            if true_j < NEGLIGIBLE * truth.gross_j:
                 continue
             labels = {"known": KNOWN[is_known], "power": kind, "wave": wave, "sensor": name}
             labels["phase lasts"] = lasts(step_s * shares[PHASES.index(phase)])

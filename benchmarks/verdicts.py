@@ -44,13 +44,15 @@ def called_slower(times: Sample) -> list[bool]:
     """Return which configurations a report calls different from the best."""
     best = min(range(len(times)), key=lambda index: fmean(times[index]))
     rounds = [list(range(len(times[0])))] * len(times)
-    return [not alike for alike in indistinguishable_from_best(times, best, rounds)]
+    return [not is_same for is_same in indistinguishable_from_best(times, best, rounds)]
 
 
 def called_different(before: Sample, after: Sample) -> list[bool]:
     """Return which configurations a comparison of two sweeps calls different."""
     p_values = [p_value for _, p_value in pairwise_ratios(list(zip(before, after, strict=True)))]
-    return [rate <= ALPHA for rate in false_discovery_rates([1.0 if each is None else each for each in p_values])]
+    return [
+        rate <= ALPHA for rate in false_discovery_rates([1.0 if p_value is None else p_value for p_value in p_values])
+    ]
 
 
 def false_alarms(count: int, repeats: int, simulations: int, **noise: float) -> tuple[float, float]:
@@ -75,7 +77,7 @@ def power(count: int, repeats: int, simulations: int, **noise: float) -> tuple[f
         )
         for _ in range(simulations)
     ]
-    return tuple(fmean(map(fmean, told)) for told in (alone, pairs))  # type: ignore[return-value]
+    return tuple(fmean(map(fmean, detected)) for detected in (alone, pairs))  # type: ignore[return-value]
 
 
 def main(simulations: int) -> None:
@@ -85,11 +87,11 @@ def main(simulations: int) -> None:
     for what, measure in (("false alarms", false_alarms), ("power", power)):
         for name, noise in cases.items():
             for repeats in REPEATS:
-                found = [measure(count, repeats, simulations, **noise) for count in CONFIGURATIONS]
+                fractions = [measure(count, repeats, simulations, **noise) for count in CONFIGURATIONS]
                 # Drift makes two sweeps that did not run at the same time differ in fact.
                 cells = [
                     f"{100 * alone:.1f}" + ("" if "drift" in noise else f", {100 * pairs:.1f}")
-                    for alone, pairs in found
+                    for alone, pairs in fractions
                 ]
                 print(f"| {what} % | {name} | {repeats} |", " | ".join(cells), "|", flush=True)
 
