@@ -153,7 +153,7 @@ def test_an_error_after_composing_is_raised_unchanged():
         fail()
 
 
-def test_all_errors_are_raised_where_traces_are_asked_for(monkeypatch):
+def test_all_errors_are_raised_if_traces_are_requested(monkeypatch):
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     with pytest.raises(InputError), friendly_hydra_errors(["=5"], "train"):
         pass

@@ -108,7 +108,7 @@ def test_a_choice_is_written_as_it_is_typed(choice):
 
 
 @pytest.mark.parametrize("key", job.SWEEP_ONLY_KEYS)
-def test_what_says_nothing_of_a_single_run_is_refused_for_it(key):
+def test_keys_of_sweeps_are_refused_for_a_single_run(key):
     with pytest.raises(ValueError, match=rf"`{key}=3` is for sweeps, and this is a single run"):
         job.forbid_sweep_keys(["batch=8", f"{key}=3"])
 

@@ -204,9 +204,9 @@ class Terminal:
         forms = {"e2e_s": "{:.3f} s", "stall": "data stall {:.1%}", "energy_j": "{:.1f} J",
                  "train_loss": "loss {:.4f}", "train_accuracy": "accuracy {:.1%}"}  # fmt: skip
         values = ", ".join(form.format(metrics[name]) for name, form in forms.items() if name in metrics)
-        left_s = self._progress.tasks[0].time_remaining if self._progress.tasks else None
-        left = f"; {humanize_s(left_s)} left" if left_s else ""
-        self.info(f"epoch {line['epoch'] + 1}/{epochs}: {values.replace('%', ' %')}{left}")
+        remaining_s = self._progress.tasks[0].time_remaining if self._progress.tasks else None
+        remaining = f"; {humanize_s(remaining_s)} left" if remaining_s else ""
+        self.info(f"epoch {line['epoch'] + 1}/{epochs}: {values.replace('%', ' %')}{remaining}")
 
     def run_finished(
         self,

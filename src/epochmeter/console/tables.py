@@ -85,9 +85,9 @@ def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, floa
     if not any(name.startswith("steady/") for name in metrics):
         return table
     averaged = [row["epoch"] for row in rows if row["epoch"] >= warmup and is_steady(row)]
-    known = [value for epoch in averaged if (value := scores.get(epoch)) is not None]
+    steady_scores = [value for epoch in averaged if (value := scores.get(epoch)) is not None]
     cells = [_cell(metrics.get(f"steady/{name}"), form) for name, (_, form) in columns.items()]
-    cells += [_cell(statistics.fmean(known) if known else None, form) for _, form in val_columns]
+    cells += [_cell(statistics.fmean(steady_scores) if steady_scores else None, form) for _, form in val_columns]
     table.add_section()
     table.add_row(_mean_title(averaged), *cells, style="bold")
     if e2e_s := metrics.get("steady/e2e_s"):
@@ -104,16 +104,16 @@ def bottleneck_line(metrics: Mapping[str, float], in_memory: bool) -> str:
         in_memory: Whether its dataset is in memory.
     """
     e2e_s = metrics.get("steady/e2e_s")
-    found = find_bottleneck(part_seconds(metrics, in_memory), e2e_s) if e2e_s else None
-    if not found:
+    bottleneck = find_bottleneck(part_seconds(metrics, in_memory), e2e_s) if e2e_s else None
+    if not bottleneck:
         return ""
-    fractions = " and ".join(percent(found.fractions[part]) for part in found.parts)
-    text = f"Bottleneck: {found.label}, {fractions} of epoch time."
-    stalls = [stall for stall in STALLS if stall in found.fractions]
+    fractions = " and ".join(percent(bottleneck.fractions[part]) for part in bottleneck.parts)
+    text = f"Bottleneck: {bottleneck.label}, {fractions} of epoch time."
+    stalls = [stall for stall in STALLS if stall in bottleneck.fractions]
     if not stalls:
         return text
-    kinds = ", ".join(f"{part_name(stall)} {percent(found.fractions[stall])}" for stall in stalls)
-    return f"{text} Data stalls: {percent(found.data_stall)}" + (f" ({kinds})." if len(stalls) > 1 else ".")
+    kinds = ", ".join(f"{part_name(stall)} {percent(bottleneck.fractions[stall])}" for stall in stalls)
+    return f"{text} Data stalls: {percent(bottleneck.data_stall)}" + (f" ({kinds})." if len(stalls) > 1 else ".")
 
 
 def data_line(metrics: Mapping[str, float]) -> str:
@@ -122,15 +122,18 @@ def data_line(metrics: Mapping[str, float]) -> str:
     def bytes_of(name: str) -> str:
         return decimal(int(metrics[f"steady/{name}"]))
 
-    def known(name: str) -> float | None:
+    def metric(name: str) -> float | None:
         return metrics.get(f"steady/{name}")
 
-    work = {"reading": known("loader_read_s"), "preprocessing": known("loader_preprocess_s")}
+    work = {"reading": metric("loader_read_s"), "preprocessing": metric("loader_preprocess_s")}
     loader = ", ".join(f"{seconds:.3f} s {kind}" for kind, seconds in work.items() if seconds is not None)
-    disk = f"{bytes_of('read_bytes')} read" if known("read_bytes") is not None else ""
-    if disk and (known("read_bytes_per_s") or 0) >= 1:
+    disk = f"{bytes_of('read_bytes')} read" if metric("read_bytes") is not None else ""
+    if disk and (metric("read_bytes_per_s") or 0) >= 1:
         disk += f" at {bytes_of('read_bytes_per_s')}/s"
-    cached = {"before the epoch": known("page_cache_residency_before"), "after it": known("page_cache_residency_after")}
+    cached = {
+        "before the epoch": metric("page_cache_residency_before"),
+        "after it": metric("page_cache_residency_after"),
+    }
     cache = ", ".join(f"{percent(share)} {when}" for when, share in cached.items() if share is not None)
     sentences = {
         "DataLoader workers: {} per epoch, summed over workers.": loader,

@@ -77,7 +77,7 @@ def verify(file: Path, md5: str | None, remedy: str, say: Notify, key: str = "md
 
 
 def _download(url: str, file: IO[bytes], path: Path, say: Notify) -> None:
-    """Append the rest of `url` to `file`, or write it anew if the server cannot resume.
+    """Append the rest of `url` to `file`, or write all of it if the server cannot resume.
 
     Network errors become a RuntimeError with a remedy; errors of writing are not changed.
     """
