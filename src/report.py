@@ -1,21 +1,21 @@
-"""Says what the runs of a sweep tell when they are put side by side.
+"""Compare the runs of a sweep: tables, charts, answers and analyses.
 
-    python src/report.py                                      the last sweep that has runs
-    python src/report.py sweep=2026-11-20_12-00-00-1a2b3c4d   that one of multirun/, or a path
-    python src/report.py sweep=B against=A                    what changed from A to B
+    python src/report.py                                      the newest sweep that has runs
+    python src/report.py sweep=2026-11-20_12-00-00-1a2b3c4d   a sweep of multirun/, or a path
+    python src/report.py sweep=B against=A                    the changes from A to B
     python src/report.py 'where={model: lenet, batch: [8, 16]}' source=mlflow
 
-The answer in words is printed, and all of it is left in the sweep's folder and shown in MLflow:
-    report.html            the page: words, pictures, the table; it needs no network
-    report/*.png, *.svg    the same pictures
+The answer is printed. These files are written to the sweep's folder and shown in MLflow:
+    report.html            the page: answers, charts, the table; it needs no network
+    report/*.png, *.svg    the charts
     report.csv, report.md  the table
-and, where the runs are for it, as all numbers (.json) and as a page (.md):
-    stalls     -m experiment=stalls: where stalls come from
-    scaling    -m strategy=single,ddp: what more devices bring, and what they cost
-    questions  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why that is so
-    targets    a target_accuracy or target_loss: time and energy to it, and the Pareto front
+and for sweeps that allow it, with all numbers (.json) and as a page (.md):
+    stalls     -m experiment=stalls: the causes of data stalls
+    scaling    -m strategy=single,ddp: what more devices gain and cost
+    questions  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why
+    targets    target_accuracy or target_loss: time and energy to the target, and the Pareto front
 
-Exit code: 0, or 1 where there is no run to tell of.
+Exit code: 0, or 1 if there is no run to report.
 """
 
 import gc
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 MULTIRUN = ROOT / "multirun"
 MOST_LINKED = 1000
-"""Runs whose pages are looked for in MLflow: it takes 5 ms each."""
+"""Most runs whose addresses are looked up in MLflow, which takes 5 ms each."""
 
 
 def main(config: DictConfig) -> None:
-    gc.disable()  # what is read is kept to the end: looking for garbage in it takes as long as parsing it
-    # What follows is imported late: --help and --cfg answer at once.
+    gc.disable()  # nothing is freed before the end, and collecting garbage takes as long as reading the runs
+    # Imported late, so that --help and --cfg are fast.
     from rich.console import Console
 
     keys: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
@@ -62,29 +62,29 @@ def main(config: DictConfig) -> None:
 
 
 def report(keys: dict[str, Any], console: "Console") -> None:
-    """Reads the runs, tells of them, and leaves and shows what it told; ValueError where there is none as asked."""
+    """Load the runs, print the report, write its files and show it in MLflow; ValueError if no run is selected."""
     from epochmeter.report import files, tell, words
     from epochmeter.report.composition import compose, listed, titled
 
     warn = partial(words.say, console, style="yellow")
-    question = asked(keys)
-    sweep = shown(keys, runs(keys, "sweep"), warn)
+    options = report_options(keys)
+    sweep = with_addresses(keys, runs(keys, "sweep"), warn)
     against = runs(keys, "against") if keys["against"] else None
     folder = Path(keys["out"] or sweep.folder).absolute()
     if folder == MULTIRUN:  # several sweeps have no folder of their own
         folder = MULTIRUN / "reports" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    with files.tabled(listed(sweep, question), titled(sweep, against)) as tables:
-        told = compose(sweep, question, against)
-        if not told.rows:
-            raise ValueError(" ".join(["No run is left to tell of.", *told.notes]))
-        tell.show_report(told, console)
+    with files.tabled(listed(sweep, options), titled(sweep, against)) as tables:
+        content = compose(sweep, options, against)
+        if not content.rows:
+            raise ValueError(" ".join(["no run is left to report.", *content.notes]))
+        tell.show_report(content, console)
         with files.alone(folder, warn):
-            written = files.leave(told, tables, folder, warn)
-            show_files(written, folder, told.title, keys["tracking"], console)
+            written = files.leave(content, tables, folder, warn)
+            show_files(written, folder, content.title, keys["tracking"], console)
 
 
 def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict[str, Any], console: "Console") -> None:
-    """Says what was written, and shows it in MLflow, as far as that is there."""
+    """Print the names of the written files, and log them to MLflow if it is available."""
     from epochmeter.console.console import UI_HINT
     from epochmeter.report import words
     from epochmeter.tracking.report_artifacts import log_report
@@ -116,8 +116,8 @@ def runs(keys: dict[str, Any], key: str) -> "Sweep":
     return load_runs(texts(keys[key]), keys["study"], str(keys["source"]), MULTIRUN, published)
 
 
-def shown(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":
-    """The runs with the addresses of their pages in MLflow; of too many to look for them, it is said that they lack."""
+def with_addresses(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":
+    """Return the runs with their addresses in MLflow; without them, and with a message, if there are too many runs."""
     from epochmeter.report.runs.load import with_links
 
     if keys["source"] != "records" or keys["tracking"]["name"] == "none":
@@ -127,15 +127,17 @@ def shown(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "
         return sweep
     from epochmeter.tracking.load import run_links
 
-    with suppress(Exception):  # a link is a comfort
-        asked = keys["tracking"]
+    with suppress(Exception):  # the report does not need them
+        tracking = keys["tracking"]
         return with_links(
-            sweep, run_links({row.name.partition("/")[0] for row in sweep.runs}, asked["experiment"], asked.get("uri"))
+            sweep,
+            run_links({row.name.partition("/")[0] for row in sweep.runs}, tracking["experiment"], tracking.get("uri")),
         )
     return sweep
 
 
-def asked(keys: dict[str, Any]) -> "Asked":
+def report_options(keys: dict[str, Any]) -> "Asked":
+    """Return the options of a report; ValueError if one is not valid."""
     from epochmeter.report.composition import Asked
 
     of = keys["report"]
@@ -158,12 +160,15 @@ def asked(keys: dict[str, Any]) -> "Asked":
 
 
 def texts(value: Any) -> list[str]:
-    """One or several, as texts."""
+    """Return one value or a list of values as texts."""
     return [str(each) for each in several(value)]
 
 
 def several(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]
+    """Return one value, or none, as a list."""
+    if isinstance(value, list):
+        return value
+    return [] if value is None else [value]
 
 
 if __name__ == "__main__":

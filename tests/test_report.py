@@ -146,7 +146,7 @@ def test_where_no_run_is_left_it_says_why_and_leaves_nothing(report, tmp_path):
     ended = report("tracking=none")
     assert ended.returncode == 1
     assert ended.stderr.startswith(
-        "error: No run is left to tell of\n  hint: Left out: 1 of 2 runs: not completed (failed)."
+        "error: no run is left to report\n  hint: Left out: 1 of 2 runs: not completed (failed)."
     )
     assert "whose records cannot be read: 1 (JSONDecodeError" in ended.stderr
     assert sorted(path.name for path in folder.iterdir()) == ["0", "1"]

@@ -162,6 +162,6 @@ def resume_warmup(job: Job, run: Mapping[str, Any], window: Mapping[str, Any]) -
     return {"warmup": True} if is_warmup else {}
 
 
-def target_reached(job: Job, window: dict[str, Any]) -> bool:
+def target_reached(job: Job, window: Mapping[str, Any]) -> bool:
     """Return whether a window reaches the quality target, which ends the run."""
     return is_decisive(window, job.evaluate) and reaches_target(window, job.target_accuracy, job.target_loss)
