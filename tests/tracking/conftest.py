@@ -142,9 +142,10 @@ def store(shared_store) -> Store:
 
 
 @pytest.fixture
-def other_store(store, tmp_path) -> Store:
-    """Another, empty database."""
-    shutil.copy(store.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
+def other_store(shared_store, tmp_path) -> Store:
+    """Another, empty database, in `tmp_path`."""
+    clear(shared_store)
+    shutil.copy(shared_store.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
     return open_store(uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
 
 

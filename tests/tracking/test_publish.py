@@ -116,26 +116,6 @@ def test_publishing_again_adds_nothing(store, make_record, points):
     assert len(store.client.search_runs([store.experiment_id])) == 1
 
 
-@pytest.mark.parametrize(
-    ("clock", "closed_s"), [(None, 2.0), ({"wall_s": 1e9 + 60.5, "monotonic_ns": 99 * 10**9}, 63.5)]
-)
-def test_point_has_the_closing_time_of_its_window(store, make_record, clock, closed_s):
-    record = make_record(energy=False, limit=300, epochs=1, started="2001-09-09T01:46:40+00:00", clock=clock)
-    window = {**record.windows()[0], "opened_ns": 100 * 10**9, "closed_ns": 102 * 10**9}
-    (record.folder / "epochs.jsonl").write_text(json.dumps(window) + "\n")
-    (point,) = store.client.get_metric_history(publish(record, store).run_id, "epoch/e2e_s")
-    assert point.timestamp == (1e9 + closed_s) * 1000
-
-
-def test_time_of_a_resumed_runs_point_is_by_the_clock_of_its_start(store, make_record):
-    started = datetime.now().astimezone().isoformat(timespec="seconds")
-    resumed = {"epoch": 1, "started": started, "clock": {"wall_s": 1.1e9, "monotonic_ns": 0}}
-    record = make_record(epochs=2, clock={"wall_s": 1e9, "monotonic_ns": 0}, resumed=[resumed])
-    closed_ms = [window["closed_ns"] // 10**6 for window in record.windows() if window["window"] == "epoch"]
-    history = store.client.get_metric_history(publish(record, store).run_id, "epoch/e2e_s")
-    assert sorted(point.timestamp for point in history) == [1e12 + closed_ms[0], 1.1e12 + closed_ms[1]]
-
-
 def test_resumable_run_is_published_up_to_its_checkpoint(store, make_record, points):
     record = make_record(epochs=3, state="failed")
     with zipfile.ZipFile(record.folder / CHECKPOINT, "w") as archive:

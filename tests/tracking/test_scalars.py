@@ -61,6 +61,21 @@ def test_metrics_are_at_their_epoch_and_losses_at_their_steps(record):
     ]
 
 
+@pytest.mark.parametrize(
+    ("run", "closed_s"),
+    [
+        ({"clock": {"wall_s": 2e9, "monotonic_ns": SECOND_NS}}, 2e9 + 2),
+        ({"clock": None, "started": "2001-09-09T01:46:40+00:00"}, 1e9 + 1),
+        ({"resumed": [{"epoch": 0, "clock": {"wall_s": 1.1e9, "monotonic_ns": 0}}]}, 1.1e9 + 3),
+    ],
+    ids=["clock", "without a clock", "resumed"],
+)
+def test_time_is_by_the_clock_of_the_start_that_measured_the_window(record, run, closed_s):
+    record.describe(record.job(), {**record.run(), **run})
+    (points,) = scalars.window_scalars(record, record.windows())
+    assert {point.when_ms for point in points} == {closed_s * 1000}
+
+
 def test_only_unpublished_windows_and_their_losses_are_read(record):
     record.append_losses(array("f", [1.0] * 150 + [2.0] * 50))
     record.append({**record.windows()[0], "epoch": 1, "metrics": {"epoch/steps": 50}})

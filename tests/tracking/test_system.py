@@ -33,6 +33,12 @@ picture = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(picture)
 
 
+@pytest.fixture
+def store(other_store):
+    """A database in `tmp_path`, which a server of that folder serves."""
+    return other_store
+
+
 def run_publish(store_uri, *arguments):
     command = [sys.executable, str(ROOT / "src" / "publish.py"), *map(str, arguments)]
     return subprocess.run(

@@ -27,8 +27,8 @@ class TracePoint(NamedTuple):
     mean_of_ns: int
 
 
-def downsample(record: Record, places: int) -> Iterator[TracePoint]:
-    """Yield the total power at up to `places` points, equally spaced in the file; a short run's samples one by one.
+def downsample(record: Record, max_points: int) -> Iterator[TracePoint]:
+    """Yield the total power at up to `max_points` points, equally spaced in the file; a short run's samples one by one.
 
     A long section's mean is that of its beginning, so that days of samples are read as fast as an hour's.
 
@@ -43,7 +43,7 @@ def downsample(record: Record, places: int) -> Iterator[TracePoint]:
         if b"total_w" not in columns:  # truncated header
             return
         total = columns.index(b"total_w")
-        for lines in _line_starts(file, file.tell(), path.stat().st_size, places):
+        for lines in _line_starts(file, file.tell(), path.stat().st_size, max_points):
             rows = [line.rstrip().split(b",") for line in lines]
             samples = [(int(row[0]), float(row[total])) for row in rows if row[total]]
             if samples:
@@ -56,9 +56,9 @@ def _mean_point(samples: list[tuple[int, float]]) -> TracePoint:
     return TracePoint(samples[count // 2][0], math.fsum(watts for _, watts in samples) / count, duration_ns)
 
 
-def _line_starts(file: BinaryIO, first: int, size: int, places: int) -> Iterator[list[bytes]]:
-    """Yield the complete lines that begin in each of `places` equal sections after byte `first`, up to a limit."""
-    borders = [first + (size - first) * number // places for number in range(places + 1)]
+def _line_starts(file: BinaryIO, first: int, size: int, sections: int) -> Iterator[list[bytes]]:
+    """Yield the complete lines that begin in each of `sections` equal sections after byte `first`, up to a limit."""
+    borders = [first + (size - first) * number // sections for number in range(sections + 1)]
     for begin, end in pairwise(borders):
         file.seek(begin - 1)
         file.readline()  # skip the rest of the previous line

@@ -72,7 +72,7 @@ def publish_steps(record: Record, store: Store, ended: str | None = None) -> Ite
             store.client.delete_run(failed)
     published = Published(run.info.run_id, store.experiment_id, store.uri)
     yield published
-    for _ in _log_facts(record, store, run):
+    for _ in _log_metadata(record, store, run):
         yield published
     for _ in _log_windows(record, windows, store, run):
         yield published
@@ -184,7 +184,7 @@ def _replaced_attempts(folder: Path, record: Record, store: Store) -> list[str]:
     return [run.info.run_id for run in candidates if run.data.tags[RECORD_ID] != record.run()["record_id"]]
 
 
-def _log_facts(record: Record, store: Store, run: Run) -> Iterator[None]:
+def _log_metadata(record: Record, store: Store, run: Run) -> Iterator[None]:
     """Add the params, tags and dataset that the run lacks."""
     from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 

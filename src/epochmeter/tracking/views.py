@@ -44,15 +44,15 @@ NOTE_DIGEST_TAG = "mlflow.epochmeter.note"
 """Tag with the checksum of the description written by epochmeter; a different description is a user's own."""
 
 
-def results_link(shown: Published | Store, sweep: str | None = None, rehearsal: bool = False) -> str:
+def results_link(destination: Published | Store, sweep: str | None = None, rehearsal: bool = False) -> str:
     """Return the address of the saved view of energy and time.
 
     Args:
-        shown: Destination in MLflow.
+        destination: Destination in MLflow.
         sweep: The sweep whose runs it compares; None for the newest runs of all sweeps.
         rehearsal: Compare the sweep's rehearsals instead of its results.
     """
-    return f"{_base(shown)}/{_view_page(shown, _sweep_key(sweep, rehearsal) if sweep else ENERGY_AND_TIME)}"
+    return f"{_base(destination)}/{_view_page(destination, _sweep_key(sweep, rehearsal) if sweep else ENERGY_AND_TIME)}"
 
 
 def run_link(published: Published) -> str:
@@ -149,28 +149,28 @@ def views(energy: str | None, scopes: Sequence[str] = ()) -> dict[str, str]:
 
     If energies cover different hardware, each kind has its own view, and the view of all runs has no energy.
     """
-    keys, shown = _scope_keys(scopes), columns(energy)
+    keys, listed = _scope_keys(scopes), columns(energy)
     saved = {
-        ENERGY_AND_TIME: pack_view("Energy and time", RUN_FILTER, shown, charts(None if keys else energy)),
+        ENERGY_AND_TIME: pack_view("Energy and time", RUN_FILTER, listed, charts(None if keys else energy)),
         REPORTS: pack_view("Reports", REPORT_FILTER, [f"tags.`{REPORT_TAG}`"]),
     }
     for scope, key in keys.items():
         query = f"{RUN_FILTER} and tags.`{SCOPE_TAG}` = '{scope}'"
-        saved[key] = pack_view(f"Energy and time: {scope}", query, shown, charts(energy))
+        saved[key] = pack_view(f"Energy and time: {scope}", query, listed, charts(energy))
     # MLflow draws no parallel coordinates of groups. Rehearsals are separate groups, as group names do not show them.
     group_charts = {title: section for title, section in charts(energy).items() if title != RESULTS_SECTION}
     groups = [("param", "device"), ("param", "power_limit"), ("tag", REHEARSAL_TAG), ("tag", SCOPE_TAG)]
-    saved[BY_DEVICE_AND_LIMIT] = pack_view("By device and power limit", RUN_FILTER, shown, group_charts, groups)
+    saved[BY_DEVICE_AND_LIMIT] = pack_view("By device and power limit", RUN_FILTER, listed, group_charts, groups)
     return saved
 
 
 def views_of_sweep(sweep: str, energy: str | None) -> dict[str, str]:
     """Return the views of one sweep by key: results, and rehearsals."""
     query = f"{RUN_FILTER} and tags.`{SWEEPS}` LIKE '%{sweep}%' and tags.`{REHEARSAL_TAG}` ="
-    shown, sections = columns(energy), charts(energy)
+    listed, sections = columns(energy), charts(energy)
     return {
-        _sweep_key(sweep, False): pack_view(f"Sweep {sweep}", f"{query} 'false'", shown, sections),
-        _sweep_key(sweep, True): pack_view(f"Sweep {sweep} (rehearsals)", f"{query} 'true'", shown, sections),
+        _sweep_key(sweep, False): pack_view(f"Sweep {sweep}", f"{query} 'false'", listed, sections),
+        _sweep_key(sweep, True): pack_view(f"Sweep {sweep} (rehearsals)", f"{query} 'true'", listed, sections),
     }
 
 
@@ -220,16 +220,16 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _base(shown: Published | Store) -> str:
-    return strip_credentials(shown.uri.rstrip("/")) if shown.uri.startswith("http") else LOCAL
+def _base(destination: Published | Store) -> str:
+    return strip_credentials(destination.uri.rstrip("/")) if destination.uri.startswith("http") else LOCAL
 
 
-def _view_page(shown: Published | Store, view: str) -> str:
-    return _page(shown, "runs", {"compareRunsMode": "CHART", "viewStateShareKey": view})
+def _view_page(destination: Published | Store, view: str) -> str:
+    return _page(destination, "runs", {"compareRunsMode": "CHART", "viewStateShareKey": view})
 
 
-def _page(shown: Published | Store, page: str, query: Mapping[str, str] | None = None) -> str:
+def _page(destination: Published | Store, page: str, query: Mapping[str, str] | None = None) -> str:
     """Return the address of a page relative to MLflow's."""
     # By default MLflow opens in its mode for language models, which shows no runs.
     parameters = urlencode({"workflowType": "machine_learning", **(query or {})})
-    return f"#/experiments/{shown.experiment_id}/{page}?{parameters}"
+    return f"#/experiments/{destination.experiment_id}/{page}?{parameters}"
