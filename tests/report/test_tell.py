@@ -74,7 +74,7 @@ def test_a_number_is_not_cut_short_in_a_narrow_terminal(tmp_path):
 
 def test_runs_with_a_target_tell_what_it_took(tmp_path):
     text = printed(sweep(tmp_path, [reached(0, 100.0, 900.0), reached(1, 60.0, 1000.0, batch=128)]))
-    assert "the fastest is batch 128: 60.0 s, 1000 J; the least energy takes batch 64: 100 s, 900 J." in text
+    assert "the fastest is batch 128: 60.0 s, 1000 J; the least energy has batch 64: 100 s, 900 J." in text
     assert files(tmp_path) == ["targets.json", "targets.md"]
     (values,) = json.loads((tmp_path / "targets.json").read_text())
     assert [point["on_front"] for point in values["points"]] == [True, True]
@@ -83,7 +83,7 @@ def test_runs_with_a_target_tell_what_it_took(tmp_path):
 def test_a_target_reached_within_the_warm_up_counts_and_is_not_left_out(tmp_path):
     warm = dict.fromkeys(("e2e_s", "samples", "steps", "samples_per_s", "compute_s"))
     text = printed(sweep(tmp_path, [reached(0, 10.0, 90.0, steady=warm), reached(1, 60.0, 1000.0, batch=128)]))
-    assert "batch 64 is the fastest and takes the least energy: 10.0 s, 90.0 J." in text
+    assert "batch 64 is the fastest and needs the least energy: 10.0 s, 90.0 J." in text
     assert "Left out" not in text
 
 

@@ -8,12 +8,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from epochmeter.report.analyses.effects import (
+    PARTS,
     DpVsDdp,
+    FirstEpoch,
     LargerBatch,
     MemoryGrowth,
     SmallerModel,
     StepCount,
     Use,
+    first_epochs,
     growths,
     iterations,
     larger_batches,
@@ -21,7 +24,6 @@ from epochmeter.report.analyses.effects import (
     smaller_models,
     uses,
 )
-from epochmeter.report.analyses.first_epochs import PARTS, FirstEpoch, first_epochs
 from epochmeter.report.analyses.scaling import WEAK, Scaling, overhead, scalings
 from epochmeter.report.pages import Page, Section
 from epochmeter.report.runs.configuration import DISTRIBUTED, SINGLE, Configuration, device_unit, group_repeats

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from epochmeter.report.analyses.first_epochs import first_epochs
+from epochmeter.report.analyses.effects import first_epochs
 from epochmeter.report.answers import answers
 from epochmeter.report.runs.configuration import group_repeats
 

@@ -19,36 +19,36 @@ def ddp(number, speed, **keys):
     return trained(number, speed, strategy="ddp", ranks=2, **keys)
 
 
-def test_two_ranks_of_the_same_batch_each_are_weak_scaling():
+def test_same_batch_per_rank_is_weak_scaling():
     told = one([trained(0, 100.0), ddp(1, 190.0)])
     assert (told.kind, told.devices, told.device_batch, told.global_batch) == (WEAK, 2, 64, 128)
     assert (told.speedup.value, told.efficiency.value) == pytest.approx((1.9, 0.95))
     assert (told.numbers, told.one_numbers) == ([1], [0])
 
 
-def test_two_ranks_that_share_the_batch_of_one_are_strong_scaling():
+def test_same_global_batch_is_strong_scaling():
     told = one([trained(0, 100.0, batch=128), ddp(1, 150.0)])
     assert (told.kind, told.speedup.value) == (STRONG, pytest.approx(1.5))
     assert told.overhead_s is None, "a device's step has fewer samples: it is another step"
 
 
-def test_a_job_that_both_stand_beside_is_told_twice():
+def test_both_kinds_of_scaling_are_compared():
     told = scalings([trained(0, 100.0), trained(1, 110.0, batch=128), ddp(2, 198.0)])
     assert {each.kind: each.speedup.value for each in told} == pytest.approx({WEAK: 1.98, STRONG: 1.8})
 
 
-def test_a_data_parallel_splits_its_batch():
+def test_data_parallel_splits_its_batch():
     told = one([trained(0, 100.0), trained(1, 130.0, strategy="dp", ranks=2, batch=128)])
     assert (told.kind, told.device_batch, told.global_batch) == (WEAK, 64, 128)
 
 
-def test_one_rank_of_ddp_will_do_where_single_was_not_run():
+def test_one_rank_of_ddp_replaces_a_single_device():
     found = [trained(0, 98.0, strategy="ddp"), ddp(1, 196.0)]
     assert one(found).speedup.value == pytest.approx(2.0)
     assert one([*found, trained(2, 100.0)]).one_numbers == [2], "single, where there is one"
 
 
-def test_the_price_of_the_exchange_is_what_a_step_computes_longer():
+def test_overhead_is_the_longer_compute_time_per_step():
     # 1000 samples: 16 steps of 64 in 9 s of compute on one, 8 a rank in 4.9 s on two: 562.5 and 612.5 ms a step.
     told = one([trained(0, 100.0), ddp(1, 187.5, steady={"compute_s": 4.9})])
     assert (told.step_s, told.overhead_s.value) == pytest.approx((0.5625, 0.05))
@@ -70,11 +70,11 @@ def test_the_price_of_the_exchange_is_what_a_step_computes_longer():
         (Estimate(0.02, 0.01, 0.03), "adds 20.0 ms (10.0 to 30.0) of compute to each step: 20.0 %"),
     ],
 )
-def test_a_price_that_chance_explains_or_none_can_be_is_said_as_such(more, said):
+def test_insignificant_or_negative_overhead_is_stated(more, said):
     assert said in overhead(more, 0.1, "ddp")
 
 
-def test_repeats_give_intervals_and_a_speedup_that_chance_explains_is_no_difference():
+def test_repeats_give_intervals():
     shown = one(
         [trained(n, 100.0 + n, repeat=n) for n in range(3)] + [ddp(3 + n, 190.0 + n, repeat=n) for n in range(3)]
     )
@@ -88,21 +88,21 @@ def test_repeats_give_intervals_and_a_speedup_that_chance_explains_is_no_differe
     assert "which shows no difference" in sentences(noisy)[0]
 
 
-def test_seeds_are_repeats_too():
+def test_seeds_are_repeats():
     assert one([trained(0, 100.0, seed=0), trained(1, 102.0, seed=1), ddp(2, 190.0, seed=2)]).one_numbers == [0, 1]
 
 
-def test_jobs_that_differ_in_more_are_not_put_side_by_side():
+def test_configurations_that_differ_in_more_are_not_compared():
     (told,) = scalings([trained(0, 100.0, model="resnet50"), ddp(1, 190.0)])
     assert isinstance(told, Unpaired)
-    assert told.missing == "no run of strategy=single batch=64 or 128 is beside ddp x 2"
+    assert told.missing == "no run of strategy=single batch=64 or 128 to compare with ddp x 2"
 
 
-def test_one_device_of_another_host_is_none_to_stand_beside_and_said_to_be_there():
+def test_one_device_of_another_host_is_named_but_not_compared():
     (told,) = scalings([replace(trained(0, 100.0), host="h1"), replace(ddp(1, 190.0), host="h2")])
     assert (told.title, told.missing) == (
         "resnet152 on jpeg, h2",
-        "no run of strategy=single batch=64 or 128 is beside ddp x 2 on its host: it ran on h1",
+        "no run of strategy=single batch=64 or 128 to compare with ddp x 2 on its host: it ran on h1",
     )
 
 
@@ -113,7 +113,7 @@ def test_each_model_has_its_own_scaling():
     assert [each.speedup.value for each in scalings(found)] == pytest.approx([1.5, 1.5])
 
 
-def test_what_ran_on_several_hosts_is_called_by_them():
+def test_titles_name_the_host_if_there_are_several():
     found = [replace(each, host=host) for host, each in zip(("h1", "h1", "h2", "h2"), (
         trained(0, 100.0), ddp(1, 190.0), trained(2, 100.0), ddp(3, 180.0)
     ), strict=True)]  # fmt: skip
@@ -129,17 +129,17 @@ def test_without_several_devices_there_is_no_scaling():
     assert page([]) is None
 
 
-def test_devices_that_were_not_told_are_not_guessed():
+def test_unknown_number_of_devices_is_not_guessed():
     (told,) = scalings([trained(0, 100.0), replace(trained(1, 150.0, strategy="dp", ranks=2), devices=None)])
     assert isinstance(told, Unpaired)
     assert "how many devices dp had is not known" in told.missing
 
 
-def test_a_run_that_did_not_tell_its_speed_is_not_compared():
+def test_run_without_speed_is_not_compared():
     assert scalings([trained(0, 100.0), ddp(1, 190.0, steady={"samples_per_s": None})]) == []
 
 
-def test_more_than_so_many_devices_can_do_is_said_to_be_something_else():
+def test_superlinear_scaling_is_questioned():
     assert "something else differs" in sentences(one([trained(0, 100.0), ddp(1, 230.0)]))[1]
     assert "something else differs" not in sentences(one([trained(0, 100.0), ddp(1, 203.0)]))[1]
     spread = [ddp(1 + n, 180.0 + 60 * n, repeat=n) for n in range(2)]
@@ -150,7 +150,7 @@ def test_more_than_so_many_devices_can_do_is_said_to_be_something_else():
 # Energy and memory
 
 
-def test_the_energy_of_a_sample_is_told_as_a_multiple():
+def test_energy_per_sample_is_a_multiple():
     told = one(
         [trained(0, 100.0, steady={"energy_per_sample_j": 2.0}), ddp(1, 190.0, steady={"energy_per_sample_j": 2.2})]
     )
@@ -159,24 +159,24 @@ def test_the_energy_of_a_sample_is_told_as_a_multiple():
 
 
 @pytest.mark.parametrize(("joules", "lacking"), [({}, 2), ({"energy_per_sample_j": 2.0}, 1)])
-def test_energy_that_was_not_measured_of_all_is_no_ratio(joules, lacking):
+def test_energy_missing_in_some_runs_has_no_ratio(joules, lacking):
     told = one([trained(0, 100.0), ddp(1, 190.0, steady=joules)])
     assert (told.energy, told.no_energy) == (None, f"{lacking} of 2 runs measured none: no meter here")
 
 
-def test_energy_of_nothing_is_no_ratio():
+def test_zero_energy_has_no_ratio():
     found = [trained(0, 100.0, steady={"energy_per_sample_j": 0.0}), ddp(1, 190.0, steady={"energy_per_sample_j": 2.0})]
     assert one(found).energy is None
 
 
-def test_energies_of_different_things_are_not_put_side_by_side():
+def test_energies_of_different_parts_are_not_compared():
     joules = {"energy_per_sample_j": 2.0}
     told = one([trained(0, 100.0, steady=joules), replace(ddp(1, 190.0, steady=joules), energy_covers="module")])
     assert told.energy is None
     assert told.no_energy == "it covers different things: GPUs used, module"
 
 
-def test_memory_is_that_of_a_device_and_absent_where_none_tells():
+def test_memory_is_per_device_and_absent_if_unknown():
     told = one([trained(0, 100.0, steady={"gpu_memory_peak_bytes": 8e9}),
                 ddp(1, 190.0, steady={"gpu_memory_peak_bytes": 9e9})])  # fmt: skip
     assert (told.one_memory_bytes, told.memory_bytes) == (8e9, 9e9)
@@ -186,7 +186,7 @@ def test_memory_is_that_of_a_device_and_absent_where_none_tells():
 # The page
 
 
-def test_the_page_says_the_answer_first_and_what_holds_for_all():
+def test_page_has_the_answer_and_notes():
     told = page([trained(0, 100.0), ddp(1, 190.0)])
     assert (told.name, told.numbers) == ("scaling", [0, 1])
     (section,) = told.sections
@@ -195,15 +195,15 @@ def test_the_page_says_the_answer_first_and_what_holds_for_all():
         "resnet152 on jpeg: ddp on 2 ranks, batch 64 each: 1.90 times the samples/s of one device with the same "
         "batch each (weak scaling); scaling efficiency 95.0 %. Exchanging gradients"
     )
-    assert notes[0].startswith("One rank's stall is another's compute")
+    assert notes[0].startswith("One rank's data stall appears as compute")
     assert any("sweep.repeats=3 sweep.order=random" in text for text in notes)
-    assert "Energies are not put side by side: 2 of 2 runs measured none: no meter here." in notes
+    assert "Energies are not compared: 2 of 2 runs measured none: no meter here." in notes
     (grid,) = section.grids
     assert grid.rows[0][1:6] == ["ddp", "2", "64", "weak", "190"]
     assert grid.rows[0][-2:] == ["-", "-"]
 
 
-def test_a_job_is_told_in_words_once_and_in_the_table_by_both_kinds():
+def test_configuration_has_one_sentence_and_a_row_per_kind():
     (section,) = page(
         [trained(0, 100.0), trained(1, 110.0, batch=128), ddp(2, 198.0), ddp(3, 210.0, batch=128)]
     ).sections
@@ -212,8 +212,8 @@ def test_a_job_is_told_in_words_once_and_in_the_table_by_both_kinds():
     assert [row[3:5] for row in section.grids[0].rows] == [["64", "weak"], ["64", "strong"], ["128", "weak"]]
 
 
-def test_what_stands_alone_is_said_with_what_is_missing():
+def test_missing_runs_are_named():
     (section,) = page([ddp(0, 190.0)]).sections
     assert section.sentences == [
-        "resnet152 on jpeg: no scaling: no run of strategy=single batch=64 or 128 is beside ddp x 2."
+        "resnet152 on jpeg: no scaling: no run of strategy=single batch=64 or 128 to compare with ddp x 2."
     ]

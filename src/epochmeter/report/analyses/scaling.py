@@ -1,7 +1,7 @@
-"""What more devices bring: the same job on one and on several, each with a batch of its own, or sharing one.
+"""Scaling: configurations on several devices, compared with the same on one device.
 
-Weak scaling keeps the batch of each device, so that a step has more samples; strong scaling keeps that of all
-together, so that each device has fewer. The speed-up is in samples a second, the efficiency speed-up by devices.
+Weak scaling keeps the batch size per device; strong scaling keeps the global batch size. Speedup is the ratio of the
+samples per second, efficiency is speedup divided by the number of devices.
 """
 
 from __future__ import annotations
@@ -36,7 +36,23 @@ VARIED = ("strategy", "batch")
 
 @dataclass(frozen=True)
 class Scaling:
-    """A job on several devices, beside the same on one."""
+    """A configuration on several devices, compared with the same on one.
+
+    Attributes:
+        kind: `weak` or `strong`.
+        device_batch: Samples per step on one device.
+        global_batch: Samples per step on all devices.
+        one_numbers: Numbers of the runs on one device.
+        speedup: Samples per second, as a multiple of those on one device.
+        efficiency: Speedup divided by the number of devices.
+        energy: Energy per sample, as a multiple of that on one device.
+        no_energy: Why the energies are not compared.
+        overhead_s: Compute time per step minus that on one device with the same batch size: gradient exchange, and
+            waiting for the slowest rank. None under strong scaling, where the batch size per device differs.
+        step_s: Compute time per step on one device.
+        memory_bytes: Peak memory of the device that uses most; None if no accelerator reports it.
+        one_memory_bytes: The same on one device.
+    """
 
     title: str
     kind: str
@@ -46,27 +62,21 @@ class Scaling:
     global_batch: float
     numbers: Sequence[int]
     one_numbers: Sequence[int]
-    """Of the runs on one device."""
     samples_per_s: Estimate
     one_samples_per_s: Estimate
     speedup: Estimate
     efficiency: Estimate
     energy: Estimate | None
-    """Joules of a sample, as a multiple of those on one device."""
     no_energy: str | None
     overhead_s: Estimate | None
-    """Compute of a step, less that on one device with the same batch: what it costs to exchange gradients, and the
-    wait for the slowest. None under strong scaling, where a device's step is another."""
     step_s: float | None
-    """Compute of a step on one device."""
     memory_bytes: float | None
-    """Peak on a device, the largest of them; None where no accelerator tells."""
     one_memory_bytes: float | None
 
 
 @dataclass(frozen=True)
 class Unpaired:
-    """A job on several devices that no run on one stands beside, and what is missing."""
+    """A configuration on several devices without a run on one, and what is missing."""
 
     title: str
     missing: str
@@ -74,7 +84,7 @@ class Unpaired:
 
 
 def scalings(rows: Sequence[Run]) -> list[Scaling | Unpaired]:
-    """For each job on several devices, one for each kind that has a run on one device; rows are results."""
+    """Compare each configuration on several devices with one device, by weak and strong scaling where runs exist."""
     if all(row.job.get("strategy", {}).get("name", SINGLE) == SINGLE for row in rows):
         return []
     every = group_repeats(rows)
@@ -87,12 +97,12 @@ def scalings(rows: Sequence[Run]) -> list[Scaling | Unpaired]:
     told: list[Scaling | Unpaired] = []
     for point in every:
         if point.devices != 1 and point.values(SPEED):
-            told += _beside(point, ones.get(fingerprint(point.job, VARIED), []), point.named(names, hosted))
+            told += _compare(point, ones.get(fingerprint(point.job, VARIED), []), point.named(names, hosted))
     return told
 
 
 def scaling(kind: str, point: Configuration, one: Configuration, title: str) -> Scaling:
-    """A point beside one on one device; both have told their speed, and it is known how many devices there were."""
+    """Compare a configuration with one on a single device; both have a known speed and number of devices."""
     devices, device_batch = point.devices or 1, point.device_batch or 0.0
     speedup = ratio(point.values(SPEED), one.values(SPEED))
     why = no_energy([point, one])
@@ -120,7 +130,7 @@ def scaling(kind: str, point: Configuration, one: Configuration, title: str) -> 
 
 
 def sentences(told: Scaling) -> list[str]:
-    """What one comparison says, the answer first."""
+    """Return the sentences on one comparison, the answer first."""
     several = f"{told.devices} {device_unit(told.strategy)}"
     where = f"{told.title}: {told.strategy} on {several}, batch {told.device_batch:g} each"
     speed = f"{times(told.speedup)} the samples/s of one device with {WITH[told.kind]}"
@@ -128,8 +138,8 @@ def sentences(told: Scaling) -> list[str]:
     said = [f"{where}: {speed}{unshown}; scaling efficiency {percent(told.efficiency)}."]
     if beyond(told.efficiency):
         said.append(
-            "That is more than so many can do alone: something else differs, such as what else ran on the "
-            "machine, the threads of a rank, or what fits in a cache."
+            "That is more than linear scaling: something else differs, such as other load on the machine, the threads "
+            "of a rank, or cached data."
         )
     if told.overhead_s is not None and told.step_s:
         said.append(overhead(told.overhead_s, told.step_s, told.strategy))
@@ -140,12 +150,12 @@ def sentences(told: Scaling) -> list[str]:
 
 
 def beyond(efficiency: Estimate) -> bool:
-    """Whether it is above one by more than matters, and no chance."""
+    """Whether an efficiency is significantly above one."""
     return efficiency.value > 1 + MIN_EFFECT and not efficiency.contains(1)
 
 
 def overhead(more_s: Estimate, step_s: float, strategy: str) -> str:
-    """What a step's compute costs beside that of one device with the same batch, which takes `step_s`."""
+    """Return the sentence on the compute time that several devices add to a step, which takes `step_s` on one."""
     step_ms, more = 1e3 * step_s, more_s.scaled(1e3)
     cost = interval(more, max(abs(more.value), step_ms / 100), "ms")
     if more.contains(0) or (more.low is None and abs(more.value) <= MIN_EFFECT * step_ms):
@@ -159,7 +169,7 @@ def overhead(more_s: Estimate, step_s: float, strategy: str) -> str:
 
 
 def page(rows: Sequence[Run]) -> Page | None:
-    """What a sweep over strategies says; None where none of its runs is on several devices."""
+    """Return the page of scaling; None if no run is on several devices."""
     told = scalings(rows)
     if not told:
         return None
@@ -175,14 +185,14 @@ def page(rows: Sequence[Run]) -> Page | None:
 
 
 def notes(found: Sequence[Scaling]) -> list[str]:
-    """What holds for all of the comparisons."""
-    said = ["One rank's stall is another's compute: who waits for data keeps the others waiting in theirs."]
+    """Return notes on all comparisons."""
+    said = ["One rank's data stall appears as compute time of the other ranks, which wait for it."]
     if any(each.speedup.low is None for each in found):
-        said.append(f"No intervals where a job ran only once: {RECOMMENDED_REPEATS} gives them.")
+        said.append(f"No intervals for configurations that ran once: {RECOMMENDED_REPEATS} gives them.")
     reasons = dict.fromkeys(each.no_energy for each in found if each.no_energy)
-    said += [f"Energies are not put side by side: {why.rstrip('.')}." for why in reasons]
+    said += [f"Energies are not compared: {why.rstrip('.')}." for why in reasons]
     if all(each.memory_bytes is None for each in found):
-        said.append("No memory of a device: no accelerator told of any.")
+        said.append("No device memory: no accelerator reports it.")
     return said
 
 
@@ -199,11 +209,11 @@ def grid(found: Sequence[Scaling]) -> Grid:
         ])  # fmt: skip
     columns = ["job", "strategy", "devices", "batch each", "scaling", "samples/s", "of one", "speed-up", "efficiency",
                "J/sample to one's", "ms more a step", "MB each", "MB of one"]  # fmt: skip
-    return Grid("Several devices beside one", columns, rows)
+    return Grid("Several devices compared with one", columns, rows)
 
 
-def _beside(point: Configuration, ones: Sequence[Configuration], title: str) -> list[Scaling | Unpaired]:
-    """A point beside those of its job that ran on one device; of other hosts it is said that they are there."""
+def _compare(point: Configuration, ones: Sequence[Configuration], title: str) -> list[Scaling | Unpaired]:
+    """Compare a configuration with those on one device of its host; name other hosts that have some."""
     if point.devices is None or point.device_batch is None:
         what = f"how many {device_unit(point.strategy)} {point.strategy} had is not known"
         return [Unpaired(title, what, point.numbers)]
@@ -219,4 +229,4 @@ def _beside(point: Configuration, ones: Sequence[Configuration], title: str) -> 
     asked = f"strategy=single batch={point.device_batch:g} or {point.global_batch:g}"
     there = ", ".join(dict.fromkeys(one.host or "unknown host" for one in fitting))
     beside = f"{point.value('strategy')}{f' on its host: it ran on {there}' if there else ''}"
-    return [Unpaired(title, f"no run of {asked} is beside {beside}", point.numbers)]
+    return [Unpaired(title, f"no run of {asked} to compare with {beside}", point.numbers)]

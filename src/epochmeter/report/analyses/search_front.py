@@ -1,4 +1,4 @@
-"""What a search found: of the points that it measured, those that none other betters in what it was for."""
+"""The Pareto front of a search: the configurations that no other one dominates in the objectives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS, SEARCH_FILE
 
 @dataclass(frozen=True)
 class SearchPoint:
-    """A point that was measured, and what its runs gave of each objective, in the mean."""
+    """A configuration, the numbers of its runs, and their mean for each objective."""
 
     title: str
     numbers: Sequence[int]
@@ -26,91 +26,103 @@ class SearchPoint:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """All points of a search that ended."""
+    """All configurations of a search.
+
+    Attributes:
+        objectives: Objectives that any configuration has.
+        front: The Pareto front, by the first objective.
+        others: Dominated configurations.
+        incomplete: Configurations without a value of some objective.
+        no_front: Why there is no front: the energies are not comparable.
+    """
 
     objectives: Sequence[str]
-    """Those that any of its points has."""
     front: Sequence[SearchPoint]
-    """The points that none other betters, by the first objective."""
     others: Sequence[SearchPoint]
-    lacking: Sequence[SearchPoint]
-    """Those without a value of some objective, which have no place among the others."""
-    apart: str | None
-    """Why there is no front: the energies cover different things."""
+    incomplete: Sequence[SearchPoint]
+    no_front: str | None
 
 
-def page(rows: Sequence[Run], folder: Path) -> Page | None:
-    """What the search in a folder found, of these runs of it; None where none was made, or its runs tell nothing."""
-    objectives = sought(folder)
-    told = searched(rows, objectives) if objectives else None
-    if told is None:
+def page(runs: Sequence[Run], folder: Path) -> Page | None:
+    """Return the page of the search in a folder; None without a search, or without any value of its objectives."""
+    objectives = search_objectives(folder)
+    result = analyze(runs, objectives) if objectives else None
+    if result is None:
         return None
-    points = (*told.front, *told.others, *told.lacking)
+    points = (*result.front, *result.others, *result.incomplete)
     numbers = sorted(run for point in points for run in point.numbers)
-    grids = [grid(told)] if told.front else []
-    return Page("front", "Search", [Section(sentences(told), grids)], plain_values([told]), numbers)
+    grids = [grid(result)] if result.front else []
+    return Page("front", "Search", [Section(sentences(result), grids)], plain_values([result]), numbers)
 
 
-def sought(folder: Path) -> Sequence[str]:
-    """What the search in a folder is for; nothing where none was made."""
+def search_objectives(folder: Path) -> Sequence[str]:
+    """Return the objectives of the search in a folder; empty without a search."""
     try:
         return [str(name) for name in read_json(folder / SEARCH_FILE)["objectives"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
-def searched(rows: Sequence[Run], objectives: Sequence[str]) -> SearchResult | None:
-    """The points of these rows by their objectives; None where no run has any of them."""
-    points = group_repeats(rows)
-    known = [name for name in objectives if any(point.values(name) for point in points)]
+def analyze(runs: Sequence[Run], objectives: Sequence[str]) -> SearchResult | None:
+    """Return the Pareto front of configurations; None if no run has any of the objectives."""
+    configurations = group_repeats(runs)
+    known = [name for name in objectives if any(point.values(name) for point in configurations)]
     if not known:
         return None
-    tried = [(_tried(title, point, known), point) for title, point in zip(titles(points), points, strict=True)]
-    costs = {one.title: cost for one, _ in tried if (cost := to_losses(one.values, known))}
-    compared = [point for one, point in tried if one.title in costs]
-    apart = no_energy(compared) if any("energy" in name for name in known) else None
-    on = dict(zip(costs, is_pareto_front(costs.values()), strict=True))
-    best = [one for one, _ in tried if on.get(one.title) and not apart]
+    points = [
+        (_search_point(title, configuration, known), configuration)
+        for title, configuration in zip(titles(configurations), configurations, strict=True)
+    ]
+    losses = {point.title: loss for point, _ in points if (loss := to_losses(point.values, known))}
+    compared = [configuration for point, configuration in points if point.title in losses]
+    no_front = no_energy(compared) if any("energy" in name for name in known) else None
+    is_on_front = dict(zip(losses, is_pareto_front(losses.values()), strict=True))
+    front = [point for point, _ in points if is_on_front.get(point.title) and not no_front]
     return SearchResult(
         objectives=known,
-        front=sorted(best, key=lambda one: costs[one.title]),
-        others=[one for one, _ in tried if one.title in costs and one not in best],
-        lacking=[one for one, _ in tried if one.title not in costs],
-        apart=apart,
+        front=sorted(front, key=lambda point: losses[point.title]),
+        others=[point for point, _ in points if point.title in losses and point not in front],
+        incomplete=[point for point, _ in points if point.title not in losses],
+        no_front=no_front,
     )
 
 
-def sentences(told: SearchResult) -> list[str]:
-    """What is said of a search, the answer first."""
-    names, count = " and ".join(told.objectives), len(told.front) + len(told.others)
-    if told.apart:
-        said = [f"No front of {names}: {told.apart.rstrip('.')}."]
-    elif not told.front:
-        said = [f"No front: no run has all of {names}."]
-    elif len(told.front) == 1:
-        (best,) = told.front
-        values = ", ".join(f"{name} {number(best.values[name])}" for name in told.objectives)
-        said = [f"{best.title} is the best of {count} point{'s' if count > 1 else ''}: {values}."]
+def sentences(result: SearchResult) -> list[str]:
+    """Return the sentences on a search, the answer first."""
+    names, count = " and ".join(result.objectives), len(result.front) + len(result.others)
+    if result.no_front:
+        texts = [f"No front of {names}: {result.no_front.rstrip('.')}."]
+    elif not result.front:
+        texts = [f"No front: no run has all of {names}."]
+    elif len(result.front) == 1:
+        (best,) = result.front
+        values = ", ".join(f"{name} {number(best.values[name])}" for name in result.objectives)
+        texts = [f"{best.title} is the best of {count} configuration{'s' if count > 1 else ''}: {values}."]
     else:
-        said = [f"{len(told.front)} of {count} points are on the Pareto front of {names}: none is better in all."]
-    if told.lacking:
-        runs = ", ".join(str(run) for point in told.lacking for run in point.numbers)
-        said.append(f"Left out, as they lack a value of these: runs {runs}.")
-    if told.front and all(len(point.numbers) == 1 for point in told.front):
-        said.append(
-            f"No intervals, as each point was measured once: -m {RECOMMENDED_REPEATS} with these points gives them."
+        lead = f"{len(result.front)} of {count} configurations are on the Pareto front of {names}"
+        texts = [f"{lead}: none is better in all."]
+    if result.incomplete:
+        runs = ", ".join(str(run) for point in result.incomplete for run in point.numbers)
+        texts.append(f"Excluded, without a value of some objective: runs {runs}.")
+    if result.front and all(len(point.numbers) == 1 for point in result.front):
+        texts.append(
+            f"No intervals, as each configuration ran once: -m {RECOMMENDED_REPEATS} with these configurations gives "
+            "them."
         )
-    return said
+    return texts
 
 
-def grid(told: SearchResult) -> Grid:
+def grid(result: SearchResult) -> Grid:
+    """Return the table of the front."""
     rows = [
-        [point.title, ", ".join(map(str, point.numbers)), *(number(point.values[name]) for name in told.objectives)]
-        for point in told.front
+        [point.title, ", ".join(map(str, point.numbers)), *(number(point.values[name]) for name in result.objectives)]
+        for point in result.front
     ]
-    return Grid("Pareto front", ["job", "runs", *told.objectives], rows)
+    return Grid("Pareto front", ["configuration", "runs", *result.objectives], rows)
 
 
-def _tried(title: str, point: Configuration, names: Sequence[str]) -> SearchPoint:
-    means = {name: point.mean(name) for name in names}
-    return SearchPoint(title, point.numbers, {name: value for name, value in means.items() if value is not None})
+def _search_point(title: str, configuration: Configuration, names: Sequence[str]) -> SearchPoint:
+    means = {name: configuration.mean(name) for name in names}
+    return SearchPoint(
+        title, configuration.numbers, {name: value for name, value in means.items() if value is not None}
+    )
