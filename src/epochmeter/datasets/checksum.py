@@ -128,7 +128,6 @@ def sum_batches(
     """Return the sum of `task` over all batches, computed by several processes if there are many.
 
     Args:
-        batches: The batches.
         task: Processes a batch and returns its totals.
         report: Receives the totals so far.
     """

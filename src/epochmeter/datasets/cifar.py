@@ -54,7 +54,6 @@ def cifar10(folder: Path, layout: str, url: str, md5: str | None, say: Notify) -
         layout: `memory` unpacks the files for torchvision, `files` writes `<split>/<class>/<index>.png`.
         url: Address of the archive.
         md5: Its checksum; None skips the check.
-        say: Receives progress messages.
     """
     return _make(CIFAR10, folder, layout, url, md5, say)
 
@@ -89,7 +88,6 @@ def _read(variant: Variant, batches: Path, image_folder: Path | None, say: Notif
         variant: Layout of the archive.
         batches: Folder of the pickles.
         image_folder: Where to write the samples as image files; None: nowhere.
-        say: Receives progress messages.
 
     Returns:
         The number of classes, and of samples per split.

@@ -9,30 +9,30 @@ from pathlib import Path
 DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
-def check_free_space(folder: Path, needed_bytes: float, what: str, setting: str = "dataset.root") -> None:
+def check_free_space(folder: Path, needed_bytes: float, content: str, setting: str = "dataset.root") -> None:
     """Raise RuntimeError if the disk of `folder` has too little free space.
 
     Args:
         folder: An existing folder.
         needed_bytes: Space that will be written.
-        what: What is written, for the message.
+        content: Name of the written data, for the message.
         setting: Setting that moves it to another disk.
     """
     free_bytes = _free_bytes(folder)
     if needed_bytes > free_bytes:
         raise RuntimeError(
-            f"not enough disk space in {folder}: {what} needs {needed_bytes / 1e6:,.1f} MB, and "
+            f"not enough disk space in {folder}: {content} needs {needed_bytes / 1e6:,.1f} MB, and "
             f"{free_bytes / 1e6:,.1f} MB are free. Free disk space, or set {setting}= to another folder."
         )
 
 
 @contextmanager
-def explain_write_errors(folder: Path, what: str, setting: str = "dataset.root") -> Iterator[None]:
+def explain_write_errors(folder: Path, content: str, setting: str = "dataset.root") -> Iterator[None]:
     """Create `folder`, and turn errors of writing to it into a RuntimeError with a remedy.
 
     Args:
         folder: Folder that is written to.
-        what: What is written, for the message.
+        content: Name of the written data, for the message.
         setting: Setting that moves it to another disk.
     """
     try:
@@ -43,7 +43,7 @@ def explain_write_errors(folder: Path, what: str, setting: str = "dataset.root")
         remedy = "Free disk space" if is_full else "Check that its disk is writable and healthy"
         free = f" ({_free_bytes(folder) / 1e6:,.1f} MB are free)" if is_full else ""
         raise RuntimeError(
-            f"cannot write {what} to {folder}: {error}{free}. {remedy}, or set {setting}= to another folder."
+            f"cannot write {content} to {folder}: {error}{free}. {remedy}, or set {setting}= to another folder."
         ) from error
 
 

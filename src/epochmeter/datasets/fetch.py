@@ -21,10 +21,7 @@ def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") 
     An interrupted download is kept next to it, and the next start resumes it.
 
     Args:
-        url: Address of the file.
-        path: Target path.
         md5: Checksum; None skips the check.
-        say: Receives progress messages.
         key: Key of the checksum below `dataset.make`, for messages.
 
     Raises:
@@ -52,10 +49,8 @@ def verify(file: Path, md5: str | None, remedy: str, say: Notify, key: str = "md
     """Check a file's MD5.
 
     Args:
-        file: The file.
         md5: Expected checksum; None skips the check.
         remedy: Start of the remedy in the message.
-        say: Receives progress messages.
         key: Key of the checksum below `dataset.make`, for the message.
 
     Raises:

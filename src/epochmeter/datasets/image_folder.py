@@ -14,7 +14,6 @@ def scan(folder: Path, say: Notify, classes: int | None, held_out: int = 5) -> F
 
     Args:
         folder: Has train/ and val/, or the class folders directly.
-        say: Receives progress messages.
         classes: Expected number of classes.
         held_out: Without train/ and val/, every `held_out`-th file per class is for validation.
 
@@ -83,6 +82,6 @@ def _is_image(entry: os.DirEntry[str]) -> bool:
     return entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.is_file()
 
 
-def _first_names(names: list[str], most: int = 5) -> str:
-    rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+def _first_names(names: list[str], limit: int = 5) -> str:
+    rest = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {rest} more" if rest > 0 else "")

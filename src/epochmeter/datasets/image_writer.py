@@ -26,8 +26,6 @@ def write_images(images: ndarray, labels: Sequence[int], classes: int, folder: P
         images: (count, rows, columns) or (count, rows, columns, 3), 8 bits.
         labels: Class index per image.
         classes: Number of classes; each gets a folder.
-        folder: Target folder.
-        say: Receives progress messages.
     """
     progress = Progress(f"writing {folder.name}", say, len(labels), "images")
     names = [f"{label:0{len(str(classes - 1))}}" for label in range(classes)]

@@ -43,7 +43,6 @@ def make(
         val: File name of the validation archive, a tar of images.
         devkit: File name of the devkit, which has the classes of the validation images.
         md5: Checksum per archive; None skips the check.
-        say: Receives progress messages.
 
     Raises:
         ValueError: An archive is missing, damaged or not the official one.

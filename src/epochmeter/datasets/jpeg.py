@@ -46,12 +46,8 @@ def make(folder: Path, count: int, classes: int, pixels: int, file_bytes: int | 
 
     Args:
         folder: Empty folder to fill.
-        count: Number of images.
-        classes: Number of classes.
         pixels: Pixels per side.
         file_bytes: Mean file size, met within a tenth; None: quality 90.
-        seed: Random seed.
-        say: Receives progress messages.
 
     Raises:
         ValueError: An argument is out of range.
@@ -60,8 +56,8 @@ def make(folder: Path, count: int, classes: int, pixels: int, file_bytes: int | 
     _check(count, classes, pixels, seed)
     scene = Scene(classes, pixels, seed)
     quality, fraction, mean_bytes = _quality(scene, count, file_bytes)
-    what = f"the dataset of {count} files of {mean_bytes / 1e3:.0f} kB"
-    check_free_space(folder.parent, count * (mean_bytes + BLOCK_BYTES), what)
+    content = f"the dataset of {count} files of {mean_bytes / 1e3:.0f} kB"
+    check_free_space(folder.parent, count * (mean_bytes + BLOCK_BYTES), content)
     names = [f"{label:0{len(str(classes - 1))}}" for label in range(classes)]
     for split in ("train", "val"):
         for name in names:
@@ -169,17 +165,17 @@ def _quality(scene: Scene, count: int, file_bytes: int | None) -> tuple[int, flo
     if file_bytes is None:
         return QUALITY, 0, round(mean(QUALITY))
     low, high = 1, 100
-    least, most = mean(low), mean(high)
-    if not least <= file_bytes <= most:
+    low_bytes, high_bytes = mean(low), mean(high)
+    if not low_bytes <= file_bytes <= high_bytes:
         raise ValueError(
             f"dataset.file_bytes={file_bytes} is impossible: files of {scene.pixels} x {scene.pixels} pixels have "
-            f"{least:.0f} to {most:.0f} bytes. Set a size in this range, or another dataset.pixels=."
+            f"{low_bytes:.0f} to {high_bytes:.0f} bytes. Set a size in this range, or another dataset.pixels=."
         )
     while high - low > 1:
         middle = (low + high) // 2
         size = mean(middle)
         if size <= file_bytes:
-            low, least = middle, size
+            low, low_bytes = middle, size
         else:
-            high, most = middle, size
-    return low, (file_bytes - least) / max(most - least, 1), file_bytes
+            high, high_bytes = middle, size
+    return low, (file_bytes - low_bytes) / max(high_bytes - low_bytes, 1), file_bytes

@@ -18,11 +18,6 @@ def make(dataset: Dataset, folder: Path, say: Notify) -> None:
     The function named by `dataset.make` is called with an empty folder to fill and with `say`, and returns `Facts`.
     Files to keep for the next time, such as archives, go next to that folder.
 
-    Args:
-        dataset: The dataset's configuration.
-        folder: Target folder.
-        say: Receives progress messages.
-
     Raises:
         ValueError: The configuration is wrong.
         RuntimeError: The disk is full or not writable.
@@ -44,10 +39,8 @@ def adopt(dataset: Dataset, folder: Path, user_manifest: Path, say: Notify) -> N
     The function named by `dataset.adopt` is called with the folder and with `say`, and returns `Facts`.
 
     Args:
-        dataset: The dataset's configuration.
         folder: The user's folder, which is not changed.
         user_manifest: Path of the manifest.
-        say: Receives progress messages.
     """
     try:
         say(f"inspecting dataset {dataset.name} in {folder}")

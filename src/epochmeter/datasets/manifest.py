@@ -118,8 +118,6 @@ def describe_folder(folder: Path, dataset: Dataset, facts: Facts, action: Litera
     """Return the manifest of the files now in `folder`.
 
     Args:
-        folder: The dataset's folder.
-        dataset: Its configuration.
         facts: Return value of the function that made or inspected it.
         action: `adopt` for a user's folder: by names and sizes, since hashing hundreds of gigabytes takes hours.
     """
@@ -156,8 +154,6 @@ def load_valid(
     """Return the manifest of the complete dataset in `folder`; None if it must be created, or created again.
 
     Args:
-        folder: The dataset's folder.
-        dataset: The dataset's configuration.
         user_manifest: Path of the manifest of a user's folder.
         remedy: Remedy in error messages.
 

@@ -40,7 +40,6 @@ def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: N
         layout: `memory` unpacks the files for torchvision, `files` writes `<split>/<class>/<index>.png`.
         url: Address of the archives' folder.
         md5: Checksum per file; None skips the check.
-        say: Receives progress messages.
     """
     paths = {part: folder.parent / f"{name}.gz" for part, name in FILES.items()}
     for part, path in paths.items():

@@ -31,8 +31,6 @@ def make(folder: Path, count: int, words: int, length: int, seed: int, say: Noti
         count: Number of pairs.
         words: Size of each vocabulary, including the special words.
         length: Longest sentence in words, including its end token.
-        seed: Random seed.
-        say: Receives progress messages.
 
     Raises:
         ValueError: An argument is too small.
@@ -79,10 +77,10 @@ class Language:
         self._target = [make_word(index, CONSONANTS["target"]) for _, index in shuffled]
         self._below = list(accumulate(1 / rank for rank in range(1, words + 1)))
 
-    def pair(self, most: int) -> tuple[str, str]:
-        """Return a sentence of up to `most` words, including commas, and its translation."""
-        clauses = [self._clause(most)]
-        remaining = most - len(clauses[0])
+    def pair(self, max_words: int) -> tuple[str, str]:
+        """Return a sentence of up to `max_words` words, including commas, and its translation."""
+        clauses = [self._clause(max_words)]
+        remaining = max_words - len(clauses[0])
         while remaining > 1 and self._numbers.random() < 0.7:
             clauses.append(self._clause(remaining - 1))
             remaining -= len(clauses[-1]) + 1
@@ -91,10 +89,10 @@ class Language:
         source, target = (f" {COMMA} ".join(map(" ".join, text)) for text in (source_words, target_words))
         return source, target
 
-    def _clause(self, most: int) -> list[int]:
-        count = 1 + int(self._numbers.random() * min(MAX_CLAUSE_WORDS, most))
+    def _clause(self, max_words: int) -> list[int]:
+        count = 1 + int(self._numbers.random() * min(MAX_CLAUSE_WORDS, max_words))
         drawn = (self._numbers.random() * self._below[-1] for _ in range(count))
-        return [bisect(self._below, place) for place in drawn]
+        return [bisect(self._below, number) for number in drawn]
 
 
 def make_word(index: int, consonants: str) -> str:

@@ -41,10 +41,7 @@ def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify)
     that its imports and memory do not stay in the controller.
 
     Args:
-        dataset: The dataset's configuration.
-        storage: The storage's configuration.
         root: Base of relative paths.
-        say: Receives progress messages.
 
     Returns:
         The manifest for the record, with the `folder` to train from and the `home`; both are None for generated data.

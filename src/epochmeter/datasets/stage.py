@@ -23,25 +23,21 @@ def stage(dataset: Dataset, home: Path, user_manifest: Path | None, folder: Path
     """Copy the dataset from `home` to `folder`, unless another process has just done so.
 
     Args:
-        dataset: The dataset's configuration.
-        home: The original folder.
         user_manifest: Path of the manifest if the home is a user's folder.
-        folder: Target folder.
         reread: Read the copy back from the device and compare, to detect a device that loses data.
-        say: Receives progress messages.
 
     Raises:
         RuntimeError: The copy failed; nothing is left of it.
     """
     original = manifest.read_manifest(user_manifest or home / MANIFEST_NAME)
     images = user_manifest is not None
-    what = f"dataset {dataset.name}"
-    with explain_write_errors(folder.parent, what, "storage.root"), folder_lock(folder, say):
+    content = f"dataset {dataset.name}"
+    with explain_write_errors(folder.parent, content, "storage.root"), folder_lock(folder, say):
         if existing_copy(folder, dataset, home, original) is not None:
             return
         remove_leftovers(folder)
         remove_folder(folder)  # a copy of an earlier version of the home
-        _check_space(folder.parent, what, home, original, images)
+        _check_space(folder.parent, content, home, original, images)
         activity = f"staging dataset {dataset.name}"
         say(f"{activity} from {home} to {folder}: {original.files} files, {original.bytes / 1e6:.1f} MB")
         progress = Progress(activity, say, original.bytes, MB)
@@ -64,8 +60,6 @@ def existing_copy(folder: Path, dataset: Dataset, home: Path, original: Manifest
 
     Args:
         folder: The copy's folder.
-        dataset: The dataset's configuration.
-        home: The original folder.
         original: The home's manifest; with None, any complete copy of this dataset is accepted.
 
     Raises:
@@ -85,7 +79,7 @@ def existing_copy(folder: Path, dataset: Dataset, home: Path, original: Manifest
 
 
 def copy_and_hash(source: str, target: str) -> BatchTask:
-    """Return a function that copies the files of a batch between two folders and sums what was written."""
+    """Return a function that copies the files of a batch between two folders and sums the written data."""
 
     def process(batch: FileBatch) -> Checksum:
         os.makedirs(join(target, batch.subfolder), exist_ok=True)
@@ -137,7 +131,7 @@ def _copy_file(source: str, path: str, source_folder: int, target_folder: int) -
                 written += os.write(writing, memoryview(chunk)[written:])
         after = os.fstat(reading)
         if os.fstat(writing).st_size != done:
-            raise OSError(errno.EIO, "the file is shorter than what was written", name)
+            raise OSError(errno.EIO, "the file is shorter than the data written to it", name)
         if done != before.st_size or (after.st_mtime_ns, after.st_size) != (before.st_mtime_ns, before.st_size):
             raise RuntimeError(
                 f"{join(source, path)} changed while it was copied. Start again when no process writes to {source}."
@@ -156,7 +150,7 @@ def _read_error(path: str, error: OSError) -> RuntimeError:
 
 
 def _compare_with_manifest(home: Path, original: Manifest, total: Checksum, partial: Path, images: bool) -> None:
-    """Raise RuntimeError if the copy is not what the home's manifest describes."""
+    """Raise RuntimeError if the copy does not match the home's manifest."""
     if original.digest_of == manifest.NAMES_AND_SIZES:  # a user's folder
         total = checksum.sum_batches(checksum.iter_batches(str(partial)), checksum.hash_names_and_sizes(str(partial)))
     if (total.files, total.bytes, total.hexdigest) != (original.files, original.bytes, original.digest):
@@ -169,7 +163,7 @@ def _compare_with_manifest(home: Path, original: Manifest, total: Checksum, part
 
 
 def _compare_with_device(folder: Path, partial: Path, total: Checksum) -> None:
-    """Raise RuntimeError if the device does not return what was written to it; tmpfs is read from memory."""
+    """Raise RuntimeError if the device does not return the data written to it; tmpfs is read from memory."""
     read_back = checksum.sum_batches(
         checksum.iter_batches(str(partial)), checksum.hash_contents(str(partial), evict=True)
     )
@@ -180,7 +174,7 @@ def _compare_with_device(folder: Path, partial: Path, total: Checksum) -> None:
         )
 
 
-def _check_space(folder: Path, what: str, home: Path, original: Manifest, images: bool) -> None:
+def _check_space(folder: Path, content: str, home: Path, original: Manifest, images: bool) -> None:
     """Check the free space in whole blocks: on a card's exFAT, small files take thirty times their size."""
     disk = os.statvfs(folder)
     block = disk.f_frsize
@@ -188,9 +182,9 @@ def _check_space(folder: Path, what: str, home: Path, original: Manifest, images
     if disk.f_bavail * block < needed + original.files * block:
         sizes = (os.stat(home / path).st_size for path in checksum.iter_files(str(home), images))
         needed = sum(-(-size // block) * block for size in sizes)
-    check_free_space(folder, needed, what, "storage.root")
+    check_free_space(folder, needed, content, "storage.root")
     if disk.f_files > 0 and disk.f_favail < original.files:
         raise RuntimeError(
-            f"not enough inodes in {folder}: {what} has {original.files} files, and {disk.f_favail} inodes are free "
+            f"not enough inodes in {folder}: {content} has {original.files} files, and {disk.f_favail} inodes are free "
             "(df -i). Delete files, or set storage.root= to another storage."
         )

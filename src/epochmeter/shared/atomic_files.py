@@ -63,7 +63,6 @@ def lock_folder(folder, wait=True):
     NFS cannot lock folders: there, a file in the folder is locked. If nothing can be locked, every caller succeeds.
 
     Args:
-        folder: The folder.
         wait: Wait while another process has the lock.
 
     Returns:

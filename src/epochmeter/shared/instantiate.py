@@ -12,7 +12,6 @@ def instantiate_spec(spec, *args, **kwargs):
 
     Args:
         spec: Mapping with a `_target_`; its other keys except `name` are keyword arguments.
-        args: Positional arguments.
         kwargs: More keyword arguments, with precedence.
 
     Returns:

@@ -116,7 +116,6 @@ class Record:
         """Write the summary and then, for a completed run, `completed.json`.
 
         Args:
-            summary: The summary.
             identity: Identity of the run.
             configuration: Identity of the first repeat of the same configuration, by which other sweeps find it.
         """

@@ -22,7 +22,6 @@ class Checkpoint:
     Rank 0 writes and reads for all ranks, as other nodes may not have the file.
 
     Args:
-        record: The run folder.
         trainer: The trainer.
         loaders: Loaders for training and evaluation.
         strategy: Communication between ranks.

@@ -107,7 +107,6 @@ def batch_mover(device, images):
     """Return a function that copies a batch to the device.
 
     Args:
-        device: torch device.
         images: Memory format of images. On a CPU with `preserve_format` the batch is returned as is.
     """
 

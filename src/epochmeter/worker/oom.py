@@ -23,12 +23,11 @@ def is_out_of_memory(error):
     return isinstance(error, MemoryError) or bool(OUT_OF_MEMORY.search(faults.error_chain_text(error)))
 
 
-def describe_out_of_memory(error, what):
+def describe_out_of_memory(error, setting):
     """Return the message for an out-of-memory error.
 
     Args:
-        error: The exception.
-        what: The setting to blame, such as `batch=64`.
+        setting: The setting to blame, such as `batch=64`.
 
     Returns:
         A message with the peak memory use and the size of the failed allocation, where known. The memory use of a
@@ -42,7 +41,7 @@ def describe_out_of_memory(error, what):
     of_gpu = bool(GPU_ERROR.search(text)) and torch.cuda.is_available()
     where, peak = ("the GPU's", gpu_peak_bytes()) if of_gpu else ("the training process's", peak_bytes())
     return "{} ran out of memory ({})".format(
-        what, ", and ".join(["{} peak was {}".format(where, _size(peak)), *failed])
+        setting, ", and ".join(["{} peak was {}".format(where, _size(peak)), *failed])
     )
 
 

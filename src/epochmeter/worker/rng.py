@@ -32,7 +32,7 @@ def get_state():
 
 
 def set_state(states):
-    """Restore what `get_state` returned."""
+    """Restore a state returned by `get_state`."""
     version, numbers, gauss = states["python"]
     random.setstate((version, tuple(numbers), gauss))
     torch.set_rng_state(states["torch"])

@@ -23,7 +23,6 @@ class Classification:
         """Return random samples in the dataset's shape.
 
         Args:
-            dataset: The dataset's configuration.
             count: Number of samples.
             numbers: torch random generator.
 

@@ -16,13 +16,10 @@ class Trainer:
     """Train and evaluate a model.
 
     Args:
-        job: The run's configuration.
         task: Loss and accuracy.
         strategy: Wraps the model for several devices.
-        device: torch device.
 
     Attributes:
-        device: torch device.
         model: The bare model, without wrappers.
         move: Function that copies a batch to the device.
 
@@ -75,7 +72,7 @@ class Trainer:
         return {name: part.state_dict() for name, part in self._parts().items()}
 
     def load(self, state):
-        """Restore what `state` returned."""
+        """Restore a `state`."""
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
 

@@ -61,7 +61,6 @@ def bad_sample_error(name, error, folder, kind="image"):
     Args:
         name: The sample's path or index.
         error: The cause, an exception or a text.
-        folder: The dataset's folder.
         kind: Name of the sample's kind in the message.
 
     Returns:

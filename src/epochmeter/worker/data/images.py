@@ -20,7 +20,6 @@ class ImageFiles:
     pages.
 
     Args:
-        folder: The dataset's folder.
         split: `train` or `val`.
         transform: Function from an image to a tensor.
         held_out: Interval of validation files.
@@ -33,7 +32,7 @@ class ImageFiles:
         self.transform = transform
         self.names = bytearray()
         self.ends = array.array("Q")  # end offset of each file name in `names`
-        self.upto = []  # cumulative number of samples per class
+        self.class_ends = []  # cumulative number of samples per class
         present = self.classes if self.folder == folder else _names(self.folder, os.DirEntry.is_dir)
         for label in self.classes:
             files = _names(os.path.join(self.folder, label), _is_image) if label in present else []
@@ -43,7 +42,7 @@ class ImageFiles:
             for name in files:
                 self.names += os.fsencode(name)
                 self.ends.append(len(self.names))
-            self.upto.append(len(self.ends))
+            self.class_ends.append(len(self.ends))
         if not self.ends:
             raise RuntimeError(
                 "dataset folder {} has no images for split {} in its class folders. Add images. {}".format(
@@ -60,7 +59,7 @@ class ImageFiles:
 
     def read(self, index):
         """Return the bytes of a sample's file, and its label."""
-        label = bisect.bisect_right(self.upto, index)
+        label = bisect.bisect_right(self.class_ends, index)
         path = self.path(index, label)
         try:
             with open(path, "rb", buffering=0) as file:
@@ -77,7 +76,7 @@ class ImageFiles:
         except MemoryError:  # not the image's fault
             raise
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error
-            path = self.path(index, bisect.bisect_right(self.upto, index))
+            path = self.path(index, bisect.bisect_right(self.class_ends, index))
             raise bad_sample_error(path, _read_error(error, data), self.folder) from error
 
     def path(self, index, label):
@@ -103,7 +102,7 @@ class InMemoryImages(ImageFiles):
         """Return the pixels of a sample, and its label."""
         if isinstance(self._pixels[index], BadSampleError):
             raise _bare_copy(self._pixels[index])
-        return self._pixels[index], bisect.bisect_right(self.upto, index)
+        return self._pixels[index], bisect.bisect_right(self.class_ends, index)
 
     def decode(self, data, index):
         """Return the image of these pixels."""

@@ -22,7 +22,6 @@ def make_loaders(job, facts, task, strategy, cuda):
     """Return this rank's loader for training and, if the run evaluates, the one for evaluation.
 
     Args:
-        job: The run's configuration.
         facts: The prepared dataset: its `folder` and the number of samples per split in `splits`.
         task: Draws synthetic samples.
         strategy: Shards the samples.

@@ -73,16 +73,16 @@ def read_pairs(folder, split):
     return [split_pair(line, "{}, line {}".format(path, number)) for number, line in enumerate(lines, 1)]
 
 
-def split_pair(line, place):
-    """Return the two texts of a line; `place` names the line in errors."""
+def split_pair(line, location):
+    """Return the two texts of a line; `location` names the line in errors."""
     try:
         texts = line.decode("utf-8").split("\t")
     except UnicodeDecodeError as error:
-        raise ValueError("{} is not UTF-8: {}. Save it as UTF-8.".format(place, error)) from error
+        raise ValueError("{} is not UTF-8: {}. Save it as UTF-8.".format(location, error)) from error
     if len(texts) != 2:
         raise ValueError(
             "{} has {} tabs: {!r}. Write source<TAB>target, with one tab.".format(
-                place, len(texts) - 1, "\t".join(texts)[:40]
+                location, len(texts) - 1, "\t".join(texts)[:40]
             )
         )
     return texts

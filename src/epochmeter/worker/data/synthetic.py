@@ -16,7 +16,6 @@ class SyntheticBatches:
 
     Args:
         count: Samples per pass.
-        job: The run's configuration.
         task: Draws the samples.
         pinned: Keep batches in pinned memory.
         drop_last: Leave out a last, smaller batch.

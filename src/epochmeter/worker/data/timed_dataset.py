@@ -31,7 +31,6 @@ class TimedDataset:
         open_samples: Function that opens the samples, given the transform.
         transform: Function from an image to a tensor.
         skip: Skip bad samples.
-        folder: The dataset's folder.
 
     Attributes:
         decodes: Whether decoding is timed separately; otherwise it is part of reading.
@@ -119,21 +118,20 @@ class TruncatedBatchSampler(BatchSampler):
         return islice(super().__iter__(), self.max_batches)
 
 
-def make_timed_loader(timed, order, batch, drop_last=False, generators=(), **how):
+def make_timed_loader(timed, order, batch, drop_last=False, generators=(), **options):
     """Return a loader of timed samples.
 
     Args:
         timed: The samples.
         order: Sampler of their indices.
-        batch: Batch size.
         drop_last: Leave out a last, smaller batch.
         generators: Random generators whose state belongs in a checkpoint.
-        how: Other options of the DataLoader.
+        options: Other options of the DataLoader.
 
     The dataset is indexed by batch, not by sample: that halves the cost of timing.
     """
     orders = TruncatedBatchSampler(order, batch, drop_last)
-    return TimedLoader(DataLoader(timed, sampler=orders, batch_size=None, collate_fn=identity, **how), generators)
+    return TimedLoader(DataLoader(timed, sampler=orders, batch_size=None, collate_fn=identity, **options), generators)
 
 
 def identity(batch):
@@ -159,7 +157,7 @@ class TimedLoader:
         return [generator.get_state() for generator in self._generators]
 
     def load(self, state):
-        """Restore what `state` returned, for the next pass."""
+        """Restore a `state`, for the next pass."""
         for generator, numbers in zip(self._generators, state):
             generator.set_state(numbers)
 

@@ -13,7 +13,6 @@ class LeNet(nn.Module):
 
     Args:
         channels: Channels of the images.
-        classes: Number of classes.
         activation: Name of an activation in `torch.nn`.
         padding: Zeros around the images; with 2, images have 28 x 28 pixels.
     """

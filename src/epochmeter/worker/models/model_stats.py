@@ -65,7 +65,7 @@ def step_stats(model, job, task):
     if flops is not None:
         stats["flops_per_sample"] = flops / job["batch"]
     if job["precision"] in FULL_PRECISIONS:
-        stats["activation_bytes"] = sum(storage_bytes(tensor) for place, tensor in saved.items() if place not in owned)
+        stats["activation_bytes"] = sum(storage_bytes(tensor) for key, tensor in saved.items() if key not in owned)
     return stats
 
 
@@ -80,7 +80,7 @@ def count_flops(act):
     return counter.get_total_flops()
 
 
-def convolution_backward_flops(out, inputs, weights, bias, stride, padding, dilation, transposed, *rest, **how):
+def convolution_backward_flops(out, inputs, weights, bias, stride, padding, dilation, transposed, *rest, **options):
     """Return the FLOPs of a convolution's backward pass: for each gradient as many as in the forward pass.
 
     torch's own formula ignores groups in the gradient of the weights: it overestimates a MobileNet nine times.

@@ -21,11 +21,11 @@ def check_inputs(model, job, task):
         outputs, targets = dry_run(model, job, task, 2)
     except Exception as error:
         has_images = "size" in dataset
-        what = "images, {0} x {1} x {1},".format(dataset["channels"], dataset["size"]) if has_images else "samples"
+        samples = "images, {0} x {1} x {1},".format(dataset["channels"], dataset["size"]) if has_images else "samples"
         raise ValueError(
             "model {} does not accept the {} of dataset {}: {}. Set {}, or use another model.".format(
                 job["model"]["name"],
-                what,
+                samples,
                 dataset["name"],
                 _first_line(error),
                 "another dataset.size" if has_images else "the input shape that the model expects",
@@ -73,9 +73,6 @@ def check_smallest(model, job, task, min_samples):
     """Check that a model trains on one sample if it gets a batch of one; batch normalization does not.
 
     Args:
-        model: The model.
-        job: The run's configuration.
-        task: The task.
         min_samples: For each batch size in an epoch, the smallest number of its samples that a model replica gets.
 
     Raises:

@@ -26,7 +26,6 @@ def classifier(architecture, channels, classes, norm="batch", stem="imagenet", a
     Args:
         architecture: Name of the function in `torchvision.models`.
         channels: Channels of the images; the first convolution is adapted to them.
-        classes: Number of classes.
         norm: `batch`, which is torchvision's, or `instance`, for the architectures that accept a norm layer.
         stem: `imagenet`, which is torchvision's, or `cifar`, for ResNets: see `small_stem`.
         aux_logits: Whether networks of the Inception family have their auxiliary classifiers.
