@@ -29,13 +29,13 @@ With more, their number and the sizes of a sample are checked.
 """
 SAMPLE_COUNT = 1000
 CONTENTS, NAMES_AND_SIZES = "contents", "names and sizes"
-"""What a checksum covers."""
+"""Data covered by a checksum."""
 
 REMEDY = "Move that folder away to prepare the dataset again, or set dataset.root= to another folder."
 
 
 class Facts(TypedDict, total=False):
-    """What the function that makes or inspects a dataset returns.
+    """Return value of the function that makes or inspects a dataset.
 
     Attributes:
         splits: Samples per split.
@@ -60,7 +60,7 @@ class Manifest:
         files: Number of files.
         bytes: Their size.
         digest: Their checksum, see `checksum`.
-        digest_of: What the checksum covers: contents, names and sizes, or the specification of generated data.
+        digest_of: Data covered by the checksum: contents, names and sizes, or the specification of generated data.
         sample: Size by path, for some files of a dataset with very many.
         staged_from: Home of a staged copy.
     """

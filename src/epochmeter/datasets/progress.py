@@ -12,13 +12,13 @@ MB = "MB"
 
 
 class Progress:
-    """Reports the progress of one activity, with the time left, at most every few seconds.
+    """Progress of one activity, reported with the time left at most every few seconds.
 
     Args:
         activity: Such as `unpacking cifar.tar`.
         say: Receives the messages.
         total: Amount of work; None: unknown.
-        unit: What is counted; with `MB`, amounts are given in bytes.
+        unit: Unit of the amounts, such as `images`; with `MB`, they are given in bytes.
     """
 
     def __init__(self, activity: str, say: Notify, total: int | None = None, unit: str = "files") -> None:

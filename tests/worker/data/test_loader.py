@@ -1,9 +1,6 @@
-import os
 import re
-import signal
-import subprocess
-import sys
 import time
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 import pytest
@@ -149,31 +146,20 @@ def test_workers_are_forked_with_any_default_start_method(make):
     assert loader.multiprocessing_context.get_start_method() == "fork"
 
 
-PARENT = """
-import os, time
-from multiprocessing import active_children
-from epochmeter.worker.data.loader import train_loader
-from epochmeter.worker.data.timed_dataset import TimedDataset
-from epochmeter.worker.strategy import Single
-samples = TimedDataset(lambda transform: [(n, n) for n in range(8)], None)
-loader = iter(train_loader(samples, {job}, Single(1), cuda=False))
-next(loader)
-print(*(worker.pid for worker in active_children()), flush=True)
-time.sleep(60)
-"""
+def start_workers(connection):
+    loader = iter(train_loader(SAMPLES, job(workers=2), Single(1), cuda=False))
+    next(loader)
+    connection.send([worker.pid for worker in active_children()])
+    time.sleep(60)
 
 
 def test_workers_end_with_a_killed_parent():
-    source = str(Path(__file__).parents[3] / "src")
-    script = PARENT.format(job=job(workers=2))
-    with subprocess.Popen(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": source},
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as parent:
-        workers = [int(pid) for pid in parent.stdout.readline().split()]
-        parent.send_signal(signal.SIGKILL)
+    receiver, sender = get_context("fork").Pipe(duplex=False)
+    parent = get_context("fork").Process(target=start_workers, args=(sender,))
+    parent.start()
+    workers = receiver.recv()
+    parent.kill()
+    parent.join()
     deadline = time.monotonic() + 2  # torch alone takes 5 s to notice
     while any(running(pid) for pid in workers) and time.monotonic() < deadline:
         time.sleep(0.01)
