@@ -47,10 +47,10 @@ def main(config: DictConfig) -> None:
 
     try:
         validation.check_all_values({"format": config.format, "machine": to_plain(config.machine)})
-        found = host.detect_device(device_matches(), host.device_facts(config.machine.root))
-        keys = with_device(config, found)
+        detected = host.detect_device(device_matches(), host.device_facts(config.machine.root))
+        keys = with_device(config, detected)
         validation.check_all_values(keys)
-        rows = list(examine_machine(Examination.from_dict(keys), found))
+        rows = list(examine_machine(Examination.from_dict(keys), detected))
     except ValueError as error:
         sys.exit(errors.format_error(error))
     if config.format == "json":
@@ -59,12 +59,12 @@ def main(config: DictConfig) -> None:
         print_table(rows)
 
 
-def with_device(config: DictConfig, found: str) -> dict[str, Any]:
+def with_device(config: DictConfig, detected: str) -> dict[str, Any]:
     """Return the configuration as plain values, composed again for the detected device if `device=auto`."""
     chosen = HydraConfig.get()
     if chosen.runtime.choices["device"] == "auto":
         others = [override for override in chosen.overrides.task if override.partition("=")[0] != "device"]
-        config = hydra.compose("doctor", overrides=[*others, f"device={found}"])
+        config = hydra.compose("doctor", overrides=[*others, f"device={detected}"])
     return to_plain(config)
 
 
@@ -104,10 +104,10 @@ def details(row: "Row") -> str:
         row.now and f"current value {row.now}",
         row.choices and f"possible values {row.choices}",
     ]
-    known = "; ".join(fact.removesuffix(".") for fact in facts if fact)
+    details = "; ".join(fact.removesuffix(".") for fact in facts if fact)
     why = errors.format_error(row.why).removeprefix("error: ").replace("\n  hint:", "\nhint:") if row.why else ""
     hint = f"hint: {row.remedy}" if row.remedy else ""
-    return "\n".join(filter(None, (known, why, hint)))
+    return "\n".join(filter(None, (details, why, hint)))
 
 
 if __name__ == "__main__":

@@ -171,16 +171,16 @@ def periods_s(powers: PowerSamples, name: str, since_ns: int) -> list[float]:
 def knob_row(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:
     """A device setting: its current value, its possible values, and whether this user may change it."""
     try:
-        found = find()
-        if not found:
+        knob = find()
+        if not knob:
             return Row(quantity, False, why=f"this machine has {absent}")
-        how, remedy = permission(found)
+        how, remedy = permission(knob)
         return Row(
             quantity,
             offered=bool(how),
-            source=f"{found.name}, {how}" if how else found.name,
-            now=found.get(),
-            choices=found.choices(),
+            source=f"{knob.name}, {how}" if how else knob.name,
+            now=knob.get(),
+            choices=knob.choices(),
             why=None if how else f"{'root' if os.geteuid() == 0 else 'this user'} may not change it",
             remedy=remedy,
         )

@@ -131,6 +131,6 @@ def print_completed(folder: Path, points: Sequence[Point]) -> None:
     before = sweep_folder.read_points(folder)
     sweep_folder.read_points.cache_clear()
     if before.completed and list(before.overrides) == redact_tree(points):
-        left = len(points) - len(before.completed)
-        rest = f"{left} left to run" if left else "nothing to do unless a default or the dataset has changed"
+        remaining = len(points) - len(before.completed)
+        rest = f"{remaining} left to run" if remaining else "nothing to do unless a default or the dataset has changed"
         print(f"{len(before.completed)} of {len(points)} runs are completed in {folder.name}: {rest}.", flush=True)

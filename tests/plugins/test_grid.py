@@ -39,14 +39,14 @@ def points(sweeper, *typed):
     return [point for batch in sweeper.split_arguments(parsed, sweeper.max_batch_size) for point in batch]
 
 
-def test_so_many_different_points_of_the_grid_are_drawn_in_its_order():
+def test_sample_has_different_points_in_the_order_of_the_grid():
     found = draw_sample(GRID, 5, seed=0)
     places = [GRID.index(point) for point in found]
     assert len(set(places)) == 5
     assert places == sorted(places)
 
 
-def test_points_are_of_the_whole_grid_rather_than_its_diagonal():
+def test_sample_is_of_all_points_and_not_of_the_diagonal():
     pairs = {tuple(point) for seed in range(200) for point in draw_sample(GRID, 5, seed)}
     assert len(pairs) == len(GRID)
 
@@ -57,7 +57,7 @@ def test_the_same_seed_draws_the_same_points_and_another_others():
 
 
 @pytest.mark.parametrize("sample", [None, 48, 49])
-def test_the_whole_grid_is_gone_through_where_no_fewer_are_asked_for(sample):
+def test_sample_of_all_points_is_the_grid(sample):
     assert draw_sample(GRID, sample, seed=3) == GRID
 
 
@@ -67,7 +67,7 @@ def test_a_point_that_is_drawn_is_drawn_with_all_of_its_repeats():
     assert {tuple(point[1:]) for point in found} == {tuple(point) for point in draw_sample(GRID, 5, seed=0)}
 
 
-def test_a_random_order_is_a_permutation_of_the_grid_that_its_seed_tells():
+def test_random_order_is_a_permutation_by_its_seed():
     found = shuffle_points(GRID, seed=1)
     assert found != GRID
     assert sorted(found) == sorted(GRID)
@@ -110,7 +110,7 @@ def test_the_points_are_noted_by_their_numbers_before_the_first_is_run(sweeper, 
     assert noted.varied_keys == {"batch=8", "batch=16", "batch=32"}
 
 
-def test_how_many_were_drawn_is_said_and_that_there_are_no_more(sweeper, capsys):
+def test_size_of_the_sample_and_of_the_grid_is_printed(sweeper, capsys):
     assert len(points(sweeper(sample=2), "batch=8,16,32", "repeat=0,1")) == 4
     assert capsys.readouterr().out == "sweep.sample=2: 2 of the grid's 3 configurations.\n"
     assert len(points(sweeper(sample=4), "batch=8,16,32")) == 3
@@ -137,7 +137,7 @@ def test_completed_runs_of_the_same_command_are_counted_before_anything_is_compo
     assert capsys.readouterr().out == f"{said}composing\n"
 
 
-def test_points_are_checked_in_batches_of_the_size_asked_for(sweeper):
+def test_points_are_checked_in_batches_of_the_configured_size(sweeper):
     parsed = OverridesParser.create().parse_overrides(["batch=1,2,3,4,5"])
     assert [len(batch) for batch in sweeper(2, sample=3).split_arguments(parsed, 2)] == [2, 1]
 
@@ -159,7 +159,7 @@ def test_typed_list_of_repeats_warns_unless_the_order_is_random(sweeper, monkeyp
     assert ("hint: use sweep.repeats=3 sweep.order=random" in capsys.readouterr().out) == warned
 
 
-def test_repeats_are_said_in_one_way_alone(sweeper):
+def test_repeats_set_in_two_ways_are_refused(sweeper):
     with pytest.raises(InputError, match=r"`repeat=0,1` and `sweep\.repeats=3` both set the repeats"):
         sweeper(repeats=3).sweep(["batch=8,16", "repeat=0,1"])
 

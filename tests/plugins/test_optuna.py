@@ -254,7 +254,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was(project):
 
 
 @pytest.mark.system
-def test_a_trial_that_fails_ends_no_search_so_many_do_and_a_grid_of_the_same_has_another_folder(project):
+def test_failed_trial_does_not_end_a_search_before_max_failures(project):
     failing = [stub.failing(project.root, name) for name in ("one", "other")]
     broken = {"device.python": f"{failing[0]},{stub.program(project.root)},{failing[1]}"}
     done = project.run("train", *on_stub(project, **broken))

@@ -160,7 +160,7 @@ def test_notes_that_differ_only_in_numbers_are_printed_once():
     ("of_sweep", "submitted", "command"),
     [(True, False, "again"), (False, False, "with `sweep.resume=true`"), (False, True, "again")],
 )
-def test_interrupted_run_says_how_to_resume(order, of_sweep, submitted, command):
+def test_interrupted_run_has_a_hint_to_resume(order, of_sweep, submitted, command):
     plan = resolve_plan(order(of_sweep=of_sweep))
     if submitted:
         (plan.record.folder.parent / SUBMISSIONS_FILE).parent.mkdir()

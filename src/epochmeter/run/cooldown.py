@@ -82,7 +82,7 @@ def wait_until_cool(
             temperature_c = gauges.now(TEMPERATURE_KEY)
     waited_s = clock() - begun_s
     if temperature_c is None:
-        missing = {each.quantity: each.why for each in gauges.unavailable()}
+        missing = {gauge.quantity: gauge.why for gauge in gauges.unavailable()}
         reason = missing.get(TEMPERATURE_KEY, "no sensor was read in time")
         notes = [] if below_c is None else [f"sweep.cool_below_c={below_c:g} has no effect: {reason}."]
         return Cooldown(waited_s, reason=reason, notes=notes)

@@ -75,7 +75,7 @@ def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGL
                 unrestored = restore_after_kill(plan.journal, terminal.warn, unrestored)
                 refuse_unrestored([knob for knob, _ in plan.targets.values()], plan.journal)
                 outcome.notes += [
-                    f"{left.knob} could not be restored to its original {left.was}." for left in unrestored
+                    f"{entry.knob} could not be restored to its original {entry.was}." for entry in unrestored
                 ]
                 terminal.stage("Recording the state of the machine")
                 outcome.notes += plan.open_record()

@@ -286,7 +286,7 @@ def settings(plan: Plan) -> Plan:
     )
     targets: dict[str, tuple[Knob, SettingTarget]] = {}
     if requests and not rehearsal:
-        targets = dict(zip((each.key for each in requests), resolve_targets(requests), strict=True))
+        targets = dict(zip((setting.key for setting in requests), resolve_targets(requests), strict=True))
     refuse_unrestored([knob for knob, _ in targets.values()], plan.journal)
     plan = replace(plan, targets=targets)
     plan.run = _initial_metadata(plan, rehearsal)
@@ -328,11 +328,11 @@ def plan_warnings(plan: Plan) -> list[str]:
     if job.compile:
         messages.append("note: epoch 1 includes the compilation of the model, which may take minutes")
     cores, ranks = capacity.usable_cores(), plan.ranks or 1
-    typed = (override.partition("=") for override in plan.run["overrides"])
-    is_typed = any(key == "workers" and value.isdecimal() for key, _, value in typed)
-    if is_typed and capacity.worker_count(job.workers) * ranks > cores:
-        each = f" for each of {ranks} ranks" if ranks > 1 else ""
-        messages.append(f"warning: workers={job.workers} DataLoader workers{each} are more than the {cores} cores.")
+    overrides = (override.partition("=") for override in plan.run["overrides"])
+    is_override = any(key == "workers" and value.isdecimal() for key, _, value in overrides)
+    if is_override and capacity.worker_count(job.workers) * ranks > cores:
+        of_ranks = f" for each of {ranks} ranks" if ranks > 1 else ""
+        messages.append(f"warning: workers={job.workers} DataLoader workers{of_ranks} are more than the {cores} cores.")
     if ranks > 1 and "cpu" in plan.devices:
         messages.append(f"note: {ranks} ranks share the {cores} cores of the CPU")
     if job.log_loss and any(name.startswith("gpu") for name in plan.devices):

@@ -125,11 +125,11 @@ def check_constructible(job: Job, overrides: Sequence[str]) -> None:
 
     Only overrides are checked: the tests cover the values in conf/.
     """
-    typed = {override.partition("=")[0] for override in overrides}
-    added = {key.lstrip("+~").partition(".")[0] for key in typed if key.startswith(("+", "~"))}
-    added |= {key.removesuffix("._target_") for key in typed if key.endswith("._target_")}
+    keys = {override.partition("=")[0] for override in overrides}
+    added = {key.lstrip("+~").partition(".")[0] for key in keys if key.startswith(("+", "~"))}
+    added |= {key.removesuffix("._target_") for key in keys if key.endswith("._target_")}
     specs: dict[str, object] = {group: getattr(job, group).to_dict() for group in INSTANTIATED_GROUPS if group in added}
-    if typed & {"model.name", "model.architecture"} and "architecture" in job.model.spec:
+    if keys & {"model.name", "model.architecture"} and "architecture" in job.model.spec:
         specs.setdefault("model", {"architecture": job.model.spec["architecture"]})
     if specs and (error := construction_error(job.device.python or sys.executable, json.dumps(specs, sort_keys=True))):
         raise ValueError(error)

@@ -176,7 +176,7 @@ def sum_nodes(used: WindowEnergy, nodes: Sequence[NodeWindow]) -> WindowEnergy:
     terms = [used.term, *(node.term for node in nodes)]
     values = {key: [term[key] for term in terms] for key in used.term if all(key in term for term in terms)}
     # Energies are added; of times, the slowest instrument's counts.
-    total = {key: math.fsum(each) if key.endswith("_j") else max(each) for key, each in values.items()}
+    total = {key: math.fsum(parts) if key.endswith("_j") else max(parts) for key, parts in values.items()}
     return used._replace(metrics=metrics, notes=notes, term=total)
 
 
