@@ -40,7 +40,7 @@ from epochmeter.config.job import ROOT
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from epochmeter.report.composition import Asked
+    from epochmeter.report.build import ReportOptions
     from epochmeter.report.runs.run import Sweep
 
 MULTIRUN = ROOT / "multirun"
@@ -63,45 +63,45 @@ def main(config: DictConfig) -> None:
 
 def report(keys: dict[str, Any], console: "Console") -> None:
     """Load the runs, print the report, write its files and show it in MLflow; ValueError if no run is selected."""
-    from epochmeter.report import files, tell, words
-    from epochmeter.report.composition import compose, listed, titled
+    from epochmeter.report.build import build_report
+    from epochmeter.report.output.files import locked, write_report
+    from epochmeter.report.output.print import print_report, print_text
 
-    warn = partial(words.say, console, style="yellow")
+    warn = partial(print_text, console, style="yellow")
     options = report_options(keys)
     sweep = with_addresses(keys, runs(keys, "sweep"), warn)
     against = runs(keys, "against") if keys["against"] else None
     folder = Path(keys["out"] or sweep.folder).absolute()
     if folder == MULTIRUN:  # several sweeps have no folder of their own
         folder = MULTIRUN / "reports" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    with files.tabled(listed(sweep, options), titled(sweep, against)) as tables:
-        content = compose(sweep, options, against)
-        if not content.rows:
-            raise ValueError(" ".join(["no run is left to report.", *content.notes]))
-        tell.show_report(content, console)
-        with files.alone(folder, warn):
-            written = files.leave(content, tables, folder, warn)
-            show_files(written, folder, content.title, keys["tracking"], console)
+    content = build_report(sweep, options, against)
+    if not content.rows:
+        raise ValueError(" ".join(["no run is left to report.", *content.notes]))
+    print_report(content, console)
+    with locked(folder, warn):
+        written = write_report(content, folder, warn)
+        show_files(written, folder, content.title, keys["tracking"], console)
 
 
 def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict[str, Any], console: "Console") -> None:
     """Print the names of the written files, and log them to MLflow if it is available."""
     from epochmeter.console.console import UI_HINT
-    from epochmeter.report import words
+    from epochmeter.report.output.print import print_text
     from epochmeter.tracking.report_artifacts import log_report
     from epochmeter.tracking.views import LOCAL
 
     names = [path.name for path in written if path.parent == folder]
     count = len({path.stem for path in written if path.parent != folder})
     pictures = f", {count} picture{'s' if count > 1 else ''} as PNG and SVG in report/" if count else ""
-    words.say(console, f"Written to {folder}: {', '.join(names)}{pictures}")
+    print_text(console, f"Written to {folder}: {', '.join(names)}{pictures}")
     try:
         address = log_report(title, written, tracking)
     except RuntimeError as error:
-        words.say(console, str(error), style="yellow")
+        print_text(console, str(error), style="yellow")
     else:
-        words.say(console, address or "Not shown in MLflow: tracking=none.")
+        print_text(console, address or "Not shown in MLflow: tracking=none.")
         if address and address.startswith(LOCAL):
-            words.say(console, UI_HINT)
+            print_text(console, UI_HINT)
 
 
 def runs(keys: dict[str, Any], key: str) -> "Sweep":
@@ -136,9 +136,9 @@ def with_addresses(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], No
     return sweep
 
 
-def report_options(keys: dict[str, Any]) -> "Asked":
+def report_options(keys: dict[str, Any]) -> "ReportOptions":
     """Return the options of a report; ValueError if one is not valid."""
-    from epochmeter.report.composition import Asked
+    from epochmeter.report.build import ReportOptions
 
     of = keys["report"]
     if not isinstance(keys["where"] or {}, dict):
@@ -147,7 +147,7 @@ def report_options(keys: dict[str, Any]) -> "Asked":
     for each in power_of:
         if isinstance(each, bool) or not isinstance(each, int):
             raise ValueError(f"report.power_of={each}: give the numbers of runs: report.power_of=[3,5]")
-    return Asked(
+    return ReportOptions(
         where=keys["where"] or {},
         include=texts(keys["include"]),
         eta=of["eta"],

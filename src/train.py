@@ -121,20 +121,20 @@ def print_sweep(outcomes: "list[RunResult]", stop_reasons: "Sequence[str]" = ())
     """Print the table of a sweep, its answer and analyses, and why it stopped early."""
     if any(outcome.of_sweep for outcome in outcomes):
         from epochmeter.console.console import Terminal
-        from epochmeter.report.tell import answer, tell, tell_pages
+        from epochmeter.report.output.print import answer_lines, print_analyses, print_other_analyses
 
         terminal = Terminal()
         folders = {outcome.folder.parent for outcome in outcomes if outcome.folder}
         of_sources = {outcome.folder.parent for outcome in outcomes if "data_source" in outcome.keys and outcome.folder}
         recorded = [folder for folder in folders if any(folder.glob("*/*.json"))]
-        answers = [line for folder in recorded for line in answer(folder, is_choice=folder not in of_sources)]
+        answers = [line for folder in recorded for line in answer_lines(folder, is_choice=folder not in of_sources)]
         terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number), answers)
         for folder in folders:
             if folder in of_sources:
                 terminal.console.print()
-                tell(folder, terminal.console)
+                print_analyses(folder, terminal.console)
             else:
-                tell_pages(folder, terminal.console)
+                print_other_analyses(folder, terminal.console)
         for reason in stop_reasons:
             terminal.warn(reason)
 

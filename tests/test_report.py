@@ -122,7 +122,7 @@ def test_names_of_markup_quotes_and_spaces_stay_texts(report, tmp_path):
         ("report.predict=maybe", "`report.predict=maybe` is not valid"),
         ("report.power_of=abc", "report.power_of=abc\n  hint: give the numbers of runs: report.power_of=[3,5]"),
         ("out=conf/report.yaml", "cannot be written to"),
-        ("report.power_of=[3]", "report.power_of=3: no such run is told of"),
+        ("report.power_of=[3]", "report.power_of=3: the report has no such run"),
         ("include=[rehearsal]", "Do you mean rehearsals?"),
         ("where={bach: 8}", "Do you mean batch"),
         ("where=batch", "give keys and values"),
@@ -178,7 +178,7 @@ def test_without_what_a_page_is_made_with_the_words_and_the_table_are_there(repo
     (tmp_path / "sitecustomize.py").write_text(missing)
     ended = report("tracking=none", PYTHONPATH=str(tmp_path))
     assert ended.returncode == 0, ended.stderr
-    assert "No page and no pictures: altair, vl_convert, pandas, itables not installed" in ended.stdout
+    assert "No page and no charts: altair, vl_convert, pandas, itables not installed" in ended.stdout
     assert {path.name for path in folder.iterdir()} >= {"report.csv", "report.md", "answer.md"}
     assert not (folder / "report.html").exists()
 

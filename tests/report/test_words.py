@@ -1,12 +1,9 @@
 """Numbers as a person reads them."""
 
-import io
-
 import pytest
-from rich.console import Console
 
 from epochmeter.report.statistics import Estimate
-from epochmeter.report.words import interval, number, say
+from epochmeter.report.words import interval, number
 
 
 @pytest.mark.parametrize(
@@ -25,10 +22,3 @@ def test_a_negative_estimate_is_shown():
 def test_an_interval_of_many_times_the_value_is_not_printed():
     assert interval(Estimate(6.3, 3e-5, 1.5e6), 6.3) == "6.30 s (too few repeats for an interval)"
     assert interval(Estimate(6.3, 1.0, 60.0), 6.3) == "6.30 s (1.00 to 60.00)"
-
-
-def test_a_link_stays_in_one_piece_in_a_narrow_terminal():
-    paper = io.StringIO()
-    link = "http://127.0.0.1:5000/#/experiments/1?" + "a" * 40
-    say(Console(file=paper, width=40, force_terminal=True, color_system=None, highlight=False), link)
-    assert paper.getvalue() == f"{link}\n"

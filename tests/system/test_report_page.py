@@ -8,13 +8,13 @@ import pytest
 from project import Project
 from sweeps import trained
 
-from epochmeter.report import table
+from epochmeter.report.analyses.answer import page as answer_page
 from epochmeter.report.analyses.best import find_best, pareto
 from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
 from epochmeter.report.charts.all_charts import all_charts
+from epochmeter.report.output import table
 from epochmeter.report.output.html import report_html
 from epochmeter.report.runs.configuration import group_repeats
-from epochmeter.report.verdict import page as answer_page
 
 pytestmark = pytest.mark.system
 playwright = pytest.importorskip("playwright.sync_api")

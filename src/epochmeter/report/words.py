@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from epochmeter.report.formatting import ABSENT, number
 from epochmeter.report.runs.run import Sweep
 from epochmeter.report.statistics import Estimate
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 WIDEST = 10.0
 """Times the value: an interval that reaches further up says only that there are too few repeats."""
@@ -44,13 +41,6 @@ def plain(sweep: Sweep) -> Grid:
 def plain_values(told: Iterable[Any]) -> list[dict[str, Any]]:
     """All numbers, as JSON holds them: what is not known, or without limit, is null."""
     return [finite(asdict(analysis)) for analysis in told]
-
-
-def say(console: Console, text: str, style: str = "") -> None:
-    """Prints a text, wrapped at words where a person reads it; links, and all in a file, stay in one piece."""
-    from rich.markup import escape
-
-    console.print(escape(text), style=style, soft_wrap="://" in text or not console.is_terminal)
 
 
 def seconds(value: float) -> str:

@@ -6,7 +6,7 @@ import pytest
 from sweeps import trained
 
 from epochmeter.report.analyses.effects import growths, iterations, larger_batches, parallels, smaller_models, uses
-from epochmeter.report.answers import answers, page
+from epochmeter.report.analyses.questions import answers, page
 from epochmeter.report.runs.configuration import group_repeats
 
 

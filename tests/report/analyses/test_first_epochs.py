@@ -6,7 +6,7 @@ import pytest
 from sweeps import trained
 
 from epochmeter.report.analyses.effects import first_epochs
-from epochmeter.report.answers import answers
+from epochmeter.report.analyses.questions import answers
 from epochmeter.report.runs.configuration import group_repeats
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from epochmeter.report.analyses.scaling import scalings
@@ -25,7 +26,7 @@ def all_charts(
     pareto: Sequence[Configuration] = (),
     powers: Sequence[Power] = (),
 ) -> list[Chart]:
-    """Draw every chart for which the runs have data.
+    """Draw every chart for which the runs have data; none without the packages of the extra `report`.
 
     Args:
         configurations: all of them. Those on synthetic batches are shown by part, but are none to choose from.
@@ -33,6 +34,8 @@ def all_charts(
         pareto: the configurations on the front of energy and time.
         powers: the power samples to draw.
     """
+    if not find_spec("altair"):
+        return []
     palette = Palette.of(configurations)
     points = chart_points(configurations)
     real = without_synthetic(configurations)

@@ -1,7 +1,6 @@
 """The files of a report: what is left where, and what is gone."""
 
 import csv
-import os
 import queue
 import threading
 from dataclasses import replace
@@ -10,13 +9,13 @@ from pathlib import Path
 import pytest
 from sweeps import row, trained
 
-from epochmeter.report import files
-from epochmeter.report.composition import Asked, compose
+from epochmeter.report.build import ReportOptions, build_report
+from epochmeter.report.output import files
 from epochmeter.report.runs.run import Sweep
 
 
 def report(*rows, **asked):
-    return compose(Sweep(Path("multirun/2026-11-20_12-00-00-aa"), rows, {}), Asked(**asked))
+    return build_report(Sweep(Path("multirun/2026-11-20_12-00-00-aa"), rows, {}), ReportOptions(**asked))
 
 
 def parts(number, speed, **keys):
@@ -35,8 +34,7 @@ def batches(*speeds):
 def left(told, folder):
     said = []
     folder.mkdir(exist_ok=True)
-    with files.tabled(told.rows, told.title) as tables:
-        written = files.leave(told, tables, folder, said.append)
+    written = files.write_report(told, folder, said.append)
     return [path.relative_to(folder).as_posix() for path in written], said
 
 
@@ -88,16 +86,7 @@ def test_without_what_pages_are_made_with_the_table_is_left_and_how_to_have_the_
     monkeypatch.setattr(files, "find_spec", lambda name: None if name in ("altair", "itables") else name)
     written, said = left(report(*batches(100.0, 200.0)), tmp_path)
     assert written == ["report.csv", "report.md", "answer.json", "answer.md"]
-    assert said == ["No page and no pictures: altair, itables not installed. For them: make .venv/.with-report"]
-
-
-def test_a_process_that_is_killed_on_its_way_leaves_no_half_of_a_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        files.json, "dump", lambda made, told: (told.write('{"made'), told.flush(), os.kill(os.getpid(), 9))
-    )
-    with pytest.raises(RuntimeError, match="tables cannot be made: the process that makes them ended with -9"):
-        left(report(*batches(100.0, 200.0)), tmp_path)
-    assert not (tmp_path / "report.csv").exists()
+    assert said == ["No page and no charts: altair, itables not installed. For them: make .venv/.with-report"]
 
 
 def test_what_differs_between_hosts_has_a_page_without_numbers(tmp_path):
@@ -118,7 +107,7 @@ def test_what_cannot_be_written_is_said_with_what_to_do(tmp_path, in_the_way):
     else:
         (folder / in_the_way).write_text("in the way")
     said = f"The report cannot be written to {folder}: .*{in_the_way}.*Name another folder: out="
-    with pytest.raises(ValueError, match=said), files.alone(folder, print):
+    with pytest.raises(ValueError, match=said), files.locked(folder, print):
         left(report(*batches(100.0, 200.0)), folder)
 
 
@@ -126,10 +115,10 @@ def test_a_second_report_waits_for_the_first_and_says_so(tmp_path):
     said, order = queue.Queue(), []
 
     def second():
-        with files.alone(tmp_path, said.put):
+        with files.locked(tmp_path, said.put):
             order.append("second")
 
-    with files.alone(tmp_path, order.append):
+    with files.locked(tmp_path, order.append):
         waiting = threading.Thread(target=second)
         waiting.start()
         assert said.get(timeout=60) == f"Waiting for another report that is written to {tmp_path}."

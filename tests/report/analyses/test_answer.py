@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
+from epochmeter.report.analyses.answer import caveats, page
 from epochmeter.report.analyses.best import find_best, unmet_constraints
 from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
 from epochmeter.report.analyses.next_runs import Try
 from epochmeter.report.runs.configuration import group_repeats
-from epochmeter.report.verdict import caveats, page
 from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
 

@@ -7,10 +7,10 @@ import pytest
 from rich.console import Console
 from sweeps import row, rows, trained, write
 
-from epochmeter.report.tell import answer, tell, tell_pages
+from epochmeter.report.output.print import answer_lines, print_analyses, print_other_analyses
 
 
-def printed(folder, how=tell):
+def printed(folder, how=print_analyses):
     paper = io.StringIO()
     how(folder, Console(file=paper, width=80, force_terminal=True, color_system=None, highlight=False))
     return " ".join(paper.getvalue().split())
@@ -41,12 +41,12 @@ def test_answer_is_one_line_and_the_reports_command_another(tmp_path):
         batch = 8 * (number + 1)
         write(tmp_path / "sweep", row(number, "storage", e2e_s, steady={"energy_j": joules}, job_keys={"batch": batch},
               typed={"batch": str(batch)}), energy={"source": "counter", "covers": "gpu0", "reason": None})  # fmt: skip
-    said, report = answer(tmp_path / "sweep")
+    said, report = answer_lines(tmp_path / "sweep")
     assert "Fastest: " in said
     assert said.index("batch 16") < said.index("Least energy: ") < said.index("batch 24")
     assert report.startswith("Report:  python src/report.py sweep=sweep  ->  ")
-    assert answer(tmp_path / "sweep", is_choice=False) == [report]
-    assert answer(tmp_path / "empty") == []
+    assert answer_lines(tmp_path / "sweep", is_choice=False) == [report]
+    assert answer_lines(tmp_path / "empty") == []
 
 
 def test_runs_on_several_devices_tell_scaling_and_answer_questions(tmp_path):
@@ -66,7 +66,7 @@ def test_runs_on_several_devices_tell_scaling_and_answer_questions(tmp_path):
 def test_a_number_is_not_cut_short_in_a_narrow_terminal(tmp_path):
     paper = io.StringIO()
     folder = sweep(tmp_path, [trained(0, 123.0), on_two(1, 234.0)])
-    tell(folder, Console(file=paper, width=40, force_terminal=True, color_system=None, highlight=False))
+    print_analyses(folder, Console(file=paper, width=40, force_terminal=True, color_system=None, highlight=False))
     assert "resnet152 on jpeg ddp 2 64 weak 234 123" in [
         " ".join(line.split()[:9]) for line in paper.getvalue().splitlines()
     ]
@@ -106,7 +106,7 @@ def test_rehearsals_are_told_below_a_banner_where_there_is_nothing_else(tmp_path
 
 def test_a_result_that_only_rehearsals_stand_beside_is_told_below_the_banner(tmp_path):
     found = [trained(0, 100.0), on_two(1, 101.0, rehearsal=["2 GPUs asked for, 1 there"])]
-    text = printed(sweep(tmp_path, found), tell_pages)
+    text = printed(sweep(tmp_path, found), print_other_analyses)
     assert text.startswith("REHEARSAL, no result of what was asked (run 1): 2 GPUs asked for, 1 there. Scaling")
     assert "1.01 times" in text
     assert "Left out" not in text
@@ -125,19 +125,19 @@ def test_a_stall_sweep_tells_of_stalls_alone(tmp_path):
         write(tmp_path, each)
     assert "fetch-bound" in printed(tmp_path)
     assert files(tmp_path) == ["stalls.json", "stalls.md"]
-    assert printed(tmp_path, tell_pages) == ""
+    assert printed(tmp_path, print_other_analyses) == ""
 
 
 def test_a_plain_sweep_ends_without_a_word_more(tmp_path):
     sweep(tmp_path, [trained(0, 100.0), trained(1, 110.0, batch=128)])
-    assert printed(tmp_path, tell_pages) == ""
-    assert printed(tmp_path / "none", tell_pages) == ""
+    assert printed(tmp_path, print_other_analyses) == ""
+    assert printed(tmp_path / "none", print_other_analyses) == ""
     assert files(tmp_path) == []
 
 
 def test_a_sweep_with_a_target_ends_with_what_it_took(tmp_path):
     sweep(tmp_path, [reached(0, 100.0, 900.0), reached(1, 60.0, 1000.0, batch=128)])
-    assert "Time and energy to target" in printed(tmp_path, tell_pages)
+    assert "Time and energy to target" in printed(tmp_path, print_other_analyses)
 
 
 def test_epochs_that_cannot_be_read_cost_no_more_than_what_they_would_tell(tmp_path):

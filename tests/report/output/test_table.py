@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from sweeps import row, trained
 
-from epochmeter.report import table
+from epochmeter.report.output import table
 
 MARKUP = "<script>alert(1)</script>"
 

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 from sweeps import row, rows, write
 
+from epochmeter.report.analyses.stall_page import answer, best, grids, incomplete, sentences
 from epochmeter.report.analyses.stalls import analyses
-from epochmeter.report.diagnosis import answer, best, grids, incomplete, sentences
-from epochmeter.report.tell import tell
+from epochmeter.report.output.print import print_analyses
 from epochmeter.report.words import plain_values
 
 T1, T3, T2 = [1.5, 1.6, 1.7], [3.7, 3.8, 3.9], [9.0, 9.1, 9.2]
@@ -27,7 +27,7 @@ def spread(mean):
 
 def printed(folder):
     paper = io.StringIO()
-    tell(folder, Console(file=paper, width=80, force_terminal=True, color_system=None, highlight=False))
+    print_analyses(folder, Console(file=paper, width=80, force_terminal=True, color_system=None, highlight=False))
     return paper.getvalue()
 
 

@@ -1,0 +1,121 @@
+"""Write the files of a report: HTML page, charts, table, and the texts and numbers of the analyses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from epochmeter.report import pages
+from epochmeter.report.charts.chart import Chart, to_png, to_svg
+from epochmeter.report.output import table
+from epochmeter.report.output.render import page_file
+from epochmeter.shared.atomic_files import lock_folder, write_atomically, write_json
+
+if TYPE_CHECKING:
+    from epochmeter.report.build import Report
+
+PAGE_NEEDS = ("altair", "vl_convert", "pandas", "itables")
+"""Packages of the extra `report`."""
+PAGE, CHARTS, TABLE = "report.html", "report", "report.csv"
+
+
+@contextmanager
+def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Make a folder and hold its lock, so that two reports cannot mix their files.
+
+    Args:
+        folder: where the report is written.
+        say: called with a message before waiting for another report.
+
+    Raises:
+        ValueError: the folder cannot be made or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = lock_folder(folder, wait=False)
+        if descriptor is None:
+            say(f"Waiting for another report that is written to {folder}.")
+            descriptor = lock_folder(folder)
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        raise ValueError(f"The report cannot be written to {folder}: {what}. Name another folder: out=...") from error
+
+
+def write_report(report: Report, folder: Path, say: Callable[[str], None]) -> list[Path]:
+    """Write the files of a report, and remove those that only an earlier report had.
+
+    Args:
+        report: the report.
+        folder: where to.
+        say: called with a message if packages for the page and the charts are missing.
+
+    Returns:
+        The files, the page first.
+    """
+    missing = [name for name in PAGE_NEEDS if find_spec(name) is None]
+    has_earlier = (folder / TABLE).exists()  # else other charts and pages in the folder are no report's
+    if missing:
+        say(f"No page and no charts: {', '.join(missing)} not installed. For them: make .venv/.with-report")
+        return _write_texts(report, folder, has_earlier)
+    html = _write_html(report, folder)
+    charts = _write_charts(report.charts, folder / CHARTS, has_earlier)
+    return [html, *charts, *_write_texts(report, folder, has_earlier)]
+
+
+def write_page(folder: Path, name: str, markdown: str, values: Any) -> list[Path]:
+    """Write the text and the numbers of an analysis, each completely or not at all."""
+    paths = [_write_text(folder / f"{name}.md", markdown)]
+    if values is not None:
+        write_json(folder / f"{name}.json", values)
+        paths.insert(0, folder / f"{name}.json")
+    return paths
+
+
+def _write_html(report: Report, folder: Path) -> Path:
+    from epochmeter.report.output.html import report_html
+
+    runs = table.html(report.rows)
+    html = report_html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
+    return _write_text(folder / PAGE, html)
+
+
+def _write_charts(charts: Sequence[Chart], folder: Path, has_earlier: bool) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for chart in charts:
+        image, drawing = folder / f"{chart.name}.png", folder / f"{chart.name}.svg"
+        image.write_bytes(to_png(chart))
+        drawing.write_text(to_svg(chart), encoding="utf-8")
+        written += [image, drawing]
+    if has_earlier:
+        for path in {*folder.glob("*.png"), *folder.glob("*.svg")} - {*written}:
+            path.unlink()
+    return written
+
+
+def _write_texts(report: Report, folder: Path, has_earlier: bool) -> list[Path]:
+    written = [
+        _write_text(folder / TABLE, table.text(report.rows)),
+        _write_text(folder / "report.md", table.markdown(report.rows, report.title)),
+    ]
+    for page in report.pages:
+        markdown = page_file(page, report.title, report.banner, report.notes)
+        written += write_page(folder, page.name, markdown, page.values)
+    if has_earlier:
+        possible = {folder / f"{name}.{suffix}" for name in pages.NAMES for suffix in ("json", "md")}
+        for path in possible - {*written}:
+            path.unlink(missing_ok=True)
+    return written
+
+
+def _write_text(path: Path, text: str) -> Path:
+    write_atomically(path, lambda file: file.write(text))
+    return path

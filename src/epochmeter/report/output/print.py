@@ -1,0 +1,114 @@
+"""Print reports and the analyses of a sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from epochmeter.console.console import display_path
+from epochmeter.report.analyses import stall_page
+from epochmeter.report.analyses.best import find_best
+from epochmeter.report.build import Analyses, run_analyses
+from epochmeter.report.output import table
+from epochmeter.report.output.files import write_page
+from epochmeter.report.output.render import grid_markdown, page_file, page_markdown, print_markdown
+from epochmeter.report.pages import Page
+from epochmeter.report.runs.configuration import group_repeats, without_synthetic
+from epochmeter.report.runs.filter import select_any
+from epochmeter.report.runs.load import read
+from epochmeter.report.words import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from epochmeter.report.build import Report
+
+NO_STALLS = (
+    "No stall analysis: it takes completed runs of data_source=synthetic, cached and storage. "
+    f"Run: {stall_page.WHAT_TO_RUN}"
+)
+REPORT_PAGES = ("answer", "comparison", "differences")
+"""Pages about the whole report. If it has no others, the terminal lists its runs."""
+MAX_PRINTED = 40
+"""Runs that the terminal lists."""
+
+
+def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
+    """Return the fastest and the most frugal configuration of a sweep, and the command of its report.
+
+    Args:
+        folder: the sweep's folder.
+        is_choice: whether the sweep compares configurations to choose from, and not data sources.
+    """
+    configurations = without_synthetic(group_repeats(select_any(read(folder)).runs))
+    if not configurations:
+        return []
+    choices = find_best(configurations) if is_choice and len(configurations) > 1 else []
+    best = {choice.name: choice.sentence for choice in choices}
+    answer = " ".join(best[name] for name in ("fastest", "least_energy") if name in best)
+    return [
+        *([f"Answer:  {answer}"] if answer else []),
+        f"Report:  python src/report.py sweep={folder.name}  ->  {display_path(folder / 'report.html')}",
+    ]
+
+
+def print_analyses(folder: Path, console: Console) -> None:
+    """Print and write the analyses of a sweep; without any, print its runs and what to run for an analysis."""
+    sweep = read(folder)
+    analyses = run_analyses(sweep)
+    if not analyses.pages:
+        print_markdown(grid_markdown(plain(sweep)), console)
+        for hint in analyses.hints or [NO_STALLS]:
+            print_text(console, hint)
+    _print_and_write(analyses, sweep.folder, console)
+
+
+def print_other_analyses(folder: Path, console: Console) -> None:
+    """Print and write the analyses of a sweep except those of stalls."""
+    sweep = read(folder)
+    analyses = run_analyses(sweep)
+    others = [page for page in analyses.pages if page.name != stall_page.NAME]
+    if others:
+        console.print()
+        _print_and_write(Analyses(others, analyses.selection, ()), sweep.folder, console)
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print the texts of a report, its runs if it has no analyses, and notes on the runs that it leaves out."""
+    for warning in report.banner:
+        print_text(console, warning, "bold yellow")
+    for page in report.pages:
+        _print_page(page, console)
+    if report.rows and all(page.name in REPORT_PAGES for page in report.pages):
+        print_markdown(grid_markdown(table.grid(report.rows[:MAX_PRINTED])), console)
+        if (more := len(report.rows) - MAX_PRINTED) > 0:
+            print_text(console, f"{more} more are in report.csv.")
+        console.print()
+    for hint in report.hints:
+        print_text(console, hint)
+    for note in report.notes:
+        print_text(console, note, "yellow")
+
+
+def print_text(console: Console, text: str, style: str = "") -> None:
+    """Print a text, wrapped in a terminal unless it contains a link."""
+    from rich.markup import escape
+
+    console.print(escape(text), style=style, soft_wrap="://" in text or not console.is_terminal)
+
+
+def _print_page(page: Page, console: Console) -> None:
+    print_markdown(f"## {page.title}\n\n{page_markdown(page)}", console)
+
+
+def _print_and_write(analyses: Analyses, folder: Path, console: Console) -> None:
+    """Print analyses and write them to the sweep's folder; then print which runs are left out."""
+    banner, notes = analyses.selection.banner(analyses.numbers), analyses.selection.below(analyses.numbers)
+    for warning in banner:
+        print_text(console, warning, "bold yellow")
+    for page in analyses.pages:
+        _print_page(page, console)
+        write_page(folder, page.name, page_file(page, folder.name, banner, notes), page.values)
+        print_text(console, f"Written: {folder.name}/{page.name}.json and {page.name}.md")
+    for note in notes:
+        print_text(console, note, "yellow")
