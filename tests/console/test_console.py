@@ -191,10 +191,10 @@ def test_runs_that_failed_for_the_same_reason_are_one_line(terminal, lines):
 
 
 def test_sweep_prints_common_messages_once(terminal, lines):
-    same = {"no_energy": "no sensor", "compare_link": "http://all", "rehearsal": ["device=nano asked for"]}
+    same = {"no_energy": "no sensor", "compare_link": "http://all", "rehearsal": ["device=nano requested"]}
     terminal.sweep([RunResult(number, [f"batch={number}"], **same) for number in (1, 2, 3)])
     text = "\n".join(lines())
-    assert [text.count(once) for once in ("no sensor", "http://all", "device=nano asked for")] == [1, 1, 1]
+    assert [text.count(once) for once in ("no sensor", "http://all", "device=nano requested")] == [1, 1, 1]
     assert lines()[-1].startswith("REHEARSAL")
 
 

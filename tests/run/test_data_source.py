@@ -109,8 +109,8 @@ def test_files_read_in_an_epoch_are_resident_after_it(files, folder):
 
 
 def test_uncounted_reads_have_a_single_note_with_the_reason(files):
-    opened = files(reason="tmpfs lies in memory")
-    assert opened.prepare(0) == ["disk reads are not counted: tmpfs lies in memory"]
+    opened = files(reason="tmpfs is in memory")
+    assert opened.prepare(0) == ["disk reads are not counted: tmpfs is in memory"]
     assert opened.prepare(1) == []
 
 

@@ -350,8 +350,8 @@ RANKS = """
 env = os.environ
 if "epochmeter.worker.torchrun" in sys.argv:
     connection = ControllerConnection(env["EPOCHMETER_SOCKET"], rank=None, sends_requests=False)
-    told = {**env, "STARTED_BY": " ".join(sys.argv), "SEEN": str(env.get("RANK")), "LAUNCHER": str(os.getpid())}
-    starts = [subprocess.Popen([sys.argv[0], "rank"], env={**told, "RANK": str(rank)}, start_new_session=True)
+    environment = {**env, "STARTED_BY": " ".join(sys.argv), "SEEN": str(env.get("RANK")), "LAUNCHER": str(os.getpid())}
+    starts = [subprocess.Popen([sys.argv[0], "rank"], env={**environment, "RANK": str(rank)}, start_new_session=True)
               for rank in range(2)]
     codes = {rank: start.wait() for rank, start in enumerate(starts)}
     for rank, code in codes.items():

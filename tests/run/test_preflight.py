@@ -159,8 +159,8 @@ def test_configurations_with_the_same_reason_share_a_line(sweep):
 
 
 def test_interpreter_without_torch_is_checked_once_per_sweep(sweep, tmp_path):
-    python, asked = tmp_path / "python", tmp_path / "asked"
-    python.write_text(f'#!/bin/sh\necho . >>{asked}\necho \'{{"python": [3, 10], "torch": null}}\'\n')
+    python, calls = tmp_path / "python", tmp_path / "calls"
+    python.write_text(f'#!/bin/sh\necho . >>{calls}\necho \'{{"python": [3, 10], "torch": null}}\'\n')
     python.chmod(0o755)
     with pytest.raises(ValueError, match="2 of 2") as refused:
         sweep([[f"batch={batch}", f"device.python={python}"] for batch in (8, 16)])

@@ -254,15 +254,15 @@ def test_energy_by_phase_is_recorded_with_its_uncertainty(close, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("count", "named", "said"),
+    ("count", "named", "texts"),
     [(2, ["a.png", "b.png"], ["2 bad samples were skipped: a.png, b.png."]),
      (7, ["a.png", "b.png"], ["7 bad samples were skipped: a.png, b.png and 5 more."]),
      (0, [], [])],
 )  # fmt: skip
-def test_skipped_samples_are_counted_and_named(close, count, named, said):
+def test_skipped_samples_are_counted_and_named(close, count, named, texts):
     measured = MEASURED._replace(parts={**PARTS, "skipped_samples": count}, bad=named)
     window = close(at(99.99), at(104.01), NONE, measured=measured)
-    assert window.notes == [f"epoch 4: {text}" for text in said]
+    assert window.notes == [f"epoch 4: {text}" for text in texts]
     assert window.line["metrics"]["epoch/skipped_samples"] == count
 
 
@@ -294,9 +294,9 @@ def test_total_is_absent_with_the_reason_of_a_node_without_energy():
 def test_window_of_another_node_is_by_its_own_clock():
     instruments = WindowInstruments(meter("cpu0"), Scripted(), ScriptedSource())
     times = WindowClosed(100 * SECOND, 104 * SECOND)
-    told = node_window("n1", times, at(99.999, cpu0=10.0), at(104.001, cpu0=50.0), instruments)
-    assert (told.node, told.joules) == ("n1", {"cpu0": 40.0})
-    assert told.metrics["energy_j"] == 40.0
+    node = node_window("n1", times, at(99.999, cpu0=10.0), at(104.001, cpu0=50.0), instruments)
+    assert (node.node, node.joules) == ("n1", {"cpu0": 40.0})
+    assert node.metrics["energy_j"] == 40.0
     late = node_window("n1", times, at(99.0, cpu0=10.0), at(104.001, cpu0=50.0), instruments)
     assert late.metrics == {}
     assert "the counters were read" in late.reason
@@ -359,5 +359,5 @@ def test_another_process_on_the_gpu_has_a_note_and_a_flag(record):
     here = "process 7 (python) also computes on gpu0: 1.0 GiB, 45% utilization"
     assert f"epoch 4: {here}." in found.notes
     assert found.flags["gpu_shared"] == f"{here}; n1: process 9 also computes on gpu1"
-    told = node_window("n1", WindowClosed(100 * SECOND, 104 * SECOND), *borders, instruments)
-    assert told.other_gpu_processes == [here.replace("1.0", "2.0")]
+    node = node_window("n1", WindowClosed(100 * SECOND, 104 * SECOND), *borders, instruments)
+    assert node.other_gpu_processes == [here.replace("1.0", "2.0")]

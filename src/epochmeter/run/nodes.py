@@ -47,7 +47,7 @@ def current_node(environment: Mapping[str, str], address: Callable[[str], str] |
 
     Args:
         environment: The process's environment.
-        address: Returns the address of a node by its name in Slurm; by default Slurm is asked.
+        address: Returns the address of a node by its name in Slurm; by default from `scontrol`.
 
     Raises:
         ValueError: The step has not exactly one task per node.
