@@ -126,55 +126,52 @@ METERS = {
 RUN = {"power_limit_w": 15.0, "power_limit_max_w": 30.0, "idle": {"before_w": 2.0, "after_w": 2.1}}
 
 
-@pytest.fixture
-def gpu_memory(monkeypatch):
-    """Memory of a GPU."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: 1234)
-    return peak_memory(torch.device("cuda"))
-
-
-@pytest.fixture
-def by_phase(monkeypatch):
-    """Energy by phase."""
-    energy = PhaseEnergy(energy_j=dict.fromkeys(("stall", "copy", "compute", "overhead"), 0.5))
-    monkeypatch.setattr(window, "phase_energy", lambda *_: energy)
-
-
-@pytest.fixture
-def written(tmp_path, gpu_memory, by_phase):
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
     """Meter -> the names of all metrics of runs with one rank and with two, which reach their target."""
+    energy = PhaseEnergy(energy_j=dict.fromkeys(("stall", "copy", "compute", "overhead"), 0.5))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: 1234)
+        gpu_memory = peak_memory(torch.device("cuda"))
+        monkeypatch.setattr(window, "phase_energy", lambda *_: energy)
+        folder = tmp_path_factory.mktemp("runs")
+        return {
+            name: written_metrics(folder / f"{name}-1", meter, 1, gpu_memory)
+            | written_metrics(folder / f"{name}-2", meter, 2, gpu_memory)
+            for name, meter in METERS.items()
+        }
 
-    def run(name, meter, ranks):
-        record = Record(tmp_path / f"{name}-{ranks}")
-        record.folder.mkdir(exist_ok=True)
-        clock = Clock(HostTimeline())
-        loaded = loader()
-        clock.open()
-        list(clock.batches(loaded, list))
-        clock.close()
-        parts = {**clock.parts(), **loaded.parts(clock.rows), "clock_waits": 0, "samples": 48}
-        parts.update(gpu_memory, learning_rate=0.1)
-        measured = RankWindow(10**6, 999 * 10**6, 0, parts, [], False, weight=48, loss_sum=4.8, correct=43.2)
-        joules = [dict.fromkeys(meter.domains, at) for at in (1.0, 3.0)]
-        before, after = Reading(0, joules[0]), Reading(10**9, joules[1])
-        instruments = WindowInstruments(meter, Gauges(), Files(), idle_w=2.0)
-        windows = []
-        for epoch in range(3):
-            record.append_steps(array("f", clock.rows))
-            opened = [WindowOpening(name, epoch, len(loaded)) for name in ("epoch", "val")]
-            windows += [
-                build_window(opening, WindowMeasured([measured] * ranks, []), before, after, instruments, record).line
-                for opening in opened
-            ]
-        job = job_of(batch=48, target_accuracy=0.8, throughput={"start": 0, "stop": 2})
-        names = {name for window in windows for name in window["metrics"]}
-        names |= summarize(windows, record.steps(), job).keys()
-        names |= measure_throughput(windows, record.steps(), job).metrics.keys()
-        trainer = Trainer(LENET, Classification(auxiliary=0), Single(1), torch.device("cpu"))
-        return names | run_metrics({**RUN, "model": trainer.model_stats()}).keys() | {POWER, LOSS}
 
-    return {name: run(name, meter, 1) | run(name, meter, 2) for name, meter in METERS.items()}
+def written_metrics(folder, meter, ranks, gpu_memory):
+    """Return the names of all metrics of a run."""
+    folder.mkdir()
+    record = Record(folder)
+    clock = Clock(HostTimeline())
+    loaded = loader()
+    clock.open()
+    list(clock.batches(loaded, list))
+    clock.close()
+    parts = {**clock.parts(), **loaded.parts(clock.rows), "clock_waits": 0, "samples": 48}
+    parts.update(gpu_memory, learning_rate=0.1)
+    measured = RankWindow(10**6, 999 * 10**6, 0, parts, [], False, weight=48, loss_sum=4.8, correct=43.2)
+    joules = [dict.fromkeys(meter.domains, at) for at in (1.0, 3.0)]
+    before, after = Reading(0, joules[0]), Reading(10**9, joules[1])
+    instruments = WindowInstruments(meter, Gauges(), Files(), idle_w=2.0)
+    windows = []
+    for epoch in range(3):
+        record.append_steps(array("f", clock.rows))
+        opened = [WindowOpening(name, epoch, len(loaded)) for name in ("epoch", "val")]
+        windows += [
+            build_window(opening, WindowMeasured([measured] * ranks, []), before, after, instruments, record).line
+            for opening in opened
+        ]
+    job = job_of(batch=48, target_accuracy=0.8, throughput={"start": 0, "stop": 2})
+    names = {name for window in windows for name in window["metrics"]}
+    names |= summarize(windows, record.steps(), job).keys()
+    names |= measure_throughput(windows, record.steps(), job).metrics.keys()
+    trainer = Trainer(LENET, Classification(auxiliary=0), Single(1), torch.device("cpu"))
+    return names | run_metrics({**RUN, "model": trainer.model_stats()}).keys() | {POWER, LOSS}
 
 
 def table_name(name):
