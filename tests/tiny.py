@@ -1,4 +1,4 @@
-"""Any job made one of seconds: datasets of a few samples in the formats that the real ones come in, small images."""
+"""Jobs that take seconds: datasets of a few samples in the original formats, and small images."""
 
 import gzip
 import io
@@ -26,7 +26,7 @@ WNIDS = ("n01440764", "n01443537", "n01484850")
 
 
 def mnist(folder: Path) -> dict[str, str]:
-    """MNIST's four files beside where the dataset is made; what to type, so that they are taken."""
+    """Write MNIST's four files next to the dataset's folder; return the overrides to use them."""
     for split, count in (("train", TRAIN), ("val", VAL)):
         noise, labels = numpy.random.default_rng(count), numpy.arange(count, dtype=numpy.uint8) % 10
         for part, array in (("images", noise.integers(0, 256, (count, 28, 28), dtype=numpy.uint8)), ("labels", labels)):
@@ -36,7 +36,7 @@ def mnist(folder: Path) -> dict[str, str]:
 
 
 def cifar10(folder: Path) -> dict[str, str]:
-    """CIFAR-10's archive, as `mnist`."""
+    """Write CIFAR-10's archive, like `mnist`."""
     parts = {f"data_batch_{number}": _rows(TRAIN // 4, "labels", 10) for number in range(1, 6)}
     names = {"label_names": list("abcdefghij")}
     content = {**parts, "test_batch": _rows(VAL, "labels", 10), "batches.meta": names}
@@ -44,14 +44,14 @@ def cifar10(folder: Path) -> dict[str, str]:
 
 
 def cifar100(folder: Path) -> dict[str, str]:
-    """CIFAR-100's archive, as `mnist`."""
+    """Write CIFAR-100's archive, like `mnist`."""
     names = {"fine_label_names": [f"{number:02}" for number in range(100)]}
     content = {"train": _rows(TRAIN, "fine_labels", 100), "test": _rows(VAL, "fine_labels", 100), "meta": names}
     return _cifar(folder / "cifar-100-python.tar.gz", "cifar-100-python", content)
 
 
 def imagenet(folder: Path) -> dict[str, object]:
-    """A tree as ImageNet's archives unpack to, of three classes, and what to type."""
+    """Write an unpacked ImageNet of three classes; return the overrides to use it."""
     noise = numpy.random.default_rng(0)
     for split, count in (("train", 4), ("val", 1)):
         for wnid in WNIDS:
@@ -63,7 +63,7 @@ def imagenet(folder: Path) -> dict[str, object]:
 
 
 def _rows(count: int, labels: str, classes: int) -> dict[str, object]:
-    """Samples as CIFAR lays them out: a row of 1024 reds, then greens, then blues."""
+    """Samples in CIFAR's layout: rows of 1024 red, green and blue values each."""
     pixels = numpy.random.default_rng(count).integers(0, 256, (count, 3072), dtype=numpy.uint8)
     return {"data": pixels, labels: [number % classes for number in range(count)]}
 
@@ -71,7 +71,7 @@ def _rows(count: int, labels: str, classes: int) -> dict[str, object]:
 def _cifar(archive: Path, top: str, content: dict[str, object]) -> dict[str, str]:
     with tarfile.open(archive, "w:gz") as tar:
         for name, value in content.items():
-            # As numpy 1 writes it, and the real ones are: 2 calls its modules so that 1 does not find them.
+            # As numpy 1 writes it, like the original files; numpy 2 has another module name.
             data = pickle.dumps(value, protocol=2).replace(b"numpy._core", b"numpy.core")
             member = tarfile.TarInfo(f"{top}/{name}")
             member.size = len(data)
@@ -86,25 +86,24 @@ GENERATED = {
     "pairs": {"dataset.count": 40},
 }
 LEAST_SIZE = {"inception_v3": 80}
-"""The fewest pixels of a side that a model takes, without its auxiliary classifier; all others take 32."""
+"""Smallest image size in pixels, without auxiliary classifier; 32 for all other models."""
 
 SLOW = ("inception_v3", "vgg11")
-"""Models of which one epoch has to do."""
+"""Models that are trained for one epoch only."""
 
 
 def typed(job: DictConfig, data: Path) -> dict[str, Any]:
-    """What to type beside what makes a job, so that it takes seconds: few samples of its own dataset, small images,
-    few epochs; and touches nothing of the machine."""
+    """Overrides that make a job take seconds, with few samples, small images and few epochs, and change no setting."""
     name = job.dataset.name
-    asked = {"epochs": 2, "batch": 12, "workers": 1, "cache": "keep", "drop_caches": "false"}
-    asked |= MADE[name](data) if name in MADE else GENERATED.get(name, {})
+    overrides = {"epochs": 2, "batch": 12, "workers": 1, "cache": "keep", "drop_caches": "false"}
+    overrides |= MADE[name](data) if name in MADE else GENERATED.get(name, {})
     if "size" in job.dataset:
-        asked["dataset.size"] = min(job.dataset.size, LEAST_SIZE.get(job.model.name, 32))
+        overrides["dataset.size"] = min(job.dataset.size, LEAST_SIZE.get(job.model.name, 32))
     if job.model.name in SLOW:
-        asked["epochs"] = 1
+        overrides["epochs"] = 1
     if job.throughput.start is not None:
-        asked |= {"throughput.start": 0, "throughput.stop": 1}
-    return {**asked, "rehearse": "true"}
+        overrides |= {"throughput.start": 0, "throughput.stop": 1}
+    return {**overrides, "rehearse": "true"}
 
 
 def make_config(**keys: object) -> Dataset:

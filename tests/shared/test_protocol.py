@@ -26,7 +26,7 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_a_message_is_one_line_and_decodes_to_itself(message):
+def test_message_is_one_line_and_decodes_to_itself(message):
     line = encode(message)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
@@ -50,7 +50,7 @@ def test_ranks_and_nodes_of_a_window_keep_their_types():
         (b"{", ValueError),
     ],
 )
-def test_a_line_that_is_no_message_is_refused(line, error):
+def test_invalid_line_is_rejected(line, error):
     with pytest.raises(error):
         decode(line)
 

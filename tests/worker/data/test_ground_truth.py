@@ -28,14 +28,14 @@ NEAR, NEAR_S = 0.02, 0.002
         (4, 1, 2, 4 + 0 + 2),  # the third is ready at 8 and needed at 6
     ],
 )
-def test_the_truth_of_three_batches(load_s, compute_s, workers, stall_s):
+def test_expected_times_of_three_batches(load_s, compute_s, workers, stall_s):
     expected = truth(3 * [Took(load_s, 0)], 3 * [compute_s], workers, prefetch=2)
     assert expected.stall_s == pytest.approx(stall_s)
     assert expected.e2e_s == pytest.approx(stall_s + 3 * compute_s)
     assert (expected.read_s, expected.preprocess_s) == (3 * load_s, 0)
 
 
-def test_a_loader_gets_no_further_ahead_than_it_may_prefetch():
+def test_loader_prefetches_no_further_than_configured():
     took = 4 * [Took(1, 2)]
     assert truth(took, 4 * [2], workers=1, prefetch=1).stall_s == 3 + 1 + 1 + 1
     for prefetch in (1, 2):
@@ -72,7 +72,7 @@ def passed(read_s, preprocess_s, compute_s, workers):
     ids=["hidden", "balanced", "exposed by reading", "exposed by preprocessing"],
 )
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_what_is_measured_is_near_the_truth(monkeypatch, read_s, preprocess_s, compute_s, workers):
+def test_measured_times_match_the_known_times(monkeypatch, read_s, preprocess_s, compute_s, workers):
     monkeypatch.setattr(timed_dataset, "default_collate", known_batch)
     for _ in range(8):  # other processes may interrupt a measurement
         measured, known = passed(read_s, preprocess_s, compute_s, workers)
