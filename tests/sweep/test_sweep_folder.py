@@ -1,3 +1,5 @@
+"""Folders of sweeps: names, resume, locks, the identity of a command, and points."""
+
 import os
 import subprocess
 import sys
@@ -7,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from epochmeter.sweep import sweep_folder
+from epochmeter.sweep.sweep_folder import SLURM_OVERRIDE, command_hash
 
 SOURCE = Path(__file__).parents[2] / "src"
 NOON, LATER = datetime(2026, 11, 20, 12, 0, 0), datetime(2026, 11, 20, 12, 5, 0)
 COMMAND = ["batch=8,16", "model=lenet"]
+HASH = command_hash(COMMAND, many=True)
 START = """
 import sys
 from datetime import datetime
@@ -30,20 +34,20 @@ def multirun(tmp_path):
 
 @pytest.fixture
 def folder(multirun, monkeypatch):
-    """folder(command, resume, now) -> what a command's process works in; it has ended when this returns."""
+    """folder(command, resume, now) -> the folder of a command whose process has ended."""
     monkeypatch.setattr(sweep_folder, "_held_locks", [])
 
-    def of(command=COMMAND, resume=False, now=NOON):
-        made = sweep_folder.open_sweep_folder(multirun, now, command, many=True, again=not resume)
+    def open_folder(command=COMMAND, resume=False, now=NOON, many=True):
+        opened = sweep_folder.open_sweep_folder(multirun, now, command, many=many, again=not resume)
         while sweep_folder._held_locks:
             os.close(sweep_folder._held_locks.pop())
-        return made
+        return opened
 
-    return of
+    return open_folder
 
 
 def start(multirun, how="new"):
-    """A process that works in its sweep's folder until it is ended."""
+    """Start a process that keeps the folder of its sweep until it is ended."""
     return subprocess.Popen(
         [sys.executable, "-c", START, str(multirun), how, *COMMAND],
         stdin=subprocess.PIPE,
@@ -53,24 +57,17 @@ def start(multirun, how="new"):
     )
 
 
-def test_a_folder_tells_when_it_was_started_and_by_what(folder, multirun):
-    made = folder()
-    assert made.is_dir()
-    assert made == multirun / f"2026-11-20_12-00-00-{sweep_folder.command_hash(COMMAND, many=True)}"
+# Names and resume
 
 
-def test_two_commands_of_one_second_never_share_a_folder(folder):
-    made = [folder() for _ in range(3)]
-    assert [path.name.partition("-" + sweep_folder.command_hash(COMMAND, many=True))[0] for path in made] == [
-        "2026-11-20_12-00-00",
-        "2026-11-20_12-00-00.2",
-        "2026-11-20_12-00-00.3",
-    ]
+def test_folder_is_named_after_time_and_command_with_a_counter_within_a_second(folder, multirun):
+    names = [f"2026-11-20_12-00-00{counter}-{HASH}" for counter in ("", ".2", ".3")]
+    assert [folder() for _ in range(3)] == [multirun / name for name in names]
 
 
-def test_two_processes_started_at_once_never_share_a_folder(multirun):
+def test_processes_that_start_together_have_different_folders(multirun):
     processes = [start(multirun, how) for how in ("new", "resume", "new")]
-    # One that resumes may say before that another's folder is in use.
+    # A process that resumes may first print that another process uses a folder.
     folders = {next(line.strip() for line in process.stdout if line[0] == "/") for process in processes}
     for process in processes:
         process.communicate("")
@@ -78,97 +75,67 @@ def test_two_processes_started_at_once_never_share_a_folder(multirun):
     assert folders == {str(path) for path in multirun.iterdir()}
 
 
-def test_a_command_that_resumes_goes_on_in_the_newest_folder_of_its_own(folder):
-    folder(now=NOON)
+def test_command_resumes_in_its_newest_folder(folder):
+    assert folder(resume=True).is_dir()
     newest = folder(now=LATER)
     folder(["batch=32"], now=datetime(2026, 11, 20, 13, 0, 0))
     assert folder(resume=True, now=datetime(2026, 11, 21, 12, 0, 0)) == newest
 
 
-def test_the_newest_of_one_second_is_the_one_made_last(folder):
-    folder()
-    second = folder()
-    assert folder(resume=True, now=LATER) == second
-
-
-def test_more_than_nine_of_one_second_are_in_the_order_in_which_they_were_made(folder):
+def test_newest_of_many_folders_of_one_second_is_the_last_one(folder):
     last = [folder() for _ in range(11)][-1]
     assert folder(resume=True, now=LATER) == last
 
 
-def test_what_is_made_once_the_clock_was_set_back_is_the_newest_all_the_same(folder):
+def test_folder_is_the_newest_although_the_clock_was_set_back(folder):
     folder(now=LATER)
-    made = folder(now=NOON)
-    assert made.name.startswith("2026-11-20_12-05-00.2-")
-    assert folder(resume=True, now=NOON) == made
+    created = folder(now=NOON)
+    assert created.name.startswith("2026-11-20_12-05-00.2-")
+    assert folder(resume=True, now=NOON) == created
 
 
-def test_a_folder_that_was_renamed_is_the_oldest_and_gives_no_other_its_name(folder, multirun):
-    renamed = folder()
-    renamed = renamed.rename(multirun / f"mine-{renamed.name[-8:]}")
+def test_renamed_folder_is_the_oldest(folder, multirun):
+    renamed = folder().rename(multirun / f"mine-{HASH}")
     assert folder(resume=True) == renamed
-    made = folder(now=NOON)
-    assert made.name.startswith("2026-11-20_12-00-00-")
-    assert folder(resume=True) == made
+    created = folder(now=NOON)
+    assert created.name.startswith("2026-11-20_12-00-00-")
+    assert folder(resume=True) == created
 
 
-def test_a_single_run_that_resumes_goes_on_in_its_own_folder_and_in_no_sweeps(folder, multirun):
+def test_single_run_does_not_resume_in_the_folder_of_a_sweep(folder):
     folder()
-    single = sweep_folder.open_sweep_folder(multirun, NOON, COMMAND, many=False, again=True)
-    os.close(sweep_folder._held_locks.pop())  # its process has ended
-    assert sweep_folder.open_sweep_folder(multirun, LATER, COMMAND, many=False, again=False) == single
+    single = folder(many=False)
+    assert folder(many=False, resume=True, now=LATER) == single
 
 
-def test_a_command_that_does_not_resume_measures_anew(folder):
-    assert folder(now=NOON) != folder(now=LATER)
-
-
-def test_with_nothing_to_resume_a_folder_is_made(folder):
-    assert folder(resume=True).is_dir()
-
-
-def test_a_folder_that_another_process_is_at_work_in_is_left_to_it(folder, multirun):
-    with start(multirun) as process:
-        theirs = Path(process.stdout.readline().strip())
-        assert folder(resume=True, now=LATER) != theirs
-        process.communicate("")
-
-
-def test_a_command_goes_on_in_the_newest_folder_that_is_free_and_says_which_is_not(folder, multirun, capsys):
+def test_folder_in_use_is_skipped_with_a_message_and_free_after_a_kill(folder, multirun, capsys):
     free = folder(now=datetime(2026, 11, 20, 11, 0, 0))
     with start(multirun) as process:
-        theirs = Path(process.stdout.readline().strip())
-        assert theirs.name > free.name
+        used = Path(process.stdout.readline().strip())
+        assert used.name > free.name
         assert folder(resume=True, now=LATER) == free
-        process.communicate("")
-    assert capsys.readouterr().out == f"Another process runs the same command in {theirs.name}; using another folder.\n"
-
-
-def test_a_folder_whose_process_was_killed_can_be_resumed(folder, multirun):
-    with start(multirun) as process:
-        theirs = Path(process.stdout.readline().strip())
         process.kill()
-    assert folder(resume=True, now=LATER) == theirs
+    assert capsys.readouterr().out == f"Another process runs the same command in {used.name}; using another folder.\n"
+    assert folder(resume=True, now=LATER) == used
 
 
-@pytest.mark.parametrize(
-    "same",
-    [
+# Identity of a command
+
+
+def test_hash_ignores_the_order_and_keys_that_affect_no_measurement():
+    for same in (
         ["model=lenet", "batch=8,16"],
         [*COMMAND, "tracking=none"],
         [*COMMAND, "tracking.experiment=mine"],
         [*COMMAND, "sweep.again=true"],
         [*COMMAND, "machine.lock_dir=/tmp"],
         [*COMMAND, "sweep.cooldown_s=60", "sweep.max_failures=5", "sweep.timeout_s=3600"],
-    ],
-)
-def test_a_command_is_the_same_in_any_order_and_with_any_keys_that_change_no_measurement(same):
-    assert sweep_folder.command_hash(same, many=True) == sweep_folder.command_hash(COMMAND, many=True)
+    ):
+        assert command_hash(same, many=True) == HASH, same
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_hash_changes_with_all_other_keys():
+    for other in (
         ["batch=8,16"],
         ["batch=8,32", "model=lenet"],
         [*COMMAND, "trackings=1"],
@@ -176,91 +143,77 @@ def test_a_command_is_the_same_in_any_order_and_with_any_keys_that_change_no_mea
         [*COMMAND, "sweep.seed=1"],
         [*COMMAND, "sweep.order=random"],
         [*COMMAND, "sweep.repeats=3"],
-    ],
-)
-def test_a_command_that_measures_something_else_is_another(other):
-    assert sweep_folder.command_hash(other, many=True) != sweep_folder.command_hash(COMMAND, many=True)
+    ):
+        assert command_hash(other, many=True) != HASH, other
+    assert command_hash(COMMAND, many=False) != HASH
 
 
-def test_the_same_command_on_another_host_is_another(monkeypatch):
-    here = sweep_folder.command_hash(COMMAND, many=True)
+def test_hash_changes_with_the_host_unless_a_cluster_runs_the_sweep(monkeypatch):
+    on_cluster = [*COMMAND, SLURM_OVERRIDE]
+    before = command_hash(on_cluster, many=True)
     monkeypatch.setattr(sweep_folder.platform, "node", lambda: "elsewhere")
-    assert sweep_folder.command_hash(COMMAND, many=True) != here
+    assert command_hash(COMMAND, many=True) != HASH
+    assert command_hash(on_cluster, many=True) == before
 
 
-def test_what_a_cluster_makes_is_the_same_from_any_of_its_login_nodes(monkeypatch):
-    sent = [*COMMAND, sweep_folder.SLURM_OVERRIDE]
-    here = sweep_folder.command_hash(sent, many=True)
-    monkeypatch.setattr(sweep_folder.platform, "node", lambda: "elsewhere")
-    assert sweep_folder.command_hash(sent, many=True) == here
+def test_hash_changes_with_the_kind_of_node_but_not_with_accounting():
+    on_cluster = [*COMMAND, SLURM_OVERRIDE]
+    for key in ("hydra.launcher.partition", "device.slurm.constraint", "hydra.launcher.options"):
+        one, other = (command_hash([*on_cluster, f"{key}={kind}"], many=True) for kind in ("a100", "h100"))
+        assert one != other, key
+    for key in ("hydra.launcher.account", "hydra.launcher.time", "+device.slurm.python"):
+        assert command_hash([*on_cluster, f"{key}=1"], many=True) == command_hash(on_cluster, many=True), key
 
 
-@pytest.mark.parametrize("key", ["hydra.launcher.partition", "device.slurm.constraint", "hydra.launcher.options"])
-def test_another_kind_of_node_is_another_command(key):
-    one, other = ([*COMMAND, sweep_folder.SLURM_OVERRIDE, f"{key}={kind}"] for kind in ("a100", "h100"))
-    assert sweep_folder.command_hash(one, many=True) != sweep_folder.command_hash(other, many=True)
-
-
-@pytest.mark.parametrize("key", ["hydra.launcher.account", "hydra.launcher.time", "+device.slurm.python"])
-def test_who_pays_and_how_long_one_waits_are_no_part_of_the_command(key):
-    sent = [*COMMAND, sweep_folder.SLURM_OVERRIDE]
-    assert sweep_folder.command_hash([*sent, f"{key}=1"], many=True) == sweep_folder.command_hash(sent, many=True)
-
-
-def test_a_single_run_and_a_sweep_of_the_same_keys_are_two_commands():
-    assert sweep_folder.command_hash(COMMAND, many=True) != sweep_folder.command_hash(COMMAND, many=False)
-
-
-def test_a_grid_whose_keys_are_typed_in_another_order_has_other_numbers_and_is_another_command():
+def test_order_of_swept_keys_changes_the_hash_since_it_is_the_order_of_runs():
     one, other = ["batch=8,16", "workers=0,4", "seed=1"], ["workers=0,4", "batch=8,16", "seed=1"]
-    assert sweep_folder.command_hash(one, many=True) != sweep_folder.command_hash(other, many=True)
-    assert sweep_folder.command_hash(one, many=True) == sweep_folder.command_hash(["seed=1", *one[:2]], many=True)
+    assert command_hash(one, many=True) != command_hash(other, many=True)
+    assert command_hash(one, many=True) == command_hash(["seed=1", *one[:2]], many=True)
 
 
-@pytest.mark.parametrize("at", range(3))
-def test_repeats_are_the_same_command_as_the_repeat_that_they_stand_for(at):
-    typed = [*COMMAND[:at], "sweep.repeats=3", *COMMAND[at:]]
-    assert sweep_folder.command_hash(typed, many=True) == sweep_folder.command_hash(
-        ["repeat=0,1,2", *COMMAND], many=True
-    )
+def test_repeats_equal_the_list_of_repeats_and_are_ignored_for_a_single_run():
+    repeated = command_hash(["repeat=0,1,2", *COMMAND], many=True)
+    for position in range(3):
+        command = [*COMMAND[:position], "sweep.repeats=3", *COMMAND[position:]]
+        assert command_hash(command, many=True) == repeated
+    command = [*COMMAND, "sweep.repeats=3", "sweep.order=random"]
+    assert command_hash(command, many=False) == command_hash(COMMAND, many=False)
 
 
-def test_of_a_single_run_what_concerns_many_says_nothing():
-    typed = [*COMMAND, "sweep.repeats=3", "sweep.order=random"]
-    assert sweep_folder.command_hash(typed, many=False) == sweep_folder.command_hash(COMMAND, many=False)
+# Points
 
 
-def test_points_that_are_noted_are_read_with_what_tells_them_apart_and_which_were_completed(tmp_path):
-    typed = [["batch=8", "workers=0"], ["batch=16", "workers=0"]]
-    sweep_folder.write_points(tmp_path, typed)
+def test_points_are_read_with_varied_keys_and_completed_runs(tmp_path):
+    overrides = [["batch=8", "workers=0"], ["batch=16", "workers=0"]]
+    sweep_folder.write_points(tmp_path, overrides)
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "completed.json").write_text("{}")
-    assert sweep_folder.read_points(tmp_path) == (typed, {"batch=8", "batch=16"}, {1})
+    assert sweep_folder.read_points(tmp_path) == (overrides, {"batch=8", "batch=16"}, {1})
 
 
-@pytest.mark.parametrize("text", [None, "", '{"points": [["batch=8"'], ids=["none", "empty", "cut short"])
-def test_points_that_are_not_noted_are_none(tmp_path, text):
+@pytest.mark.parametrize("text", [None, "", '{"points": [["batch=8"'], ids=["none", "empty", "truncated"])
+def test_missing_or_damaged_points_are_empty(tmp_path, text):
     if text is not None:
         (tmp_path / "points.json").write_text(text)
     assert sweep_folder.read_points(tmp_path) == ((), frozenset(), frozenset())
 
 
 @pytest.mark.parametrize("resume", [False, True])
-def test_folder_of_a_command_that_made_no_run_is_removed(folder, multirun, monkeypatch, resume):
+def test_folder_of_a_command_without_runs_is_removed(folder, multirun, monkeypatch, resume):
     monkeypatch.setattr(sweep_folder, "_created_folders", [])
-    made = folder(resume=resume)
-    sweep_folder.write_points(made, [["batch=8"], ["batch=16"]])
-    (made / "0").mkdir()
+    created = folder(resume=resume)
+    sweep_folder.write_points(created, [["batch=8"], ["batch=16"]])
+    (created / "0").mkdir()
     sweep_folder.remove_empty()
     assert not multirun.exists()
 
 
-def test_folder_of_a_run_is_kept_with_its_points(folder, monkeypatch):
+def test_folder_with_a_run_is_kept_with_its_points(folder, monkeypatch):
     monkeypatch.setattr(sweep_folder, "_created_folders", [])
-    made = folder()
-    sweep_folder.write_points(made, [["batch=8"], ["batch=16"]])
-    (made / "1").mkdir()
-    (made / "1" / "job.json").touch()
-    (made / "0").mkdir()
+    created = folder()
+    sweep_folder.write_points(created, [["batch=8"], ["batch=16"]])
+    (created / "1").mkdir()
+    (created / "1" / "job.json").touch()
+    (created / "0").mkdir()
     sweep_folder.remove_empty()
-    assert sorted(path.name for path in made.iterdir()) == [".again", "1", "points.json"]
+    assert sorted(path.name for path in created.iterdir()) == [".again", "1", "points.json"]
