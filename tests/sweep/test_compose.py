@@ -1,4 +1,4 @@
-"""Configurations of a sweep: as Hydra composes them, files read once, with a sign of life."""
+"""Configurations of a sweep: equal to those of Hydra, with files read once, and with progress messages."""
 
 import io
 
@@ -25,7 +25,7 @@ def master(loader):
 
 
 @pytest.mark.parametrize(
-    "typed",
+    "overrides",
     [
         ["batch=1"],
         ["batch=2", "model=resnet18", "optimizer.lr=0.3"],
@@ -38,17 +38,17 @@ def master(loader):
     ],
     ids=" ".join,
 )
-def test_configuration_equals_hydras_own(loader, master, tmp_path, typed):
+def test_configuration_equals_hydras_own(loader, master, tmp_path, overrides):
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "mine.yaml").write_text("# @package _global_\nbatch: 77\nepochs: 3\n")
-    typed = [each.replace("SEARCHED", str(tmp_path)) for each in typed]
+    overrides = [override.replace("SEARCHED", str(tmp_path)) for override in overrides]
     fast = SweepLoader(loader)
-    expected = OmegaConf.to_container(loader.load_sweep_config(master, typed))
-    fast.load_sweep_config(master, [*typed, "seed=99"])  # the template is there already
-    assert OmegaConf.to_container(fast.load_sweep_config(master, typed)) == expected
+    expected = OmegaConf.to_container(loader.load_sweep_config(master, overrides))
+    fast.load_sweep_config(master, [*overrides, "seed=99"])  # makes the template
+    assert OmegaConf.to_container(fast.load_sweep_config(master, overrides)) == expected
 
 
-def test_group_of_the_commands_own_search_path_is_a_group(loader, tmp_path):
+def test_group_in_the_search_path_of_the_command_is_found(loader, tmp_path):
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "mine.yaml").write_text("# @package _global_\nbatch: 77\n")
     searched = [f"hydra.searchpath=[file://{tmp_path}]", "hydra.mode=MULTIRUN"]
@@ -60,7 +60,7 @@ def test_grid_reads_files_once_per_choice_of_groups(loader, master, monkeypatch)
     read = []
     of_hydra = type(loader).load_sweep_config
     monkeypatch.setattr(
-        type(loader), "load_sweep_config", lambda self, *asked: read.append(asked[1]) or of_hydra(self, *asked)
+        type(loader), "load_sweep_config", lambda self, *args: read.append(args[1]) or of_hydra(self, *args)
     )
     fast = SweepLoader(loader)
     points = [[f"model={model}", f"batch={batch}"] for model in ("lenet", "resnet18") for batch in range(1, 21)]
@@ -84,12 +84,12 @@ def test_device_of_this_machine_replaces_auto(loader, master, composed, monkeypa
     assert config.meter.name == composed("device=nano").meter.name
 
 
-def test_named_device_stays_and_auto_too_where_another_machine_decides(loader, master):
+def test_named_device_is_kept_and_auto_is_kept_for_another_machine(loader, master):
     assert SweepLoader(loader, lambda _: "nano").load_sweep_config(master, ["device=agx"]).device.name == "agx"
     assert SweepLoader(loader).load_sweep_config(master, []).device.name == "auto"
 
 
-def test_progress_in_a_file_is_a_few_lines_and_none_for_short_work():
+def test_progress_in_a_file_has_few_lines_and_none_for_short_work():
     def lines(seconds_each):
         now = iter(range(10_000))
         console = Console(file=io.StringIO(), width=80)
@@ -98,6 +98,6 @@ def test_progress_in_a_file_is_a_few_lines_and_none_for_short_work():
         return console.file.getvalue().splitlines()
 
     assert lines(0.001) == []
-    told = lines(0.2)
-    assert told[0] == "Composing 4/200"
-    assert 3 < len(told) < 7
+    progress = lines(0.2)
+    assert progress[0] == "Composing 4/200"
+    assert 3 < len(progress) < 7

@@ -7,8 +7,8 @@ from epochmeter.sweep.progress import SINGLE_RUN, SweepProgress
 from epochmeter.sweep.sweep_folder import Points
 
 NOON = datetime(2026, 11, 20, 12, 0, 0)
-TYPED = [["model=lenet", f"batch={batch}"] for batch in (8, 16, 32, 64)]
-POINTS = Points(TYPED, frozenset(f"batch={batch}" for batch in (8, 16, 32, 64)))
+OVERRIDES = [["model=lenet", f"batch={batch}"] for batch in (8, 16, 32, 64)]
+POINTS = Points(OVERRIDES, frozenset(f"batch={batch}" for batch in (8, 16, 32, 64)))
 
 
 def outcome(number, lasted_s=None, state="completed", **facts):
@@ -30,8 +30,8 @@ def test_no_eta_before_the_first_completed_run():
 
 
 def test_eta_uses_the_median_of_completed_runs():
-    course = SweepProgress(POINTS, [outcome(0, 600), outcome(1, 60, "failed"), outcome(2, 720)])
-    assert course.forecast(3, NOON) == "ETA: this run about 11 min (until 12:11)"
+    progress = SweepProgress(POINTS, [outcome(0, 600), outcome(1, 60, "failed"), outcome(2, 720)])
+    assert progress.forecast(3, NOON) == "ETA: this run about 11 min (until 12:11)"
     assert SweepProgress(POINTS, [outcome(0, 600)]).forecast(1, NOON) == (
         "ETA: this run about 10 min (until 12:10), all 3 remaining runs about 30 min (until 12:30)"
     )
