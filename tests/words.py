@@ -16,7 +16,6 @@ NOT_CLEAN_YET: tuple[str, ...] = (
     "src/report.py",
     "src/train.py",
     "tests/report/",
-    "tests/sweep/",
     "tests/test_report.py",
 )
 """Paths relative to the project, or their beginnings, that are not checked."""
