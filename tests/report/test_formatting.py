@@ -47,8 +47,7 @@ def test_interval_is_relative_unless_it_is_wide_or_includes_zero(value, low, hig
     assert formatting.interval(SimpleNamespace(value=value, low=low, high=high), "s") == text
 
 
-def test_change_and_percent():
-    assert [formatting.change(ratio) for ratio in (1.35, 1.004, 0.5, None)] == ["+35 %", "+0.4 %", "-50 %", "-"]
+def test_percent():
     assert [formatting.percent(fraction) for fraction in (0.314, 1, None)] == ["31 %", "100 %", "-"]
 
 

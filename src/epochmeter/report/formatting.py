@@ -89,14 +89,6 @@ def percent(fraction: float | None, decimals: int = 0) -> str:
     return ABSENT if fraction is None or not math.isfinite(fraction) else f"{100 * fraction:.{decimals}f} %"
 
 
-def change(ratio: float | None) -> str:
-    """Format a ratio as a change in percent: `+35 %` for 1.35."""
-    if ratio is None or not math.isfinite(ratio):
-        return ABSENT
-    decimals = 1 if abs(ratio - 1) < 0.1 else 0
-    return f"{100 * (ratio - 1):+.{decimals}f} %"
-
-
 def plus_minus(estimate: Interval) -> str:
     """Format the half-width of a 95 % interval relative to its value, `± 1.6 %`; empty if there is none.
 

@@ -164,7 +164,6 @@ def _environment() -> Environment:
         loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
-        "change": formatting.change,
         "code": code,
         "interval": formatting.interval,
         "markdown": markdown_to_html,
