@@ -1,4 +1,4 @@
-"""The example of docs/extending.md, as it is written there, is probed and trained."""
+"""The example of docs/extending.md, with the files as printed there, is validated and trained."""
 
 import re
 import sys
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
-def written(tmp_path, monkeypatch):
+def example_files(tmp_path, monkeypatch):
     """The example's files in a folder of their own, importable."""
     text = (ROOT / "docs" / "extending.md").read_text()
     for name, content in re.findall(r"```\w+\n# (\S+)\n(.*?)```", text, re.DOTALL):
@@ -35,10 +35,10 @@ def written(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def plain(written, composed):
+def example(example_files, composed):
     composed()  # Hydra knows its resolvers from here on
     typed = [
-        f"hydra.searchpath=[file://{written}/conf]",
+        f"hydra.searchpath=[file://{example_files}/conf]",
         "dataset=squares",
         "epochs=2",
         "workers=0",
@@ -47,25 +47,25 @@ def plain(written, composed):
     return job.to_plain(compose("train", overrides=typed))
 
 
-def test_the_example_is_admitted_probed_and_learns(plain):
-    choices = {group: plain[group]["name"] for group in ("dataset", "task", "model")}
+def test_example_is_valid_and_learns(example):
+    choices = {group: example[group]["name"] for group in ("dataset", "task", "model")}
     assert choices == {"dataset": "squares", "task": "attributes", "model": "net"}
-    preflight.validate_job(Job.from_dict(plain), choices, [])
+    preflight.validate_job(Job.from_dict(example), choices, [])
     torch.manual_seed(0)
-    strategy, task = instantiate_spec(plain["strategy"]), instantiate_spec(plain["task"])
-    facts = prepare_dataset(Dataset.from_dict(plain["dataset"]), Storage.from_dict(plain["storage"]), ROOT, print)
-    training, validation = make_loaders(plain, facts, task, strategy, cuda=False)
-    trainer = Trainer(plain, task, strategy, torch.device("cpu"))
+    strategy, task = instantiate_spec(example["strategy"]), instantiate_spec(example["task"])
+    facts = prepare_dataset(Dataset.from_dict(example["dataset"]), Storage.from_dict(example["storage"]), ROOT, print)
+    training, validation = make_loaders(example, facts, task, strategy, cuda=False)
+    trainer = Trainer(example, task, strategy, torch.device("cpu"))
     assert trainer.model_stats()["flops_per_sample"] == 2 * (3 * (256 * 32 + 32 * 2) - 256 * 32)
-    tallies = [trainer.train_epoch(training).totals() for _ in range(plain["epochs"])]
-    judged = trainer.evaluate_epoch(validation).totals()
+    tallies = [trainer.train_epoch(training).totals() for _ in range(example["epochs"])]
+    evaluated = trainer.evaluate_epoch(validation).totals()
     assert [tally["weight"] for tally in tallies] == [2 * 400] * 2
     assert tallies[1]["loss_sum"] < tallies[0]["loss_sum"]
-    assert judged["correct"] / judged["weight"] > 0.9
+    assert evaluated["correct"] / evaluated["weight"] > 0.9
 
 
-def test_a_model_that_does_not_fit_the_example_is_refused(plain):
-    strategy, task = instantiate_spec(plain["strategy"]), instantiate_spec(plain["task"])
-    wrong = {**plain, "model": {**plain["model"], "size": 8}}
+def test_model_that_does_not_fit_the_example_is_refused(example):
+    strategy, task = instantiate_spec(example["strategy"]), instantiate_spec(example["task"])
+    wrong = {**example, "model": {**example["model"], "size": 8}}
     with pytest.raises(ValueError, match="images, 1 x 16 x 16, of dataset squares"):
         Trainer(wrong, task, strategy, torch.device("cpu"))

@@ -78,20 +78,20 @@ REFUSED = {
 }
 
 
-def admitted(order, overrides, root):
-    """Composes and checks a job, as a command does before it makes anything."""
+def validate(order, overrides, root):
+    """Compose and check a job, as a command does before it writes anything."""
     with friendly_hydra_errors(overrides, "train"):
-        asked = order(*overrides)
-        validate_job(asked.job, asked.choices, asked.overrides)
-        capacity.check_capacity(asked.job, root)
+        request = order(*overrides)
+        validate_job(request.job, request.choices, request.overrides)
+        capacity.check_capacity(request.job, root)
 
 
 @pytest.mark.parametrize("typed", REFUSED, ids=lambda typed: typed[:40])
-def test_a_bad_input_is_refused_with_one_error_and_a_hint(order, tmp_path, monkeypatch, typed):
+def test_invalid_input_is_refused_with_one_error_and_a_hint(order, tmp_path, monkeypatch, typed):
     monkeypatch.chdir(tmp_path)
     overrides = re.split(r" (?=[+~]?[\w./]+=)", typed)
     with pytest.raises(SystemExit) as end:
-        admitted(order, overrides, tmp_path)
+        validate(order, overrides, tmp_path)
     lines = str(end.value).splitlines()
     assert lines[0].startswith("error: ")
     assert REFUSED[typed] in str(end.value)
@@ -110,7 +110,7 @@ def test_a_bad_input_is_refused_with_one_error_and_a_hint(order, tmp_path, monke
                                    "machine.lock_dir=made/later persistent_workers=1"])  # fmt: skip
 def test_valid_input_is_accepted(order, tmp_path, monkeypatch, typed):
     monkeypatch.chdir(tmp_path)
-    admitted(order, typed.split(), tmp_path)
+    validate(order, typed.split(), tmp_path)
     assert not (tmp_path / "made").exists()
 
 
@@ -170,13 +170,13 @@ def test_the_value_of_a_flag_is_no_override():
      ("report.max_slowdown", math.inf), ("report.deadline", [1]), ("report.power_budget", -5), ("report.predict", 2),
      ("format", "xml"), ("format", ["json"])],
 )  # fmt: skip
-def test_the_keys_of_other_commands_have_rules_too(typed, key):
+def test_keys_of_other_commands_are_validated(typed, key):
     group, _, name = typed.rpartition(".")
     with pytest.raises(InputError, match=f"`{typed}="):
         check_all_values({group: {name: key}} if group else {name: key})
 
 
-def test_other_commands_sweep_over_nothing():
+def test_other_commands_refuse_sweeps():
     with (
         pytest.raises(SystemExit, match=r"^error: `-m` is only for src/train\.py"),
         friendly_hydra_errors(["-m", "sweep=a,b"], "report"),
@@ -222,13 +222,13 @@ def test_values_are_counted_as_the_sweep_expands_them():
 
 
 @pytest.mark.parametrize("keys", [{"sample": 0}, {"repeats": -1}, {"repeats": 10**9}, {"seed": -1}])
-def test_the_keys_of_a_grid_are_checked_before_it_is_made(keys):
+def test_keys_of_a_grid_are_checked_before_it_is_expanded(keys):
     with pytest.raises(InputError, match=f"`sweep.{next(iter(keys))}="):
         check_sweeper(None, keys)
 
 
 @pytest.mark.parametrize("size", [0, -2, "many", 1.5])
-def test_a_batch_of_runs_has_at_least_one(size):
+def test_batch_of_a_search_has_at_least_one_run(size):
     with pytest.raises(InputError):
         check_sweeper(size, {})
 
@@ -246,11 +246,11 @@ def test_processes_are_bounded_by_the_cores(workers, ranks, cores, fits):
             capacity.check_processes(workers, ranks, cores)
 
 
-def test_a_dataset_that_is_made_needs_no_room(order, tmp_path, monkeypatch):
-    asked = order("dataset=jpeg", "dataset.count=1000000000000").job
+def test_prepared_dataset_needs_no_free_space(order, tmp_path, monkeypatch):
+    request = order("dataset=jpeg", "dataset.count=1000000000000").job
     monkeypatch.setattr(capacity, "peek_manifest", lambda *_: {"digest": "d"})
-    capacity.check_dataset_fits(asked.dataset, asked.storage, tmp_path)
-    assert ready.peek_manifest(asked.dataset, asked.storage, tmp_path) is None
+    capacity.check_dataset_fits(request.dataset, request.storage, tmp_path)
+    assert ready.peek_manifest(request.dataset, request.storage, tmp_path) is None
 
 
 def test_signals_within_a_second_are_one_stop(monkeypatch):
