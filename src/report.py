@@ -144,9 +144,9 @@ def report_options(keys: dict[str, Any]) -> "ReportOptions":
     if not isinstance(keys["where"] or {}, dict):
         raise ValueError(f"where={keys['where']}: give keys and values: 'where={{model: lenet, batch: [8, 16]}}'")
     power_of = several(of["power_of"])
-    for each in power_of:
-        if isinstance(each, bool) or not isinstance(each, int):
-            raise ValueError(f"report.power_of={each}: give the numbers of runs: report.power_of=[3,5]")
+    for number in power_of:
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise ValueError(f"report.power_of={number}: give the numbers of runs: report.power_of=[3,5]")
     return ReportOptions(
         where=keys["where"] or {},
         include=texts(keys["include"]),
@@ -161,7 +161,7 @@ def report_options(keys: dict[str, Any]) -> "ReportOptions":
 
 def texts(value: Any) -> list[str]:
     """Return one value or a list of values as texts."""
-    return [str(each) for each in several(value)]
+    return [str(item) for item in several(value)]
 
 
 def several(value: Any) -> list[Any]:

@@ -42,7 +42,7 @@ def report(tmp_path, sources):
     return run
 
 
-def test_without_runs_it_says_what_to_run_first_and_then_tells_the_last_sweep(report, tmp_path):
+def test_report_is_of_the_last_sweep_and_an_error_without_runs(report, tmp_path):
     ended = report()
     assert ended.returncode == 1
     assert "python src/train.py -m experiment=stalls" in ended.stderr
@@ -130,7 +130,7 @@ def test_names_of_markup_quotes_and_spaces_stay_texts(report, tmp_path):
     ],
 )
 @pytest.mark.system
-def test_what_cannot_be_asked_is_said_in_a_line(report, tmp_path, asked, said):
+def test_invalid_option_is_an_error(report, tmp_path, asked, said):
     write(tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d", trained(0, 100.0))
     ended = report("tracking=none", asked)
     assert ended.returncode == 1
@@ -139,7 +139,7 @@ def test_what_cannot_be_asked_is_said_in_a_line(report, tmp_path, asked, said):
 
 
 @pytest.mark.system
-def test_where_no_run_is_left_it_says_why_and_leaves_nothing(report, tmp_path):
+def test_sweep_without_usable_runs_is_an_error_and_writes_nothing(report, tmp_path):
     folder = tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d"
     write(folder, trained(0, 100.0), state="failed")
     write(folder, trained(1, 100.0)).folder.joinpath("job.json").write_text("{")
@@ -154,7 +154,7 @@ def test_where_no_run_is_left_it_says_why_and_leaves_nothing(report, tmp_path):
 
 
 @pytest.mark.system
-def test_a_sweep_that_is_not_there_is_said_with_the_last_that_is(report):
+def test_missing_sweep_is_an_error(report):
     ended = report("sweep=2026-01-01_00-00-00-aa")
     assert ended.returncode == 1
     assert "no runs there" in ended.stderr
@@ -213,7 +213,7 @@ def test_pictures_are_counted_and_not_their_files(shown, tmp_path, names, told):
     assert shown(names, None)[0] == f"Written to {tmp_path}: report.html, report.csv{told}"
 
 
-def test_a_link_to_this_machines_own_mlflow_says_what_serves_it(shown):
+def test_link_to_the_local_mlflow_has_the_command_that_serves_it(shown):
     here, there = "http://127.0.0.1:5000/#/experiments/1", "https://mlflow.example.org/#/experiments/1"
     served = "(served by `make ui`, or by `mlflow ui` in the project's root)"
     assert shown(PAGE, here)[1:] == [here, served]
@@ -221,7 +221,7 @@ def test_a_link_to_this_machines_own_mlflow_says_what_serves_it(shown):
     assert shown(PAGE, None)[1:] == ["Not shown in MLflow: tracking=none."]
 
 
-def test_a_sweep_ends_with_what_its_runs_tell_beside_each_other(tmp_path, capsys):
+def test_sweep_ends_with_the_comparison_of_its_runs(tmp_path, capsys):
     found = [trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2)]
     ended = [
         RunResult(each.number, ["strategy=x"], of_sweep=True, folder=write(tmp_path, each).folder) for each in found
