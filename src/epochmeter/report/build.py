@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from epochmeter.report.analyses import answer, comparison, questions, scaling, search_front, stall_page, targets
 from epochmeter.report.analyses.best import Best, find_best, pareto, unmet_constraints
 from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
-from epochmeter.report.analyses.next_runs import what_next
+from epochmeter.report.analyses.next_runs import suggest_runs
 from epochmeter.report.analyses.prediction import predict
 from epochmeter.report.analyses.stalls import Incomplete, analyses
 from epochmeter.report.charts.all_charts import all_charts
@@ -193,7 +193,7 @@ def _answer(configurations: Sequence[Configuration], best: Sequence[Best], optio
         best,
         breakdowns,
         prediction=predict(configurations) if options.predict else None,
-        what_next=what_next(configurations, best, breakdowns),
+        what_next=suggest_runs(configurations, best, breakdowns),
         notes=unmet_constraints(configurations, options.power_budget_w, options.deadline_s),
     )
     return [page] if page else []

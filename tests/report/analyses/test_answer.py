@@ -9,7 +9,7 @@ from sweeps import trained
 from epochmeter.report.analyses.answer import caveats, page
 from epochmeter.report.analyses.best import find_best, unmet_constraints
 from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
-from epochmeter.report.analyses.next_runs import Try
+from epochmeter.report.analyses.next_runs import Suggestion
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
@@ -103,7 +103,7 @@ def test_what_to_try_is_told_with_its_reason_and_why_nothing_is_predicted():
     found = told(
         run(0, 10.0),
         run(1, 12.0, batch=32),
-        what_next=[Try("python src/train.py batch=128", "the fastest computes")],
+        what_next=[Suggestion("python src/train.py batch=128", "the fastest computes")],
         prediction="too few",
     )
     assert said(found)[2:] == [

@@ -8,7 +8,7 @@ from sweeps import trained
 
 from epochmeter.report.analyses.best import find_best
 from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
-from epochmeter.report.analyses.next_runs import typed, what_next
+from epochmeter.report.analyses.next_runs import suggest_runs, typed
 from epochmeter.report.runs.configuration import group_repeats
 
 CPU = {"name": "cpu", "accelerator": "cpu", "rails": None}
@@ -36,7 +36,7 @@ def waiting(number, read_s, preprocess_s, **more):
 
 def commands(*runs, **asked):
     found = group_repeats(list(runs))
-    return [each.command for each in what_next(found, find_best(found, **asked), epoch_breakdowns(found))]
+    return [each.command for each in suggest_runs(found, find_best(found, **asked), epoch_breakdowns(found))]
 
 
 def changes(*runs):
@@ -169,17 +169,17 @@ def test_the_fastest_and_all_that_are_not_told_apart_from_it_are_repeated(runs, 
 
 def test_what_is_repeated_says_why():
     found = group_repeats([run(0, batch=8, workers=0), run(1, batch=16, workers=1)])
-    told = [each.why for each in what_next(found, find_best(found), [])]
+    told = [each.why for each in suggest_runs(found, find_best(found), [])]
     assert told == [
         "1 other is not significantly slower than the fastest",
         "the other, as often",
-        "and then the sweeps that these made, by their names",
+        "then a report of the sweeps that these commands made",
     ]
 
 
 def test_a_point_whose_bound_is_not_known_has_no_advice():
     assert commands(trained(0, 100.0, steady={"compute_s": None})) == []
-    assert what_next([], [], []) == []
+    assert suggest_runs([], [], []) == []
 
 
 @pytest.mark.parametrize("value", ["/data/my pets", "it's", "a;b", "$HOME", "{a: 1}"])

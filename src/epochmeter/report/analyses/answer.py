@@ -9,7 +9,7 @@ from typing import Any
 from epochmeter.report.analyses import prediction as predicted
 from epochmeter.report.analyses.best import Best
 from epochmeter.report.analyses.epoch_breakdown import EpochBreakdown
-from epochmeter.report.analyses.next_runs import Try
+from epochmeter.report.analyses.next_runs import Suggestion
 from epochmeter.report.analyses.prediction import Prediction
 from epochmeter.report.pages import Page, Section
 from epochmeter.report.runs.configuration import Configuration, fingerprint, titles, varied
@@ -41,7 +41,7 @@ def page(
     choices: Sequence[Best],
     bounds: Sequence[EpochBreakdown],
     prediction: Prediction | str | None = None,
-    what_next: Sequence[Try] = (),
+    what_next: Sequence[Suggestion] = (),
     notes: Sequence[str] = (),
 ) -> Page | None:
     """The top of a report; `notes` say why there is no choice where there is none (`choices.unmet`).
@@ -175,7 +175,7 @@ def _predicted(prediction: Prediction | str) -> Section:
     return Section(predicted.sentences(prediction), grids)
 
 
-def _try(told: Try) -> str:
+def _try(told: Suggestion) -> str:
     return f"{told.why[:1].upper()}{told.why[1:]}: {told.command}"
 
 

@@ -1,4 +1,4 @@
-"""Which point of one sweep is which of another: the same job on the same host, but for what differs as a whole."""
+"""Match the configurations of two sweeps: equal ones on the same host, apart from keys that changed in all of them."""
 
 from __future__ import annotations
 
@@ -10,72 +10,81 @@ from epochmeter.config.validation import format_value
 from epochmeter.report.runs.configuration import NON_CONFIG_KEYS, Configuration
 from epochmeter.report.runs.filter import flat
 
-FEW = 3
-"""So many values of what changed are told."""
+MAX_VALUES = 3
+"""Values of a changed key that are listed."""
 
 
 @dataclass(frozen=True)
 class Matching:
-    """Points of two sweeps that are the same but for what differs between the sweeps as a whole."""
+    """Matched configurations of two sweeps.
+
+    Attributes:
+        pairs: Each configuration before, with its counterpart after.
+        changed: Keys that changed in all configurations: `device` -> (`nano`, `agx`), or of the platform: `git commit`.
+        unmatched: Numbers of configurations before and after without exactly one counterpart.
+    """
 
     pairs: Sequence[tuple[Configuration, Configuration]]
     changed: Mapping[str, tuple[str, str]]
-    """What differs as a whole: `device` -> (`nano`, `agx`), or a fact of the host: `git commit`."""
     unmatched: tuple[int, int]
-    """How many points before and after have no counterpart, or more than one."""
 
 
 def matching(before: Sequence[Configuration], after: Sequence[Configuration]) -> Matching:
-    """Matches points by their jobs and hosts, less the keys that share no value between the two sweeps."""
-    old_jobs, new_jobs = ([_flat(point) for point in side] for side in (before, after))
-    apart = _apart(old_jobs, new_jobs)
-    old, new = _alone(before, old_jobs, apart), _alone(after, new_jobs, apart)
+    """Match configurations by all keys of which the two sweeps share any value."""
+    old_jobs, new_jobs = ([_leaves(point) for point in side] for side in (before, after))
+    disjoint = _disjoint_keys(old_jobs, new_jobs)
+    old, new = _unique(before, old_jobs, disjoint), _unique(after, new_jobs, disjoint)
     pairs = [(point, new[job]) for job, point in old.items() if job in new]
-    old_facts, new_facts = ([point.runs[0].platform for point in side] for side in (before, after))
-    facts = {key: _values(old_facts, new_facts, key) for key in _apart(old_facts, new_facts)}
-    changed = {**_spoken(old_jobs, new_jobs, apart), **facts}
+    old_platforms, new_platforms = ([point.runs[0].platform for point in side] for side in (before, after))
+    platform = {
+        key: _value_texts(old_platforms, new_platforms, key) for key in _disjoint_keys(old_platforms, new_platforms)
+    }
+    changed = {**_changed_keys(old_jobs, new_jobs, disjoint), **platform}
     return Matching(pairs, changed, (len(before) - len(pairs), len(after) - len(pairs)))
 
 
-def _flat(point: Configuration) -> dict[str, str]:
-    """A job and its host as dotted keys and texts, without what makes no point of its own."""
+def _leaves(point: Configuration) -> dict[str, str]:
+    """Return a configuration and its host as dotted keys and texts."""
     job = {key: value for key, value in point.job.items() if key not in NON_CONFIG_KEYS}
     leaves = flat({"host": point.host, **job} if point.host else job)
     return {key: format_value(value) for key, value in leaves.items()}
 
 
-def _apart(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]) -> list[str]:
-    """The keys of which the two sides share no value; where one has no points there are none."""
+def _disjoint_keys(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the keys of which the two sides share no value; none if a side is empty."""
     if not (before and after):
         return []
     keys = dict.fromkeys(key for each in (*before, *after) for key in each)
     return [key for key in keys if not {each.get(key) for each in before} & {each.get(key) for each in after}]
 
 
-def _alone(
-    points: Sequence[Configuration], jobs: Sequence[Mapping[str, str]], apart: Sequence[str]
+def _unique(
+    points: Sequence[Configuration], jobs: Sequence[Mapping[str, str]], ignored: Sequence[str]
 ) -> dict[str, Configuration]:
-    """Job less some keys -> the point, where it is the only one."""
-    less = set(apart)
-    kept = [json.dumps({key: value for key, value in job.items() if key not in less}, sort_keys=True) for job in jobs]
+    """Return the configurations that are unique without the ignored keys, by their other keys."""
+    kept = [json.dumps({key: job[key] for key in job if key not in ignored}, sort_keys=True) for job in jobs]
     groups: dict[str, list[Configuration]] = {}
     for job, point in zip(kept, points, strict=True):
         groups.setdefault(job, []).append(point)
     return {job: group[0] for job, group in groups.items() if len(group) == 1}
 
 
-def _spoken(
-    before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]], apart: Sequence[str]
+def _changed_keys(
+    before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]], disjoint: Sequence[str]
 ) -> dict[str, tuple[str, str]]:
-    """What changed in a few words: a group of keys by its name, where that changed too."""
-    named = {key.partition(".")[0] for key in apart if key.endswith(".name")}
-    keys = [key for key in apart if key.partition(".")[0] not in named]
-    return {key.removesuffix(".name"): _values(before, after, key)
-            for key in (*(f"{top}.name" for top in sorted(named)), *keys)}  # fmt: skip
+    """Return the changed keys and their values; a group whose name changed is one key."""
+    named = {key.partition(".")[0] for key in disjoint if key.endswith(".name")}
+    keys = [key for key in disjoint if key.partition(".")[0] not in named]
+    return {
+        key.removesuffix(".name"): _value_texts(before, after, key)
+        for key in (*(f"{group}.name" for group in sorted(named)), *keys)
+    }
 
 
-def _values(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]], key: str) -> tuple[str, str]:
-    """What a key is on each side."""
-    found = [list(dict.fromkeys(each.get(key, "absent") for each in side)) for side in (before, after)]
-    told = [" / ".join([*values[:FEW], *(["..."] if len(values) > FEW else [])]) for values in found]
-    return told[0], told[1]
+def _value_texts(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]], key: str) -> tuple[str, str]:
+    old, new = (list(dict.fromkeys(each.get(key, "absent") for each in side)) for side in (before, after))
+    return _list_values(old), _list_values(new)
+
+
+def _list_values(values: Sequence[str]) -> str:
+    return " / ".join([*values[:MAX_VALUES], *(["..."] if len(values) > MAX_VALUES else [])])

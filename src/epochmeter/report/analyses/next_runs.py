@@ -1,4 +1,4 @@
-"""What to try next: commands that change what bounds the best points, and were not tried yet."""
+"""Suggest the next runs: commands that change the bottleneck of the best configurations and were not run yet."""
 
 from __future__ import annotations
 
@@ -29,50 +29,52 @@ from epochmeter.results.bottleneck import (
 
 PROGRAM, REPORT = "python src/train.py", "python src/report.py"
 OWN = (*REPEATED, "tracking", "sweep", "hydra")
-"""Typed keys that say nothing of the job."""
-MOST = 4
-"""Commands that are told, half of them for time and half for energy; repeats come beside them."""
-FEW = 3
-"""Points that are told to be run again, each by a command of its own."""
-SHORT_OF = 0.75
-"""Of the lowest power, or limit, that was tried: the next to try."""
+"""Overrides that are not part of the configuration."""
+MAX_COMMANDS = 4
+"""Half of them for time and half for energy, without repeats."""
+MAX_REPEATED = 3
+"""Configurations to repeat, if each needs its own command."""
+LOWER = 0.75
+"""The next power limit, as a fraction of the lowest power or limit so far."""
 AMPERE = {
     "GPU": re.compile(r"\b(?:[ABHL]\d|G[BH]\d|RTX [345]0[5-9]0)"),
     "board": re.compile("Orin|Thor"),
 }
-"""Names of what has Ampere's tensor cores or newer ones: `A100`, `L40S`, `GH200`, `RTX 3090`."""
-START = 0.5
-"""Share of the fetch stall from which on it is the loader's start that is waited for."""
+"""Names of devices with the tensor cores of Ampere or newer: `A100`, `L40S`, `GH200`, `RTX 3090`."""
+MIN_START = 0.5
+"""Fraction of the data stall from which on the start of the DataLoader workers is the cause."""
 
 
 @dataclass(frozen=True)
-class Try:
-    """A command, and why it may help."""
+class Suggestion:
+    """A command, and the reason why it may help."""
 
     command: str
     why: str
 
 
-def what_next(points: Sequence[Configuration], choices: Sequence[Best], bounds: Sequence[EpochBreakdown]) -> list[Try]:
-    """What may make the fastest faster, then what may take less energy; nothing that was tried already."""
+def suggest_runs(
+    points: Sequence[Configuration], choices: Sequence[Best], bounds: Sequence[EpochBreakdown]
+) -> list[Suggestion]:
+    """Suggest runs that may be faster, then runs that may need less energy, then repeats; none that was run."""
     known = {id(bound.point): bound for bound in bounds}
-    found: dict[str, Try] = {}
-    for name, ways in (("fastest", _faster), ("least_energy", _frugal)):
+    found: dict[str, Suggestion] = {}
+    for name, ways in (("fastest", _faster), ("least_energy", _save_energy)):
         choice = next((choice for choice in choices if choice.name == name), None)
         bound = known.get(id(choice.point)) if choice else None
         if choice and bound:
             alike = [point for point in points if point.value("model") == choice.point.value("model")]
-            asked = ((key, value, why) for key, value, why in ways(bound, alike) if not _tried(key, value, alike))
-            for key, value, why in itertools.islice(asked, MOST // 2):
+            asked = ((key, value, why) for key, value, why in ways(bound, alike) if not _was_run(key, value, alike))
+            for key, value, why in itertools.islice(asked, MAX_COMMANDS // 2):
                 command = typed(choice.point, {key: value})
-                found.setdefault(command, Try(command, why))
-    for again in _again(choices):
+                found.setdefault(command, Suggestion(command, why))
+    for again in _more_repeats(choices):
         found.setdefault(again.command, again)
     return list(found.values())
 
 
 def typed(point: Configuration, changed: Mapping[str, str], multirun: bool = False) -> str:
-    """The command of a point's job with some keys changed, as a shell takes it."""
+    """Return the shell command of a configuration with some keys changed."""
     added = {key.lstrip("+"): key for key in point.runs[0].added}
     words = [shlex.quote(f"{added.get(key, key)}={value}") for key, value in {**_keys(point), **changed}.items()]
     return " ".join([PROGRAM, *(["-m"] if multirun else []), *words])
@@ -105,7 +107,7 @@ def _faster(bound: EpochBreakdown, points: Sequence[Configuration]) -> Iterator[
 
 
 def _halved(point: Configuration) -> str | None:
-    """The 16 bits to ask for of a GPU that computes in 32: bf16 where it is known to; None where there are none."""
+    """Return the 16-bit precision for a GPU that computes in 32 bits: bf16 if supported; None if there is none."""
     job, ran_on = point.job, point.runs[0].platform
     accelerated = (job.get("device") or {}).get("accelerator", "cpu") != "cpu"
     if not accelerated or job.get("precision") != "fp32" or point.strategy == DATA_PARALLEL:
@@ -114,7 +116,7 @@ def _halved(point: Configuration) -> str | None:
 
 
 def _compiles(point: Configuration) -> bool:
-    """Whether the torch that trained is known to have torch.compile, which came with 2.0."""
+    """Whether the run's torch has torch.compile: 2.0 or newer."""
     release = re.match(r"\d+", point.runs[0].platform.get("torch", ""))
     return bool(release and int(release[0]) >= 2)
 
@@ -141,8 +143,8 @@ def _faster_data(point: Configuration, found: Bottleneck) -> Iterator[tuple[str,
         yield "prefetch", str(2 * job.get("prefetch", 2)), f"{waits}: more batches in the queue absorb variation"
 
 
-def _frugal(bound: EpochBreakdown, points: Sequence[Configuration]) -> Iterator[tuple[str, str, str]]:
-    """A lower power limit, where the least energy was found at the lowest, or on a GPU without any."""
+def _save_energy(bound: EpochBreakdown, points: Sequence[Configuration]) -> Iterator[tuple[str, str, str]]:
+    """Yield a lower power limit if the least energy was at the lowest, or on a GPU without a limit."""
     point = bound.point
     largest = bound.bottleneck.parts[0]
     slows = "" if largest == COMPUTE else f", and {part_name(largest)} is its bottleneck, which a limit hardly slows"
@@ -158,14 +160,14 @@ def _frugal(bound: EpochBreakdown, points: Sequence[Configuration]) -> Iterator[
 
 
 def _lower(power_w: float) -> str:
-    """Watts somewhat below, in round numbers."""
-    return str(10 * max(1, math.floor(SHORT_OF * power_w / 10)))
+    """Return a lower power limit in round watts."""
+    return str(10 * max(1, math.floor(LOWER * power_w / 10)))
 
 
-def _again(choices: Sequence[Best]) -> Iterator[Try]:
-    """More repeats of the fastest and of what is not told apart from it on its host: those of one decide nothing.
+def _more_repeats(choices: Sequence[Best]) -> Iterator[Suggestion]:
+    """Yield more repeats of the fastest and its ties on the same host.
 
-    They are one sweep where their keys make a grid, and else a sweep each, of a few, and a report of these.
+    They are one sweep if their keys make a grid, else one sweep per configuration and a report of all.
     """
     fastest = next((choice for choice in choices if choice.name == "fastest"), None)
     if not fastest:
@@ -179,19 +181,19 @@ def _again(choices: Sequence[Best]) -> Iterator[Try]:
     count = len(alike) - 1
     why = f"{count} other{'s are' if count > 1 else ' is'} not significantly slower than the fastest"
     if grid := _grid(alike):
-        yield Try(typed(alike[0], {**grid, **repeats}, multirun=True), why)
+        yield Suggestion(typed(alike[0], {**grid, **repeats}, multirun=True), why)
         return
-    commands = list(dict.fromkeys(typed(point, repeats, multirun=True) for point in alike))[:FEW]
+    commands = list(dict.fromkeys(typed(point, repeats, multirun=True) for point in alike))[:MAX_REPEATED]
     if len(commands) > 1:
-        yield Try(commands[0], why)
+        yield Suggestion(commands[0], why)
         for command in commands[1:]:
-            yield Try(command, "of the others another, as often" if count > 1 else "the other, as often")
+            yield Suggestion(command, "another of the ties, as often" if count > 1 else "the other, as often")
         names = ",".join(ascii_uppercase[: len(commands)])
-        yield Try(f"{REPORT} 'sweep=[{names}]'", "and then the sweeps that these made, by their names")
+        yield Suggestion(f"{REPORT} 'sweep=[{names}]'", "then a report of the sweeps that these commands made")
 
 
 def _grid(points: Sequence[Configuration]) -> dict[str, str]:
-    """The keys in which points differ, with all values of each, where the points are that grid; empty where not."""
+    """Return the differing keys with all of their values if the configurations are that grid; else empty."""
     jobs = [_keys(point) for point in points]
     every = {key: list(dict.fromkeys(keys.get(key) for keys in jobs)) for key in dict.fromkeys(itertools.chain(*jobs))}
     axes = {key: [str(value) for value in values] for key, values in every.items() if len(values) > 1}
@@ -203,7 +205,7 @@ def _grid(points: Sequence[Configuration]) -> dict[str, str]:
 
 
 def _keys(point: Configuration) -> dict[str, str]:
-    """What was typed for a point's job."""
+    """Return the overrides of a configuration."""
     return {key: value for key, value in point.runs[0].keys.items() if key.partition(".")[0] not in OWN}
 
 
@@ -211,8 +213,8 @@ def _doubled(key: str, points: Sequence[Configuration]) -> str:
     return str(2 * max(int(point.job[key]) for point in points))
 
 
-def _tried(key: str, value: str, points: Sequence[Configuration]) -> bool:
-    """Whether any of the points was a job of that."""
+def _was_run(key: str, value: str, points: Sequence[Configuration]) -> bool:
+    """Whether any of the configurations has this value."""
     top, _, below = key.partition(".")
     for point in points:
         found = (point.job.get(top) or {}).get(below) if below else point.value(top)
@@ -223,4 +225,4 @@ def _tried(key: str, value: str, points: Sequence[Configuration]) -> bool:
 
 def _starts(point: Configuration) -> bool:
     stall_s, start_s = (point.mean(f"steady/{name}_s") for name in ("data_stall", "loader_start"))
-    return bool(stall_s and start_s and start_s > START * stall_s)
+    return bool(stall_s and start_s and start_s > MIN_START * stall_s)

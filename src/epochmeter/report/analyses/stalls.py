@@ -44,18 +44,34 @@ from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
 @dataclass(frozen=True)
 class StallDefinitions:
-    """Three definitions of the stall, seconds of an epoch; absent where a run did not tell."""
+    """The data stall per epoch by three definitions; absent if a run did not record it.
+
+    Attributes:
+        measured_s: Idle time of the device that waiting for data explains, with preprocessing that is not overlapped.
+        model_s: The stall model: max(read + preprocess - compute, 0), summed over steps.
+        differential_s: T2 - T1 from storage, T3 - T1 from the page cache.
+    """
 
     measured_s: float | None
-    """Device idle that waiting for data explains: preprocessing is in it, where it is not hidden."""
     model_s: float | None
     differential_s: float
-    """T2 - T1 cold, T3 - T1 warm."""
 
 
 @dataclass(frozen=True)
 class Energy:
-    """Joules of an epoch and of the stalls; without any, the reason."""
+    """Energy per epoch and of the stalls.
+
+    Attributes:
+        covers: What the energy includes.
+        reason: Why there is no energy.
+        synthetic_j: Energy per epoch on synthetic batches.
+        cached_j: The same from the page cache.
+        storage_j: The same from storage.
+        preprocessing: Energy of the prep stall.
+        fetch: Energy of the fetch stall.
+        stall_w: Power while stalled; None if the stall is too short and idle power is not known.
+        wait_w: Power that a shorter wait saves; preprocessing is still needed. None as above.
+    """
 
     covers: str | None = None
     reason: str | None = None
@@ -65,27 +81,36 @@ class Energy:
     preprocessing: Estimate | None = None
     fetch: Estimate | None = None
     stall_w: float | None = None
-    """Power while stalled; None where the stall is too short to tell and idle power is not known."""
     wait_w: float | None = None
-    """Power that a shorter wait saves, without that of preprocessing, which is still needed. None as above."""
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """All that one job's runs under the three conditions tell."""
+    """The stall analysis of one configuration.
+
+    Attributes:
+        keys: Model, dataset and other identifying keys.
+        numbers: Condition -> numbers of its runs.
+        times_s: Condition -> time per epoch: T1, T3, T2.
+        preprocessing: Prep stall per epoch in seconds.
+        fetch: Fetch stall per epoch in seconds.
+        verdict: The bottleneck.
+        in_memory: The bottleneck with the dataset in memory.
+        conditions: Assumptions of the verdict; empty if the page cache was in the requested states.
+        in_memory_conditions: The same of the verdict in memory.
+        lives_in_memory: Whether the dataset is in memory, so that there is no fetch stall.
+        full_cache_share: Fraction of the dataset in memory above which no fetch stall is left; None if all of it is.
+    """
 
     title: str
     keys: Mapping[str, Any]
     numbers: Mapping[str, Sequence[int]]
-    """Condition -> numbers of its runs."""
     times_s: Mapping[str, Estimate]
-    """T1, T3, T2 by condition."""
     preprocessing: Estimate
     fetch: Estimate
     verdict: Bottleneck
     in_memory: Bottleneck
     conditions: list[str]
-    """What the verdict depends on: empty where all runs were as asked."""
     in_memory_conditions: list[str]
     notes: list[str]
     lives_in_memory: bool
@@ -95,29 +120,33 @@ class Analysis:
     pipeline: Pipeline
     predictions: list[Prediction]
     full_cache_share: float | None
-    """x*: share of the dataset in memory from which on no fetch stall is left; None where storage plays no part."""
 
 
 @dataclass(frozen=True)
 class Incomplete:
-    """A job that some of the three conditions were run for, and those that were not."""
+    """A configuration without runs of some conditions.
+
+    Attributes:
+        missing: The conditions without runs.
+        numbers: Condition -> numbers of its runs.
+        elsewhere: Missing condition -> the hosts that have runs of it.
+    """
 
     title: str
     missing: list[str]
     numbers: Mapping[str, Sequence[int]] = field(default_factory=dict)
     elsewhere: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Condition that is missing -> the hosts on which the job ran under it."""
 
 
 def analyses(rows: Sequence[Run]) -> list[Analysis | Incomplete]:
-    """One for each host of each job that ran under two of the conditions or more; rows are results, none left out."""
+    """Analyze each configuration and host with runs of two conditions or more."""
     groups = by_job(rows)
     names = titles([next(iter(group.runs.values()))[0] for group in groups])
-    return [_told(name, group) for name, group in zip(names, groups, strict=True)]
+    return [_analyze(name, group) for name, group in zip(names, groups, strict=True)]
 
 
 def energy_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Energy:
-    """Measured joules of the stalls; absent, with the reason, where any run has none or they cover different things."""
+    """Return the energy of the stalls; without it, the reason: a run has none, or they cover different parts."""
     every = [row for group in rows.values() for row in group]
     unmeasured = [row for row in every if row.steady("energy_j") is None]
     if unmeasured:
@@ -147,13 +176,13 @@ def energy_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Energy:
 
 
 def stall_power(e1: float, e2: float, t1: float, t2: float, idle_w: float | None) -> float | None:
-    """(E2 - E1) / (T2 - T1): watts while stalled; the idle power where the stall is too short to tell them from."""
+    """Return the power while stalled, (E2 - E1) / (T2 - T1); the idle power if the stall is too short."""
     if t2 - t1 > MIN_EFFECT * t2 and e2 > e1:
         return (e2 - e1) / (t2 - t1)
     return idle_w
 
 
-def _told(title: str, group: RunsByCondition) -> Analysis | Incomplete:
+def _analyze(title: str, group: RunsByCondition) -> Analysis | Incomplete:
     numbers = {name: [row.number for row in group.runs[name]] for name in CONDITIONS if name in group.runs}
     missing = [name for name in CONDITIONS if name not in group.runs]
     if missing:
