@@ -1,9 +1,9 @@
-"""Train models as configured, and report for every epoch where the time went and how much energy it used.
+"""Train models as configured; report for every epoch where the time went and the energy used.
 
     python src/train.py device=nano model=lenet                  one run
     python src/train.py -m batch=8,16,32 power_limit=100,130     a sweep, one run after another
     python src/train.py -m experiment=stalls dataset=jpeg        the causes of data stalls
-    python src/train.py --cfg job device=nano model=torchvision  the configuration of a run, with all keys
+    python src/train.py --cfg job device=nano model=torchvision  all keys of a run
     eval "$(python src/train.py -sc install=bash)"               tab completion
 
 Exit code: 0 if every run was completed, 1 if one failed, 128 + n if signal n stopped it.

@@ -146,6 +146,7 @@ UNKNOWN = Response(None, 0.0, None)
 JETPACK4, THOR = Response(0.4224, 0.0, 0.4224), Response(0.0505, 0.0, 0.0505)
 MEAN54, LATE50 = Response(0.054), Response(0.05, 0.02)
 A100, MEAN_1S = Response(0.025, 0.0, 0.1), Response(1.0, 0.0, 0.1)
+H100: dict[str, Any] = {"response": Response(0.1, 0.02, 0.1), "counter": True, "cross_check": A100}
 GPU = {"period_s": GPU_PERIOD_S}
 CASES = {
     "INA3221, JetPack 4 (422 ms): step near a border": Case(step_near_a_border, JETPACK4),
@@ -162,10 +163,13 @@ CASES = {
     "GPU before Volta, renewed every 20 ms": Case(any_square, Response(0.01, 0.0, 0.02), UNKNOWN, **GPU),
     "GPU before Volta, renewed every 100 ms": Case(stall_and_compute, Response(0.05, 0.0, 0.1), UNKNOWN, **GPU),
     "A100 or H100, power (25 of 100 ms)": Case(any_square, A100, **GPU),
-    "A100 or H100, counter: stall and compute": Case(stall_and_compute, A100, counter=True, **GPU),
-    "A100 or H100, counter: any square wave": Case(any_square, A100, counter=True, **GPU),
-    "A100 or H100, counter: step near a border": Case(step_near_a_border, A100, counter=True, **GPU),
-    "H100, counter, power as a mean over 1 s": Case(stall_and_compute, A100, counter=True, cross_check=MEAN_1S, **GPU),
+    "A100, counter: stall and compute": Case(stall_and_compute, A100, counter=True, **GPU),
+    "A100, counter: any square wave": Case(any_square, A100, counter=True, **GPU),
+    "A100, counter: step near a border": Case(step_near_a_border, A100, counter=True, **GPU),
+    "A100, counter, power as a mean over 1 s": Case(stall_and_compute, A100, counter=True, cross_check=MEAN_1S, **GPU),
+    "H100, counter: stall and compute": Case(stall_and_compute, **H100, **GPU),
+    "H100, counter: any square wave": Case(any_square, **H100, **GPU),
+    "H100, counter: step near a border": Case(step_near_a_border, **H100, **GPU),
 }
 """Cases in which a sensor does not report instantaneous power, or in which sampling misses some power."""
 WAVES: dict[str, MakeLoad] = {"constant": constant, "step": step, "ramp": ramp, "square": square}

@@ -26,7 +26,7 @@ def test_stated_uncertainty_covers_95_percent_of_windows(name):
 
 def test_stated_uncertainty_of_a_run_with_a_part_time_counter_covers_95_percent_of_runs():
     for name in ("stall and compute", "any square wave", "step near a border"):
-        name = f"A100 or H100, counter: {name}"
+        name = f"A100, counter: {name}"
         total = simulate_totals(name, CASES[name], window_s=1.5, windows=8, runs=40)
         assert round(total.covered * 40) >= 35, name
         assert total.stated < 0.16, name

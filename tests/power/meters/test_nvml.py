@@ -133,6 +133,13 @@ def test_mean_power_has_a_response_of_one_second_and_instantaneous_power_that_of
     assert domains["gpu0"][4] == (0.025 if stub == "ga100" else None), "the counter adds up the same sensor's readings"
 
 
+def test_counter_has_its_own_response_if_the_device_table_lists_one(window_of):
+    sensors = {"8.0": {"averaging_s": 0.025, "renewal_s": 0.1}, "8.0 counter": {"averaging_s": 0.1, "lag_s": 0.02}}
+    domains = window_of("GPU-aaaa", stub="ga100", sensors=sensors)["domains"]
+    assert domains["gpu0"][4:6] == [0.1, 0.02]
+    assert domains["gpu0_sampled"][4:] == [0.025, 0.0, 0.1]
+
+
 @pytest.mark.parametrize(
     ("gpus", "stub", "reason"),
     [

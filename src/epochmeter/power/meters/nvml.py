@@ -46,7 +46,7 @@ def open_nvml(
         gpus: UUIDs of the GPUs.
         period_s: Sampling period of power in seconds. Domain `gpu0` is sampled if the GPU has no counter.
         cross_check: Also sample the power of a GPU with a counter, as domain `gpu0_sampled`.
-        sensors: The device's table of sensor responses, by compute capability.
+        sensors: The device's table of sensor responses, by compute capability; `... counter` for the energy counter.
 
     Returns:
         The meter; a `NullMeter`, with the reason, unless each GPU has a counter or a power sensor.
@@ -83,12 +83,14 @@ def open_instruments(uuid: str, period_s: float, sensors: Sensors | None) -> Gpu
         capability: tuple[int, int] | None = gpu.compute_capability()
     except OSError:
         capability = None
-    response = response_of(sensors, ".".join(map(str, capability or ())), UNKNOWN)
+    name = ".".join(map(str, capability or ()))
+    response = response_of(sensors, name, UNKNOWN)
+    counted = response_of(sensors, f"{name} counter", response)
     scope = MODULE_SCOPE if gpu.is_superchip() else BOARD_SCOPE
 
     def open_counter() -> Counter:
-        # The counter adds up the readings of the power sensor, so it misses power that this sensor does not measure.
-        domain = Domain("counter", COUNTER_PERIOD_S, scope, STEP, response.averaging_s, response.lag_s)
+        # Unless listed, it is assumed to add up the power sensor's readings, which may miss a part of the time.
+        domain = Domain("counter", COUNTER_PERIOD_S, scope, STEP, counted.averaging_s, counted.lag_s)
         return Counter(domain, checked(gpu.energy_j, f"the energy counter of {gpu.name} is 0"))
 
     def open_power() -> Power:
