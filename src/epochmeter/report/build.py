@@ -133,7 +133,7 @@ def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = N
         real = to_target
     best = find_best(real, options.eta, options.max_slowdown, options.power_budget_w, options.deadline_s)
     banner = selection.banner(numbers)
-    power_runs = chosen([*rows.values()], options.power_of, [each.point for each in best])
+    power_runs = chosen([*rows.values()], options.power_of, [choice.configuration for choice in best])
     power = powers(power_runs)
     other = _comparison(selection.runs, sweep.title, against, options) if against else ComparisonParts()
     return Report(
@@ -193,7 +193,7 @@ def _answer(configurations: Sequence[Configuration], best: Sequence[Best], optio
         best,
         breakdowns,
         prediction=predict(configurations) if options.predict else None,
-        what_next=suggest_runs(configurations, best, breakdowns),
+        suggestions=suggest_runs(configurations, best, breakdowns),
         notes=unmet_constraints(configurations, options.power_budget_w, options.deadline_s),
     )
     return [page] if page else []

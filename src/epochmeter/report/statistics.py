@@ -91,10 +91,10 @@ class Fit(NamedTuple):
         The degrees of freedom are those of Welch and Satterthwaite, at most those of all repeats.
         """
         parts = [(self.variances[index], self.counts[index]) for index in (one, other)]
-        known = [Variance(variance.variance / count, variance.dof) for variance, count in parts if variance]
-        if len(known) < 2:
+        errors = [Variance(variance.variance / count, variance.dof) for variance, count in parts if variance]
+        if len(errors) < 2:
             return None
-        error = _sum(known)
+        error = _sum(errors)
         return self.means[one] - self.means[other], Variance(error.variance, min(error.dof, self.dof))
 
 
@@ -124,13 +124,13 @@ def fit(samples: Sequence[Sequence[float]], rounds: Sequence[Rounds] = ()) -> Fi
     dof = math.fsum(variance.dof for variance in own)
     if not dof:
         return Fit(means, [None] * len(own), 0.0, counts)
-    pooled = math.fsum(each.variance * each.dof for each in own) / dof
+    pooled = math.fsum(estimate.variance * estimate.dof for estimate in own) / dof
     moderated = [
         Variance(
-            (each.dof * each.variance + BORROWED_DOF * pooled) / (each.dof + BORROWED_DOF),
-            min(each.dof + BORROWED_DOF, dof),
+            (estimate.dof * estimate.variance + BORROWED_DOF * pooled) / (estimate.dof + BORROWED_DOF),
+            min(estimate.dof + BORROWED_DOF, dof),
         )
-        for each in own
+        for estimate in own
     ]
     return Fit(means, moderated, dof, counts)
 
@@ -307,11 +307,16 @@ def _by_round(weights: Mapping[str, float], samples: Samples, rounds: Mapping[st
     """Return the weighted sum in each round; empty unless each condition was run once in each of enough rounds."""
     values = [dict(zip(rounds[name], samples[name], strict=True)) for name in weights]
     labels = values[0].keys()
-    once = all(len(each) == len(samples[name]) for name, each in zip(weights, values, strict=True))
-    if not once or None in labels or len(labels) < MIN_PAIRED_ROUNDS or any(each.keys() != labels for each in values):
+    once = all(len(by_label) == len(samples[name]) for name, by_label in zip(weights, values, strict=True))
+    if (
+        not once
+        or None in labels
+        or len(labels) < MIN_PAIRED_ROUNDS
+        or any(by_label.keys() != labels for by_label in values)
+    ):
         return []
     return [
-        math.fsum(weight * each[label] for weight, each in zip(weights.values(), values, strict=True))
+        math.fsum(weight * by_label[label] for weight, by_label in zip(weights.values(), values, strict=True))
         for label in labels
     ]
 

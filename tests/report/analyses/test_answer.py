@@ -40,7 +40,7 @@ def test_the_answer_stands_first_then_what_bounds_it():
         "Fastest: batch 64: 10.0 s per epoch, 300 J.",
         "Least energy: batch 32: 200 J per epoch, 12.0 s.",
         "Best trade-off: batch 32: 12.0 s and 200 J per epoch, the minimum of 0.5 x energy + 0.5 x 30.0 W x time: "
-        "280 J. 30.0 W is the largest mean power of an epoch, as no run tells the highest limit of the devices.",
+        "280 J. 30.0 W is the largest mean power of an epoch, as no run recorded the highest limit of the devices.",
     ]
     assert "Energy is that of: GPUs used." in answer
     assert bound == ["Bottlenecks of 3 configurations: 2 compute-bound, 1 prep-bound."]
@@ -103,7 +103,7 @@ def test_what_to_try_is_told_with_its_reason_and_why_nothing_is_predicted():
     found = told(
         run(0, 10.0),
         run(1, 12.0, batch=32),
-        what_next=[Suggestion("python src/train.py batch=128", "the fastest computes")],
+        suggestions=[Suggestion("python src/train.py batch=128", "the fastest computes")],
         prediction="too few",
     )
     assert said(found)[2:] == [

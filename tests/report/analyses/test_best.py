@@ -22,7 +22,7 @@ FOUR = group_repeats([
 
 
 def chosen(found):
-    return {choice.name: choice.point.job["batch"] for choice in found}
+    return {choice.name: choice.configuration.job["batch"] for choice in found}
 
 
 def by_name(found, name):
@@ -44,7 +44,7 @@ def test_sentences_have_units():
         "Fastest: batch 64: 10.0 s per epoch, 300 J.",
         "Least energy: batch 16: 225 J per epoch, 15.0 s.",
         "Best trade-off: batch 32: 10.8 s and 270 J per epoch, the minimum of 0.5 x energy + 0.5 x 30.0 W x time: "
-        "297 J. 30.0 W is the largest mean power of an epoch, as no run tells the highest limit of the devices.",
+        "297 J. 30.0 W is the largest mean power of an epoch, as no run recorded the highest limit of the devices.",
         "Least energy within 1.1 times the shortest time: batch 32: 270 J per epoch, 10.0 % less energy and 8.0 % "
         "more time than the fastest.",
         "Fastest at a mean power of 20 W or less: batch 16: 15.0 s per epoch, 15.0 W.",
@@ -132,14 +132,14 @@ def test_ties_are_what_repeats_do_not_distinguish():
     near = [costing(3 + number, 10.5 + number, batch=128, repeat=number) for number in range(3)]
     far = [costing(6 + number, 30.0 + number, batch=256, repeat=number) for number in range(3)]
     (fastest,) = find_best(group_repeats([*wide, *near, *far]))
-    assert fastest.point.numbers == [0, 1, 2]
+    assert fastest.configuration.numbers == [0, 1, 2]
     assert [point.numbers for point in fastest.not_significantly_different] == [[3, 4, 5]]
     assert fastest.sentence.startswith("Fastest: batch 64: 11.0 s (")
 
 
 def test_repeats_are_one_configuration():
     (fastest,) = find_best(group_repeats([costing(0, 10.0), costing(1, 12.0)]))
-    assert (fastest.value, fastest.point.numbers, fastest.not_significantly_different) == (11.0, [0, 1], [])
+    assert (fastest.value, fastest.configuration.numbers, fastest.not_significantly_different) == (11.0, [0, 1], [])
 
 
 # What is missing
@@ -182,7 +182,7 @@ def test_values_that_are_not_finite_are_absent(value):
 def test_energies_of_different_parts_are_ranked_separately():
     module = [replace(row, energy_covers="module") for point in FOUR[:1] for row in point.runs]
     found = group_repeats([*module, *(row for point in FOUR[1:] for row in point.runs)])
-    told = [(choice.name, choice.point.job["batch"]) for choice in find_best(found)]
+    told = [(choice.name, choice.configuration.job["batch"]) for choice in find_best(found)]
     assert told == [("fastest", 64), ("least_energy", 16), ("tradeoff", 32), ("within_slowdown", 32),
                     ("least_energy", 64), ("tradeoff", 64), ("within_slowdown", 64)]  # fmt: skip
     assert "Least energy (module): batch 64: 300 J" in find_best(found)[4].sentence

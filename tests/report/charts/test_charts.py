@@ -51,7 +51,7 @@ def test_charts_without_data_are_absent():
 def test_energy_is_drawn_against_time_with_front_and_labels():
     runs = [ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, 300.0, batch=16), ran(2, 40.0, 600.0, batch=32)]
     first, second, _ = points = group_repeats(runs)
-    best = [SimpleNamespace(name=name, point=first) for name in ("fastest", "tradeoff")]
+    best = [SimpleNamespace(name=name, configuration=first) for name in ("fastest", "tradeoff")]
     chart, *_ = all_charts(points, best, [second, first])
     assert (chart.name, chart.kind) == ("energy_by_time", "scatter")
     assert rows(chart, "points", "title", "x", "y", "kind") == [

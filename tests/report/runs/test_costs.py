@@ -9,7 +9,7 @@ from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.costs import comparable, costs, max_power, ranked_costs
 
 HIGHEST = "the highest limit that the devices take"
-UNKNOWN = ", as no run tells the highest limit of the devices"
+UNKNOWN = ", as no run recorded the highest limit of the devices"
 LIMIT = f"the largest limit that was applied{UNKNOWN}"
 PEAK = f"the largest power sampled{UNKNOWN}"
 

@@ -45,14 +45,14 @@ class Best:
     """
 
     name: Name
-    point: Configuration
+    configuration: Configuration
     value: float
     sentence: str
     not_significantly_different: Sequence[Configuration] = ()
 
 
 def find_best(
-    points: Sequence[Configuration],
+    configurations: Sequence[Configuration],
     eta: float = 0.5,
     max_slowdown: float = 1.1,
     power_budget_w: float | None = None,
@@ -65,7 +65,7 @@ def find_best(
     (`unmet_constraints`).
 
     Args:
-        points: The configurations.
+        configurations: The configurations.
         eta: Weight of energy in the trade-off, 0 to 1.
         max_slowdown: Maximum time of the frugal choice, as a multiple of the shortest.
         power_budget_w: Maximum mean power, if any.
@@ -75,62 +75,62 @@ def find_best(
         ValueError: A constraint is out of range.
     """
     check(eta, max_slowdown, power_budget_w, deadline_s)
-    known = ranked_costs(points)
-    if not known:
+    ranked = ranked_costs(configurations)
+    if not ranked:
         return []
-    per = known[0].per
-    result = [_fastest(known)]
-    groups = comparable(known)
+    per = ranked[0].per
+    result = [_fastest(ranked)]
+    groups = comparable(ranked)
     for covers, group in groups.items():
-        of = f" ({covers})" if len(groups) > 1 else " (of those with energy)" if len(group) < len(known) else ""
+        of = f" ({covers})" if len(groups) > 1 else " (of those with energy)" if len(group) < len(ranked) else ""
         result += [_least_energy(group, of), _tradeoff(group, eta, of), _within_slowdown(group, max_slowdown, of)]
-        if power_budget_w and (kept := [cost for cost in group if _power(cost) <= power_budget_w]):
-            best, ties = _best(kept, _times)
+        if power_budget_w and (allowed := [cost for cost in group if _power(cost) <= power_budget_w]):
+            best, ties = _best(allowed, _times)
             lead = f"Fastest at a mean power of {power_budget_w:g} W or less{of}: {best.title}"
             text = f"{lead}: {_seconds(best)} {per}, {number(_power(best))} W.{also_as_good(ties, best, _times)}"
-            result.append(Best("power_budget", best.point, best.time_s, text, _points(ties)))
-        if deadline_s and (kept := [cost for cost in group if cost.time_s <= deadline_s]):
-            best, ties = _best(kept, _joules)
+            result.append(Best("power_budget", best.configuration, best.time_s, text, _configurations(ties)))
+        if deadline_s and (allowed := [cost for cost in group if cost.time_s <= deadline_s]):
+            best, ties = _best(allowed, _joules)
             lead = f"Least energy within {deadline_s:g} s {per}{of}: {best.title}"
             text = f"{lead}: {_energy_text(best)} {per}, {_seconds(best)}.{also_as_good(ties, best, _joules)}"
-            result.append(Best("deadline", best.point, _energy(best), text, _points(ties)))
+            result.append(Best("deadline", best.configuration, _energy(best), text, _configurations(ties)))
     return result
 
 
-def pareto(points: Sequence[Configuration]) -> list[Configuration]:
+def pareto(configurations: Sequence[Configuration]) -> list[Configuration]:
     """Return the Pareto front of time and energy per epoch, among configurations with comparable energy."""
     chosen: set[int] = set()
-    for group in comparable(costs(points)).values():
-        on = is_pareto_front((_energy(cost), cost.time_s) for cost in group)
-        chosen.update(id(cost.point) for cost, kept in zip(group, on, strict=True) if kept)
-    return [point for point in points if id(point) in chosen]
+    for group in comparable(costs(configurations)).values():
+        is_on_front = is_pareto_front((_energy(cost), cost.time_s) for cost in group)
+        chosen.update(id(cost.configuration) for cost, kept in zip(group, is_on_front, strict=True) if kept)
+    return [configuration for configuration in configurations if id(configuration) in chosen]
 
 
 def unmet_constraints(
-    points: Sequence[Configuration], power_budget_w: float | None = None, deadline_s: float | None = None
+    configurations: Sequence[Configuration], power_budget_w: float | None = None, deadline_s: float | None = None
 ) -> list[str]:
     """Return why configurations are not ranked, and why constraints have no result, as sentences."""
-    known = ranked_costs(points)
-    ranked = {id(cost.point) for cost in known}
-    said = []
-    if missing := [point for point in points if id(point) not in ranked]:
-        said.append(_not_ranked(missing, len(points), known[0].per if known else PER_EPOCH))
-    if not known:
-        return said
-    per, groups = known[0].per, comparable(known)
-    if why := no_energy([cost.point for cost in known]):
+    ranked = ranked_costs(configurations)
+    ranked_ids = {id(cost.configuration) for cost in ranked}
+    texts = []
+    if missing := [configuration for configuration in configurations if id(configuration) not in ranked_ids]:
+        texts.append(_not_ranked(missing, len(configurations), ranked[0].per if ranked else PER_EPOCH))
+    if not ranked:
+        return texts
+    per, groups = ranked[0].per, comparable(ranked)
+    if why := no_energy([cost.configuration for cost in ranked]):
         some = "Not all energies can be compared" if groups else "No result for energy"
-        said.append(f"{some}: {why.rstrip('.')}.")
+        texts.append(f"{some}: {why.rstrip('.')}.")
     for covers, group in groups.items():
         of = f" ({covers})" if len(groups) > 1 else ""
         frugal, fast = min(group, key=_power), min(group, key=lambda cost: cost.time_s)
         if power_budget_w and _power(frugal) > power_budget_w:
             least = f"the lowest is {number(_power(frugal))} W, of {frugal.title}"
-            said.append(f"No configuration{of} needs {power_budget_w:g} W or less: {least}.")
+            texts.append(f"No configuration{of} needs {power_budget_w:g} W or less: {least}.")
         if deadline_s and fast.time_s > deadline_s:
             least = f"the fastest needs {number(fast.time_s)} s, {fast.title}"
-            said.append(f"No configuration{of} needs {deadline_s:g} s or less {per}: {least}.")
-    return said
+            texts.append(f"No configuration{of} needs {deadline_s:g} s or less {per}: {least}.")
+    return texts
 
 
 def check(eta: float, max_slowdown: float, power_budget_w: float | None, deadline_s: float | None) -> None:
@@ -160,18 +160,18 @@ def also_as_good(ties: Sequence[Cost], best: Cost, values: Callable[[Cost], Sequ
     return f" Not significantly different: {'; '.join([*texts, *more])}."
 
 
-def _fastest(known: Sequence[Cost]) -> Best:
-    best, ties = _best(known, _times)
+def _fastest(ranked: Sequence[Cost]) -> Best:
+    best, ties = _best(ranked, _times)
     energy = f", {_energy_text(best)}" if best.joules else ""
     text = f"Fastest: {best.title}: {_seconds(best)} {best.per}{energy}.{also_as_good(ties, best, _times)}"
-    return Best("fastest", best.point, best.time_s, text, _points(ties))
+    return Best("fastest", best.configuration, best.time_s, text, _configurations(ties))
 
 
 def _least_energy(group: Sequence[Cost], of: str) -> Best:
     best, ties = _best(group, _joules)
     lead = f"Least energy{of}: {best.title}"
     text = f"{lead}: {_energy_text(best)} {best.per}, {_seconds(best)}.{also_as_good(ties, best, _joules)}"
-    return Best("least_energy", best.point, _energy(best), text, _points(ties))
+    return Best("least_energy", best.configuration, _energy(best), text, _configurations(ties))
 
 
 def _tradeoff(group: Sequence[Cost], eta: float, of: str) -> Best:
@@ -188,7 +188,7 @@ def _tradeoff(group: Sequence[Cost], eta: float, of: str) -> Best:
         f"Best trade-off{of}: {best.title}: {_seconds(best)} and {_energy_text(best)} {best.per}, the minimum of "
         f"{formula}: {number(value)} J. {number(most_w)} W is {source}.{also_as_good(ties, best, cost_j)}"
     )
-    return Best("tradeoff", best.point, value, text, _points(ties))
+    return Best("tradeoff", best.configuration, value, text, _configurations(ties))
 
 
 def _within_slowdown(group: Sequence[Cost], max_slowdown: float, of: str) -> Best:
@@ -202,20 +202,26 @@ def _within_slowdown(group: Sequence[Cost], max_slowdown: float, of: str) -> Bes
         longer = 100 * (best.time_s / fastest.time_s - 1)
         text = f"{lead}: {_energy_text(best)} {best.per}, {number(saved, 10)} % less energy and {number(longer, 10)} % "
         text += "more time than the fastest."
-    return Best("within_slowdown", best.point, _energy(best), text + also_as_good(ties, best, _joules), _points(ties))
+    return Best(
+        "within_slowdown",
+        best.configuration,
+        _energy(best),
+        text + also_as_good(ties, best, _joules),
+        _configurations(ties),
+    )
 
 
-def _best(known: Sequence[Cost], values: Callable[[Cost], Sequence[float]]) -> tuple[Cost, list[Cost]]:
+def _best(candidates: Sequence[Cost], values: Callable[[Cost], Sequence[float]]) -> tuple[Cost, list[Cost]]:
     """Return the configuration with the least mean, and those that are not significantly different from it."""
 
     def order(cost: Cost) -> tuple[float, ...]:
         return statistics.fmean(values(cost)), cost.time_s, cost.energy_j or math.inf
 
-    best = min(known, key=order)
-    alike = indistinguishable_from_best(
-        [values(cost) for cost in known], known.index(best), [cost.rounds for cost in known]
+    best = min(candidates, key=order)
+    is_tie = indistinguishable_from_best(
+        [values(cost) for cost in candidates], candidates.index(best), [cost.rounds for cost in candidates]
     )
-    return best, [cost for cost, kept in zip(known, alike, strict=True) if kept and cost is not best]
+    return best, [cost for cost, tied in zip(candidates, is_tie, strict=True) if tied and cost is not best]
 
 
 def _not_ranked(missing: Sequence[Configuration], count: int, per: str) -> str:
@@ -223,8 +229,8 @@ def _not_ranked(missing: Sequence[Configuration], count: int, per: str) -> str:
     if per == PER_EPOCH:
         return f"{len(missing)} of {count} configurations are not ranked: the time per epoch is not known."
     rates = [
-        f"{point.runs_text} ({sum(TIME_TO_TARGET in run.metrics for run in point.runs)} of {len(point.runs)})"
-        for point in missing[:MAX_NAMED]
+        f"{configuration.runs_text} ({_reached(configuration)} of {len(configuration.runs)})"
+        for configuration in missing[:MAX_NAMED]
     ]
     more = [f"{len(missing) - MAX_NAMED} more"] if len(missing) > MAX_NAMED else []
     texts = "; ".join([*rates, *more])
@@ -232,8 +238,12 @@ def _not_ranked(missing: Sequence[Configuration], count: int, per: str) -> str:
     return f"{lead}: {texts}."
 
 
-def _points(ties: Sequence[Cost]) -> list[Configuration]:
-    return [cost.point for cost in ties]
+def _reached(configuration: Configuration) -> int:
+    return sum(TIME_TO_TARGET in run.metrics for run in configuration.runs)
+
+
+def _configurations(ties: Sequence[Cost]) -> list[Configuration]:
+    return [cost.configuration for cost in ties]
 
 
 def _times(cost: Cost) -> Sequence[float]:

@@ -45,10 +45,10 @@ def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds]
         difference = _estimate(_difference(parts[part], parts[other] if other else {}), rounds)
         return difference.low is None or difference.low > 0
 
-    found = find_bottleneck({part: _estimate(runs).value for part, runs in parts.items()}, e2e_s, significant)
-    if found is None or len(found.parts) == 1 or found.equal:
-        return found
-    return replace(found, repeats=repeats_needed(_difference(*(parts[part] for part in found.parts[:2]))))
+    bottleneck = find_bottleneck({part: _estimate(runs).value for part, runs in parts.items()}, e2e_s, significant)
+    if bottleneck is None or len(bottleneck.parts) == 1 or bottleneck.equal:
+        return bottleneck
+    return replace(bottleneck, repeats=repeats_needed(_difference(*(parts[part] for part in bottleneck.parts[:2]))))
 
 
 def verdict(
@@ -81,22 +81,22 @@ def verdict_in_memory(
     return _decided({PREP_STALL: _weighted(PREPROCESSED, times)}, times, FROM_CACHE, device, rounds)
 
 
-def check_cache_state(found: Bottleneck, rows: Mapping[str, Sequence[Run]]) -> Bottleneck:
+def check_cache_state(bottleneck: Bottleneck, rows: Mapping[str, Sequence[Run]]) -> Bottleneck:
     """Withdraw a verdict that a page cache in another state than asked for does not allow.
 
     In that case the fetch stall is larger than measured: only a verdict that names the fetch stall remains valid.
     """
-    if not found.parts or found.parts == (FETCH_STALL,) or (was_warm(rows) and was_cold(rows)):
-        return found
+    if not bottleneck.parts or bottleneck.parts == (FETCH_STALL,) or (was_warm(rows) and was_cold(rows)):
+        return bottleneck
     wrong = "warm runs were not warm" if not was_warm(rows) else "cold runs were not cold"
     return undecided(f"{wrong}, so the fetch stall may be larger than measured")
 
 
-def check_cache_state_in_memory(found: Bottleneck, rows: Mapping[str, Sequence[Run]]) -> Bottleneck:
+def check_cache_state_in_memory(bottleneck: Bottleneck, rows: Mapping[str, Sequence[Run]]) -> Bottleneck:
     """Withdraw a verdict of prep-bound in memory if warm runs were not warm: part of their stall is fetch stall."""
-    if PREP_STALL in found.parts and not was_warm(rows):
+    if PREP_STALL in bottleneck.parts and not was_warm(rows):
         return undecided("warm runs were not warm, so part of their stall may be fetch stall")
-    return found
+    return bottleneck
 
 
 def undecided(why: str) -> Bottleneck:
@@ -127,8 +127,8 @@ def _decided(
 ) -> Bottleneck:
     on_device = device or {COMPUTE: times[SYNTHETIC]}
     parts = {**{part: {SYNTHETIC: list(runs)} for part, runs in on_device.items()}, **stalls}
-    found = decide(parts, statistics.fmean(times[condition]), rounds)
-    return found or undecided("the runs on synthetic batches did not measure all parts of their epochs")
+    bottleneck = decide(parts, statistics.fmean(times[condition]), rounds)
+    return bottleneck or undecided("the runs on synthetic batches did not measure all parts of their epochs")
 
 
 def _estimate(part: Part, rounds: Mapping[str, Rounds] | None = None) -> Estimate:

@@ -87,44 +87,51 @@ def analyze(before: Sequence[Configuration], after: Sequence[Configuration]) -> 
     return _differences(matching(before, after).pairs)
 
 
-def sentences(told: Sequence[Difference]) -> list[str]:
+def sentences(differences: Sequence[Difference]) -> list[str]:
     """Return the result in short: over all configurations if there are several, else of the only one."""
-    together = [each for each in told if each.basis == CONFIGURATIONS]
-    said = [sentence(each) for each in together or told]
-    apart = [each for each in told if each.basis != CONFIGURATIONS]
-    if together and (cleared := [each for each in apart if each.verdict == DIFFERS and each.metric == TIME]):
-        most = max(cleared, key=lambda each: abs(math.log(each.ratio.value)))
-        of = f", the largest of {len(cleared)} differences, so probably less" if len(cleared) > 1 else ""
-        said.append(f"Largest difference: {most.title}: {times(most.ratio)} the time{of}.")
-    return [*said, *caveats(apart)]
+    together = [difference for difference in differences if difference.basis == CONFIGURATIONS]
+    texts = [sentence(difference) for difference in together or differences]
+    single = [difference for difference in differences if difference.basis != CONFIGURATIONS]
+    if together and (
+        significant := [
+            difference for difference in single if difference.verdict == DIFFERS and difference.metric == TIME
+        ]
+    ):
+        most = max(significant, key=lambda difference: abs(math.log(difference.ratio.value)))
+        of = f", the largest of {len(significant)} differences, so probably less" if len(significant) > 1 else ""
+        texts.append(f"Largest difference: {most.title}: {times(most.ratio)} the time{of}.")
+    return [*texts, *caveats(single)]
 
 
-def caveats(apart: Sequence[Difference]) -> list[str]:
+def caveats(differences: Sequence[Difference]) -> list[str]:
     """Return notes on configurations that are compared one by one."""
-    said = []
-    judged = max(sum(each.p_value is not None for each in apart if each.metric == name) for name in METRICS)
-    if judged > 1:
-        said.append(
-            f"Verdicts control the false discovery rate of all {judged} configurations at {100 * ALPHA:g} % "
+    texts = []
+    tested = max(
+        sum(difference.p_value is not None for difference in differences if difference.metric == name)
+        for name in METRICS
+    )
+    if tested > 1:
+        texts.append(
+            f"Verdicts control the false discovery rate of all {tested} configurations at {100 * ALPHA:g} % "
             "(Benjamini and Hochberg). Each interval stands for itself."
         )
-    if any(each.basis == ONCE for each in apart):
-        said.append(f"No intervals, as no configuration has repeats: {RECOMMENDED_REPEATS} gives them.")
-    elif any(1 in each.counts for each in apart):
-        said.append("Configurations that ran once borrow the variance of the repeats of others.")
-    return said
+    if any(difference.basis == ONCE for difference in differences):
+        texts.append(f"No intervals, as no configuration has repeats: {RECOMMENDED_REPEATS} gives them.")
+    elif any(1 in difference.counts for difference in differences):
+        texts.append("Configurations that ran once borrow the variance of the repeats of others.")
+    return texts
 
 
-def sentence(told: Difference) -> str:
+def sentence(difference: Difference) -> str:
     """`batch 16: 0.850 times (0.830 to 0.870) the time.`"""
-    what = METRICS[told.metric][0]
-    if told.verdict == DIFFERS:
-        return f"{told.title}: {times(told.ratio)} the {what}."
-    if told.verdict == SAME:
-        return f"{told.title}: no difference in {what}: {times(told.ratio)}."
-    wide = "" if _printable(told.ratio) == told.ratio else "; too few repeats for an interval"
-    wide = ", which may be chance among several comparisons" if told.differs_alone else wide
-    return f"{told.title}: inconclusive in {what}: {times(_printable(told.ratio))}{wide}."
+    what = METRICS[difference.metric][0]
+    if difference.verdict == DIFFERS:
+        return f"{difference.title}: {times(difference.ratio)} the {what}."
+    if difference.verdict == SAME:
+        return f"{difference.title}: no difference in {what}: {times(difference.ratio)}."
+    wide = "" if _printable(difference.ratio) == difference.ratio else "; too few repeats for an interval"
+    wide = ", which may be chance among several comparisons" if difference.differs_alone else wide
+    return f"{difference.title}: inconclusive in {what}: {times(_printable(difference.ratio))}{wide}."
 
 
 def page(
@@ -132,54 +139,63 @@ def page(
 ) -> Page:
     """Return the page of the comparison; `names` are the names of the two sweeps."""
     matched = matching(before, after)
-    told = _differences(matched.pairs)
+    differences = _differences(matched.pairs)
     lead = f"{names[1]} (after) compared with {names[0]} (before)"
     if not matched.pairs:
         none = "no configuration was run in both on the same host"
-        said = [f"{lead}: nothing to compare: {none}."]
-    elif not told:
-        said = [f"{lead}: nothing to compare: the time per epoch is not known in both."]
+        texts = [f"{lead}: nothing to compare: {none}."]
+    elif not differences:
+        texts = [f"{lead}: nothing to compare: the time per epoch is not known in both."]
     else:
-        said = [
+        texts = [
             f"{lead}: {len(matched.pairs)} configuration{'s' if len(matched.pairs) > 1 else ''} in both.",
-            *sentences(told),
+            *sentences(differences),
         ]
     if any(matched.unmatched):
-        lost = "{} before and {} after".format(*matched.unmatched)
-        said.append(f"Not compared, without exactly one counterpart: {lost}.")
-    if why := no_energy([point for pair in matched.pairs for point in pair]):
-        said.append(f"Not all energies can be compared: {why.rstrip('.')}.")
+        counts = "{} before and {} after".format(*matched.unmatched)
+        texts.append(f"Not compared, without exactly one counterpart: {counts}.")
+    if why := no_energy([configuration for pair in matched.pairs for configuration in pair]):
+        texts.append(f"Not all energies can be compared: {why.rstrip('.')}.")
     changes = [[key, old, new] for key, (old, new) in matched.changed.items()]
-    grids = [grid(told)] if told else []
+    grids = [grid(differences)] if differences else []
     grids += [Grid("Changed in all configurations", ["key", "before", "after"], changes)] if changes else []
     values = {"before": names[0], "after": names[1], "changed": matched.changed, "unmatched": matched.unmatched,
-              "differences": [{**asdict(each), "verdict": each.verdict} for each in told]}  # fmt: skip
-    numbers = sorted({run for _, point in matched.pairs for run in point.numbers})
-    return Page("comparison", "Comparison", [Section(said, grids)], finite(values), numbers)
+              "differences": [{**asdict(entry), "verdict": entry.verdict} for entry in differences]}  # fmt: skip
+    numbers = sorted({run for _, configuration in matched.pairs for run in configuration.numbers})
+    return Page("comparison", "Comparison", [Section(texts, grids)], finite(values), numbers)
 
 
-def grid(told: Sequence[Difference]) -> Grid:
+def grid(differences: Sequence[Difference]) -> Grid:
     """Return the table of all differences, or the largest of many."""
-    ordered = sorted(told, key=lambda each: (each.basis != CONFIGURATIONS, -abs(math.log(each.ratio.value))))
+    ordered = sorted(
+        differences, key=lambda difference: (difference.basis != CONFIGURATIONS, -abs(math.log(difference.ratio.value)))
+    )
     rows = []
-    for each in ordered[:MAX_ROWS] if len(told) > MAX_ROWS else told:
-        what, unit = METRICS[each.metric]
-        beside = max(each.before or 0.0, each.after or 0.0)
-        means = [number(value, beside) for value in (each.before, each.after)]
+    for difference in ordered[:MAX_ROWS] if len(differences) > MAX_ROWS else differences:
+        what, unit = METRICS[difference.metric]
+        reference = max(difference.before or 0.0, difference.after or 0.0)
+        means = [number(value, reference) for value in (difference.before, difference.after)]
         rows.append(
-            [each.title, f"{what} {unit}", *means, spread(_printable(each.ratio)), each.interval_of, each.verdict]
+            [
+                difference.title,
+                f"{what} {unit}",
+                *means,
+                spread(_printable(difference.ratio)),
+                difference.interval_of,
+                difference.verdict,
+            ]
         )
     columns = ["configuration", "per epoch", "before", "after", "ratio (95 %)", "interval of", "verdict"]
-    some = f", the {MAX_ROWS} largest of {len(told)} differences" if len(told) > MAX_ROWS else ""
+    some = f", the {MAX_ROWS} largest of {len(differences)} differences" if len(differences) > MAX_ROWS else ""
     return Grid(f"After, as multiples of before{some}", columns, rows)
 
 
 def _differences(pairs: Sequence[tuple[Configuration, Configuration]]) -> list[Difference]:
-    names = titles([point for point, _ in pairs])
-    found = [_differences_of(metric, list(zip(names, pairs, strict=True))) for metric in METRICS]
-    together = [overall for differences in found for overall in _together(differences)]
+    names = titles([configuration for configuration, _ in pairs])
+    by_metric = [_differences_of(metric, list(zip(names, pairs, strict=True))) for metric in METRICS]
+    together = [overall for differences in by_metric for overall in _together(differences)]
     order = {name: index for index, name in enumerate(names)}
-    return [*together, *sorted(chain.from_iterable(found), key=lambda each: order[each.title])]
+    return [*together, *sorted(chain.from_iterable(by_metric), key=lambda difference: order[difference.title])]
 
 
 def _differences_of(metric: str, named: Sequence[tuple[str, tuple[Configuration, Configuration]]]) -> list[Difference]:
@@ -189,8 +205,8 @@ def _differences_of(metric: str, named: Sequence[tuple[str, tuple[Configuration,
         for title, (before, after) in named
         if metric == TIME or not no_energy([before, after])
     }
-    known = {title: pair for title, pair in values.items() if all(pair)}
-    ratios = pairwise_ratios([*known.values()])
+    measured = {title: pair for title, pair in values.items() if all(pair)}
+    ratios = pairwise_ratios([*measured.values()])
     rates = iter(false_discovery_rates([p_value for _, p_value in ratios if p_value is not None]))
     return [
         Difference(
@@ -205,24 +221,24 @@ def _differences_of(metric: str, named: Sequence[tuple[str, tuple[Configuration,
             p_value,
             None if p_value is None else next(rates),
         )
-        for (title, (old, new)), (ratio, p_value) in zip(known.items(), ratios, strict=True)
+        for (title, (old, new)), (ratio, p_value) in zip(measured.items(), ratios, strict=True)
     ]
 
 
-def _is_equivalent(found: Estimate) -> bool:
-    wide = (found.low or 0) <= 1 / (1 + EQUIVALENCE) or (found.high or math.inf) >= 1 + EQUIVALENCE
-    return found.contains(1) and not wide
+def _is_equivalent(ratio: Estimate) -> bool:
+    wide = (ratio.low or 0) <= 1 / (1 + EQUIVALENCE) or (ratio.high or math.inf) >= 1 + EQUIVALENCE
+    return ratio.contains(1) and not wide
 
 
-def _printable(found: Estimate) -> Estimate:
+def _printable(ratio: Estimate) -> Estimate:
     """Return the ratio without an interval that says nothing."""
-    vague = found.low is not None and found.high is not None and found.high > MAX_WIDTH * found.low
-    return Estimate(found.value) if vague else found
+    vague = ratio.low is not None and ratio.high is not None and ratio.high > MAX_WIDTH * ratio.low
+    return Estimate(ratio.value) if vague else ratio
 
 
 def _together(differences: Sequence[Difference]) -> Iterator[Difference]:
     """Yield the geometric mean over configurations, if there are several: the configuration is the unit."""
-    logs = [math.log(each.ratio.value) for each in differences]
+    logs = [math.log(difference.ratio.value) for difference in differences]
     if len(logs) >= MIN_TOGETHER:
         ratio = mean(logs).exp()
         title = f"All {len(logs)} configurations"

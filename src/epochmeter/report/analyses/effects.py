@@ -158,86 +158,100 @@ class FirstEpoch:
         return max(self.parts_s, key=lambda part: self.parts_s[part]) if self.parts_s else None
 
 
-def uses(points: Sequence[Configuration]) -> list[Use]:
+def uses(configurations: Sequence[Configuration]) -> list[Use]:
     """For each job that tells of either."""
-    told = []
-    for point in points:
-        gpu, cpu = (point.mean(f"steady/{name}_utilization") for name in ("gpu", "cpu"))
+    results = []
+    for configuration in configurations:
+        gpu, cpu = (configuration.mean(f"steady/{name}_utilization") for name in ("gpu", "cpu"))
         utilized = "GPU" if gpu is not None else "CPU" if cpu is not None else None
-        memory = point.mean(MEMORY)
+        memory = configuration.mean(MEMORY)
         if utilized or memory is not None:
-            power_w = point.mean("steady/power_mean_w")
+            power_w = configuration.mean("steady/power_mean_w")
             share = cpu if gpu is None else gpu
-            told.append(Use(title(point, points), point.numbers, utilized, share, power_w, memory))
-    return told
+            results.append(
+                Use(title(configuration, configurations), configuration.numbers, utilized, share, power_w, memory)
+            )
+    return results
 
 
-def growths(points: Sequence[Configuration]) -> list[MemoryGrowth]:
+def growths(configurations: Sequence[Configuration]) -> list[MemoryGrowth]:
     """For each key of the job in which points differ, and for each group that differs in nothing else."""
-    told = [point for point in points if point.mean(MEMORY)]
-    found = []
-    for key in (key for key in varied(told) if "." not in key):
-        for group in groups(told, [key]):
+    measured = [configuration for configuration in configurations if configuration.mean(MEMORY)]
+    results = []
+    for key in (key for key in varied(measured) if "." not in key):
+        for group in groups(measured, [key]):
             least, most = min(group, key=_memory), max(group, key=_memory)
             if _memory(most) > (1 + MIN_EFFECT) * _memory(least):
                 sizes = _memory(least), _memory(most)
-                found.append(MemoryGrowth(key, title(least, points, key), least.value(key), most.value(key), *sizes))
-    return found
+                results.append(
+                    MemoryGrowth(key, title(least, configurations, key), least.value(key), most.value(key), *sizes)
+                )
+    return results
 
 
-def iterations(points: Sequence[Configuration]) -> list[StepCount]:
+def iterations(configurations: Sequence[Configuration]) -> list[StepCount]:
     """For each job on several devices that one on one device with the same batch stands beside."""
-    told = []
-    for group in groups(points, ["strategy"]):
-        one = next((point for point in group if point.strategy == SINGLE), None)
+    results = []
+    for group in groups(configurations, ["strategy"]):
+        one = next((configuration for configuration in group if configuration.strategy == SINGLE), None)
         samples, one_steps = (one.runs[0].samples, one.mean("steady/steps")) if one else (None, None)
         if samples is None or one_steps is None:
             continue
-        for point in group:
-            steps, devices = point.mean("steady/steps"), point.devices
+        for configuration in group:
+            steps, devices = configuration.mean("steady/steps"), configuration.devices
             if devices and devices > 1 and steps is not None:
-                batch, drops = point.job["batch"], bool(point.job.get("drop_last"))
-                shares = 1 if point.strategy == DATA_PARALLEL else devices
+                batch, drops = configuration.job["batch"], bool(configuration.job.get("drop_last"))
+                shares = 1 if configuration.strategy == DATA_PARALLEL else devices
                 expected = (math.floor if drops else math.ceil)(math.ceil(samples / shares) / batch)
                 counts = batch, samples, steps, one_steps, expected, drops
-                told.append(StepCount(point.numbers, point.strategy, devices, *counts))
-    return told
+                results.append(StepCount(configuration.numbers, configuration.strategy, devices, *counts))
+    return results
 
 
-def parallels(points: Sequence[Configuration]) -> list[DpVsDdp]:
+def parallels(configurations: Sequence[Configuration]) -> list[DpVsDdp]:
     """Each DataParallel beside DistributedDataParallel on as many devices, with the same samples a step.
 
     Where no two have that, those of the same batch, which the one splits and the other has for each rank.
     """
-    told = []
-    for group in groups(points, ["strategy", "batch"]):
-        ranks = [point for point in group if point.strategy not in (SINGLE, DATA_PARALLEL)]
+    results = []
+    for group in groups(configurations, ["strategy", "batch"]):
+        ranks = [configuration for configuration in group if configuration.strategy not in (SINGLE, DATA_PARALLEL)]
         pairs = [
-            (point, other)
-            for point in group
+            (configuration, other)
+            for configuration in group
             for other in ranks
-            if point.strategy == DATA_PARALLEL and (point.devices or 0) > 1 and point.devices == other.devices
+            if configuration.strategy == DATA_PARALLEL
+            and (configuration.devices or 0) > 1
+            and configuration.devices == other.devices
         ]
-        alike = [(point, other) for point, other in pairs if point.global_batch == other.global_batch]
-        typed = [(point, other) for point, other in pairs if point.job["batch"] == other.job["batch"]]
-        for point, other in alike or typed:
-            if speed := ratio_of(SPEED, other, point):
-                told.append(_parallels(point, other, speed, title(point, points, "strategy", "batch")))
-    return told
+        same_global = [
+            (configuration, other) for configuration, other in pairs if configuration.global_batch == other.global_batch
+        ]
+        same_batch = [
+            (configuration, other) for configuration, other in pairs if configuration.job["batch"] == other.job["batch"]
+        ]
+        for configuration, other in same_global or same_batch:
+            if speed := ratio_of(SPEED, other, configuration):
+                results.append(
+                    _parallels(configuration, other, speed, title(configuration, configurations, "strategy", "batch"))
+                )
+    return results
 
 
-def smaller_models(points: Sequence[Configuration]) -> list[SmallerModel]:
+def smaller_models(configurations: Sequence[Configuration]) -> list[SmallerModel]:
     """For each two models next to each other in size, all else the same; on one device, if there is any."""
-    told = []
-    for group in groups(_plainest(points), ["model"]):
-        known = sorted((point for point in group if point.mean("model/parameters")), key=_parameters)
-        for small, large in pairwise(known):
+    results = []
+    for group in groups(_plainest(configurations), ["model"]):
+        by_size = sorted(
+            (configuration for configuration in group if configuration.mean("model/parameters")), key=_parameters
+        )
+        for small, large in pairwise(by_size):
             speed = ratio_of(SPEED, small, large)
             if speed and _parameters(small) < _parameters(large):
                 flops = ratio_of("model/flops_per_sample", large, small)
-                told.append(
+                results.append(
                     SmallerModel(
-                        title(small, points, "model"),
+                        title(small, configurations, "model"),
                         small.value("model"),
                         large.value("model"),
                         speed,
@@ -245,74 +259,74 @@ def smaller_models(points: Sequence[Configuration]) -> list[SmallerModel]:
                         flops.value if flops else None,
                     )
                 )
-    return told
+    return results
 
 
-def larger_batches(points: Sequence[Configuration]) -> list[LargerBatch]:
+def larger_batches(configurations: Sequence[Configuration]) -> list[LargerBatch]:
     """For each two batches next to each other, all else the same; on one device, if there is any."""
-    told = []
-    for group in groups(_plainest(points), ["batch"]):
-        ordered = sorted(group, key=lambda point: point.job["batch"])
+    results = []
+    for group in groups(_plainest(configurations), ["batch"]):
+        ordered = sorted(group, key=lambda configuration: configuration.job["batch"])
         for less, more in pairwise(ordered):
             speed = ratio_of(SPEED, more, less)
             if speed:
                 batches = less.job["batch"], more.job["batch"]
                 memory = less.mean(MEMORY), more.mean(MEMORY)
                 busy = less.mean("steady/gpu_utilization"), more.mean("steady/gpu_utilization")
-                told.append(LargerBatch(title(less, points, "batch"), *batches, speed, *memory, *busy))
-    return told
+                results.append(LargerBatch(title(less, configurations, "batch"), *batches, speed, *memory, *busy))
+    return results
 
 
-def first_epochs(points: Sequence[Configuration]) -> list[FirstEpoch]:
+def first_epochs(configurations: Sequence[Configuration]) -> list[FirstEpoch]:
     """For each job that had an epoch after its first and its warm-up."""
-    told = []
-    for point in points:
-        since = max(1, point.job["warmup_epochs"])
-        pairs = [pair for row in point.runs if (pair := _first_and_later(row.epochs, since))]
-        if len(pairs) < len(point.runs):
+    results = []
+    for configuration in configurations:
+        since = max(1, configuration.job["warmup_epochs"])
+        pairs = [pair for row in configuration.runs if (pair := _first_and_later(row.epochs, since))]
+        if len(pairs) < len(configuration.runs):
             continue
         firsts, laters, parts = zip(*(_parts_of_difference(*pair) for pair in pairs), strict=True)
         more = mean([first - later for first, later in zip(firsts, laters, strict=True)])
-        common = [part for part in PARTS if all(part in each for each in parts)]
-        shares = {part: statistics.fmean(each[part] for each in parts) for part in common}
+        common = [part for part in PARTS if all(part in run_parts for run_parts in parts)]
+        shares = {part: statistics.fmean(run_parts[part] for run_parts in parts) for part in common}
         means = statistics.fmean(firsts), statistics.fmean(laters)
-        told.append(FirstEpoch(title(point, points), point.numbers, *means, more, shares))
-    return told
+        results.append(FirstEpoch(title(configuration, configurations), configuration.numbers, *means, more, shares))
+    return results
 
 
-def title(point: Configuration, points: Sequence[Configuration], *but: str) -> str:
+def title(configuration: Configuration, configurations: Sequence[Configuration], *excluded: str) -> str:
     """How a point is called among the others, less what is told of it anyway: its model, and in what they differ."""
-    keys = [key for key in dict.fromkeys(["model", *varied(points)]) if key not in but]
-    return point.named(keys, on_several_hosts(points))
+    keys = [key for key in dict.fromkeys(["model", *varied(configurations)]) if key not in excluded]
+    return configuration.named(keys, on_several_hosts(configurations))
 
 
-def _parallels(point: Configuration, other: Configuration, speed: Estimate, named: str) -> DpVsDdp:
-    alike = other.global_batch == point.global_batch
-    steps = [each.per_step("e2e_s") for each in (point, other)]
+def _parallels(dp: Configuration, ddp: Configuration, speed: Estimate, named: str) -> DpVsDdp:
+    is_same_work = ddp.global_batch == dp.global_batch
+    steps = [configuration.per_step("e2e_s") for configuration in (dp, ddp)]
     return DpVsDdp(
         named,
-        point.devices or 1,
-        point.job["batch"],
-        other.job["batch"],
-        alike,
+        dp.devices or 1,
+        dp.job["batch"],
+        ddp.job["batch"],
+        is_same_work,
         speed,
-        difference(*steps) if alike and all(steps) else None,
+        difference(*steps) if is_same_work and all(steps) else None,
         mean(steps[1]).value if steps[1] else None,
     )
 
 
-def _plainest(points: Sequence[Configuration]) -> list[Configuration]:
+def _plainest(configurations: Sequence[Configuration]) -> list[Configuration]:
     """Those on one device where there are any that differ, and else all: an exchange between devices blurs the rest."""
-    ones = [point for point in points if point.strategy == SINGLE]
-    return ones if len(ones) > 1 else list(points)
+    ones = [configuration for configuration in configurations if configuration.strategy == SINGLE]
+    return ones if len(ones) > 1 else list(configurations)
 
 
-def _memory(point: Configuration) -> float:
-    return point.mean(MEMORY) or 0.0
+def _memory(configuration: Configuration) -> float:
+    return configuration.mean(MEMORY) or 0.0
 
 
-def _parameters(point: Configuration) -> float:
-    return point.mean("model/parameters") or 0.0
+def _parameters(configuration: Configuration) -> float:
+    return configuration.mean("model/parameters") or 0.0
 
 
 def _first_and_later(
@@ -331,10 +345,10 @@ def _parts_of_difference(
     """Seconds of a run's first epoch and of its later ones, and the difference by parts."""
     parts = {}
     for part, (name, less) in PARTS.items():
-        every = [_seconds(epoch, name, less) for epoch in (first, *later)]
-        known = [seconds for seconds in every if seconds is not None]
-        if len(known) == len(every):
-            parts[part] = known[0] - statistics.fmean(known[1:])
+        epochs_s = [_seconds(epoch, name, less) for epoch in (first, *later)]
+        measured_s = [seconds for seconds in epochs_s if seconds is not None]
+        if len(measured_s) == len(epochs_s):
+            parts[part] = measured_s[0] - statistics.fmean(measured_s[1:])
     return first["epoch/e2e_s"], statistics.fmean(epoch["epoch/e2e_s"] for epoch in later), parts
 
 

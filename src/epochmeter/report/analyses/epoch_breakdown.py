@@ -16,21 +16,21 @@ from epochmeter.results.bottleneck import PARTS, Bottleneck, part_seconds
 class EpochBreakdown:
     """A configuration and its bottleneck."""
 
-    point: Configuration
+    configuration: Configuration
     bottleneck: Bottleneck
 
 
-def epoch_breakdowns(points: Sequence[Configuration]) -> list[EpochBreakdown]:
+def epoch_breakdowns(configurations: Sequence[Configuration]) -> list[EpochBreakdown]:
     """Return the bottleneck of each configuration for which it is known; repeats give the intervals."""
-    found = [(point, _bottleneck(point)) for point in points]
-    return [EpochBreakdown(point, bottleneck) for point, bottleneck in found if bottleneck]
+    bottlenecks = [(configuration, _bottleneck(configuration)) for configuration in configurations]
+    return [EpochBreakdown(configuration, bottleneck) for configuration, bottleneck in bottlenecks if bottleneck]
 
 
-def _bottleneck(point: Configuration) -> Bottleneck | None:
-    e2e_s = positive_values(point, TIME)
+def _bottleneck(configuration: Configuration) -> Bottleneck | None:
+    e2e_s = positive_values(configuration, TIME)
     if not e2e_s:
         return None
-    in_memory = (point.job.get("dataset") or {}).get("layout", "files") != "files"
-    runs = [part_seconds(row.metrics, in_memory) for row in point.runs]
+    in_memory = (configuration.job.get("dataset") or {}).get("layout", "files") != "files"
+    runs = [part_seconds(row.metrics, in_memory) for row in configuration.runs]
     parts = {part: {"runs": [run[part] for run in runs]} for part in PARTS if all(part in run for run in runs)}
     return decide(parts, statistics.fmean(e2e_s))

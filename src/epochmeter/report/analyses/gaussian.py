@@ -91,11 +91,11 @@ def cross_validate(places: list[list[float]], values: Sequence[float]) -> Error:
     errors, guesses, deviations = [], [], []
     for part in (shuffled[first::parts] for first in range(parts)):
         others = [index for index in range(count) if index not in part]
-        known = [values[other] for other in others]
-        model = fit([places[other] for other in others], known, starts=1)
+        kept = [values[other] for other in others]
+        model = fit([places[other] for other in others], kept, starts=1)
         means, spreads = model.predict([places[index] for index in part], return_std=True)
         errors += [float(mean) - values[index] for mean, index in zip(means, part, strict=True)]
-        guesses += [statistics.fmean(known) - values[index] for index in part]
+        guesses += [statistics.fmean(kept) - values[index] for index in part]
         deviations += [float(spread) for spread in spreads]
     width = _calibrated_width(errors, deviations)
     relative, guessed = ([abs(math.expm1(each)) for each in logs] for logs in (errors, guesses))
@@ -134,11 +134,13 @@ def most_informative(
     current = dict(models)
     at = list(places)
     while len(chosen) < min(count, len(grid)):
-        told = {name: model.predict(grid, return_std=True) for name, (model, _) in current.items()}
-        doubt = [sum(float(deviations[index]) ** 2 for _, deviations in told.values()) for index in range(len(grid))]
+        predicted = {name: model.predict(grid, return_std=True) for name, (model, _) in current.items()}
+        doubt = [
+            sum(float(deviations[index]) ** 2 for _, deviations in predicted.values()) for index in range(len(grid))
+        ]
         best = max((index for index in range(len(grid)) if index not in chosen), key=lambda index: doubt[index])
         chosen.append(best)
         at = [*at, grid[best]]
-        believed = {name: [*values, float(told[name][0][best])] for name, (_, values) in current.items()}
-        current = {name: (fit(at, values, models[name][0]), values) for name, values in believed.items()}
+        assumed = {name: [*values, float(predicted[name][0][best])] for name, (_, values) in current.items()}
+        current = {name: (fit(at, values, models[name][0]), values) for name, values in assumed.items()}
     return chosen

@@ -54,8 +54,8 @@ def _disjoint_keys(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[
     """Return the keys of which the two sides share no value; none if a side is empty."""
     if not (before and after):
         return []
-    keys = dict.fromkeys(key for each in (*before, *after) for key in each)
-    return [key for key in keys if not {each.get(key) for each in before} & {each.get(key) for each in after}]
+    keys = dict.fromkeys(key for leaves in (*before, *after) for key in leaves)
+    return [key for key in keys if not {leaves.get(key) for leaves in before} & {leaves.get(key) for leaves in after}]
 
 
 def _unique(
@@ -82,7 +82,7 @@ def _changed_keys(
 
 
 def _value_texts(before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]], key: str) -> tuple[str, str]:
-    old, new = (list(dict.fromkeys(each.get(key, "absent") for each in side)) for side in (before, after))
+    old, new = (list(dict.fromkeys(leaves.get(key, "absent") for leaves in side)) for side in (before, after))
     return _list_values(old), _list_values(new)
 
 

@@ -61,69 +61,72 @@ class Prediction:
     notes: Sequence[str] = ()
 
 
-def predict(points: Sequence[Configuration]) -> Prediction | str:
+def predict(configurations: Sequence[Configuration]) -> Prediction | str:
     """Predicts the points of the grid of all typed keys that vary; a sentence that says why where it cannot."""
-    known = costs(points)
-    (keys, followers), hosts = _keys(known), dict.fromkeys(cost.point.host or "unknown" for cost in known)
+    measured = costs(configurations)
+    (keys, followers), hosts = _keys(measured), dict.fromkeys(cost.configuration.host or "unknown" for cost in measured)
     if len(hosts) > 1:
         one = f"where={{host: {next(iter(hosts))}}}"
         return f"the jobs ran on {len(hosts)} hosts, which no key tells apart: choose those of one: {one}"
-    if len(known) < LEAST_JOBS:
-        return f"{len(known)} jobs with a time are too few to learn from: it takes {LEAST_JOBS} or more"
+    if len(measured) < LEAST_JOBS:
+        return f"{len(measured)} jobs with a time are too few to learn from: it takes {LEAST_JOBS} or more"
     if not keys:
         return "the jobs differ in no key"
-    choices = [list(dict.fromkeys(_setting(cost, key) for cost in known)) for key in keys]
+    choices = [list(dict.fromkeys(_setting(cost, key) for cost in measured)) for key in keys]
     count = math.prod(map(len, choices))
     if count > MOST_GRID:
         return f"the grid of {', '.join(keys)} has {count} points, more than {MOST_GRID}: choose some of the runs"
-    run = {tuple(_setting(cost, key) for key in keys) for cost in known}
-    if len(run) < len(known):
+    run = {tuple(_setting(cost, key) for key in keys) for cost in measured}
+    if len(run) < len(measured):
         return f"some of the jobs differ in what none of {', '.join(keys)} tells: choose those that are alike by where="
     missing = [point for point in itertools.product(*choices) if point not in run]
     if not missing:
         return f"every point of the grid of {', '.join(keys)} was run"
     columns = list(map(_column, choices))
-    if len(known) < (needed := EACH_TAKES * sum(len(next(iter(column.values()))) for column in columns)):
-        return f"{len(known)} jobs are too few to learn {', '.join(keys)} from: it takes {needed} or more"
-    learned = _drawn(known)
+    if len(measured) < (needed := EACH_TAKES * sum(len(next(iter(column.values()))) for column in columns)):
+        return f"{len(measured)} jobs are too few to learn {', '.join(keys)} from: it takes {needed} or more"
+    learned = _drawn(measured)
     places = [_place(tuple(_setting(cost, key) for key in keys), columns) for cost in learned]
     grid = [_place(point, columns) for point in missing]
     models, errors, notes = _learn(places, learned)
-    if len(learned) < len(known):
-        notes.insert(0, f"Of {len(known)} jobs {len(learned)}, drawn at random, were learned from.")
+    if len(learned) < len(measured):
+        notes.insert(0, f"Of {len(measured)} jobs {len(learned)}, drawn at random, were learned from.")
     if not errors[TIME].useful:
         return _hardly(TIME, errors[TIME])
     models, errors = ({name: kept[name] for name in kept if errors[name].useful} for kept in (models, errors))
-    told = {name: predict_at(model, grid, errors[name].width) for name, (model, _) in models.items()}
-    found = [
+    estimates = {name: predict_at(model, grid, errors[name].width) for name, (model, _) in models.items()}
+    predicted = [
         _predicted(
-            known[0], dict(zip(keys, point, strict=True)), followers, {name: each[index] for name, each in told.items()}
+            measured[0],
+            dict(zip(keys, point, strict=True)),
+            followers,
+            {name: quantity[index] for name, quantity in estimates.items()},
         )
         for index, point in enumerate(missing)
     ]
     wanted = most_informative(models, places, grid, NEXT)
-    return Prediction(found, errors, [found[index] for index in wanted], _of(learned), notes)
+    return Prediction(predicted, errors, [predicted[index] for index in wanted], _of(learned), notes)
 
 
 def sentences(prediction: Prediction | str) -> list[str]:
     """What is predicted, with its error first."""
     if isinstance(prediction, str):
         return [f"No prediction: {prediction}."]
-    jobs = prediction.errors[TIME].jobs
-    said = [f"Predicted from {jobs} jobs: {len(prediction.points)} points of the grid that were not run."]
+    count = prediction.errors[TIME].jobs
+    texts = [f"Predicted from {count} jobs: {len(prediction.points)} points of the grid that were not run."]
     for name, error in prediction.errors.items():
         off = f"{number(100 * error.median)} % off in the median, {number(100 * error.most)} % at most"
         guess = f"the mean of the others would be {number(100 * error.guess)} %"
-        within = f"{error.within} of {jobs} lie within their 95 % interval"
-        said.append(f"Left out {_at_a_time(error)}, their {name} is {off} ({guess}); {within}.")
-    said += prediction.notes
+        within = f"{error.within} of {count} lie within their 95 % interval"
+        texts.append(f"Left out {_at_a_time(error)}, their {name} is {off} ({guess}); {within}.")
+    texts += prediction.notes
     fastest = min(prediction.points, key=lambda point: point.time_s.value)
-    said.append(f"The fastest of them: {fastest.title}: {interval(fastest.time_s, fastest.time_s.value)} an epoch.")
+    texts.append(f"The fastest of them: {fastest.title}: {interval(fastest.time_s, fastest.time_s.value)} an epoch.")
     if metered := [point for point in prediction.points if point.power_w]:
         least = min(metered, key=_joules)
-        said.append(f"The least energy of them: {least.title}: {number(_joules(least))} J an epoch.")
-    said.append("Most would be learned, one after the other, from:")
-    return [*said, *(point.command for point in prediction.next_three)]
+        texts.append(f"The least energy of them: {least.title}: {number(_joules(least))} J an epoch.")
+    texts.append("Most would be learned, one after the other, from:")
+    return [*texts, *(point.command for point in prediction.next_three)]
 
 
 def grid(prediction: Prediction) -> Grid:
@@ -156,32 +159,32 @@ class DependentKey(NamedTuple):
     """Of the other -> its own."""
 
 
-def _keys(known: Sequence[Cost]) -> tuple[list[str], list[DependentKey]]:
+def _keys(measured: Sequence[Cost]) -> tuple[list[str], list[DependentKey]]:
     """The keys that a grid is made of: those that vary, but for repeats; and what was typed that goes with one of them.
 
     What was not typed is a key of its own where the others do not tell its value: `data_source` sets `cache`.
     """
-    every = dict.fromkeys(key for cost in known for row in cost.point.runs for key in row.keys)
-    mine = [key for key in every if key.partition(".")[0] not in NOT_THE_JOBS]
-    typed_ones = [key for key in mine if len({_setting(cost, key) for cost in known}) > 1]
-    keys = list(typed_ones)
+    every = dict.fromkeys(key for cost in measured for row in cost.configuration.runs for key in row.keys)
+    overridden = [key for key in every if key.partition(".")[0] not in NOT_THE_JOBS]
+    varying = [key for key in overridden if len({_setting(cost, key) for cost in measured}) > 1]
+    keys = list(varying)
     followers: list[DependentKey] = []
-    for key in reversed(typed_ones):
-        led = ((other, _led(known, other, key)) for other in keys if other != key)
+    for key in reversed(varying):
+        led = ((other, _led(measured, other, key)) for other in keys if other != key)
         if follower := next((DependentKey(key, other, values) for other, values in led if values), None):
             keys.remove(key)
             followers.insert(0, follower)
-    told = {key.partition(".")[0] for key in typed_ones}
-    for key in varied([cost.point for cost in known]):
-        if key.partition(".")[0] not in told and _values(known, keys, key) is None:
+    varied_groups = {key.partition(".")[0] for key in varying}
+    for key in varied([cost.configuration for cost in measured]):
+        if key.partition(".")[0] not in varied_groups and _values(measured, keys, key) is None:
             keys.append(key)
     return keys, followers
 
 
-def _led(known: Sequence[Cost], leader: str, key: str) -> dict[str, str] | None:
+def _led(measured: Sequence[Cost], leader: str, key: str) -> dict[str, str] | None:
     """What one key is for each value of another; None where that does not tell it, or in too few jobs to go by."""
-    values = _values(known, [leader], key)
-    return {value: its for (value,), its in values.items()} if values and len(known) >= 2 * len(values) else None
+    values = _values(measured, [leader], key)
+    return {value: its for (value,), its in values.items()} if values and len(measured) >= 2 * len(values) else None
 
 
 def _values(known: Sequence[Cost], keys: Sequence[str], key: str) -> dict[tuple[str, ...], str] | None:
@@ -203,20 +206,20 @@ def _of(learned: Sequence[Cost]) -> str:
 
 def _setting(cost: Cost, key: str) -> str:
     """What a key was typed as, or what it stood at."""
-    keys = cost.point.runs[0].keys
-    return keys[key] if key in keys else cost.point.value(key)
+    keys = cost.configuration.runs[0].keys
+    return keys[key] if key in keys else cost.configuration.value(key)
 
 
 def _column(choices: Sequence[str]) -> dict[str, list[float]]:
     """Value of a key -> its place: on a logarithmic scale where all are numbers, else one of as many corners."""
     numbers = [_number(choice) for choice in choices]
-    if all(math.isfinite(each) for each in numbers):
-        scaled = [math.log(each) for each in numbers] if min(numbers) > 0 else numbers
-        scaled = [math.log1p(each) for each in numbers] if min(numbers) == 0 else scaled
+    if all(math.isfinite(value) for value in numbers):
+        scaled = [math.log(value) for value in numbers] if min(numbers) > 0 else numbers
+        scaled = [math.log1p(value) for value in numbers] if min(numbers) == 0 else scaled
         low, high = min(scaled), max(scaled)
         if low == high:  # 8 and 8.0
             return {choice: [0.0] for choice in choices}
-        return {choice: [(each - low) / (high - low)] for choice, each in zip(choices, scaled, strict=True)}
+        return {choice: [(value - low) / (high - low)] for choice, value in zip(choices, scaled, strict=True)}
     if len(choices) == 2:
         return {choice: [float(index)] for index, choice in enumerate(choices)}
     return {choice: [float(choice == other) for other in choices] for choice in choices}
@@ -230,13 +233,13 @@ def _number(text: str) -> float:
 
 
 def _place(point: Sequence[str], columns: Sequence[Mapping[str, list[float]]]) -> list[float]:
-    return [each for value, column in zip(point, columns, strict=True) for each in column[value]]
+    return [coordinate for value, column in zip(point, columns, strict=True) for coordinate in column[value]]
 
 
-def _drawn(known: Sequence[Cost]) -> list[Cost]:
+def _drawn(measured: Sequence[Cost]) -> list[Cost]:
     """All, or as many as can be learned from, drawn at random: always the same ones."""
-    chosen = sorted(random.Random(0).sample(range(len(known)), min(len(known), MOST_JOBS)))
-    return [known[index] for index in chosen]
+    chosen = sorted(random.Random(0).sample(range(len(measured)), min(len(measured), MOST_JOBS)))
+    return [measured[index] for index in chosen]
 
 
 # The process
@@ -246,7 +249,7 @@ def _learn(places: list[list[float]], learned: Sequence[Cost]) -> tuple[dict[str
     """Quantity -> (model, logarithms) and its error; and what to say of what is not predicted."""
     logs = {TIME: [math.log(cost.time_s) for cost in learned]}
     watts = [cost.power_w for cost in learned if cost.power_w]
-    why = no_energy([cost.point for cost in learned])
+    why = no_energy([cost.configuration for cost in learned])
     notes = []
     if why or len(watts) < len(learned):
         notes.append(f"No power is predicted: {(why or 'not all of these jobs have one').rstrip('.')}.")
@@ -271,13 +274,13 @@ def _at_a_time(error: Error) -> str:
 
 
 def _predicted(
-    like: Cost, keys: Mapping[str, str], followers: Sequence[DependentKey], told: Mapping[str, Estimate]
+    like: Cost, keys: Mapping[str, str], followers: Sequence[DependentKey], estimates: Mapping[str, Estimate]
 ) -> Predicted:
     title = ", ".join(f"{key} {value}" for key, value in keys.items())
     settings = dict(keys)
     for follower in followers:  # those that follow another follower after it
         settings[follower.key] = follower.values[settings[follower.leader]]
-    return Predicted(title, keys, told[TIME], told.get(POWER), typed(like.point, settings))
+    return Predicted(title, keys, estimates[TIME], estimates.get(POWER), typed(like.configuration, settings))
 
 
 def _joules(point: Predicted) -> float:

@@ -61,175 +61,185 @@ def page(rows: Sequence[Run]) -> Page | None:
     """The answers; None where nothing was run that they are asked of: no strategy but single, none of the demo."""
     if not any(_asked(row) for row in rows):
         return None
-    told = answers(rows)
-    sections = [Section([f"{each.question} {each.sentences[0]}", *each.sentences[1:]], each.grids)
-                for each in told if each.sentences]  # fmt: skip
-    lacking = [f"{each.question} For an answer: {each.run}" for each in told if not each.sentences]
-    if lacking:
-        sections.append(Section(["What these runs do not answer:", *lacking]))
+    results = answers(rows)
+    sections = [Section([f"{answer.question} {answer.sentences[0]}", *answer.sentences[1:]], answer.grids)
+                for answer in results if answer.sentences]  # fmt: skip
+    unanswered = [f"{answer.question} For an answer: {answer.run}" for answer in results if not answer.sentences]
+    if unanswered:
+        sections.append(Section(["What these runs do not answer:", *unanswered]))
     if any(len(point.runs) == 1 for point in group_repeats(rows)):
         sections.append(Section([ONCE]))
-    values = [{"question": each.question, "results": [finite(asdict(value)) for value in each.values]} for each in told]
+    values = [
+        {"question": answer.question, "results": [finite(asdict(value)) for value in answer.values]}
+        for answer in results
+    ]
     return Page("questions", "Questions", sections, values, [row.number for row in rows])
 
 
 def answers(rows: Sequence[Run]) -> list[Answer]:
     """One for each of the seven questions, in their order; rows are results."""
-    points = group_repeats(rows)
-    ranks = [each for each in scalings(rows) if isinstance(each, Scaling) and each.strategy == DISTRIBUTED]
+    configurations = group_repeats(rows)
+    ranks = [scaling for scaling in scalings(rows) if isinstance(scaling, Scaling) and scaling.strategy == DISTRIBUTED]
     return [
-        use(uses(points), growths(points)),
-        first(first_epochs(points)),
-        steps(iterations(points)),
-        distributed([each for each in ranks if each.kind == WEAK] or ranks),
-        parallel(parallels(points)),
-        smaller(smaller_models(points)),
-        larger(larger_batches(points)),
+        use(uses(configurations), growths(configurations)),
+        first(first_epochs(configurations)),
+        steps(iterations(configurations)),
+        distributed([scaling for scaling in ranks if scaling.kind == WEAK] or ranks),
+        parallel(parallels(configurations)),
+        smaller(smaller_models(configurations)),
+        larger(larger_batches(configurations)),
     ]
 
 
-def use(found: Sequence[Use], grown: Sequence[MemoryGrowth]) -> Answer:
-    said, told = [], []
+def use(uses: Sequence[Use], growths: Sequence[MemoryGrowth]) -> Answer:
+    texts, ranges = [], []
     for utilized in ("GPU", "CPU"):
-        shares = [each.utilization for each in found if each.utilized == utilized and each.utilization is not None]
-        told += [f"{utilized} utilization is {_range([100 * share for share in shares])} %"] if shares else []
-    sizes = [each.memory_bytes for each in found if each.memory_bytes is not None]
-    told += [f"a device's memory peaks at {_range([1e-6 * size for size in sizes])} MB"] if sizes else []
-    if told:
-        said.append(f"{'; '.join(told)[:1].upper()}{'; '.join(told)[1:]}.")
-    for key in dict.fromkeys(growth.key for growth in grown):
-        largest = max((each for each in grown if each.key == key), key=lambda each: each.most_bytes / each.least_bytes)
-        said.append(_grown(largest))
-    if any(each.utilized == "GPU" and each.power_w is not None for each in found):
-        said.append("A driver counts a GPU as busy while any kernel is in it, waiting or not: its power says more.")
+        shares = [use.utilization for use in uses if use.utilized == utilized and use.utilization is not None]
+        ranges += [f"{utilized} utilization is {_range([100 * share for share in shares])} %"] if shares else []
+    sizes = [use.memory_bytes for use in uses if use.memory_bytes is not None]
+    ranges += [f"a device's memory peaks at {_range([1e-6 * size for size in sizes])} MB"] if sizes else []
+    if ranges:
+        texts.append(f"{'; '.join(ranges)[:1].upper()}{'; '.join(ranges)[1:]}.")
+    for key in dict.fromkeys(growth.key for growth in growths):
+        largest = max(
+            (growth for growth in growths if growth.key == key),
+            key=lambda growth: growth.most_bytes / growth.least_bytes,
+        )
+        texts.append(_grown(largest))
+    if any(use.utilized == "GPU" and use.power_w is not None for use in uses):
+        texts.append("A driver counts a GPU as busy while any kernel is in it, waiting or not: its power says more.")
     columns = ["job", "runs", "utilization", "power W", "MB at most"]
     rows = [
-        [each.title, _runs(each.numbers), _share(each.utilization), number(each.power_w), megabytes(each.memory_bytes)]
-        for each in found
+        [use.title, _runs(use.numbers), _share(use.utilization), number(use.power_w), megabytes(use.memory_bytes)]
+        for use in uses
     ]
-    return Answer("1. How busy are the devices, and what raises their memory?", said, COMMAND,
-                  [Grid("Use of the devices", columns, rows)], [*found, *grown])  # fmt: skip
+    return Answer("1. How busy are the devices, and what raises their memory?", texts, COMMAND,
+                  [Grid("Use of the devices", columns, rows)], [*uses, *growths])  # fmt: skip
 
 
-def first(found: Sequence[FirstEpoch]) -> Answer:
-    slower = [each for each in found if each.slower]
-    said = []
+def first(epochs: Sequence[FirstEpoch]) -> Answer:
+    slower = [epoch for epoch in epochs if epoch.slower]
+    texts = []
     if slower:
-        longer = _range([each.first_s / each.later_s for each in slower])
-        said.append(f"In {len(slower)} of {len(found)} jobs epoch 0 is slower: it takes {longer} times a later one.")
-        most = Counter(each.most for each in slower if each.most)
-        said += [
+        longer = _range([epoch.first_s / epoch.later_s for epoch in slower])
+        texts.append(f"In {len(slower)} of {len(epochs)} jobs epoch 0 is slower: it takes {longer} times a later one.")
+        most = Counter(epoch.most for epoch in slower if epoch.most)
+        texts += [
             f"The most of it lies in {part} in {count} of {len(slower)}: {WHY[part]}."
             for part, count in most.most_common()
         ]
-    elif found:
+    elif epochs:
         least = f"by {100 * MIN_EFFECT:.0f} % or more"
-        said.append(f"In none of {len(found)} jobs epoch 0 is shown to be slower than the later ones {least}.")
+        texts.append(f"In none of {len(epochs)} jobs epoch 0 is shown to be slower than the later ones {least}.")
     rows = []
-    for each in found:
-        beside = max(abs(each.more_s.value), each.later_s / 1000)
-        parts = [number(each.parts_s.get(part), beside) for part in PARTS]
-        times_s = [number(seconds, each.later_s) for seconds in (each.first_s, each.later_s)]
-        rows.append([each.title, _runs(each.numbers), *times_s, spread(each.more_s, beside), *parts])
+    for epoch in epochs:
+        reference = max(abs(epoch.more_s.value), epoch.later_s / 1000)
+        parts = [number(epoch.parts_s.get(part), reference) for part in PARTS]
+        times_s = [number(seconds, epoch.later_s) for seconds in (epoch.first_s, epoch.later_s)]
+        rows.append([epoch.title, _runs(epoch.numbers), *times_s, spread(epoch.more_s, reference), *parts])
     columns = ["job", "runs", "epoch 0 s", "later s", "more s", *(f"in {part}" for part in PARTS)]
-    return Answer("2. Why is the first epoch slower?", said, f"{COMMAND} epochs=4",
-                  [Grid("Epoch 0 beside the later ones", columns, rows)], found)  # fmt: skip
+    return Answer("2. Why is the first epoch slower?", texts, f"{COMMAND} epochs=4",
+                  [Grid("Epoch 0 beside the later ones", columns, rows)], epochs)  # fmt: skip
 
 
-def steps(found: Sequence[StepCount]) -> Answer:
-    return Answer("3. Why do iterations differ under DDP?", list(dict.fromkeys(map(_iterated, found))),
-                  f"{COMMAND} strategy=single,ddp", values=found)  # fmt: skip
+def steps(counts: Sequence[StepCount]) -> Answer:
+    return Answer("3. Why do iterations differ under DDP?", list(dict.fromkeys(map(_iterated, counts))),
+                  f"{COMMAND} strategy=single,ddp", values=counts)  # fmt: skip
 
 
-def distributed(found: Sequence[Scaling]) -> Answer:
-    return Answer("4. What does DDP cost?", [_distributed(each) for each in found],
-                  f"{COMMAND} strategy=single,ddp", values=found)  # fmt: skip
+def distributed(scalings: Sequence[Scaling]) -> Answer:
+    return Answer("4. What does DDP cost?", [_distributed(scaling) for scaling in scalings],
+                  f"{COMMAND} strategy=single,ddp", values=scalings)  # fmt: skip
 
 
-def parallel(found: Sequence[DpVsDdp]) -> Answer:
-    return Answer("5. Is DataParallel as fast as DDP?", [_paralleled(each) for each in found],
-                  f"{COMMAND} strategy=dp,ddp batch=64,128", values=found)  # fmt: skip
+def parallel(comparisons: Sequence[DpVsDdp]) -> Answer:
+    return Answer("5. Is DataParallel as fast as DDP?", [_paralleled(comparison) for comparison in comparisons],
+                  f"{COMMAND} strategy=dp,ddp batch=64,128", values=comparisons)  # fmt: skip
 
 
-def smaller(found: Sequence[SmallerModel]) -> Answer:
-    return Answer("6. What does a smaller model bring?", [_smaller(each) for each in found],
-                  f"{COMMAND} model=resnet50,resnet152", values=found)  # fmt: skip
+def smaller(models: Sequence[SmallerModel]) -> Answer:
+    return Answer("6. What does a smaller model bring?", [_smaller(model) for model in models],
+                  f"{COMMAND} model=resnet50,resnet152", values=models)  # fmt: skip
 
 
-def larger(found: Sequence[LargerBatch]) -> Answer:
-    return Answer("7. What does a larger batch bring?", [_larger(each) for each in found],
-                  f"{COMMAND} batch=64,128", values=found)  # fmt: skip
+def larger(batches: Sequence[LargerBatch]) -> Answer:
+    return Answer("7. What does a larger batch bring?", [_larger(batch) for batch in batches],
+                  f"{COMMAND} batch=64,128", values=batches)  # fmt: skip
 
 
 def _asked(row: Run) -> bool:
     return Configuration([row]).strategy != SINGLE or row.keys.get("experiment", "").startswith("lumi/")
 
 
-def _grown(told: MemoryGrowth) -> str:
-    sizes = f"from {megabytes(told.least_bytes)} to {megabytes(told.most_bytes)} MB"
-    at = f" ({told.title})" if told.title else ""
-    return f"{told.key}={told.most} in place of {told.least} raises it {sizes}{at}."
+def _grown(growth: MemoryGrowth) -> str:
+    sizes = f"from {megabytes(growth.least_bytes)} to {megabytes(growth.most_bytes)} MB"
+    at = f" ({growth.title})" if growth.title else ""
+    return f"{growth.key}={growth.most} in place of {growth.least} raises it {sizes}{at}."
 
 
-def _iterated(told: StepCount) -> str:
-    lead = f"Batch {told.batch}: {told.strategy} on {told.devices} {device_unit(told.strategy)}"
-    if told.strategy != DISTRIBUTED:
-        splits = " as it splits each batch," if told.steps == told.one_steps else ""
-        return f"{lead} takes {told.steps:g} steps,{splits} and one device {told.one_steps:g}."
-    rounded = "down, as the last batch is dropped" if told.drops_last else "up"
-    expected = f"{told.samples:g} / ({told.batch} x {told.devices}) is {told.expected}, rounded {rounded}"
-    said = f"{lead} takes {told.steps:g} steps a rank, and one device {told.one_steps:g}: each rank has its own share "
-    said += f"of the samples, and {expected}"
-    return f"{said}." if told.steps == told.expected else f"{said}; something else differs."
+def _iterated(count: StepCount) -> str:
+    lead = f"Batch {count.batch}: {count.strategy} on {count.devices} {device_unit(count.strategy)}"
+    if count.strategy != DISTRIBUTED:
+        splits = " as it splits each batch," if count.steps == count.one_steps else ""
+        return f"{lead} takes {count.steps:g} steps,{splits} and one device {count.one_steps:g}."
+    rounded = "down, as the last batch is dropped" if count.drops_last else "up"
+    expected = f"{count.samples:g} / ({count.batch} x {count.devices}) is {count.expected}, rounded {rounded}"
+    text = (
+        f"{lead} takes {count.steps:g} steps a rank, and one device {count.one_steps:g}: each rank has its own share "
+    )
+    text += f"of the samples, and {expected}"
+    return f"{text}." if count.steps == count.expected else f"{text}; something else differs."
 
 
-def _distributed(told: Scaling) -> str:
-    where = f"{told.title}, {told.strategy} x {told.devices}, batch {told.device_batch:g} each"
-    said = f"{where}: scaling efficiency {percent(told.efficiency)}."
-    if told.overhead_s is not None and told.step_s:
-        said += f" {overhead(told.overhead_s, told.step_s, told.strategy)}"
-    return said
+def _distributed(scaling: Scaling) -> str:
+    where = f"{scaling.title}, {scaling.strategy} x {scaling.devices}, batch {scaling.device_batch:g} each"
+    text = f"{where}: scaling efficiency {percent(scaling.efficiency)}."
+    if scaling.overhead_s is not None and scaling.step_s:
+        text += f" {overhead(scaling.overhead_s, scaling.step_s, scaling.strategy)}"
+    return text
 
 
-def _paralleled(told: DpVsDdp) -> str:
-    lead = f"{_led(told.title)}on {told.devices} devices"
-    if told.alike:
-        lead += f", {told.batch} samples a step in both"
+def _paralleled(comparison: DpVsDdp) -> str:
+    lead = f"{_led(comparison.title)}on {comparison.devices} devices"
+    if comparison.alike:
+        lead += f", {comparison.batch} samples a step in both"
     else:
-        lead += f", batch {told.batch} split by dp and {told.distributed_batch} for each rank of ddp"
-    unshown = ", which shows no difference" if told.speed.contains(1) else ""
-    said = f"{lead}: ddp does {times(told.speed)} the samples/s of dp{unshown}."
-    if told.more_s and told.step_s and told.more_s.value > 0 and not told.more_s.contains(0):
-        step_ms = 1e3 * told.step_s
-        more = interval(told.more_s.scaled(1e3), step_ms, "ms")
-        said += f" A step of dp takes {more} more than ddp's {number(step_ms)} ms: one process copies the model to "
-        said += "each device, scatters the batch and gathers the outputs, every time."
-    return said
+        lead += f", batch {comparison.batch} split by dp and {comparison.distributed_batch} for each rank of ddp"
+    unshown = ", which shows no difference" if comparison.speed.contains(1) else ""
+    text = f"{lead}: ddp does {times(comparison.speed)} the samples/s of dp{unshown}."
+    if comparison.more_s and comparison.step_s and comparison.more_s.value > 0 and not comparison.more_s.contains(0):
+        step_ms = 1e3 * comparison.step_s
+        more = interval(comparison.more_s.scaled(1e3), step_ms, "ms")
+        text += f" A step of dp takes {more} more than ddp's {number(step_ms)} ms: one process copies the model to "
+        text += "each device, scatters the batch and gathers the outputs, every time."
+    return text
 
 
-def _smaller(told: SmallerModel) -> str:
-    flops = f" and 1/{number(told.flops)} of the FLOPs" if told.flops else ""
-    unshown = ", which shows no difference" if told.speed.contains(1) else ""
-    said = f"{_led(told.title)}{told.small} in place of {told.large} does {times(told.speed)} the samples/s{unshown}, "
-    said += f"with 1/{number(told.parameters)} of the parameters{flops}."
-    if told.nearer:
-        said += f" The speed follows the {told.nearer} more nearly."
-    if told.flops and told.speed.value < (1 - MIN_EFFECT) * min(told.flops, told.parameters):
-        said += " It falls short of both: what does not shrink with the model (data, launches) takes its time."
-    return said
+def _smaller(model: SmallerModel) -> str:
+    flops = f" and 1/{number(model.flops)} of the FLOPs" if model.flops else ""
+    unshown = ", which shows no difference" if model.speed.contains(1) else ""
+    text = (
+        f"{_led(model.title)}{model.small} in place of {model.large} does {times(model.speed)} the samples/s{unshown}, "
+    )
+    text += f"with 1/{number(model.parameters)} of the parameters{flops}."
+    if model.nearer:
+        text += f" The speed follows the {model.nearer} more nearly."
+    if model.flops and model.speed.value < (1 - MIN_EFFECT) * min(model.flops, model.parameters):
+        text += " It falls short of both: what does not shrink with the model (data, launches) takes its time."
+    return text
 
 
-def _larger(told: LargerBatch) -> str:
-    unshown = ", which shows no difference" if told.speed.contains(1) else ""
-    what = f"{_led(told.title)}batch {told.more} in place of {told.less}"
-    said = f"{what} does {times(told.speed)} the samples/s{unshown}"
-    if told.less_bytes and told.more_bytes:
-        more = number(told.more_bytes / told.less_bytes)
-        said += f", with {more} times the memory ({megabytes(told.less_bytes)} to {megabytes(told.more_bytes)} MB)"
-    if told.less_utilization is not None and told.more_utilization is not None:
-        shares = dict.fromkeys(map(_share, (told.less_utilization, told.more_utilization)))
-        said += f"; the GPU is busy {' to '.join(shares)} of the time: memory says what fits, not how fast it goes"
-    return f"{said}."
+def _larger(batch: LargerBatch) -> str:
+    unshown = ", which shows no difference" if batch.speed.contains(1) else ""
+    what = f"{_led(batch.title)}batch {batch.more} in place of {batch.less}"
+    text = f"{what} does {times(batch.speed)} the samples/s{unshown}"
+    if batch.less_bytes and batch.more_bytes:
+        more = number(batch.more_bytes / batch.less_bytes)
+        text += f", with {more} times the memory ({megabytes(batch.less_bytes)} to {megabytes(batch.more_bytes)} MB)"
+    if batch.less_utilization is not None and batch.more_utilization is not None:
+        shares = dict.fromkeys(map(_share, (batch.less_utilization, batch.more_utilization)))
+        text += f"; the GPU is busy {' to '.join(shares)} of the time: memory says what fits, not how fast it goes"
+    return f"{text}."
 
 
 def _led(title: str) -> str:

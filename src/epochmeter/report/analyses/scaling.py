@@ -87,66 +87,70 @@ def scalings(rows: Sequence[Run]) -> list[Scaling | Unpaired]:
     """Compare each configuration on several devices with one device, by weak and strong scaling where runs exist."""
     if all(row.job.get("strategy", {}).get("name", SINGLE) == SINGLE for row in rows):
         return []
-    every = group_repeats(rows)
-    names = [name for name in dict.fromkeys(["model", "dataset", *varied(every)]) if name not in VARIED]
-    hosted = on_several_hosts(every)
+    configurations = group_repeats(rows)
+    names = [name for name in dict.fromkeys(["model", "dataset", *varied(configurations)]) if name not in VARIED]
+    several_hosts = on_several_hosts(configurations)
     ones: dict[str, list[Configuration]] = {}
-    for point in every:
-        if point.devices == 1 and point.values(SPEED):
-            ones.setdefault(fingerprint(point.job, VARIED), []).append(point)
-    told: list[Scaling | Unpaired] = []
-    for point in every:
-        if point.devices != 1 and point.values(SPEED):
-            told += _compare(point, ones.get(fingerprint(point.job, VARIED), []), point.named(names, hosted))
-    return told
+    for configuration in configurations:
+        if configuration.devices == 1 and configuration.values(SPEED):
+            ones.setdefault(fingerprint(configuration.job, VARIED), []).append(configuration)
+    results: list[Scaling | Unpaired] = []
+    for configuration in configurations:
+        if configuration.devices != 1 and configuration.values(SPEED):
+            results += _compare(
+                configuration,
+                ones.get(fingerprint(configuration.job, VARIED), []),
+                configuration.named(names, several_hosts),
+            )
+    return results
 
 
-def scaling(kind: str, point: Configuration, one: Configuration, title: str) -> Scaling:
+def scaling(kind: str, configuration: Configuration, one: Configuration, title: str) -> Scaling:
     """Compare a configuration with one on a single device; both have a known speed and number of devices."""
-    devices, device_batch = point.devices or 1, point.device_batch or 0.0
-    speedup = ratio(point.values(SPEED), one.values(SPEED))
-    why = no_energy([point, one])
-    steps = [each.per_step("compute_s") for each in (point, one)]
+    devices, device_batch = configuration.devices or 1, configuration.device_batch or 0.0
+    speedup = ratio(configuration.values(SPEED), one.values(SPEED))
+    why = no_energy([configuration, one])
+    steps = [member.per_step("compute_s") for member in (configuration, one)]
     return Scaling(
         title=title,
         kind=kind,
-        strategy=point.strategy,
+        strategy=configuration.strategy,
         devices=devices,
         device_batch=device_batch,
         global_batch=devices * device_batch,
-        numbers=point.numbers,
+        numbers=configuration.numbers,
         one_numbers=one.numbers,
-        samples_per_s=positive_mean(point.values(SPEED)),
+        samples_per_s=positive_mean(configuration.values(SPEED)),
         one_samples_per_s=positive_mean(one.values(SPEED)),
         speedup=speedup,
         efficiency=speedup.scaled(1 / devices),
-        energy=None if why else ratio_of("steady/energy_per_sample_j", point, one),
+        energy=None if why else ratio_of("steady/energy_per_sample_j", configuration, one),
         no_energy=why,
         overhead_s=difference(*steps) if kind == WEAK and all(steps) else None,
         step_s=mean(steps[1]).value if steps[1] else None,
-        memory_bytes=point.mean(MEMORY),
+        memory_bytes=configuration.mean(MEMORY),
         one_memory_bytes=one.mean(MEMORY),
     )
 
 
-def sentences(told: Scaling) -> list[str]:
+def sentences(result: Scaling) -> list[str]:
     """Return the sentences on one comparison, the answer first."""
-    several = f"{told.devices} {device_unit(told.strategy)}"
-    where = f"{told.title}: {told.strategy} on {several}, batch {told.device_batch:g} each"
-    speed = f"{times(told.speedup)} the samples/s of one device with {WITH[told.kind]}"
-    unshown = ", which shows no difference" if told.speedup.contains(1) else ""
-    said = [f"{where}: {speed}{unshown}; scaling efficiency {percent(told.efficiency)}."]
-    if beyond(told.efficiency):
-        said.append(
+    several = f"{result.devices} {device_unit(result.strategy)}"
+    where = f"{result.title}: {result.strategy} on {several}, batch {result.device_batch:g} each"
+    speed = f"{times(result.speedup)} the samples/s of one device with {WITH[result.kind]}"
+    unshown = ", which shows no difference" if result.speedup.contains(1) else ""
+    texts = [f"{where}: {speed}{unshown}; scaling efficiency {percent(result.efficiency)}."]
+    if beyond(result.efficiency):
+        texts.append(
             "That is more than linear scaling: something else differs, such as other load on the machine, the threads "
             "of a rank, or cached data."
         )
-    if told.overhead_s is not None and told.step_s:
-        said.append(overhead(told.overhead_s, told.step_s, told.strategy))
-    if told.energy:
-        unshown = ", which shows no difference" if told.energy.contains(1) else ""
-        said.append(f"A sample takes {times(told.energy)} the energy it takes on one device{unshown}.")
-    return said
+    if result.overhead_s is not None and result.step_s:
+        texts.append(overhead(result.overhead_s, result.step_s, result.strategy))
+    if result.energy:
+        unshown = ", which shows no difference" if result.energy.contains(1) else ""
+        texts.append(f"A sample takes {times(result.energy)} the energy it takes on one device{unshown}.")
+    return texts
 
 
 def beyond(efficiency: Estimate) -> bool:
@@ -164,69 +168,72 @@ def overhead(more_s: Estimate, step_s: float, strategy: str) -> str:
         less = f"A step's compute takes {cost} beside one device's {number(step_ms)} ms: less than no cost"
         return f"{less}, so something else differs, such as clocks or what else ran."
     what = "Copying the model, scattering and gathering" if strategy == DATA_PARALLEL else "Exchanging gradients"
-    beside = f"{number(100 * more_s.value / step_s, 10)} % of one device's {number(step_ms)} ms"
-    return f"{what}, and waiting for the slowest, adds {cost} of compute to each step: {beside}."
+    relative = f"{number(100 * more_s.value / step_s, 10)} % of one device's {number(step_ms)} ms"
+    return f"{what}, and waiting for the slowest, adds {cost} of compute to each step: {relative}."
 
 
 def page(rows: Sequence[Run]) -> Page | None:
     """Return the page of scaling; None if no run is on several devices."""
-    told = scalings(rows)
-    if not told:
+    results = scalings(rows)
+    if not results:
         return None
-    found = [each for each in told if isinstance(each, Scaling)]
-    unpaired = [each for each in told if isinstance(each, Unpaired)]
-    # In words once for each job, by weak scaling where there is that; the table has all.
-    worded = {tuple(each.numbers): each for each in reversed(found)}.values()
-    said = [" ".join(sentences(each)) for each in reversed(worded)]
-    said += [f"{each.title}: no scaling: {each.missing}." for each in unpaired]
-    sections = [Section([*said, *notes(found)], [grid(found)])] if found else [Section(said)]
-    numbers = {run for each in told for run in each.numbers} | {run for each in found for run in each.one_numbers}
-    return Page("scaling", "Scaling", sections, plain_values(told), sorted(numbers))
+    compared = [result for result in results if isinstance(result, Scaling)]
+    unpaired = [result for result in results if isinstance(result, Unpaired)]
+    # In words once for result job, by weak scaling where there is that; the table has all.
+    described = {tuple(result.numbers): result for result in reversed(compared)}.values()
+    texts = [" ".join(sentences(result)) for result in reversed(described)]
+    texts += [f"{result.title}: no scaling: {result.missing}." for result in unpaired]
+    sections = [Section([*texts, *notes(compared)], [grid(compared)])] if compared else [Section(texts)]
+    numbers = {run for result in results for run in result.numbers} | {
+        run for result in compared for run in result.one_numbers
+    }
+    return Page("scaling", "Scaling", sections, plain_values(results), sorted(numbers))
 
 
-def notes(found: Sequence[Scaling]) -> list[str]:
+def notes(results: Sequence[Scaling]) -> list[str]:
     """Return notes on all comparisons."""
-    said = ["One rank's data stall appears as compute time of the other ranks, which wait for it."]
-    if any(each.speedup.low is None for each in found):
-        said.append(f"No intervals for configurations that ran once: {RECOMMENDED_REPEATS} gives them.")
-    reasons = dict.fromkeys(each.no_energy for each in found if each.no_energy)
-    said += [f"Energies are not compared: {why.rstrip('.')}." for why in reasons]
-    if all(each.memory_bytes is None for each in found):
-        said.append("No device memory: no accelerator reports it.")
-    return said
+    texts = ["One rank's data stall appears as compute time of the other ranks, which wait for it."]
+    if any(result.speedup.low is None for result in results):
+        texts.append(f"No intervals for configurations that ran once: {RECOMMENDED_REPEATS} gives them.")
+    reasons = dict.fromkeys(result.no_energy for result in results if result.no_energy)
+    texts += [f"Energies are not compared: {why.rstrip('.')}." for why in reasons]
+    if all(result.memory_bytes is None for result in results):
+        texts.append("No device memory: no accelerator reports it.")
+    return texts
 
 
-def grid(found: Sequence[Scaling]) -> Grid:
+def grid(results: Sequence[Scaling]) -> Grid:
     rows = []
-    for each in found:
-        more_ms = None if each.overhead_s is None else each.overhead_s.scaled(1e3)
+    for result in results:
+        more_ms = None if result.overhead_s is None else result.overhead_s.scaled(1e3)
         rows.append([
-            each.title, each.strategy, str(each.devices), f"{each.device_batch:g}", each.kind,
-            spread(each.samples_per_s), spread(each.one_samples_per_s), spread(each.speedup), spread(each.efficiency),
-            spread(each.energy) if each.energy else ABSENT,
-            spread(more_ms, 1e3 * each.step_s) if more_ms and each.step_s else ABSENT,
-            megabytes(each.memory_bytes), megabytes(each.one_memory_bytes),
+            result.title, result.strategy, str(result.devices), f"{result.device_batch:g}", result.kind,
+            spread(result.samples_per_s), spread(result.one_samples_per_s), spread(result.speedup),
+            spread(result.efficiency),
+            spread(result.energy) if result.energy else ABSENT,
+            spread(more_ms, 1e3 * result.step_s) if more_ms and result.step_s else ABSENT,
+            megabytes(result.memory_bytes), megabytes(result.one_memory_bytes),
         ])  # fmt: skip
     columns = ["job", "strategy", "devices", "batch each", "scaling", "samples/s", "of one", "speed-up", "efficiency",
                "J/sample to one's", "ms more a step", "MB each", "MB of one"]  # fmt: skip
     return Grid("Several devices compared with one", columns, rows)
 
 
-def _compare(point: Configuration, ones: Sequence[Configuration], title: str) -> list[Scaling | Unpaired]:
+def _compare(configuration: Configuration, ones: Sequence[Configuration], title: str) -> list[Scaling | Unpaired]:
     """Compare a configuration with those on one device of its host; name other hosts that have some."""
-    if point.devices is None or point.device_batch is None:
-        what = f"how many {device_unit(point.strategy)} {point.strategy} had is not known"
-        return [Unpaired(title, what, point.numbers)]
-    batches = {WEAK: point.device_batch, STRONG: point.global_batch}
+    if configuration.devices is None or configuration.device_batch is None:
+        what = f"how many {device_unit(configuration.strategy)} {configuration.strategy} had is not known"
+        return [Unpaired(title, what, configuration.numbers)]
+    batches = {WEAK: configuration.device_batch, STRONG: configuration.global_batch}
     fitting = [one for one in ones if one.device_batch in batches.values()]
-    here = sorted((one for one in fitting if one.host == point.host), key=lambda one: one.strategy != SINGLE)
-    told: list[Scaling | Unpaired] = []
+    here = sorted((one for one in fitting if one.host == configuration.host), key=lambda one: one.strategy != SINGLE)
+    results: list[Scaling | Unpaired] = []
     for kind, batch in batches.items():
-        alike = [one for one in here if one.device_batch == batch]
-        told += [scaling(kind, point, one, title) for one in alike[:1]]
-    if told:
-        return told
-    asked = f"strategy=single batch={point.device_batch:g} or {point.global_batch:g}"
+        matching = [one for one in here if one.device_batch == batch]
+        results += [scaling(kind, configuration, one, title) for one in matching[:1]]
+    if results:
+        return results
+    wanted = f"strategy=single batch={configuration.device_batch:g} or {configuration.global_batch:g}"
     there = ", ".join(dict.fromkeys(one.host or "unknown host" for one in fitting))
-    beside = f"{point.value('strategy')}{f' on its host: it ran on {there}' if there else ''}"
-    return [Unpaired(title, f"no run of {asked} to compare with {beside}", point.numbers)]
+    partner = f"{configuration.value('strategy')}{f' on its host: it ran on {there}' if there else ''}"
+    return [Unpaired(title, f"no run of {wanted} to compare with {partner}", configuration.numbers)]

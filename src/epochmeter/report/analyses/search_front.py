@@ -66,20 +66,20 @@ def search_objectives(folder: Path) -> Sequence[str]:
 def analyze(runs: Sequence[Run], objectives: Sequence[str]) -> SearchResult | None:
     """Return the Pareto front of configurations; None if no run has any of the objectives."""
     configurations = group_repeats(runs)
-    known = [name for name in objectives if any(point.values(name) for point in configurations)]
-    if not known:
+    measured = [name for name in objectives if any(point.values(name) for point in configurations)]
+    if not measured:
         return None
     points = [
-        (_search_point(title, configuration, known), configuration)
+        (_search_point(title, configuration, measured), configuration)
         for title, configuration in zip(titles(configurations), configurations, strict=True)
     ]
-    losses = {point.title: loss for point, _ in points if (loss := to_losses(point.values, known))}
+    losses = {point.title: loss for point, _ in points if (loss := to_losses(point.values, measured))}
     compared = [configuration for point, configuration in points if point.title in losses]
-    no_front = no_energy(compared) if any("energy" in name for name in known) else None
+    no_front = no_energy(compared) if any("energy" in name for name in measured) else None
     is_on_front = dict(zip(losses, is_pareto_front(losses.values()), strict=True))
     front = [point for point, _ in points if is_on_front.get(point.title) and not no_front]
     return SearchResult(
-        objectives=known,
+        objectives=measured,
         front=sorted(front, key=lambda point: losses[point.title]),
         others=[point for point, _ in points if point.title in losses and point not in front],
         incomplete=[point for point, _ in points if point.title not in losses],

@@ -228,8 +228,8 @@ def _analyze(title: str, group: RunsByCondition) -> Analysis | Incomplete:
 def _device_parts(rows: Sequence[Run]) -> dict[str, list[float]] | None:
     """Return compute, copy and overhead of each run on synthetic batches; None unless all runs measured all three."""
     parts = {part: [row.steady(f"{part}_s") for row in rows] for part in (COMPUTE, COPY, OVERHEAD)}
-    known = {part: [value for value in values if value is not None] for part, values in parts.items()}
-    return known if all(len(values) == len(rows) for values in known.values()) else None
+    measured = {part: [value for value in values if value is not None] for part, values in parts.items()}
+    return measured if all(len(values) == len(rows) for values in measured.values()) else None
 
 
 def _notes(rows: Mapping[str, Sequence[Run]], times: Samples, rounds: Mapping[str, Rounds]) -> list[str]:
@@ -238,9 +238,9 @@ def _notes(rows: Mapping[str, Sequence[Run]], times: Samples, rounds: Mapping[st
         once = [name for name in CONDITIONS if len(times[name]) < 2]
         notes.append(f"no intervals: {', '.join(once)} ran only once; {RECOMMENDED_REPEATS} gives them")
     for name, weights in {"fetch stall": FETCH, "prep stall": PREPROCESSED}.items():
-        told = contrast(weights, times, rounds)
-        if told.is_negative:
-            notes.append(f"{name} is below zero, which none can be: {_against_noise(told)}")
+        stall = contrast(weights, times, rounds)
+        if stall.is_negative:
+            notes.append(f"{name} is below zero, which none can be: {_against_noise(stall)}")
     samples = {row.steady("samples") for group in rows.values() for row in group}
     if len(samples) > 1:
         notes.append("epochs do not all have the same number of samples: their times compare less well")
@@ -250,8 +250,8 @@ def _notes(rows: Mapping[str, Sequence[Run]], times: Samples, rounds: Mapping[st
     return notes
 
 
-def _against_noise(told: Estimate) -> str:
-    if told.low is None or told.contains(0.0):
+def _against_noise(stall: Estimate) -> str:
+    if stall.low is None or stall.contains(0.0):
         return "noise, taken as none"
     return "more than chance; something else changed between the runs"
 

@@ -196,12 +196,12 @@ def _means(metric: str, points: Mapping[str, Configuration]) -> dict[str, Estima
 
 def _ties(metric: str, best: str | None, names: Iterable[str], points: Mapping[str, Configuration]) -> list[str]:
     """Return the titles of those that are not significantly different from the best."""
-    known = {name: values for name in names if (values := positive_values(points[name], metric))}
-    if best is None or best not in known:
+    measured = {name: values for name in names if (values := positive_values(points[name], metric))}
+    if best is None or best not in measured:
         return []
-    rounds = [[run.round for run in points[name].runs] for name in known]
-    alike = indistinguishable_from_best([*known.values()], [*known].index(best), rounds)
-    return [name for name, kept in zip(known, alike, strict=True) if kept and name != best]
+    rounds = [[run.round for run in points[name].runs] for name in measured]
+    is_tie = indistinguishable_from_best([*measured.values()], [*measured].index(best), rounds)
+    return [name for name, tied in zip(measured, is_tie, strict=True) if tied and name != best]
 
 
 def _reached(point: Configuration) -> list[Run]:

@@ -94,11 +94,11 @@ def pipeline_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Pipeline:
     """
     t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
     cold = rows[FROM_STORAGE]
-    point = Configuration(cold)
-    workers, cores = point.job["workers"], cold[0].cores
-    global_batch = point.job["batch"] * point.processes
+    configuration = Configuration(cold)
+    workers, cores = configuration.job["workers"], cold[0].cores
+    global_batch = configuration.job["batch"] * configuration.processes
     steps = mean(cold, "steps") or max(1.0, math.ceil((mean(cold, "samples") or 0.0) / global_batch))
-    timers = {name: _timed_load_s(rows[name], steps * point.processes) for name in (FROM_CACHE, FROM_STORAGE)}
+    timers = {name: _timed_load_s(rows[name], steps * configuration.processes) for name in (FROM_CACHE, FROM_STORAGE)}
     start_s = _start_s(cold, timers[FROM_STORAGE]) if workers else 0.0
     loads = {
         name: _load(seconds - start_s, t1, steps, workers, timers[name])
@@ -107,8 +107,8 @@ def pipeline_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Pipeline:
     load_s, warm_s = loads[FROM_STORAGE].load_s, loads[FROM_CACHE].load_s
     paced = [load.device_s for name in (FROM_STORAGE, FROM_CACHE) if (load := loads[name]).device_s is not None]
     # More workers than cores wait for each other: their timers, too, are longer than the work.
-    prep_s = warm_s * min(1.0, (cores or math.inf) / max(1, workers * point.ranks))
-    in_files = point.job["dataset"]["layout"] == "files"
+    prep_s = warm_s * min(1.0, (cores or math.inf) / max(1, workers * configuration.ranks))
+    in_files = configuration.job["dataset"]["layout"] == "files"
     fetches = in_files and load_s - warm_s > MIN_EFFECT * load_s
     return Pipeline(
         steps=steps,
@@ -118,9 +118,9 @@ def pipeline_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Pipeline:
         prep_s=prep_s,
         workers=workers,
         cores=cores,
-        ranks=point.ranks,
+        ranks=configuration.ranks,
         start_s=start_s,
-        host_s=_host_s(rows[SYNTHETIC], t1, min(t2, t3) - _prep_cpu_s(steps, prep_s, point.ranks, cores)),
+        host_s=_host_s(rows[SYNTHETIC], t1, min(t2, t3) - _prep_cpu_s(steps, prep_s, configuration.ranks, cores)),
         exact=all(load.exact for load in loads.values()),
     )
 
@@ -182,16 +182,16 @@ def predictions(pipeline: Pipeline, energy: Callable[[float], float | None], sto
     def predicted(question: str, choice: str, seconds: float, saturated: float | None = None) -> Prediction:
         return Prediction(question, choice, seconds, saturated, not pipeline.exact, energy(seconds))
 
-    found = []
+    results = []
     for workers in _workers(pipeline):
         seconds = epoch_s(pipeline, workers)
         least_s = saturated_s(pipeline) if workers > pipeline.workers else 0.0
         limited = least_s > (1 + MIN_EFFECT) * seconds
-        found.append(predicted("workers", str(workers), seconds, least_s if limited else None))
+        results.append(predicted("workers", str(workers), seconds, least_s if limited else None))
     if storage:
-        found += [predicted("storage", f"{k:g} times as fast", epoch_s(pipeline, faster=k)) for k in FASTER]
-        found += [predicted("in memory", f"{100 * x:.0f} %", epoch_s(pipeline, cached=x)) for x in CACHED]
-    return found
+        results += [predicted("storage", f"{k:g} times as fast", epoch_s(pipeline, faster=k)) for k in FASTER]
+        results += [predicted("in memory", f"{100 * x:.0f} %", epoch_s(pipeline, cached=x)) for x in CACHED]
+    return results
 
 
 class _Load(NamedTuple):

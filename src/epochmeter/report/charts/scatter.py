@@ -63,7 +63,7 @@ def energy_by_time(
     on_front = {id(configuration) for configuration in pareto}
     labels: dict[int, list[str]] = {}
     for choice in best:
-        labels.setdefault(id(choice.point), []).append(BEST_LABELS[choice.name])
+        labels.setdefault(id(choice.configuration), []).append(BEST_LABELS[choice.name])
     groups = by_energy_scope(points)
     charts: list[Chart] = []
     for index, group in enumerate(groups.values()):

@@ -103,11 +103,11 @@ class Configuration:
     def _distributed(self) -> bool:
         return self.strategy not in (SINGLE, DATA_PARALLEL)
 
-    def named(self, keys: Sequence[str], hosted: bool = False) -> str:
+    def named(self, keys: Sequence[str], with_host: bool = False) -> str:
         """Return a title of some keys, and of the host if asked: `resnet50 on mnist, ddp x 2, batch 64`."""
-        known = [key for key in keys if key in self.job or key in self.runs[0].keys]
-        host = [self.host or "unknown host"] if hosted else []
-        return ", ".join([*(_key_text(key, self) for key in known), *host]).replace(", on ", " on ")
+        present = [key for key in keys if key in self.job or key in self.runs[0].keys]
+        host = [self.host or "unknown host"] if with_host else []
+        return ", ".join([*(_key_text(key, self) for key in present), *host]).replace(", on ", " on ")
 
 
 def group_repeats(runs: Sequence[Run]) -> list[Configuration]:
@@ -118,14 +118,18 @@ def group_repeats(runs: Sequence[Run]) -> list[Configuration]:
     return [Configuration(group) for group in groups.values()]
 
 
-def without_synthetic(points: Sequence[Configuration]) -> list[Configuration]:
+def without_synthetic(configurations: Sequence[Configuration]) -> list[Configuration]:
     """Return the configurations that load samples; all if none does. Synthetic batches show the device's speed only."""
-    return [point for point in points if not point.job.get("synthetic_batches")] or list(points)
+    return [
+        configuration for configuration in configurations if not configuration.job.get("synthetic_batches")
+    ] or list(configurations)
 
 
-def fingerprint(job: Mapping[str, Any], but: Sequence[str] = ()) -> str:
+def fingerprint(job: Mapping[str, Any], excluded: Sequence[str] = ()) -> str:
     """Return a text that is equal for the same configuration, apart from some keys."""
-    return json.dumps({key: value for key, value in job.items() if key not in (*NON_CONFIG_KEYS, *but)}, sort_keys=True)
+    return json.dumps(
+        {key: value for key, value in job.items() if key not in (*NON_CONFIG_KEYS, *excluded)}, sort_keys=True
+    )
 
 
 def quality_target(job: Mapping[str, Any]) -> str | None:
@@ -142,52 +146,58 @@ def device_unit(strategy: str) -> str:
     return "devices" if strategy == DATA_PARALLEL else "ranks"
 
 
-def titles(points: Sequence[Configuration]) -> list[str]:
+def titles(configurations: Sequence[Configuration]) -> list[str]:
     """Return unique titles: the keys in which the configurations differ, and the runs if those are not enough."""
-    return list(_titles(tuple(points)))
+    return list(_titles(tuple(configurations)))
 
 
-def groups(points: Sequence[Configuration], but: Sequence[str]) -> list[list[Configuration]]:
+def groups(configurations: Sequence[Configuration], excluded: Sequence[str]) -> list[list[Configuration]]:
     """Group the configurations on one host that differ in these keys only."""
-    keyed = sorted(((point.host or "", fingerprint(point.job, but)), index) for index, point in enumerate(points))
-    together = [[points[index] for _, index in group] for _, group in groupby(keyed, key=lambda pair: pair[0])]
+    keyed = sorted(
+        ((configuration.host or "", fingerprint(configuration.job, excluded)), index)
+        for index, configuration in enumerate(configurations)
+    )
+    together = [[configurations[index] for _, index in group] for _, group in groupby(keyed, key=lambda pair: pair[0])]
     return sorted(together, key=lambda group: group[0].numbers[0])
 
 
-def varied(points: Sequence[Configuration]) -> list[str]:
+def varied(configurations: Sequence[Configuration]) -> list[str]:
     """Return the keys in which configurations differ: top-level keys, then overrides below them (`optimizer.lr`)."""
-    return list(_varied(tuple(points)))
+    return list(_varied(tuple(configurations)))
 
 
-def on_several_hosts(points: Sequence[Configuration]) -> bool:
+def on_several_hosts(configurations: Sequence[Configuration]) -> bool:
     """Whether the configurations ran on more than one host."""
-    return len({point.host for point in points}) > 1
+    return len({configuration.host for configuration in configurations}) > 1
 
 
 @lru_cache(maxsize=16)  # several parts of a report need those of the same configurations
-def _titles(points: tuple[Configuration, ...]) -> list[str]:
-    keys, hosted = varied(points) or ["model", "batch"], on_several_hosts(points)
-    names = [point.named(keys, hosted) for point in points]
+def _titles(configurations: tuple[Configuration, ...]) -> list[str]:
+    keys, several_hosts = varied(configurations) or ["model", "batch"], on_several_hosts(configurations)
+    names = [configuration.named(keys, several_hosts) for configuration in configurations]
     counts = Counter(names)
     return [
-        name if counts[name] == 1 else f"{name} ({point.runs_text})" for name, point in zip(names, points, strict=True)
+        name if counts[name] == 1 else f"{name} ({configuration.runs_text})"
+        for name, configuration in zip(names, configurations, strict=True)
     ]
 
 
 @lru_cache(maxsize=16)
-def _varied(points: tuple[Configuration, ...]) -> list[str]:
-    jobs = [point.job for point in points]
+def _varied(configurations: tuple[Configuration, ...]) -> list[str]:
+    jobs = [configuration.job for configuration in configurations]
     keys = [key for key in dict.fromkeys(key for job in jobs for key in job) if key not in NON_CONFIG_KEYS]
     differing = [key for key in keys if any(job.get(key) != jobs[0].get(key) for job in jobs)]
-    typed = dict.fromkeys(key for point in points for run in point.runs for key in run.keys if "." in key)
+    overridden = dict.fromkeys(
+        key for configuration in configurations for run in configuration.runs for key in run.keys if "." in key
+    )
     below = [
         key
-        for key in typed
+        for key in overridden
         if (top := key.partition(".")[0]) in differing
         and top != "strategy"  # its text includes the number of devices
-        and len({point.runs[0].keys.get(key) for point in points}) > 1
+        and len({configuration.runs[0].keys.get(key) for configuration in configurations}) > 1
     ]
-    visible = [key for key in differing if len({point.value(key) for point in points}) > 1]
+    visible = [key for key in differing if len({configuration.value(key) for configuration in configurations}) > 1]
     ordered = sorted(visible, key=lambda key: FIRST_KEYS.index(key) if key in FIRST_KEYS else len(FIRST_KEYS))
     return ordered + [key for key in below if key not in ordered and key != "model.name"]
 
@@ -197,12 +207,12 @@ def ratio_of(name: str, above: Configuration, below: Configuration) -> Estimate 
     values = above.values(name), below.values(name)
     if not all(values) or min(map(min, values)) <= 0:
         return None
-    return ratio(*values, rounds=[[run.round for run in point.runs] for point in (above, below)])
+    return ratio(*values, rounds=[[run.round for run in configuration.runs] for configuration in (above, below)])
 
 
-def no_energy(points: Sequence[Configuration]) -> str | None:
+def no_energy(configurations: Sequence[Configuration]) -> str | None:
     """Return why the energies of configurations cannot be compared; None if they can."""
-    runs = [run for point in points for run in point.runs]
+    runs = [run for configuration in configurations for run in configuration.runs]
     unmeasured = [run for run in runs if run.energy_covers is None]
     if unmeasured:
         return f"{len(unmeasured)} of {len(runs)} runs measured none: {unmeasured[0].no_energy}"
@@ -210,9 +220,9 @@ def no_energy(points: Sequence[Configuration]) -> str | None:
     return f"it covers different things: {', '.join(sorted(covers))}" if len(covers) > 1 else None
 
 
-def _key_text(key: str, point: Configuration) -> str:
-    if key not in point.job:
-        return f"{key}={point.runs[0].keys[key]}"  # as typed
+def _key_text(key: str, configuration: Configuration) -> str:
+    if key not in configuration.job:
+        return f"{key}={configuration.runs[0].keys[key]}"  # as typed
     if key in ("model", "strategy"):
-        return point.value(key)
-    return f"on {point.value(key)}" if key == "dataset" else f"{key} {point.value(key)}"
+        return configuration.value(key)
+    return f"on {configuration.value(key)}" if key == "dataset" else f"{key} {configuration.value(key)}"

@@ -29,7 +29,7 @@ class Cost:
         energy: Mean energy, in the same way; None without any.
     """
 
-    point: Configuration
+    configuration: Configuration
     title: str
     times_s: Sequence[float]
     joules: Sequence[float]
@@ -49,95 +49,95 @@ class Cost:
     @property
     def rounds(self) -> Rounds:
         """The round of each run."""
-        return [run.round for run in self.point.runs]
+        return [run.round for run in self.configuration.runs]
 
     @cached_property
     def power_w(self) -> float | None:
         """Mean power; None without energy."""
         if self.energy_j is None:
             return None
-        watts = positive_values(self.point, POWER) if self.per == PER_EPOCH else []
+        watts = positive_values(self.configuration, POWER) if self.per == PER_EPOCH else []
         return math.fsum(watts) / len(watts) if watts else self.energy_j / self.time_s
 
 
-def costs(points: Sequence[Configuration]) -> list[Cost]:
+def costs(configurations: Sequence[Configuration]) -> list[Cost]:
     """Return the costs per epoch, of the configurations whose time is known."""
-    return _costs(points, TIME, ENERGY, PER_EPOCH)
+    return _costs(configurations, TIME, ENERGY, PER_EPOCH)
 
 
-def costs_to_target(points: Sequence[Configuration]) -> list[Cost]:
+def costs_to_target(configurations: Sequence[Configuration]) -> list[Cost]:
     """Return the costs up to the quality target, of the configurations that reached it in all of their runs.
 
     Empty unless all configurations have the same target on the same dataset: others cannot be compared.
     """
-    goals = {(quality_target(point.job), point.value("dataset")) for point in points}
+    goals = {(quality_target(configuration.job), configuration.value("dataset")) for configuration in configurations}
     if len(goals) != 1:
         return []
     ((goal, _),) = goals
-    return _costs(points, TIME_TO_TARGET, ENERGY_TO_TARGET, f"to {goal}") if goal else []
+    return _costs(configurations, TIME_TO_TARGET, ENERGY_TO_TARGET, f"to {goal}") if goal else []
 
 
-def ranked_costs(points: Sequence[Configuration]) -> list[Cost]:
+def ranked_costs(configurations: Sequence[Configuration]) -> list[Cost]:
     """Return the costs to choose by: up to the target if there is one that any configuration always reached."""
-    return costs_to_target(points) or costs(points)
+    return costs_to_target(configurations) or costs(configurations)
 
 
-def comparable(known: Sequence[Cost]) -> dict[str, list[Cost]]:
+def comparable(ranked: Sequence[Cost]) -> dict[str, list[Cost]]:
     """Return the costs with comparable energy, by what it covers, the largest group first."""
     groups: dict[str, list[Cost]] = {}
-    for cost in known:
+    for cost in ranked:
         if cost.covers is not None:
             groups.setdefault(cost.covers, []).append(cost)
     return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
 
 
-def positive_values(point: Configuration, name: str) -> list[float]:
+def positive_values(configuration: Configuration, name: str) -> list[float]:
     """Return a metric's value for each run; empty unless every run has a finite and positive one."""
-    values = point.values(name)
+    values = configuration.values(name)
     return values if all(math.isfinite(value) and value > 0 for value in values) else []
 
 
-def max_power(known: Sequence[Cost]) -> tuple[float, str]:
+def max_power(ranked: Sequence[Cost]) -> tuple[float, str]:
     """Return the maximum power of the devices in watts, and its source.
 
     It is the highest limit that the devices take, which a run records if it was asked for a limit (Zeus, NSDI 2023).
     Otherwise it is estimated from the limits that were applied, or from the largest power sampled.
     """
-    metered = [cost for cost in known if cost.joules]
+    metered = [cost for cost in ranked if cost.joules]
     if not metered:
-        raise ValueError("no energy, and so no power, was measured of any of these points")
+        raise ValueError("no energy, and so no power, was measured for any of these configurations")
     highest_w = max((_limit_w(cost, HIGHEST) for cost in metered), default=0.0)
     if highest_w >= max(cost.power_w or 0.0 for cost in metered):
         return highest_w, "the highest limit that the devices take"
     most_w, source = max(_most(cost) for cost in metered)
-    return most_w, f"{source}, as no run tells the highest limit of the devices"
+    return most_w, f"{source}, as no run recorded the highest limit of the devices"
 
 
-def _costs(points: Sequence[Configuration], time: str, energy: str, per: str) -> list[Cost]:
-    named = zip(points, titles(points), strict=True)
-    known = [(point, title) for point, title in named if positive_values(point, time)]
-    times_s = [positive_values(point, time) for point, _ in known]
-    energies = [_energy(point, energy) for point, _ in known]
+def _costs(configurations: Sequence[Configuration], time: str, energy: str, per: str) -> list[Cost]:
+    named = zip(configurations, titles(configurations), strict=True)
+    measured = [(configuration, title) for configuration, title in named if positive_values(configuration, time)]
+    times_s = [positive_values(configuration, time) for configuration, _ in measured]
+    energies = [_energy(configuration, energy) for configuration, _ in measured]
     time_estimates = positive_means(times_s)
     energy_estimates = iter(positive_means([joules for joules, _ in energies if joules]))
     return [
-        Cost(point, title, seconds, joules, covers, per, estimate, next(energy_estimates) if joules else None)
-        for (point, title), seconds, (joules, covers), estimate in zip(
-            known, times_s, energies, time_estimates, strict=True
+        Cost(configuration, title, seconds, joules, covers, per, estimate, next(energy_estimates) if joules else None)
+        for (configuration, title), seconds, (joules, covers), estimate in zip(
+            measured, times_s, energies, time_estimates, strict=True
         )
     ]
 
 
-def _energy(point: Configuration, name: str) -> tuple[Sequence[float], str | None]:
-    covers = {run.energy_covers for run in point.runs}
-    joules = positive_values(point, name)
-    alike = len(covers) == 1 and None not in covers
-    return (joules, str(covers.pop())) if joules and alike else ((), None)
+def _energy(configuration: Configuration, name: str) -> tuple[Sequence[float], str | None]:
+    covers = {run.energy_covers for run in configuration.runs}
+    joules = positive_values(configuration, name)
+    same = len(covers) == 1 and None not in covers
+    return (joules, str(covers.pop())) if joules and same else ((), None)
 
 
 def _most(cost: Cost) -> tuple[float, str]:
     power_w = cost.power_w or 0.0
-    limit_w, peaks = _limit_w(cost, LIMIT), positive_values(cost.point, PEAK)
+    limit_w, peaks = _limit_w(cost, LIMIT), positive_values(cost.configuration, PEAK)
     if limit_w and limit_w >= power_w:
         return limit_w, "the largest limit that was applied"
     if peaks:
@@ -147,4 +147,5 @@ def _most(cost: Cost) -> tuple[float, str]:
 
 def _limit_w(cost: Cost, name: str) -> float:
     """Return a limit of all limited devices together; zero if it is not known."""
-    return max(positive_values(cost.point, name), default=0.0) * (cost.point.runs[0].power_limited_devices or 0)
+    devices = cost.configuration.runs[0].power_limited_devices or 0
+    return devices * max(positive_values(cost.configuration, name), default=0.0)

@@ -114,12 +114,12 @@ def _cache_violations(name: str, runs: Sequence[Run]) -> Iterator[str]:
 def _elsewhere(
     here: Mapping[str, list[Run]], hosts: Mapping[str | None, Mapping[str, list[Run]]]
 ) -> dict[str, list[str]]:
-    found = {
+    hosts_of = {
         name: [host or "unknown host" for host, runs in hosts.items() if name in runs]
         for name in CONDITIONS
         if name not in here
     }
-    return {name: names for name, names in found.items() if names}
+    return {name: names for name, names in hosts_of.items() if names}
 
 
 def _residencies(runs: Sequence[Run]) -> list[float]:

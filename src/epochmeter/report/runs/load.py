@@ -232,8 +232,8 @@ def _sweep_folders(sweeps: Sequence[str], study: str | None, multirun: Path) -> 
     studies = {folder: _studies(folder) for folder in folders}
     matching = [folder for folder, names in studies.items() if study in names]
     if not matching:
-        known = dict.fromkeys(name for names in studies.values() for name in names)
-        other = f"There are runs of: {', '.join(known)}." if known else "There are runs of none."
+        studied = dict.fromkeys(name for names in studies.values() for name in names)
+        other = f"There are runs of: {', '.join(studied)}." if studied else "There are runs of none."
         raise ValueError(f"study={study}: no run took it. {other} Run: python src/train.py -m experiment={study}")
     return matching
 
@@ -309,11 +309,11 @@ def _published_sweep(published: Iterable[tuple[PublishedRun, int | None]], folde
 
 def _matching_names(sweeps: Sequence[str], names: Iterable[str]) -> list[str]:
     """Return the names that equal or match any of these; ValueError if one matches none."""
-    known = sorted(names)
+    ordered = sorted(names)
     for sweep in sweeps:
-        if not any(fnmatchcase(name, sweep) for name in known):
-            raise ValueError(f"sweep={sweep}: MLflow has no run of it. There are: {', '.join(known[-5:])}.")
-    return [name for name in known if any(fnmatchcase(name, sweep) for sweep in sweeps)]
+        if not any(fnmatchcase(name, sweep) for name in ordered):
+            raise ValueError(f"sweep={sweep}: MLflow has no run of it. There are: {', '.join(ordered[-5:])}.")
+    return [name for name in ordered if any(fnmatchcase(name, sweep) for sweep in sweeps)]
 
 
 # Records

@@ -42,20 +42,20 @@ def chosen(runs: Sequence[Run], power_of: Sequence[int] = (), best: Sequence[Con
 
 def powers(runs: Iterable[Run]) -> list[Power]:
     """Return the power of the first runs that have any."""
-    found: list[Power] = []
+    results: list[Power] = []
     for run in runs:
-        if len(found) < MOST_RUNS and run.folder and (sampled := power(run)):
-            found.append(sampled)
-    return found
+        if len(results) < MOST_RUNS and run.folder and (sampled := power(run)):
+            results.append(sampled)
+    return results
 
 
-def missing_power_note(runs: Sequence[Run], found: Sequence[Power]) -> list[str]:
+def missing_power_note(runs: Sequence[Run], drawn: Sequence[Power]) -> list[str]:
     """Return which of the requested runs have no line, and why."""
-    numbers = {power.row.number for power in found}
+    numbers = {power.row.number for power in drawn}
     missing = [str(run.number) for run in runs if run.number not in numbers]
     if not missing:
         return []
-    is_full = len(found) == MOST_RUNS
+    is_full = len(drawn) == MOST_RUNS
     why = f"no more than {MOST_RUNS} are drawn" if is_full else "no record here has sampled power of it"
     return [f"Power over time is not drawn of run{'s' if len(missing) > 1 else ''} {', '.join(missing)}: {why}."]
 
