@@ -1,1 +1,1 @@
-"""What runs tell when they are put side by side: read from their records, which stay as they are."""
+"""Reports on finished runs, from their records, which are only read."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from epochmeter.report.formatting import interval, number, plural, quantity
 from epochmeter.report.runs.configuration import Configuration, no_energy
 from epochmeter.report.runs.costs import (
     PER_EPOCH,
@@ -26,7 +27,6 @@ from epochmeter.report.runs.costs import (
     ranked_costs,
 )
 from epochmeter.report.statistics import indistinguishable_from_best
-from epochmeter.report.words import ABSENT, interval, number
 from epochmeter.results.pareto import is_pareto_front
 
 MAX_NAMED = 3
@@ -87,12 +87,12 @@ def find_best(
         if power_budget_w and (allowed := [cost for cost in group if _power(cost) <= power_budget_w]):
             best, ties = _best(allowed, _times)
             lead = f"Fastest at a mean power of {power_budget_w:g} W or less{of}: {best.title}"
-            text = f"{lead}: {_seconds(best)} {per}, {number(_power(best))} W.{also_as_good(ties, best, _times)}"
+            text = f"{lead}: {_time_text(best)} {per}, {quantity(_power(best), 'W')}.{also_as_good(ties, best, _times)}"
             result.append(Best("power_budget", best.configuration, best.time_s, text, _configurations(ties)))
         if deadline_s and (allowed := [cost for cost in group if cost.time_s <= deadline_s]):
             best, ties = _best(allowed, _joules)
             lead = f"Least energy within {deadline_s:g} s {per}{of}: {best.title}"
-            text = f"{lead}: {_energy_text(best)} {per}, {_seconds(best)}.{also_as_good(ties, best, _joules)}"
+            text = f"{lead}: {_energy_text(best)} {per}, {_time_text(best)}.{also_as_good(ties, best, _joules)}"
             result.append(Best("deadline", best.configuration, _energy(best), text, _configurations(ties)))
     return result
 
@@ -125,10 +125,10 @@ def unmet_constraints(
         of = f" ({covers})" if len(groups) > 1 else ""
         frugal, fast = min(group, key=_power), min(group, key=lambda cost: cost.time_s)
         if power_budget_w and _power(frugal) > power_budget_w:
-            least = f"the lowest is {number(_power(frugal))} W, of {frugal.title}"
+            least = f"the lowest is {quantity(_power(frugal), 'W')}, {frugal.title}"
             texts.append(f"No configuration{of} needs {power_budget_w:g} W or less: {least}.")
         if deadline_s and fast.time_s > deadline_s:
-            least = f"the fastest needs {number(fast.time_s)} s, {fast.title}"
+            least = f"the fastest needs {quantity(fast.time_s, 's')}, {fast.title}"
             texts.append(f"No configuration{of} needs {deadline_s:g} s or less {per}: {least}.")
     return texts
 
@@ -136,7 +136,7 @@ def unmet_constraints(
 def check(eta: float, max_slowdown: float, power_budget_w: float | None, deadline_s: float | None) -> None:
     """Raise ValueError if a constraint is out of range."""
     if not 0 <= eta <= 1:
-        raise ValueError(f"report.eta={eta}: give a share from 0 (time alone) to 1 (energy alone)")
+        raise ValueError(f"report.eta={eta}: give a weight from 0 (time only) to 1 (energy only)")
     if not 1 <= max_slowdown < math.inf:
         raise ValueError(f"report.max_slowdown={max_slowdown}: give a multiple of the fastest's time, 1 or more")
     for name, bound, unit in (("power_budget", power_budget_w, "watts"), ("deadline", deadline_s, "seconds")):
@@ -154,7 +154,7 @@ def also_as_good(ties: Sequence[Cost], best: Cost, values: Callable[[Cost], Sequ
     least = statistics.fmean(values(best))
     texts = []
     for cost in ties[:MAX_NAMED]:
-        runs = f"{len(values(cost))} run{'s' if len(values(cost)) > 1 else ''}"
+        runs = plural(len(values(cost)), "run")
         texts.append(f"{cost.title} ({100 * (statistics.fmean(values(cost)) / least - 1):+.1f} %, {runs})")
     more = [f"{len(ties) - MAX_NAMED} more"] if len(ties) > MAX_NAMED else []
     return f" Not significantly different: {'; '.join([*texts, *more])}."
@@ -163,14 +163,14 @@ def also_as_good(ties: Sequence[Cost], best: Cost, values: Callable[[Cost], Sequ
 def _fastest(ranked: Sequence[Cost]) -> Best:
     best, ties = _best(ranked, _times)
     energy = f", {_energy_text(best)}" if best.joules else ""
-    text = f"Fastest: {best.title}: {_seconds(best)} {best.per}{energy}.{also_as_good(ties, best, _times)}"
+    text = f"Fastest: {best.title}: {_time_text(best)} {best.per}{energy}.{also_as_good(ties, best, _times)}"
     return Best("fastest", best.configuration, best.time_s, text, _configurations(ties))
 
 
 def _least_energy(group: Sequence[Cost], of: str) -> Best:
     best, ties = _best(group, _joules)
     lead = f"Least energy{of}: {best.title}"
-    text = f"{lead}: {_energy_text(best)} {best.per}, {_seconds(best)}.{also_as_good(ties, best, _joules)}"
+    text = f"{lead}: {_energy_text(best)} {best.per}, {_time_text(best)}.{also_as_good(ties, best, _joules)}"
     return Best("least_energy", best.configuration, _energy(best), text, _configurations(ties))
 
 
@@ -185,8 +185,8 @@ def _tradeoff(group: Sequence[Cost], eta: float, of: str) -> Best:
     value = statistics.fmean(cost_j(best))
     formula = f"{eta:g} x energy + {round(1 - eta, 10):g} x {number(most_w)} W x time"
     text = (
-        f"Best trade-off{of}: {best.title}: {_seconds(best)} and {_energy_text(best)} {best.per}, the minimum of "
-        f"{formula}: {number(value)} J. {number(most_w)} W is {source}.{also_as_good(ties, best, cost_j)}"
+        f"Best trade-off{of}: {best.title}: {_time_text(best)} and {_energy_text(best)} {best.per}, the minimum of "
+        f"{formula}: {quantity(value, 'J')}. {number(most_w)} W is {source}.{also_as_good(ties, best, cost_j)}"
     )
     return Best("tradeoff", best.configuration, value, text, _configurations(ties))
 
@@ -196,7 +196,7 @@ def _within_slowdown(group: Sequence[Cost], max_slowdown: float, of: str) -> Bes
     best, ties = _best([cost for cost in group if cost.time_s <= max_slowdown * fastest.time_s], _joules)
     lead = f"Least energy within {max_slowdown:g} times the shortest time{of}: {best.title}"
     if best is fastest:
-        text = f"{lead}, the fastest itself: {_energy_text(best)} {best.per}, {_seconds(best)}."
+        text = f"{lead}, the fastest itself: {_energy_text(best)} {best.per}, {_time_text(best)}."
     else:
         saved = 100 * (1 - _energy(best) / _energy(fastest))
         longer = 100 * (best.time_s / fastest.time_s - 1)
@@ -254,12 +254,12 @@ def _joules(cost: Cost) -> Sequence[float]:
     return cost.joules
 
 
-def _seconds(cost: Cost) -> str:
-    return interval(cost.time, cost.time_s)
+def _time_text(cost: Cost) -> str:
+    return interval(cost.time, "s")
 
 
 def _energy_text(cost: Cost) -> str:
-    return interval(cost.energy, _energy(cost), "J") if cost.energy else ABSENT
+    return interval(cost.energy, "J")
 
 
 def _energy(cost: Cost) -> float:

@@ -117,6 +117,10 @@ def with_links(sweep: Sweep, links: Mapping[str, str]) -> Sweep:
     return replace(sweep, runs=[replace(run, link=links.get(run.name, run.link)) for run in sweep.runs])
 
 
+YAML_VALUES = {"True": "true", "False": "false", "None": "null"}
+"""Values of overrides as Hydra's sweeps write them -> as one types them."""
+
+
 def load_run(folder: Path) -> Run:
     """Load the run in a folder, or the run that it reuses under its own number; raises the errors in `DAMAGED`."""
     reference = read_reference(folder)
@@ -130,7 +134,7 @@ def load_run(folder: Path) -> Run:
         _load_record(record.folder),
         number=int(folder.name),
         sweep=folder.absolute().parent.name,
-        keys={key.lstrip("+"): value for key, value in own.items()},
+        keys=_keys(own),
         experiment=own.get("experiment"),
         added=[key for key in own if key.startswith("+")],
         reused=reference["run"],
@@ -170,7 +174,7 @@ def _make_run(
     return Run(
         number=info["number"],
         job=info["job"],
-        keys={key.lstrip("+"): value for key, value in info["overrides"].items()},
+        keys=_keys(info["overrides"]),
         metrics=metrics,
         state=info["state"],
         excluded_because=_excluded_because(info, is_completed, metrics),
@@ -314,6 +318,11 @@ def _matching_names(sweeps: Sequence[str], names: Iterable[str]) -> list[str]:
         if not any(fnmatchcase(name, sweep) for name in ordered):
             raise ValueError(f"sweep={sweep}: MLflow has no run of it. There are: {', '.join(ordered[-5:])}.")
     return [name for name in ordered if any(fnmatchcase(name, sweep) for sweep in sweeps)]
+
+
+def _keys(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return overrides as typed, by key without a leading plus sign."""
+    return {key.lstrip("+"): YAML_VALUES.get(value, value) for key, value in overrides.items()}
 
 
 # Records
