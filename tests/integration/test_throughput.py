@@ -64,7 +64,7 @@ def test_the_loss_by_step_is_a_curve_in_mlflow(left_early):
 def test_steps_beyond_the_runs_end_are_refused_before_anything_is_trained(project):
     done = project.run("train", *project.quick(epochs=2, **throughput(10, 25)))
     assert done.returncode == 1
-    assert "have 12 steps each with batch=128, 24 in all" in done.stdout + done.stderr
+    assert "24 steps (2 epochs of 12 steps)" in done.stdout + done.stderr
     assert project.records() == []
 
 
