@@ -32,17 +32,22 @@ PARTS = {
     "compute": ("compute_s", None),
     "overhead": ("overhead_s", None),
 }
-"""Part of an epoch -> the metric that it is, and the one that is told apart from it."""
+"""Part of an epoch -> its metric, and a metric that is subtracted from it."""
 
 
 @dataclass(frozen=True)
-class Use:
-    """How busy a job keeps its devices, and their memory; absent what no driver tells."""
+class DeviceUse:
+    """Utilization, power and memory of a configuration's devices; quantities that no driver reports are absent.
+
+    Attributes:
+        utilized: `GPU` or `CPU`.
+        utilization: Mean utilization, 0 to 1.
+        memory_bytes: Peak memory of the device that uses most.
+    """
 
     title: str
     numbers: Sequence[int]
     utilized: str | None
-    """What the utilization is that of: GPU, or the CPU's cores."""
     utilization: float | None
     power_w: float | None
     memory_bytes: float | None
@@ -50,7 +55,7 @@ class Use:
 
 @dataclass(frozen=True)
 class MemoryGrowth:
-    """Jobs that differ in one key alone, and the memory of a device of the least and of the most."""
+    """Peak device memory of configurations that differ in one key only: the least and the most, with their values."""
 
     key: str
     title: str
@@ -62,56 +67,69 @@ class MemoryGrowth:
 
 @dataclass(frozen=True)
 class StepCount:
-    """Steps of an epoch beside those on one device with the same batch."""
+    """Steps per epoch on several devices, compared with one device and the same batch size.
+
+    Attributes:
+        samples: Training samples per epoch on one device.
+        steps: Steps per epoch and rank.
+        one_steps: Steps per epoch on one device.
+        expected: Expected steps: samples / (batch x ranks), rounded.
+    """
 
     numbers: Sequence[int]
     strategy: str
     devices: int
     batch: int
     samples: float
-    """Of an epoch on one device."""
     steps: float
     one_steps: float
     expected: int
-    """By arithmetic: samples / (batch x ranks)."""
     drops_last: bool
 
 
 @dataclass(frozen=True)
 class DpVsDdp:
-    """DistributedDataParallel beside DataParallel on as many devices."""
+    """DistributedDataParallel compared with DataParallel on the same number of devices.
+
+    Attributes:
+        batch: Batch size of DataParallel, which splits it.
+        distributed_batch: Batch size of each rank of DistributedDataParallel.
+        same_global_batch: Whether a step of both has the same number of samples.
+        speed: Samples/s of DistributedDataParallel, as a multiple of DataParallel's.
+        more_s: Additional time of a DataParallel step; None if the global batch sizes differ.
+        step_s: Time of a DistributedDataParallel step.
+    """
 
     title: str
     devices: int
     batch: int
-    """What was asked for the DataParallel, which splits it."""
     distributed_batch: int
-    """For each rank of the other."""
-    alike: bool
-    """Whether a step of both has the same samples."""
+    same_global_batch: bool
     speed: Estimate
-    """Samples/s of DistributedDataParallel, as a multiple of DataParallel's."""
     more_s: Estimate | None
-    """What a step of DataParallel takes more; None where the steps are not alike."""
     step_s: float | None
-    """A step of DistributedDataParallel."""
 
 
 @dataclass(frozen=True)
 class SmallerModel:
-    """A smaller model in place of a larger one; ratios are above 1 where it has less to do."""
+    """A smaller model compared with the next larger one.
+
+    Attributes:
+        speed: Samples/s of the smaller model, as a multiple.
+        parameters: Parameters of the larger model, as a multiple.
+        flops: Training FLOPs per sample of the larger model, as a multiple, if known.
+    """
 
     title: str
     small: str
     large: str
     speed: Estimate
-    """Samples/s of the smaller, as a multiple."""
     parameters: float
     flops: float | None
 
     @property
     def nearer(self) -> str | None:
-        """Which of the two the speed follows more nearly; None where one is not known, or both are as near."""
+        """`FLOPs` or `parameters`, whichever ratio is nearer to the speed; None if unknown or equally near."""
         if not self.flops:
             return None
         off = {
@@ -123,7 +141,7 @@ class SmallerModel:
 
 @dataclass(frozen=True)
 class LargerBatch:
-    """A larger batch in place of the next smaller one."""
+    """A batch size compared with the next smaller one; `speed` is samples/s as a multiple."""
 
     title: str
     less: int
@@ -137,7 +155,14 @@ class LargerBatch:
 
 @dataclass(frozen=True)
 class FirstEpoch:
-    """Epoch 0 beside the later ones, and where the difference lies."""
+    """The first epoch compared with the steady ones.
+
+    Attributes:
+        first_s: Time of the first epoch.
+        later_s: Mean time of the steady epochs.
+        more_s: Their difference.
+        parts_s: Part of the epoch -> its share of the difference; parts that were not measured are absent.
+    """
 
     title: str
     numbers: Sequence[int]
@@ -145,21 +170,20 @@ class FirstEpoch:
     later_s: float
     more_s: Estimate
     parts_s: Mapping[str, float]
-    """Part -> its share of the difference; parts that a run did not tell are absent."""
 
     @property
-    def slower(self) -> bool:
-        """Whether the difference matters, and is no chance."""
+    def is_slower(self) -> bool:
+        """Whether the first epoch is significantly slower, by more than `MIN_EFFECT`."""
         return self.more_s.value > MIN_EFFECT * self.later_s and not self.more_s.contains(0)
 
     @property
-    def most(self) -> str | None:
-        """The part that the most of it lies in."""
+    def largest_part(self) -> str | None:
+        """The part with the largest share of the difference."""
         return max(self.parts_s, key=lambda part: self.parts_s[part]) if self.parts_s else None
 
 
-def uses(configurations: Sequence[Configuration]) -> list[Use]:
-    """For each job that tells of either."""
+def device_uses(configurations: Sequence[Configuration]) -> list[DeviceUse]:
+    """Return the device use of each configuration that reports utilization or memory."""
     results = []
     for configuration in configurations:
         gpu, cpu = (configuration.mean(f"steady/{name}_utilization") for name in ("gpu", "cpu"))
@@ -169,13 +193,13 @@ def uses(configurations: Sequence[Configuration]) -> list[Use]:
             power_w = configuration.mean("steady/power_mean_w")
             share = cpu if gpu is None else gpu
             results.append(
-                Use(title(configuration, configurations), configuration.numbers, utilized, share, power_w, memory)
+                DeviceUse(title(configuration, configurations), configuration.numbers, utilized, share, power_w, memory)
             )
     return results
 
 
-def growths(configurations: Sequence[Configuration]) -> list[MemoryGrowth]:
-    """For each key of the job in which points differ, and for each group that differs in nothing else."""
+def memory_growths(configurations: Sequence[Configuration]) -> list[MemoryGrowth]:
+    """Return the memory growth by each key, for each group of configurations that differ in this key only."""
     measured = [configuration for configuration in configurations if configuration.mean(MEMORY)]
     results = []
     for key in (key for key in varied(measured) if "." not in key):
@@ -189,8 +213,8 @@ def growths(configurations: Sequence[Configuration]) -> list[MemoryGrowth]:
     return results
 
 
-def iterations(configurations: Sequence[Configuration]) -> list[StepCount]:
-    """For each job on several devices that one on one device with the same batch stands beside."""
+def step_counts(configurations: Sequence[Configuration]) -> list[StepCount]:
+    """Return the steps of configurations on several devices, if there is one on one device with the same batch."""
     results = []
     for group in groups(configurations, ["strategy"]):
         one = next((configuration for configuration in group if configuration.strategy == SINGLE), None)
@@ -208,10 +232,10 @@ def iterations(configurations: Sequence[Configuration]) -> list[StepCount]:
     return results
 
 
-def parallels(configurations: Sequence[Configuration]) -> list[DpVsDdp]:
-    """Each DataParallel beside DistributedDataParallel on as many devices, with the same samples a step.
+def dp_vs_ddp(configurations: Sequence[Configuration]) -> list[DpVsDdp]:
+    """Compare DataParallel with DistributedDataParallel on the same number of devices.
 
-    Where no two have that, those of the same batch, which the one splits and the other has for each rank.
+    Pairs have the same global batch size or, if there is no such pair, the same configured batch size.
     """
     results = []
     for group in groups(configurations, ["strategy", "batch"]):
@@ -233,15 +257,15 @@ def parallels(configurations: Sequence[Configuration]) -> list[DpVsDdp]:
         for configuration, other in same_global or same_batch:
             if speed := ratio_of(SPEED, other, configuration):
                 results.append(
-                    _parallels(configuration, other, speed, title(configuration, configurations, "strategy", "batch"))
+                    _dp_vs_ddp(configuration, other, speed, title(configuration, configurations, "strategy", "batch"))
                 )
     return results
 
 
 def smaller_models(configurations: Sequence[Configuration]) -> list[SmallerModel]:
-    """For each two models next to each other in size, all else the same; on one device, if there is any."""
+    """Compare each model with the next larger one, all else equal; on one device, if possible."""
     results = []
-    for group in groups(_plainest(configurations), ["model"]):
+    for group in groups(_single_device(configurations), ["model"]):
         by_size = sorted(
             (configuration for configuration in group if configuration.mean("model/parameters")), key=_parameters
         )
@@ -263,9 +287,9 @@ def smaller_models(configurations: Sequence[Configuration]) -> list[SmallerModel
 
 
 def larger_batches(configurations: Sequence[Configuration]) -> list[LargerBatch]:
-    """For each two batches next to each other, all else the same; on one device, if there is any."""
+    """Compare each batch size with the next smaller one, all else equal; on one device, if possible."""
     results = []
-    for group in groups(_plainest(configurations), ["batch"]):
+    for group in groups(_single_device(configurations), ["batch"]):
         ordered = sorted(group, key=lambda configuration: configuration.job["batch"])
         for less, more in pairwise(ordered):
             speed = ratio_of(SPEED, more, less)
@@ -278,7 +302,7 @@ def larger_batches(configurations: Sequence[Configuration]) -> list[LargerBatch]
 
 
 def first_epochs(configurations: Sequence[Configuration]) -> list[FirstEpoch]:
-    """For each job that had an epoch after its first and its warm-up."""
+    """Return the first epoch of each configuration that also has steady epochs."""
     results = []
     for configuration in configurations:
         since = max(1, configuration.job["warmup_epochs"])
@@ -295,12 +319,12 @@ def first_epochs(configurations: Sequence[Configuration]) -> list[FirstEpoch]:
 
 
 def title(configuration: Configuration, configurations: Sequence[Configuration], *excluded: str) -> str:
-    """How a point is called among the others, less what is told of it anyway: its model, and in what they differ."""
+    """Return a title of a configuration: its model and the keys in which the configurations differ."""
     keys = [key for key in dict.fromkeys(["model", *varied(configurations)]) if key not in excluded]
     return configuration.named(keys, on_several_hosts(configurations))
 
 
-def _parallels(dp: Configuration, ddp: Configuration, speed: Estimate, named: str) -> DpVsDdp:
+def _dp_vs_ddp(dp: Configuration, ddp: Configuration, speed: Estimate, named: str) -> DpVsDdp:
     is_same_work = ddp.global_batch == dp.global_batch
     steps = [configuration.per_step("e2e_s") for configuration in (dp, ddp)]
     return DpVsDdp(
@@ -315,8 +339,8 @@ def _parallels(dp: Configuration, ddp: Configuration, speed: Estimate, named: st
     )
 
 
-def _plainest(configurations: Sequence[Configuration]) -> list[Configuration]:
-    """Those on one device where there are any that differ, and else all: an exchange between devices blurs the rest."""
+def _single_device(configurations: Sequence[Configuration]) -> list[Configuration]:
+    """Return the configurations on one device if there are several, else all: communication adds to the time."""
     ones = [configuration for configuration in configurations if configuration.strategy == SINGLE]
     return ones if len(ones) > 1 else list(configurations)
 
@@ -332,7 +356,7 @@ def _parameters(configuration: Configuration) -> float:
 def _first_and_later(
     epochs: Mapping[int, Mapping[str, float]], since: int
 ) -> tuple[Mapping[str, float], Sequence[Mapping[str, float]]] | None:
-    """A run's epoch 0 and those from one on; None where it lacks either, or the time of any."""
+    """Return a run's first epoch and those from `since` on; None if either is missing or has no time."""
     later = [metrics for number, metrics in epochs.items() if number >= since]
     if 0 not in epochs or not later or any("epoch/e2e_s" not in epoch for epoch in (epochs[0], *later)):
         return None
@@ -342,7 +366,7 @@ def _first_and_later(
 def _parts_of_difference(
     first: Mapping[str, float], later: Sequence[Mapping[str, float]]
 ) -> tuple[float, float, dict[str, float]]:
-    """Seconds of a run's first epoch and of its later ones, and the difference by parts."""
+    """Return the times of a run's first epoch and of its later ones, and the difference by parts."""
     parts = {}
     for part, (name, less) in PARTS.items():
         epochs_s = [_seconds(epoch, name, less) for epoch in (first, *later)]

@@ -1,4 +1,4 @@
-"""The answers to the questions of a sweep over strategies, models and batches: sentences with numbers, and tables."""
+"""Answers to seven questions on strategies, models and batch sizes, as sentences and tables."""
 
 from __future__ import annotations
 
@@ -9,65 +9,77 @@ from typing import Any
 
 from epochmeter.report.analyses.effects import (
     PARTS,
+    DeviceUse,
     DpVsDdp,
     FirstEpoch,
     LargerBatch,
     MemoryGrowth,
     SmallerModel,
     StepCount,
-    Use,
+    device_uses,
+    dp_vs_ddp,
     first_epochs,
-    growths,
-    iterations,
     larger_batches,
-    parallels,
+    memory_growths,
     smaller_models,
-    uses,
+    step_counts,
 )
 from epochmeter.report.analyses.scaling import WEAK, Scaling, overhead, scalings
+from epochmeter.report.formatting import interval, number, quantity
 from epochmeter.report.pages import Page, Section
 from epochmeter.report.runs.configuration import DISTRIBUTED, SINGLE, Configuration, device_unit, group_repeats
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import MIN_EFFECT
-from epochmeter.report.words import Grid, finite, interval, megabytes, number, percent, spread, times
+from epochmeter.report.statistics import MIN_EFFECT, Estimate
+from epochmeter.report.words import Grid, finite, percent, times
 from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
 COMMAND = "python src/train.py -m experiment=lumi/resnet152_cifar100"
 ONCE = (
-    "Configurations that ran once have no intervals; small differences may be chance. "
-    f"{RECOMMENDED_REPEATS} gives intervals."
+    "Configurations that ran once have no intervals; small differences may be noise. "
+    f"hint: {RECOMMENDED_REPEATS} gives confidence intervals."
 )
-WHY = {
-    "loader start": "the loader's processes begin, and the first batch is waited for",
-    "waiting for data": "data is not yet in the page cache, or the loader's processes fall behind",
+REASONS = {
+    "loader start": "DataLoader workers start, and the first batch is loaded",
+    "waiting for data": "data is not in the page cache yet, or the DataLoader workers are too slow",
     "copies": "memory for the copies is allocated first",
-    "compute": "kernels are chosen and compiled, and memory is first allocated",
-    "overhead": "what lies between the steps",
+    "compute": "kernels are selected and compiled, and memory is allocated first",
+    "overhead": "time between the steps",
 }
+"""Part of an epoch -> why it may take longer in the first epoch."""
+NOT_SIGNIFICANT = " (no significant difference)"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a sweep says to a question: without any sentence, what to run to have one."""
+    """The answer to a question.
+
+    Attributes:
+        sentences: The answer; empty if the runs do not answer the question.
+        command: Command whose runs would answer it.
+        values: Results that the answer is based on.
+    """
 
     question: str
     sentences: Sequence[str]
-    run: str
+    command: str
     grids: Sequence[Grid] = ()
     values: Sequence[Any] = ()
 
 
 def page(rows: Sequence[Run]) -> Page | None:
-    """The answers; None where nothing was run that they are asked of: no strategy but single, none of the demo."""
-    if not any(_asked(row) for row in rows):
+    """Return the page of answers; None if no run has a strategy other than `single` or is part of the lumi study."""
+    if not any(_is_relevant(row) for row in rows):
         return None
     results = answers(rows)
-    sections = [Section([f"{answer.question} {answer.sentences[0]}", *answer.sentences[1:]], answer.grids)
-                for answer in results if answer.sentences]  # fmt: skip
-    unanswered = [f"{answer.question} For an answer: {answer.run}" for answer in results if not answer.sentences]
+    sections = [
+        Section([f"{answer.question} {answer.sentences[0]}", *answer.sentences[1:]], answer.grids)
+        for answer in results
+        if answer.sentences
+    ]
+    unanswered = [f"{answer.question} Run: {answer.command}" for answer in results if not answer.sentences]
     if unanswered:
-        sections.append(Section(["What these runs do not answer:", *unanswered]))
-    if any(len(point.runs) == 1 for point in group_repeats(rows)):
+        sections.append(Section(["Not answered by these runs:", *unanswered]))
+    if any(len(configuration.runs) == 1 for configuration in group_repeats(rows)):
         sections.append(Section([ONCE]))
     values = [
         {"question": answer.question, "results": [finite(asdict(value)) for value in answer.values]}
@@ -77,172 +89,188 @@ def page(rows: Sequence[Run]) -> Page | None:
 
 
 def answers(rows: Sequence[Run]) -> list[Answer]:
-    """One for each of the seven questions, in their order; rows are results."""
+    """Return the answers to the seven questions, in order."""
     configurations = group_repeats(rows)
-    ranks = [scaling for scaling in scalings(rows) if isinstance(scaling, Scaling) and scaling.strategy == DISTRIBUTED]
+    ranks = [result for result in scalings(rows) if isinstance(result, Scaling) and result.strategy == DISTRIBUTED]
+    weak = [result for result in ranks if result.kind == WEAK] or ranks
+    counts, pairs = step_counts(configurations), dp_vs_ddp(configurations)
+    models, batches = smaller_models(configurations), larger_batches(configurations)
     return [
-        use(uses(configurations), growths(configurations)),
-        first(first_epochs(configurations)),
-        steps(iterations(configurations)),
-        distributed([scaling for scaling in ranks if scaling.kind == WEAK] or ranks),
-        parallel(parallels(configurations)),
-        smaller(smaller_models(configurations)),
-        larger(larger_batches(configurations)),
+        _device_use(device_uses(configurations), memory_growths(configurations)),
+        _first_epoch(first_epochs(configurations)),
+        Answer(
+            "3. Why does the number of iterations differ under DDP?",
+            list(dict.fromkeys(map(_steps_sentence, counts))),
+            f"{COMMAND} strategy=single,ddp",
+            values=counts,
+        ),
+        Answer(
+            "4. What is the overhead of DDP?",
+            [*map(_ddp_sentence, weak)],
+            f"{COMMAND} strategy=single,ddp",
+            values=weak,
+        ),
+        Answer(
+            "5. Is DataParallel as fast as DDP?",
+            [*map(_dp_sentence, pairs)],
+            f"{COMMAND} strategy=dp,ddp batch=64,128",
+            values=pairs,
+        ),
+        Answer(
+            "6. How much faster is a smaller model?",
+            [*map(_model_sentence, models)],
+            f"{COMMAND} model=resnet50,resnet152",
+            values=models,
+        ),
+        Answer(
+            "7. How much faster is a larger batch?",
+            [*map(_batch_sentence, batches)],
+            f"{COMMAND} batch=64,128",
+            values=batches,
+        ),
     ]
 
 
-def use(uses: Sequence[Use], growths: Sequence[MemoryGrowth]) -> Answer:
+def _device_use(uses: Sequence[DeviceUse], growths: Sequence[MemoryGrowth]) -> Answer:
     texts, ranges = [], []
     for utilized in ("GPU", "CPU"):
-        shares = [use.utilization for use in uses if use.utilized == utilized and use.utilization is not None]
-        ranges += [f"{utilized} utilization is {_range([100 * share for share in shares])} %"] if shares else []
+        values = [use.utilization for use in uses if use.utilized == utilized and use.utilization is not None]
+        ranges += [f"{utilized} utilization: {_range([100 * value for value in values])} %"] if values else []
     sizes = [use.memory_bytes for use in uses if use.memory_bytes is not None]
-    ranges += [f"a device's memory peaks at {_range([1e-6 * size for size in sizes])} MB"] if sizes else []
+    if sizes:
+        least, most = (quantity(size, "B") for size in (min(sizes), max(sizes)))
+        ranges.append(f"peak memory of a device: {least if least == most else f'{least} to {most}'}")
     if ranges:
-        texts.append(f"{'; '.join(ranges)[:1].upper()}{'; '.join(ranges)[1:]}.")
+        text = "; ".join(ranges)
+        texts.append(f"{text[0].upper()}{text[1:]}.")
     for key in dict.fromkeys(growth.key for growth in growths):
-        largest = max(
-            (growth for growth in growths if growth.key == key),
-            key=lambda growth: growth.most_bytes / growth.least_bytes,
-        )
-        texts.append(_grown(largest))
+        matching = [growth for growth in growths if growth.key == key]
+        texts.append(_growth_sentence(max(matching, key=lambda growth: growth.most_bytes / growth.least_bytes)))
     if any(use.utilized == "GPU" and use.power_w is not None for use in uses):
-        texts.append("A driver counts a GPU as busy while any kernel is in it, waiting or not: its power says more.")
-    columns = ["job", "runs", "utilization", "power W", "MB at most"]
+        texts.append(
+            "A driver counts a GPU as busy while any kernel is resident, even one that waits. "
+            "Power shows the load more reliably."
+        )
+    columns = ["configuration", "runs", "utilization", "power", "peak memory"]
     rows = [
-        [use.title, _runs(use.numbers), _share(use.utilization), number(use.power_w), megabytes(use.memory_bytes)]
+        [
+            use.title,
+            _run_list(use.numbers),
+            _utilization(use.utilization),
+            quantity(use.power_w, "W"),
+            quantity(use.memory_bytes, "B"),
+        ]
         for use in uses
     ]
-    return Answer("1. How busy are the devices, and what raises their memory?", texts, COMMAND,
-                  [Grid("Use of the devices", columns, rows)], [*uses, *growths])  # fmt: skip
+    grids = [Grid("Use of the devices", columns, rows)]
+    return Answer(
+        "1. How busy are the devices, and what increases their memory use?", texts, COMMAND, grids, [*uses, *growths]
+    )
 
 
-def first(epochs: Sequence[FirstEpoch]) -> Answer:
-    slower = [epoch for epoch in epochs if epoch.slower]
+def _first_epoch(epochs: Sequence[FirstEpoch]) -> Answer:
+    slower = [epoch for epoch in epochs if epoch.is_slower]
     texts = []
     if slower:
-        longer = _range([epoch.first_s / epoch.later_s for epoch in slower])
-        texts.append(f"In {len(slower)} of {len(epochs)} jobs epoch 0 is slower: it takes {longer} times a later one.")
-        most = Counter(epoch.most for epoch in slower if epoch.most)
+        ratios = _range([epoch.first_s / epoch.later_s for epoch in slower])
+        texts.append(
+            f"The first epoch is slower in {len(slower)} of {len(epochs)} configurations: "
+            f"{ratios} times the time of a steady epoch."
+        )
+        counts = Counter(epoch.largest_part for epoch in slower if epoch.largest_part)
         texts += [
-            f"The most of it lies in {part} in {count} of {len(slower)}: {WHY[part]}."
-            for part, count in most.most_common()
+            f"Largest part of the difference: {part}, in {count} of {len(slower)}: {REASONS[part]}."
+            for part, count in counts.most_common()
         ]
     elif epochs:
-        least = f"by {100 * MIN_EFFECT:.0f} % or more"
-        texts.append(f"In none of {len(epochs)} jobs epoch 0 is shown to be slower than the later ones {least}.")
+        texts.append(
+            f"The first epoch is not significantly slower than the steady ones, by {100 * MIN_EFFECT:.0f} % or more, "
+            f"in any of {len(epochs)} configurations."
+        )
     rows = []
     for epoch in epochs:
         reference = max(abs(epoch.more_s.value), epoch.later_s / 1000)
-        parts = [number(epoch.parts_s.get(part), reference) for part in PARTS]
-        times_s = [number(seconds, epoch.later_s) for seconds in (epoch.first_s, epoch.later_s)]
-        rows.append([epoch.title, _runs(epoch.numbers), *times_s, spread(epoch.more_s, reference), *parts])
-    columns = ["job", "runs", "epoch 0 s", "later s", "more s", *(f"in {part}" for part in PARTS)]
-    return Answer("2. Why is the first epoch slower?", texts, f"{COMMAND} epochs=4",
-                  [Grid("Epoch 0 beside the later ones", columns, rows)], epochs)  # fmt: skip
+        parts = [quantity(epoch.parts_s.get(part), "s", reference) for part in PARTS]
+        times_s = [quantity(seconds, "s", epoch.later_s) for seconds in (epoch.first_s, epoch.later_s)]
+        rows.append([epoch.title, _run_list(epoch.numbers), *times_s, interval(epoch.more_s, "s", reference), *parts])
+    columns = ["configuration", "runs", "first epoch", "steady epochs", "difference", *PARTS]
+    grids = [Grid("First epoch compared with the steady ones, and the parts of the difference", columns, rows)]
+    return Answer("2. Why is the first epoch slower?", texts, f"{COMMAND} epochs=4", grids, epochs)
 
 
-def steps(counts: Sequence[StepCount]) -> Answer:
-    return Answer("3. Why do iterations differ under DDP?", list(dict.fromkeys(map(_iterated, counts))),
-                  f"{COMMAND} strategy=single,ddp", values=counts)  # fmt: skip
-
-
-def distributed(scalings: Sequence[Scaling]) -> Answer:
-    return Answer("4. What does DDP cost?", [_distributed(scaling) for scaling in scalings],
-                  f"{COMMAND} strategy=single,ddp", values=scalings)  # fmt: skip
-
-
-def parallel(comparisons: Sequence[DpVsDdp]) -> Answer:
-    return Answer("5. Is DataParallel as fast as DDP?", [_paralleled(comparison) for comparison in comparisons],
-                  f"{COMMAND} strategy=dp,ddp batch=64,128", values=comparisons)  # fmt: skip
-
-
-def smaller(models: Sequence[SmallerModel]) -> Answer:
-    return Answer("6. What does a smaller model bring?", [_smaller(model) for model in models],
-                  f"{COMMAND} model=resnet50,resnet152", values=models)  # fmt: skip
-
-
-def larger(batches: Sequence[LargerBatch]) -> Answer:
-    return Answer("7. What does a larger batch bring?", [_larger(batch) for batch in batches],
-                  f"{COMMAND} batch=64,128", values=batches)  # fmt: skip
-
-
-def _asked(row: Run) -> bool:
+def _is_relevant(row: Run) -> bool:
     return Configuration([row]).strategy != SINGLE or row.keys.get("experiment", "").startswith("lumi/")
 
 
-def _grown(growth: MemoryGrowth) -> str:
-    sizes = f"from {megabytes(growth.least_bytes)} to {megabytes(growth.most_bytes)} MB"
-    at = f" ({growth.title})" if growth.title else ""
-    return f"{growth.key}={growth.most} in place of {growth.least} raises it {sizes}{at}."
+def _growth_sentence(growth: MemoryGrowth) -> str:
+    sizes = f"from {quantity(growth.least_bytes, 'B')} to {quantity(growth.most_bytes, 'B')}"
+    where = f" ({growth.title})" if growth.title else ""
+    return f"{growth.key}={growth.most} instead of {growth.least} increases it {sizes}{where}."
 
 
-def _iterated(count: StepCount) -> str:
+def _steps_sentence(count: StepCount) -> str:
     lead = f"Batch {count.batch}: {count.strategy} on {count.devices} {device_unit(count.strategy)}"
     if count.strategy != DISTRIBUTED:
-        splits = " as it splits each batch," if count.steps == count.one_steps else ""
-        return f"{lead} takes {count.steps:g} steps,{splits} and one device {count.one_steps:g}."
+        splits = " because it splits each batch" if count.steps == count.one_steps else ""
+        return f"{lead}: {count.steps:g} steps per epoch{splits}, one device: {count.one_steps:g}."
     rounded = "down, as the last batch is dropped" if count.drops_last else "up"
-    expected = f"{count.samples:g} / ({count.batch} x {count.devices}) is {count.expected}, rounded {rounded}"
-    text = (
-        f"{lead} takes {count.steps:g} steps a rank, and one device {count.one_steps:g}: each rank has its own share "
-    )
-    text += f"of the samples, and {expected}"
-    return f"{text}." if count.steps == count.expected else f"{text}; something else differs."
+    expected = f"{count.samples:g} / ({count.batch} x {count.devices}) = {count.expected}, rounded {rounded}"
+    text = f"{lead}: {count.steps:g} steps per epoch and rank, one device: {count.one_steps:g}. "
+    text += f"Each rank trains on its share of the samples: {expected}"
+    return f"{text}." if count.steps == count.expected else f"{text}, which differs from the measured number."
 
 
-def _distributed(scaling: Scaling) -> str:
-    where = f"{scaling.title}, {scaling.strategy} x {scaling.devices}, batch {scaling.device_batch:g} each"
+def _ddp_sentence(scaling: Scaling) -> str:
+    where = f"{scaling.title}, {scaling.strategy} x {scaling.devices}, batch {scaling.device_batch:g} per rank"
     text = f"{where}: scaling efficiency {percent(scaling.efficiency)}."
     if scaling.overhead_s is not None and scaling.step_s:
         text += f" {overhead(scaling.overhead_s, scaling.step_s, scaling.strategy)}"
     return text
 
 
-def _paralleled(comparison: DpVsDdp) -> str:
-    lead = f"{_led(comparison.title)}on {comparison.devices} devices"
-    if comparison.alike:
-        lead += f", {comparison.batch} samples a step in both"
+def _dp_sentence(pair: DpVsDdp) -> str:
+    lead = f"{_prefix(pair.title)}on {pair.devices} devices"
+    if pair.same_global_batch:
+        lead += f", {pair.batch} samples per step in both"
     else:
-        lead += f", batch {comparison.batch} split by dp and {comparison.distributed_batch} for each rank of ddp"
-    unshown = ", which shows no difference" if comparison.speed.contains(1) else ""
-    text = f"{lead}: ddp does {times(comparison.speed)} the samples/s of dp{unshown}."
-    if comparison.more_s and comparison.step_s and comparison.more_s.value > 0 and not comparison.more_s.contains(0):
-        step_ms = 1e3 * comparison.step_s
-        more = interval(comparison.more_s.scaled(1e3), step_ms, "ms")
-        text += f" A step of dp takes {more} more than ddp's {number(step_ms)} ms: one process copies the model to "
-        text += "each device, scatters the batch and gathers the outputs, every time."
+        lead += f", batch {pair.batch} split by dp and {pair.distributed_batch} per rank of ddp"
+    text = f"{lead}: ddp reaches {times(pair.speed)} the samples/s of dp{_significance(pair.speed)}."
+    if pair.more_s and pair.step_s and pair.more_s.value > 0 and not pair.more_s.contains(0):
+        more = interval(pair.more_s, "s", pair.step_s)
+        text += f" A step of dp takes {more} longer than ddp's {quantity(pair.step_s, 's')}: in each step, one process "
+        text += "copies the model to each device, scatters the batch and gathers the outputs."
     return text
 
 
-def _smaller(model: SmallerModel) -> str:
+def _model_sentence(model: SmallerModel) -> str:
     flops = f" and 1/{number(model.flops)} of the FLOPs" if model.flops else ""
-    unshown = ", which shows no difference" if model.speed.contains(1) else ""
-    text = (
-        f"{_led(model.title)}{model.small} in place of {model.large} does {times(model.speed)} the samples/s{unshown}, "
-    )
-    text += f"with 1/{number(model.parameters)} of the parameters{flops}."
+    text = f"{_prefix(model.title)}{model.small} instead of {model.large} reaches {times(model.speed)} the samples/s"
+    text += f"{_significance(model.speed)}, with 1/{number(model.parameters)} of the parameters{flops}."
     if model.nearer:
-        text += f" The speed follows the {model.nearer} more nearly."
+        text += f" The speed-up is nearer to the ratio of {model.nearer}."
     if model.flops and model.speed.value < (1 - MIN_EFFECT) * min(model.flops, model.parameters):
-        text += " It falls short of both: what does not shrink with the model (data, launches) takes its time."
+        text += " It is smaller than both ratios: costs that do not depend on the model, such as data and kernel "
+        text += "launches, limit it."
     return text
 
 
-def _larger(batch: LargerBatch) -> str:
-    unshown = ", which shows no difference" if batch.speed.contains(1) else ""
-    what = f"{_led(batch.title)}batch {batch.more} in place of {batch.less}"
-    text = f"{what} does {times(batch.speed)} the samples/s{unshown}"
+def _batch_sentence(batch: LargerBatch) -> str:
+    lead = f"{_prefix(batch.title)}batch {batch.more} instead of {batch.less}"
+    text = f"{lead} reaches {times(batch.speed)} the samples/s{_significance(batch.speed)}"
     if batch.less_bytes and batch.more_bytes:
-        more = number(batch.more_bytes / batch.less_bytes)
-        text += f", with {more} times the memory ({megabytes(batch.less_bytes)} to {megabytes(batch.more_bytes)} MB)"
+        sizes = f"{quantity(batch.less_bytes, 'B')} to {quantity(batch.more_bytes, 'B')}"
+        text += f", with {number(batch.more_bytes / batch.less_bytes)} times the memory ({sizes})"
     if batch.less_utilization is not None and batch.more_utilization is not None:
-        shares = dict.fromkeys(map(_share, (batch.less_utilization, batch.more_utilization)))
-        text += f"; the GPU is busy {' to '.join(shares)} of the time: memory says what fits, not how fast it goes"
+        values = dict.fromkeys(map(_utilization, (batch.less_utilization, batch.more_utilization)))
+        text += f"; GPU utilization: {' to '.join(values)}"
     return f"{text}."
 
 
-def _led(title: str) -> str:
+def _significance(ratio: Estimate) -> str:
+    return NOT_SIGNIFICANT if ratio.contains(1) else ""
+
+
+def _prefix(title: str) -> str:
     return f"{title}: " if title else ""
 
 
@@ -251,9 +279,9 @@ def _range(values: Sequence[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _share(value: float | None) -> str:
+def _utilization(value: float | None) -> str:
     return number(value) if value is None else f"{100 * value:.0f} %"
 
 
-def _runs(numbers: Sequence[int]) -> str:
+def _run_list(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
