@@ -1,4 +1,4 @@
-"""Sweeps for the report to read: rows as they come from records, and records as runs write them."""
+"""Sweeps for tests of reports: runs as read from records, and records as written by runs."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def job(data_source="storage", layout="files", **keys):
 
 
 def row(number, data_source, e2e_s, *, samples=1000.0, steady=None, total=None, job_keys=None, typed=None, **more):
-    """A run that was completed."""
-    known = {"e2e_s": e2e_s, "samples": samples, **SHARES[data_source], **(steady or {})}
-    metrics = {f"steady/{name}": value for name, value in known.items() if value is not None}
+    """Return a completed run of a stall experiment."""
+    steady_values = {"e2e_s": e2e_s, "samples": samples, **SHARES[data_source], **(steady or {})}
+    metrics = {f"steady/{name}": value for name, value in steady_values.items() if value is not None}
     metrics.update({f"total/{name}": value for name, value in (total or {}).items()})
-    joules = "energy_j" in known
-    told = {"cores": 8, "energy_covers": "gpu0" if joules else None, "no_energy": None if joules else "no meter here"}
+    joules = "energy_j" in steady_values
+    facts = {"cores": 8, "energy_covers": "gpu0" if joules else None, "no_energy": None if joules else "no meter here"}
     keys = {"data_source": data_source, **(typed or {})}
-    return Run(number, job(data_source, **(job_keys or {})), keys, metrics, "completed", **{**told, **more})
+    return Run(number, job(data_source, **(job_keys or {})), keys, metrics, "completed", **{**facts, **more})
 
 
 MODELS = {"resnet50": 25e6, "resnet152": 60e6}
@@ -48,32 +48,33 @@ MODELS = {"resnet50": 25e6, "resnet152": 60e6}
 
 def trained(number, samples_per_s, *, strategy="single", ranks=1, batch=64, model="resnet152", samples=1000,
             steady=None, total=None, epochs=(), typed=None, rehearsal=(), **keys):  # fmt: skip
-    """A completed run of a strategy, as its record would tell: steps and seconds from its samples a second."""
+    """Return a completed run of a strategy, with steps and epoch time from its throughput."""
     steps = -(-samples // (batch * (ranks if strategy == "ddp" else 1)))
     e2e_s = samples / samples_per_s
-    known = {"e2e_s": e2e_s, "samples": float(samples), "steps": float(steps), "samples_per_s": samples_per_s,
+    steady_values = {"e2e_s": e2e_s, "samples": float(samples), "steps": float(steps), "samples_per_s": samples_per_s,
              "compute_s": 0.9 * e2e_s, **(steady or {})}  # fmt: skip
-    metrics = {f"steady/{name}": value for name, value in known.items() if value is not None}
+    metrics = {f"steady/{name}": value for name, value in steady_values.items() if value is not None}
     metrics.update({f"total/{name}": value for name, value in (total or {}).items()})
     metrics["model/parameters"] = MODELS[model]
-    asked = job(cache="cold", model={"name": model}, batch=batch, warmup_epochs=1, evaluate=True, **keys)
-    asked["strategy"] = {"name": strategy, "ranks": ranks}
+    configuration = job(cache="cold", model={"name": model}, batch=batch, warmup_epochs=1, evaluate=True, **keys)
+    configuration["strategy"] = {"name": strategy, "ranks": ranks}
     joules = any("energy" in name for name in metrics)
-    told = {"energy_covers": "GPUs used"} if joules else {"no_energy": "no meter here"}
+    facts = {"energy_covers": "GPUs used"} if joules else {"no_energy": "no meter here"}
     excluded_because = f"a rehearsal ({'; '.join(rehearsal)})" if rehearsal else None
-    return Run(number, asked, {"strategy": strategy, **(typed or {})}, metrics, "completed", excluded_because, **told,
-               epochs=dict(enumerate(epochs)), rehearsal=rehearsal, devices=ranks, samples=samples)  # fmt: skip
+    return Run(number, configuration, {"strategy": strategy, **(typed or {})}, metrics, "completed", excluded_because,
+               **facts, epochs=dict(enumerate(epochs)), rehearsal=rehearsal, devices=ranks,
+               samples=samples)  # fmt: skip
 
 
-def rows(synthetic, cached, storage, **each):
-    """The rows of a stall sweep: the seconds of each condition's runs."""
+def rows(synthetic, cached, storage, **options):
+    """Return the runs of a stall sweep, from the epoch times in seconds per data source."""
     seconds = {"synthetic": synthetic, "cached": cached, "storage": storage}
     named = [(name, value) for name, values in seconds.items() for value in values]
-    return [row(number, name, value, **each) for number, (name, value) in enumerate(named)]
+    return [row(number, name, value, **options) for number, (name, value) in enumerate(named)]
 
 
 def write(sweep, of, rehearsal=(), state="completed", energy=None):
-    """Leaves a row's record in a sweep's folder, as a run does."""
+    """Write the record of a run into a sweep's folder."""
     folder = sweep / str(of.number)
     folder.mkdir(parents=True)
     record = Record(folder)

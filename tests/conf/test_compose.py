@@ -59,21 +59,21 @@ READ_BY_CONTROLLER = {("meter", "idle_s")}
 
 def specifications(tree: dict, path: str = "") -> dict[str, dict]:
     """Return every part of a job that has a target, by its dotted key."""
-    found = {path: tree} if "_target_" in tree else {}
+    nodes = {path: tree} if "_target_" in tree else {}
     for key, value in tree.items():
         if isinstance(value, dict):
-            found |= specifications(value, f"{path}.{key}".lstrip("."))
-    return found
+            nodes |= specifications(value, f"{path}.{key}".lstrip("."))
+    return nodes
 
 
 def test_every_option_composes_and_its_targets_accept_its_keys(composed):
     pytest.importorskip("torch", reason="models need torch")
     for group, name in CHOICES:
         config = composed(f"{group}={name}", *REQUIRES.get((group, name), ()))
-        found = specifications(job.to_plain(config))
+        nodes = specifications(job.to_plain(config))
         targets = {"model", "task", "optimizer", "scheduler", "strategy", "meter", "profiler"}
-        assert targets <= found.keys() <= CALLS.keys(), (group, name)
-        for place, specification in found.items():
+        assert targets <= nodes.keys() <= CALLS.keys(), (group, name)
+        for place, specification in nodes.items():
             args, kwargs = CALLS[place]
             keys = {
                 key: value

@@ -90,7 +90,7 @@ FORWARD = {
 """Published multiply-accumulates of a forward pass, and those of its first layer, which needs no gradient of inputs."""
 
 
-def told(config: DictConfig, key: str) -> object:
+def value_of(config: DictConfig, key: str) -> object:
     """A key's value as the sources state it: groups without their target."""
     value = OmegaConf.select(config, key)
     if isinstance(value, DictConfig):
@@ -113,7 +113,7 @@ def test_every_recipe_is_compared_with_its_source():
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_sets_what_its_source_sets(composed, name):
     config = composed(f"experiment={name}")
-    assert {key: told(config, key) for key in SOURCES[name]} == SOURCES[name]
+    assert {key: value_of(config, key) for key in SOURCES[name]} == SOURCES[name]
 
 
 @pytest.mark.parametrize("name", RECIPES)

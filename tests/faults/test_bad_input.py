@@ -13,7 +13,7 @@ UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
 
 
 @pytest.mark.parametrize(
-    ("typed", "says"),
+    ("arguments", "error"),
     [
         ("bathc=8", "error: unknown key `bathc`\n  hint: did you mean `batch=`? keys: batch, cache,"),
         ("hydra.run.dir=conf/train.yaml/0", "conf/train.yaml/0`: Not a directory\n  hint: "),
@@ -25,11 +25,11 @@ UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
         ("-m batch=8,0", "error: Nothing is trained: 1 of 2 configurations are refused\n`batch=0` is not valid"),
     ],
 )
-def test_invalid_input_is_refused_and_leaves_no_files(project, typed, says):
+def test_invalid_input_is_refused_and_leaves_no_files(project, arguments, error):
     before = sorted(project.root.rglob("*"))
-    done = project.run("train", *typed.split(" "), f"machine.lock_dir={project.root}/locks")
+    done = project.run("train", *arguments.split(" "), f"machine.lock_dir={project.root}/locks")
     assert done.returncode == 1
-    assert says in done.stderr
+    assert error in done.stderr
     assert "Traceback" not in done.stderr
     assert not [line for line in done.stdout.splitlines() if not line.startswith("Composing configurations")]
     assert [path for path in sorted(project.root.rglob("*")) if "__pycache__" not in path.parts] == [
@@ -63,17 +63,17 @@ def test_dataset_with_missing_images_fails_the_run_with_a_remedy(project):
     digits = project.own_data()
     for path in (digits / "train" / "3").iterdir():
         path.unlink()
-    said = failed(project)
-    assert re.match(rf"dataset folder {digits} has \d+ files of \d+ bytes; its manifest lists 1797 files", said)
-    assert "Move that folder away" in said
+    message = failed(project)
+    assert re.match(rf"dataset folder {digits} has \d+ files of \d+ bytes; its manifest lists 1797 files", message)
+    assert "Move that folder away" in message
 
 
 def test_image_damaged_in_place_is_named(project):
     image = project.own_data() / "train" / "7" / "0007.png"
     image.write_bytes(bytes(image.stat().st_size))
-    said = failed(project, workers=1)
-    assert f"cannot read image {image}: " in said
-    assert "on_bad=skip" in said
+    message = failed(project, workers=1)
+    assert f"cannot read image {image}: " in message
+    assert "on_bad=skip" in message
     assert project.at_work_in(project.record().folder) == []
 
 
@@ -94,14 +94,14 @@ def test_unreachable_server_is_a_warning_and_publish_adds_the_run(project):
     assert time.monotonic() - begun < 40
     assert done.returncode == 0, done.stderr
     assert project.record().is_completed()
-    repaired = publish_as_told(project, done.stdout)
+    repaired = publish_as_hinted(project, done.stdout)
     assert repaired.returncode == 0, repaired.stderr
     assert project.shown("status") == ["FINISHED"]
     assert project.rows("select count(*) from metrics where key = 'epoch/e2e_s'") == [(1,)]
 
 
-def publish_as_told(project, output):
-    """Run the command that a run's warning ends with."""
+def publish_as_hinted(project, output):
+    """Run the command at the end of a run's warning."""
     (folder,) = re.findall(r"its record is complete; .*python src/publish\.py (\S+)$", output, re.MULTILINE)
     assert folder == str(project.record().folder)
     return project.run("publish", folder)

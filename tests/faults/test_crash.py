@@ -1,4 +1,4 @@
-"""A record whose writer crashes, wherever that is: its folder has one state, which can be read, and nothing is lost."""
+"""A record whose writer crashes at any line: its folder has a readable state, and no completed window is lost."""
 
 import os
 import shutil
@@ -22,17 +22,17 @@ WINDOWS = [{"window": "epoch", "epoch": number, "metrics": {"epoch/steps": 1}} f
 STEP, LOSS = array("f", [0.0, 0.25, 0.5, 0.75]), array("f", [2.0])
 WRITERS = {records.__file__, atomic_files.__file__}
 EARLIER = ("failed", "completed")
-"""How the attempts ended that the one which crashes finds."""
+"""States of the attempts before the one that crashes."""
 
 
 @pytest.fixture(autouse=True)
 def _memory_is_the_disk(monkeypatch):
-    """What a process has written outlives it: a disk need not be waited for."""
+    """Skip fsync: written data survives the crash of a process."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def live(record, identity, end):
-    """All that is written in a run's life, from what an earlier attempt left to its own end."""
+    """Write the complete record of a run, after archiving an earlier attempt."""
     with record.locked():
         record.archive_attempt()
         write_json(record.folder / "host.json", {"hostname": "here"})
@@ -47,14 +47,14 @@ def live(record, identity, end):
 
 
 def crashes_at(line, record, act):
-    """Has a process of its own do the act, and crash before the given line of what writes records; whether it did."""
+    """Run `act` in a child process that exits before the given executed line of the writers; return whether it did."""
     child = os.fork()
     if not child:
-        left = count(-line)
+        lines_left = count(-line)
 
         def trace(frame, event, argument):
             ours = frame.f_code.co_filename in WRITERS
-            if ours and event == "line" and next(left) == 0:
+            if ours and event == "line" and next(lines_left) == 0:
                 os._exit(CRASHED)
             return trace if ours else None
 
@@ -66,27 +66,27 @@ def crashes_at(line, record, act):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == CRASHED
 
 
-def kept(record):
-    """The windows that can be read of each run that was ever begun here."""
-    found = {}
-    for each in (record, *record.attempts()):
-        if status_of(each) != "planned":
-            found[each.run()["record_id"]] = each.windows()
-    return found
+def readable_windows(record):
+    """Return the readable windows of the run and of its earlier attempts, by record ID."""
+    windows = {}
+    for attempt in (record, *record.attempts()):
+        if status_of(attempt) != "planned":
+            windows[attempt.run()["record_id"]] = attempt.windows()
+    return windows
 
 
 def read(record):
-    """All that a reader asks of a record; its state."""
-    told = status_of(record)
-    if told == "planned":
+    """Check that the record is readable and consistent, and return its state."""
+    state = status_of(record)
+    if state == "planned":
         assert not record.is_completed()
     else:
         assert record.job() == {"batch": 16}
         assert record.windows() == WINDOWS[: len(record.windows())]
         assert len(record.steps()) % len(STEP) == 0
         assert len(record.steps()) >= len(record.windows()) * len(STEP)
-        assert (told == "completed") == record.is_completed(record.run()["identity"])
-    return told
+        assert (state == "completed") == record.is_completed(record.run()["identity"])
+    return state
 
 
 def test_record_is_readable_after_a_crash_at_any_line_and_the_next_start_completes_it(tmp_path):
@@ -98,19 +98,19 @@ def test_record_is_readable_after_a_crash_at_any_line_and_the_next_start_complet
         record = Record(shutil.copytree(tmp_path / "earlier", tmp_path / str(line)))
         if not crashes_at(line, record, lambda record: live(record, "run2", "completed")):
             break
-        states.append((read(record), "run2" in kept(record)))
-        crashed = kept(record).get("run2")
+        states.append((read(record), "run2" in readable_windows(record)))
+        crashed = readable_windows(record).get("run2")
         live(record, "run3", "completed")
         assert read(record) == "completed"
         assert list(record.folder.rglob(CHECKPOINT)) == []
-        runs = kept(record)
+        runs = readable_windows(record)
         assert runs.pop("run2", None) == crashed
         assert runs == {"run0": WINDOWS, "run1": WINDOWS, "run3": WINDOWS}
     distinct = [states[0], *(later for earlier, later in pairwise(states) if later != earlier)]
     assert distinct[:2] == [("completed", False), ("planned", False)], (
-        "what was completed before is so until it is set aside"
+        "an earlier completed attempt counts until it is archived"
     )
-    # A summary whose completed.json never came is a run that was measured, and never said to be completed.
+    # A run with a summary but without completed.json does not count as completed.
     assert distinct[2:] == [("killed", True), ("failed", True), ("completed", True)]
     assert len(states) > 100
 
@@ -134,9 +134,9 @@ def test_run_can_resume_after_a_crash_at_any_line_of_truncation(tmp_path):
 def test_file_truncated_at_any_byte_is_read_up_to_its_last_complete_entry(tmp_path, name):
     record = Record(tmp_path)
     live(record, "run0", "killed")
-    whole = (tmp_path / name).read_bytes()
-    for size in range(len(whole)):
-        (tmp_path / name).write_bytes(whole[:size])
+    content = (tmp_path / name).read_bytes()
+    for size in range(len(content)):
+        (tmp_path / name).write_bytes(content[:size])
         assert record.windows() == WINDOWS[: len(record.windows())]
         assert len(record.steps()) % len(STEP) == 0
         assert record.losses() == LOSS * len(record.losses())

@@ -1,4 +1,4 @@
-"""What goes wrong with data while a run trains on it: told as what it is, and the sweep goes on."""
+"""Data that becomes unreadable during a run: the run fails with the cause, and the sweep continues."""
 
 import os
 import shutil
@@ -37,8 +37,8 @@ def test_bad_images_are_skipped_counted_and_named_if_configured(project):
 def test_removed_storage_fails_its_run_and_the_sweep_continues(project, tmp_path):
     card = tmp_path / "card"
     card.mkdir()
-    asked = {"storage.root": f"{card},data", "target_accuracy": 0.95, "dataset.on_bad": "skip", "workers": 1}
-    sweep = project.start("train", *project.long("-m", **asked))
+    overrides = {"storage.root": f"{card},data", "target_accuracy": 0.95, "dataset.on_bad": "skip", "workers": 1}
+    sweep = project.start("train", *project.long("-m", **overrides))
     project.until_in_training()
     shutil.move(card, tmp_path / "drawer")
     out, err = sweep.communicate(timeout=100)
@@ -54,8 +54,8 @@ def test_dataset_in_memory_is_staged_and_noted_as_never_cold(project):
     store = Path("/dev/shm/epochmeter-test")
     shutil.rmtree(store, ignore_errors=True)
     try:
-        asked = {"storage": "ram", "storage.root": store, "cache": "cold", "rehearse": "false"}
-        done = project.run("train", *project.quick(**asked))
+        overrides = {"storage": "ram", "storage.root": store, "cache": "cold", "rehearse": "false"}
+        done = project.run("train", *project.quick(**overrides))
         assert done.returncode == 0, done.stdout + done.stderr
         run = project.record().run()
         assert run["dataset"]["folder"] == str(store / "digits")

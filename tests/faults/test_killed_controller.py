@@ -1,4 +1,4 @@
-"""A steward that is killed with a knob turned: the next one puts it back."""
+"""A controller that is killed after it changed a device setting: the next start restores the setting."""
 
 import os
 import signal
@@ -90,7 +90,7 @@ def journal(board):
 
 
 @pytest.fixture
-def steward(board):
+def controller(board):
     """A process that holds the limit at 65 W."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(
@@ -102,39 +102,39 @@ def steward(board):
     process.communicate()
 
 
-def test_settings_of_a_running_controller_are_not_restored(board, journal, steward):
+def test_settings_of_a_running_controller_are_not_restored(board, journal, controller):
     restore_after_kill(journal, print)
     assert board.read(LIMIT) == "65000000"
 
 
-def test_next_start_restores_settings_of_a_killed_controller(board, journal, steward):
-    steward.kill()
-    steward.wait()
+def test_next_start_restores_settings_of_a_killed_controller(board, journal, controller):
+    controller.kill()
+    controller.wait()
     assert board.read(LIMIT) == "65000000"
-    said = []
-    restore_after_kill(journal, said.append)
+    messages = []
+    restore_after_kill(journal, messages.append)
     assert board.read(LIMIT) == "95000000"
-    assert said[0].startswith("restored RAPL to 95 W")
-    assert said[0].endswith("left it at 65 W")
-    assert "the killed run" in said[0]
+    assert messages[0].startswith("restored RAPL to 95 W")
+    assert messages[0].endswith("left it at 65 W")
+    assert "the killed run" in messages[0]
     assert journal.unrestored() == []
 
 
-def test_later_change_by_someone_else_is_kept(board, journal, steward):
-    steward.kill()
-    steward.wait()
+def test_later_change_by_someone_else_is_kept(board, journal, controller):
+    controller.kill()
+    controller.wait()
     board.put(**{LIMIT: 80_000_000})
-    said = []
-    restore_after_kill(journal, said.append)
+    messages = []
+    restore_after_kill(journal, messages.append)
     assert board.read(LIMIT) == "80000000"
-    assert "not restored to 95 W" in said[0]
-    assert "changed it to 80 W" in said[0]
+    assert "not restored to 95 W" in messages[0]
+    assert "changed it to 80 W" in messages[0]
     assert journal.unrestored() == []
 
 
-def test_entry_is_dropped_after_a_reboot(board, journal, steward):
-    steward.kill()
-    steward.wait()
+def test_entry_is_dropped_after_a_reboot(board, journal, controller):
+    controller.kill()
+    controller.wait()
     board.put(**{LIMIT: 65_000_000})  # as its firmware has it, and not we
     journal.boot_id = "the next boot"
     restore_after_kill(journal, print)
@@ -149,17 +149,17 @@ def deafened(monkeypatch):
 
 
 def test_a_setting_that_cannot_be_restored_is_reported_with_the_command_and_tried_again(
-    board, journal, steward, monkeypatch
+    board, journal, controller, monkeypatch
 ):
-    steward.kill()
-    steward.wait()
+    controller.kill()
+    controller.wait()
     deafened(monkeypatch)
-    said = []
-    restore_after_kill(journal, said.append)
+    messages = []
+    restore_after_kill(journal, messages.append)
     (entry,) = journal.unrestored()
     assert entry.was == "95 W"
-    assert said[0].startswith("warning: cannot restore RAPL to 95 W: ")
-    assert f"\nhint: echo 95000000 | sudo tee {board.root / LIMIT}" in said[0]
+    assert messages[0].startswith("warning: cannot restore RAPL to 95 W: ")
+    assert f"\nhint: echo 95000000 | sudo tee {board.root / LIMIT}" in messages[0]
     monkeypatch.undo()
     restore_after_kill(journal, print)
     assert (board.read(LIMIT), journal.unrestored()) == ("95000000", [])
@@ -213,20 +213,20 @@ def test_killed_at_any_instant_of_a_change_the_original_is_in_the_journal(board,
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_do_not_reach_a_program_that_changes_a_setting(number):
     """It is sent to every program of the terminal: this one would end half way."""
-    said = run_program(sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(number)}); print('to its end')")
-    assert said == "to its end\n"
+    output = run_program(sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(number)}); print('to its end')")
+    assert output == "to its end\n"
 
 
 def test_settings_are_restored_after_two_simultaneous_signals(board):
     """Ctrl-C, and SIGTERM before, while and after what it ends is put back."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    said = subprocess.check_output([sys.executable, "-c", STOPPED, str(board.root)], env=environment, text=True)
-    assert said == ""
+    output = subprocess.check_output([sys.executable, "-c", STOPPED, str(board.root)], env=environment, text=True)
+    assert output == ""
 
 
-def test_second_start_waits_until_the_first_has_restored_settings(board, journal, steward):
-    steward.kill()
-    steward.wait()
+def test_second_start_waits_until_the_first_has_restored_settings(board, journal, controller):
+    controller.kill()
+    controller.wait()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with journal.locked():
         second = subprocess.Popen(

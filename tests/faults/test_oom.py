@@ -22,11 +22,11 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 @pytest.fixture
 def swept(project):
-    """swept(batches) -> what a sweep over batches says whose worker has little room, and its records."""
+    """swept(batches) -> output and records of a sweep whose training process has little memory."""
     python = project.root / "python"
     python.write_text(LIMITED.format(python=sys.executable, room=ROOM))
     python.chmod(0o755)
-    asked = {
+    overrides = {
         "device.python": python,
         "model": "resnet18",
         "dataset.size": 64,
@@ -36,7 +36,7 @@ def swept(project):
     one_step = {"throughput.start": 0, "throughput.stop": 1, "throughput.exit": "true"}
 
     def run(batches):
-        done = project.run("train", *project.quick("-m", **asked, **one_step, batch=batches))
+        done = project.run("train", *project.quick("-m", **overrides, **one_step, batch=batches))
         assert "Traceback" not in done.stdout + done.stderr
         return done, project.records()
 

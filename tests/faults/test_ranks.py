@@ -15,8 +15,8 @@ def begun(project):
     """begun(overrides) -> the command, record and processes of a run of two ranks in the middle of an epoch."""
 
     def begin(**overrides):
-        asked = project.long(**{"strategy": "ddp", "device": "cpu", **overrides})
-        command = project.start("train", *asked)
+        arguments = project.long(**{"strategy": "ddp", "device": "cpu", **overrides})
+        command = project.start("train", *arguments)
         record = project.until_in_training()
         return command, record, ranks(project.at_work_in(record.folder))
 
@@ -48,9 +48,9 @@ def ended(project, command, record, killed_s):
 def test_killed_rank_ends_the_run_and_is_named(project, begun, rank):
     command, record, running = begun(workers=1)
     running[rank].send_signal(signal.SIGKILL)
-    said = ended(project, command, record, time.monotonic())
+    output = ended(project, command, record, time.monotonic())
     assert command.returncode == 1
-    assert f"error: rank {rank} was killed by SIGKILL" in said
+    assert f"error: rank {rank} was killed by SIGKILL" in output
     assert record.summary()["failure"] == {"kind": "killed", "message": f"rank {rank} was killed by SIGKILL"}
     assert record.summary()["metrics"]["total/epochs"] >= 1
 
@@ -80,9 +80,9 @@ def test_hanging_rank_ends_the_run_after_the_time_limit(project, begun):
     command, record, running = begun(**{"strategy.timeout_s": 4})
     running[1].suspend()
     out, _ = command.communicate(timeout=60)
-    said = " ".join(out.split())
+    output = " ".join(out.split())
     assert command.returncode == 1
-    assert re.search(r"error: rank 0: .*(Timed out|Rank 1)", said), said
+    assert re.search(r"error: rank 0: .*(Timed out|Rank 1)", output), output
     assert project.at_work_in(record.folder) == []
 
 
@@ -106,27 +106,27 @@ class Raising(LeNet):
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "says"),
+    ("error", "kind", "message"),
     [
         ('RuntimeError("can\'t allocate memory: you tried to allocate 2000000000 bytes")', "oom", "ran out of memory"),
         ("KeyError('no such layer')", "exception", "no such layer"),
     ],
     ids=["memory", "code"],
 )
-def test_error_of_the_failing_rank_is_reported_and_no_other(project, error, kind, says):
+def test_error_of_the_failing_rank_is_reported_and_no_other(project, error, kind, message):
     (project.root / "src" / "raising.py").write_text(RAISING.format(error=error))
-    asked = project.quick(strategy="ddp", device="cpu", **{"model._target_": "raising.Raising", "batch": 32})
-    done = project.run("train", *asked)
+    arguments = project.quick(strategy="ddp", device="cpu", **{"model._target_": "raising.Raising", "batch": 32})
+    done = project.run("train", *arguments)
     record = project.record()
     assert done.returncode == 1
     assert record.summary()["failure"]["kind"] == kind
-    assert says in record.summary()["failure"]["message"]
+    assert message in record.summary()["failure"]["message"]
     assert project.at_work_in(record.folder) == []
 
 
 def test_rank_that_cannot_start_reports_the_reason(project):
-    asked = project.quick(strategy="ddp", device="cpu", **{"dataset.open.files._target_": "nowhere.Images"})
-    done = project.run("train", *asked)
+    arguments = project.quick(strategy="ddp", device="cpu", **{"dataset.open.files._target_": "nowhere.Images"})
+    done = project.run("train", *arguments)
     assert done.returncode == 1
     assert "error: cannot import _target_ 'nowhere.Images'" in done.stdout
     assert project.at_work_in(project.record().folder) == []

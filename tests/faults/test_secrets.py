@@ -1,4 +1,4 @@
-"""A password that an address holds, and tokens of the environment, are in nothing that a run leaves or says."""
+"""Passwords in addresses and tokens in the environment are in no file and no output."""
 
 import pytest
 
@@ -8,17 +8,17 @@ ENVIRONMENT = {"MLFLOW_TRACKING_TOKEN": f"{PLANTED}-token", "MLFLOW_TRACKING_URI
 
 
 def leaks(folder):
-    """The files below a folder that hold what was planted."""
-    found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    return [str(path.relative_to(folder)) for path in found if PLANTED.encode() in path.read_bytes()]
+    """Return the files of a folder that contain the planted secret."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    return [str(path.relative_to(folder)) for path in files if PLANTED.encode() in path.read_bytes()]
 
 
 @pytest.mark.system
 def test_secrets_are_in_no_file_and_no_output(project):
     where = f"'https://data.org/digits?token={PLANTED}'"
     secrets = {"+dataset.password": f"'{PLANTED} {PLANTED}'", "+dataset.login": f"{{name:ann,hf_token:{PLANTED}}}"}
-    asked = project.quick("-m", tracking="mlflow", **{"+dataset.origin": where, **secrets})
-    done = project.run("train", *asked, **ENVIRONMENT)
+    arguments = project.quick("-m", tracking="mlflow", **{"+dataset.origin": where, **secrets})
+    done = project.run("train", *arguments, **ENVIRONMENT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "http://***@127.0.0.1:9" in done.stdout
     dataset = project.record().job()["dataset"]
@@ -29,10 +29,10 @@ def test_secrets_are_in_no_file_and_no_output(project):
     assert published.returncode == 0, published.stderr
     assert project.shown("status") == ["FINISHED"]
     away = project.run("publish", **ENVIRONMENT)
-    told = project.run("report", **ENVIRONMENT)
+    reported = project.run("report", **ENVIRONMENT)
     assert away.returncode == 1
-    said = [text for each in (done, published, away, told) for text in (each.stdout, each.stderr)]
-    assert [text for text in said if PLANTED in text] == []
+    outputs = [text for process in (done, published, away, reported) for text in (process.stdout, process.stderr)]
+    assert [text for text in outputs if PLANTED in text] == []
     assert leaks(project.root) == []
 
 

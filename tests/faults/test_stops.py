@@ -1,4 +1,4 @@
-"""A run that is stopped, or whose processes are killed, in the middle of an epoch: marked, and nothing left running."""
+"""Runs that are stopped or killed in the middle of an epoch: they are flagged, and no process remains."""
 
 import json
 import os
@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 
-def begun(project, *asked):
-    """A run in the middle of an epoch: the command, its record, and the worker's process."""
-    command = project.start("train", *asked)
+def begun(project, *arguments):
+    """Return command, record and training process of a run in the middle of an epoch."""
+    command = project.start("train", *arguments)
     record = project.until_in_training()
     (worker,) = (process for process in project.at_work_in(record.folder) if process.ppid() == command.pid)
     return command, record, worker
@@ -36,28 +36,28 @@ def test_ctrl_c_ends_a_run_in_order_and_marks_it_killed(project):
     assert not record.is_completed()
 
 
-def stopped_for_a_moment(process):
+def suspend_briefly(process):
     process.send_signal(signal.SIGSTOP)
     time.sleep(0.2)
     process.send_signal(signal.SIGCONT)
 
 
 @pytest.mark.system
-def test_a_run_whose_training_was_stopped_and_goes_on_has_a_mark_where_it_was(project):
+def test_epoch_with_a_suspended_training_process_is_flagged(project):
     _, record, worker = begun(project, *project.long())
 
-    def stop_and_go_on():
-        """Until that was in an epoch, and not between two."""
-        stopped_for_a_moment(worker)
+    def suspend_and_read_flag():
+        """Return the flag, once a suspension was within an epoch."""
+        suspend_briefly(worker)
         return record.run()["flags"].get("paused")
 
-    told = project.until(stop_and_go_on)
+    flag = project.until(suspend_and_read_flag)
     first = next(window["epoch"] for window in record.windows() if window.get("paused"))
-    assert told.startswith(f"epoch {first + 1}: the training process was suspended")
+    assert flag.startswith(f"epoch {first + 1}: the training process was suspended")
 
 
 @pytest.mark.system
-def test_ctrl_z_stops_no_training_and_leaves_no_epoch_out(project):
+def test_ctrl_z_neither_stops_training_nor_excludes_an_epoch(project):
     command, record, worker = begun(project, *project.long())
     for _ in range(3):
         measured = len(record.windows())

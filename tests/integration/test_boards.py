@@ -1,4 +1,4 @@
-"""Runs on a recorded board, as commands: its rails metered, its power mode turned and put back, whatever ends them."""
+"""Runs on a recorded board, as commands: power rails are measured, and the power mode is set and restored."""
 
 import json
 import os
@@ -13,20 +13,20 @@ from controls import Board
 
 from epochmeter.shared.record import Record
 
-TELLING_S = 60
+LINE_TIMEOUT_S = 60
 TEN_W, FIFTEEN_W, DEFAULT = 4, 2, 5  # of a Xavier NX
 
 
 class Nx:
-    """A project and the Xavier NX that it runs on."""
+    """A project and the replayed Xavier NX that it runs on."""
 
     def __init__(self, project, root):
         self.project = project
         self.tree = boards.write(root, "nx")
-        shutil.rmtree(root / "var/lib/nvpmodel")  # nvpmodel's own stands here for it
+        shutil.rmtree(root / "var/lib/nvpmodel")  # replaced by the nvpmodel of `Board`
         self.board = Board(root).with_modes("nx", current=DEFAULT)
         self.environment = {"PATH": self.board.on_path(), "AS_ROOT": "1"}
-        self.asked = {
+        self.overrides = {
             "machine.root": root,
             "machine.state_dir": root / "state",
             "meter.idle_s": 0.3,
@@ -36,12 +36,12 @@ class Nx:
         }
 
     def run(self, *flags, **overrides):
-        """A run to its end."""
-        return self.project.run("train", *self.project.quick(*flags, **self.asked, **overrides), **self.environment)
+        """Run the command until it ends."""
+        return self.project.run("train", *self.project.quick(*flags, **self.overrides, **overrides), **self.environment)
 
     def in_training(self, **overrides):
-        """A run in the middle of an epoch: its process, and its record."""
-        process = self.project.start("train", *self.project.long(**self.asked, **overrides), **self.environment)
+        """Return process and record of a run in the middle of an epoch."""
+        process = self.project.start("train", *self.project.long(**self.overrides, **overrides), **self.environment)
         return process, self.project.until_in_training()
 
 
@@ -50,18 +50,18 @@ def nx(project, tmp_path):
     return Nx(project, tmp_path)
 
 
-def until_told(process, text):
-    """The line of a command's that begins with a text, as soon as it is there."""
-    found = []
+def wait_for_line(process, text):
+    """Return the first line of a command's output that begins with the text."""
+    lines = []
 
     def listen():
-        found.extend(islice((line for line in process.stdout if line.startswith(text)), 1))
+        lines.extend(islice((line for line in process.stdout if line.startswith(text)), 1))
 
     listening = threading.Thread(target=listen, daemon=True)
     listening.start()
-    listening.join(TELLING_S)
-    assert found, f"{text}: not within {TELLING_S} s"
-    return found[0]
+    listening.join(LINE_TIMEOUT_S)
+    assert lines, f"{text}: not within {LINE_TIMEOUT_S} s"
+    return lines[0]
 
 
 def metrics(record):
@@ -77,19 +77,19 @@ def test_sweep_over_power_limits_sets_measures_and_restores_them(nx):
         "MODE_20W_6CORE (id:8)",
     ]
     for record, watts in ((fifteen, 15), (twenty, 20)):
-        found = record.summary()["metrics"]
-        assert found["total/power_limit_w"] == watts
-        # In a third of a second, a border that is read some milliseconds late is so much of it.
-        assert found["total/idle_power_w"] == pytest.approx(nx.tree.board.total_w(), rel=0.02)
+        summary = record.summary()["metrics"]
+        assert summary["total/power_limit_w"] == watts
+        # The idle time is 0.3 s, so a border that is read some milliseconds late matters.
+        assert summary["total/idle_power_w"] == pytest.approx(nx.tree.board.total_w(), rel=0.02)
         assert metrics(record)["epoch/power_mean_w"] == pytest.approx(nx.tree.board.total_w(), rel=0.02)
         assert {"VDD_IN_w", "VDD_SOC_w", "total_w"} <= set(
             (record.folder / "power.csv").open().readline().strip().split(",")
         )
         assert record.run()["rehearsal"] == []
     assert nx.board.mode() == DEFAULT
-    assert done.returncode == 1, "one of three could not be"
+    assert done.returncode == 1, "power_limit=99 is not a mode"
     assert "power_limit=99" in done.stderr
-    assert "MODE_20W_6CORE" in done.stderr, "it lists what can be asked for"
+    assert "MODE_20W_6CORE" in done.stderr, "valid modes are listed"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.system)])
@@ -125,7 +125,7 @@ def test_next_start_restores_the_power_mode_of_a_killed_controller(nx):
 
 
 @pytest.mark.system
-def test_a_mode_that_somebody_changes_in_mid_run_marks_the_run_and_is_left_theirs(nx):
+def test_a_mode_changed_by_someone_else_during_a_run_is_kept_and_flagged(nx):
     process, record = nx.in_training(power_limit=15)
     nx.board.put(**{"nvpmodel/status": f"pmode:{TEN_W:04}"})
     nx.project.until(lambda: "setting_changed" in record.run()["flags"])
@@ -141,8 +141,8 @@ def test_sensor_failure_in_a_run_is_reported_without_energy(nx):
     for file in nx.tree.files("VDD_IN"):
         os.unlink(file)
     nx.project.until(lambda: "energy_lost" in record.run()["flags"])
-    said = until_told(process, "warning: the power of VDD_IN is no longer available")
-    assert "No such file" in said
+    warning = wait_for_line(process, "warning: the power of VDD_IN is no longer available")
+    assert "No such file" in warning
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     first, *_, last = record.windows()
@@ -154,9 +154,9 @@ def test_sensor_failure_in_a_run_is_reported_without_energy(nx):
 
 
 @pytest.mark.system
-def test_a_run_that_goes_on_with_a_mended_sensor_is_marked_no_more_and_keeps_what_was_noted_of_what_stays(nx):
-    asked = {"epochs": 20, "batch": 32, "checkpoint.every": 10, "sweep.resume": "true", "tracking": "mlflow"}
-    command = nx.project.quick(**nx.asked, **asked)
+def test_resumed_run_with_a_repaired_sensor_loses_its_flag_and_keeps_notes_of_remaining_epochs(nx):
+    overrides = {"epochs": 20, "batch": 32, "checkpoint.every": 10, "sweep.resume": "true", "tracking": "mlflow"}
+    command = nx.project.quick(**nx.overrides, **overrides)
     process = nx.project.start("train", *command, **nx.environment)
     record = nx.project.until_in_training()
     nx.project.until(record.checkpoint)

@@ -10,7 +10,7 @@ SMALL = {"dataset.size": 32, "dataset.preprocess": "resize", "batch": 4}
 
 @pytest.fixture
 def pets(tmp_path):
-    """A person's own folder: two classes of ten pictures, one of them hidden away, and notes beside them."""
+    """A user's image folder: two classes of ten images, a text file and a hidden file."""
     for label, color in (("cat", "gray"), ("dog", "brown")):
         (tmp_path / "pets" / label).mkdir(parents=True)
         for index in range(10):
@@ -27,8 +27,8 @@ def listed(folder):
 def test_user_folder_is_trained_on_in_place_and_not_written_to(project, pets):
     project.own_data()
     before = listed(pets)
-    asked = {"dataset": "imagefolder", "dataset.root": pets, "dataset.classes": 2, "cache": "cold", **SMALL}
-    done = project.run("train", *project.quick(**asked))
+    arguments = {"dataset": "imagefolder", "dataset.root": pets, "dataset.classes": 2, "cache": "cold", **SMALL}
+    done = project.run("train", *project.quick(**arguments))
     assert done.returncode == 0, done.stdout + done.stderr
     assert listed(pets) == before
     facts, windows = project.record().run()["dataset"], project.record().windows()
@@ -42,8 +42,8 @@ def test_user_folder_is_trained_on_in_place_and_not_written_to(project, pets):
 
 @pytest.mark.system
 def test_on_another_storage_a_copy_is_trained_on_and_is_staged_once(project, tmp_path):
-    asked = project.quick(**{"storage.root": tmp_path, "cache": "cold"})
-    first, second = (project.run("train", *asked) for _ in range(2))
+    arguments = project.quick(**{"storage.root": tmp_path, "cache": "cold"})
+    first, second = (project.run("train", *arguments) for _ in range(2))
     assert (first.returncode, second.returncode) == (0, 0), first.stdout + first.stderr
     assert f"staging dataset digits from {project.root / 'data/digits'} to {tmp_path / 'digits'}" in first.stdout
     assert "staging" not in second.stdout
@@ -64,24 +64,24 @@ def test_ready_batches_are_as_many_samples_and_have_no_loader_and_no_storage(pro
 @pytest.mark.system
 @pytest.mark.alone
 def test_stall_analysis_runs_its_three_conditions_and_names_the_bottleneck(project):
-    typed = {"experiment": "stalls", "repeat": "0,1", "epochs": 3, "batch": 64, "workers": 1, "cache": None}
-    asked = project.quick("-m", **typed)
-    done = project.run("train", *(text for text in asked if not text.startswith("cache=")))
+    overrides = {"experiment": "stalls", "repeat": "0,1", "epochs": 3, "batch": 64, "workers": 1, "cache": None}
+    arguments = project.quick("-m", **overrides)
+    done = project.run("train", *(text for text in arguments if not text.startswith("cache=")))
     assert done.returncode == 0, done.stdout + done.stderr
     runs = [record.run()["overrides"] for record in project.records()]
-    assert [next(text for text in typed if text.startswith("data_source=")) for typed in runs] == [
+    assert [next(text for text in typed_overrides if text.startswith("data_source=")) for typed_overrides in runs] == [
         "data_source=synthetic", "data_source=cached", "data_source=storage",
     ] * 2  # fmt: skip
     (sweep,) = project.sweeps()
-    (told,) = json.loads((sweep / "stalls.json").read_text())
-    t1, t3, t2 = (told["times_s"][name]["value"] for name in ("synthetic", "cached", "storage"))
+    (analysis,) = json.loads((sweep / "stalls.json").read_text())
+    t1, t3, t2 = (analysis["times_s"][name]["value"] for name in ("synthetic", "cached", "storage"))
     assert t1 < t3
-    assert told["fetch"]["value"] == pytest.approx(t2 - t3)
-    assert told["preprocessing"]["value"] == pytest.approx(t3 - t1)
-    assert told["fetch"]["low"] < told["fetch"]["value"] < told["fetch"]["high"]
+    assert analysis["fetch"]["value"] == pytest.approx(t2 - t3)
+    assert analysis["preprocessing"]["value"] == pytest.approx(t3 - t1)
+    assert analysis["fetch"]["low"] < analysis["fetch"]["value"] < analysis["fetch"]["high"]
     assert "lenet on digits, batch 64, 1 worker: " in " ".join(done.stdout.split())
     again = project.run("report", "tracking=none")
     assert again.returncode == 0, again.stderr
     _, title, stalls = done.stdout.partition("\nStalls\n")
     page, _, _ = stalls.partition("\nWritten: ")
-    assert title + page.rstrip() in again.stdout, "the report says of stalls what the sweep's end did"
+    assert title + page.rstrip() in again.stdout, "the report has the stall analysis of the sweep"

@@ -41,13 +41,13 @@ def test_experiment_is_completed(project, composed, name):
 
 
 @pytest.mark.parametrize(
-    ("device", "asked"),
+    ("device", "expected_reasons"),
     [
         ("auto", ["clocks=locked", "fan=max"]),
         ("nano", ["device=nano", "storage=edge", "power_limit=MAXN", "clocks=locked", "fan=max"]),
         ("nx", ["device=nx", "power_limit=15", "clocks=locked", "fan=max"]),
     ],
 )
-def test_edge_study_is_a_rehearsal_on_other_machines(order, device, asked):
+def test_edge_study_is_a_rehearsal_on_other_machines(order, device, expected_reasons):
     reasons = " ".join(plan.resolve_plan(order("experiment=edge/lenet_mnist", f"device={device}")).run["rehearsal"])
-    assert [text for text in asked if text not in reasons] == []
+    assert [text for text in expected_reasons if text not in reasons] == []

@@ -15,13 +15,13 @@ def on_a_gpu(project, tmp_path, nvml_stub):  # noqa: F811
     path = tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0/information"
     path.parent.mkdir(parents=True)
     path.write_text(GPU)
-    asked = {"machine.root": tmp_path, "machine.state_dir": tmp_path / "state", "device.accelerator": "auto"}
+    machine = {"machine.root": tmp_path, "machine.state_dir": tmp_path / "state", "device.accelerator": "auto"}
     environment = {"LD_LIBRARY_PATH": str(nvml_stub), "STUB_LIMIT": str(tmp_path / "limit")}
     environment["STUB_PROCESSES"] = f"{os.getpid()}:3072:45"  # a process that is not the run's
 
     def run(*flags, stub="ticks", **overrides):
-        typed = project.quick(*flags, **asked, **{"meter.idle_s": 1.1, "batch": 1, **overrides})
-        return project.run("train", *typed, STUB=stub, **environment)
+        arguments = project.quick(*flags, **machine, **{"meter.idle_s": 1.1, "batch": 1, **overrides})
+        return project.run("train", *arguments, STUB=stub, **environment)
 
     return run
 
@@ -31,8 +31,8 @@ def test_gpu_energy_is_its_counter_and_the_power_limit_is_restored(on_a_gpu, pro
     done = on_a_gpu(power_limit=150)
     assert done.returncode == 0, done.stdout + done.stderr
     run, metrics = project.record().run(), project.record().windows()[0]["metrics"]
-    told = {"source": "counter", "covers": "GPUs used (whole boards)", "domains": ["gpu0"], "reason": None}
-    assert run["energy"] == told
+    energy = {"source": "counter", "covers": "GPUs used (whole boards)", "domains": ["gpu0"], "reason": None}
+    assert run["energy"] == energy
     assert run["power_limit_applied"] == "150 W"
     assert (tmp_path / "limit").read_text().strip() == "250000"
     seconds = metrics["epoch/energy_j"] / metrics["epoch/power_mean_w"]
@@ -63,14 +63,14 @@ def test_unsupported_nvml_leaves_no_energy_with_the_reason(on_a_gpu, project):
 
 @pytest.mark.system
 @pytest.mark.parametrize(
-    ("stub", "watts", "says"),
+    ("stub", "watts", "error"),
     [
         ("ticks", 400, "100 to 300 W"),
         ("nopermission", 150, "zeusd"),
         ("ticks", "MAXN", "a limit in watts: 100 to 300 W"),
     ],
 )
-def test_invalid_power_limit_is_an_error_with_the_valid_range(on_a_gpu, stub, watts, says):
+def test_invalid_power_limit_is_an_error_with_the_valid_range(on_a_gpu, stub, watts, error):
     done = on_a_gpu(stub=stub, power_limit=watts)
     assert done.returncode == 1
-    assert says in " ".join((done.stdout + done.stderr).split())
+    assert error in " ".join((done.stdout + done.stderr).split())

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.system
 OLD = Path(__file__).parents[2] / ".py36" / "bin" / "python"
 
 
-def strategy(project, name, *typed, **overrides):
+def strategy(project, name, *arguments, **overrides):
     """A finished run with so many ranks; its output in one line."""
-    done = project.run("train", *project.quick(**{"strategy": name, "device": "cpu", **overrides}), *typed)
+    done = project.run("train", *project.quick(**{"strategy": name, "device": "cpu", **overrides}), *arguments)
     return done, " ".join((done.stdout + done.stderr).split())
 
 
@@ -22,17 +22,17 @@ def strategy(project, name, *typed, **overrides):
 def two(new_project):
     """A project with a run of two ranks, all of it on."""
     project = new_project()
-    done, said = strategy(project, "ddp", "strategy.ranks=2", profiler="torch", tracking="mlflow", save_model="true")
-    assert done.returncode == 0, said
-    return project, said
+    done, output = strategy(project, "ddp", "strategy.ranks=2", profiler="torch", tracking="mlflow", save_model="true")
+    assert done.returncode == 0, output
+    return project, output
 
 
 def test_two_ranks_are_one_run_with_means_and_maxima_over_ranks(two):
-    project, said = two
+    project, output = two
     record = project.record()
     assert record.is_completed()
     assert record.run()["rehearsal"] == []
-    assert "2 ranks share the" in said
+    assert "2 ranks share the" in output
     metrics = record.windows()[0]["metrics"]
     for part in ("e2e_s", "data_stall_s", "compute_s", "overhead_s"):
         assert metrics[f"rank_max/{part}"] >= metrics[f"epoch/{part}"] > 0
@@ -62,17 +62,17 @@ def test_mlflow_has_the_largest_parts_too(two):
 
 
 def test_data_parallel_without_two_gpus_is_a_rehearsal_on_one_device(project):
-    done, said = strategy(project, "dp")
-    assert done.returncode == 0, said
+    done, output = strategy(project, "dp")
+    assert done.returncode == 0, output
     assert project.record().run()["rehearsal"] == ["strategy=dp requested, this machine has no GPU"]
     assert "rank_max/e2e_s" not in project.record().windows()[0]["metrics"]
-    done, said = strategy(project, "dp", rehearse="false")
+    done, output = strategy(project, "dp", rehearse="false")
     assert done.returncode == 1
-    assert "this machine has no GPU hint: `rehearse=false` does not allow this" in said
+    assert "this machine has no GPU hint: `rehearse=false` does not allow this" in output
 
 
 @pytest.mark.parametrize(
-    ("typed", "says"),
+    ("arguments", "error"),
     [
         (["strategy=single", "strategy.ranks=2"], "`strategy.ranks=2` is not valid: strategy=single has one rank"),
         (
@@ -93,27 +93,27 @@ def test_data_parallel_without_two_gpus_is_a_rehearsal_on_one_device(project):
         ),
     ],
 )
-def test_ranks_that_make_no_sense_are_refused(order, typed, says):
+def test_invalid_numbers_of_ranks_are_refused(order, arguments, error):
     with pytest.raises(ValueError, match=r"strategy") as refused:
-        check_values(order(*typed).job)
-    assert says in str(refused.value)
+        check_values(order(*arguments).job)
+    assert error in str(refused.value)
 
 
 def test_two_ranks_on_a_boards_old_python(project):
     if not OLD.exists():
         pytest.skip(f"no Python 3.6 here: `make py36` makes {OLD}")
-    done, said = strategy(project, "ddp", profiler="torch", **{"device.python": OLD})
-    assert done.returncode == 0, said
+    done, output = strategy(project, "ddp", profiler="torch", **{"device.python": OLD})
+    assert done.returncode == 0, output
     training = project.record().run()["training"]
     assert training["python"].startswith("3.6.")
     assert training["ranks"] == 2
 
 
 def test_two_ranks_learn_what_one_does_with_a_batch_twice_as_large(project):
-    """Digits in all, the last batch left out, so that each step has the samples of both."""
+    """Train two ranks and one process with twice the batch size: each step has the same samples."""
     shared = {"model": "lenet", "epochs": 2, "evaluate": "false", "drop_last": "true", "workers": 0}
     for name, batch in (("single", 32), ("ddp", 16)):
-        done, said = strategy(project, name, batch=batch, **shared)
-        assert done.returncode == 0, said
+        done, output = strategy(project, name, batch=batch, **shared)
+        assert done.returncode == 0, output
     alone, together = (Record(record.folder) for record in project.records())
     assert list(together.losses()) == pytest.approx(list(alone.losses()), rel=1e-4)

@@ -18,8 +18,8 @@ def ended_by(new_project):
 
     def end(number, *flags, **overrides):
         project = new_project()
-        project.asked = project.quick(*flags, **{**OURS, **overrides})
-        process = project.start("train", *project.asked)
+        project.arguments = project.quick(*flags, **{**OURS, **overrides})
+        process = project.start("train", *project.arguments)
         project.until(lambda: any((record.checkpoint() or {}).get("epochs") == 2 for record in project.records()))
         record = project.record()
         project.until(lambda: len(record.windows()) > 4)
@@ -65,7 +65,7 @@ def killed(ended_by):
     project.before = project.record().run()
     project.kept = project.record().windows()[:4]
     project.cut = json.loads(json.dumps(project.record().windows()[4]))
-    project.done = project.run("train", *project.asked)
+    project.done = project.run("train", *project.arguments)
     return project
 
 
@@ -112,7 +112,7 @@ def test_completed_run_has_no_checkpoint(killed):
 @pytest.mark.parametrize("persistent", ["true", "false"])
 def test_resumed_run_with_dataloader_workers_has_the_same_results(ended_by, never_ended, persistent):
     project = ended_by(signal.SIGKILL, "-m", workers=2, persistent_workers=persistent)
-    project.run("train", *project.asked)
+    project.run("train", *project.arguments)
     assert project.record().run()["resumed"]
     assert learned(project.record()) == learned(never_ended)
 
@@ -122,16 +122,16 @@ def test_single_run_resumes_only_on_request(ended_by, never_ended):
     first = project.record().folder
     (note,) = (note for note in project.record().summary()["notes"] if "checkpoint" in note)
     assert note == "a checkpoint after 2 epochs is kept: run the same command with `sweep.resume=true` to resume"
-    assert project.run("train", *project.asked, "sweep.resume=true").returncode == 0
+    assert project.run("train", *project.arguments, "sweep.resume=true").returncode == 0
     assert project.record().run()["resumed"]
     assert (first / "attempt1" / "summary.json").exists()
     assert learned(project.record()) == learned(never_ended)
 
-    again = project.run("train", *project.asked, "sweep.resume=true")
+    again = project.run("train", *project.arguments, "sweep.resume=true")
     assert (again.returncode, "Already completed: " in again.stdout) == (0, True)
     assert len(project.records()) == 1
 
-    project.run("train", *project.asked)
+    project.run("train", *project.arguments)
     assert len(project.sweeps()) == 2
 
 
@@ -142,7 +142,7 @@ def test_run_with_a_damaged_checkpoint_starts_over(ended_by, never_ended):
     data[len(data) // 2] ^= 1
     checkpoint.write_bytes(data)
     before = project.record().run()
-    done = project.run("train", *project.asked)
+    done = project.run("train", *project.arguments)
     assert "the run starts over, because its checkpoint cannot be used: the file is damaged." in " ".join(
         done.stdout.split()
     )
@@ -150,7 +150,7 @@ def test_run_with_a_damaged_checkpoint_starts_over(ended_by, never_ended):
     assert "resumed" not in record.run()
     assert record.run()["record_id"] != before["record_id"]
     assert record.attempts()[0].windows()
-    assert list(record.folder.rglob(CHECKPOINT)) == [], "nothing goes on from it"
+    assert list(record.folder.rglob(CHECKPOINT)) == [], "no run can resume from it"
     assert learned(record) == learned(never_ended)
 
 
@@ -158,22 +158,22 @@ def test_changed_configuration_is_another_run(ended_by):
     project = ended_by(signal.SIGKILL, "-m")
     defaults = project.root / "conf" / "train.yaml"
     defaults.write_text(defaults.read_text().replace("\nseed: 0", "\nseed: 1"))
-    project.run("train", *project.asked)
+    project.run("train", *project.arguments)
     record = run_of(project)
     assert record.job()["seed"] == 1
     assert record.is_completed()
     assert "resumed" not in record.run()
     assert record.attempts()[0].windows()
-    assert list(record.folder.rglob(CHECKPOINT)) == [], "nothing goes on from it"
+    assert list(record.folder.rglob(CHECKPOINT)) == [], "no run can resume from it"
 
 
 def test_several_ranks_resume_together(ended_by, new_project):
     ranks = {"strategy": "ddp", "strategy.ranks": 2, "checkpoint.every": 2}
-    project, whole = ended_by(signal.SIGKILL, "-m", **ranks), new_project()
-    whole.run("train", *whole.quick(**{**OURS, **ranks}))
-    assert project.run("train", *project.asked).returncode == 0
+    project, uninterrupted = ended_by(signal.SIGKILL, "-m", **ranks), new_project()
+    uninterrupted.run("train", *uninterrupted.quick(**{**OURS, **ranks}))
+    assert project.run("train", *project.arguments).returncode == 0
     assert project.record().run()["resumed"]
-    assert learned(project.record()) == learned(whole.record())
+    assert learned(project.record()) == learned(uninterrupted.record())
 
 
 def test_mlflow_shows_a_resumed_run_once_without_duplicate_points(ended_by):
@@ -182,7 +182,7 @@ def test_mlflow_shows_a_resumed_run_once_without_duplicate_points(ended_by):
     (before,) = project.shown("run_uuid")
     points = "select key, step from metrics where key not like 'power/%' and key not like 'system/%'"
     assert {step for key, step in project.rows(points) if key == "epoch/train_loss"} == {0, 1}
-    project.run("train", *project.asked)
+    project.run("train", *project.arguments)
     assert project.shown("run_uuid") == [before]
     assert project.shown("status") == ["FINISHED"]
     shown = project.rows(points)
@@ -194,10 +194,10 @@ def test_mlflow_shows_a_resumed_run_once_without_duplicate_points(ended_by):
 
 
 def test_run_killed_after_reaching_its_target_trains_no_more(new_project):
-    """Ended after its last window, in the idle power's time: what is left is the end alone."""
+    """The run is killed after its last window, while idle power is measured: only the end remains to be done."""
     project = new_project()
-    asked = project.quick("-m", **{**OURS, "target_loss": 100, "checkpoint.every": 1, "profiler": "torch"})
-    process = project.start("train", *asked)
+    arguments = project.quick("-m", **{**OURS, "target_loss": 100, "checkpoint.every": 1, "profiler": "torch"})
+    process = project.start("train", *arguments)
     project.until(lambda: any(record.checkpoint() for record in project.records()))
     process.kill()
     process.communicate()
@@ -205,7 +205,7 @@ def test_run_killed_after_reaching_its_target_trains_no_more(new_project):
     project.until(lambda: not project.at_work_in(record.folder))
     assert not record.is_completed(), "it was completed before it was killed"
     windows = record.windows()
-    assert project.run("train", *asked).returncode == 0
+    assert project.run("train", *arguments).returncode == 0
     assert record.windows() == windows
     assert record.is_completed()
     assert record.summary()["metrics"]["total/epochs"] == 1

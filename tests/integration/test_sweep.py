@@ -1,4 +1,4 @@
-"""`python src/train.py -m ...`: a run after another, resumed where it was left, each start in a folder of its own."""
+"""`python src/train.py -m ...`: runs one after another, resume, and one folder per measurement."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from epochmeter.machine import device_lock
 
 @pytest.fixture(scope="module")
 def swept(new_project):
-    """A project in which a sweep of one run came to its end."""
+    """A project with a completed sweep of one run."""
     project = new_project()
     project.done = project.run("train", *project.quick("-m", device="nano"))
     return project
@@ -20,17 +20,17 @@ def swept(new_project):
 
 @pytest.fixture
 def again(swept, project):
-    """A copy of that project, where the same may be typed again."""
+    """A copy of that project, where the same command can be run again."""
     shutil.copytree(swept.root / "multirun", project.root / "multirun")
-    project.asked = [*swept.quick("-m", device="nano")]
+    project.arguments = [*swept.quick("-m", device="nano")]
     return project
 
 
 def table(output):
-    """The rows of the sweep's own table: run number -> how it ended."""
+    """Return the state by run number in the table at the end of a sweep."""
     rows = output[output.index("\nrun") :].splitlines()
-    found = (re.match(r"(\d+) .*?(completed|skipped|reused|failed|killed)", row) for row in rows)
-    return {match[1]: match[2] for match in found if match}
+    matches = (re.match(r"(\d+) .*?(completed|skipped|reused|failed|killed)", row) for row in rows)
+    return {match[1]: match[2] for match in matches if match}
 
 
 def test_sweep_ends_with_its_table_and_marks_a_rehearsal_in_the_first_and_last_line(swept):
@@ -43,7 +43,7 @@ def test_sweep_ends_with_its_table_and_marks_a_rehearsal_in_the_first_and_last_l
 
 def test_completed_sweep_is_shown_and_not_measured_again(again):
     before = again.record().run()
-    done = again.run("train", *again.asked)
+    done = again.run("train", *again.arguments)
     assert (done.returncode, table(done.stdout)) == (0, {"0": "skipped"})
     assert again.record().run() == before
     assert len(again.sweeps()) == 1
@@ -51,7 +51,7 @@ def test_completed_sweep_is_shown_and_not_measured_again(again):
 
 
 def test_sweep_again_measures_in_a_new_folder(again):
-    done = again.run("train", *again.asked, "sweep.again=true")
+    done = again.run("train", *again.arguments, "sweep.again=true")
     assert (done.returncode, table(done.stdout)) == (0, {"0": "completed"})
     assert len(again.sweeps()) == 2
     assert len({record.run()["record_id"] for record in again.records()}) == 2
@@ -61,7 +61,7 @@ def test_sweep_again_measures_in_a_new_folder(again):
 def test_changed_default_is_measured_again(again):
     defaults = again.root / "conf" / "train.yaml"
     defaults.write_text(defaults.read_text().replace("seed: 0", "seed: 1"))
-    done = again.run("train", *again.asked)
+    done = again.run("train", *again.arguments)
     assert (done.returncode, table(done.stdout)) == (0, {"0": "completed"})
     assert again.record().job()["seed"] == 1
     assert json.loads((again.record().folder / "attempt1" / "job.json").read_text())["job"]["seed"] == 0
@@ -73,7 +73,7 @@ def test_incomplete_run_folder_is_archived_and_measured_again(again):
         (folder / late).unlink()
     for cut in ("epochs.jsonl", "job.json", "steps.bin"):
         (folder / cut).write_bytes((folder / cut).read_bytes()[:-7])
-    done = again.run("train", *again.asked)
+    done = again.run("train", *again.arguments)
     assert (done.returncode, table(done.stdout)) == (0, {"0": "completed"})
     assert again.record().is_completed()
     assert {"job.json", "epochs.jsonl", "steps.bin"} <= {path.name for path in (folder / "attempt1").iterdir()}
@@ -81,18 +81,18 @@ def test_incomplete_run_folder_is_archived_and_measured_again(again):
 
 
 def test_failed_run_does_not_stop_the_sweep_and_only_it_runs_again(project):
-    asked = project.quick("-m", **{"model.channels": "3,1"})
-    first = project.run("train", *asked)
+    arguments = project.quick("-m", **{"model.channels": "3,1"})
+    first = project.run("train", *arguments)
     assert (first.returncode, table(first.stdout)) == (1, {"0": "failed", "1": "completed"})
     assert re.search(r"^error: run 0 failed: .*does not accept the images.* of dataset digits", first.stdout, re.M)
-    failed, whole = project.records()
+    failed, completed = project.records()
     assert (failed.summary()["state"], failed.summary()["failure"]["kind"]) == ("failed", "exception")
 
-    second = project.run("train", *asked)
+    second = project.run("train", *arguments)
     assert (second.returncode, table(second.stdout)) == (1, {"0": "failed", "1": "skipped"})
     assert len(project.sweeps()) == 1
     assert (failed.folder / "attempt1" / "summary.json").exists()
-    assert not (whole.folder / "attempt1").exists()
+    assert not (completed.folder / "attempt1").exists()
 
 
 @pytest.mark.system
@@ -103,16 +103,16 @@ def test_single_run_always_measures_again(project):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("together", [True, False], ids=["at once", "one while the other is at work"])
+@pytest.mark.parametrize("together", [True, False], ids=["at once", "second during the first"])
 def test_concurrent_sweeps_of_one_command_have_separate_folders(project, together):
     def waits(sweep):
         return next(line for line in iter(sweep.stdout.readline, "") if line.startswith("Waiting"))
 
-    asked = project.quick("-m", device="cpu", **{"storage.root": "/nowhere"})
+    arguments = project.quick("-m", device="cpu", **{"storage.root": "/nowhere"})
     with device_lock.lock_devices(["cpu"], str(project.root / "locks"), "the test", print):
-        first = project.start("train", *asked)
+        first = project.start("train", *arguments)
         assert together or waits(first)
-        second = project.start("train", *asked)
+        second = project.start("train", *arguments)
         assert waits(second)
         assert not together or waits(first)
     outputs = [sweep.communicate(timeout=60)[0] for sweep in (first, second)]
@@ -123,29 +123,29 @@ def test_concurrent_sweeps_of_one_command_have_separate_folders(project, togethe
 
 @pytest.fixture
 def stubbed(project):
-    """stubbed(batch="1,2") -> what follows `src/train.py` for a sweep whose worker trains nothing."""
-    beside = {
+    """stubbed(batch="1,2") -> arguments of `src/train.py` for a sweep whose training process does nothing."""
+    machine = {
         "device": "cpu",
         "device.python": stub.program(project.root),
         "tracking": "none",
         "machine.lock_dir": project.root / "locks",
     }
 
-    def asked(*flags, **overrides):
-        return ["-m", *(f"{key}={value}" for key, value in {**stub.JOB, **beside, **overrides}.items()), *flags]
+    def command_arguments(*flags, **overrides):
+        return ["-m", *(f"{key}={value}" for key, value in {**stub.JOB, **machine, **overrides}.items()), *flags]
 
-    return asked
+    return command_arguments
 
 
 def points(project):
-    """Run's number -> its batch and its repeat."""
+    """Return batch size and repeat by run number."""
     return {record.run()["number"]: (record.job()["batch"], record.job()["repeat"]) for record in project.records()}
 
 
 @pytest.mark.system
 def test_sweep_in_random_order_resumes_under_the_same_numbers(project, stubbed):
-    asked = stubbed("sweep.repeats=2", "sweep.order=random", batch="1,2,3")
-    first = project.run("train", *asked)
+    arguments = stubbed("sweep.repeats=2", "sweep.order=random", batch="1,2,3")
+    first = project.run("train", *arguments)
     assert first.returncode == 0, first.stderr
     assert "\x1b" not in first.stdout
     taken = points(project)
@@ -153,7 +153,7 @@ def test_sweep_in_random_order_resumes_under_the_same_numbers(project, stubbed):
     assert len(set(taken.values())) == 6
     assert re.search(r"^\[4/6\] run 3: repeat=1 batch=\d  ->  ", first.stdout, re.MULTILINE)
     (project.records()[4].folder / "completed.json").unlink()
-    again = project.run("train", *asked)
+    again = project.run("train", *arguments)
     assert table(again.stdout) == {**dict.fromkeys("01235", "skipped"), "4": "completed"}
     assert points(project) == taken
     assert len(project.sweeps()) == 1
@@ -181,10 +181,10 @@ def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(proje
     assert f"batch=1: reused from multirun/{old.name}/0\n" in grown.stdout
     assert table(grown.stdout) == {"0": "completed", "1": "reused", "2": "reused"}
 
-    told = project.run("report", f"sweep={new.name}", "tracking=none")
-    assert told.returncode == 0, told.stderr
-    said = " ".join(told.stdout.split())
-    assert f"Reused: 2 of 3 runs, measured by other commands: run 1 in {old.name}/1; run 2 in {old.name}/0." in said
+    report = project.run("report", f"sweep={new.name}", "tracking=none")
+    assert report.returncode == 0, report.stderr
+    output = " ".join(report.stdout.split())
+    assert f"Reused: 2 of 3 runs, measured by other commands: run 1 in {old.name}/1; run 2 in {old.name}/0." in output
     shutil.rmtree(old / "0")
     assert project.run("train", *stubbed(batch="4,2,1")).returncode == 0
     assert {record.job()["batch"] for record in project.records() if record.folder.parent == new} == {1, 4}
@@ -194,15 +194,17 @@ def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(proje
 
 @pytest.mark.system
 def test_sweep_stops_at_max_failures_with_a_hint(project, stubbed):
-    asked = stubbed("sweep.max_failures=2", **{"device.python": stub.failing(project.root), "batch": "1,2,3,4"})
-    done = project.run("train", *asked)
+    arguments = stubbed("sweep.max_failures=2", **{"device.python": stub.failing(project.root), "batch": "1,2,3,4"})
+    done = project.run("train", *arguments)
     assert (done.returncode, table(done.stdout)) == (1, {"0": "failed", "1": "failed"})
     message, hint = done.stdout.splitlines()[-2:]
     assert message.startswith("error: the sweep stopped after 2 failed runs (`sweep.max_failures=2`); 2 of 4 runs")
     assert hint.startswith("  hint: ")
     assert done.stderr == ""
-    mended = [f"device.python={stub.program(project.root)}" if "python" in each else each for each in asked]
-    assert table(project.run("train", *mended).stdout) == dict.fromkeys("0123", "completed")
+    repaired = [
+        f"device.python={stub.program(project.root)}" if "python" in argument else argument for argument in arguments
+    ]
+    assert table(project.run("train", *repaired).stdout) == dict.fromkeys("0123", "completed")
 
 
 @pytest.mark.system
@@ -217,26 +219,26 @@ def test_run_over_its_time_limit_fails_and_the_next_one_runs(project, stubbed):
 
 @pytest.mark.system
 def test_device_cools_down_between_runs_and_the_time_is_recorded(project, stubbed):
-    asked = stubbed("sweep.cooldown_s=3", "sweep.cool_below_c=200", batch="1,2")
-    done = project.run("train", *asked)
+    arguments = stubbed("sweep.cooldown_s=3", "sweep.cool_below_c=200", batch="1,2")
+    done = project.run("train", *arguments)
     assert done.returncode == 0, done.stderr
     first, second = (record.run()["rest"] for record in project.records())
     assert first["waited_s"] < 1
     assert 0 < second["waited_s"] < 3.5
     assert {"temperature_c"} & first.keys() or first["reason"]
     (project.records()[1].folder / "completed.json").unlink()
-    begun = project.run("train", *asked)
-    assert "Cooling down" not in begun.stdout  # completed runs need no rest, and no run of this command's was before
+    begun = project.run("train", *arguments)
+    assert "Cooling down" not in begun.stdout  # completed runs need no pause, and no run of this command preceded
 
 
 @pytest.mark.system
 def test_same_command_publishes_runs_measured_while_mlflow_was_unreachable(project):
-    asked = project.quick("-m", tracking="mlflow")
-    away = project.run("train", *asked, MLFLOW_TRACKING_URI="http://127.0.0.1:9")
+    arguments = project.quick("-m", tracking="mlflow")
+    away = project.run("train", *arguments, MLFLOW_TRACKING_URI="http://127.0.0.1:9")
     assert (away.returncode, project.record().is_completed()) == (0, True), away.stderr
     elsewhere = project.run("publish", "--uri", f"sqlite:///{project.root}/other.db")
     assert elsewhere.returncode == 0, elsewhere.stderr
     assert project.shown("status") == []
-    again = project.run("train", *asked)
+    again = project.run("train", *arguments)
     assert "skipped" in again.stdout
     assert project.shown("status") == ["FINISHED"]

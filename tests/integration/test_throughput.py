@@ -20,8 +20,8 @@ def throughput(start, stop, **more):
 def left_early(new_project):
     """A project in which a run ended at its step 20, in its second epoch."""
     project = new_project()
-    asked = {**throughput(10, 20, exit="true"), "epochs": 3, "workers": 2, "log_loss": "true", "tracking": "mlflow"}
-    project.done = project.run("train", *project.quick(**asked))
+    overrides = {**throughput(10, 20, exit="true"), "epochs": 3, "workers": 2, "log_loss": "true", "tracking": "mlflow"}
+    project.done = project.run("train", *project.quick(**overrides))
     return project
 
 
@@ -48,9 +48,9 @@ def test_throughput_is_the_samples_of_these_steps_over_their_time(left_early):
     seconds = sum(sum(rows[INTERVALS.index(name) :: len(INTERVALS)]) for name in ("gap_s", "copy_s", "compute_s"))
     epoch_0 = record.windows()[0]["metrics"]["epoch/samples"]
     samples = BATCH + (epoch_0 - (STEPS - 1) * BATCH) + 8 * BATCH  # the last batch of epoch 0 is smaller
-    found = record.summary()["metrics"]
-    assert found["throughput/samples"] == samples
-    assert found["throughput/samples_per_s"] == pytest.approx(samples / seconds)
+    metrics = record.summary()["metrics"]
+    assert metrics["throughput/samples"] == samples
+    assert metrics["throughput/samples_per_s"] == pytest.approx(samples / seconds)
     assert f"Throughput of 10 steps: {samples / seconds:.1f} samples/s." in left_early.done.stdout
 
 
@@ -69,8 +69,8 @@ def test_steps_beyond_the_runs_end_are_refused_before_anything_is_trained(projec
 
 
 def test_ranks_all_end_at_the_same_step(project):
-    asked = {**throughput(2, 5, exit="true"), "strategy": "ddp", "workers": 1}
-    done = project.run("train", *project.quick(**asked))
+    overrides = {**throughput(2, 5, exit="true"), "strategy": "ddp", "workers": 1}
+    done = project.run("train", *project.quick(**overrides))
     assert done.returncode == 0, done.stdout
     assert project.record().summary()["metrics"]["throughput/samples"] == 2 * 3 * BATCH
     assert project.record().windows()[-1]["metrics"]["epoch/samples"] == 2 * 5 * BATCH
@@ -78,15 +78,15 @@ def test_ranks_all_end_at_the_same_step(project):
 
 
 def test_a_loss_that_is_no_number_marks_its_run_which_trains_on_and_reaches_no_target(project):
-    asked = {"optimizer.lr": 1e38, "epochs": 2, "target_loss": 1e9, "tracking": "mlflow"}
-    done = project.run("train", *project.quick(**asked))
+    overrides = {"optimizer.lr": 1e38, "epochs": 2, "target_loss": 1e9, "tracking": "mlflow"}
+    done = project.run("train", *project.quick(**overrides))
     assert done.returncode == 0, done.stdout
     record = project.record()
     losses = record.losses()
     first = next(step for step, loss in enumerate(losses) if not math.isfinite(loss))
-    said = f"epoch 1: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
-    assert record.run()["flags"] == {"diverged": said}
-    assert f"{said}; its mean loss is omitted." in " ".join(done.stdout.split())
+    flag = f"epoch 1: the loss was {losses[first]} at step {first} of the run, the first that was not finite"
+    assert record.run()["flags"] == {"diverged": flag}
+    assert f"{flag}; its mean loss is omitted." in " ".join(done.stdout.split())
     assert record.summary()["metrics"]["total/epochs"] == 2
     assert not [name for name in record.summary()["metrics"] if "target" in name or name.endswith("loss")]
-    assert project.rows("select value from tags where key = 'epochmeter.diverged'") == [(said,)]
+    assert project.rows("select value from tags where key = 'epochmeter.diverged'") == [(flag,)]

@@ -85,16 +85,16 @@ def test_first_point_of_a_block_is_uniformly_distributed():
 
 
 def test_points_without_a_sample_are_those_of_hydra(sweeper):
-    found = points(sweeper(), "batch=8,16", "power_limit=range(100,251,30)", "a=1")
-    assert len(found) == 2 * 6
-    assert found[0] == ["batch=8", "power_limit=100", "a=1"]
-    assert found[-1] == ["batch=16", "power_limit=250", "a=1"]
+    configurations = points(sweeper(), "batch=8,16", "power_limit=range(100,251,30)", "a=1")
+    assert len(configurations) == 2 * 6
+    assert configurations[0] == ["batch=8", "power_limit=100", "a=1"]
+    assert configurations[-1] == ["batch=16", "power_limit=250", "a=1"]
 
 
 def test_points_are_recorded_before_the_first_run(sweeper, tmp_path):
-    found = points(sweeper(order="random", seed=5), "batch=8,16,32", "workers=0")
+    configurations = points(sweeper(order="random", seed=5), "batch=8,16,32", "workers=0")
     recorded = read_points(tmp_path / "sweep")
-    assert recorded.overrides == found
+    assert recorded.overrides == configurations
     assert recorded.varied_keys == {"batch=8", "batch=16", "batch=32"}
 
 

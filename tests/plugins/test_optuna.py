@@ -205,7 +205,7 @@ def recording(tmp_path):
 
 
 def searched(project, *more, **keys):
-    """What is typed for a search."""
+    """Return the arguments of a search."""
     return project.quick("-m", "hydra/sweeper=optuna", *more, **{"epochs": 2, **keys})
 
 
@@ -223,8 +223,8 @@ def test_a_search_ends_with_its_front_and_is_a_sweep_to_the_report(project, reco
     assert process.returncode == 0, out + err
     assert len(project.records()) == 2
     (sweep,) = project.sweeps()
-    (told,) = json.loads((sweep / "front.json").read_text())
-    assert told["objectives"] == [ENERGY, TIME]
+    (front,) = json.loads((sweep / "front.json").read_text())
+    assert front["objectives"] == [ENERGY, TIME]
     assert "Pareto front" in out
     report = project.run("report", "tracking=none")
     assert report.returncode == 0, report.stderr
@@ -234,8 +234,8 @@ def test_a_search_ends_with_its_front_and_is_a_sweep_to_the_report(project, reco
 
 @pytest.mark.system
 def test_a_search_that_was_killed_goes_on_where_it_was(project):
-    asked = on_stub(project, "hydra.sweeper.trials=4", batch="int(interval(1000,2000))")
-    killed = project.start("train", *asked)
+    arguments = on_stub(project, "hydra.sweeper.trials=4", batch="int(interval(1000,2000))")
+    killed = project.start("train", *arguments)
     project.until(lambda: len([record for record in project.records() if record.is_completed()]) == 2)
     project.until(lambda: len(project.records()) == 3)
     killed.kill()
@@ -243,7 +243,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was(project):
     before = {record.folder.name: record.run()["record_id"] for record in project.records() if record.is_completed()}
     batches = [record.job()["batch"] for record in project.records()]
 
-    done = project.run("train", *asked)
+    done = project.run("train", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [record.folder.name for record in project.records()] == ["0", "1", "2", "3"]
     assert all(record.is_completed() for record in project.records())
