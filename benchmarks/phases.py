@@ -41,7 +41,7 @@ WAVES = {
 }
 STEPS_S = sized((0.02, 0.06, 0.5, 2.0), (0.5,))
 DURATIONS = {0.0: "< 0.05 s", 0.05: "0.05 to 0.2 s", 0.2: "0.2 to 0.8 s", 0.8: "> 0.8 s"}
-COLUMNS = ("energies", "given", "wrong", "worst", "median half-width")
+COLUMNS = ("energies", "given", "wrong", "worst", "median interval (plus or minus)")
 KNOWN = {True: "known sensor", False: "estimated sensor"}
 
 
