@@ -13,7 +13,7 @@ Exit code: 0, or 1 if the command is invalid.
 import json
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from epochmeter.config import interpreter
 
@@ -59,7 +59,7 @@ def main(config: DictConfig) -> None:
         print_table(rows)
 
 
-def with_device(config: DictConfig, detected: str) -> dict[str, Any]:
+def with_device(config: DictConfig, detected: str) -> dict[str, object]:
     """Return the configuration as plain values, composed again for the detected device if `device=auto`."""
     chosen = HydraConfig.get()
     if chosen.runtime.choices["device"] == "auto":
@@ -68,7 +68,7 @@ def with_device(config: DictConfig, detected: str) -> dict[str, Any]:
     return to_plain(config)
 
 
-def to_plain(config: DictConfig) -> dict[str, Any]:
+def to_plain(config: DictConfig) -> dict[str, object]:
     """Return a configuration as plain values."""
     return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
 

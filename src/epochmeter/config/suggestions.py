@@ -149,5 +149,5 @@ def _is_boolean(section: str, name: str) -> bool:
     return isinstance(default.get(name) if isinstance(default, dict) else default, bool)
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _load(path: Path) -> Mapping[str, Any]:
     return OmegaConf.to_container(OmegaConf.load(path))  # type: ignore[return-value]

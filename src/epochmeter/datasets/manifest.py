@@ -82,7 +82,7 @@ class Manifest:
     sample: Mapping[str, int] | None = None
     staged_from: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the fields that have a value."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
@@ -143,7 +143,7 @@ def describe_folder(folder: Path, dataset: Dataset, facts: Facts, action: Litera
     )
 
 
-def without_secrets(maker: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def without_secrets(maker: Mapping[str, Any] | None) -> Mapping[str, object] | None:
     """Return a maker's specification as stored in the manifest: without secrets for downloads."""
     return None if maker is None else redact_tree(maker)
 

@@ -12,9 +12,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from epochmeter.config.schema import Dataset, Storage
 from epochmeter.config.secrets import redact_tree
@@ -34,7 +34,7 @@ ORIGIN_KEYS = ("url", "md5", "archives", "train", "val", "devkit")
 """Arguments of makers that affect where files come from but not their content."""
 
 
-def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify) -> dict[str, Any]:
+def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify) -> Mapping[str, object]:
     """Prepare the dataset.
 
     A dataset that exists is checked quickly. Otherwise it is created, inspected or staged by a separate process, so

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_tree
@@ -77,8 +77,15 @@ def run_event_loop(
                 return
 
 
-def notes_and_flags(window: Window, cache_notes: Sequence[str], drift: Sequence[str]) -> dict[str, Any]:
-    """Return the notes and flags of a window for its line in the record; only those that are not empty.
+class Remarks(TypedDict, total=False):
+    """Notes and flags of a window, as in its line of the record; empty ones are omitted."""
+
+    notes: list[str]
+    flags: dict[str, str]
+
+
+def notes_and_flags(window: Window, cache_notes: Sequence[str], drift: Sequence[str]) -> Remarks:
+    """Return the notes and flags of a window for its line in the record, without secrets.
 
     They are kept with the window, so that they remain if another process resumes or closes the run.
 
@@ -89,7 +96,12 @@ def notes_and_flags(window: Window, cache_notes: Sequence[str], drift: Sequence[
     """
     notes = [*cache_notes, *window.notes, *drift]
     flags = {**window.flags, **({"setting_changed": " ".join(drift)} if drift else {})}
-    return {key: redact_tree(value) for key, value in {"notes": notes, "flags": flags}.items() if value}
+    remarks = Remarks()
+    if notes:
+        remarks["notes"] = redact_tree(notes)
+    if flags:
+        remarks["flags"] = redact_tree(flags)
+    return remarks
 
 
 def run_secondary_event_loop(

@@ -365,7 +365,7 @@ def _identities(plan: Plan, digest: str | None) -> dict[str, str]:
     }
 
 
-def _initial_metadata(plan: Plan, rehearsal: list[str]) -> dict[str, Any]:
+def _initial_metadata(plan: Plan, rehearsal: list[str]) -> dict[str, object]:
     """Return the metadata of a run that has not begun."""
     job, request = plan.job, plan.request
     return {

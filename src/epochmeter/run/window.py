@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from epochmeter.machine.nvml import POWER_LIMIT_REASON
 from epochmeter.power.phases.phase_energy import PhaseEnergy, phase_energy
@@ -57,7 +57,7 @@ class Window(NamedTuple):
         flags: Flags of its run, each with its reason.
     """
 
-    line: dict[str, Any]
+    line: Mapping[str, object]
     notes: list[str]
     flags: dict[str, str]
 
@@ -105,7 +105,7 @@ def build_window(
         "paused": PAUSED_NOTE if merged.paused else "",
     }
     causes = {flag: cause for flag, cause in causes.items() if cause}
-    line: dict[str, Any] = {
+    line: dict[str, object] = {
         "window": name,
         "epoch": opened.epoch,
         "ranks": len(ranks),
