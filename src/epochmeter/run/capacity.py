@@ -1,4 +1,4 @@
-"""Limits of a machine that a job may exceed: the number of processes and the free disk space."""
+"""Limits of the machine: number of processes, free disk space, and existence of the dataset's folder."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ PROCESSES_PER_CORE = 16
 MAX_AUTO_WORKERS = 4
 """Most DataLoader workers per rank that `workers=auto` starts."""
 MIN_PROCESSES = 64
-"""This many are allowed on any number of cores, so that a sweep may include too many."""
+"""Number of processes that is allowed on any machine, so that a sweep may include more workers than cores."""
 BLOCK_BYTES = 4096
-"""Smallest disk space of a file."""
+"""Smallest disk space of a file, in bytes."""
 
 
 def check_capacity(job: Job, root: Path) -> None:
-    """Refuse a job that this machine cannot hold: too many processes, a dataset too large, or one that is not there.
+    """Refuse a job with too many processes, a dataset that is larger than the free disk space, or a missing folder.
 
     Raises:
-        InputError: States the need of the job and the limit of the machine.
+        InputError: One of these limits is exceeded.
     """
     check_processes(worker_count(job.workers), job.strategy.ranks or 1, usable_cores())
     check_dataset_exists(job.dataset, root)
@@ -36,50 +36,50 @@ def usable_cores() -> int:
 
 
 def worker_count(workers: int | str) -> int:
-    """Return the DataLoader workers per rank: a given number unchanged; for `auto` one per usable core, at most 4."""
+    """Return the number of DataLoader workers per rank; `auto` is one per usable core, at most 4."""
     return min(MAX_AUTO_WORKERS, usable_cores()) if isinstance(workers, str) else workers
 
 
 def check_processes(workers: int, ranks: int, cores: int) -> None:
-    """Refuse too many ranks and DataLoader workers for the number of cores; InputError."""
-    most = max(MIN_PROCESSES, PROCESSES_PER_CORE * cores)
-    if max(ranks, ranks * workers) > most:
-        what = f"`workers={workers}`" + (f" for each of {ranks:,} ranks" if ranks > 1 else "")
-        raise input_error(
-            f"{what} is too many: this machine has {cores} cores, and each worker is a process that needs tens of MB",
-            f"give at most workers={max(0, most // ranks)}; more than one worker per core rarely helps"
-            if most >= ranks
-            else f"give at most strategy.ranks={most}",
-        )
+    """Refuse too many ranks or DataLoader workers for the number of cores; raises InputError."""
+    limit = max(MIN_PROCESSES, PROCESSES_PER_CORE * cores)
+    if max(ranks, ranks * workers) <= limit:
+        return
+    request = f"`workers={workers}`" + (f" for each of {ranks:,} ranks" if ranks > 1 else "")
+    if ranks > limit:
+        remedy = f"give at most `strategy.ranks={limit}`"
+    else:
+        remedy = f"give at most `workers={limit // ranks}`; more than one worker per core rarely helps"
+    raise input_error(f"{request} is too many: this machine has {cores} cores; each worker needs tens of MB", remedy)
 
 
 def check_dataset_exists(dataset: Dataset, root: Path) -> None:
-    """Refuse a dataset that is a folder of one's own, and is not there; InputError."""
+    """Refuse a dataset in a user's folder that is not given or does not exist; raises InputError."""
     if dataset.make or not dataset.adopt:
         return
     if dataset.root is None:
-        raise input_error(f"dataset={dataset.name} is a folder of your own", "give it: dataset.root=/folder")
+        raise input_error(f"`dataset={dataset.name}` needs the folder of your data", "set `dataset.root=/folder`")
     if not (root / Path(dataset.root).expanduser()).is_dir():
-        how = "mount its medium, or give a folder of samples"
-        raise input_error(f"`dataset.root={dataset.root}` is no folder", how)
+        remedy = "mount its storage device, or give another folder"
+        raise input_error(f"`dataset.root={dataset.root}` is not a folder", remedy)
 
 
 def check_dataset_fits(dataset: Dataset, storage: Storage, root: Path) -> None:
-    """Refuse a dataset that has yet to be made and is larger than the free disk space; InputError."""
+    """Refuse to create a dataset that is larger than the free disk space; raises InputError."""
     needed, folder = space_bytes(dataset), training_folder(dataset, storage, root)
     if needed is None or folder is None or peek_manifest(dataset, storage, root):
         return
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    free = shutil.disk_usage(there).free
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
     if needed > free:
         raise input_error(
-            f"dataset={dataset.name} needs {needed / 1e9:,.1f} GB; {folder.parent} has {free / 1e9:,.1f} GB free",
-            "free disk space, name another disk by dataset.root=, or use a smaller dataset",
+            f"`dataset={dataset.name}` needs {needed / 1e9:,.1f} GB; {folder.parent} has {free / 1e9:,.1f} GB free",
+            "free disk space, select another disk with `dataset.root=`, or use a smaller dataset",
         )
 
 
 def space_bytes(dataset: Dataset) -> int | None:
-    """Return the least disk space that a dataset needs, in bytes; None if it is not known beforehand."""
+    """Return the disk space that a dataset needs at least, in bytes; None if unknown before it is created."""
     if dataset.space_bytes is not None:
         return dataset.space_bytes
     if dataset.count is not None and "file_bytes" in dataset.spec:

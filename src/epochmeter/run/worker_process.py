@@ -39,19 +39,19 @@ from epochmeter.shared.protocol import (
 )  # fmt: skip
 
 EXIT_WAIT_S = 5.0
-"""How long to wait for the reason, and for all processes to end, after one of them has ended."""
+"""Maximum wait for the reason, and for the end of all processes, after one of them has ended."""
 HANG_LOCATION_S = 2.0
-"""How long to wait for the stacks of a process that hangs."""
+"""Maximum wait for the stack traces of a hung process."""
 PEER_RANK_FAILED = "rank"
-"""The failure of a rank that only saw another rank end."""
+"""Kind of failure of a rank whose only error is that another rank ended."""
 ProcessMessage = Joined | RankFailed | Finished | RankExited
-"""Messages on the life of a process, which are handled here."""
+"""Messages about the start and end of processes, which are handled here."""
 RunMessage = Built | WindowOpening | Progress | WindowClosed | WindowMeasured | Trained | TraceFailed
 """Messages for the event loop."""
 
 
 class WorkerError(Exception):
-    """The training process ended too early; `failure` is the class of the failure, as in the record."""
+    """The training process ended too early; `failure` is the kind of failure, as in the record."""
 
     def __init__(self, failure: str, message: str) -> None:
         super().__init__(message)
@@ -70,7 +70,7 @@ class Connection:
         """Return the messages that have arrived.
 
         Raises:
-            EOFError: the process is gone, even if it left a reply unread.
+            EOFError: The process has ended, even if it left a reply unread.
         """
         try:
             received = self.socket.recv(65536)
@@ -86,7 +86,16 @@ class Connection:
 
 
 class WorkerProcess:
-    """The running training process, with a connection to each rank and to torchrun."""
+    """The running training process, with a connection to each rank and to torchrun.
+
+    Args:
+        process: The training process, or torchrun.
+        log: Its output.
+        ended: File descriptor that is readable when the process has ended.
+        oom_kills: `oom_kill_count` before the process started.
+        limit_s: `sweep.timeout_s`.
+        silence_s: `sweep.hung_after_s`.
+    """
 
     def __init__(
         self,
@@ -104,7 +113,7 @@ class WorkerProcess:
         self._process = process
         self._log = log
         self._ended = ended
-        self._oom_kills = oom_kills  # before the process started
+        self._oom_kills = oom_kills
         self._largest_before = largest_child_bytes()
         self._connections: list[Connection] = []
         self._first: Connection | None = None
@@ -115,7 +124,7 @@ class WorkerProcess:
         """The error of a rank that saw another rank end; reported if that rank's own error does not arrive in time."""
 
     def accept_connections(self, listener: socket.socket, processes: int) -> None:
-        """Accept the connections of all processes; of fewer if the training process ends before."""
+        """Accept connections until all processes are connected or the training process has ended."""
         while len(self._connections) < processes:
             ready, _, _ = select.select([listener.fileno(), self._ended], [], [], self._silence_limit_left_s())
             if not ready:
@@ -127,7 +136,7 @@ class WorkerProcess:
             self._pids.append(peer_pid(accepted))
             with suppress(ProcessLookupError):
                 self._groups.add(os.getpgid(self._pids[-1]))
-        self._groups.discard(os.getpgrp())  # a process in a container of its own seems to belong to it
+        self._groups.discard(os.getpgrp())  # a process in another PID namespace appears to have the controller's group
         if not self._connections:
             raise self.exit_error()
 
@@ -140,7 +149,7 @@ class WorkerProcess:
         """Yield messages until the first rank has finished.
 
         Raises:
-            WorkerError: a process failed, ended, or sent nothing for too long.
+            WorkerError: A process failed, ended, or sent nothing for too long.
         """
         connections = list(self._connections)
         while True:
@@ -169,10 +178,10 @@ class WorkerProcess:
                         yield message
 
     def reply(self, reply: Reply = Proceed()) -> None:  # noqa: B008 (immutable)
-        """Let the training process go on.
+        """Send a reply, so that the training process continues.
 
         Raises:
-            WorkerError: it is gone.
+            WorkerError: The training process has ended.
         """
         try:
             (self._first or self._connections[0]).socket.sendall(encode(reply))
@@ -180,18 +189,18 @@ class WorkerProcess:
             raise self.exit_error() from error
 
     def exit_error(self) -> WorkerError:
-        """Wait a few seconds for the training process to end, and return how it did."""
+        """Wait a few seconds for the end of the training process, and return the error that describes it."""
         try:
             code = self._process.wait(EXIT_WAIT_S)
         except subprocess.TimeoutExpired:
             return self._peer_failure or WorkerError(
-                "killed", "the training process closed its connection, but does not end"
+                "killed", "the training process closed its connection but did not end"
             )
         process = "the training process" if len(self._connections) < 2 else "torchrun"
         return self._drain_messages() or self._code_error(code, process)
 
     def _drain_messages(self) -> WorkerError | None:
-        """Return an error that was sent but not read yet, such as after a reply that could not be sent."""
+        """Return an error that was sent but not read yet; None if there is none."""
         connections = list(self._connections)
         while ready := select.select(connections, [], [], 0)[0]:
             for connection in ready:
@@ -206,7 +215,7 @@ class WorkerProcess:
         return None
 
     def terminate(self) -> None:
-        """End all its processes: each rank may have a process group of its own, with its children."""
+        """Kill all processes; each rank may have its own process group, with its children."""
         for group in self._groups:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
@@ -219,7 +228,7 @@ class WorkerProcess:
         return None if self._limit_s is None else max(0.0, self._begun_s + self._limit_s - time.monotonic())
 
     def _silence_limit_left_s(self) -> float | None:
-        """Return how long to wait for the next message; None: without end."""
+        """Return the maximum wait for the next message; None without a limit."""
         return min((limit_s for limit_s in (self._remaining_s(), self._silence_s) if limit_s is not None), default=None)
 
     def _timeout_error(self) -> WorkerError:
@@ -235,7 +244,7 @@ class WorkerProcess:
         )
 
     def _hang_location(self) -> str:
-        """Return where the training process hangs: on SIGUSR1 it writes its stacks to its log."""
+        """Return where the training process hangs; on SIGUSR1 it writes its stack traces to its log."""
         log_bytes_before = self._log.stat().st_size
         for pid in self._pids:
             with suppress(ProcessLookupError):
@@ -248,17 +257,17 @@ class WorkerProcess:
             time.sleep(0.05)
 
     def _handle_process_message(self, message: ProcessMessage, connection: Connection) -> None:
-        """Handle a message on the life of a process.
+        """Handle a message about the start or end of a process.
 
         Raises:
-            WorkerError: the message reports the end of the process.
+            WorkerError: The message reports the end of the process.
         """
         match message:
             case Joined():
                 if message.sends_requests:
                     self._first = connection
             case RankFailed():
-                # A rank knows that a DataLoader worker was killed, but not why.
+                # A rank detects that a DataLoader worker was killed, but not why.
                 oom = message.failure == "killed" and oom_kill_count() > self._oom_kills
                 if message.failure != PEER_RANK_FAILED:
                     raise WorkerError("oom" if oom else message.failure, message.message)
@@ -270,29 +279,30 @@ class WorkerProcess:
             case RankExited():
                 raise self._code_error(message.code, f"rank {message.rank}")
 
-    def _code_error(self, code: int, what: str) -> WorkerError:
+    def _code_error(self, code: int, process: str) -> WorkerError:
+        """Return the error of a process that ended with an exit code, or was killed by a signal."""
         if code > 0 and self._peer_failure:
             return self._peer_failure
         if code == -signal.SIGKILL and oom_kill_count() > self._oom_kills:
-            now = largest_child_bytes()  # its own if no earlier process had more
+            now = largest_child_bytes()  # that of this process, unless an earlier child had more
             peak = f", its peak was {now / 1e9:.1f} GB" if now > self._largest_before else ""
             return WorkerError(
-                "oom", f"the kernel killed {what}, because the machine ran out of memory (SIGKILL{peak})"
+                "oom", f"the kernel killed {process}, because the machine ran out of memory (SIGKILL{peak})"
             )
         if code < 0:
-            return WorkerError("killed", f"{what} was killed by {signal.Signals(-code).name}")
+            return WorkerError("killed", f"{process} was killed by {signal.Signals(-code).name}")
         last = _last_log_line(self._log)
         remedy = "; set `device.python=` to an interpreter that has torch" if "No module named 'torch" in last else ""
         return WorkerError(
-            "exception", f"{what} ended with exit code {code}: {last}\n  hint: see its log, {self._log}{remedy}"
+            "exception", f"{process} ended with exit code {code}: {last}\n  hint: see its log, {self._log}{remedy}"
         )
 
 
 def innermost_frame(stacks: str) -> str:
-    """Return the innermost frame in faulthandler's output, of this package if it has one there.
+    """Return the innermost frame in faulthandler's output, preferably one of this package.
 
     Args:
-        stacks: faulthandler's output, maybe not complete yet.
+        stacks: faulthandler's output, which may be incomplete.
 
     Returns:
         `function (file:line)`; empty if the output is not complete.
@@ -313,7 +323,7 @@ def peer_pid(connection: socket.socket) -> int:
 
 
 def oom_kill_count() -> int:
-    """Return how many processes the kernel has killed since boot because memory ran out."""
+    """Return the number of processes that the kernel has killed for lack of memory since boot."""
     try:
         counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     except OSError:
@@ -322,12 +332,12 @@ def oom_kill_count() -> int:
 
 
 def largest_child_bytes() -> int:
-    """Return the largest peak memory of any ended child process, or of their children."""
+    """Return the largest peak memory of ended child processes and their children, in bytes."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 def _last_log_line(log: Path) -> str:
-    """Return the last line of the log; if torchrun wrote it, the last error before."""
+    """Return the last line of the log, or the last error line if torchrun reported a failed rank."""
     lines = log.read_text(errors="replace").strip().splitlines()
     if any("ChildFailedError" in line for line in lines):
         lines = [line for line in lines if re.match(r"(?!torch\.distributed\.)[\w.]*(Error|Exit|Exception)\b", line)]
