@@ -1,4 +1,4 @@
-"""Numbers as a person reads them."""
+"""Numbers and intervals as text."""
 
 import pytest
 
@@ -7,12 +7,12 @@ from epochmeter.report.words import interval, number
 
 
 @pytest.mark.parametrize(
-    ("value", "beside", "text"),
+    ("value", "reference", "text"),
     [(12.0949, None, "12.1"), (0.012345, None, "0.0123"), (1234.5, None, "1234"), (0.4, 12.1, "0.4"),
      (-0.004, 12.1, "0.0"), (-0.4, 12.1, "-0.4"), (0.0, None, "0.00"), (None, None, "-"), (float("inf"), None, "-")],
 )  # fmt: skip
-def test_a_number_has_the_digits_it_takes(value, beside, text):
-    assert number(value, beside) == text
+def test_number_has_three_digits_or_those_of_its_reference(value, reference, text):
+    assert number(value, reference) == text
 
 
 def test_a_negative_estimate_is_shown():

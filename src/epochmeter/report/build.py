@@ -15,6 +15,7 @@ from epochmeter.report.analyses.prediction import predict
 from epochmeter.report.analyses.stalls import Incomplete, analyses
 from epochmeter.report.charts.all_charts import all_charts
 from epochmeter.report.charts.chart import Chart
+from epochmeter.report.formatting import plural
 from epochmeter.report.output import table
 from epochmeter.report.pages import Page, Section
 from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
@@ -146,7 +147,7 @@ def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = N
             *_ran_on(selection.ended),
         ],
         charts=all_charts(configurations, [] if by_target else best, pareto(real), power),
-        banner=_of_both(banner, other.banner, against.title) if against else banner,
+        banner=_merge_banners(banner, other.banner, against.title) if against else banner,
         notes=[
             *_controls(len(configurations) - len(without_synthetic(configurations))),
             *_where(options.where, selection.count, sweep),
@@ -160,6 +161,7 @@ def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = N
 
 
 def report_title(sweep: Sweep, against: Sweep | None = None) -> str:
+    """Return the names of the sweeps."""
     return f"{sweep.title} against {against.title}" if against else sweep.title
 
 
@@ -177,7 +179,7 @@ def run_analyses(sweep: Sweep, where: Mapping[str, Any] | None = None, include: 
     selection = select(sweep, where, include)
     stalls = analyses(selection.runs)
     complete = [page] if (page := stall_page.page(stalls)) else []
-    hints = [] if complete else [stall_page.incomplete(each) for each in stalls if isinstance(each, Incomplete)]
+    hints = [] if complete else [stall_page.incomplete(stall) for stall in stalls if isinstance(stall, Incomplete)]
     others, wider = _others(selection, sweep.folder), select(sweep, where, (*include, *MEASURED_TO_THE_END))
     if not others and len(wider.ended) > len(selection.ended):
         others = _others(wider, sweep.folder)
@@ -214,14 +216,14 @@ def _comparison(rows: Sequence[Run], title: str, against: Sweep, options: Report
     """Compare with an earlier sweep."""
     selection = select_any(against, options.where, options.include)
     numbers = {row.number for row in selection.ended}
-    before, after = _measured_apart(selection.runs, rows)
+    before, after = _without_reused(selection.runs, rows)
     page = comparison.page(group_repeats(before), group_repeats(after), (against.title, title))
-    notes = [f"{against.title}: {each}" for each in selection.below(numbers)]
+    notes = [f"{against.title}: {note}" for note in selection.below(numbers)]
     return ComparisonParts([page], selection.banner(numbers), [*_shared(selection.runs, rows), *notes])
 
 
-def _measured_apart(before: Sequence[Run], after: Sequence[Run]) -> tuple[Sequence[Run], Sequence[Run]]:
-    """The rows of two sweeps, each run on one side only: a run that one sweep reuses of the other shows no change."""
+def _without_reused(before: Sequence[Run], after: Sequence[Run]) -> tuple[Sequence[Run], Sequence[Run]]:
+    """Return the runs of two sweeps without those that one reuses from the other, which would show no change."""
     of_before = {row.name for row in before}
     kept = [row for row in after if not (row.reused and row.name in of_before)]
     of_kept = {row.name for row in kept}
@@ -229,17 +231,17 @@ def _measured_apart(before: Sequence[Run], after: Sequence[Run]) -> tuple[Sequen
 
 
 def _shared(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
-    """A note on the runs that two sweeps share because one of them reuses the other's."""
+    """Return a note on the runs that one of two sweeps reuses from the other."""
     reused = {row.name for row in (*before, *after) if row.reused}
     names = sorted({row.name for row in before} & {row.name for row in after} & reused)
     if not names:
         return []
     listed = ", ".join(names[:MAX_SHARED]) + (" ..." if len(names) > MAX_SHARED else "")
-    many = f"{len(names)} run{'s' if len(names) > 1 else ''}"
-    return [f"Not compared: {many} in both sweeps, measured once ({listed}); sweep.again=true measures all runs again."]
+    count = plural(len(names), "run")
+    return [f"Not compared: {count} in both sweeps, measured once ({listed}); sweep.again=true measures all again."]
 
 
-def _of_both(banner: Sequence[str], other: Sequence[str], title: str) -> list[str]:
+def _merge_banners(banner: Sequence[str], other: Sequence[str], title: str) -> list[str]:
     """Merge the warnings of two sweeps; a common one is shown once."""
     own = [f"Of both: {text}" if text in other else text for text in banner]
     return [*own, *(f"{title}: {text}" for text in other if text not in banner)]
@@ -247,12 +249,14 @@ def _of_both(banner: Sequence[str], other: Sequence[str], title: str) -> list[st
 
 def _controls(count: int) -> list[str]:
     """Return a note on configurations with synthetic batches, which are not recommended."""
-    jobs = f"{count} job{'s' if count > 1 else ''}"
-    return [f"Not chosen from: {jobs} on ready batches, which show but how fast the device is."] if count else []
+    text = (
+        f"Not recommended: {plural(count, 'configuration')} on synthetic batches, which show only the device's speed."
+    )
+    return [text] if count else []
 
 
 def _disturbed(rows: Sequence[Run]) -> list[str]:
-    """Disturbances and the runs that had them, with the text of the first run."""
+    """Return notes on disturbed runs, one per kind, with the details of the first run."""
     notes = []
     for name, meaning in DISTURBED.items():
         if runs := [row for row in rows if name in row.disturbed]:
@@ -277,14 +281,15 @@ def _ran_on(rows: Sequence[Run]) -> list[Page]:
     return [Page("differences", "Hosts and software", [Section([text], [grid])], None, ())] if grid else []
 
 
-def _check_numbers(numbers: Iterable[int], known: Collection[int]) -> None:
+def _check_numbers(numbers: Iterable[int], available: Collection[int]) -> None:
     for number in numbers:
-        if number not in known:
-            there = ", ".join(map(str, sorted(known)[:20]))
+        if number not in available:
+            there = ", ".join(map(str, sorted(available)[:20]))
             raise ValueError(f"report.power_of={number}: the report has no such run. It has: {there}.")
 
 
 def _others(selection: Selection, folder: Path) -> list[Page]:
+    """Return the analyses other than those of stalls."""
     pages = [
         scaling.page(selection.runs),
         questions.page(selection.runs),

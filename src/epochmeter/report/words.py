@@ -1,4 +1,4 @@
-"""What an analysis says, as sentences and tables: for a terminal, for a page, and for machines."""
+"""Tables, and estimates with their intervals as text."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from epochmeter.report.runs.run import Sweep
 from epochmeter.report.statistics import Estimate
 
 WIDEST = 10.0
-"""Times the value: an interval that reaches further up says only that there are too few repeats."""
+"""Multiple of its value up to which an upper bound is printed; above it, there are too few repeats."""
 PLAIN = {"e2e s": "e2e_s", "stall s": "data_stall_s", "compute s": "compute_s", "energy J": "energy_j",
          "samples/s": "samples_per_s"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table as texts: a title, its columns, its rows."""
+    """A table of texts."""
 
     title: str
     columns: Sequence[str]
@@ -27,7 +27,7 @@ class Grid:
 
 
 def plain(sweep: Sweep) -> Grid:
-    """The runs of a sweep that is no stall experiment."""
+    """Return a table of the runs of a sweep that has no analysis."""
     varied = sweep.varied()
     rows = []
     for row in sweep.runs:
@@ -38,50 +38,53 @@ def plain(sweep: Sweep) -> Grid:
     return Grid("Runs, means of their steady epochs", ["run", *varied, "state", *PLAIN], rows)
 
 
-def plain_values(told: Iterable[Any]) -> list[dict[str, Any]]:
-    """All numbers, as JSON holds them: what is not known, or without limit, is null."""
-    return [finite(asdict(analysis)) for analysis in told]
+def plain_values(analyses: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return all numbers of dataclasses as JSON values; numbers that are not finite are null."""
+    return [finite(asdict(analysis)) for analysis in analyses]
 
 
 def seconds(value: float) -> str:
+    """Format seconds: `5.30 s`."""
     return f"{number(value)} s"
 
 
-def interval(told: Estimate, beside: float, unit: str = "s") -> str:
-    """`5.3 s (4.9 to 5.7)`."""
-    return f"{number(told.value, beside)} {unit}{_bounds(told, beside)}"
+def interval(estimate: Estimate, reference: float, unit: str = "s") -> str:
+    """Format an estimate with its unit: `5.3 s (4.9 to 5.7)`; `reference` determines the decimals."""
+    return f"{number(estimate.value, reference)} {unit}{_bounds(estimate, reference)}"
 
 
-def spread(told: Estimate, beside: float | None = None) -> str:
-    """`5.3 (4.9 to 5.7)`."""
-    beside = told.value if beside is None else beside
-    return f"{number(told.value, beside)}{_bounds(told, beside)}"
+def spread(estimate: Estimate, reference: float | None = None) -> str:
+    """Format an estimate: `5.3 (4.9 to 5.7)`."""
+    reference = estimate.value if reference is None else reference
+    return f"{number(estimate.value, reference)}{_bounds(estimate, reference)}"
 
 
-def _bounds(told: Estimate, beside: float) -> str:
-    """The interval in parentheses; the need of more repeats in place of an upper bound of many times the value."""
-    if told.low is None or told.high is None:
+def _bounds(estimate: Estimate, reference: float) -> str:
+    """Format an interval in parentheses, or state that it needs more repeats."""
+    if estimate.low is None or estimate.high is None:
         return ""
-    if told.low > 0 and told.high > WIDEST * told.value:
+    if estimate.low > 0 and estimate.high > WIDEST * estimate.value:
         return " (too few repeats for an interval)"
-    return f" ({number(told.low, beside)} to {number(told.high, beside)})"
+    return f" ({number(estimate.low, reference)} to {number(estimate.high, reference)})"
 
 
-def times(told: Estimate) -> str:
-    """`1.90 times (1.88 to 1.92)`."""
-    return interval(told, told.value, "times")
+def times(estimate: Estimate) -> str:
+    """Format a ratio: `1.90 times (1.88 to 1.92)`."""
+    return interval(estimate, estimate.value, "times")
 
 
-def percent(told: Estimate) -> str:
-    """Of a share: `95.0 % (94.1 to 95.9)`."""
-    return interval(told.scaled(100), 100 * told.value, "%")
+def percent(estimate: Estimate) -> str:
+    """Format a fraction as a percentage: `95.0 % (94.1 to 95.9)`."""
+    return interval(estimate.scaled(100), 100 * estimate.value, "%")
 
 
 def megabytes(size: float | None) -> str:
+    """Format bytes as megabytes, without the unit."""
     return ABSENT if size is None else number(1e-6 * size)
 
 
 def finite(value: Any) -> Any:
+    """Replace numbers that are not finite by None, which JSON can hold."""
     if isinstance(value, dict):
         return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The table: all that rows hold, as a file, and what people read of it."""
+"""The table of runs as CSV, Markdown and HTML."""
 
 import csv
 import re
@@ -13,11 +13,11 @@ MARKUP = "<script>alert(1)</script>"
 
 
 def awkward():
-    """A row of all that a row may hold, with names that would be something else elsewhere."""
-    told = trained(3, 100.0, steady={"energy_j": 1e-3, "e2e_s": 12.5}, typed={"optimizer.lr": "1e-3", "note": MARKUP})
+    """A run with every attribute, and with names that are markup, formulas or numbers in other formats."""
+    run = trained(3, 100.0, steady={"energy_j": 1e-3, "e2e_s": 12.5}, typed={"optimizer.lr": "1e-3", "note": MARKUP})
     return replace(
-        told,
-        job={**told.job, "optimizer": {"lr": 1e-3, "name": "sgd"}, "note": MARKUP, "mode": "15", "empty": {},
+        run,
+        job={**run.job, "optimizer": {"lr": 1e-3, "name": "sgd"}, "note": MARKUP, "mode": "15", "empty": {},
              "none": None, "nothing": "", "below": {"nothing": "", "/a/b": 1}, "formula": "=cmd|' /C calc'!A0",
              "less": "-5", "fraction": -5.0, "plus": "+1", "at": "@SUM(A1)", "tab": "\t=1", "cut": "\udcff",
              "word": "NaN", "yes": "true", "sure": True, "quoted": 'a "b", c\nd', "rails": ["VDD_IN", "NC"]},
@@ -31,7 +31,7 @@ def awkward():
 
 
 @pytest.mark.parametrize(
-    ("told", "cell"),
+    ("value", "cell"),
     [
         ("", '""'),
         ("=1+1", '"=1+1"'),
@@ -48,20 +48,20 @@ def awkward():
         (False, "false"),
     ],
 )
-def test_no_text_is_a_formula_and_what_is_empty_is_not_absent(tmp_path, told, cell):
-    rows = [replace(row(0, "storage", 1.0), job={"key": told}), replace(row(1, "storage", 1.0), job={})]
+def test_text_is_never_a_formula_and_empty_differs_from_absent(tmp_path, value, cell):
+    rows = [replace(row(0, "storage", 1.0), job={"key": value}), replace(row(1, "storage", 1.0), job={})]
     (tmp_path / "report.csv").write_text(table.text(rows))
     with open(tmp_path / "report.csv", newline="") as file:
         assert [line["key"] for line in csv.DictReader(file)] == [cell, ""]
 
 
-def test_a_column_that_looks_like_a_formula_is_none(tmp_path):
+def test_column_name_is_never_a_formula(tmp_path):
     rows = [replace(row(0, "storage", 1.0), job={"=1+1": 2})]
     (tmp_path / "report.csv").write_text(table.text(rows))
     assert not [line for line in (tmp_path / "report.csv").read_text().split(",") if line.startswith("=")]
 
 
-def test_a_column_is_a_key_as_one_types_it_or_a_metric_by_its_name(tmp_path):
+def test_columns_are_attributes_then_keys_then_metrics_then_the_host(tmp_path):
     (tmp_path / "report.csv").write_text(table.text([awkward()]))
     with open(tmp_path / "report.csv", newline="") as file:
         ((columns, values),) = zip(*[iter(csv.reader(file))] * 2, strict=True)
@@ -72,46 +72,55 @@ def test_a_column_is_a_key_as_one_types_it_or_a_metric_by_its_name(tmp_path):
     assert columns[-1].startswith("host."), "facts, keys, metrics, the host"
 
 
-def test_what_is_absent_is_an_empty_cell_and_never_a_zero(tmp_path):
+def test_absent_value_is_an_empty_cell(tmp_path):
     rows = [row(0, "storage", 1.0, steady={"energy_j": 5.0}), row(1, "storage", 1.0)]
     (tmp_path / "report.csv").write_text(table.text(rows))
     with open(tmp_path / "report.csv", newline="") as file:
         assert [line["steady/energy_j"] for line in csv.DictReader(file)] == ["5.0", ""]
 
 
-def test_people_read_in_what_the_runs_differ_and_what_was_measured():
+def test_table_has_the_varied_keys_and_the_measured_metrics():
     rows = [
         trained(n, 100.0 + n, batch=b, typed={"batch": str(b), "model": "resnet152"}) for n, b in enumerate([8, 16])
     ]
-    told = table.grid(rows)
-    assert told.columns == ["run", "batch", "e2e s", "compute s", "samples/s"]
-    assert told.rows == [["0", "8", "10.0", "9.00", "100"], ["1", "16", "9.90", "8.91", "101"]]
+    shown = table.grid(rows)
+    assert shown.columns == ["run", "batch", "e2e s", "compute s", "samples/s"]
+    assert shown.rows == [["0", "8", "10.00", "9.00", "100"], ["1", "16", "9.90", "8.91", "101"]]
 
 
-def test_several_sweeps_are_told_apart():
+def test_runs_of_several_sweeps_have_a_column_for_the_sweep():
     rows = [replace(row(number, "storage", 1.0), sweep=name) for number, name in enumerate("ab")]
     assert table.varied(rows) == ["sweep"]
 
 
-def test_a_key_that_was_not_typed_is_what_it_stood_at():
+def test_parts_of_the_time_have_the_decimals_of_the_time():
+    parts = {"data_stall_s": 0.0004, "copy_s": 0.1, "overhead_s": 0.0}
+    rows = [trained(n, speed, steady=parts) for n, speed in enumerate((100.0, 240.0))]
+    shown = table.grid([*rows, trained(2, 100.0)])
+    cells = [dict(zip(shown.columns, line, strict=True)) for line in shown.rows]
+    assert [line["e2e s"] for line in cells] == ["10.00", "4.17", "10.00"]
+    assert [line["stall s"] for line in cells] == ["0.00", "0.00", "-"]
+
+
+def test_key_without_override_has_its_configured_value():
     rows = [
         trained(0, 100.0, typed={"batch": "64"}),
         trained(1, 100.0, batch=8),
         trained(2, 100.0, typed={"o.lr": "1"}),
     ]
-    assert [table.value(each, "batch") for each in rows] == ["64", "8", "64"]
-    assert [table.value(each, "o.lr") for each in rows] == ["-", "-", "1"]
+    assert [table.value(run, "batch") for run in rows] == ["64", "8", "64"]
+    assert [table.value(run, "o.lr") for run in rows] == ["-", "-", "1"]
     assert table.value(rows[0], "model") == "resnet152"
 
 
-def test_markdown_takes_no_text_for_markup():
+def test_names_are_not_markup_in_markdown():
     rows = [row(number, "storage", 1.0, typed={"note": note}) for number, note in enumerate([MARKUP, "a | b\nc"])]
     page = table.markdown(rows, "some")
     assert "| 0 | &lt;script&gt;alert(1)&lt;/script&gt; |" in page
     assert r"| 1 | a \| b c |" in page
 
 
-def test_the_page_takes_no_text_for_markup_and_links_runs_alone():
+def test_names_are_not_markup_in_html_and_only_web_addresses_are_links():
     safe, unsafe = "https://mlflow.example/#/runs/a?b=1&c=2", "javascript:alert(1)"
     rows = [
         replace(row(number, "storage", 1.0, typed={f"<b>{MARKUP}": MARKUP + str(number)}), link=link)
@@ -125,7 +134,7 @@ def test_the_page_takes_no_text_for_markup_and_links_runs_alone():
     assert not re.search(r"https?://(?!mlflow\.example)[^\s\"']+\.js", page), "nothing is fetched"
 
 
-def test_the_page_has_all_rows_as_numbers_that_can_be_sorted():
+def test_html_has_all_rows():
     page = table.html(
         [row(number, "storage", 1.0 + number / 3, typed={"batch": str(number)}) for number in range(2000)]
     )
@@ -133,8 +142,8 @@ def test_the_page_has_all_rows_as_numbers_that_can_be_sorted():
     assert "downsampl" not in page.rpartition("let dt_args")[2], "none is left out"
 
 
-def test_hosts_that_differ_are_put_side_by_side():
+def test_differences_between_hosts_are_listed():
     rows = [replace(row(n, "storage", 1.0), platform={"CPU": "Xeon", "torch": f"2.{n // 6}"}) for n in range(7)]
-    told = table.platform_differences(rows)
-    assert told.rows == [["torch", "2.0", "6", "0, 1, 2, 3, 4, ..."], ["torch", "2.1", "1", "6"]]
+    differences = table.platform_differences(rows)
+    assert differences.rows == [["torch", "2.0", "6", "0, 1, 2, 3, 4, ..."], ["torch", "2.1", "1", "6"]]
     assert table.platform_differences(rows[:6]) is None

@@ -169,23 +169,23 @@ def _stacked(
 
 
 def _parts_spec(label: str, base: str, group: Sequence[Parts], colors: Mapping[str, str]) -> Spec:
-    axis = make_axis(label, [each.total.mean for each in group], base, zero=True)
+    axis = make_axis(label, [bar.total.mean for bar in group], base, zero=True)
     rows: list[Mapping[str, object]] = []
-    for index, each in enumerate(group):
+    for index, bar in enumerate(group):
         start = 0.0
         for part in colors:
-            joules_or_seconds = each.parts.get(part)
+            joules_or_seconds = bar.parts.get(part)
             if not joules_or_seconds:
                 continue
             end = start + axis.value(joules_or_seconds)
-            share = percent(joules_or_seconds / each.total.mean) if each.total.mean else ""
-            text = f"{quantity(joules_or_seconds, base, each.total.mean)} ({share})"
-            tooltip = each.point.tooltip(part=part, value=text, total=each.total.text(base))
+            share = percent(joules_or_seconds / bar.total.mean) if bar.total.mean else ""
+            text = f"{quantity(joules_or_seconds, base, bar.total.mean)} ({share})"
+            tooltip = bar.point.tooltip(part=part, value=text, total=bar.total.text(base))
             rows.append({**tooltip, "bar": index, "start": start, "end": end})
             start = end
     used = {row["part"] for row in rows}
     shown = {part: color for part, color in colors.items() if part in used}
-    return _spec(axis.title, rows, [each.point.title for each in group], shown, ["part", "value", "total"])
+    return _spec(axis.title, rows, [bar.point.title for bar in group], shown, ["part", "value", "total"])
 
 
 def _spec(
@@ -220,7 +220,7 @@ def _spec(
 
 
 def _domain_colors(ordered: Sequence[Parts]) -> dict[str, str]:
-    names = sorted({part for each in ordered for part in each.parts} - {REST})
+    names = sorted({part for bar in ordered for part in bar.parts} - {REST})
     return {name: DOMAIN_COLORS[index % len(DOMAIN_COLORS)] for index, name in enumerate(names)} | {REST: GRAY}
 
 

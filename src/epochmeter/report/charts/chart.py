@@ -94,7 +94,12 @@ def make_axis(label: str, values: Sequence[float], base: str, *, zero: bool = Fa
 
 
 def make_spec(
-    chart: alt.TopLevelMixin, kind: str, datasets: Mapping[str, Rows], *, is_large: bool = False, columns: int = 0
+    chart: alt.TopLevelMixin,
+    kind: str,
+    datasets: Mapping[str, Rows],
+    *,
+    is_large: bool = False,
+    columns: Sequence[int] = (),
 ) -> Spec:
     """Return the specification of an Altair chart.
 
@@ -103,13 +108,18 @@ def make_spec(
         kind: name of the module that draws it.
         datasets: the rows of each named dataset. They are added here because Altair converts them slowly.
         is_large: whether the page draws it on a canvas.
-        columns: number of columns of small multiples on a wide page; 0 for a single view.
+        columns: possible numbers of columns of small multiples, the largest first; empty for a single view.
     """
     spec: Spec = chart.to_dict()
     spec.pop("config", None)
     spec["datasets"] = {name: [dict(row) for row in rows] for name, rows in datasets.items()}
-    spec["usermeta"] = {"kind": kind, "renderer": "canvas" if is_large else "svg", "columns": columns}
+    spec["usermeta"] = {"kind": kind, "renderer": "canvas" if is_large else "svg", "columns": list(columns)}
     return spec
+
+
+def even_columns(panels: int, most: int) -> list[int]:
+    """Return the numbers of columns that leave no gap in the last row, the largest first."""
+    return [columns for columns in range(most, 0, -1) if panels % columns == 0]
 
 
 def theme(*, is_dark: bool = False) -> Spec:
@@ -159,7 +169,7 @@ def _still(chart: Chart) -> Spec:
     columns = spec["usermeta"]["columns"]
     if not columns:
         return {**spec, "width": WIDTH_PX}
-    return {**spec, "columns": columns, "spec": {**spec["spec"], "width": WIDTH_PX / columns - 60}}
+    return {**spec, "columns": columns[0], "spec": {**spec["spec"], "width": WIDTH_PX / columns[0] - 60}}
 
 
 def _axis_unit(largest: float, base: str) -> Unit:

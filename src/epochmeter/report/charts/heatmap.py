@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from epochmeter.report.charts.chart import Chart, Spec, make_axis, make_spec
+from epochmeter.report.charts.chart import Chart, Spec, even_columns, make_axis, make_spec
 from epochmeter.report.charts.points import (
     ChartPoint,
     MeanSd,
@@ -21,13 +20,10 @@ from epochmeter.report.charts.points import (
 from epochmeter.report.formatting import number
 from epochmeter.report.runs.configuration import on_several_hosts
 
-if TYPE_CHECKING:
-    pass
-
 PREFERRED_KEYS = ("batch", "power_limit", "workers")
 MAX_VALUES = 24
 """Values of a key on an axis."""
-MAX_PANELS = 6
+MAX_PANELS, MAX_COLUMNS = 6, 2
 MAX_TEXTS = 150
 """Cells up to which their values are written into them."""
 ROW_PX = 34
@@ -63,11 +59,11 @@ def _heatmap(
     others: Sequence[str],
 ) -> Chart | None:  # fmt: skip
     """Draw a cell for each pair of values, with the best of the configurations that share it."""
-    known = [(point, value) for point in points
-             if (point.energy_scope or base == "s") and (value := steady(point.configuration, metric))]  # fmt: skip
+    measured = [(point, value) for point in points
+                if (point.energy_scope or base == "s") and (value := steady(point.configuration, metric))]  # fmt: skip
     cells: dict[tuple[str, ...], tuple[MeanSd, ChartPoint]] = {}
     axes = [*keys, panel] if panel else list(keys)
-    for point, value in known:
+    for point, value in measured:
         place = tuple(point.configuration.value(key) for key in axes)
         if place not in cells or value.mean < cells[place][0].mean:
             cells[place] = value, point
@@ -75,13 +71,13 @@ def _heatmap(
         return None
     across, up = _word(keys[0]), _word(keys[1])
     hosts = ["hosts"] if on_several_hosts([point.configuration for point in points]) else []
-    best_over = [] if len(cells) == len(known) else [*(_word(key) for key in others if key != panel), *hosts]
+    best_over = [] if len(cells) == len(measured) else [*(_word(key) for key in others if key != panel), *hosts]
     possible = math.prod(len({place[side] for place in cells}) for side in range(len(axes)))
     caption = join(
         "A steady epoch.",
         "Empty cells were not run or have no value." if len(cells) < possible else "",
         f"Each cell is the best over {', '.join(best_over)}." if best_over else "",
-        missing_note(points, len(known), "energy") if base == "J" else "",
+        missing_note(points, len(measured), "energy") if base == "J" else "",
         scope_note(points) if base == "J" else "",
     )
     spec = _spec(label, metric, base, cells, [across, up, _word(panel)])
@@ -126,8 +122,9 @@ def _spec(
     data = alt.NamedData("cells")
     if "panel" in rows[0]:
         panels = sorted({str(row["panel"]) for row in rows}, key=_by_number)
-        faceted = chart.facet(facet=alt.Facet("panel:N", sort=panels), columns=2, data=data)
-        return make_spec(faceted, "heatmap", {"cells": rows}, columns=2)
+        across = even_columns(len(panels), MAX_COLUMNS)
+        faceted = chart.facet(facet=alt.Facet("panel:N", sort=panels), columns=across[0], data=data)
+        return make_spec(faceted, "heatmap", {"cells": rows}, columns=across)
     return make_spec(chart.properties(data=data), "heatmap", {"cells": rows})
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from epochmeter.report.analyses.scaling import Scaling, Unpaired
-from epochmeter.report.charts.chart import COLORS, HEIGHT_PX, Chart, make_axis, make_spec
+from epochmeter.report.charts.chart import COLORS, HEIGHT_PX, Chart, even_columns, make_axis, make_spec
 from epochmeter.report.charts.points import (
     ChartPoint,
     Palette,
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 MAX_PANELS = 6
 MAX_LINES = 8
 PANEL_PX = 130
-PANEL_COLUMNS = 2
+MAX_COLUMNS = 3
+MAX_TICKS = 6
 
 
 def epochs(points: Sequence[ChartPoint], palette: Palette) -> list[Chart]:
@@ -72,14 +73,13 @@ def efficiency(results: Sequence[Scaling | Unpaired], points: Sequence[ChartPoin
     """Draw scaling efficiency by the number of devices; None if no configuration ran on one and on several."""
     import altair as alt
 
-    known = sorted(
-        (each for each in results if isinstance(each, Scaling)), key=lambda each: (_line(each), each.devices)
-    )
-    if not known:
+    scalings = [result for result in results if isinstance(result, Scaling)]
+    if not scalings:
         return None
     by_run = {number: point for point in points for number in point.configuration.numbers}
-    lines = [(name, list(group)) for name, group in groupby(known, key=_line)]
-    rows = [_efficiency_row(name, each, by_run) for name, group in lines[:MAX_LINES] for each in group]
+    scalings.sort(key=lambda result: (_line(result), result.devices))
+    lines = [(name, list(group)) for name, group in groupby(scalings, key=_line)]
+    rows = [_efficiency_row(name, result, by_run) for name, group in lines[:MAX_LINES] for result in group]
     color = alt.Color("line:N", legend=alt.Legend(title=None, columns=1), sort=None)
     base = alt.Chart(alt.NamedData("results")).encode(
         alt.X("devices:O", title="Devices", axis=alt.Axis(labelAngle=0)),
@@ -125,10 +125,11 @@ def _epochs(
     name: str, title: str, metric: str, base: str, points: Sequence[ChartPoint], palette: Palette, note: str = ""
 ) -> Chart | None:
     """Draw the first of these configurations that have several epochs, one panel each."""
-    known = [(point, values) for point in points if len(values := _by_epoch(point.configuration, metric)) > 1]
-    if not known:
+    with_epochs = [(point, values) for point in points if len(values := _by_epoch(point.configuration, metric)) > 1]
+    if not with_epochs:
         return None
-    shown = known[:MAX_PANELS]
+    shown = with_epochs[:MAX_PANELS]
+    is_cut = len(with_epochs) > MAX_PANELS
     axis = make_axis(
         title.partition(" ")[0], [value for _, values in shown for value in values.values()], base, zero=True
     )
@@ -143,7 +144,7 @@ def _epochs(
         f"Colors show {palette.label}." if palette.key else "",
         "Hollow points are warm-up epochs, which are in no mean." if any(row["is_warm_up"] for row in rows) else "",
         "Means over repeats." if any(len(point.configuration.runs) > 1 for point, _ in shown) else "",
-        f"The {MAX_PANELS} fastest of {plural(len(known), 'configuration')}." if len(known) > MAX_PANELS else "",
+        f"The {MAX_PANELS} fastest of {plural(len(with_epochs), 'configuration')}." if is_cut else "",
         note,
     )
     return Chart(name, title, caption, _panels(rows, "Epoch", axis.title, has_points=True))
@@ -153,7 +154,7 @@ def _panels(rows: Sequence[Mapping[str, object]], x: str, y: str, *, has_points:
     """Small multiples: one panel per value of `panel`, all with the same axes."""
     import altair as alt
 
-    ticks = alt.Axis(tickMinStep=1, format="d") if has_points else alt.Axis()
+    ticks = alt.Axis(values=_epoch_ticks(rows), format="d") if has_points else alt.Axis()
     base = alt.Chart().encode(
         alt.X("x:Q", title=x, axis=ticks, scale=alt.Scale(zero=False, nice=not has_points)),
         alt.Y("y:Q", title=y, axis=alt.Axis(tickCount=4)),
@@ -169,8 +170,16 @@ def _panels(rows: Sequence[Mapping[str, object]], x: str, y: str, *, has_points:
         layers.append(points)
     panels = list(dict.fromkeys(str(row["panel"]) for row in rows))
     chart = alt.layer(*layers).properties(height=PANEL_PX)
-    faceted = chart.facet(facet=alt.Facet("panel:N", sort=panels), columns=PANEL_COLUMNS, data=alt.NamedData("values"))
-    return make_spec(faceted, "lines", {"values": rows}, columns=PANEL_COLUMNS)
+    columns = even_columns(len(panels), MAX_COLUMNS)
+    faceted = chart.facet(facet=alt.Facet("panel:N", sort=panels), columns=columns[0], data=alt.NamedData("values"))
+    return make_spec(faceted, "lines", {"values": rows}, columns=columns)
+
+
+def _epoch_ticks(rows: Sequence[Mapping[str, object]]) -> list[int]:
+    """Return few integer ticks; with `tickMinStep=1`, Vega draws ticks at half epochs too."""
+    epochs = sorted({int(str(row["x"])) for row in rows})
+    step = math.ceil((epochs[-1] - epochs[0] + 1) / MAX_TICKS)
+    return list(range(epochs[0], epochs[-1] + 1, step))
 
 
 def _by_epoch(configuration: Configuration, metric: str) -> dict[int, float]:
@@ -180,8 +189,8 @@ def _by_epoch(configuration: Configuration, metric: str) -> dict[int, float]:
         for epoch, metrics in run.epochs.items():
             if math.isfinite(value := metrics.get(metric, math.nan)):
                 values.setdefault(epoch, []).append(value)
-    complete = {epoch: found for epoch, found in sorted(values.items()) if len(found) == len(configuration.runs)}
-    return {epoch: statistics.fmean(found) for epoch, found in complete.items()}
+    complete = {epoch: means for epoch, means in sorted(values.items()) if len(means) == len(configuration.runs)}
+    return {epoch: statistics.fmean(means) for epoch, means in complete.items()}
 
 
 def _line(result: Scaling) -> str:

@@ -185,8 +185,8 @@ def _spec(
 
     is_large = len(rows) > MAX_SVG_MARKS
     scales = [alt.Scale(type=axis.scale, domain=list(axis.domain), nice=False) for axis in (x, y)]
-    across, left = (alt.X(f"{field}:Q", title=x.title, scale=scales[0]) for field in ("x", "x_low"))
-    up, bottom = (alt.Y(f"{field}:Q", title=y.title, scale=scales[1]) for field in ("y", "y_low"))
+    across, x_low = (alt.X(f"{field}:Q", title=x.title, scale=scales[0]) for field in ("x", "x_low"))
+    up, y_low = (alt.Y(f"{field}:Q", title=y.title, scale=scales[1]) for field in ("y", "y_low"))
     legend = alt.Legend(title=None) if len(palette.kinds) > 1 else None
     points = (
         alt.Chart(alt.NamedData("points"))
@@ -206,8 +206,8 @@ def _spec(
         layers.append(line.encode(across, up))
     if not is_large:
         bars = alt.Chart(alt.NamedData("points")).mark_rule(aria=False)
-        layers.append(bars.transform_filter("isValid(datum.x_low)").encode(left, up, x2="x_high:Q"))
-        layers.append(bars.transform_filter("isValid(datum.y_low)").encode(across, bottom, y2="y_high:Q"))
+        layers.append(bars.transform_filter("isValid(datum.x_low)").encode(x_low, up, x2="x_high:Q"))
+        layers.append(bars.transform_filter("isValid(datum.y_low)").encode(across, y_low, y2="y_high:Q"))
     layers.append(points)
     if labels:
         text = alt.Chart(alt.NamedData("labels")).mark_text(
@@ -242,15 +242,18 @@ def _placed(texts: Sequence[Mapping[str, object]], x: Axis, y: Axis) -> list[dic
         across, up = (axis.fraction(float(str(text[name]))) for name, axis in (("x", x), ("y", y)))
         width = LETTER_PX * len(str(text["text"]))
         is_left = across < 0.6
-        left = across * NARROW_PX - (0 if is_left else width)
+        start = across * NARROW_PX - (0 if is_left else width)
         top = (1 - up) * HEIGHT_PX
         lines = (top + LINE_PX * (line + 1.2) for line in range(len(texts)))
         below = next(
             place
             for place in lines
-            if all(abs(place - other) >= LINE_PX or left > end or left + width < start for start, end, other in boxes)
+            if all(
+                abs(place - other_top) >= LINE_PX or start > other_end or start + width < other_start
+                for other_start, other_end, other_top in boxes
+            )
         )
-        boxes.append((left, left + width, below))
+        boxes.append((start, start + width, below))
         side = {"align": "left" if is_left else "right", "dx": -4 if is_left else 4, "dy": below - top}
         placed.append({**text, **side})
     return placed

@@ -40,8 +40,8 @@ if (isFramed) {
 // Fits a chart to the width of its place.
 function fit(spec, width) {
   const { columns } = spec.usermeta;
-  if (!columns) return { ...spec, width: "container", autosize: { type: "fit-x", contains: "padding" } };
-  const fitting = Math.max(1, Math.min(columns, Math.floor(width / PANEL_PX)));
+  if (!columns.length) return { ...spec, width: "container", autosize: { type: "fit-x", contains: "padding" } };
+  const fitting = columns.find((count) => count * PANEL_PX <= width) ?? 1;
   return { ...spec, columns: fitting, spec: { ...spec.spec, width: Math.floor(width / fitting) - 75 } };
 }
 
