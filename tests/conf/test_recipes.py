@@ -1,4 +1,4 @@
-"""Each recipe of conf/experiment is what its source trains: network, data, optimizer, schedule, loop."""
+"""Each recipe of conf/experiment has the network, data, optimizer, schedule and loop of its source."""
 
 from pathlib import Path
 
@@ -91,7 +91,7 @@ FORWARD = {
 
 
 def value_of(config: DictConfig, key: str) -> object:
-    """A key's value as the sources state it: groups without their target."""
+    """Return the value of a key as stated by the sources: groups without their target."""
     value = OmegaConf.select(config, key)
     if isinstance(value, DictConfig):
         plain = OmegaConf.to_container(value, resolve=True)
@@ -125,7 +125,7 @@ def test_a_recipe_names_its_source_and_lists_the_differences(name):
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_a_recipes_grid_is_that_of_its_source(composed, name):
+def test_grid_of_a_recipe_is_that_of_its_source(composed, name):
     composed()
     config = compose("train", overrides=[f"experiment={name}"], return_hydra_config=True)
     params = config.hydra.sweeper.params
@@ -133,12 +133,12 @@ def test_a_recipes_grid_is_that_of_its_source(composed, name):
 
 
 @pytest.mark.parametrize("name", FORWARD)
-def test_a_recipes_network_computes_as_much_as_that_of_its_source(composed, name):
+def test_network_of_a_recipe_has_the_flops_of_its_source(composed, name):
     forward, first = FORWARD[name]
     assert flops_per_sample(composed(f"experiment={name}")) == pytest.approx(2 * (3 * forward - first), rel=0.01)
 
 
-def test_the_edge_studys_resnet_takes_3_33_gflops_per_sample_where_torchvisions_takes_0_217(composed):
+def test_resnet_of_the_edge_study_has_3_33_gflops_per_sample_and_torchvisions_0_217(composed):
     study, torchvisions = (composed("experiment=edge/resnet18_cifar10", *typed) for typed in ([], ["model=resnet18"]))
     assert flops_per_sample(study) == pytest.approx(3.33e9, rel=0.002)
     assert flops_per_sample(torchvisions) == pytest.approx(0.217e9, rel=0.002)
@@ -149,7 +149,7 @@ def test_the_edge_studys_resnet_takes_3_33_gflops_per_sample_where_torchvisions_
     [(32, {0: 0.0125, 29: 0.0125, 30: 0.00125, 59: 0.00125, 60: 1.25e-4, 79: 1.25e-4, 80: 1.25e-5, 89: 1.25e-5}),
      (128, {0: 0.05, 30: 0.005})],
 )  # fmt: skip
-def test_inceptions_learning_rate_follows_the_batch_and_the_epochs(composed, batch, steps):
+def test_learning_rate_of_inception_depends_on_batch_size_and_epochs(composed, batch, steps):
     plain = job.to_plain(composed("experiment=tbd/inception_v3_imagenet", f"batch={batch}"))
     optimizer = instantiate_spec(scaled_optimizer(plain, ranks=1), [torch.nn.Parameter(torch.zeros(1))])
     schedule = instantiate_spec(plain["scheduler"], optimizer)

@@ -11,7 +11,7 @@ SMALL = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=200k none /de
 
 
 def flip(path):
-    """Other bytes in the middle of a file: nothing that its size would tell."""
+    """Change bytes in the middle of a file, without changing its size."""
     contents = bytearray(path.read_bytes())
     middle = len(contents) // 2
     contents[middle : middle + 20] = bytes(byte ^ 0xFF for byte in contents[middle : middle + 20])

@@ -14,7 +14,7 @@ from epochmeter.power.knobs.requests import restore_after_kill
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 LIMIT = "sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw"
-HOLDS = """
+CONTROLLER = """
 import sys, time
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.power.knobs.knob import AppliedSettings
@@ -64,12 +64,12 @@ for attempt in range(80):
     os.kill(child, signal.SIGTERM)
     os.waitpid(child, 0)
     if knob.get() != "95 W" or os.listdir(RestoreJournal(root + "/state", root=root, boot_id="", command="").folder):
-        print("left turned by signals", attempt * 5, "us apart")
+        print("not restored after signals", attempt * 5, "us apart")
         break
 """
 
 
-PUTS_BACK = """
+RESTORES = """
 import sys
 from epochmeter.power.knobs.requests import restore_after_kill
 from epochmeter.power.knobs.restore_journal import RestoreJournal
@@ -94,7 +94,7 @@ def controller(board):
     """A process that holds the limit at 65 W."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDS, str(board.root)], env=environment, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", CONTROLLER, str(board.root)], env=environment, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "held\n"
     yield process
@@ -135,15 +135,15 @@ def test_later_change_by_someone_else_is_kept(board, journal, controller):
 def test_entry_is_dropped_after_a_reboot(board, journal, controller):
     controller.kill()
     controller.wait()
-    board.put(**{LIMIT: 65_000_000})  # as its firmware has it, and not we
+    board.put(**{LIMIT: 65_000_000})  # set by the firmware, not by a run
     journal.boot_id = "the next boot"
     restore_after_kill(journal, print)
     assert board.read(LIMIT) == "65000000"
     assert journal.unrestored() == []
 
 
-def deafened(monkeypatch):
-    """From now on the kernel takes limits and keeps its own."""
+def ignore_limits(monkeypatch):
+    """Let the kernel accept limits without applying them."""
     monkeypatch.setattr(knob, "SETTLE_LIMIT_S", 0.1)
     monkeypatch.setattr(privilege, "write_file", lambda file, text: None)
 
@@ -153,7 +153,7 @@ def test_a_setting_that_cannot_be_restored_is_reported_with_the_command_and_trie
 ):
     controller.kill()
     controller.wait()
-    deafened(monkeypatch)
+    ignore_limits(monkeypatch)
     messages = []
     restore_after_kill(journal, messages.append)
     (entry,) = journal.unrestored()
@@ -212,13 +212,13 @@ def test_killed_at_any_instant_of_a_change_the_original_is_in_the_journal(board,
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_do_not_reach_a_program_that_changes_a_setting(number):
-    """It is sent to every program of the terminal: this one would end half way."""
+    """Ctrl-C is sent to every program of the terminal; this program would stop halfway."""
     output = run_program(sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(number)}); print('to its end')")
     assert output == "to its end\n"
 
 
 def test_settings_are_restored_after_two_simultaneous_signals(board):
-    """Ctrl-C, and SIGTERM before, while and after what it ends is put back."""
+    """Ctrl-C, and SIGTERM before, during and after the restoration."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     output = subprocess.check_output([sys.executable, "-c", STOPPED, str(board.root)], env=environment, text=True)
     assert output == ""
@@ -230,7 +230,7 @@ def test_second_start_waits_until_the_first_has_restored_settings(board, journal
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with journal.locked():
         second = subprocess.Popen(
-            [sys.executable, "-c", PUTS_BACK, str(board.root)], env=environment, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", RESTORES, str(board.root)], env=environment, stdout=subprocess.PIPE, text=True
         )
         with pytest.raises(subprocess.TimeoutExpired):
             second.wait(1.5)

@@ -1,4 +1,4 @@
-"""Memory that runs out: the run fails in words, with what did fit; the next one trains."""
+"""Out of memory: the run fails and states the largest batch that fitted; the next run trains."""
 
 import sys
 

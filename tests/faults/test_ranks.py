@@ -1,4 +1,4 @@
-"""A rank of two that fails, hangs or is killed ends the run within seconds, with all processes."""
+"""If one of two ranks fails, hangs or is killed, the run and all processes end within seconds."""
 
 import re
 import signal

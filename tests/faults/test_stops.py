@@ -92,7 +92,7 @@ def test_ctrl_c_ends_a_sweep_with_the_table_of_its_runs(project):
     assert len(project.records()) == 1
 
 
-def test_a_worker_that_is_killed_fails_its_run_alone_and_what_it_had_measured_is_kept(project):
+def test_killed_training_process_fails_its_run_only_and_measured_epochs_are_kept(project):
     command, record, worker = begun(project, *project.long("-m", epochs="1000,1", tracking="mlflow"))
     measured = len(record.windows())
     worker.kill()
@@ -125,7 +125,7 @@ def test_training_process_ends_with_a_killed_controller_and_publish_marks_the_ru
 
 @pytest.mark.system
 def test_ctrl_c_during_the_start_of_a_command_ends_it_without_a_traceback(project):
-    """While it imports what it needs, which the libraries that it has mapped tell, and after."""
+    """During the imports, detected by the libraries mapped so far, and after them."""
     for seconds in (0, 0.3, 0.8):
         command = project.start("train", *project.long())
         project.until(lambda pid=command.pid: "yaml" in Path(f"/proc/{pid}/maps").read_text())

@@ -1,4 +1,4 @@
-"""Runs on a person's own folder, on another storage, on ready batches; and the analysis that tells them apart."""
+"""Runs on a user's folder, on another storage device and on synthetic batches, and the stall analysis."""
 
 import json
 
@@ -41,7 +41,7 @@ def test_user_folder_is_trained_on_in_place_and_not_written_to(project, pets):
 
 
 @pytest.mark.system
-def test_on_another_storage_a_copy_is_trained_on_and_is_staged_once(project, tmp_path):
+def test_dataset_is_staged_once_to_another_storage(project, tmp_path):
     arguments = project.quick(**{"storage.root": tmp_path, "cache": "cold"})
     first, second = (project.run("train", *arguments) for _ in range(2))
     assert (first.returncode, second.returncode) == (0, 0), first.stdout + first.stderr
@@ -52,7 +52,7 @@ def test_on_another_storage_a_copy_is_trained_on_and_is_staged_once(project, tmp
     assert len({run["dataset"]["digest"] for run in runs}) == 1
 
 
-def test_ready_batches_are_as_many_samples_and_have_no_loader_and_no_storage(project):
+def test_synthetic_batches_have_all_samples_and_no_loader_and_storage_metrics(project):
     done = project.run("train", *project.quick(synthetic_batches="true", workers=2, batch=100))
     assert done.returncode == 0, done.stdout + done.stderr
     (epoch,) = [window["metrics"] for window in project.record().windows() if window["window"] == "epoch"]
@@ -63,7 +63,7 @@ def test_ready_batches_are_as_many_samples_and_have_no_loader_and_no_storage(pro
 
 @pytest.mark.system
 @pytest.mark.alone
-def test_stall_analysis_runs_its_three_conditions_and_names_the_bottleneck(project):
+def test_stall_analysis_runs_three_data_sources_and_names_the_bottleneck(project):
     overrides = {"experiment": "stalls", "repeat": "0,1", "epochs": 3, "batch": 64, "workers": 1, "cache": None}
     arguments = project.quick("-m", **overrides)
     done = project.run("train", *(text for text in arguments if not text.startswith("cache=")))

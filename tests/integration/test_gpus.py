@@ -1,4 +1,4 @@
-"""Runs that meter and limit a GPU, as commands: the driver's library is a stub, its client and zeus are real."""
+"""Runs that measure and limit a GPU: NVML is a stub, its Python client and zeus are real."""
 
 import os
 

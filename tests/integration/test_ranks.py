@@ -13,14 +13,14 @@ OLD = Path(__file__).parents[2] / ".py36" / "bin" / "python"
 
 
 def strategy(project, name, *arguments, **overrides):
-    """A finished run with so many ranks; its output in one line."""
+    """Run a strategy, and return the process and its output as one line."""
     done = project.run("train", *project.quick(**{"strategy": name, "device": "cpu", **overrides}), *arguments)
     return done, " ".join((done.stdout + done.stderr).split())
 
 
 @pytest.fixture(scope="module")
 def two(new_project):
-    """A project with a run of two ranks, all of it on."""
+    """A project with a run of two ranks, and its output."""
     project = new_project()
     done, output = strategy(project, "ddp", "strategy.ranks=2", profiler="torch", tracking="mlflow", save_model="true")
     assert done.returncode == 0, output
@@ -55,7 +55,7 @@ def test_ranks_weights_and_trace_are_recorded(two):
     assert (record.folder / "trace.json.gz").exists()
 
 
-def test_mlflow_has_the_largest_parts_too(two):
+def test_mlflow_has_rank_max_metrics(two):
     names = {name for (name,) in two[0].rows("select distinct key from metrics")}
     assert {"epoch/e2e_s", "rank_max/e2e_s", "rank_max/data_stall_s"} <= names
     assert "rank_max/samples" not in names
@@ -109,7 +109,7 @@ def test_two_ranks_on_a_boards_old_python(project):
     assert training["ranks"] == 2
 
 
-def test_two_ranks_learn_what_one_does_with_a_batch_twice_as_large(project):
+def test_two_ranks_have_the_losses_of_one_with_twice_the_batch_size(project):
     """Train two ranks and one process with twice the batch size: each step has the same samples."""
     shared = {"model": "lenet", "epochs": 2, "evaluate": "false", "drop_last": "true", "workers": 0}
     for name, batch in (("single", 32), ("ddp", 16)):

@@ -1,4 +1,4 @@
-"""A run that was ended goes on from its checkpoint when its command is given again, to the numbers of one never so."""
+"""A stopped run resumes from its checkpoint, with the results of an uninterrupted run."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ OURS = {"epochs": 6, "batch": 64, "checkpoint.every": 2, "workers": 0}
 
 @pytest.fixture(scope="module")
 def ended_by(new_project):
-    """ended_by(signal, *flags, **overrides) -> a project whose one run it has ended in an epoch after a checkpoint."""
+    """ended_by(signal, *flags, **overrides) -> a project with a run that was stopped in an epoch after a checkpoint."""
 
     def end(number, *flags, **overrides):
         project = new_project()
@@ -34,7 +34,7 @@ def ended_by(new_project):
 
 @pytest.fixture(scope="module")
 def never_ended(new_project):
-    """The record of the same run, never ended, and without a checkpoint."""
+    """The record of the same run, uninterrupted and without checkpoints."""
     project = new_project()
     done = project.run("train", *project.quick(**{**OURS, "checkpoint.every": "null"}))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -42,7 +42,7 @@ def never_ended(new_project):
 
 
 def learned(record):
-    """The loss of each step, and the scores of each window in order."""
+    """Return the loss of each step, and loss and accuracy of each window."""
     scores = [
         (window["window"], window["epoch"], name, value)
         for window in record.windows()
@@ -53,14 +53,14 @@ def learned(record):
 
 
 def run_of(project):
-    """The record of a sweep's one run, whose earlier attempts lie below it."""
+    """Return the record of the only run, without its archived attempts."""
     (folder,) = project.sweeps()
     return Record(folder / "0")
 
 
 @pytest.fixture(scope="module")
 def killed(ended_by):
-    """A sweep's run that was killed, and its command given again."""
+    """A killed run of a sweep, after the same command was run again."""
     project = ended_by(signal.SIGKILL, "-m")
     project.before = project.record().run()
     project.kept = project.record().windows()[:4]

@@ -1,4 +1,4 @@
-"""Runs whose curves TensorBoard is shown."""
+"""Event files for TensorBoard."""
 
 import pytest
 from events import event_files, scalars_of
@@ -11,7 +11,7 @@ pytest.importorskip("tensorboard", reason="no tensorboard in this environment: m
 
 @pytest.fixture(scope="module")
 def shown(new_project):
-    """A project in which a run of two epochs came to its end, shown by TensorBoard alone."""
+    """A project with a completed run of two epochs that has event files only."""
     project = new_project()
     project.done = project.run("train", *project.quick(epochs=2, **{"tracking.tensorboard": "true"}))
     return project

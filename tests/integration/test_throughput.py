@@ -18,7 +18,7 @@ def throughput(start, stop, **more):
 
 @pytest.fixture(scope="module")
 def left_early(new_project):
-    """A project in which a run ended at its step 20, in its second epoch."""
+    """A project with a run that ended at step 20, in its second epoch."""
     project = new_project()
     overrides = {**throughput(10, 20, exit="true"), "epochs": 3, "workers": 2, "log_loss": "true", "tracking": "mlflow"}
     project.done = project.run("train", *project.quick(**overrides))
@@ -36,13 +36,13 @@ def test_run_ends_at_throughput_stop_and_is_completed(left_early):
     assert record.run()["flags"]["partial"] == "epoch 2: ended after 8 of 12 steps"
 
 
-def test_what_is_fetched_of_the_last_epoch_is_what_is_trained_on(left_early):
+def test_last_epoch_fetches_only_the_batches_it_trains_on(left_early):
     assert left_early.record().windows()[-1]["metrics"]["epoch/samples"] == 8 * BATCH
     assert left_early.at_work_in(left_early.record().folder) == []
     assert "Error" not in (left_early.record().folder / "worker.log").read_text()
 
 
-def test_throughput_is_the_samples_of_these_steps_over_their_time(left_early):
+def test_throughput_is_samples_divided_by_time_of_the_selected_steps(left_early):
     record = left_early.record()
     rows = record.steps()[10 * len(INTERVALS) : 20 * len(INTERVALS)]
     seconds = sum(sum(rows[INTERVALS.index(name) :: len(INTERVALS)]) for name in ("gap_s", "copy_s", "compute_s"))
@@ -61,7 +61,7 @@ def test_the_loss_by_step_is_a_curve_in_mlflow(left_early):
     assert curve == [(step, pytest.approx(mean)) for step, mean in means]
 
 
-def test_steps_beyond_the_runs_end_are_refused_before_anything_is_trained(project):
+def test_steps_beyond_the_end_of_the_run_are_refused_before_training(project):
     done = project.run("train", *project.quick(epochs=2, **throughput(10, 25)))
     assert done.returncode == 1
     assert "24 steps (2 epochs of 12 steps)" in done.stdout + done.stderr
@@ -77,7 +77,7 @@ def test_ranks_all_end_at_the_same_step(project):
     assert project.at_work_in(project.record().folder) == []
 
 
-def test_a_loss_that_is_no_number_marks_its_run_which_trains_on_and_reaches_no_target(project):
+def test_non_finite_loss_is_flagged_and_the_run_continues_without_reaching_a_target(project):
     overrides = {"optimizer.lr": 1e38, "epochs": 2, "target_loss": 1e9, "tracking": "mlflow"}
     done = project.run("train", *project.quick(**overrides))
     assert done.returncode == 0, done.stdout

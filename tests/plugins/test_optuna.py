@@ -57,7 +57,7 @@ class Runs:
 
 @pytest.fixture
 def checked(monkeypatch):
-    """The configurations that were checked before the first run; none is composed."""
+    """Configurations checked before the first run; composing is replaced."""
     points = []
     monkeypatch.setattr(plugin, "check_configurations", lambda checked, sweeper: points.extend(checked))
     return points
@@ -65,7 +65,7 @@ def checked(monkeypatch):
 
 @pytest.fixture
 def sweeper(tmp_path, checked):
-    """sweeper(trials=3) -> a sweeper in the folder of this test, whose runs are those of `Runs`."""
+    """sweeper(trials=3) -> a sweeper in the folder of this test, with the runs of `Runs`."""
 
     def make(launcher=None, trials=20, objectives=None, sampler="tpe", params=None, sweep=(), **job):
         made = SearchSweeper(params, trials, objectives, sampler, seed=0)
@@ -198,7 +198,7 @@ def test_missing_optuna_is_an_error_with_a_hint(sweeper, monkeypatch):
 
 @pytest.fixture
 def recording(tmp_path):
-    """A recorded power.csv, of a board that takes 5 W."""
+    """A recorded power.csv of a board that uses 5 W."""
     lines = [f"{10**9 * (7 + second)},5.0,5.0\n" for second in range(100)]
     (tmp_path / "power.csv").write_text("monotonic_ns,VDD_IN_w,total_w\n" + "".join(lines))
     return tmp_path / "power.csv"
@@ -210,13 +210,13 @@ def searched(project, *more, **keys):
 
 
 def on_stub(project, *more, **keys):
-    """The same of a worker that trains nothing."""
+    """Return the same arguments for a training process that does nothing."""
     program = stub.program(project.root)
     return searched(project, *more, **{**stub.JOB, "device": "cpu", "device.python": program, **keys})
 
 
 @pytest.mark.system
-def test_a_search_ends_with_its_front_and_is_a_sweep_to_the_report(project, recording):
+def test_search_ends_with_its_pareto_front_and_can_be_reported(project, recording):
     played = {"meter": "replay", "meter.file": recording, "workers": 0}
     process = project.start("train", *searched(project, "hydra.sweeper.trials=2", batch="128,256,512", **played))
     out, err = process.communicate(timeout=LIMIT_S)
@@ -233,7 +233,7 @@ def test_a_search_ends_with_its_front_and_is_a_sweep_to_the_report(project, reco
 
 
 @pytest.mark.system
-def test_a_search_that_was_killed_goes_on_where_it_was(project):
+def test_killed_search_resumes(project):
     arguments = on_stub(project, "hydra.sweeper.trials=4", batch="int(interval(1000,2000))")
     killed = project.start("train", *arguments)
     project.until(lambda: len([record for record in project.records() if record.is_completed()]) == 2)
