@@ -1,7 +1,7 @@
 """Gaussian process regression of the logarithm of a quantity, with its cross-validated error.
 
 C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine Learning, 2006. Intervals are calibrated by errors of
-configurations that were left out, as those of the process itself are too narrow with little data.
+held-out configurations, as the intervals of the process itself are too narrow with little data.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 from epochmeter.report.statistics import MIN_EFFECT, Estimate
 
 MAX_LEAVE_ONE_OUT = 30
-"""Up to this number of configurations each is left out by itself; of more, a part at a time."""
+"""Up to this number of configurations, cross-validation leaves out one at a time; otherwise it has `FOLDS` folds."""
 FOLDS = 10
-"""Number of parts, at random but always the same."""
+"""Number of folds; random, with a fixed seed."""
 MAX_UNEXPLAINED = 0.5
-"""Fraction of the variance; a process that leaves more unexplained has learned too little."""
+"""Fraction of the variance; a process that leaves more unexplained is not used."""
 LENGTH_SCALES = (0.05, 20.0)
 """Bounds, for keys that are scaled from 0 to 1."""
 
@@ -34,26 +34,26 @@ class Error:
         median: Median absolute error.
         most: Largest absolute error.
         guess: Median error of the mean of the other configurations.
-        left: Squared error of the logarithms, as a fraction of that of the guess.
+        unexplained: Squared error of the logarithms, as a fraction of that of the guess.
         within: Number of configurations within their 95 % interval.
-        jobs: Number of configurations.
-        parts: Number of parts in which they were left out.
+        configurations: Number of configurations.
+        folds: Number of folds of the cross-validation.
         width: Half-width of a 95 % interval, in standard deviations of the process.
     """
 
     median: float
     most: float
     guess: float
-    left: float
+    unexplained: float
     within: int
-    jobs: int
-    parts: int
+    configurations: int
+    folds: int
     width: float
 
     @property
-    def useful(self) -> bool:
+    def is_useful(self) -> bool:
         """Whether the error is negligible, or much smaller than that of the guess."""
-        return self.median <= MIN_EFFECT or self.left < MAX_UNEXPLAINED
+        return self.median <= MIN_EFFECT or self.unexplained < MAX_UNEXPLAINED
 
 
 def fit(places: list[list[float]], values: Sequence[float], like: Any = None, starts: int = 3) -> Any:
@@ -72,7 +72,9 @@ def fit(places: list[list[float]], values: Sequence[float], like: Any = None, st
         random_state=0,
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a scale at its bound is a key that plays no part
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # a length scale at its bound is that of a key without effect
         return process.fit(places, values)
 
 
@@ -84,30 +86,30 @@ def predict_at(model: Any, places: list[list[float]], width: float) -> list[Esti
 
 
 def cross_validate(places: list[list[float]], values: Sequence[float]) -> Error:
-    """Return the errors of predictions from other configurations, each by a process fitted to those alone."""
+    """Return the errors of predictions for held-out configurations, by processes fitted to the others."""
     count = len(values)
-    parts = count if count <= MAX_LEAVE_ONE_OUT else FOLDS
+    folds = count if count <= MAX_LEAVE_ONE_OUT else FOLDS
     shuffled = random.Random(0).sample(range(count), count)
     errors, guesses, deviations = [], [], []
-    for part in (shuffled[first::parts] for first in range(parts)):
-        others = [index for index in range(count) if index not in part]
+    for fold in (shuffled[first::folds] for first in range(folds)):
+        others = [index for index in range(count) if index not in fold]
         kept = [values[other] for other in others]
         model = fit([places[other] for other in others], kept, starts=1)
-        means, spreads = model.predict([places[index] for index in part], return_std=True)
-        errors += [float(mean) - values[index] for mean, index in zip(means, part, strict=True)]
-        guesses += [statistics.fmean(kept) - values[index] for index in part]
+        means, spreads = model.predict([places[index] for index in fold], return_std=True)
+        errors += [float(mean) - values[index] for mean, index in zip(means, fold, strict=True)]
+        guesses += [statistics.fmean(kept) - values[index] for index in fold]
         deviations += [float(spread) for spread in spreads]
     width = _calibrated_width(errors, deviations)
-    relative, guessed = ([abs(math.expm1(each)) for each in logs] for logs in (errors, guesses))
-    squares, guessed_squares = (math.fsum(each**2 for each in logs) for logs in (errors, guesses))
+    relative, guessed = ([abs(math.expm1(error)) for error in logs] for logs in (errors, guesses))
+    squares, guessed_squares = (math.fsum(error**2 for error in logs) for logs in (errors, guesses))
     return Error(
         median=statistics.median(relative),
         most=max(relative),
         guess=statistics.median(guessed),
-        left=squares / guessed_squares if guessed_squares else 0.0,
+        unexplained=squares / guessed_squares if guessed_squares else 0.0,
         within=sum(abs(error) <= width * spread for error, spread in zip(errors, deviations, strict=True)),
-        jobs=count,
-        parts=parts,
+        configurations=count,
+        folds=folds,
         width=width,
     )
 

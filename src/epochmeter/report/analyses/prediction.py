@@ -1,7 +1,6 @@
-"""Time and power of grid points that were not run, predicted from those that were, and what to run to predict better.
+"""Predict time and power of configurations in the grid that were not run, and suggest runs that improve the prediction.
 
-A Gaussian process each on the logarithms of time and of power, over the keys that vary. Its error is told by leaving
-out one job at a time, or a part of many, and fitting all of it anew to the others.
+Time and power each have a Gaussian process on their logarithms, over the keys that vary. Errors are cross-validated.
 """
 
 from __future__ import annotations
@@ -15,26 +14,27 @@ from typing import Any, NamedTuple
 
 from epochmeter.report.analyses.gaussian import Error, cross_validate, fit, most_informative, predict_at
 from epochmeter.report.analyses.next_runs import typed
+from epochmeter.report.formatting import interval, number, plural, quantity
 from epochmeter.report.runs.configuration import NON_CONFIG_KEYS, Configuration, no_energy, varied
 from epochmeter.report.runs.costs import Cost, costs
 from epochmeter.report.statistics import Estimate
-from epochmeter.report.words import ABSENT, Grid, interval, number, spread
+from epochmeter.report.words import Grid
 
-LEAST_JOBS, MOST_JOBS = 6, 100
-"""Fewer teach nothing; of more, so many are learned from."""
-EACH_TAKES = 2
-"""Jobs for each number that says where in the grid a point is."""
+MIN_CONFIGURATIONS, MAX_CONFIGURATIONS = 6, 100
+"""A prediction needs the minimum; of more than the maximum, a random sample is used."""
+PER_COORDINATE = 2
+"""Configurations needed per coordinate of a grid point."""
 MOST_GRID = 10_000
-NEXT = 3
-LISTED = 10
-"""Predictions that the table shows; the numbers for machines hold all."""
-NOT_THE_JOBS = (*NON_CONFIG_KEYS, "hydra")
+NEXT_RUNS = 3
+MAX_ROWS = 10
+"""Predictions in the table; the JSON file has all."""
+IGNORED_KEYS = (*NON_CONFIG_KEYS, "hydra")
 TIME, POWER = "time", "power"
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """A point of the grid that was not run; what its 95 % intervals are of is told by the prediction."""
+    """A predicted configuration of the grid, with the command to run it."""
 
     title: str
     keys: Mapping[str, str]
@@ -49,128 +49,137 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What was predicted, how well, and the runs that would teach the most."""
+    """Predicted configurations, and the cross-validated errors.
+
+    Attributes:
+        errors: `time`, and `power` if it could be predicted.
+        next_three: The most informative runs: each is the most uncertain once those before it are run.
+        of: What the intervals are of: a run, or the mean of several runs.
+    """
 
     points: Sequence[Predicted]
     errors: Mapping[str, Error]
-    """`time`, and `power` where that could be learned."""
     next_three: Sequence[Predicted]
-    """Each the least certain once those before it were run."""
     of: str
-    """What the intervals are of: a run, or the mean of as many as the jobs had that were learned from."""
     notes: Sequence[str] = ()
 
 
 def predict(configurations: Sequence[Configuration]) -> Prediction | str:
-    """Predicts the points of the grid of all typed keys that vary; a sentence that says why where it cannot."""
+    """Predict the configurations of the grid of varying keys that were not run; else return why not."""
     measured = costs(configurations)
     (keys, followers), hosts = _keys(measured), dict.fromkeys(cost.configuration.host or "unknown" for cost in measured)
     if len(hosts) > 1:
         one = f"where={{host: {next(iter(hosts))}}}"
-        return f"the jobs ran on {len(hosts)} hosts, which no key tells apart: choose those of one: {one}"
-    if len(measured) < LEAST_JOBS:
-        return f"{len(measured)} jobs with a time are too few to learn from: it takes {LEAST_JOBS} or more"
+        return f"the configurations ran on {len(hosts)} hosts; hint: select one host with {one}"
+    if len(measured) < MIN_CONFIGURATIONS:
+        return f"only {plural(len(measured), 'configuration')} with a time; {MIN_CONFIGURATIONS} are needed"
     if not keys:
-        return "the jobs differ in no key"
+        return "the configurations do not differ in any key"
     choices = [list(dict.fromkeys(_setting(cost, key) for cost in measured)) for key in keys]
     count = math.prod(map(len, choices))
     if count > MOST_GRID:
-        return f"the grid of {', '.join(keys)} has {count} points, more than {MOST_GRID}: choose some of the runs"
+        return f"the grid of {', '.join(keys)} has {count:,} configurations; hint: select some of the runs with where="
     run = {tuple(_setting(cost, key) for key in keys) for cost in measured}
     if len(run) < len(measured):
-        return f"some of the jobs differ in what none of {', '.join(keys)} tells: choose those that are alike by where="
+        return (
+            f"some configurations do not differ in {', '.join(keys)} but in other keys; hint: select runs with where="
+        )
     missing = [point for point in itertools.product(*choices) if point not in run]
     if not missing:
-        return f"every point of the grid of {', '.join(keys)} was run"
+        return f"all configurations of the grid of {', '.join(keys)} were run"
     columns = list(map(_column, choices))
-    if len(measured) < (needed := EACH_TAKES * sum(len(next(iter(column.values()))) for column in columns)):
-        return f"{len(measured)} jobs are too few to learn {', '.join(keys)} from: it takes {needed} or more"
-    learned = _drawn(measured)
-    places = [_place(tuple(_setting(cost, key) for key in keys), columns) for cost in learned]
+    if len(measured) < (needed := PER_COORDINATE * sum(len(next(iter(column.values()))) for column in columns)):
+        return f"only {len(measured)} configurations; {needed} are needed to fit {', '.join(keys)}"
+    fitted = _sample(measured)
+    places = [_place(tuple(_setting(cost, key) for key in keys), columns) for cost in fitted]
     grid = [_place(point, columns) for point in missing]
-    models, errors, notes = _learn(places, learned)
-    if len(learned) < len(measured):
-        notes.insert(0, f"Of {len(measured)} jobs {len(learned)}, drawn at random, were learned from.")
-    if not errors[TIME].useful:
-        return _hardly(TIME, errors[TIME])
-    models, errors = ({name: kept[name] for name in kept if errors[name].useful} for kept in (models, errors))
+    models, errors, notes = _fit(places, fitted)
+    if len(fitted) < len(measured):
+        notes.insert(0, f"Fitted to a random sample of {len(fitted)} of {len(measured)} configurations.")
+    if not errors[TIME].is_useful:
+        return _inaccurate(TIME, errors[TIME])
+    models, errors = ({name: kept[name] for name in kept if errors[name].is_useful} for kept in (models, errors))
     estimates = {name: predict_at(model, grid, errors[name].width) for name, (model, _) in models.items()}
     predicted = [
         _predicted(
             measured[0],
             dict(zip(keys, point, strict=True)),
             followers,
-            {name: quantity[index] for name, quantity in estimates.items()},
+            {name: values[index] for name, values in estimates.items()},
         )
         for index, point in enumerate(missing)
     ]
-    wanted = most_informative(models, places, grid, NEXT)
-    return Prediction(predicted, errors, [predicted[index] for index in wanted], _of(learned), notes)
+    informative = most_informative(models, places, grid, NEXT_RUNS)
+    return Prediction(predicted, errors, [predicted[index] for index in informative], _of(fitted), notes)
 
 
 def sentences(prediction: Prediction | str) -> list[str]:
-    """What is predicted, with its error first."""
+    """Return the sentences on a prediction, its errors first; or why there is none."""
     if isinstance(prediction, str):
         return [f"No prediction: {prediction}."]
-    count = prediction.errors[TIME].jobs
-    texts = [f"Predicted from {count} jobs: {len(prediction.points)} points of the grid that were not run."]
+    count = prediction.errors[TIME].configurations
+    texts = [f"Predicted from {count} configurations: {len(prediction.points)} configurations that were not run."]
     for name, error in prediction.errors.items():
-        off = f"{number(100 * error.median)} % off in the median, {number(100 * error.most)} % at most"
-        guess = f"the mean of the others would be {number(100 * error.guess)} %"
-        within = f"{error.within} of {count} lie within their 95 % interval"
-        texts.append(f"Left out {_at_a_time(error)}, their {name} is {off} ({guess}); {within}.")
+        texts.append(
+            f"Cross-validated error of {name} ({_method(error)}): median {number(100 * error.median)} %, "
+            f"maximum {number(100 * error.most)} %; {number(100 * error.guess)} % if predicted by the mean. "
+            f"{error.within} of {count} are within their 95 % interval."
+        )
     texts += prediction.notes
     fastest = min(prediction.points, key=lambda point: point.time_s.value)
-    texts.append(f"The fastest of them: {fastest.title}: {interval(fastest.time_s, fastest.time_s.value)} an epoch.")
+    texts.append(f"Fastest prediction: {fastest.title}: {interval(fastest.time_s, 's')} per epoch.")
     if metered := [point for point in prediction.points if point.power_w]:
         least = min(metered, key=_joules)
-        texts.append(f"The least energy of them: {least.title}: {number(_joules(least))} J an epoch.")
-    texts.append("Most would be learned, one after the other, from:")
+        texts.append(f"Least predicted energy: {least.title}: {quantity(_joules(least), 'J')} per epoch.")
+    texts.append("The most informative next runs, in this order:")
     return [*texts, *(point.command for point in prediction.next_three)]
 
 
 def grid(prediction: Prediction) -> Grid:
-    """What is predicted, the fastest first."""
+    """Return the table of predictions, the fastest first."""
     ordered = sorted(prediction.points, key=lambda point: point.time_s.value)
     rows = [
-        [point.title, spread(point.time_s), spread(point.power_w) if point.power_w else ABSENT, number(point.energy_j)]
-        for point in ordered[:LISTED]
+        [point.title, interval(point.time_s, "s"), interval(point.power_w, "W"), quantity(point.energy_j, "J")]
+        for point in ordered[:MAX_ROWS]
     ]
-    some = f", the {LISTED} fastest of {len(ordered)}" if len(ordered) > LISTED else ", the fastest first"
-    return Grid(f"Predicted, with 95 % intervals of {prediction.of}{some}", ["job", "s an epoch", "W", "J"], rows)
+    some = f", the {MAX_ROWS} fastest of {len(ordered)}" if len(ordered) > MAX_ROWS else ", the fastest first"
+    return Grid(
+        f"Predicted, with 95 % intervals of {prediction.of}{some}",
+        ["configuration", "time per epoch", "power", "energy"],
+        rows,
+    )
 
 
 def values(prediction: Prediction | str) -> dict[str, Any]:
-    """All of it in plain numbers, or why there is none."""
+    """Return all numbers for the JSON file, or why there are none."""
     if isinstance(prediction, str):
         return {"why_not": prediction}
     return {**asdict(prediction), "energies_j": [point.energy_j for point in prediction.points]}
 
 
-# Of jobs, places: numbers from 0 to 1 for each key
+# Coordinates of configurations: numbers from 0 to 1 for each key
 
 
 class DependentKey(NamedTuple):
-    """A key that was typed, and goes with another: `storage.root` with `storage`."""
+    """A key determined by another one: `storage.root` by `storage`; `values` maps the leader's to its own."""
 
     key: str
     leader: str
     values: Mapping[str, str]
-    """Of the other -> its own."""
 
 
 def _keys(measured: Sequence[Cost]) -> tuple[list[str], list[DependentKey]]:
-    """The keys that a grid is made of: those that vary, but for repeats; and what was typed that goes with one of them.
+    """Return the keys of the grid, and the overridden keys that follow from one of them.
 
-    What was not typed is a key of its own where the others do not tell its value: `data_source` sets `cache`.
+    A key that was not overridden is part of the grid if the others do not determine it: `data_source` sets `cache`.
     """
     every = dict.fromkeys(key for cost in measured for row in cost.configuration.runs for key in row.keys)
-    overridden = [key for key in every if key.partition(".")[0] not in NOT_THE_JOBS]
+    overridden = [key for key in every if key.partition(".")[0] not in IGNORED_KEYS]
     varying = [key for key in overridden if len({_setting(cost, key) for cost in measured}) > 1]
     keys = list(varying)
     followers: list[DependentKey] = []
     for key in reversed(varying):
-        led = ((other, _led(measured, other, key)) for other in keys if other != key)
+        led = ((other, _determined(measured, other, key)) for other in keys if other != key)
         if follower := next((DependentKey(key, other, values) for other, values in led if values), None):
             keys.remove(key)
             followers.insert(0, follower)
@@ -181,37 +190,37 @@ def _keys(measured: Sequence[Cost]) -> tuple[list[str], list[DependentKey]]:
     return keys, followers
 
 
-def _led(measured: Sequence[Cost], leader: str, key: str) -> dict[str, str] | None:
-    """What one key is for each value of another; None where that does not tell it, or in too few jobs to go by."""
+def _determined(measured: Sequence[Cost], leader: str, key: str) -> dict[str, str] | None:
+    """Return a key's value for each value of another; None if undetermined, or in too few configurations."""
     values = _values(measured, [leader], key)
     return {value: its for (value,), its in values.items()} if values and len(measured) >= 2 * len(values) else None
 
 
-def _values(known: Sequence[Cost], keys: Sequence[str], key: str) -> dict[tuple[str, ...], str] | None:
-    """What a key is for each setting of others; None where these do not tell it."""
+def _values(measured: Sequence[Cost], keys: Sequence[str], key: str) -> dict[tuple[str, ...], str] | None:
+    """Return a key's value for each setting of other keys; None if these do not determine it."""
     values: dict[tuple[str, ...], str] = {}
-    for cost in known:
+    for cost in measured:
         its = _setting(cost, key)
         if values.setdefault(tuple(_setting(cost, other) for other in keys), its) != its:
             return None
     return values
 
 
-def _of(learned: Sequence[Cost]) -> str:
-    runs = {len(cost.times_s) for cost in learned}
+def _of(fitted: Sequence[Cost]) -> str:
+    runs = {len(cost.times_s) for cost in fitted}
     if runs == {1}:
         return "a run"
-    return f"the mean of {runs.pop()} runs" if len(runs) == 1 else "the mean of as many runs as these jobs have"
+    return f"the mean of {runs.pop()} runs" if len(runs) == 1 else "the mean of the runs of a configuration"
 
 
 def _setting(cost: Cost, key: str) -> str:
-    """What a key was typed as, or what it stood at."""
+    """Return a key's value as overridden, or else as configured."""
     keys = cost.configuration.runs[0].keys
     return keys[key] if key in keys else cost.configuration.value(key)
 
 
 def _column(choices: Sequence[str]) -> dict[str, list[float]]:
-    """Value of a key -> its place: on a logarithmic scale where all are numbers, else one of as many corners."""
+    """Return the coordinates of a key's values: one on a logarithmic scale for numbers, else one-hot."""
     numbers = [_number(choice) for choice in choices]
     if all(math.isfinite(value) for value in numbers):
         scaled = [math.log(value) for value in numbers] if min(numbers) > 0 else numbers
@@ -236,41 +245,38 @@ def _place(point: Sequence[str], columns: Sequence[Mapping[str, list[float]]]) -
     return [coordinate for value, column in zip(point, columns, strict=True) for coordinate in column[value]]
 
 
-def _drawn(measured: Sequence[Cost]) -> list[Cost]:
-    """All, or as many as can be learned from, drawn at random: always the same ones."""
-    chosen = sorted(random.Random(0).sample(range(len(measured)), min(len(measured), MOST_JOBS)))
+def _sample(measured: Sequence[Cost]) -> list[Cost]:
+    """Return all, or a random sample with a fixed seed."""
+    chosen = sorted(random.Random(0).sample(range(len(measured)), min(len(measured), MAX_CONFIGURATIONS)))
     return [measured[index] for index in chosen]
 
 
-# The process
+# Gaussian processes
 
 
-def _learn(places: list[list[float]], learned: Sequence[Cost]) -> tuple[dict[str, Any], dict[str, Error], list[str]]:
-    """Quantity -> (model, logarithms) and its error; and what to say of what is not predicted."""
-    logs = {TIME: [math.log(cost.time_s) for cost in learned]}
-    watts = [cost.power_w for cost in learned if cost.power_w]
-    why = no_energy([cost.configuration for cost in learned])
+def _fit(places: list[list[float]], fitted: Sequence[Cost]) -> tuple[dict[str, Any], dict[str, Error], list[str]]:
+    """Return the fitted processes with their data, their errors, and notes on quantities that are not predicted."""
+    logs = {TIME: [math.log(cost.time_s) for cost in fitted]}
+    watts = [cost.power_w for cost in fitted if cost.power_w]
+    why = no_energy([cost.configuration for cost in fitted])
     notes = []
-    if why or len(watts) < len(learned):
-        notes.append(f"No power is predicted: {(why or 'not all of these jobs have one').rstrip('.')}.")
+    if why or len(watts) < len(fitted):
+        notes.append(f"No power is predicted: {(why or 'not all configurations have one').rstrip('.')}.")
     else:
         logs[POWER] = [math.log(watt) for watt in watts]
     models = {name: (fit(places, values), values) for name, values in logs.items()}
     errors = {name: cross_validate(places, values) for name, values in logs.items()}
-    notes += [f"Not told: {_hardly(name, error)}." for name, error in errors.items() if not error.useful]
+    notes += [f"Not predicted: {_inaccurate(name, error)}." for name, error in errors.items() if not error.is_useful]
     return models, errors, notes
 
 
-def _hardly(name: str, error: Error) -> str:
-    off, guess = (f"{number(100 * share)} %" for share in (error.median, error.guess))
-    return (
-        f"left out {_at_a_time(error)}, jobs have their {name} predicted little better than by the mean of the others: "
-        f"{off} off in the median, that {guess}"
-    )
+def _inaccurate(name: str, error: Error) -> str:
+    errors = f"median error {number(100 * error.median)} %, {number(100 * error.guess)} % by the mean"
+    return f"{name} is predicted hardly better than by the mean ({_method(error)}: {errors})"
 
 
-def _at_a_time(error: Error) -> str:
-    return "one at a time" if error.parts == error.jobs else f"in {error.parts} parts, one at a time"
+def _method(error: Error) -> str:
+    return "leave-one-out" if error.folds == error.configurations else f"{error.folds}-fold"
 
 
 def _predicted(
@@ -278,7 +284,7 @@ def _predicted(
 ) -> Predicted:
     title = ", ".join(f"{key} {value}" for key, value in keys.items())
     settings = dict(keys)
-    for follower in followers:  # those that follow another follower after it
+    for follower in followers:  # a dependent key follows its leader in the list
         settings[follower.key] = follower.values[settings[follower.leader]]
     return Predicted(title, keys, estimates[TIME], estimates.get(POWER), typed(like.configuration, settings))
 
