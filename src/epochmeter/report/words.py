@@ -13,7 +13,7 @@ from epochmeter.report.statistics import Estimate
 
 WIDEST = 10.0
 """Multiple of its value up to which an upper bound is printed; above it, there are too few repeats."""
-PLAIN = {"e2e s": "e2e_s", "stall s": "data_stall_s", "compute s": "compute_s", "energy J": "energy_j",
+PLAIN = {"e2e (s)": "e2e_s", "stall (s)": "data_stall_s", "compute (s)": "compute_s", "energy (J)": "energy_j",
          "samples/s": "samples_per_s"}  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def test_table_has_the_varied_keys_and_the_measured_metrics():
         trained(n, 100.0 + n, batch=b, typed={"batch": str(b), "model": "resnet152"}) for n, b in enumerate([8, 16])
     ]
     shown = table.grid(rows)
-    assert shown.columns == ["run", "batch", "e2e s", "compute s", "samples/s"]
+    assert shown.columns == ["run", "batch", "e2e (s)", "compute (s)", "samples/s"]
     assert shown.rows == [["0", "8", "10.00", "9.00", "100"], ["1", "16", "9.90", "8.91", "101"]]
 
 
@@ -98,8 +98,8 @@ def test_parts_of_the_time_have_the_decimals_of_the_time():
     rows = [trained(n, speed, steady=parts) for n, speed in enumerate((100.0, 240.0))]
     shown = table.grid([*rows, trained(2, 100.0)])
     cells = [dict(zip(shown.columns, line, strict=True)) for line in shown.rows]
-    assert [line["e2e s"] for line in cells] == ["10.00", "4.17", "10.00"]
-    assert [line["stall s"] for line in cells] == ["0.00", "0.00", "-"]
+    assert [line["e2e (s)"] for line in cells] == ["10.00", "4.17", "10.00"]
+    assert [line["stall (s)"] for line in cells] == ["0.00", "0.00", "-"]
 
 
 def test_key_without_override_has_its_configured_value():

@@ -23,14 +23,14 @@ FACTS = ("number", "sweep", "state", "excluded_because", "host", "experiment", "
 LISTS = ("added", "energy_domains", "rehearsal", "read_errors")
 RUN, HOST = "run.", "host."
 KEYS, STORAGE = "run.typed", "run.storage"
-COLUMNS = {"e2e s": "steady/e2e_s", "stall s": "steady/data_stall_s", "copy s": "steady/copy_s",
-           "compute s": "steady/compute_s", "overhead s": "steady/overhead_s",
-           "samples/s": "steady/samples_per_s", "energy J": "steady/energy_j", "power W": "steady/power_mean_w",
-           "time to target s": "total/time_to_target_s", "energy to target J": "total/energy_to_target_j",
+COLUMNS = {"e2e (s)": "steady/e2e_s", "stall (s)": "steady/data_stall_s", "copy (s)": "steady/copy_s",
+           "compute (s)": "steady/compute_s", "overhead (s)": "steady/overhead_s",
+           "samples/s": "steady/samples_per_s", "energy (J)": "steady/energy_j", "power (W)": "steady/power_mean_w",
+           "time to target (s)": "total/time_to_target_s", "energy to target (J)": "total/energy_to_target_j",
            "loss": "steady/train_loss", "accuracy": "steady/train_accuracy"}  # fmt: skip
 """Column of Markdown and HTML -> metric."""
-PARTS = ("stall s", "copy s", "compute s", "overhead s")
-"""Columns with the decimals of `e2e s`, of which they are parts."""
+PARTS = ("stall (s)", "copy (s)", "compute (s)", "overhead (s)")
+"""Columns with the decimals of `e2e (s)`, of which they are parts."""
 DIGITS, MAX_DECIMALS = 3, 6
 """Significant digits of the smallest value in a column."""
 MIN_FILTERED = 11
@@ -65,7 +65,7 @@ def grid(rows: Sequence[Run], title: str = "Runs, means of their steady epochs")
     keys = varied(rows)
     metrics = {name: metric for name, metric in COLUMNS.items() if any(metric in row.metrics for row in rows)}
     decimals = {name: _decimals(row.metrics.get(metric) for row in rows) for name, metric in metrics.items()}
-    decimals |= {name: decimals["e2e s"] for name in PARTS if name in decimals and "e2e s" in decimals}
+    decimals |= {name: decimals["e2e (s)"] for name in PARTS if name in decimals and "e2e (s)" in decimals}
     cells = []
     for row in rows:
         measured = [_fixed(row.metrics.get(metric), decimals[name]) for name, metric in metrics.items()]
