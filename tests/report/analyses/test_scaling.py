@@ -1,4 +1,4 @@
-"""What more devices bring: known answers, and what is said where there is none."""
+"""Scaling over several devices, against known answers."""
 
 from dataclasses import replace
 
@@ -10,9 +10,9 @@ from epochmeter.report.statistics import Estimate
 
 
 def one(found):
-    (told,) = scalings(found)
-    assert isinstance(told, Scaling)
-    return told
+    (result,) = scalings(found)
+    assert isinstance(result, Scaling)
+    return result
 
 
 def ddp(number, speed, **keys):
@@ -20,58 +20,55 @@ def ddp(number, speed, **keys):
 
 
 def test_same_batch_per_rank_is_weak_scaling():
-    told = one([trained(0, 100.0), ddp(1, 190.0)])
-    assert (told.kind, told.devices, told.device_batch, told.global_batch) == (WEAK, 2, 64, 128)
-    assert (told.speedup.value, told.efficiency.value) == pytest.approx((1.9, 0.95))
-    assert (told.numbers, told.one_numbers) == ([1], [0])
+    result = one([trained(0, 100.0), ddp(1, 190.0)])
+    assert (result.kind, result.devices, result.device_batch, result.global_batch) == (WEAK, 2, 64, 128)
+    assert (result.speedup.value, result.efficiency.value) == pytest.approx((1.9, 0.95))
+    assert (result.numbers, result.one_numbers) == ([1], [0])
 
 
 def test_same_global_batch_is_strong_scaling():
-    told = one([trained(0, 100.0, batch=128), ddp(1, 150.0)])
-    assert (told.kind, told.speedup.value) == (STRONG, pytest.approx(1.5))
-    assert told.overhead_s is None, "a device's step has fewer samples: it is another step"
+    result = one([trained(0, 100.0, batch=128), ddp(1, 150.0)])
+    assert (result.kind, result.speedup.value) == (STRONG, pytest.approx(1.5))
+    assert result.overhead_s is None
 
 
 def test_both_kinds_of_scaling_are_compared():
-    told = scalings([trained(0, 100.0), trained(1, 110.0, batch=128), ddp(2, 198.0)])
-    assert {each.kind: each.speedup.value for each in told} == pytest.approx({WEAK: 1.98, STRONG: 1.8})
+    result = scalings([trained(0, 100.0), trained(1, 110.0, batch=128), ddp(2, 198.0)])
+    assert {each.kind: each.speedup.value for each in result} == pytest.approx({WEAK: 1.98, STRONG: 1.8})
 
 
 def test_data_parallel_splits_its_batch():
-    told = one([trained(0, 100.0), trained(1, 130.0, strategy="dp", ranks=2, batch=128)])
-    assert (told.kind, told.device_batch, told.global_batch) == (WEAK, 64, 128)
+    result = one([trained(0, 100.0), trained(1, 130.0, strategy="dp", ranks=2, batch=128)])
+    assert (result.kind, result.device_batch, result.global_batch) == (WEAK, 64, 128)
 
 
 def test_one_rank_of_ddp_replaces_a_single_device():
     found = [trained(0, 98.0, strategy="ddp"), ddp(1, 196.0)]
     assert one(found).speedup.value == pytest.approx(2.0)
-    assert one([*found, trained(2, 100.0)]).one_numbers == [2], "single, where there is one"
+    assert one([*found, trained(2, 100.0)]).one_numbers == [2]
 
 
 def test_overhead_is_the_longer_compute_time_per_step():
     # 1000 samples: 16 steps of 64 in 9 s of compute on one, 8 a rank in 4.9 s on two: 562.5 and 612.5 ms a step.
-    told = one([trained(0, 100.0), ddp(1, 187.5, steady={"compute_s": 4.9})])
-    assert (told.step_s, told.overhead_s.value) == pytest.approx((0.5625, 0.05))
-    assert sentences(told)[1] == (
-        "Exchanging gradients, and waiting for the slowest, adds 50.0 ms of compute to each step: 8.9 % of one "
-        "device's 562 ms."
-    )
+    result = one([trained(0, 100.0), ddp(1, 187.5, steady={"compute_s": 4.9})])
+    assert (result.step_s, result.overhead_s.value) == pytest.approx((0.5625, 0.05))
+    assert "50.0 ms of compute time per step, 8.9 % of one device's 0.562 s" in sentences(result)[1]
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "text"),
     [
-        (Estimate(0.001, -0.001, 0.003), "shows no difference from one device's 100 ms: 1.00 ms (-1.00 to 3.00) more"),
-        (Estimate(0.0), "shows no difference"),
-        (Estimate(0.0015), "shows no difference"),
-        (Estimate(0.0025), "adds 2.50 ms of compute to each step: 2.5 %"),
-        (Estimate(0.0015, 0.001, 0.002), "adds 1.50 ms (1.00 to 2.00) of compute to each step: 1.5 %"),
-        (Estimate(-0.02, -0.03, -0.01), "less than no cost, so something else differs"),
-        (Estimate(0.02, 0.01, 0.03), "adds 20.0 ms (10.0 to 30.0) of compute to each step: 20.0 %"),
+        (Estimate(0.001, -0.001, 0.003), "not differ significantly from one device's 0.100 s: 1.00 ms (-1.00 to 3.00)"),
+        (Estimate(0.0), "not differ significantly"),
+        (Estimate(0.0015), "not differ significantly"),
+        (Estimate(0.0025), "add 2.50 ms of compute time per step, 2.5 %"),
+        (Estimate(0.0015, 0.001, 0.002), "add 1.50 ms ± 33.3 % of compute time per step, 1.5 %"),
+        (Estimate(-0.02, -0.03, -0.01), "Something else differs"),
+        (Estimate(0.02, 0.01, 0.03), "add 20.0 ms ± 50.0 % of compute time per step, 20.0 %"),
     ],
 )
-def test_insignificant_or_negative_overhead_is_stated(more, said):
-    assert said in overhead(more, 0.1, "ddp")
+def test_insignificant_or_negative_overhead_is_stated(more, text):
+    assert text in overhead(more, 0.1, "ddp")
 
 
 def test_repeats_give_intervals():
@@ -80,12 +77,12 @@ def test_repeats_give_intervals():
     )
     assert shown.speedup.low < 1.9 < shown.speedup.high
     assert shown.numbers == [3, 4, 5]
-    assert "no difference" not in sentences(shown)[0]
+    assert "no significant difference" not in sentences(shown)[0]
     noisy = one(
         [trained(n, 100.0 + 40 * n, repeat=n) for n in range(2)]
         + [ddp(3 + n, 100.0 + 50 * n, repeat=n) for n in range(2)]
     )
-    assert "which shows no difference" in sentences(noisy)[0]
+    assert "no significant difference" in sentences(noisy)[0]
 
 
 def test_seeds_are_repeats():
@@ -93,14 +90,14 @@ def test_seeds_are_repeats():
 
 
 def test_configurations_that_differ_in_more_are_not_compared():
-    (told,) = scalings([trained(0, 100.0, model="resnet50"), ddp(1, 190.0)])
-    assert isinstance(told, Unpaired)
-    assert told.missing == "no run of strategy=single batch=64 or 128 to compare with ddp x 2"
+    (result,) = scalings([trained(0, 100.0, model="resnet50"), ddp(1, 190.0)])
+    assert isinstance(result, Unpaired)
+    assert result.missing == "no run of strategy=single batch=64 or 128 to compare with ddp x 2"
 
 
 def test_one_device_of_another_host_is_named_but_not_compared():
-    (told,) = scalings([replace(trained(0, 100.0), host="h1"), replace(ddp(1, 190.0), host="h2")])
-    assert (told.title, told.missing) == (
+    (result,) = scalings([replace(trained(0, 100.0), host="h1"), replace(ddp(1, 190.0), host="h2")])
+    assert (result.title, result.missing) == (
         "resnet152 on jpeg, h2",
         "no run of strategy=single batch=64 or 128 to compare with ddp x 2 on its host: it ran on h1",
     )
@@ -130,9 +127,9 @@ def test_without_several_devices_there_is_no_scaling():
 
 
 def test_unknown_number_of_devices_is_not_guessed():
-    (told,) = scalings([trained(0, 100.0), replace(trained(1, 150.0, strategy="dp", ranks=2), devices=None)])
-    assert isinstance(told, Unpaired)
-    assert "how many devices dp had is not known" in told.missing
+    (result,) = scalings([trained(0, 100.0), replace(trained(1, 150.0, strategy="dp", ranks=2), devices=None)])
+    assert isinstance(result, Unpaired)
+    assert "the number of devices of dp is not known" in result.missing
 
 
 def test_run_without_speed_is_not_compared():
@@ -144,24 +141,24 @@ def test_superlinear_scaling_is_questioned():
     assert "something else differs" not in sentences(one([trained(0, 100.0), ddp(1, 203.0)]))[1]
     spread = [ddp(1 + n, 180.0 + 60 * n, repeat=n) for n in range(2)]
     chance = sentences(one([trained(0, 100.0, repeat=0), trained(3, 99.0, repeat=1), *spread]))
-    assert not any(text.startswith("That is more") for text in chance)
+    assert not any(text.startswith("Scaling is superlinear") for text in chance)
 
 
 # Energy and memory
 
 
 def test_energy_per_sample_is_a_multiple():
-    told = one(
+    result = one(
         [trained(0, 100.0, steady={"energy_per_sample_j": 2.0}), ddp(1, 190.0, steady={"energy_per_sample_j": 2.2})]
     )
-    assert told.energy.value == pytest.approx(1.1)
-    assert "A sample takes 1.10 times the energy it takes on one device." in sentences(told)
+    assert result.energy.value == pytest.approx(1.1)
+    assert "Energy per sample: 1.10 times that on one device." in sentences(result)
 
 
-@pytest.mark.parametrize(("joules", "lacking"), [({}, 2), ({"energy_per_sample_j": 2.0}, 1)])
-def test_energy_missing_in_some_runs_has_no_ratio(joules, lacking):
-    told = one([trained(0, 100.0), ddp(1, 190.0, steady=joules)])
-    assert (told.energy, told.no_energy) == (None, f"{lacking} of 2 runs measured none: no meter here")
+@pytest.mark.parametrize(("joules", "missing"), [({}, 2), ({"energy_per_sample_j": 2.0}, 1)])
+def test_energy_missing_in_some_runs_has_no_ratio(joules, missing):
+    result = one([trained(0, 100.0), ddp(1, 190.0, steady=joules)])
+    assert (result.energy, result.no_energy) == (None, f"{missing} of 2 runs measured none: no meter here")
 
 
 def test_zero_energy_has_no_ratio():
@@ -171,15 +168,15 @@ def test_zero_energy_has_no_ratio():
 
 def test_energies_of_different_parts_are_not_compared():
     joules = {"energy_per_sample_j": 2.0}
-    told = one([trained(0, 100.0, steady=joules), replace(ddp(1, 190.0, steady=joules), energy_covers="module")])
-    assert told.energy is None
-    assert told.no_energy == "it covers different things: GPUs used, module"
+    result = one([trained(0, 100.0, steady=joules), replace(ddp(1, 190.0, steady=joules), energy_covers="module")])
+    assert result.energy is None
+    assert result.no_energy == "it covers different things: GPUs used, module"
 
 
 def test_memory_is_per_device_and_absent_if_unknown():
-    told = one([trained(0, 100.0, steady={"gpu_memory_peak_bytes": 8e9}),
+    result = one([trained(0, 100.0, steady={"gpu_memory_peak_bytes": 8e9}),
                 ddp(1, 190.0, steady={"gpu_memory_peak_bytes": 9e9})])  # fmt: skip
-    assert (told.one_memory_bytes, told.memory_bytes) == (8e9, 9e9)
+    assert (result.one_memory_bytes, result.memory_bytes) == (8e9, 9e9)
     assert one([trained(0, 100.0), ddp(1, 190.0)]).memory_bytes is None
 
 
@@ -187,15 +184,15 @@ def test_memory_is_per_device_and_absent_if_unknown():
 
 
 def test_page_has_the_answer_and_notes():
-    told = page([trained(0, 100.0), ddp(1, 190.0)])
-    assert (told.name, told.numbers) == ("scaling", [0, 1])
-    (section,) = told.sections
+    result = page([trained(0, 100.0), ddp(1, 190.0)])
+    assert (result.name, result.numbers) == ("scaling", [0, 1])
+    (section,) = result.sections
     answer, *notes = section.sentences
     assert answer.startswith(
-        "resnet152 on jpeg: ddp on 2 ranks, batch 64 each: 1.90 times the samples/s of one device with the same "
-        "batch each (weak scaling); scaling efficiency 95.0 %. Exchanging gradients"
+        "resnet152 on jpeg: ddp on 2 ranks, batch 64 per device: 1.90 times the samples/s of one device with the same "
+        "batch per device (weak scaling); scaling efficiency 95.0 %. Gradient exchange"
     )
-    assert notes[0].startswith("One rank's data stall appears as compute")
+    assert notes[0].startswith("A data stall of one rank appears as compute")
     assert any("sweep.repeats=3 sweep.order=random" in text for text in notes)
     assert "Energies are not compared: 2 of 2 runs measured none: no meter here." in notes
     (grid,) = section.grids
@@ -208,7 +205,10 @@ def test_configuration_has_one_sentence_and_a_row_per_kind():
         [trained(0, 100.0), trained(1, 110.0, batch=128), ddp(2, 198.0), ddp(3, 210.0, batch=128)]
     ).sections
     words = [text for text in section.sentences if "scaling efficiency" in text]
-    assert [("batch 64 each" in text, "(weak scaling)" in text) for text in words] == [(True, True), (False, True)]
+    assert [("batch 64 per device" in text, "(weak scaling)" in text) for text in words] == [
+        (True, True),
+        (False, True),
+    ]
     assert [row[3:5] for row in section.grids[0].rows] == [["64", "weak"], ["64", "strong"], ["128", "weak"]]
 
 

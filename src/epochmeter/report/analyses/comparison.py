@@ -1,8 +1,8 @@
 """Compare two sweeps, such as before and after a change: each configuration with its counterpart.
 
-Intervals come from repeats, with variances estimated from all configurations together. Of many differences, some
+Intervals come from repeats, with variances estimated from all configurations overall. Of many differences, some
 appear by chance: verdicts control the false discovery rate per metric (Y. Benjamini, Y. Hochberg, Controlling the False
-Discovery Rate, J. R. Statist. Soc. B 57(1), 1995), while each interval stands for itself.
+Discovery Rate, J. R. Statist. Soc. B 57(1), 1995), while intervals are not corrected.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
 METRICS = {TIME: ("time", "s"), ENERGY: ("energy", "J"), POWER: ("power", "W")}
 EQUIVALENCE = 0.05
-"""An interval that contains 1 and nothing that is off by this fraction or more shows that there is no difference."""
+"""Two values are equivalent if the interval of their ratio contains 1 and is within this relative difference."""
 DIFFERS, SAME, INCONCLUSIVE = "differs", "no difference", "inconclusive"
 RUNS, ONCE, CONFIGURATIONS = "runs", "one run each", "configurations"
-MIN_TOGETHER = 3
-"""Number of configurations from which on they are also compared all together."""
+MIN_OVERALL = 3
+"""Number of configurations from which on there is also an overall comparison."""
 MAX_WIDTH = 100.0
-"""An interval whose ends differ by this factor says nothing, and is not printed."""
+"""A wider interval, as the ratio of its ends, is not printed."""
 MAX_ROWS = 60
 """Ratios in the table; the JSON file has all."""
 
@@ -80,7 +80,7 @@ class Difference:
 
 
 def analyze(before: Sequence[Configuration], after: Sequence[Configuration]) -> list[Difference]:
-    """Compare time, energy and power per epoch of each configuration, then of all together if there are several.
+    """Compare time, energy and power per epoch of each configuration, then of all overall if there are several.
 
     Metrics that either side lacks are absent, as are energies that cover different parts of the machine.
     """
@@ -89,10 +89,10 @@ def analyze(before: Sequence[Configuration], after: Sequence[Configuration]) -> 
 
 def sentences(differences: Sequence[Difference]) -> list[str]:
     """Return the result in short: over all configurations if there are several, else of the only one."""
-    together = [difference for difference in differences if difference.basis == CONFIGURATIONS]
-    texts = [sentence(difference) for difference in together or differences]
+    overall = [difference for difference in differences if difference.basis == CONFIGURATIONS]
+    texts = [sentence(difference) for difference in overall or differences]
     single = [difference for difference in differences if difference.basis != CONFIGURATIONS]
-    if together and (
+    if overall and (
         significant := [
             difference for difference in single if difference.verdict == DIFFERS and difference.metric == TIME
         ]
@@ -112,13 +112,13 @@ def caveats(differences: Sequence[Difference]) -> list[str]:
     )
     if tested > 1:
         texts.append(
-            f"Verdicts control the false discovery rate of all {tested} configurations at {100 * ALPHA:g} % "
-            "(Benjamini and Hochberg). Each interval stands for itself."
+            f"Verdicts control the false discovery rate of {tested} configurations at {100 * ALPHA:g} % "
+            "(Benjamini and Hochberg). Intervals are not corrected."
         )
     if any(difference.basis == ONCE for difference in differences):
-        texts.append(f"No intervals, as no configuration has repeats: {RECOMMENDED_REPEATS} gives them.")
+        texts.append(f"No intervals, as no configuration has repeats. hint: {RECOMMENDED_REPEATS} gives them.")
     elif any(1 in difference.counts for difference in differences):
-        texts.append("Configurations that ran once borrow the variance of the repeats of others.")
+        texts.append("The intervals of configurations that ran once use the variance of the repeats of others.")
     return texts
 
 
@@ -128,7 +128,7 @@ def sentence(difference: Difference) -> str:
     if difference.verdict == DIFFERS:
         return f"{difference.title}: {times(difference.ratio)} the {what}."
     if difference.verdict == SAME:
-        return f"{difference.title}: no difference in {what}: {times(difference.ratio)}."
+        return f"{difference.title}: no significant difference in {what}: {times(difference.ratio)}."
     wide = "" if _printable(difference.ratio) == difference.ratio else "; too few repeats for an interval"
     wide = ", which may be chance among several comparisons" if difference.differs_alone else wide
     return f"{difference.title}: inconclusive in {what}: {times(_printable(difference.ratio))}{wide}."
@@ -193,9 +193,9 @@ def grid(differences: Sequence[Difference]) -> Grid:
 def _differences(pairs: Sequence[tuple[Configuration, Configuration]]) -> list[Difference]:
     names = titles([configuration for configuration, _ in pairs])
     by_metric = [_differences_of(metric, list(zip(names, pairs, strict=True))) for metric in METRICS]
-    together = [overall for differences in by_metric for overall in _together(differences)]
+    overall = [entry for differences in by_metric for entry in _overall(differences)]
     order = {name: index for index, name in enumerate(names)}
-    return [*together, *sorted(chain.from_iterable(by_metric), key=lambda difference: order[difference.title])]
+    return [*overall, *sorted(chain.from_iterable(by_metric), key=lambda difference: order[difference.title])]
 
 
 def _differences_of(metric: str, named: Sequence[tuple[str, tuple[Configuration, Configuration]]]) -> list[Difference]:
@@ -236,10 +236,10 @@ def _printable(ratio: Estimate) -> Estimate:
     return Estimate(ratio.value) if vague else ratio
 
 
-def _together(differences: Sequence[Difference]) -> Iterator[Difference]:
+def _overall(differences: Sequence[Difference]) -> Iterator[Difference]:
     """Yield the geometric mean over configurations, if there are several: the configuration is the unit."""
     logs = [math.log(difference.ratio.value) for difference in differences]
-    if len(logs) >= MIN_TOGETHER:
+    if len(logs) >= MIN_OVERALL:
         ratio = mean(logs).exp()
         title = f"All {len(logs)} configurations"
         yield Difference(title, differences[0].metric, ratio, _is_equivalent(ratio), CONFIGURATIONS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from epochmeter.report.formatting import ABSENT, interval, number, quantity
 from epochmeter.report.pages import Page, Section
 from epochmeter.report.runs.configuration import (
     DATA_PARALLEL,
@@ -24,14 +25,18 @@ from epochmeter.report.runs.configuration import (
 )
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, difference, mean, positive_mean, ratio
-from epochmeter.report.words import ABSENT, Grid, interval, megabytes, number, percent, plain_values, spread, times
+from epochmeter.report.words import Grid, percent, plain_values, spread, times
 from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
 WEAK, STRONG = "weak", "strong"
-WITH = {WEAK: "the same batch each (weak scaling)", STRONG: "the same batch in all (strong scaling)"}
+SCALING_TEXTS = {
+    WEAK: "the same batch per device (weak scaling)",
+    STRONG: "the same global batch (strong scaling)",
+}
+NOT_SIGNIFICANT = " (no significant difference)"
 SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
 VARIED = ("strategy", "batch")
-"""Keys in which a job on several devices may differ from that on one."""
+"""Keys in which a configuration on several devices may differ from that on one."""
 
 
 @dataclass(frozen=True)
@@ -136,40 +141,40 @@ def scaling(kind: str, configuration: Configuration, one: Configuration, title: 
 def sentences(result: Scaling) -> list[str]:
     """Return the sentences on one comparison, the answer first."""
     several = f"{result.devices} {device_unit(result.strategy)}"
-    where = f"{result.title}: {result.strategy} on {several}, batch {result.device_batch:g} each"
-    speed = f"{times(result.speedup)} the samples/s of one device with {WITH[result.kind]}"
-    unshown = ", which shows no difference" if result.speedup.contains(1) else ""
+    where = f"{result.title}: {result.strategy} on {several}, batch {result.device_batch:g} per device"
+    speed = f"{times(result.speedup)} the samples/s of one device with {SCALING_TEXTS[result.kind]}"
+    unshown = NOT_SIGNIFICANT if result.speedup.contains(1) else ""
     texts = [f"{where}: {speed}{unshown}; scaling efficiency {percent(result.efficiency)}."]
-    if beyond(result.efficiency):
+    if is_superlinear(result.efficiency):
         texts.append(
-            "That is more than linear scaling: something else differs, such as other load on the machine, the threads "
-            "of a rank, or cached data."
+            "Scaling is superlinear, so something else differs, such as other load on the machine, the threads of a "
+            "rank, or cached data."
         )
     if result.overhead_s is not None and result.step_s:
         texts.append(overhead(result.overhead_s, result.step_s, result.strategy))
     if result.energy:
-        unshown = ", which shows no difference" if result.energy.contains(1) else ""
-        texts.append(f"A sample takes {times(result.energy)} the energy it takes on one device{unshown}.")
+        unshown = NOT_SIGNIFICANT if result.energy.contains(1) else ""
+        texts.append(f"Energy per sample: {times(result.energy)} that on one device{unshown}.")
     return texts
 
 
-def beyond(efficiency: Estimate) -> bool:
+def is_superlinear(efficiency: Estimate) -> bool:
     """Whether an efficiency is significantly above one."""
     return efficiency.value > 1 + MIN_EFFECT and not efficiency.contains(1)
 
 
 def overhead(more_s: Estimate, step_s: float, strategy: str) -> str:
     """Return the sentence on the compute time that several devices add to a step, which takes `step_s` on one."""
-    step_ms, more = 1e3 * step_s, more_s.scaled(1e3)
-    cost = interval(more, max(abs(more.value), step_ms / 100), "ms")
-    if more.contains(0) or (more.low is None and abs(more.value) <= MIN_EFFECT * step_ms):
-        return f"A step's compute shows no difference from one device's {number(step_ms)} ms: {cost} more."
-    if more.value < 0:
-        less = f"A step's compute takes {cost} beside one device's {number(step_ms)} ms: less than no cost"
-        return f"{less}, so something else differs, such as clocks or what else ran."
-    what = "Copying the model, scattering and gathering" if strategy == DATA_PARALLEL else "Exchanging gradients"
-    relative = f"{number(100 * more_s.value / step_s, 10)} % of one device's {number(step_ms)} ms"
-    return f"{what}, and waiting for the slowest, adds {cost} of compute to each step: {relative}."
+    step = quantity(step_s, "s")
+    difference_s = interval(more_s, "s", max(abs(more_s.value), step_s / 100))
+    if more_s.contains(0) or (more_s.low is None and abs(more_s.value) <= MIN_EFFECT * step_s):
+        return f"Compute time per step does not differ significantly from one device's {step}: {difference_s}."
+    if more_s.value < 0:
+        lead = f"Compute time per step is shorter than one device's {step}: {difference_s}"
+        return f"{lead}. Something else differs, such as clocks or other load."
+    what = "Copying the model, scattering and gathering" if strategy == DATA_PARALLEL else "Gradient exchange"
+    relative = f"{number(100 * more_s.value / step_s, 10)} % of one device's {step}"
+    return f"{what} and waiting for the slowest device add {difference_s} of compute time per step, {relative}."
 
 
 def page(rows: Sequence[Run]) -> Page | None:
@@ -179,7 +184,7 @@ def page(rows: Sequence[Run]) -> Page | None:
         return None
     compared = [result for result in results if isinstance(result, Scaling)]
     unpaired = [result for result in results if isinstance(result, Unpaired)]
-    # In words once for result job, by weak scaling where there is that; the table has all.
+    # One sentence per configuration, on weak scaling if possible; the table has all comparisons.
     described = {tuple(result.numbers): result for result in reversed(compared)}.values()
     texts = [" ".join(sentences(result)) for result in reversed(described)]
     texts += [f"{result.title}: no scaling: {result.missing}." for result in unpaired]
@@ -192,9 +197,9 @@ def page(rows: Sequence[Run]) -> Page | None:
 
 def notes(results: Sequence[Scaling]) -> list[str]:
     """Return notes on all comparisons."""
-    texts = ["One rank's data stall appears as compute time of the other ranks, which wait for it."]
+    texts = ["A data stall of one rank appears as compute time of the other ranks, which wait for it."]
     if any(result.speedup.low is None for result in results):
-        texts.append(f"No intervals for configurations that ran once: {RECOMMENDED_REPEATS} gives them.")
+        texts.append(f"No intervals for configurations that ran once. hint: {RECOMMENDED_REPEATS} gives them.")
     reasons = dict.fromkeys(result.no_energy for result in results if result.no_energy)
     texts += [f"Energies are not compared: {why.rstrip('.')}." for why in reasons]
     if all(result.memory_bytes is None for result in results):
@@ -203,26 +208,27 @@ def notes(results: Sequence[Scaling]) -> list[str]:
 
 
 def grid(results: Sequence[Scaling]) -> Grid:
+    """Return the table of all comparisons."""
     rows = []
     for result in results:
-        more_ms = None if result.overhead_s is None else result.overhead_s.scaled(1e3)
         rows.append([
             result.title, result.strategy, str(result.devices), f"{result.device_batch:g}", result.kind,
             spread(result.samples_per_s), spread(result.one_samples_per_s), spread(result.speedup),
             spread(result.efficiency),
             spread(result.energy) if result.energy else ABSENT,
-            spread(more_ms, 1e3 * result.step_s) if more_ms and result.step_s else ABSENT,
-            megabytes(result.memory_bytes), megabytes(result.one_memory_bytes),
+            interval(result.overhead_s, "s", result.step_s),
+            quantity(result.memory_bytes, "B"), quantity(result.one_memory_bytes, "B"),
         ])  # fmt: skip
-    columns = ["job", "strategy", "devices", "batch each", "scaling", "samples/s", "of one", "speed-up", "efficiency",
-               "J/sample to one's", "ms more a step", "MB each", "MB of one"]  # fmt: skip
+    columns = ["configuration", "strategy", "devices", "batch per device", "scaling", "samples/s",
+               "samples/s, one device", "speed-up", "efficiency", "energy per sample, ratio", "overhead per step",
+               "memory per device", "memory, one device"]  # fmt: skip
     return Grid("Several devices compared with one", columns, rows)
 
 
 def _compare(configuration: Configuration, ones: Sequence[Configuration], title: str) -> list[Scaling | Unpaired]:
     """Compare a configuration with those on one device of its host; name other hosts that have some."""
     if configuration.devices is None or configuration.device_batch is None:
-        what = f"how many {device_unit(configuration.strategy)} {configuration.strategy} had is not known"
+        what = f"the number of {device_unit(configuration.strategy)} of {configuration.strategy} is not known"
         return [Unpaired(title, what, configuration.numbers)]
     batches = {WEAK: configuration.device_batch, STRONG: configuration.global_batch}
     fitting = [one for one in ones if one.device_batch in batches.values()]

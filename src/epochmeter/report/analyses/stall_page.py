@@ -1,4 +1,4 @@
-"""What an analysis of stalls says, as sentences and tables."""
+"""The page of stall analyses: sentences and tables."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from epochmeter.report.analyses.stalls import Analysis, Incomplete
 from epochmeter.report.analyses.what_if import Prediction
+from epochmeter.report.formatting import interval, number, quantity
 from epochmeter.report.pages import Name, Page, Section
 from epochmeter.report.runs.data_source import CONDITIONS, FROM_STORAGE
 from epochmeter.report.statistics import MIN_EFFECT
-from epochmeter.report.words import Grid, interval, number, plain_values, seconds, spread
+from epochmeter.report.words import Grid, plain_values
 from epochmeter.results.bottleneck import FETCH_STALL, PREP_STALL, Bottleneck
 
 NAME: Name = "stalls"
@@ -22,7 +23,7 @@ DATA_SOURCES = {
 
 
 def page(results: Sequence[Analysis | Incomplete]) -> Page | None:
-    """Where the stalls of each job come from, and what is lacking to tell; None where no analysis is complete."""
+    """Return the page of all analyses, with missing conditions; None if no analysis is complete."""
     complete = [result for result in results if isinstance(result, Analysis)]
     if not complete:
         return None
@@ -35,12 +36,12 @@ def page(results: Sequence[Analysis | Incomplete]) -> Page | None:
 
 
 def sentences(analysis: Analysis) -> list[str]:
-    """All that is said of an analysis beside its tables, the answer first."""
+    """Return the sentences on an analysis, the answer first."""
     texts = [answer(analysis)]
     if why := undecided(analysis.verdict):
         texts.append(why)
     if analysis.conditions and not analysis.lives_in_memory:
-        texts.append(f"That holds on condition: {'; '.join(analysis.conditions)}.")
+        texts.append(f"Assumptions: {'; '.join(analysis.conditions)}.")
     if not analysis.lives_in_memory:
         why = f" ({analysis.in_memory.why})" if analysis.in_memory.why not in (None, analysis.verdict.why) else ""
         texts.append(f"With the dataset in memory: {analysis.in_memory.text}{why}.")
@@ -52,10 +53,10 @@ def sentences(analysis: Analysis) -> list[str]:
         texts.append(f"No energy of the stalls: {analysis.energy.reason.rstrip('.')}.")
     elif analysis.energy.fetch and analysis.energy.preprocessing:
         joules = analysis.energy.storage_j or 0.0
-        fetch = "" if analysis.lives_in_memory else f"{interval(analysis.energy.fetch, joules, unit='J')} for storage, "
+        fetch = "" if analysis.lives_in_memory else f"fetch stall {interval(analysis.energy.fetch, 'J', joules)}, "
         texts.append(
-            f"Energy ({analysis.energy.covers}): of {number(joules, joules)} J an epoch, {fetch}"
-            f"{interval(analysis.energy.preprocessing, joules, unit='J')} for preprocessing."
+            f"Energy ({analysis.energy.covers}): {quantity(joules, 'J')} per epoch, of which {fetch}"
+            f"prep stall {interval(analysis.energy.preprocessing, 'J', joules)}."
         )
     return texts
 
@@ -63,10 +64,10 @@ def sentences(analysis: Analysis) -> list[str]:
 def answer(analysis: Analysis) -> str:
     """Return the first line: the bottleneck, and the stalls in seconds per epoch."""
     epoch = analysis.times_s[FROM_STORAGE].value
-    prep, fetch = (interval(stall, epoch) for stall in (analysis.preprocessing, analysis.fetch))
+    prep, fetch = (interval(stall, "s", epoch) for stall in (analysis.preprocessing, analysis.fetch))
     stalls = f"Prep stall {prep}" if analysis.lives_in_memory else f"Fetch stall {fetch}, prep stall {prep}"
-    where = " The dataset is in memory: there is no fetch stall." if analysis.lives_in_memory else ""
-    return f"{analysis.title}: {analysis.verdict.text}. {stalls} of {seconds(epoch)} per epoch.{where}"
+    where = " The dataset is in memory, so there is no fetch stall." if analysis.lives_in_memory else ""
+    return f"{analysis.title}: {analysis.verdict.text}. {stalls} of {quantity(epoch, 's')} per epoch.{where}"
 
 
 def undecided(verdict: Bottleneck) -> str | None:
@@ -75,7 +76,7 @@ def undecided(verdict: Bottleneck) -> str | None:
         return f"Undecided: {verdict.why}."
     if len(verdict.parts) > 1 and verdict.repeats:
         return (
-            f"About {verdict.repeats} repeats of each would make the difference between the largest parts significant."
+            f"About {verdict.repeats} repeats per condition would make the difference of the largest parts significant."
         )
     return None
 
@@ -91,19 +92,20 @@ def best(analysis: Analysis) -> str | None:
     first_s = min(prediction.worst_s for prediction in analysis.predictions)
     if first_s > (1 - MIN_EFFECT) * epoch:
         return _no_help(analysis)
-    # Of all that help as much, the least that is asked for.
+    # Of changes with nearly the same effect, the first and smallest.
     least = next(other for other in analysis.predictions if other.worst_s <= (1 + MIN_EFFECT) * first_s)
-    now, at_most = seconds(epoch), "at most " if least.at_most or least.saturated_s else ""
-    text = (
-        f"Most would help: {_choice(least, analysis.pipeline.ranks)}, for {at_most}{number(least.worst_s)} s per epoch "
-    )
+    change = _choice(least, analysis.pipeline.ranks)
+    now, at_most = quantity(epoch, "s"), "at most " if least.at_most or least.saturated_s else ""
+    text = f"Most effective change: {change}: {at_most}{quantity(least.worst_s, 's')} per epoch "
     text += f"instead of {now}."
     if (
         FETCH_STALL in analysis.verdict.parts
         and analysis.full_cache_share is not None
         and 0 < analysis.full_cache_share < 1
     ):
-        text += f" No fetch stall is left from {100 * analysis.full_cache_share:.0f} % of the dataset in memory on."
+        text += (
+            f" With {100 * analysis.full_cache_share:.0f} % of the dataset or more in memory, there is no fetch stall."
+        )
     return text
 
 
@@ -119,15 +121,15 @@ def _no_help(analysis: Analysis) -> str:
 
 
 def grids(analysis: Analysis) -> list[Grid]:
-    """The tables of an analysis."""
+    """Return the tables of an analysis."""
     return [_times(analysis), _definitions(analysis), _what_if(analysis)]
 
 
 def incomplete(result: Incomplete) -> str:
-    """What a stall analysis lacks, and what to run."""
+    """Return which conditions have no runs, and the command that runs them."""
     missing = ", ".join(result.missing)
     there = "; ".join(f"{name} ran on {', '.join(hosts)}" for name, hosts in result.elsewhere.items())
-    here = f" on that host, beside which no other's stands ({there})" if there else ""
+    here = f" on that host (runs of different hosts are not compared: {there})" if there else ""
     return f"{result.title}: no stall analysis: no completed run of data_source={missing}{here}. Run: {WHAT_TO_RUN}"
 
 
@@ -141,8 +143,10 @@ def _times(analysis: Analysis) -> Grid:
     rows = []
     for name in CONDITIONS:
         runs = ", ".join(map(str, analysis.numbers[name]))
-        rows.append([name, DATA_SOURCES[name], runs, spread(analysis.times_s[name], epoch), number(joules[name])])
-    return Grid("Epochs", ["data source", "samples come from", "runs", "s an epoch (95 %)", "J"], rows)
+        rows.append(
+            [name, DATA_SOURCES[name], runs, interval(analysis.times_s[name], "s", epoch), quantity(joules[name], "J")]
+        )
+    return Grid("Epochs", ["data source", "samples", "runs", "time per epoch", "energy"], rows)
 
 
 def _definitions(analysis: Analysis) -> Grid:
@@ -152,7 +156,7 @@ def _definitions(analysis: Analysis) -> Grid:
         largest = max(abs(value) for value in values if value is not None)
         rows.append([name, *(number(value, largest) for value in values)])
     columns = ["runs", "measured", "model", "differential"]
-    return Grid("Stall of an epoch by its three definitions, s (preprocessing included)", columns, rows)
+    return Grid("Data stall per epoch by three definitions, s (preprocessing included)", columns, rows)
 
 
 def _what_if(analysis: Analysis) -> Grid:
@@ -161,9 +165,11 @@ def _what_if(analysis: Analysis) -> Grid:
     for prediction in analysis.predictions:
         now = prediction.question == "workers" and prediction.choice == str(analysis.pipeline.workers)
         cells = [prediction.question, prediction.choice + (" (now)" if now else ""), _predicted(prediction)]
-        rows.append([*cells, *([number(prediction.saturated_s)] if limited else []), number(prediction.energy_j)])
-    saturated = ["s if the storage is saturated"] if limited else []
-    return Grid("What if (predicted)", ["what", "how much", "s per epoch", *saturated, "J"], rows)
+        rows.append(
+            [*cells, *([quantity(prediction.saturated_s, "s")] if limited else []), quantity(prediction.energy_j, "J")]
+        )
+    saturated = ["if the storage is saturated"] if limited else []
+    return Grid("What if (predicted)", ["change", "value", "time per epoch", *saturated, "energy"], rows)
 
 
 def _choice(prediction: Prediction, ranks: int) -> str:
@@ -176,4 +182,5 @@ def _choice(prediction: Prediction, ranks: int) -> str:
 
 
 def _predicted(prediction: Prediction) -> str:
-    return f"at most {number(prediction.epoch_s)}" if prediction.at_most else number(prediction.epoch_s)
+    text = quantity(prediction.epoch_s, "s")
+    return f"at most {text}" if prediction.at_most else text
