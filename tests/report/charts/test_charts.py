@@ -91,7 +91,7 @@ def test_standard_deviation_of_a_single_run_is_over_its_epochs():
 def test_configurations_without_finite_energy_are_counted():
     runs = [ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, batch=16)]
     assert "Without energy: 1 of 2 configurations (no meter here)." in drawn(runs)["energy_by_time"].caption
-    assert "energy_by_time" not in drawn([ran(0, 10.0, float("inf"))])
+    assert "energy_by_time" not in drawn([ran(n, 10.0, float("inf"), batch=n + 1) for n in range(2)])
     runs = [ran(0, 10.0, 500.0, batch=8), ran(1, 10.0, 400.0, batch=8, repeat=1, covers="CPU packages"),
             ran(2, 20.0, 300.0, batch=16)]  # fmt: skip
     chart = drawn(runs)["energy_by_time"]
@@ -321,8 +321,12 @@ def test_png_and_svg_have_the_title_and_names_stay_text():
 
 
 def test_link_that_is_no_web_page_is_not_drawn():
-    run = replace(ran(0, 10.0, 500.0), link="javascript:alert(1)")
-    assert "link" not in rows(drawn([run])["energy_by_time"], "points")[0]
+    runs = [replace(ran(n, 10.0, 500.0, batch=n + 1), link="javascript:alert(1)") for n in range(2)]
+    assert "link" not in rows(drawn(runs)["energy_by_time"], "points")[0]
+
+
+def test_single_configuration_has_no_chart_that_compares():
+    assert not {"energy_by_time", "grid_time"} & {*drawn([ran(0, 10.0, 500.0)])}
 
 
 def test_themes_have_the_same_keys():

@@ -42,7 +42,7 @@ def all_charts(
     real_points = chart_points(real)
     charts = [
         *to_target(points, palette),
-        *energy_by_time(real_points, palette, best, pareto),
+        *(energy_by_time(real_points, palette, best, pareto) if len(real) > 1 else []),  # one point compares nothing
         *epoch_parts(points),
         *energy_parts(points),
         *heatmaps(real_points, varied(real)),
