@@ -152,7 +152,7 @@ def test_two_configurations_are_compared_as_by_a_t_test(values, best, expected):
     assert indistinguishable_from_best([values, best], 1) == [expected, True]
 
 
-def test_best_of_many_is_judged_together():
+def test_best_of_many_is_corrected_for_multiple_comparisons():
     best, equal, seems, slower = [10.0, 10.1, 10.2], [10.0, 10.15, 10.2], [10.4, 10.3, 10.5], [20.0, 20.1, 20.2]
     assert indistinguishable_from_best([best, seems], 0) == [True, False]
     assert indistinguishable_from_best([best, seems, *[equal] * 18, slower], 0) == [*[True] * 20, False]

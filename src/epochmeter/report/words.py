@@ -43,11 +43,6 @@ def plain_values(analyses: Iterable[Any]) -> list[dict[str, Any]]:
     return [finite(asdict(analysis)) for analysis in analyses]
 
 
-def seconds(value: float) -> str:
-    """Format seconds: `5.30 s`."""
-    return f"{number(value)} s"
-
-
 def interval(estimate: Estimate, reference: float, unit: str = "s") -> str:
     """Format an estimate with its unit: `5.3 s (4.9 to 5.7)`; `reference` determines the decimals."""
     return f"{number(estimate.value, reference)} {unit}{_bounds(estimate, reference)}"
@@ -76,11 +71,6 @@ def times(estimate: Estimate) -> str:
 def percent(estimate: Estimate) -> str:
     """Format a fraction as a percentage: `95.0 % (94.1 to 95.9)`."""
     return interval(estimate.scaled(100), 100 * estimate.value, "%")
-
-
-def megabytes(size: float | None) -> str:
-    """Format bytes as megabytes, without the unit."""
-    return ABSENT if size is None else number(1e-6 * size)
 
 
 def finite(value: Any) -> Any:

@@ -34,7 +34,7 @@ def test_two_runs_of_each_worked_by_hand():
     assert found.high - found.value == pytest.approx(4.3027 * 0.02**0.5, rel=1e-4)
 
 
-def test_runs_that_are_all_alike_leave_an_interval_of_no_width():
+def test_equal_runs_have_an_interval_of_zero_width():
     found = contrast(FETCH, samples([1, 1], [2, 2], [5, 5]))
     assert (found.low, found.value, found.high) == (3, 3, 3)
 
@@ -95,13 +95,13 @@ def test_the_repeats_needed_are_the_first_number_whose_interval_is_narrow_enough
     assert repeats_needed({"a": spread(0.26, 0.3), "b": spread(0.0, 0.3)}) == 12
 
 
-def test_no_number_of_repeats_tells_what_is_equal():
+def test_equal_parts_need_no_number_of_repeats():
     assert repeats_needed({"a": spread(12.0, 0.3), "b": spread(-12.0, 0.3)}) is None
     assert repeats_needed({"a": [12.0], "b": [-11.0]}) is None
 
 
 @pytest.mark.parametrize("runs", [1, 2])
-def test_parts_that_are_equal_are_said_to_be_about_equal(runs):
+def test_equal_parts_are_about_equal(runs):
     found = verdict(samples([4.0] * runs, [8.0] * runs, [12.0] * runs))
     assert found.label == "compute-bound or prep-bound or fetch-bound (about equal)"
 

@@ -38,7 +38,7 @@ def test_repeats_count_as_their_mean():
     assert found.fractions == pytest.approx({"compute": 0.8, "overhead": 0.2})
 
 
-def test_repeats_that_differ_much_do_not_tell_the_parts_apart():
+def test_noisy_repeats_leave_parts_not_significantly_different():
     found = one(spent(0, compute=9.0, overhead=1.0), spent(1, compute=3.0, overhead=7.0))
     assert found.text == "compute-bound or overhead-bound (no significant difference)"
     alike = [spent(n, compute=6.0 + n / 10, overhead=4.0 - n / 10) for n in range(3)]

@@ -25,7 +25,7 @@ def test_the_same_jobs_are_matched_whatever_their_order():
     assert (found.changed, found.unmatched) == ({}, (0, 0))
 
 
-def test_what_differs_as_a_whole_is_left_out_of_the_match_and_told():
+def test_key_changed_in_all_configurations_is_ignored_and_listed():
     before = [run(0, 1.0, device=CPU), run(1, 1.0, batch=8, device=CPU)]
     after = [run(0, 1.0, device=ORIN), run(1, 1.0, batch=8, device=ORIN)]
     pairs, found = matched(before, after)
@@ -49,12 +49,12 @@ def test_a_job_that_went_to_another_of_the_hosts_has_no_counterpart():
     assert (pairs, found.unmatched) == ([], (2, 2))
 
 
-def test_hosts_that_are_others_as_a_whole_are_told():
+def test_changed_host_is_listed():
     pairs, found = matched([on("h1", 0), on("h1", 1, batch=8)], [on("h2", 0), on("h2", 1, batch=8)])
     assert (pairs, found.changed) == ([([0], [0]), ([1], [1])], {"host": ("h1", "h2")})
 
 
-def test_facts_of_the_host_that_changed_are_told():
+def test_changed_platform_is_listed():
     before = replace(run(0, 1.0), host="a", platform={"git commit": "1234", "CPU": "x"})
     after = replace(run(0, 1.0), host="a", platform={"git commit": "5678", "CPU": "x"})
     assert matched([before], [after])[1].changed == {"git commit": ("1234", "5678")}
@@ -71,7 +71,7 @@ def test_a_key_that_both_vary_without_a_common_value_leaves_no_pair():
     assert matched(before, after)[0] == []
 
 
-def test_one_job_beside_another_is_compared_by_what_differs():
+def test_single_configurations_are_matched():
     pairs, found = matched([run(0, 1.0)], [run(1, 2.0, batch=128)])
     assert (pairs, found.changed) == ([([0], [1])], {"batch": ("64", "128")})
 

@@ -8,7 +8,7 @@ from sweeps import trained
 
 from epochmeter.report.analyses.best import find_best
 from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
-from epochmeter.report.analyses.next_runs import suggest_runs, typed
+from epochmeter.report.analyses.next_runs import command_line, suggest_runs
 from epochmeter.report.runs.configuration import group_repeats
 
 CPU = {"name": "cpu", "accelerator": "cpu", "rails": None}
@@ -104,18 +104,18 @@ def test_what_helps_follows_what_bounds_the_fastest(of, expected):
         ({"board": "NVIDIA Jetson Nano Developer Kit"}, "fp16"),
     ],
 )
-def test_a_gpu_is_asked_for_bfloat16_where_it_is_known_to_compute_in_it(on, precision):
+def test_bf16_is_suggested_on_gpus_that_support_it(on, precision):
     assert changes(run(0, device=GPU, on=on))[0] == f"precision={precision}"
 
 
-def test_a_loader_that_is_started_anew_is_kept():
+def test_persistent_workers_are_suggested():
     of = waiting(0, 1.0, 9.0, persistent_workers=False)
     slow = replace(of, metrics={**of.metrics, "steady/loader_start_s": 7.0})
     assert changes(slow)[0] == "persistent_workers=true"
     assert changes(of)[0] == "workers=4"
 
 
-def test_what_was_tried_is_not_told_again():
+def test_tried_values_are_not_suggested():
     fast = waiting(0, 1.0, 9.0)
     slower = waiting(1, 1.0, 9.0, e2e_s=11.0, workers=4)
     assert changes(fast, slower) == ["dataset.layout=memory", "prefetch=4"]
@@ -163,11 +163,11 @@ BESIDE = "python src/report.py 'sweep=[A,B]'"
         ([run(0), run(1, 20.0, batch=128)], []),
     ],
 )  # fmt: skip
-def test_the_fastest_and_all_that_are_not_told_apart_from_it_are_repeated(runs, again):
+def test_fastest_and_its_ties_are_repeated(runs, again):
     assert [each for each in commands(*runs) if "repeats" in each or "report.py" in each] == again
 
 
-def test_what_is_repeated_says_why():
+def test_repeats_have_a_reason():
     found = group_repeats([run(0, batch=8, workers=0), run(1, batch=16, workers=1)])
     told = [each.why for each in suggest_runs(found, find_best(found), [])]
     assert told == [
@@ -185,7 +185,7 @@ def test_a_point_whose_bound_is_not_known_has_no_advice():
 @pytest.mark.parametrize("value", ["/data/my pets", "it's", "a;b", "$HOME", "{a: 1}"])
 def test_a_value_is_quoted_for_the_shell(value):
     (point,) = group_repeats([trained(0, 100.0, typed={"dataset.root": value, "repeat": "2", "tracking": "none"})])
-    words = shlex.split(typed(point, {"workers": "4"}))
+    words = shlex.split(command_line(point, {"workers": "4"}))
     assert words[:2] == ["python", "src/train.py"]
     assert f"dataset.root={value}" in words
     assert not any(word.startswith(("repeat", "tracking")) for word in words)
@@ -194,7 +194,7 @@ def test_a_value_is_quoted_for_the_shell(value):
 def test_a_key_that_no_default_has_keeps_its_plus():
     row = trained(0, 100.0, typed={"device.slurm.python": "/opt/python", "note": "mine"})
     (point,) = group_repeats([replace(row, added=["+device.slurm.python", "++note"])])
-    words = shlex.split(typed(point, {"workers": "4"}))
+    words = shlex.split(command_line(point, {"workers": "4"}))
     assert {"+device.slurm.python=/opt/python", "++note=mine", "workers=4"} <= set(words)
 
 

@@ -31,7 +31,7 @@ def spread(mean, by=0.01):
 # Which runs are put side by side
 
 
-def test_a_job_that_lacks_a_condition_says_which():
+def test_missing_condition_is_listed():
     (found,) = analyses([row(0, "cached", 1.0), row(1, "storage", 2.0)])
     assert isinstance(found, Incomplete)
     assert found.missing == ["synthetic"]
@@ -80,7 +80,7 @@ def test_the_stalls_are_the_differences():
 
 
 @pytest.mark.parametrize("once", [([1.0], [2.0], [5.0]), ([1.0, 1.1], [2.0], [5.0, 5.1])])
-def test_a_condition_that_ran_once_has_no_interval_and_that_is_said(once):
+def test_single_run_of_a_condition_has_no_interval(once):
     found = one(rows(*once))
     assert found.fetch.low is None
     assert found.fetch.high is None
@@ -127,14 +127,14 @@ def share(name, value):
     ]  # fmt: skip
 
 
-def test_runs_that_were_as_asked_leave_no_condition():
+def test_requested_cache_state_has_no_assumptions():
     found = one(rows(T1, T3, T2))
     assert found.conditions == []
     assert found.in_memory_conditions == []
 
 
 @pytest.mark.parametrize(("name", "value", "said"), [("cached", 0.6, "60 %"), ("storage", 0.3, "30 %")])
-def test_a_cache_that_was_not_as_asked_is_named_and_makes_the_verdict_conditional(name, value, said):
+def test_wrong_cache_state_is_an_assumption(name, value, said):
     found = one(share(name, value))
     assert found.verdict.parts == (FETCH_STALL,), "the fetch stall is even more than it seems"
     assert len(found.conditions) == 3
@@ -150,7 +150,7 @@ def test_without_fetch_stall_a_cold_that_was_not_cold_decides_nothing():
     assert found.in_memory.parts == (PREP_STALL,)
 
 
-def test_a_share_that_is_not_known_is_said():
+def test_unknown_residency_is_an_assumption():
     found = one(rows(T1, T3, T2, steady={"page_cache_residency_before": None}))
     assert found.verdict.parts == (FETCH_STALL,)
     assert [text for text in found.conditions if "not known" in text] == found.conditions
@@ -176,7 +176,7 @@ def test_the_three_definitions_stand_side_by_side():
     assert found.cached.differential_s == pytest.approx(2.2)
 
 
-def test_a_definition_that_a_run_did_not_tell_is_absent():
+def test_unmeasured_definition_is_absent():
     assert one(rows(T1, T3, T2)).storage.model_s is None
 
 
@@ -223,13 +223,13 @@ def test_the_work_of_preprocessing_is_not_saved_where_its_energy_is_measured():
     assert [each.energy_j for each in found] == pytest.approx([500 - 10 * 5, 500 - 50 * 5], rel=0.01)
 
 
-def test_a_stall_too_short_to_tell_draws_idle_power_or_is_not_told():
+def test_short_stall_has_idle_power_or_none():
     assert stall_power(500, 501, 10.0, 10.1, 30.0) == 30
     assert stall_power(500, 501, 10.0, 10.1, None) is None
     assert stall_power(500, 490, 10.0, 12.0, 30.0) == 30, "noise is no negative power"
 
 
-def test_one_run_without_energy_leaves_none_and_says_why():
+def test_run_without_energy_gives_a_reason():
     measured = with_joules(500.0, 550.0, 850.0)
     found = one([*measured[:-1], rows([1], [1], [12.0])[-1]]).energy
     assert found.fetch is None

@@ -20,7 +20,7 @@ def test_the_same_job_on_another_host_is_another_point_and_is_called_by_it():
     assert [title.rpartition(", ")[2] for title in titles(found)] == ["nano", "orin"]
 
 
-def test_points_that_no_word_tells_apart_are_called_by_their_runs():
+def test_equal_titles_have_run_numbers():
     found = group_repeats([trained(0, 100.0, evaluation={"every": 1}), trained(1, 100.0, evaluation={"every": 2})])
     assert len(set(titles(found))) == 2
     assert "run 1" in titles(found)[1]

@@ -48,7 +48,7 @@ def test_energy_that_a_run_lacks_is_absent_of_its_point(energy_j):
     assert (told.joules, told.energy_j, told.power_w, told.covers) == ((), None, None, None)
 
 
-def test_energies_of_different_things_stand_apart():
+def test_energies_of_different_scope_are_grouped():
     module = replace(costing(2, 10.0, 50.0, batch=256), energy_covers="module")
     told = comparable(of(module, costing(0, 10.0, 100.0), costing(1, 10.0, 100.0, batch=128), costing(3, 9.0, batch=8)))
     assert {covers: [cost.title for cost in group] for covers, group in told.items()} == {
@@ -125,7 +125,7 @@ def test_configurations_without_a_common_target_are_ranked_by_epoch(runs):
         ),
     ],
 )
-def test_max_power_says_what_it_is_read_from(runs, expected):
+def test_max_power_has_its_source(runs, expected):
     assert max_power(of(*runs)) == expected
 
 

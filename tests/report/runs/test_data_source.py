@@ -13,7 +13,7 @@ def numbers(rows):
 
 
 @pytest.mark.parametrize("data_source", ["synthetic", "cached", "storage"])
-def test_a_condition_is_told_from_the_job(data_source):
+def test_condition_follows_from_the_configuration(data_source):
     assert condition(job(data_source)) == data_source
 
 

@@ -20,7 +20,7 @@ def sampled(folder, number, watts):
     return replace(trained(number, 100.0), folder=run)
 
 
-def test_samples_are_told_from_the_first_on(tmp_path):
+def test_sample_times_start_at_the_first(tmp_path):
     told = power(sampled(tmp_path, 0, [5.0, 6.0, 7.0]))
     assert (told.times_s, told.powers_w, told.mean_of_s) == ([0.0, 1.0, 2.0], [5.0, 6.0, 7.0], 0.0)
 
@@ -41,7 +41,7 @@ def test_a_record_that_holds_no_power_that_can_be_read_has_none(tmp_path, text):
     assert power(row) is None
 
 
-def test_the_runs_that_are_asked_for_or_else_the_first_of_what_was_chosen(tmp_path):
+def test_requested_runs_or_first_runs_of_the_best(tmp_path):
     rows = [trained(0, 100.0), trained(1, 101.0, repeat=1), trained(2, 90.0, batch=8)]
     found = group_repeats(rows)
     assert [row.number for row in chosen(rows, [1, 2])] == [1, 2]

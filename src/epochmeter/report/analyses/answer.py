@@ -50,8 +50,8 @@ def page(
 
     Args:
         configurations: All configurations of the report.
-        choices: The best of them, by each criterion.
-        breakdowns: The bottleneck of each configuration for which it is known.
+        choices: The best of them, by suggestion criterion.
+        breakdowns: The bottleneck of suggestion configuration for which it is known.
         prediction: Predicted configurations, or why there are none.
         suggestions: Runs to try next.
         notes: Why constraints have no result (`best.unmet_constraints`).
@@ -76,12 +76,12 @@ def page(
             for choice in choices
         ],
         "bottlenecks": Counter(breakdown.bottleneck.label for breakdown in breakdowns),
-        "what_next": [{"command": each.command, "why": each.why} for each in suggestions],
+        "what_next": [{"command": suggestion.command, "why": suggestion.why} for suggestion in suggestions],
         "prediction": predicted.values(prediction) if prediction else None,
         "notes": list(notes),
     }
     numbers = sorted(run for cost in cost_by_id.values() for run in cost.configuration.numbers)
-    shown = [each for each in sections if each]
+    shown = [section for section in sections if section]
     return Page("answer", "The answer", shown, finite(values), numbers, answer.sentences[:MAX_SUMMARY])
 
 

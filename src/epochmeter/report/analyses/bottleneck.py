@@ -56,7 +56,7 @@ def verdict(
     device: Mapping[str, Sequence[float]] | None = None,
     rounds: Mapping[str, Rounds] | None = None,
 ) -> Bottleneck:
-    """Decide the bottleneck of a job that reads from storage.
+    """Decide the bottleneck of a configuration that reads from storage.
 
     Args:
         times: Condition -> time per epoch of each run: T1, T3 and T2.
@@ -75,7 +75,7 @@ def verdict_in_memory(
     device: Mapping[str, Sequence[float]] | None = None,
     rounds: Mapping[str, Rounds] | None = None,
 ) -> Bottleneck:
-    """Decide the bottleneck of the same job with its dataset in memory."""
+    """Decide the bottleneck of the same configuration with its dataset in memory."""
     if _impossible(PREPROCESSED, times, rounds):
         return undecided(DISTURBED)
     return _decided({PREP_STALL: _weighted(PREPROCESSED, times)}, times, FROM_CACHE, device, rounds)

@@ -72,9 +72,8 @@ def fit(places: list[list[float]], values: Sequence[float], like: Any = None, st
         random_state=0,
     )
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ConvergenceWarning
-        )  # a length scale at its bound is that of a key without effect
+        # The length scale of a key without effect ends at its bound.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         return process.fit(places, values)
 
 

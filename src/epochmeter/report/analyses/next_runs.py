@@ -74,14 +74,14 @@ def suggest_runs(
                 if not _was_run(key, value, same_model)
             )
             for key, value, why in itertools.islice(new, MAX_COMMANDS // 2):
-                command = typed(choice.configuration, {key: value})
+                command = command_line(choice.configuration, {key: value})
                 suggestions.setdefault(command, Suggestion(command, why))
     for again in _more_repeats(choices):
         suggestions.setdefault(again.command, again)
     return list(suggestions.values())
 
 
-def typed(configuration: Configuration, changed: Mapping[str, str], multirun: bool = False) -> str:
+def command_line(configuration: Configuration, changed: Mapping[str, str], multirun: bool = False) -> str:
     """Return the shell command of a configuration with some keys changed."""
     added = {key.lstrip("+"): key for key in configuration.runs[0].added}
     words = [
@@ -191,9 +191,9 @@ def _more_repeats(choices: Sequence[Best]) -> Iterator[Suggestion]:
     count = len(tied) - 1
     why = f"{count} other{'s are' if count > 1 else ' is'} not significantly slower than the fastest"
     if grid := _grid(tied):
-        yield Suggestion(typed(tied[0], {**grid, **repeats}, multirun=True), why)
+        yield Suggestion(command_line(tied[0], {**grid, **repeats}, multirun=True), why)
         return
-    commands = list(dict.fromkeys(typed(configuration, repeats, multirun=True) for configuration in tied))[
+    commands = list(dict.fromkeys(command_line(configuration, repeats, multirun=True) for configuration in tied))[
         :MAX_REPEATED
     ]
     if len(commands) > 1:

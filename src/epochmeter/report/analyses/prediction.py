@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from epochmeter.report.analyses.gaussian import Error, cross_validate, fit, most_informative, predict_at
-from epochmeter.report.analyses.next_runs import typed
+from epochmeter.report.analyses.next_runs import command_line
 from epochmeter.report.formatting import interval, number, plural, quantity
 from epochmeter.report.runs.configuration import NON_CONFIG_KEYS, Configuration, no_energy, varied
 from epochmeter.report.runs.costs import Cost, costs
@@ -286,7 +286,7 @@ def _predicted(
     settings = dict(keys)
     for follower in followers:  # a dependent key follows its leader in the list
         settings[follower.key] = follower.values[settings[follower.leader]]
-    return Predicted(title, keys, estimates[TIME], estimates.get(POWER), typed(like.configuration, settings))
+    return Predicted(title, keys, estimates[TIME], estimates.get(POWER), command_line(like.configuration, settings))
 
 
 def _joules(point: Predicted) -> float:
