@@ -8,7 +8,7 @@ from sweeps import trained
 
 from epochmeter.report.charts.all_charts import all_charts
 from epochmeter.report.charts.bars import energy_domains
-from epochmeter.report.charts.chart import make_axis, theme, to_png, to_svg
+from epochmeter.report.charts.chart import even_columns, make_axis, theme, to_png, to_svg
 from epochmeter.report.charts.points import Palette, steady
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.power import Power
@@ -237,6 +237,17 @@ def test_epochs_count_from_one_with_the_warm_up_marked():
     chart = drawn([ran(n, 10.0, repeat=n, epochs=epochs[n]) for n in range(2)])["epochs_time"]
     assert rows(chart, "values", "x", "y", "is_warm_up") == [(1, 16.0, True), (2, 10.0, False), (3, 11.0, False)]
     assert "Means over repeats." in chart.caption
+
+
+@pytest.mark.parametrize(("count", "ticks"), [(3, [1, 2, 3]), (20, [1, 5, 9, 13, 17])])
+def test_ticks_of_epochs_are_integers(count, ticks):
+    chart = drawn([ran(0, 10.0, epochs=[{"epoch/e2e_s": 10.0}] * count)])["epochs_time"]
+    assert chart.spec["spec"]["layer"][0]["encoding"]["x"]["axis"]["values"] == ticks
+
+
+@pytest.mark.parametrize(("panels", "columns"), [(1, [1]), (2, [2, 1]), (3, [3, 1]), (4, [2, 1]), (6, [3, 2, 1])])
+def test_panels_fill_all_rows(panels, columns):
+    assert even_columns(panels, 3) == columns
 
 
 def test_the_fastest_with_several_epochs_are_drawn():
