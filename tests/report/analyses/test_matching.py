@@ -37,14 +37,14 @@ def on(host, number, **keys):
     return replace(run(number, 1.0, **keys), host=host)
 
 
-def test_a_job_is_matched_with_that_on_its_own_host():
+def test_configuration_is_matched_on_the_same_host():
     before, after = ([on(host, n + first) for n, host in enumerate(("h1", "h2"))] for first in (0, 5))
     pairs, found = matched(before, after[::-1])
     assert pairs == [([0], [5]), ([1], [6])]
     assert (found.changed, found.unmatched) == ({}, (0, 0))
 
 
-def test_a_job_that_went_to_another_of_the_hosts_has_no_counterpart():
+def test_configuration_on_another_host_has_no_counterpart():
     pairs, found = matched([on("h1", 0), on("h2", 1, batch=8)], [on("h2", 0), on("h1", 1, batch=8)])
     assert (pairs, found.unmatched) == ([], (2, 2))
 
@@ -60,12 +60,12 @@ def test_changed_platform_is_listed():
     assert matched([before], [after])[1].changed == {"git commit": ("1234", "5678")}
 
 
-def test_what_is_in_one_alone_has_no_counterpart():
+def test_configuration_of_one_sweep_only_has_no_counterpart():
     pairs, found = matched([run(0, 1.0), run(1, 1.0, batch=8)], [run(0, 1.0), run(1, 1.0, batch=16)])
     assert (pairs, found.unmatched) == ([([0], [0])], (1, 1))
 
 
-def test_a_key_that_both_vary_without_a_common_value_leaves_no_pair():
+def test_varied_key_without_common_value_leaves_no_pair():
     before = [run(0, 1.0, power_limit="MAXN"), run(1, 1.0, power_limit="5")]
     after = [run(0, 1.0, power_limit="30"), run(1, 1.0, power_limit="15")]
     assert matched(before, after)[0] == []
@@ -76,5 +76,5 @@ def test_single_configurations_are_matched():
     assert (pairs, found.changed) == ([([0], [1])], {"batch": ("64", "128")})
 
 
-def test_a_key_that_came_to_jobs_later_keeps_none_from_its_counterpart():
+def test_key_of_newer_versions_does_not_prevent_a_match():
     assert matched([run(0, 1.0)], [run(0, 1.0, fan="keep")])[1].changed == {"fan": ("absent", "keep")}

@@ -85,7 +85,7 @@ def changes(*runs):
         (run(0, parts={"overhead": 1.0}, timing="synchronous"), ["timing=deferred", "batch=128"]),
     ],
 )
-def test_what_helps_follows_what_bounds_the_fastest(of, expected):
+def test_suggestions_follow_the_bottleneck_of_the_fastest(of, expected):
     assert changes(of) == expected
 
 
@@ -121,7 +121,7 @@ def test_tried_values_are_not_suggested():
     assert changes(fast, slower) == ["dataset.layout=memory", "prefetch=4"]
 
 
-def test_a_larger_batch_is_larger_than_any_that_was_tried():
+def test_suggested_batch_is_larger_than_all_tried_ones():
     assert changes(run(0), run(1, e2e_s=12.0, batch=256))[0] == "batch=512"
 
 
@@ -139,7 +139,7 @@ def test_a_larger_batch_is_larger_than_any_that_was_tried():
         ([run(0, device=GPU)], []),
     ],
 )  # fmt: skip
-def test_less_energy_is_sought_by_a_lower_limit_where_one_in_watts_may_be_set(runs, expected):
+def test_lower_power_limit_is_suggested_if_limits_are_in_watts(runs, expected):
     assert [each for each in changes(*runs) if "power_limit" in each] == expected
 
 
@@ -177,7 +177,7 @@ def test_repeats_have_a_reason():
     ]
 
 
-def test_a_point_whose_bound_is_not_known_has_no_advice():
+def test_unknown_bottleneck_has_no_suggestion():
     assert commands(trained(0, 100.0, steady={"compute_s": None})) == []
     assert suggest_runs([], [], []) == []
 
@@ -191,7 +191,7 @@ def test_a_value_is_quoted_for_the_shell(value):
     assert not any(word.startswith(("repeat", "tracking")) for word in words)
 
 
-def test_a_key_that_no_default_has_keeps_its_plus():
+def test_added_key_keeps_its_plus_sign():
     row = trained(0, 100.0, typed={"device.slurm.python": "/opt/python", "note": "mine"})
     (point,) = group_repeats([replace(row, added=["+device.slurm.python", "++note"])])
     words = shlex.split(command_line(point, {"workers": "4"}))

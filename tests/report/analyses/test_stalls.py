@@ -96,7 +96,7 @@ def test_a_negative_stall_is_shown_and_flagged_and_never_clipped():
     assert any("below zero" in note and "noise" in note for note in found.notes)
 
 
-def test_a_stall_that_is_surely_negative_is_no_noise():
+def test_significantly_negative_stall_is_not_noise():
     found = one(rows(spread(5.0), spread(7.0), spread(6.0)))
     assert any("something else changed" in note for note in found.notes)
 
@@ -143,7 +143,7 @@ def test_wrong_cache_state_is_an_assumption(name, value, said):
     assert (found.in_memory.parts == ()) == (name == "cached")
 
 
-def test_without_fetch_stall_a_cold_that_was_not_cold_decides_nothing():
+def test_warm_cold_run_without_fetch_stall_is_undecided():
     found = one(rows(T1, spread(6.8), spread(6.8), steady={"page_cache_residency_before": 1.0}))
     assert found.verdict.parts == ()
     assert "not cold" in found.verdict.why
@@ -206,7 +206,7 @@ def test_a_predicted_epochs_energy_is_its_stalls_at_the_power_of_a_stall():
     assert (disk.epoch_s, disk.energy_j) == pytest.approx((9.0, 850 - 50 * 3), rel=0.02)
 
 
-def test_the_work_of_preprocessing_is_not_saved_where_its_energy_is_measured():
+def test_shorter_stall_does_not_save_energy_of_preprocessing():
     """8 s of 10 s wait for preprocessing at 10 W idle: 8 workers save 5 s of idling, on a GPU's meter of its wait."""
     joules = {"synthetic": {"steady/energy_j": 100.0}, "cached": {"steady/energy_j": 500.0},
               "storage": {"steady/energy_j": 500.0}}  # fmt: skip

@@ -43,7 +43,7 @@ def test_a_point_without_a_time_has_no_cost(time_s):
 
 
 @pytest.mark.parametrize("energy_j", [None, float("nan"), float("inf"), -1.0])
-def test_energy_that_a_run_lacks_is_absent_of_its_point(energy_j):
+def test_configuration_with_a_run_without_energy_has_none(energy_j):
     (told,) = of(costing(0, 10.0, 100.0), replace(costing(1, 10.0, energy_j, repeat=1), energy_covers="GPUs used"))
     assert (told.joules, told.energy_j, told.power_w, told.covers) == ((), None, None, None)
 
@@ -57,7 +57,7 @@ def test_energies_of_different_scope_are_grouped():
     }
 
 
-def test_repeats_of_one_job_that_cover_different_things_have_no_energy():
+def test_repeats_with_energy_of_different_scope_have_none():
     module = replace(costing(1, 10.0, 50.0, repeat=1), energy_covers="module")
     assert of(costing(0, 10.0, 100.0), module)[0].covers is None
 

@@ -31,7 +31,7 @@ def test_runs_of_one_job_are_together_by_their_data_source():
     assert group.elsewhere == {}
 
 
-def test_what_ran_on_another_host_is_known_to_be_there():
+def test_condition_on_another_host_is_listed():
     warm, cold, alone = (row(n, data_source, 1.0, host=host) for n, (data_source, host) in
                          enumerate((("cached", "h1"), ("storage", "h2"), ("storage", "h3"))))  # fmt: skip
     other = replace(alone, job={**alone.job, "batch": 8})

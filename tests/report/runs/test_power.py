@@ -34,7 +34,7 @@ def test_many_samples_are_means_of_stretches(tmp_path):
 
 @pytest.mark.parametrize("text", ["", "monotonic_ns,total_w\n", "monotonic_ns,total_w\n1,2.0\n", "no,power\n1,2\n",
                                   "monotonic_ns,total_w\none,two\n"])  # fmt: skip
-def test_a_record_that_holds_no_power_that_can_be_read_has_none(tmp_path, text):
+def test_record_without_readable_power_has_none(tmp_path, text):
     row = replace(trained(0, 100.0), folder=tmp_path)
     assert power(row) is None
     (tmp_path / "power.csv").write_text(text)

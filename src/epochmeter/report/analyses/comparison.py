@@ -130,7 +130,7 @@ def sentence(difference: Difference) -> str:
     if difference.verdict == SAME:
         return f"{difference.title}: no significant difference in {what}: {times(difference.ratio)}."
     wide = "" if _printable(difference.ratio) == difference.ratio else "; too few repeats for an interval"
-    wide = ", which may be chance among several comparisons" if difference.differs_alone else wide
+    wide = ", which may be noise, given several comparisons" if difference.differs_alone else wide
     return f"{difference.title}: inconclusive in {what}: {times(_printable(difference.ratio))}{wide}."
 
 
