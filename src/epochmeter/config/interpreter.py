@@ -17,7 +17,10 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3)
 def end_quietly(kind, error, trace):
     """End at Ctrl-C by SIGINT, as shells expect, and without a traceback; installed as `sys.excepthook`."""
     if issubclass(kind, KeyboardInterrupt):
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        except KeyboardInterrupt:  # a second Ctrl-C
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
     sys.__excepthook__(kind, error, trace)
 
