@@ -328,7 +328,7 @@ def test_png_and_svg_have_the_title_and_names_stay_text():
     assert "&lt;script&gt;alert(1)" in svg
     assert "<script" not in svg
     assert f'xlink:href="{LINK}"' in svg
-    assert to_png(charts["energy_by_time"]).startswith(b"\x89PNG")
+    assert to_png(to_svg(charts["energy_by_time"])).startswith(b"\x89PNG")
 
 
 def test_link_that_is_no_web_page_is_not_drawn():

@@ -141,18 +141,18 @@ def theme(*, is_dark: bool = False) -> Spec:
     }
 
 
-def to_png(chart: Chart) -> bytes:
-    """Draw a chart as PNG in the light theme."""
-    import vl_convert
-
-    return vl_convert.vegalite_to_png(_still(chart), config=theme(), scale=STILL_SCALE)
-
-
 def to_svg(chart: Chart) -> str:
     """Draw a chart as SVG in the light theme."""
     import vl_convert
 
     return vl_convert.vegalite_to_svg(_still(chart), config=theme())
+
+
+def to_png(svg: str) -> bytes:
+    """Convert an SVG image to PNG; this is faster than drawing the chart again."""
+    import vl_convert
+
+    return vl_convert.svg_to_png(svg, scale=STILL_SCALE)
 
 
 def javascript() -> str:

@@ -92,8 +92,9 @@ def _write_charts(charts: Sequence[Chart], folder: Path, has_earlier: bool) -> l
     written = []
     for chart in charts:
         image, drawing = folder / f"{chart.name}.png", folder / f"{chart.name}.svg"
-        image.write_bytes(to_png(chart))
-        drawing.write_text(to_svg(chart), encoding="utf-8")
+        svg = to_svg(chart)
+        drawing.write_text(svg, encoding="utf-8")
+        image.write_bytes(to_png(svg))
         written += [image, drawing]
     if has_earlier:
         for path in {*folder.glob("*.png"), *folder.glob("*.svg")} - {*written}:
