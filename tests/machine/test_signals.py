@@ -1,10 +1,13 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
+from epochmeter.config.job import ROOT
 from epochmeter.machine.signals import STOP_SIGNALS, deferred_signals, prefer_stop, uninterruptible
 
 
@@ -118,3 +121,27 @@ def test_stop_is_found_in_the_exception_chain():
 def test_error_without_a_stop_is_raised_unchanged():
     with pytest.raises(ValueError, match="within"), prefer_stop():
         raise ValueError("within")
+
+
+IGNORED = """
+import os, signal, time
+from epochmeter.machine.signals import Stop
+Stop().install()
+class Interrupted:
+    def __del__(self):
+        os.kill(os.getpid(), signal.{name})
+        time.sleep(0.1)
+Interrupted()  # Python ignores exceptions of destructors
+try:
+    time.sleep(10)
+except BaseException as stop:
+    print(repr(stop))
+"""
+
+
+@pytest.mark.parametrize(("name", "stop"), [("SIGINT", "KeyboardInterrupt()"), ("SIGTERM", "SystemExit(143)")])
+def test_stop_that_python_ignored_is_raised_again(name, stop):
+    done = subprocess.run(
+        [sys.executable, "-c", IGNORED.format(name=name)], cwd=ROOT / "src", capture_output=True, text=True, timeout=30
+    )
+    assert (done.stdout.strip(), done.stderr) == (stop, "")

@@ -6,6 +6,7 @@ SIGINT is sent by Ctrl-C, SIGQUIT by Ctrl-\\, SIGTERM by kill and Slurm, SIGHUP 
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from typing import Any
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 REPEATED_SIGNAL_S = 1.0
 """Signals within this time of the previous one are the same stop, as of a key that is held down."""
+RETRY_S = 0.05
+"""A stop that Python ignored is raised again after this time."""
 
 
 class Stop:
@@ -31,6 +34,18 @@ class Stop:
         for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self)
+        sys.unraisablehook = self._retry_ignored
+
+    def _retry_ignored(self, ignored: sys.UnraisableHookArgs) -> None:
+        """Stop again a moment later if Python ignored the exception, as in a destructor or a callback of a fork."""
+        stop = ignored.exc_value
+        if not isinstance(stop, (KeyboardInterrupt, SystemExit)):
+            sys.__unraisablehook__(ignored)
+            return
+        number = signal.SIGINT if isinstance(stop, KeyboardInterrupt) else int(stop.code or 0) - 128
+        self._last_s = -REPEATED_SIGNAL_S
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
+        signal.setitimer(signal.ITIMER_REAL, RETRY_S)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         before_s, self._last_s = self._last_s, time.monotonic()
