@@ -1,9 +1,7 @@
-"""Energy of windows on a real NVIDIA GPU whose power is constant, by epochmeter and by Zeus at the same time.
+"""Energy of windows on a real NVIDIA GPU under steady and switched loads, by epochmeter and by Zeus in turn.
 
-A matrix product repeats without a pause. Its mean power over the whole segment, by the GPU's energy counter, times the
-length of a window is the window's expected energy: the counter's own gain cancels out, and what remains is the error
-of the windows' borders and of what the stated uncertainty leaves out. The load alternates with idle time in the second
-part, with a period that a window holds many times.
+The expected energy of a window is its length times the mean power of the segment, by the GPU's own energy counter. So
+the counter's gain cancels out, and the errors are those at the borders of windows.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ COLUMNS = ("load", "mean W", "window s", "windows", "tool", "bias %", "largest e
 
 
 def load(busy_s: float, idle_s: float) -> None:
-    """Keep the GPU busy in turns, until ended."""
+    """Switch the GPU between load and idle time until the process is ended."""
     matrix = torch.rand(8192, 8192, device="cuda", dtype=torch.bfloat16)
     while True:
         until = time.monotonic() + busy_s

@@ -28,6 +28,10 @@ class Stop:
 
     def __init__(self) -> None:
         self._last_s = -REPEATED_SIGNAL_S
+        self._number = 0
+        """The signal of the last stop."""
+        self._stop: BaseException | None = None
+        """The exception of the last stop."""
 
     def install(self) -> None:
         """Handle the signals, except ignored ones: nohup ignores SIGHUP, a script's background job SIGINT."""
@@ -38,20 +42,20 @@ class Stop:
 
     def _retry_ignored(self, ignored: sys.UnraisableHookArgs) -> None:
         """Stop again a moment later if Python ignored the exception, as in a destructor or a callback of a fork."""
-        stop = ignored.exc_value
-        if not isinstance(stop, (KeyboardInterrupt, SystemExit)):
+        if self._stop is None or ignored.exc_value is not self._stop:
             sys.__unraisablehook__(ignored)
             return
-        number = signal.SIGINT if isinstance(stop, KeyboardInterrupt) else int(stop.code or 0) - 128
         self._last_s = -REPEATED_SIGNAL_S
-        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(self._number))
         signal.setitimer(signal.ITIMER_REAL, RETRY_S)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         before_s, self._last_s = self._last_s, time.monotonic()
         if self._last_s - before_s < REPEATED_SIGNAL_S:
             return
-        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+        self._number = number
+        self._stop = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+        raise self._stop
 
 
 def restore_defaults() -> None:
