@@ -68,12 +68,7 @@ class Row(NamedTuple):
 
 
 def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
-    """Check every quantity and setting for a configuration.
-
-    Args:
-        config: The configuration: device, meter, dataset, storage and machine.
-        detected: The device that this machine is.
-    """
+    """Check every quantity and setting for a configuration; `detected` is the device that this machine is."""
     root, device = config.machine.root, config.device
     facts = host.device_facts(root)
     here = host.is_match(device.match, facts)

@@ -15,15 +15,7 @@ of both."""
 
 
 class Card(NamedTuple):
-    """A GPU of the driver.
-
-    Attributes:
-        number: Its index in PCI order.
-        bus: Its PCI address.
-        folder: The driver's files.
-        uuid: Its UUID in ROCm's format; `GPU-` if it has none.
-        is_dual_die: Whether it is one of two dies of a board.
-    """
+    """A GPU of the driver; `number` is its index in PCI order, and `uuid` is `GPU-` if it has none."""
 
     number: int
     bus: str
@@ -57,15 +49,7 @@ def find_card(name: str, cards: Sequence[Card]) -> Card | None:
 
 
 def board_card(name: str, cards: Sequence[Card]) -> Card:
-    """Return the card that measures a GPU: itself, or the first die of its board.
-
-    Args:
-        name: The GPU's UUID or PCI address.
-        cards: All cards, as `find_cards` lists them.
-
-    Raises:
-        OSError: There is no such GPU.
-    """
+    """Return the card that measures a GPU (by UUID or PCI address): itself, or the first die of its board."""
     card = find_card(name, cards)
     if card is None:
         raise OSError(f"amdgpu has no GPU {name}; it has {', '.join(card.bus for card in cards) or 'none'}")

@@ -16,16 +16,8 @@ SHARED_LOCK_DIR = Path("/run/lock")
 def lock_devices(devices: Sequence[str], folder: str | None, holder: str, say: Callable[[str], None]) -> Iterator[None]:
     """Lock devices for the duration of a `with` block; waits while another process holds one.
 
-    The kernel releases the locks when the process ends, however it ends.
-
-    Args:
-        devices: Names of the devices.
-        folder: The folder of the lock files; None: one that all users of this machine share.
-        holder: Describes this process, for the message of a process that waits.
-        say: Prints the message that this process waits.
-
-    Raises:
-        RuntimeError: A lock file cannot be opened.
+    The kernel releases the locks when the process ends, however it ends. `holder` describes this process in the message
+    of a process that waits. Without `folder`, all users of this machine share the lock files.
     """
     lock_dir = Path(folder) if folder else _default_lock_dir()
     with ExitStack() as locks:

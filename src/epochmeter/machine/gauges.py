@@ -33,14 +33,10 @@ ThrottleCauses = Mapping[str, Sequence[str]]
 
 
 class Gauge(NamedTuple):
-    """An instrument of one quantity.
+    """An instrument of one quantity; `read` raises OSError or ValueError.
 
-    Attributes:
-        quantity: Its name, with the unit.
-        source: What is read, for people.
-        read: Returns the value; raises OSError or ValueError. It is a number in the unit of the quantity's name,
-            except for `cpu_utilization` (busy ticks and all ticks since boot) and `throttling` (`ThrottleCauses`:
-            active causes, or causes since the last reading).
+    It returns a number in the unit of the quantity's name. For `cpu_utilization` these are busy ticks and all ticks
+    since boot, for `throttling` the causes that are active, or were since the last reading.
     """
 
     quantity: str
@@ -49,12 +45,7 @@ class Gauge(NamedTuple):
 
 
 def find_gauges(root: Path, gpus: Sequence[str]) -> Iterator[Gauge]:
-    """List the gauges of a machine.
-
-    Args:
-        root: The root of the machine's files.
-        gpus: UUIDs or PCI addresses of the GPUs used; NVIDIA GPUs have their gauges in `nvml_gauges`.
-    """
+    """List the gauges of a machine; NVIDIA GPUs have theirs in `nvml_gauges`."""
     yield Gauge("cpu_utilization", "/proc/stat", partial(cpu_ticks, root / "proc/stat"))
     yield Gauge("ram_peak_bytes", "/proc/meminfo", partial(used_bytes, root / "proc/meminfo"))
     yield from _temperatures(root)
@@ -121,12 +112,7 @@ def read_number(path: Path) -> float:
 
 
 def read_fraction(path: Path, full_load: float) -> float:
-    """A utilization as a fraction (0 to 1); ValueError if it is out of range.
-
-    Args:
-        path: The file.
-        full_load: The file's value for full load.
-    """
+    """A utilization as a fraction (0 to 1) of the file's value for full load; ValueError if it is out of range."""
     busy = read_number(path) / full_load
     if not 0 <= busy <= 1:
         raise ValueError(f"{path} has an impossible load of {busy:.0%}.")

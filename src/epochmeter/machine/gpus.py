@@ -17,9 +17,6 @@ def find_gpus(root: Path) -> list[Gpu]:
     """List NVIDIA GPUs in PCI order, then AMD GPUs in the driver's order, which is ROCm's.
 
     If the driver lists no NVIDIA GPU below /proc, as under WSL2, NVML is used; never for a recorded machine.
-
-    Args:
-        root: The root of the machine's files; not `/` for a recorded machine.
     """
     nvidia = [
         _nvidia(read_text(path), path.parent.name)
@@ -82,12 +79,7 @@ def select_gpus(
 
 
 def apply_visible_devices(gpus: Sequence[Gpu], listed: str | None) -> list[Gpu]:
-    """Select GPUs as CUDA does: in the order of the list, up to its first invalid entry.
-
-    Args:
-        gpus: The GPUs in order.
-        listed: Comma-separated indices, UUIDs or their beginnings; None: all GPUs.
-    """
+    """Select GPUs as CUDA does: by indices, UUIDs or their beginnings, up to the first invalid entry."""
     if listed is None:
         return list(gpus)
     selected: list[Gpu] = []
@@ -111,10 +103,6 @@ def matches_uuid(uuid: str, name: str) -> bool:
     """Whether a UUID from torch matches a GPU; True for a GPU that is named by its PCI address.
 
     ROCm's UUIDs have 16 digits, of which torch reports the bytes of the text.
-
-    Args:
-        uuid: The UUID from torch.
-        name: The GPU's name, as `meter_id` returns it.
     """
     if not name.startswith("GPU-"):
         return True

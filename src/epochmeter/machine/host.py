@@ -20,12 +20,7 @@ GIT_LIMIT_S = 5
 
 
 def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, object]:
-    """Describe the host, for `host.json`.
-
-    Args:
-        root: The root of the machine's files.
-        project: The folder whose git commit is included.
-    """
+    """Describe the host, for `host.json`, with the git commit of a project."""
     root = Path(root)
     l4t = jetson.l4t(root)
     return drop_empty(
@@ -61,9 +56,7 @@ MATCH_PRIORITY = ("board", "tegra", "gpu")
 def device_facts(root: str | Path = "/") -> dict[str, str | None]:
     """Collect the facts that a device's `match` is compared with.
 
-    Returns:
-        `board`: the board's names in the device tree; `tegra`: the same for a Jetson, for a device that matches any
-        Jetson; `gpu`: the GPU's vendor.
+    `board` has the board's names in the device tree, `tegra` the same for a Jetson, `gpu` the GPU's vendor.
     """
     root = Path(root)
     gpus, names = find_gpus(root), _board(root).get("compatible", "")
@@ -80,9 +73,6 @@ def detect_device(devices: Mapping[str, Mapping[str, str] | None], facts: Mappin
     """Select the device that matches best: by its board, else by its GPU, else the one without conditions.
 
     The board comes first, since a Jetson may also have the files of a desktop's NVIDIA driver.
-
-    Raises:
-        ValueError: No device matches.
     """
     matching = [name for name, match in devices.items() if is_match(match, facts)]
     if not matching:

@@ -69,12 +69,7 @@ def gpu_devfreqs(root: Path) -> list[Path]:
 
 
 def clocks(root: Path) -> str:
-    """Whether the clocks are locked, as by jetson_clocks; no root needed.
-
-    Returns:
-        `locked` if minimum and maximum frequency of every core and of the GPU are equal, else `free`; empty if none
-        can be read.
-    """
+    """Whether the clocks are `locked`, as by jetson_clocks, or `free`; empty if none can be read."""
     lowest = list(root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_min_freq"))
     lowest += [gpu / "min_freq" for gpu in gpu_devfreqs(root)]
     bounds = [(read_text(low), read_text(low.with_name(low.name.replace("min", "max")))) for low in lowest]

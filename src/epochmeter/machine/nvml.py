@@ -36,12 +36,7 @@ class ProcessUtilization(NamedTuple):
 
 
 class NvmlGpu:
-    """An NVIDIA GPU. Every method raises OSError if NVML does not report the value.
-
-    Args:
-        handle: NVML's handle.
-        name: Name for error messages until the index is known.
-    """
+    """An NVIDIA GPU. Every method raises OSError if NVML does not report the value."""
 
     def __init__(self, handle: Any, name: str = "a GPU") -> None:
         self._handle = handle
@@ -164,14 +159,7 @@ class NvmlGpu:
 
 
 def start() -> Callable[[], None]:
-    """Initialize NVML.
-
-    Returns:
-        The function that shuts NVML down again; calls may be nested.
-
-    Raises:
-        OSError: The library or its Python client is missing, or NVML does not start. The message says which.
-    """
+    """Initialize NVML and return the function that shuts it down; calls may be nested. OSError if it does not start."""
     try:
         ctypes.CDLL(LIBRARY)  # first, since it is fast if there is no driver
     except OSError as error:
@@ -188,11 +176,7 @@ def start() -> Callable[[], None]:
 
 
 def open_gpu(uuid: str) -> NvmlGpu:
-    """Find a GPU; OSError if NVML does not list it.
-
-    Args:
-        uuid: Its UUID, with or without the prefix.
-    """
+    """Find a GPU by its UUID, with or without the prefix; OSError if NVML does not list it."""
     full = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
     return NvmlGpu(_call(full, "nvmlDeviceGetHandleByUUID", full), full)
 

@@ -9,14 +9,7 @@ from epochmeter.machine.gauges import POWER_CAPPED, THERMAL, Gauge, ThrottleCaus
 
 
 def open_nvml_gauges(gpus: Sequence[str]) -> tuple[list[Gauge], Callable[[], None]]:
-    """Open the gauges of GPUs.
-
-    Returns:
-        The gauges, and the function that releases them.
-
-    Raises:
-        OSError: NVML is not available, or does not list a GPU.
-    """
+    """Open the gauges of GPUs and return the function that releases them; OSError without NVML or a GPU."""
     if not gpus:
         return [], lambda: None
     shut_down = nvml.start()

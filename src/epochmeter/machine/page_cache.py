@@ -51,12 +51,7 @@ class Residency:
 
 
 def prepare_cache(cache: str, folder: Path, epoch: int = 0) -> str | None:
-    """Prepare the page cache before an epoch.
-
-    Args:
-        cache: `keep`, `cold`, `cold_each_epoch` or `warm`.
-        folder: The dataset.
-        epoch: The epoch, from 0.
+    """Prepare the page cache before an epoch, counted from 0.
 
     Returns:
         The expected state of the files, `cold` or `warm`; None if nothing was done.
@@ -71,13 +66,7 @@ def prepare_cache(cache: str, folder: Path, epoch: int = 0) -> str | None:
 
 
 def residency_warning(expected: str | None, fraction: float | None, medium: str = "unknown") -> list[str]:
-    """Return a note if the cached fraction is not the expected one, or unknown.
-
-    Args:
-        expected: The expected state, `cold` or `warm`; None: any.
-        fraction: The cached fraction; None: unknown.
-        medium: The dataset's storage medium.
-    """
+    """Return a note if the cached fraction is unknown or not the expected one (`cold`, `warm` or any)."""
     if expected == "cold" and medium == "ram":
         return ["page cache: cold is not possible, since the dataset is in memory."]
     if expected and fraction is None:
@@ -143,13 +132,7 @@ def evict(paths: Iterable[str]) -> None:
 
 
 def drop_caches() -> None:
-    """Drop the kernel's caches: pages, inodes and directory entries of all files on the machine.
-
-    It needs root or `sudo -n`.
-
-    Raises:
-        RuntimeError: Neither is allowed.
-    """
+    """Drop the kernel's caches of the machine, as root or by `sudo -n`; RuntimeError if neither is allowed."""
     os.sync()
     try:
         with open(DROP_CACHES_FILE, "w") as control:

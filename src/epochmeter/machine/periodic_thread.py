@@ -15,16 +15,7 @@ class PeriodicThread:
     """Run a callback about every `period_s` seconds, with jitter, so that sampling does not alias with a periodic load.
 
     The callback runs only in this thread. If it hangs, the first request waits for `patience_s`, and later ones do not
-    wait.
-
-    Args:
-        callback: The callback.
-        period_s: Mean period in seconds.
-        patience_s: Longest wait of a request in seconds.
-        name: Name of the thread.
-
-    Attributes:
-        mean_interval_s: The present mean period, longer than `period_s` if the callback is expensive.
+    wait. `mean_interval_s` is the present mean period, longer than `period_s` if the callback is expensive.
     """
 
     def __init__(self, callback: Callable[[], None], *, period_s: float, patience_s: float, name: str) -> None:
@@ -82,11 +73,6 @@ def jittered_intervals(period_s: float, chance: random.Random, took_s: float = 0
 
     A callback that takes most of the period would remove this jitter, and a load could be in step with the resulting
     fixed period. Therefore the pause after a callback is at least a random fraction of its duration.
-
-    Args:
-        period_s: The mean time, in seconds.
-        chance: The random numbers.
-        took_s: The duration of the callback, in seconds.
     """
     while True:
         yield max(chance.uniform(0.5, 1.5) * period_s, chance.uniform(1.0, 2.0) * took_s)

@@ -19,12 +19,9 @@ class Process(NamedTuple):
     """A process of a host.
 
     Attributes:
-        host: Name of the host.
-        pid: Its process ID.
         boot_id: Identifier of the host's boot; None or empty if unknown.
         began: Its start time, as `start_ticks` returns it; None if unknown.
-        numbers: The PID namespace of `pid`, as `pid_namespace` returns it, since a container may have its own; None if
-            unknown.
+        numbers: The PID namespace of `pid`, since a container may have its own; None if unknown.
     """
 
     host: str

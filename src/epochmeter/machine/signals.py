@@ -70,9 +70,6 @@ class SignalDeferral:
 
     Masking the signals is not enough: the kernel would deliver them to another thread, and Python's main thread would
     handle them. Setting `is_deferring` is a single assignment, which no signal can interrupt.
-
-    Args:
-        end: Code of a function; signals are also deferred before its first line.
     """
 
     def __init__(self, end: CodeType | None = None) -> None:

@@ -20,14 +20,7 @@ GONE = "GONE"
 
 
 class SlurmJob(NamedTuple):
-    """A Slurm job.
-
-    Attributes:
-        job_id: Its ID, such as `17`, or `17_3` for a task of an array.
-        state: Slurm's state in capitals, such as PENDING, RUNNING, COMPLETED, NODE_FAIL.
-        node: Its node.
-        reason: Slurm's reason for the state.
-    """
+    """A Slurm job: its ID is such as `17`, or `17_3` for a task of an array; its state is Slurm's, in capitals."""
 
     job_id: str
     state: str
@@ -57,11 +50,7 @@ class SlurmNode(NamedTuple):
 
 
 def list_nodes(partition: str | None = None) -> list[SlurmNode]:
-    """List the nodes of a partition, or of all partitions.
-
-    Raises:
-        RuntimeError: There is no Slurm, or it does not respond.
-    """
+    """List the nodes of a partition, or of all partitions; RuntimeError without Slurm."""
     options = [f"--partition={partition}"] if partition else []
     rows = run_command("sinfo", "--noheader", "--Node", "--format=%N|%f|%T", *options).splitlines()
     unique = dict.fromkeys(rows)  # a node is listed once per partition
@@ -78,9 +67,6 @@ def list_jobs(name: str) -> dict[str, SlurmJob]:
     """List this user's jobs with a name, by ID: pending, running and recently ended ones.
 
     Slurm forgets an ended job after its MinJobAge, by default 5 minutes.
-
-    Raises:
-        RuntimeError: Slurm does not respond.
     """
     rows = run_command(
         "squeue", "--me", "--noheader", "--array", "--states=all", f"--name={name}", "--format=%i|%T|%N|%r"
@@ -106,11 +92,7 @@ def cancel(job_ids: Collection[str]) -> None:
 
 
 def run_command(program: str, *arguments: str) -> str:
-    """Run one of Slurm's programs and return its output.
-
-    Raises:
-        RuntimeError: It is not installed, fails, or does not end within `COMMAND_LIMIT_S` seconds.
-    """
+    """Run one of Slurm's programs and return its output; RuntimeError if that fails."""
     path = shutil.which(program)
     if path is None:
         raise RuntimeError(f"Slurm's {program} is not on PATH\nhint: run this command on a host of the cluster")
@@ -133,12 +115,7 @@ def missing_features(constraint: str | int, nodes: Sequence[SlurmNode]) -> list[
 
 
 def matching_nodes(constraint: str | int | None, nodes: Sequence[SlurmNode]) -> list[SlurmNode]:
-    """The nodes with any feature of a constraint; at least those that Slurm would select.
-
-    Args:
-        constraint: A constraint in Slurm's syntax; None: all nodes.
-        nodes: The nodes.
-    """
+    """The nodes with any feature of a constraint in Slurm's syntax; at least those that Slurm would select."""
     features = {*constraint_features(constraint)} if constraint else set()
     return [node for node in nodes if not features or features & node.features]
 

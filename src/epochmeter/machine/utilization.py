@@ -62,14 +62,7 @@ class Unavailable(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One sample of all gauges.
-
-    Attributes:
-        at_ns: Its time, monotonic clock.
-        ticks: Busy CPU ticks and all CPU ticks since boot.
-        values: The quantities that could be read.
-        slowed: The active causes of lowered clocks.
-    """
+    """One sample of all gauges: `ticks` are busy CPU ticks and all CPU ticks since boot."""
 
     at_ns: int
     ticks: tuple[int, int] | None
@@ -81,13 +74,7 @@ _moment = attrgetter("at_ns")
 
 
 class Gauges:
-    """Sample gauges twice per second, and at the borders of windows.
-
-    Args:
-        gauges: The gauges.
-        reasons: Why quantities have no gauge, instead of the general reasons.
-        close: Releases the instruments.
-    """
+    """Sample gauges twice per second, and at the borders of windows; `reasons`: why quantities have no gauge."""
 
     def __init__(
         self,
@@ -192,12 +179,7 @@ class Gauges:
 
 
 def open_gauges(*, gpus: Sequence[str], root: str | PathLike[str] = "/") -> Gauges:
-    """Open the gauges of a machine and start sampling.
-
-    Args:
-        gpus: UUIDs or PCI addresses of the GPUs used.
-        root: The root of the machine's files.
-    """
+    """Open the gauges of a machine and start sampling."""
     gauges = list(find_gauges(Path(root), gpus))
     cards = find_cards(Path(root))
     try:

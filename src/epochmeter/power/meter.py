@@ -134,19 +134,10 @@ class Meter(Protocol):
         """Sampling statistics between two readings (monotonic clock, ns); None if nothing is sampled."""
 
     def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
-        """Half-width of the 95 % confidence interval of the total, in joules.
-
-        Args:
-            joules: Energy of the window by domain.
-            seconds: Duration of the window.
-            sampling: The window's sampling statistics, as `sampling` returned them.
-        """
+        """Half-width of the 95 % confidence interval of the total, in joules."""
 
     def unsampled_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
-        """The part of `half_width_j` from power between the readings of a part-time sensor, whose energy is counted.
-
-        It is independent from window to window.
-        """
+        """The part of `half_width_j` from power between the readings of a part-time sensor, whose energy is counted."""
 
     def drain(self, before_ns: int) -> PowerSamples:
         """Return the power samples before a moment and discard them."""
@@ -161,11 +152,7 @@ class PowerSource(Protocol):
     domains: dict[str, Domain]
 
     def joules(self, *, fresh: bool = True) -> dict[str, float]:
-        """Joules of each domain up to now; domains that cannot be read are missing.
-
-        Args:
-            fresh: Take a sample first.
-        """
+        """Joules of each domain up to now; domains that cannot be read are missing. `fresh`: take a sample first."""
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling: ...
 
@@ -310,15 +297,9 @@ class InstrumentMeter:
 
 
 def open_meter(spec: Mapping[str, object], *, gpus: Sequence[str], root: str | PathLike[str] = "/") -> Meter:
-    """Open the configured meter, by its function `_target_` with `gpus`, `root` and the group's options.
+    """Open the configured meter by its `_target_`, with `gpus`, `root` and the group's options.
 
-    Args:
-        spec: The configuration group `meter`.
-        gpus: UUIDs of the GPUs used.
-        root: The root of the machine's files.
-
-    Returns:
-        The meter. If the machine does not have it, an estimate or a `NullMeter`, with the reason.
+    If the machine does not have it, it is an estimate or a `NullMeter`, with the reason.
     """
     instrument = {key: value for key, value in spec.items() if key != "idle_s"}  # idle_s is an option of the run
     meter: Meter = instantiate_spec(instrument, gpus=gpus, root=root)
@@ -326,11 +307,7 @@ def open_meter(spec: Mapping[str, object], *, gpus: Sequence[str], root: str | P
 
 
 def open_null(*, gpus: Sequence[str], root: str | PathLike[str], reason: str) -> Meter:
-    """Return the meter of a job that configures none.
-
-    Args:
-        reason: The reason to record.
-    """
+    """Return the meter of a job that configures none."""
     return NullMeter(reason)
 
 

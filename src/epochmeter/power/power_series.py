@@ -215,10 +215,7 @@ class PowerSeries:
         )
 
     def _estimated_renewal_s(self, times_s: np.ndarray, watts: Mapping[str, np.ndarray]) -> float | None:
-        """The longest estimated renewal period of the sensors whose period is unknown; None if none can be estimated.
-
-        Each sensor is estimated separately, since the sum of all changes whenever one of them does.
-        """
+        """The longest estimated renewal period of the sensors with an unknown one; None if none can be estimated."""
         estimates = []
         for name in (name for name, response in self._responses.items() if response.renewal_s is None):
             good = np.isfinite(watts[name])

@@ -29,12 +29,7 @@ READ_LIMIT_S = 0.8
 class Sampler:
     """Sample power sensors about every `period_s` seconds, and at once on request.
 
-    The first sample is taken before the constructor returns.
-
     Args:
-        powers: The sensors by domain.
-        total: The domains that add up to the total power.
-        period_s: Mean sampling period in seconds.
         checks: Whether the samples only check a counter; then no window waits for a delayed reading.
     """
 
@@ -59,20 +54,13 @@ class Sampler:
         self._thread.now()  # on a busy machine a border that takes no sample itself might find none at all
 
     def joules(self, *, fresh: bool = True) -> dict[str, float]:
-        """Joules of each domain up to now; domains that cannot be read are missing.
-
-        Args:
-            fresh: Take a sample first.
-        """
+        """Joules of each domain up to now; domains that cannot be read are missing."""
         if fresh:
             self._thread.now()
         return self._series.joules(time.monotonic_ns())
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
-        """Sampling statistics of a window (monotonic clock, ns).
-
-        It waits until the sensors have reported all power up to the end of the window.
-        """
+        """Sampling statistics of a window, after the sensors have reported all power up to its end."""
         if not self._checks and (settled_s := self._series.settled_s):
             wait_s = settled_s + SLACK * self._thread.mean_interval_s - (time.monotonic_ns() - closed_ns) * NANOSECOND
             time.sleep(max(0.0, wait_s))

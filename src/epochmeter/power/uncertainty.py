@@ -89,11 +89,7 @@ NONE, UNKNOWN = Response(), Response(None, 0.0, None)
 
 
 def response_of(sensors: Sensors | None, name: str, default: Response = NONE) -> Response:
-    """The response of a sensor by the device's table (`sensors` in conf/device); the default without an entry.
-
-    Raises:
-        ValueError: An entry has an unknown key, or a value that is not a time in seconds.
-    """
+    """The response of a sensor by the device's table (`sensors` in conf/device); ValueError for an invalid entry."""
     entry = (sensors or {}).get(name)
     if entry is None:
         return default
@@ -122,18 +118,11 @@ def slowest(responses: list[Response]) -> Response:
 
 
 def renewal_s(times_s: np.ndarray, watts: np.ndarray) -> float | None:
-    """Estimate a sensor's renewal period from runs of identical readings.
+    """Estimate a sensor's renewal period from runs of identical readings; None with fewer than 4 changes.
 
     The time between two successive changes of the reading is a multiple of the renewal period. It is at most the time
     from the last sample before the first change to the first sample after the second. The 10th percentile of these
     spans is an upper estimate of the period: spans between changes that samples missed are longer.
-
-    Args:
-        times_s: Sample times in seconds.
-        watts: The readings.
-
-    Returns:
-        The estimate in seconds; None with fewer than 4 changes.
     """
     changes = np.flatnonzero(np.diff(watts))
     if len(changes) < 4:
@@ -159,15 +148,11 @@ class Interior(NamedTuple):
 def interior(
     times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float, pace_s: float, unsampled: float
 ) -> Interior:
-    """Estimate what the samples of a window may miss.
+    """Estimate what the samples of a window, from `opened_s` to `closed_s`, may miss.
 
     Samples before the window count as context: structure that they show may be in the window too.
 
     Args:
-        times_s: Times of the samples of the window and of its context, in seconds.
-        watts: Power at these times.
-        opened_s: Start of the window.
-        closed_s: End of the window.
         pace_s: The fixed period at which the sensor renews its reading; 0: none.
         unsampled: The fraction of this period in which it does not measure.
     """
@@ -266,12 +251,6 @@ def border_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, response: 
 
     The energy is integrated `delay_s` later than the window, which corrects the mean delay. What remains is the
     smoothing by averaging and renewal, which depends on how power varies within the sensor's memory of the border.
-
-    Args:
-        times_s: Sample times in seconds, from before the border on.
-        watts: The readings.
-        border_s: The border.
-        response: How the sensor responds.
     """
     memory_s, at_s = response.memory_s, border_s + response.delay_s
     if not memory_s or not len(watts):

@@ -19,13 +19,7 @@ TERM_KEYS = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j
 
 
 class Reading(NamedTuple):
-    """A meter reading.
-
-    Attributes:
-        at_ns: The middle of the reading time, monotonic clock.
-        joules: Joules by domain since an arbitrary moment.
-        took_ns: The duration of the reading.
-    """
+    """A meter reading that took `took_ns`, with the middle of that time (monotonic clock)."""
 
     at_ns: int
     joules: dict[str, float]
@@ -75,13 +69,6 @@ def energy_of_window(
 
     A domain has an energy if it was read at both ends, was available in between, and the window is long enough for its
     instrument. If a domain of the total has none, neither has the total.
-
-    Args:
-        before: The reading before the window.
-        after: The reading after the window.
-        meter: The meter that was read.
-        window_s: Duration of the window, which the readings enclose.
-        idle_w: Idle power in watts, for the net energy.
     """
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     sampling = meter.sampling(before.ended_ns, after.begun_ns)
@@ -134,8 +121,7 @@ def _is_sampled(meter: Meter, name: str) -> bool:
 def energy_between(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[str, float]:
     """Joules of each domain between two readings.
 
-    A counter that ran backwards was reset, and one that did not advance is slower than the window: such a domain is
-    left out. Sampled power may be 0 W.
+    A counter that ran backwards was reset, and one that did not advance is slower than the window: both are left out.
     """
     read_twice = before.keys() & after.keys()
     return {

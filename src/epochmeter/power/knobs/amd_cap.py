@@ -10,11 +10,7 @@ from epochmeter.power.knobs.watt_limit import WattLimit, file_limit, read_bound
 
 
 def open_amd_cap(buses: Sequence[str], root: str | Path) -> WattLimit | None:
-    """Open the power limit of GPUs, one per board.
-
-    Returns:
-        The limit; None unless each GPU has one.
-    """
+    """Open the power limit of GPUs, one per board; None unless each GPU has one."""
     cards = find_cards(Path(root))
     try:
         boards = {board_card(bus, cards) for bus in buses}

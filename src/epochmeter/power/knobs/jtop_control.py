@@ -16,18 +16,7 @@ JOIN_JTOP = "sudo usermod -aG jtop $USER, then log in again: jtop's service sets
 
 
 def run_by_jtop_or_sudo(by_jtop: Callable[[], str], by_sudo: Callable[[], str]) -> str:
-    """Change a setting that needs root: directly as root, else by jtop's service, else by sudo.
-
-    Args:
-        by_jtop: Changes it through jtop's service.
-        by_sudo: Changes it through sudo, or directly as root.
-
-    Returns:
-        The output of the program that changed it.
-
-    Raises:
-        RuntimeError: Neither works; the message has both reasons.
-    """
+    """Change a setting that needs root: directly as root, else by jtop's service, else by sudo."""
     if os.geteuid() == 0:
         return by_sudo()
     try:

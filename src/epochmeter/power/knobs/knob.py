@@ -28,7 +28,6 @@ class SettingTarget(NamedTuple):
     """A value of a device setting that a job requests.
 
     Attributes:
-        setting: The setting, as text.
         watts: Its power limit; None if it has none.
         note: The rule that selected the setting if others match as well.
         max_w: The highest limit of the device; None if unknown.
@@ -85,11 +84,6 @@ class AppliedSettings:
     raises RuntimeError at exit unless another exception ends the block.
 
     It is no generator: a signal may end one before its `finally` block.
-
-    Args:
-        targets: The settings in the order of change.
-        journal: The journal of original settings.
-        say: Prints a message.
 
     Attributes:
         applied: The settings as read back after the change, by knob.
@@ -186,9 +180,6 @@ def undo_incomplete(knob: Knob, was: str) -> None:
 
     The original is written even if it can be read already, since the requested change may take effect late. If that
     write is refused as well, the device still has its original setting and there is nothing to restore.
-
-    Raises:
-        RuntimeError, OSError: The device has, or may still get, another setting, and the original was refused.
     """
     requested = knob.pending
     knob.pending = True
@@ -200,16 +191,7 @@ def undo_incomplete(knob: Knob, was: str) -> None:
 
 
 def wait_until_set(knob: Knob, setting: str, output: str) -> None:
-    """Wait until a requested setting can be read back.
-
-    Args:
-        knob: The device's setting.
-        setting: The requested value.
-        output: The output of the program that was asked to set it, for the error.
-
-    Raises:
-        RuntimeError: The device has another setting after `SETTLE_LIMIT_S` seconds.
-    """
+    """Wait until a requested setting can be read back; RuntimeError, with the program's output, if it cannot."""
     knob.pending = True
     if not poll_until(lambda: knob.is_equal(knob.get(), setting)):
         detail = f" {' '.join(output.split())}" if output else ""

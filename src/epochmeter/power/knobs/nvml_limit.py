@@ -18,16 +18,10 @@ PERMISSION_HINT = (
 
 
 def open_nvml_limit(uuids: Sequence[str]) -> WattLimit | None:
-    """Open the power limit of GPUs.
+    """Open the power limit of GPUs; None if a GPU has none, as some laptops.
 
     NVML stays initialized until this process ends: without persistence mode, a limit is reset as soon as no process
     uses the driver.
-
-    Returns:
-        The limit; None if a GPU has none, as some laptops.
-
-    Raises:
-        RuntimeError: The GPUs cannot be read.
     """
     try:
         nvml.start()

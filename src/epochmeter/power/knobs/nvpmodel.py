@@ -63,12 +63,7 @@ class Nvpmodel:
         return ", ".join(map(str, self._modes.values()))
 
     def target_for(self, value: str | float) -> SettingTarget:
-        """Select a mode by name, `id:n` or watts.
-
-        Raises:
-            ValueError: There is no such mode.
-            RuntimeError: The change needs a reboot.
-        """
+        """Select a mode by name, `id:n` or watts."""
         candidates, rule = self._matching_modes(value)
         mode = max(candidates, key=lambda mode: (mode.cores, mode.number == self._default, -mode.number))
         note = None

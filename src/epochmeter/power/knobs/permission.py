@@ -19,11 +19,7 @@ FROM_CONTAINER = "in a container: start it with --privileged"
 
 
 def permission(knob: Knob) -> tuple[str, str | None]:
-    """Check how this process may change a setting by trying its permissions; nothing is changed.
-
-    Returns:
-        The way ("as root", "directly", "by sudo", ...) and None; or "" and a remedy.
-    """
+    """Check how this process may change a setting: the way ("by sudo", ...) and None, or "" and a remedy."""
     if knob.name == "NVML":
         return driver_permission()
     if os.geteuid() == 0:

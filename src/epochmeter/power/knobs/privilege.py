@@ -36,12 +36,9 @@ REFUSAL = re.compile(
 
 
 def run_program(*command: str, stdin: str | None = None) -> str:
-    """Run a program and return its output, standard error included.
+    """Run a program and return its output, standard error included; RuntimeError without it or after `LIMIT_S`.
 
     The exit code is ignored, since the vendors' programs exit with 0 even if they have done nothing.
-
-    Raises:
-        RuntimeError: There is no such program, or it does not end within `LIMIT_S` seconds.
     """
     # Ctrl-C goes to every program of the terminal and must not interrupt this one.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -73,18 +70,10 @@ def run_program(*command: str, stdin: str | None = None) -> str:
 
 
 def run_as_root(*command: str, stdin: str | None = None, allow: str | None = None) -> str:
-    """Run a program that needs root: directly as root, else by `sudo -n`.
+    """Run a program that needs root, directly or by `sudo -n`; RuntimeError if this user may not.
 
     Args:
-        command: The program and its arguments.
-        stdin: The program's standard input; none by default.
         allow: How to allow it, for the error; by default a sudoers rule for exactly this command.
-
-    Returns:
-        The program's output, standard error included.
-
-    Raises:
-        RuntimeError: This user may not run it.
     """
     if os.geteuid() == 0:
         return run_program(*command, stdin=stdin)

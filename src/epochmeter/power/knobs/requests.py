@@ -39,13 +39,7 @@ NO_KNOB_MESSAGES = {"power_limit": "no power limit to set", "clocks": "no jetson
 
 
 class SettingRequest(NamedTuple):
-    """A device setting that a job requests.
-
-    Attributes:
-        key: `power_limit`, `clocks` or `fan`.
-        requested: The configured value.
-        knob: This machine's device setting for the key; None if it has none.
-    """
+    """A device setting that a job requests by `key`; `knob` is None if this machine does not have it."""
 
     key: str
     requested: str | float
@@ -60,18 +54,7 @@ class SettingRequest(NamedTuple):
 def requested_settings(
     job: Job, *, trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str, journal: RestoreJournal
 ) -> list[SettingRequest]:
-    """List the device settings that a job requests, in the order in which they are changed.
-
-    Args:
-        job: The job's configuration.
-        trains_on_gpu: Whether the training device is a GPU.
-        gpus: The GPUs used, as `host.describe` returns them.
-        root: The root of the machine's files.
-        journal: The journal of original settings.
-
-    Raises:
-        RuntimeError: The machine has the setting, but it cannot be read.
-    """
+    """List the device settings that a job requests, in the order in which they are changed."""
     if any(getattr(job, key) != untouched for key, untouched in DEFAULTS.items()):
         refuse_replay(root)
     requested = []
@@ -85,13 +68,7 @@ def requested_settings(
 
 
 def refuse_replay(root: str) -> None:
-    """Refuse to change settings of a recorded board on a Jetson.
-
-    The programs that change them act on this machine, whatever the root.
-
-    Raises:
-        RuntimeError: `root` is a recorded board, and this machine is a Jetson.
-    """
+    """Refuse to change settings of a recorded board on a Jetson, whose own settings would change."""
     if root != "/" and any(Path(file).exists() for file in JETSON_FILES):
         raise RuntimeError(
             f"cannot change device settings: machine.root={root} is a recorded board, and the change would affect "
@@ -100,13 +77,7 @@ def refuse_replay(root: str) -> None:
 
 
 def power_limit_knob(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str) -> Knob | None:
-    """Return the power limit of the training device; None if it has none.
-
-    On a Jetson it is the power mode, which limits the whole module, whether CPU or GPU trains.
-
-    Raises:
-        RuntimeError: The driver does not report an identifier for each GPU used.
-    """
+    """Return the power limit of the training device; None if it has none."""
     if knob := open_nvpmodel(root):
         return knob
     if not trains_on_gpu:
@@ -125,12 +96,7 @@ def power_limit_knob(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], roo
 
 
 def resolve_targets(requests: Sequence[SettingRequest]) -> list[tuple[Knob, SettingTarget]]:
-    """Return the setting to apply to each knob that this machine has.
-
-    Raises:
-        ValueError: A value is out of range.
-        RuntimeError: A change needs a reboot.
-    """
+    """Return the setting to apply to each knob that this machine has."""
     return [(request.knob, request.knob.target_for(request.requested)) for request in requests if request.knob]
 
 
@@ -140,8 +106,6 @@ def restore_after_kill(journal: RestoreJournal, say: Notify, tried: Sequence[Sav
     A setting that cannot be restored causes a warning; runs that do not need the setting continue.
 
     Args:
-        journal: The journal of settings to restore.
-        say: Prints a message.
         tried: Entries that an earlier call could not restore; they are not tried again.
 
     Returns:
@@ -182,11 +146,7 @@ def refuse_unrestored(knobs: Sequence[Knob], journal: RestoreJournal) -> None:
 
 
 def restore_one(entry: SavedSetting, journal: RestoreJournal) -> str:
-    """Restore the setting of a journal entry and delete the entry.
-
-    Returns:
-        A message that says what was restored, or why nothing had to be.
-    """
+    """Restore the setting of a journal entry and delete the entry; returns a message."""
     rebooted = entry.boot_id != journal.boot_id and entry.knob not in PERSISTENT_KNOBS
     if not rebooted:
         refuse_replay(entry.root)

@@ -42,14 +42,7 @@ class SavedSetting(NamedTuple):
 
 
 class RestoreJournal:
-    """The journal of one user on one machine.
-
-    Args:
-        state_dir: Its folder; None: the XDG state folder of the user.
-        root: The root of the machine's files.
-        boot_id: Identifier of the current boot.
-        command: The command line of this run, for messages.
-    """
+    """The journal of one user on one machine, in `state_dir` or else in the user's XDG state folder."""
 
     def __init__(self, state_dir: str | None, *, root: str, boot_id: str, command: str) -> None:
         home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
@@ -59,14 +52,8 @@ class RestoreJournal:
     def note(self, knob: str, devices: Sequence[str], was: str, by_hand: str) -> SavedSetting:
         """Record an original setting before it is changed.
 
-        Args:
-            knob: Name of the setting.
-            devices: Its devices.
-            was: The original setting.
-            by_hand: The shell command that restores it.
-
         Raises:
-            RuntimeError: Another run has changed the setting, or the entry cannot be written.
+            RuntimeError: Another process has changed it, or the journal cannot be written.
         """
         pid = os.getpid()
         when = datetime.now(timezone.utc).isoformat(timespec="microseconds")

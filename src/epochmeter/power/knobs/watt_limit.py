@@ -58,12 +58,6 @@ class WattLimit:
         """Set the limit of each device and wait until all can be read back.
 
         Every device is tried, so that a refusal by one device does not prevent the restoration of the others.
-
-        Args:
-            setting: Watts as text, like "250 W", or one limit per device, like "250 W, 300 W".
-
-        Raises:
-            RuntimeError: A device refused the limit, or does not have it after `SETTLE_LIMIT_S` seconds.
         """
         written, refusals = [], []
         for limit, watts in zip(self._device_limits, self._limits(setting), strict=True):
@@ -130,13 +124,7 @@ def is_close(watts: float, requested_w: float) -> bool:
 
 
 def file_limit(file: Path, *, low_w: float | None, high_w: float | None) -> DeviceLimit:
-    """The power limit in a kernel file, in microwatts.
-
-    Args:
-        file: The file.
-        low_w: The lowest limit in watts; None: unknown.
-        high_w: The highest limit in watts; None: unknown.
-    """
+    """The power limit in a kernel file, in microwatts."""
 
     def read() -> float:
         try:

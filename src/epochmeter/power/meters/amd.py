@@ -35,17 +35,9 @@ def open_amd(
     cross_check: bool = True,
     sensors: Sensors | None = None,
 ) -> Meter:
-    """Open the meter of the GPUs used.
+    """Open the meter of the AMD GPUs used, by UUID, or by PCI address if they have none.
 
-    Args:
-        gpus: UUIDs of the GPUs, or PCI addresses if they have none.
-        root: The root of the machine's files.
-        period_s: Sampling period of power in seconds. Domain `gpu0` is sampled if the GPU has no counter.
-        cross_check: Also sample the power of a GPU with a counter, as domain `gpu0_sampled`.
-        sensors: The device's table of sensor responses, by the name of the driver's file.
-
-    Returns:
-        The meter; a `NullMeter`, with the reason, unless each GPU has a counter or a power sensor.
+    It is a `NullMeter`, with the reason, unless each GPU has a counter or a power sensor.
     """
     if not gpus:
         return NullMeter("meter=amd: the run uses no AMD GPU.")
@@ -67,16 +59,7 @@ def scope_of(card: Card) -> str:
 
 
 def power_of(card: Card, period_s: float, sensors: Sensors | None = None) -> Power:
-    """Find the GPU's power sensor: instantaneous power if the driver reports it, else the mean.
-
-    Args:
-        card: The GPU.
-        period_s: Sampling period in seconds.
-        sensors: The device's table of sensor responses.
-
-    Raises:
-        OSError: The driver reports no power.
-    """
+    """Find the GPU's power sensor: instantaneous power if the driver reports it, else the mean; OSError without."""
     for kind in ("power1_input", "power1_average"):
         response = response_of(sensors, kind, UNKNOWN)
         for file in sorted(card.folder.glob(f"hwmon/hwmon*/{kind}")):
@@ -88,11 +71,7 @@ def power_of(card: Card, period_s: float, sensors: Sensors | None = None) -> Pow
 
 
 def counter_of(card: Card, root: str | PathLike[str]) -> Counter:
-    """Open the GPU's energy counter and check it against the power.
-
-    Raises:
-        OSError: The GPU has no counter, or it contradicts the power.
-    """
+    """Open the GPU's energy counter; OSError if it has none, or if it contradicts the power."""
     if Path(root) != Path("/"):
         raise OSError(f"ROCm reads only this machine's GPUs, not those below {root}")
     amdsmi = load_amdsmi()
@@ -113,11 +92,7 @@ def counter_of(card: Card, root: str | PathLike[str]) -> Counter:
 
 
 def check_counter(card: Card, joules: Callable[[], float], watts: Callable[[], float]) -> None:
-    """Compare a counter with the power over `CHECK_DURATION_S` seconds.
-
-    Raises:
-        OSError: they differ by more than `MAX_POWER_RATIO`.
-    """
+    """Compare a counter with the power; OSError if they differ by more than `MAX_POWER_RATIO`."""
     begun_j, begun_s = joules(), time.monotonic()
     time.sleep(CHECK_DURATION_S)
     counted_w, driver_w = (joules() - begun_j) / (time.monotonic() - begun_s), watts()

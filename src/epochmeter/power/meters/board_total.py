@@ -13,13 +13,7 @@ NO_RAIL_TABLE = "No rail table for this board"
 
 
 class RailTable(TypedDict, total=False):
-    """A board's table (`device.rails`); its other keys name a rail's scope, such as `gpu: VDD_GPU_SOC`.
-
-    Attributes:
-        total: The rails that add up to the total.
-        covers: The scope of the total; by default the module.
-        shunt_ohm: The shunts' resistance in ohms, for drivers that do not report it.
-    """
+    """A board's table (`device.rails`); its other keys name a rail's scope, such as `gpu: VDD_GPU_SOC`."""
 
     total: list[str]
     covers: str
@@ -27,13 +21,7 @@ class RailTable(TypedDict, total=False):
 
 
 class Total(NamedTuple):
-    """The rails that add up to a board's total power.
-
-    Attributes:
-        rails: Their names.
-        covers: The scope of the total.
-        reason: The assumption that was made; None if the board's table names the rails.
-    """
+    """The rails that add up to a board's total power; `reason` has the assumption that was made, if any."""
 
     rails: list[str]
     covers: str
@@ -41,12 +29,7 @@ class Total(NamedTuple):
 
 
 def total_of(available: Sequence[str], table: RailTable) -> Total:
-    """Select the rails of the total: from the board's table, else the input rail, else all rails.
-
-    Args:
-        available: The rails that the board has.
-        table: The board's table; empty for an unknown board.
-    """
+    """Select the rails of the total: from the board's table, else the input rail, else all rails."""
     if table.get("total"):
         return Total(list(table["total"]), table.get("covers", MODULE), None)
     if inputs := [name for name in INPUTS if name in available]:

@@ -19,16 +19,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 def open_estimate(
     *, gpus: Sequence[str], root: str | PathLike[str], tdp_w: float | None = None, because: str | None = None
 ) -> Meter:
-    """Open the estimate: busy time of all cores / number of cores x `tdp_w`.
-
-    Args:
-        root: The root of the machine's files.
-        tdp_w: The CPU's rated power in watts; without it it is a `NullMeter`.
-        because: Why nothing is measured.
-
-    Raises:
-        ValueError: `tdp_w` is not positive.
-    """
+    """Open the estimate: busy time of all cores / number of cores x `tdp_w`, the CPU's rated power in watts."""
     if others := sharing_reason(os.environ):
         return NullMeter(others)
     because = because or "meter=estimate: an estimate, not a measurement."

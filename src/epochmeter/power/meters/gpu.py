@@ -13,14 +13,7 @@ CROSS_CHECK_SCOPE = "sampled as a cross-check"
 
 
 class GpuInstruments(NamedTuple):
-    """The working instruments of one GPU, at least one.
-
-    Attributes:
-        name: Its domain, such as `gpu0`.
-        counter: Its energy counter, if any.
-        power: Its power sensor, if any.
-        reason: Why it has no counter.
-    """
+    """The working instruments of one GPU, at least one; `reason`: why it has no counter."""
 
     name: str
     counter: Counter | None
@@ -35,16 +28,7 @@ class GpuInstruments(NamedTuple):
 
 
 def open_gpu(name: str, counter: Callable[[], Counter], power: Callable[[], Power]) -> GpuInstruments:
-    """Open the instruments of a GPU.
-
-    Args:
-        name: The GPU's domain.
-        counter: Opens its energy counter, or raises OSError.
-        power: Opens its power sensor, or raises OSError.
-
-    Raises:
-        OSError: The GPU has neither.
-    """
+    """Open the instruments of a GPU; OSError if neither `counter` nor `power` can be opened."""
     no_counter = None
     try:
         energy_counter = counter()
@@ -69,15 +53,7 @@ def gpu_meter(
     cross_check: bool,
     close: Callable[[], None] = lambda: None,
 ) -> Meter:
-    """Build the meter of GPUs.
-
-    Args:
-        gpus: Their instruments.
-        covers: The scope of the total.
-        period_s: Sampling period of power in seconds. Domain `gpu0` is sampled if the GPU has no counter.
-        cross_check: Also sample the power of GPUs with a counter, as `gpu0_sampled`; it is not part of the total.
-        close: Releases the instruments.
-    """
+    """Build the meter of GPUs; `cross_check` also samples GPUs with a counter, outside of the total."""
     powers = {gpu.name: gpu.power for gpu in gpus if gpu.power and not gpu.counter}
     if cross_check:
         powers |= {f"{gpu.name}_sampled": _cross_check(gpu.power) for gpu in gpus if gpu.power and gpu.counter}

@@ -35,17 +35,10 @@ MAX_MISSED_SAMPLES = 3
 
 @contextmanager
 def connect_client(interval_s: float, limit_s: float = LIMIT_S) -> Iterator[Any]:
-    """Connect to jtop's service.
+    """Connect to jtop's service and yield the client; RuntimeError if it fails, now or later.
 
     Args:
         interval_s: Requested sampling period in seconds; if another client is connected, its period applies.
-        limit_s: Time limit in seconds.
-
-    Yields:
-        The started client.
-
-    Raises:
-        RuntimeError: The service does not answer within `limit_s`, or the connection fails later.
     """
     with preserve_start_method():
         try:
@@ -109,16 +102,7 @@ def service_error(error: Exception) -> str:
 def open_jtop(
     *, gpus: Sequence[str], root: str | PathLike[str], period_s: float = 0.5, rails: RailTable | None = None
 ) -> Meter:
-    """Open the meter of a board's rails, sampled by jtop's service.
-
-    Args:
-        root: The root of the machine's files; the service measures only this machine.
-        period_s: Requested sampling period in seconds; if another client is connected, its period applies.
-        rails: The board's table, as in `open_rails`.
-
-    Returns:
-        The meter; a `NullMeter`, with the reason, if the service is not available.
-    """
+    """Open the meter of a board's rails, sampled by jtop's service about every `period_s` seconds."""
     if others := sharing_reason(os.environ):
         return NullMeter(others)
     if Path(root) != Path("/"):
@@ -158,10 +142,7 @@ def rail_watts(power: Mapping[str, Any]) -> dict[str, float]:
 
 
 class JtopSampler:
-    """The service's power samples as they arrive; the counterpart of `Sampler`.
-
-    A sample has the service's timestamp, in seconds since boot. Repeated samples are dropped.
-    """
+    """The service's power samples as they arrive; the counterpart of `Sampler`."""
 
     def __init__(self, client: Any, domains: Mapping[str, Domain], *, total: Sequence[str]) -> None:
         self.domains = dict(domains)

@@ -40,16 +40,10 @@ def open_nvml(
     cross_check: bool = True,
     sensors: Sensors | None = None,
 ) -> Meter:
-    """Open the meter of the GPUs used.
+    """Open the meter of the GPUs used, by UUID.
 
-    Args:
-        gpus: UUIDs of the GPUs.
-        period_s: Sampling period of power in seconds. Domain `gpu0` is sampled if the GPU has no counter.
-        cross_check: Also sample the power of a GPU with a counter, as domain `gpu0_sampled`.
-        sensors: The device's table of sensor responses, by compute capability; `... counter` for the energy counter.
-
-    Returns:
-        The meter; a `NullMeter`, with the reason, unless each GPU has a counter or a power sensor.
+    It is a `NullMeter`, with the reason, unless each GPU has a counter or a power sensor. The table `sensors` has
+    responses by compute capability, and `... counter` for the energy counter.
     """
     if not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-"):
         return NullMeter(f"The run uses a MIG slice: {SLICE_REASON}.")
@@ -69,11 +63,7 @@ def open_nvml(
 
 
 def open_instruments(uuid: str, period_s: float, sensors: Sensors | None) -> GpuInstruments:
-    """Open the instruments of a GPU.
-
-    Raises:
-        OSError: It has none, or they cover more than the slice that is used.
-    """
+    """Open the instruments of a GPU; OSError if it has none, or if they cover more than the slice that is used."""
     if uuid.startswith("MIG-"):
         raise OSError(f"{uuid}: {SLICE_REASON}")
     gpu = nvml.open_gpu(uuid)

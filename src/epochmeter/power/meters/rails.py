@@ -34,14 +34,7 @@ INA238_US = [(50, 84, 150, 280, 540, 1052, 2074, 4120)] * 3
 
 
 class Rail(NamedTuple):
-    """A power rail.
-
-    Attributes:
-        name: Its name on the board.
-        read: Returns watts; raises OSError or ValueError.
-        step_w: Resolution in watts; 0: unknown.
-        response: The response of its sensor.
-    """
+    """A power rail; `read` returns watts, and a resolution `step_w` of 0 is unknown."""
 
     name: str
     read: Callable[[], float]
@@ -57,20 +50,12 @@ def open_rails(
     rails: RailTable | None = None,
     sensors: Sensors | None = None,
 ) -> Meter:
-    """Open the meter of a board's rails, one domain per rail.
-
-    A board without sensor files is measured through jtop's service.
+    """Open the meter of a board's rails, one domain per rail; through jtop's service without sensor files.
 
     Args:
-        root: The root of the machine's files.
-        period_s: Sampling period in seconds.
-        rails: The board's table: `total`, the rails that add up to the total; `covers`, its scope (default: the
-            module); and the scope of other rails, such as `gpu: VDD_GPU_SOC`. Without a table, the total is the rail
-            that feeds the module, else the sum of all rails.
+        rails: The board's table of the total. Without it, the total is the rail that feeds the module, else the sum of
+            all rails.
         sensors: The device's table of sensor responses by chip name, for drivers that do not report them.
-
-    Returns:
-        The meter; a `NullMeter`, with the reason, if there is none.
     """
     if others := sharing_reason(os.environ):
         return NullMeter(others)
@@ -103,13 +88,7 @@ def open_rails(
 
 
 def find_rails(root: Path, shunt_ohm: float | None = None, sensors: Sensors | None = None) -> Iterator[Rail]:
-    """Find every rail that a sensor below `root` measures.
-
-    Args:
-        root: The machine's root folder.
-        shunt_ohm: The shunts' resistance in ohms, for drivers that do not report it.
-        sensors: The responses of chips by name, for drivers that do not report them.
-    """
+    """Find every rail that a sensor below `root` measures."""
     for sensor in sorted((root / "sys/bus/i2c/devices").glob("*")):
         kind = read_text(sensor / "name")
         response = response_of(sensors, kind)
@@ -180,11 +159,6 @@ def _shown_response(folder: Path, conversions_us: Sequence[Sequence[int]], chann
     The chip renews its registers after it has converted every channel `samples` times. `update_interval` is the time of
     all conversions in Linux before 6.7, and of one round in later versions (and in stable versions since). The chip's
     possible conversion times show which one it is; if both are possible, the longer time is assumed.
-
-    Args:
-        folder: The chip's hwmon folder.
-        conversions_us: For each quantity that a round converts, the conversion times that can be set, in microseconds.
-        channels: How many channels a round converts.
     """
     try:
         samples, interval_ms = _number(str(folder / "samples")), _number(str(folder / "update_interval"))
@@ -200,10 +174,7 @@ def _shown_response(folder: Path, conversions_us: Sequence[Sequence[int]], chann
 
 
 def _number(file: str) -> int:
-    """Read the integer in a sensor's file; OSError or ValueError if there is none.
-
-    The file is opened each time, since a sensor that reappears has new files.
-    """
+    """Read the integer in a sensor's file; OSError or ValueError if there is none."""
     descriptor = os.open(file, os.O_RDONLY)
     try:
         text = os.read(descriptor, 32)

@@ -32,16 +32,11 @@ MAX_TRIES = 3
 def open_rapl(
     *, gpus: Sequence[str], root: str | PathLike[str], period_s: float = 0.02, tdp_w: float | None = None
 ) -> Meter:
-    """Open the counters of all CPU packages and their DRAM.
+    """Open the counters of all CPU packages and their DRAM; without counters an estimate, if `tdp_w` is given.
 
     Args:
-        root: The root of the machine's files.
         period_s: Reading period in seconds, for power and to detect counter overflow. It is at least three times
             `MIN_INTERVAL_S`, since the intervals have jitter.
-        tdp_w: The CPU's rated power in watts, for an estimate if there is no counter.
-
-    Returns:
-        The meter; without counters an estimate, or a `NullMeter`, with the reason.
     """
     period_s = min(max(period_s, 3 * MIN_INTERVAL_S), MAX_INTERVAL_S)
     if others := sharing_reason(os.environ):
@@ -63,10 +58,7 @@ def open_rapl(
 
 
 def power_from_energy(read: Callable[[], float]) -> Callable[[], float]:
-    """Convert a reading of joules into one of watts: the mean power since the previous reading.
-
-    The returned function raises OSError if there is no previous reading, or less than `MIN_INTERVAL_S` ago.
-    """
+    """Convert a reading of joules into one of watts: the mean power since the previous reading."""
     last: tuple[int, float] | None = None
 
     def watts() -> float:
@@ -110,13 +102,10 @@ class Zone:
 
 
 def find_zones(powercap: Path) -> dict[str, Zone]:
-    """Find the zones of the total by domain.
+    """Find the zones of the total by domain; RuntimeError, with a remedy, if no package can be read.
 
     Core and uncore are parts of their package, psys includes all packages, and `intel-rapl-mmio` repeats a package:
     they are left out. So is a counter of 0, which some virtual machines have.
-
-    Raises:
-        RuntimeError: No package can be read; the message has a remedy.
     """
     try:
         names = {folder: domain_name(folder) for folder in sorted(powercap.glob("intel-rapl:*"))}

@@ -29,16 +29,7 @@ def open_replay(
     period_s: float,
     rails: RailTable | None = None,
 ) -> Meter:
-    """Open a recording, replayed from its beginning and repeated.
-
-    Args:
-        file: A `power.csv` of a run.
-        period_s: Sampling period in seconds.
-        rails: The board's table, as in `open_rails`; `total` names the rails that add up to the total.
-
-    Returns:
-        The meter; a `NullMeter`, with the reason, if the file is not a recording.
-    """
+    """Open a recording (a `power.csv`), replayed from its beginning and repeated."""
     if not file:
         return NullMeter("meter=replay: no recording given. Add meter.file=multirun/.../power.csv")
     try:
@@ -60,12 +51,7 @@ def open_replay(
 
 
 def load_recording(file: Path) -> tuple[array, dict[str, array]]:
-    """Load a recording: times in seconds from its beginning, and watts by domain, NaN if not read.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file is not a recording.
-    """
+    """Load a recording: times in seconds from its beginning, and watts by domain, NaN if not read."""
     with open(file, newline="") as lines:
         rows = list(csv.DictReader(lines))
     if len(rows) < 2 or TIME_COLUMN not in rows[0]:
@@ -79,13 +65,7 @@ def load_recording(file: Path) -> tuple[array, dict[str, array]]:
 
 
 def watts_at(times_s: array, watts: array, begun_s: float) -> float:
-    """Power now, interpolated linearly between two samples of the recording; OSError in a gap.
-
-    Args:
-        times_s: Sample times from 0.
-        watts: Power at these times.
-        begun_s: Start of the replay, monotonic clock.
-    """
+    """Power now, interpolated linearly between two samples of the recording; OSError in a gap."""
     now_s = (time.monotonic() - begun_s) % times_s[-1]
     after = bisect_right(times_s, now_s)
     before = after - 1

@@ -13,16 +13,9 @@ from epochmeter.power.power_series import PowerSamples, Sampling
 
 
 def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[Mapping[str, object]]) -> Meter:
-    """Open several meters as one.
+    """Open several meters as one: the first measures `energy_j`, all together `machine_energy_j`.
 
-    Args:
-        gpus: The GPUs used, by UUID.
-        root: The root of the machine's files.
-        parts: The meters; the first measures `energy_j`, all together measure `machine_energy_j`.
-
-    Returns:
-        A `SumMeter` if all parts measure; else only the first part, with the reason why another part does not. An
-        estimate is never added to a measurement.
+    If a part does not measure, it is the first part only, with the reason. An estimate is never added to a measurement.
     """
     meters = [open_meter(part, gpus=gpus, root=root) for part in parts]
     if not meters:

@@ -90,17 +90,11 @@ def phase_energy(
 
     Args:
         rows: The window's steps, as rows of `INTERVALS` in seconds.
-        opened_ns: Start of the window, monotonic clock.
-        closed_ns: End of the window.
         times_ns: Times of the samples, from about the window's start to about its end.
         watts: Sampled total power; NaN if it was not read.
         gross_j: Energy of the window, to which the phases sum.
         gross_half_width_j: Half-width of the 95 % confidence interval of `gross_j`.
-        response: The response of the power sensor, from the device's table. It is estimated from the samples if it is
-            None, or if the samples contradict it.
-
-    Returns:
-        The phases whose energy is precise enough, and the reason why others are missing.
+        response: The response of the power sensor, from the device's table; None: estimated from the samples.
     """
     power = np.frombuffer(watts)
     read = np.isfinite(power)
@@ -151,10 +145,7 @@ def _solve(
 
 
 def _sensors(search: SensorFit, stated: Sensor | None) -> list[Sensor]:
-    """List the sensor for the solution, then other plausible sensors.
-
-    The stated sensor is used unless the samples contradict its lag or its averaging time.
-    """
+    """List the sensor for the solution, then other plausible sensors."""
     if stated and search.residual(stated) <= CONTRADICTED * search.residual(search.best_sensor):
         return [stated, *stated.similar()]
     fit = f"unknown power sensor: the best fit explains {search.explained:.0%} of the variance of the power"
@@ -171,15 +162,7 @@ def _spread(sensors: list[Sensor]) -> list[Sensor]:
 
 
 def _solution(timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np.ndarray) -> _Solution:
-    """Solve for the energy by phase, given a sensor.
-
-    A reading is assigned to the phase at the mean age of its power. Near borders the sensor averages power of other
-    phases into it. Their fraction is known, and the power is solved for with one level per phase. The residuals show
-    how far power near a border may be from its phase's mean, which bounds the error of that assumption.
-
-    A phase that is not resolved gets the level of the longest resolved one. Its power may be between 0 and twice the
-    largest level, and so may the fraction of it that the sensor averages into other phases.
-    """
+    """Solve for the energy by phase, given a sensor: docs/measuring.md describes the method."""
     within = sensor.within(timeline, times_s)
     times_s, watts = times_s[within], watts[within]
     shares = sensor.shares(timeline, times_s)

@@ -22,12 +22,7 @@ class Timeline:
     """
 
     def __init__(self, rows: array, window_s: float) -> None:
-        """Reconstruct the phases.
-
-        Args:
-            rows: The window's steps as in `steps.bin`; the time after the last step is overhead.
-            window_s: Duration of the window.
-        """
+        """Reconstruct the phases from steps as in `steps.bin`; the time after the last step is overhead."""
         gap, wait, copy, compute = np.frombuffer(rows, np.float32).astype(float).reshape(-1, len(INTERVALS)).T
         stall = np.minimum(gap, wait)
         lasts = np.stack([gap - stall, stall, copy, compute], axis=1)
