@@ -89,7 +89,7 @@ MUTANTS = [
         "power/knobs/test_restore_journal.py faults/test_killed_controller.py",
     ),
     Mutant(
-        "power/knobs/watt_limit.py",
+        "power/knobs/file_limits.py",
         "str(round(watts * 1e6))),",
         "str(round(watts * 1e3))),",
         "power/knobs/test_file_limits.py",

@@ -7,7 +7,7 @@ from io import BytesIO
 import pytest
 
 from epochmeter.config.job import ROOT
-from epochmeter.machine.power_modes import CONF_FILE
+from epochmeter.machine.jetson import CONF_FILE
 
 dockerfile_parse = pytest.importorskip(
     "dockerfile_parse", reason="needs dockerfile-parse: pip install dockerfile-parse"

@@ -18,7 +18,7 @@ CONTROLLER = """
 import sys, time
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.power.knobs.knob import AppliedSettings
-from epochmeter.power.knobs.rapl_limit import open_rapl_limit
+from epochmeter.power.knobs.file_limits import open_rapl_limit
 
 root = sys.argv[1]
 knob = open_rapl_limit(root)
@@ -32,7 +32,7 @@ STOPPED = """
 import os, signal, sys, threading, time
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.power.knobs.knob import AppliedSettings
-from epochmeter.power.knobs.rapl_limit import open_rapl_limit
+from epochmeter.power.knobs.file_limits import open_rapl_limit
 
 def stop(number, frame):
     sys.exit(128 + number)
@@ -169,7 +169,7 @@ DIES = """
 import os, signal, sys
 from epochmeter.power.knobs import privilege, restore_journal
 from epochmeter.power.knobs.knob import AppliedSettings
-from epochmeter.power.knobs.rapl_limit import open_rapl_limit
+from epochmeter.power.knobs.file_limits import open_rapl_limit
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

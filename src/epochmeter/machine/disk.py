@@ -14,7 +14,6 @@ from typing import NamedTuple, TypedDict
 
 import psutil
 
-from epochmeter.machine.mounts import Mount, mount_of
 from epochmeter.machine.sysfs import read_text
 
 MEMORY_FILESYSTEMS = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
@@ -32,6 +31,18 @@ NVME_FABRICS = {"tcp", "rdma", "fc", "loop"}
 """Transports of NVMe disks that are outside of the machine."""
 SATISFYING_MEDIA = {"nvme": {"nvme"}, "ssd": {"nvme", "ssd"}, "sd": {"sd"}, "hdd_usb": {"hdd_usb"}, "ram": {"ram"}}
 """Media that satisfy a configured medium; any other medium is satisfied by itself only."""
+
+
+class Mount(NamedTuple):
+    """A line of the mount table."""
+
+    number: str
+    """Device number `major:minor`."""
+    point: str
+    filesystem: str
+    source: str
+    options: list[tuple[str, str]]
+    """Options in order; an overlay repeats one for each layer."""
 
 
 class Disk(NamedTuple):
@@ -77,7 +88,7 @@ def disk_of(folder: str | os.PathLike[str], root: str | os.PathLike[str] = "/") 
 
 def disk_of_device(number: str, folder: Path, root: Path) -> Disk:
     """Find the storage of a folder whose file system has the device number `major:minor`."""
-    mount = mount_of(number, folder, root)
+    mount = _mount_of(number, folder, root)
     filesystem = mount.filesystem if mount else "unknown"
     if filesystem in MEMORY_FILESYSTEMS:
         return Disk((), "ram", filesystem, f"{filesystem} is in memory")
@@ -225,3 +236,33 @@ def _device_node(source: str, root: Path) -> str:
 
 def _texts(paths: list[Path], inside: str) -> list[str]:
     return [text for path in paths if (text := read_text(path / inside))]
+
+
+def _mount_of(number: str, folder: Path, root: Path) -> Mount | None:
+    """Find the mount of a folder: the innermost one with the folder's device number.
+
+    Files of btrfs have the number of their subvolume, which the table lacks; then it is the innermost mount of all.
+    """
+    parents = [mount for mount in reversed(_mounts(root)) if folder.is_relative_to(mount.point)]
+    candidates = [mount for mount in parents if mount.number == number] or parents
+    return max(candidates, key=lambda mount: len(mount.point), default=None)  # the last mount at a point comes first
+
+
+def _mounts(root: Path) -> list[Mount]:
+    try:
+        lines = (root / "proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+    mounts = []
+    for line in lines:
+        entry, _, system = line.partition(" - ")
+        _, _, number, _, point, *_ = entry.split(" ")
+        filesystem, source, options = [*system.split(" "), "", ""][:3]
+        pairs = [(key, _unescape(value)) for key, _, value in (option.partition("=") for option in options.split(","))]
+        mounts.append(Mount(number, _unescape(point), filesystem, _unescape(source), pairs))
+    return mounts
+
+
+def _unescape(text: str) -> str:
+    """Decode a path, in which the kernel writes blanks and similar characters as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

@@ -45,7 +45,7 @@ class Gauge(NamedTuple):
 
 
 def find_gauges(root: Path, gpus: Sequence[str]) -> Iterator[Gauge]:
-    """List the gauges of a machine; NVIDIA GPUs have theirs in `nvml_gauges`."""
+    """List the gauges of a machine; those of NVIDIA GPUs are in `utilization`."""
     yield Gauge("cpu_utilization", "/proc/stat", partial(cpu_ticks, root / "proc/stat"))
     yield Gauge("ram_peak_bytes", "/proc/meminfo", partial(used_bytes, root / "proc/meminfo"))
     yield from _temperatures(root)

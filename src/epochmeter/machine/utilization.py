@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from os import PathLike
@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from epochmeter.machine import nvml_gauges
+from epochmeter.machine import nvml
 from epochmeter.machine.amd import find_card, find_cards
 from epochmeter.machine.gauges import POWER_CAPPED, THERMAL, Gauge, ThrottleCauses, find_gauges
 from epochmeter.machine.periodic_thread import PeriodicThread
@@ -182,8 +182,29 @@ def open_gauges(*, gpus: Sequence[str], root: str | PathLike[str] = "/") -> Gaug
     """Open the gauges of a machine and start sampling."""
     gauges = list(find_gauges(Path(root), gpus))
     cards = find_cards(Path(root))
+    nvidia = [gpu for gpu in gpus if not find_card(gpu, cards)]
+    if not nvidia:
+        return Gauges(gauges)
+    shut_down: Callable[[], None] = lambda: None
     try:
-        nvidia, close = nvml_gauges.open_nvml_gauges([gpu for gpu in gpus if not find_card(gpu, cards)])
+        shut_down = nvml.start()
+        gauges += [gauge for uuid in nvidia for gauge in _nvml_gauges(nvml.open_gpu(uuid))]
     except OSError as error:
+        shut_down()
         return Gauges(gauges, reasons=dict.fromkeys(("gpu_utilization", "gpu_clock_mean_hz"), str(error)))
-    return Gauges([*gauges, *nvidia], close=close)
+    return Gauges(gauges, close=shut_down)
+
+
+def _nvml_gauges(gpu: nvml.NvmlGpu) -> Iterator[Gauge]:
+    def throttling() -> ThrottleCauses:
+        power, thermal = gpu.throttle_reasons()
+        return {
+            POWER_CAPPED: [f"{gpu.name} {reason}" for reason in power],
+            THERMAL: [f"{gpu.name} {reason}" for reason in thermal],
+        }
+
+    source = f"NVML, {gpu.name}"
+    yield Gauge("gpu_utilization", source, gpu.utilization)
+    yield Gauge("gpu_clock_mean_hz", source, gpu.clock_hz)
+    yield Gauge("temperature_max_c", source, gpu.temperature_c)
+    yield Gauge("throttling", source, throttling)

@@ -71,21 +71,17 @@ class EnergyScope(TypedDict):
     domains: list[str]
 
 
-class MeasuredTotal(EnergyScope):
+class EnergyInfo(EnergyScope, total=False):
     """How the total is measured.
 
     Attributes:
         source: One of `SOURCES`, or `none`.
         reason: Why there is no total, or less than was configured.
+        machine: All domains, if they cover more than the total.
     """
 
     source: str
     reason: str | None
-
-
-class EnergyInfo(MeasuredTotal, total=False):
-    """How the total is measured, and if the domains cover more than the total: `machine`, all of them."""
-
     machine: EnergyScope
 
 
@@ -162,35 +158,6 @@ class PowerSource(Protocol):
         """Stop reading; whether no read is in progress any more."""
 
 
-class NullMeter:
-    """The meter of a machine without instruments, or of a job that configures none."""
-
-    def __init__(self, reason: str) -> None:
-        self.domains: dict[str, Domain] = {}
-        self.energy: EnergyInfo = {"source": "none", "covers": None, "domains": [], "reason": reason}
-
-    def read(self) -> dict[str, float]:
-        return {}
-
-    def total(self, values: Mapping[str, float]) -> None:
-        return None
-
-    def sampling(self, opened_ns: int, closed_ns: int) -> None:
-        return None
-
-    def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
-        return 0.0
-
-    def unsampled_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
-        return 0.0
-
-    def drain(self, before_ns: int) -> PowerSamples:
-        return NO_POWER_SAMPLES
-
-    def close(self) -> None:
-        pass
-
-
 class InstrumentMeter:
     """A meter of energy counters, read at the borders of windows, and of sampled power.
 
@@ -199,18 +166,15 @@ class InstrumentMeter:
     Args:
         total: The domains that add up to the total. All other domains are parts of these or cross-checks.
         covers: The scope of the total.
-        counters: Energy counters by domain.
         powers: Sampled power.
         sampled_in_part: Whether the samples are of a part of the total only.
-        reason: Why the total is less than was configured.
-        close: Releases the instruments.
     """
 
     def __init__(
         self,
         *,
         total: Sequence[str],
-        covers: str,
+        covers: str | None,
         counters: Mapping[str, Counter] | None = None,
         powers: PowerSource | None = None,
         sampled_in_part: bool = False,
@@ -226,7 +190,7 @@ class InstrumentMeter:
         self.domains |= {name: counter.domain for name, counter in self._counters.items()}
         # A sensor that only checks a counter must not delay a border when it hangs.
         self._samples_count = any(self.domains[name].source == "sampled" for name in total)
-        source = max((self.domains[name].source for name in total), key=SOURCES.index)
+        source = max((self.domains[name].source for name in total), key=SOURCES.index, default="none")
         self.energy: EnergyInfo = {"source": source, "covers": covers, "domains": [*total], "reason": reason}
 
     def read(self) -> dict[str, float]:
@@ -240,7 +204,9 @@ class InstrumentMeter:
         return joules
 
     def total(self, values: Mapping[str, float]) -> float | None:
-        return sum(values[name] for name in self._total) if values.keys() >= set(self._total) else None
+        if not self._total or not values.keys() >= set(self._total):
+            return None
+        return sum(values[name] for name in self._total)
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
         if not self._powers:
@@ -269,23 +235,21 @@ class InstrumentMeter:
         Without it, power is assumed to be between 0 and twice its mean, so that its standard deviation is at most the
         mean.
         """
-        part_time = {name: domain for name, domain in self._counted().items() if part_time_of(domain)}
-        if not part_time:
-            return 0.0
-        if sampling and sampling.samples > 1 and self._samples_all_of(part_time):
+        counted = self._counted().items()
+        part_time = {name: part for name, part in counted if part.averaging_s != 0 and part.response.unsampled}
+        sampled = self._powers.domains.values() if self._powers and not self._in_part else ()
+        is_same_sensor = {domain.averaging_s for domain in sampled} == {part.averaging_s for part in part_time.values()}
+        if part_time and is_same_sensor and sampling and sampling.samples > 1:
             return sampling.structure_j
-        means_w = ((domain, joules[name] / seconds) for name, domain in part_time.items())
-        extremes = ((domain, (0.0, watts, 2 * watts)) for domain, watts in means_w)
-        return sum(part_time_j(watts, seconds, domain.period_s, part_time_of(domain)) for domain, watts in extremes)
+        missed_j = 0.0
+        for name, domain in part_time.items():
+            mean_w = joules[name] / seconds
+            missed_j += part_time_j((0.0, mean_w, 2 * mean_w), seconds, domain.period_s, domain.response.unsampled)
+        return missed_j
 
     def _counted(self) -> dict[str, Domain]:
         """The domains of the total that have a counter."""
         return {name: self.domains[name] for name in self._total if self.domains[name].source == "counter"}
-
-    def _samples_all_of(self, part_time: Mapping[str, Domain]) -> bool:
-        """Whether the samples cover the total and are from the sensors whose readings these counters add up."""
-        sampled = self._powers.domains.values() if self._powers and not self._in_part else ()
-        return {domain.averaging_s for domain in sampled} == {domain.averaging_s for domain in part_time.values()}
 
     def drain(self, before_ns: int) -> PowerSamples:
         powers = self._powers.drain(before_ns) if self._powers else NO_POWER_SAMPLES
@@ -294,6 +258,13 @@ class InstrumentMeter:
     def close(self) -> None:
         if self._powers is None or self._powers.close():
             self._close()
+
+
+class NullMeter(InstrumentMeter):
+    """The meter of a machine without instruments, or of a job that configures none."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(total=(), covers=None, reason=reason)
 
 
 def open_meter(spec: Mapping[str, object], *, gpus: Sequence[str], root: str | PathLike[str] = "/") -> Meter:
@@ -309,11 +280,6 @@ def open_meter(spec: Mapping[str, object], *, gpus: Sequence[str], root: str | P
 def open_null(*, gpus: Sequence[str], root: str | PathLike[str], reason: str) -> Meter:
     """Return the meter of a job that configures none."""
     return NullMeter(reason)
-
-
-def part_time_of(domain: Domain) -> float:
-    """Fraction of time in which a counter's sensor does not measure; 0 if it integrates continuously."""
-    return 0.0 if domain.averaging_s == 0 else domain.response.unsampled
 
 
 def shortest_s(domain: Domain) -> float:

@@ -6,8 +6,7 @@ import pytest
 from controls import Board
 
 from epochmeter.power.knobs import knob as settling
-from epochmeter.power.knobs.amd_cap import open_amd_cap
-from epochmeter.power.knobs.rapl_limit import open_rapl_limit
+from epochmeter.power.knobs.file_limits import open_amd_cap, open_rapl_limit
 
 LIMIT = "sys/class/powercap/{}/constraint_1_power_limit_uw"
 CAP = "sys/class/drm/card{}/device/hwmon/hwmon4/power1_cap"

@@ -12,13 +12,12 @@ import pytest
 from controls import Board
 
 from epochmeter.power.knobs import jtop_control, knob, nvpmodel, privilege
-from epochmeter.power.knobs.amd_cap import open_amd_cap
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
-from epochmeter.power.knobs.rapl_limit import open_rapl_limit
+from epochmeter.power.knobs.file_limits import open_amd_cap, open_rapl_limit
 from epochmeter.power.knobs.requests import PERSISTENT_KNOBS, refuse_unrestored, restore_after_kill
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from controls import TABLES, Board, nvpmodel_conf
 
-from epochmeter.machine.power_modes import read_modes
+from epochmeter.machine.jetson import read_modes
 from epochmeter.power.knobs import jtop_control, knob, privilege
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel

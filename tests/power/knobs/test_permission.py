@@ -17,7 +17,7 @@ from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.permission import permission
 from epochmeter.power.knobs.privilege import sudoers_rule
-from epochmeter.power.knobs.rapl_limit import open_rapl_limit
+from epochmeter.power.knobs.file_limits import open_rapl_limit
 
 
 def with_cores(board):

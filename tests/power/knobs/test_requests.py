@@ -7,7 +7,7 @@ from default_jobs import job_of
 from epochmeter.power.knobs import requests, restore_journal
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
-from epochmeter.power.knobs.rapl_limit import open_rapl_limit
+from epochmeter.power.knobs.file_limits import open_rapl_limit
 from epochmeter.power.knobs.requests import requested_settings, resolve_targets, restore_after_kill
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 

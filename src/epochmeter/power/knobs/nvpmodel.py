@@ -8,8 +8,7 @@ from contextlib import suppress
 from operator import eq
 from pathlib import Path
 
-from epochmeter.machine.jetson import LOCKED, clocks
-from epochmeter.machine.power_modes import CONF_FILE, Mode, current_mode, read_modes
+from epochmeter.machine.jetson import CONF_FILE, LOCKED, Mode, clocks, current_mode, read_modes
 from epochmeter.machine.sysfs import match_group
 from epochmeter.power.knobs import jtop_control, privilege
 from epochmeter.power.knobs.jtop_control import run_by_jtop_or_sudo

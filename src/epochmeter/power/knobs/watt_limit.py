@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.power.knobs import privilege
 from epochmeter.power.knobs.knob import SettingTarget, poll_until
 
 TOLERANCE = 0.01
@@ -24,7 +22,6 @@ class DeviceLimit(NamedTuple):
         write: Sets the limit in watts; raises RuntimeError.
         by_hand: Returns the shell command that sets a limit.
         file: The kernel's file of the limit, if there is one.
-        low_source: Source of the lowest limit, or why it is unknown.
         check: Raises RuntimeError if a limit would have no effect.
     """
 
@@ -34,7 +31,6 @@ class DeviceLimit(NamedTuple):
     write: Callable[[float], None]
     by_hand: Callable[[float], str]
     file: Path | None = None
-    low_source: str = ""
     check: Callable[[], None] = lambda: None
 
 
@@ -79,17 +75,13 @@ class WattLimit:
         return all(map(is_close, self._limits(setting), self._limits(other)))
 
     def choices(self) -> str:
-        """The range of limits, with the source of the lowest; RuntimeError if no limit would have an effect."""
+        """The range of limits; RuntimeError if no limit would have an effect."""
         for limit in self._device_limits:
             limit.check()
         low, high = self._bounds()
-        source = next(
-            (limit.low_source for limit in self._device_limits if limit.low_w == low and limit.low_source), ""
-        )
         if low is None:
-            upper = f"up to {high:g} W" if high else "watts"
-            return f"{upper} (lowest limit unknown{source and f': {source}'})"
-        return (f"{low:g} to {high:g} W" if high else f"{low:g} W and more") + (source and f" (lowest limit: {source})")
+            return f"{f'up to {high:g} W' if high else 'watts'} (lowest limit unknown)"
+        return f"{low:g} to {high:g} W" if high else f"{low:g} W and more"
 
     def target_for(self, value: str | float) -> SettingTarget:
         choices = self.choices()
@@ -121,33 +113,6 @@ class WattLimit:
 def is_close(watts: float, requested_w: float) -> bool:
     """Whether a limit is the requested one except for rounding by the device."""
     return abs(watts - requested_w) <= TOLERANCE * requested_w
-
-
-def file_limit(file: Path, *, low_w: float | None, high_w: float | None) -> DeviceLimit:
-    """The power limit in a kernel file, in microwatts."""
-
-    def read() -> float:
-        try:
-            return int(file.read_text()) / 1e6
-        except ValueError as error:
-            raise RuntimeError(f"{file} is not a number: {error}") from error
-
-    return DeviceLimit(
-        low_w,
-        high_w,
-        read,
-        lambda watts: privilege.write_file(file, str(round(watts * 1e6))),
-        lambda watts: f"echo {round(watts * 1e6)} | sudo tee {shlex.quote(str(file))}",
-        file,
-    )
-
-
-def read_bound(file: Path) -> float | None:
-    """Read a bound from a file of microwatts, in watts; None if the file is missing, not a number or 0."""
-    try:
-        return int(file.read_text()) / 1e6 or None
-    except (OSError, ValueError):
-        return None
 
 
 def format_watts(watts: float) -> str:
