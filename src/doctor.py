@@ -69,7 +69,6 @@ def with_device(config: DictConfig, detected: str) -> dict[str, object]:
 
 
 def to_plain(config: DictConfig) -> dict[str, object]:
-    """Return a configuration as plain values."""
     return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
 
 
@@ -99,8 +98,6 @@ def details(row: "Row") -> str:
     """Return the text of a row's last column."""
     facts = [
         ": ".join(filter(None, (row.source, row.covers))),
-        row.period_range_s and "measured periods {:.2g} to {:.2g} s, here the median".format(*row.period_range_s),
-        row.sampling_core_fraction is not None and f"sampling uses {row.sampling_core_fraction:.1%} of a core",
         row.now and f"current value {row.now}",
         row.choices and f"possible values {row.choices}",
     ]

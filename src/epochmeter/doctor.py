@@ -28,7 +28,7 @@ from epochmeter.power.knobs.knob import Knob
 from epochmeter.power.knobs.permission import permission
 from epochmeter.power.knobs.requests import NO_KNOB_MESSAGES, power_limit_knob
 from epochmeter.power.knobs.restore_journal import RestoreJournal
-from epochmeter.power.meter import Meter, open_meter, shortest_s
+from epochmeter.power.meter import Domain, Meter, open_meter, shortest_s
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.window_energy import energy_of_window, take_reading
 from epochmeter.run.launch import check_interpreter
@@ -57,14 +57,9 @@ class Row(NamedTuple):
     covers: str | None = None
     now: str | None = None
     choices: str | None = None
-    period_range_s: tuple[float, float] | None = None
-    """The shortest and the longest measured period, if `period_s` is their median."""
-    sampling_core_fraction: float | None = None
-    """The fraction of a core that sampling power takes."""
     why: str | None = None
     """Why it is not available, or not as requested."""
     remedy: str | None = None
-    """How to make it available."""
 
 
 def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
@@ -121,46 +116,37 @@ def energy_rows(meter: Meter, name: str) -> Iterator[Row]:
         yield Row("energy", False, why=reason)
         return
     sampled_s = [shortest_s(domain) for domain in meter.domains.values() if domain.source == "sampled"]
-    before, begun_s, used_s = take_reading(meter), time.monotonic(), time.process_time()
+    before = take_reading(meter)
     time.sleep(min(MAX_OBSERVE_S, max([OBSERVE_S, *(1.05 * shortest for shortest in sampled_s)])))
-    cost = (time.process_time() - used_s) / (time.monotonic() - begun_s)  # nothing else is at work
     after = take_reading(meter)
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     used = energy_of_window(before, after, meter, seconds)
     powers = meter.drain(after.at_ns)
 
     def row(quantity: str, joules: float | None, names: Sequence[str], source: str, covers: str, why: str) -> Row:
-        parts = [meter.domains[name] for name in names]
-        long_enough = all(seconds >= shortest_s(part) for part in parts)
+        long_enough = all(seconds >= shortest_s(meter.domains[part]) for part in names)
         watts = f"{joules / seconds:.3g} W" if joules is not None and long_enough else None
-        offered, period_s, range_s = joules is not None and source != "estimated", max(p.period_s for p in parts), None
-        achieved_s = [periods_s(powers, name, before.at_ns) for name in names]
-        if all(achieved_s) and all(part.source == "sampled" for part in parts):
-            slowest_s = max(achieved_s, key=statistics.median)
-            period_s, range_s = statistics.median(slowest_s), (min(slowest_s), max(slowest_s))
-        text = f"{source} (meter={name})"
-        return Row(quantity, offered, text, period_s, covers, watts, period_range_s=range_s, why=why or None)
+        period_s = max(achieved_period_s(meter.domains[part], powers, part, before.at_ns) for part in names)
+        offered = joules is not None and source != "estimated"
+        return Row(quantity, offered, f"{source} (meter={name})", period_s, covers, watts, why=why or None)
 
     total = meter.total(used.joules)
     lacking = "" if total is not None else "one of its domains has no reading"
     parts = f"{covers}: {' + '.join(meter.energy['domains'])}"
-    total_row = row("energy", total, [*meter.domains], source, parts, reason or lacking)
-    yield total_row._replace(sampling_core_fraction=round(cost, 4) if powers.times_ns else None)
+    yield row("energy", total, [*meter.domains], source, parts, reason or lacking)
     for domain, part in meter.domains.items():
         joules = used.joules.get(domain)
-        lacking = (
-            ""
-            if joules is not None
-            else used.unavailable.get(domain, "the counter does not advance, or cannot be read")
-        )
-        yield row(f"power: {domain}", joules, [domain], part.source, part.covers, lacking)
+        lacking = "" if joules is not None else "the counter does not advance, or cannot be read"
+        yield row(f"power: {domain}", joules, [domain], part.source, part.covers, used.unavailable.get(domain, lacking))
 
 
-def periods_s(powers: PowerSamples, name: str, since_ns: int) -> list[float]:
-    """Return the times between successive samples of a domain since a moment, in seconds."""
-    moments = zip(powers.times_ns, powers.watts.get(name, ()), strict=False)  # a counter has no samples
+def achieved_period_s(domain: Domain, powers: PowerSamples, name: str, since_ns: int) -> float:
+    """Return the median time between the samples of a domain since a moment; of a counter its own period."""
+    moments = zip(powers.times_ns, powers.watts.get(name, ()), strict=False)  # a counter may have no samples
     times_ns = [at_ns for at_ns, watts in moments if at_ns >= since_ns and math.isfinite(watts)]
-    return [(after - before) * NANOSECOND for before, after in pairwise(times_ns)]
+    if domain.source != "sampled" or len(times_ns) < 2:
+        return domain.period_s
+    return statistics.median((after - before) * NANOSECOND for before, after in pairwise(times_ns))
 
 
 def knob_row(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:

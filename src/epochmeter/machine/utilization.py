@@ -6,6 +6,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import chain
 from operator import attrgetter
 from os import PathLike
@@ -185,14 +186,13 @@ def open_gauges(*, gpus: Sequence[str], root: str | PathLike[str] = "/") -> Gaug
     nvidia = [gpu for gpu in gpus if not find_card(gpu, cards)]
     if not nvidia:
         return Gauges(gauges)
-    shut_down: Callable[[], None] = lambda: None
-    try:
-        shut_down = nvml.start()
-        gauges += [gauge for uuid in nvidia for gauge in _nvml_gauges(nvml.open_gpu(uuid))]
-    except OSError as error:
-        shut_down()
-        return Gauges(gauges, reasons=dict.fromkeys(("gpu_utilization", "gpu_clock_mean_hz"), str(error)))
-    return Gauges(gauges, close=shut_down)
+    with ExitStack() as opened:
+        try:
+            opened.callback(nvml.start())
+            gauges += [gauge for uuid in nvidia for gauge in _nvml_gauges(nvml.open_gpu(uuid))]
+        except OSError as error:
+            return Gauges(gauges, reasons=dict.fromkeys(("gpu_utilization", "gpu_clock_mean_hz"), str(error)))
+        return Gauges(gauges, close=opened.pop_all().close)
 
 
 def _nvml_gauges(gpu: nvml.NvmlGpu) -> Iterator[Gauge]:
