@@ -165,28 +165,6 @@ def test_sampling_period_is_by_domain():
     assert achieved_period_s(sampled._replace(source="counter"), powers, "gpu0", 0) == 0.01
 
 
-def test_mig_slice_has_no_energy_counter(tmp_path, examined, nvml_stub, monkeypatch):  # noqa: F811
-    root = put(tmp_path / "pc", {"proc/driver/nvidia/gpus/0000:01:00.0/information": "GPU UUID: \t GPU-aaaa\n"})
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-0f4e1d2c-aaaa")
-    found = examined(f"machine.root={root}", "device=cuda")
-    assert found["energy"]["offered"] is False
-    assert "MIG slice has no energy counter" in found["energy"]["why"]
-
-
-def test_power_modes_that_need_a_reboot_are_listed_separately(tmp_path, examined):
-    put(tmp_path / "board", {"etc/nvpmodel.conf": nvpmodel_conf("thor"), "var/lib/nvpmodel/status": "pmode:0001"})
-    found = examined(f"machine.root={tmp_path / 'board'}", "device=cpu")["power limit"]
-    assert found["now"] == "120W (id:1)"
-    assert found["choices"] == "MAXN (id:0), 120W (id:1); after a reboot: 90W (id:2), 70W (id:3)"
-
-
-def test_disabled_limit_is_not_available(tmp_path, examined):
-    Board(tmp_path).with_rapl().put(**{f"{RAPL}/enabled": 0})
-    found = examined(f"machine.root={tmp_path}", "device=cpu")["power limit"]
-    assert found["offered"] is False
-    assert found["remedy"] == f"echo 1 | sudo tee {tmp_path / RAPL / 'enabled'}"
-
-
 def test_limit_that_root_cannot_write_is_not_available(tmp_path, rows, unprivileged):
     board = Board(tmp_path / "pc").with_rapl(packages=1)
     limit = board.root / RAPL / "constraint_1_power_limit_uw"
@@ -207,31 +185,6 @@ def test_everything_unavailable_has_a_reason_and_a_remedy(tmp_path, rows):
     assert found["power limit"] == {"offered": False, "why": "this machine has no power limit to set"}
     assert "modprobe coretemp" in found["temperature"]["remedy"]
     assert found["memory"]["remedy"] == "mount /proc"
-
-
-def test_counter_for_root_only_has_the_command_that_opens_it(tmp_path, rows, unprivileged):
-    root = put(tmp_path / "pc", {f"{RAPL}/name": "package-0\n", f"{RAPL}/max_energy_range_uj": "65532610987\n"})
-    put(root, {f"{RAPL}/energy_uj": "100000000\n"})
-    (root / RAPL / "energy_uj").chmod(0)
-    found = rows(f"machine.root={root}", before=unprivileged)
-    assert found["energy"]["offered"] is False
-    assert "energy_uj" in found["energy"]["why"]
-    assert "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj" in found["energy"]["why"]
-
-
-def test_counter_that_does_not_advance_is_not_available(tmp_path, examined):
-    root = put(tmp_path / "pc", {f"{RAPL}/name": "package-0\n", f"{RAPL}/max_energy_range_uj": "65532610987\n"})
-    put(root, {f"{RAPL}/energy_uj": "100000000\n"})
-    found = examined(f"machine.root={root}", "device=cpu")
-    assert found["energy"]["offered"] is found["power: cpu0"]["offered"] is False
-    assert "did not advance" in found["power: cpu0"]["why"]
-
-
-def test_estimate_is_no_measurement(tmp_path, examined):
-    root = put(tmp_path / "pc", {"proc/stat": "cpu  1000 10 15 5000 5 2 3 0 0 0\ncpu0 1 2 3\n"})
-    found = examined(f"machine.root={root}", "device=cpu", "meter=estimate", "meter.tdp_w=65")
-    assert found["energy"]["offered"] is found["power: cpu"]["offered"] is False
-    assert found["energy"]["source"] == "estimated (meter=estimate)"
 
 
 def test_other_device_would_be_a_rehearsal(tmp_path, examined):
@@ -282,14 +235,6 @@ def test_residency_of_another_users_files_is_unknown(tmp_path, rows, examined, u
     assert found["remedy"].startswith("take ownership: sudo chown")
 
 
-def test_dataset_in_memory_has_no_disk_reads(examined):
-    found = examined("device=cpu", "storage.root=/dev/shm")["disk reads"]
-    if "tmpfs" not in Path("/proc/self/mountinfo").read_text():
-        pytest.skip("no tmpfs here")
-    assert found["offered"] is False
-    assert "tmpfs" in found["why"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -311,10 +256,3 @@ def test_torch_is_never_imported(doctor):
     modules = {line.rpartition("|")[2].strip().partition(".")[0] for line in ended.stderr.splitlines()}
     assert "hydra" in modules
     assert not modules & {"torch", "mlflow", "rich"}
-
-
-def test_help_lists_keys_and_options(doctor):
-    shown = doctor("--help")
-    assert shown.returncode == 0
-    for text in ("format=json", "machine.root=", "device   agx, agx_orin", "storage  edge, "):
-        assert text in shown.stdout

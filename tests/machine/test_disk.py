@@ -107,12 +107,6 @@ def test_lvm_on_luks_has_the_medium_of_the_physical_disk(tree):
     assert tree.find("253:0") == Disk(("dm-0",), "ssd", "xfs")
 
 
-def test_array_of_different_disks_has_an_unknown_medium(tree):
-    tree.disk(SATA, rotational=1).disk(NVME, rotational=0)
-    tree.disk(ARRAY, "9:0", slaves=[SATA, NVME]).mount("9:0", "/", "ext4")
-    assert tree.find("9:0") == Disk(("md0",), "unknown", "ext4")
-
-
 def test_all_devices_of_a_btrfs_count_its_reads(tree):
     other = SATA.replace("sda", "sdc")
     tree.disk(SATA, "8:0", rotational=1).disk(other, "8:32", rotational=1)
@@ -127,14 +121,6 @@ def test_all_devices_of_a_btrfs_count_its_reads(tree):
 def test_btrfs_subvolume_is_found_by_its_mount_point(tree):
     tree.disk(SATA, "8:0", rotational=0).mount("0:30", "/", "btrfs", "/dev/sda").mount("0:50", "/media", "tmpfs")
     assert tree.find("0:31", "/home/data") == Disk(("sda",), "ssd", "btrfs")
-
-
-def test_mapped_source_is_resolved_to_its_device_node(tree):
-    tree.disk(SATA, rotational=0).disk(MAPPED, slaves=[SATA])
-    (tree.root / "dev/mapper").mkdir(parents=True)
-    (tree.root / "dev/mapper/secret").symlink_to("../dm-0")
-    tree.mount("0:41", "/media/data", "btrfs", "/dev/mapper/secret")
-    assert tree.find("0:41") == Disk(("dm-0",), "ssd", "btrfs")
 
 
 @pytest.mark.parametrize(
@@ -175,11 +161,6 @@ def test_all_syntaxes_of_overlay_layers_are_parsed(tree, tmp_path, options):
     assert tree.find("0:60", "/container/data") == Disk(("sda",), "ssd", "ext4")
 
 
-def test_overlay_with_invisible_layers_has_a_reason(tree):
-    tree.mount("0:60", "/", "overlay", "overlay", "rw,lowerdir=/l1:/l2,upperdir=/u,workdir=/w")
-    assert tree.find("0:60", "/data").reason == "the layers of the overlay are not visible here"
-
-
 def test_innermost_mount_is_used_and_blanks_are_decoded(tree):
     tree.mount("0:50", "/", "tmpfs").mount("0:50", "/media/my\\040card", "nfs")
     assert tree.find("0:50", "/media/my card/digits").medium == "network"
@@ -196,19 +177,6 @@ def test_loop_device_has_the_medium_of_its_file(tree, tmp_path):
     assert tree.find("7:3") == Disk(("loop3",), "hdd_usb", "ext4")
 
 
-def test_loop_device_with_a_deleted_file_has_an_unknown_medium(tree):
-    tree.disk("devices/virtual/block/loop3", "7:3", loop__backing_file="/nowhere/image (deleted)")
-    tree.mount("7:3", "/media/data", "ext4")
-    assert tree.find("7:3") == Disk(("loop3",), "unknown", "ext4")
-
-
-def test_media_that_satisfy_a_configured_storage():
-    media = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown")
-    expected = {medium: {medium} for medium in media} | {"ssd": {"nvme", "ssd"}}
-    found = {medium: {disk for disk in media if satisfies(medium, Disk((), disk, "ext4"))} for medium in media}
-    assert found == expected
-
-
 def test_description_has_the_properties_of_the_physical_disks(tree):
     facts = {"queue__scheduler": "[mq-deadline] none", "queue__read_ahead_kb": "128", "size": "2048"}
     tree.disk(NVME, device__model="Fast 1 TB  ", **facts).disk(f"{NVME}/nvme0n1p1", "259:1", partition="1")
@@ -223,12 +191,6 @@ def test_description_has_the_properties_of_the_physical_disks(tree):
         "read_ahead_kb": [128],
         "size_bytes": [1048576],
     }
-
-
-def test_description_without_a_disk_has_the_reason():
-    assert describe(Disk((), "ram", "tmpfs", "tmpfs is in memory")) == {
-        "medium": "ram", "filesystem": "tmpfs", "reason": "tmpfs is in memory",
-    }  # fmt: skip
 
 
 class Count:
@@ -254,16 +216,3 @@ def test_device_without_readable_counters_has_no_reads(monkeypatch):
     assert read_counters(Disk(("sda", "sdb"), "hdd", "btrfs")) is None, "sdb was removed"
     monkeypatch.setattr(psutil, "disk_io_counters", unreadable)
     assert read_counters(Disk(("sda",), "hdd", "ext4")) is None
-
-
-def test_folders_of_this_machine_have_a_disk(tmp_path):
-    assert disk_of("/dev/shm")[:2] == ((), "ram")
-    assert disk_of(tmp_path / "not/there/yet") == disk_of(tmp_path)
-
-
-def test_disk_of_this_machine_has_read_counters(tmp_path):
-    found = disk_of(tmp_path)
-    if not found.devices:
-        pytest.skip(found.reason)
-    assert set(found.devices) <= set(os.listdir("/sys/class/block"))
-    assert read_counters(found).bytes >= 0

@@ -25,21 +25,6 @@ def rounds():
         each.close()
 
 
-def test_callback_runs_periodically_with_jitter(rounds):
-    looks, enough = [], threading.Event()
-
-    def look():
-        looks.append(time.monotonic())
-        if len(looks) > 20:
-            enough.set()
-
-    rounds(look, period_s=0.01)
-    assert enough.wait(5)
-    steps = [after - before for before, after in pairwise(looks[:20])]
-    assert min(steps) >= 0.005
-    assert max(steps) > 1.2 * min(steps)
-
-
 def test_expensive_callback_has_a_longer_period_with_jitter(rounds):
     """Each takes half a millisecond of a core: within a hundredth of its time there are 20 a second."""
     looks, enough = [], threading.Event()
@@ -87,15 +72,6 @@ def test_slow_callback_is_followed_by_a_random_pause(rounds):
     assert slow.mean_interval_s > 0.01, "the pace is the achieved one"
 
 
-def test_request_runs_the_callback_before_it_returns(rounds):
-    looks = []
-    patient = rounds(lambda: looks.append(time.monotonic()))
-    for _ in range(3):
-        asked = time.monotonic()
-        patient.now()
-        assert looks[-1] >= asked
-
-
 def test_callback_that_began_earlier_does_not_satisfy_a_request(rounds):
     begun, go_on = threading.Event(), threading.Event()
     looks = []
@@ -123,12 +99,3 @@ def test_hanging_callback_is_waited_for_once_and_does_not_block_close(rounds):
     assert not hanging.close(), "it has not ended"
     go_on.set()
     assert hanging.close()
-
-
-def test_callback_does_not_run_after_close(rounds):
-    looks = []
-    over = rounds(lambda: looks.append(None), period_s=0.01)
-    assert over.close()
-    count = len(looks)
-    time.sleep(0.05)
-    assert len(looks) == count

@@ -67,14 +67,6 @@ def test_ignored_signal_stays_ignored():
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
-def test_signals_after_the_block_are_not_deferred():
-    with deferred_signals() as came:
-        pass
-    with pytest.raises(SystemExit):
-        os.kill(os.getpid(), signal.SIGTERM)
-    assert came == []
-
-
 def test_signal_during_entry_is_delivered_at_once(monkeypatch):
     install = signal.signal
 
@@ -91,18 +83,6 @@ def test_signal_during_entry_is_delivered_at_once(monkeypatch):
             signal.raise_signal(number)
 
 
-def test_stop_within_a_condition_wait_is_raised_as_a_stop():
-    def wait():
-        turn = threading.Condition()
-        with prefer_stop(), turn:
-            turn.release()
-            signal.raise_signal(signal.SIGTERM)
-
-    with pytest.raises(SystemExit) as stopped:
-        wait()
-    assert stopped.value.code == 128 + signal.SIGTERM
-
-
 def test_stop_is_found_in_the_exception_chain():
     def fail():
         with prefer_stop():
@@ -116,11 +96,6 @@ def test_stop_is_found_in_the_exception_chain():
 
     with pytest.raises(SystemExit):
         fail()
-
-
-def test_error_without_a_stop_is_raised_unchanged():
-    with pytest.raises(ValueError, match="within"), prefer_stop():
-        raise ValueError("within")
 
 
 IGNORED = """

@@ -37,11 +37,6 @@ def test_node_has_features_and_a_state():
     assert parse_node("n1|(null)|mixed").features == frozenset()
 
 
-def test_node_of_several_partitions_is_listed_once(program):
-    program("sinfo", "echo 'b1|nano|idle'; echo 'b1|nano|idle'; echo 'b3|agx|down*'")
-    assert [each.name for each in slurm.list_nodes()] == ["b1", "b3"]
-
-
 def test_node_is_in_use_if_it_accepts_jobs():
     states = {
         True: ("idle", "mixed", "allocated", "completing"),
@@ -64,11 +59,6 @@ def test_job_in_an_end_state_has_ended(state):
     assert SlurmJob("1", state).has_ended
 
 
-@pytest.mark.parametrize("state", ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED"])
-def test_job_in_an_active_state_has_not_ended(state):
-    assert not SlurmJob("1", state).has_ended
-
-
 @pytest.mark.parametrize(
     ("constraint", "missing"),
     [
@@ -85,24 +75,6 @@ def test_job_in_an_active_state_has_not_ended(state):
 )
 def test_missing_features_are_listed(constraint, missing):
     assert missing_features(constraint, BOARDS) == missing
-
-
-def test_matching_nodes_have_any_feature_of_the_constraint():
-    assert [each.name for each in matching_nodes("nano", BOARDS)] == ["b1", "b2"]
-    assert matching_nodes(None, BOARDS) == BOARDS
-
-
-@pytest.mark.parametrize("feature", ["2080ti", "80gb", "3090"])
-def test_feature_may_begin_with_a_digit(feature):
-    there = [SlurmNode("g1", frozenset({feature}), "idle"), SlurmNode("g2", frozenset({"t400"}), "idle")]
-    assert missing_features(feature, there) == []
-    assert [each.name for each in matching_nodes(feature, there)] == ["g1"]
-
-
-def test_missing_slurm_program_is_named(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RuntimeError, match=r"sinfo is not on PATH"):
-        slurm.list_nodes()
 
 
 def test_failed_program_is_an_error_with_its_message(program):
@@ -143,16 +115,3 @@ def test_energy_of_a_shared_node_is_refused(program):
 def test_array_limit_is_that_of_the_slurm_configuration(program, config, limit):
     program("scontrol", f"echo '{config}'")
     assert slurm.array_limit() == limit
-
-
-def test_array_limit_has_slurms_default(program):
-    program("scontrol", "exit 1")
-    assert slurm.array_limit() == 1001
-
-
-def test_cancel_of_no_jobs_runs_nothing(program, tmp_path):
-    program("scancel", f'echo "$@" > {tmp_path}/asked')
-    slurm.cancel([])
-    assert not (tmp_path / "asked").exists()
-    slurm.cancel(["17_0", "18"])
-    assert (tmp_path / "asked").read_text() == "17_0 18\n"

@@ -59,11 +59,6 @@ def test_cpu_utilization_is_exact_between_the_borders(tree):
     assert metrics == {"cpu_utilization": 0.6}
 
 
-def test_cpu_without_ticks_has_no_utilization(tree):
-    with gauges(tree(**stat(busy=1000, idle=9000))) as opened:
-        assert window(opened) == {}
-
-
 def test_gpu_utilization_is_the_mean_of_the_samples_in_the_window(tree):
     loads = [lambda value=value: tree(**{LOAD: f"{value}\n"}) for value in (1000, 200, 600, 1000)]
     with gauges(tree(**{LOAD: "0\n"})) as opened:
@@ -91,47 +86,10 @@ def test_old_samples_are_not_used(tree):
         assert opened.throttled(later_ns, later_ns + 1_000_000_000) == []
 
 
-def test_gauges_are_sampled_twice_per_second(tree, monkeypatch):
-    begun = []
-
-    class RoundsByHand:
-        """A stand-in that runs the callback only when the test does."""
-
-        def __init__(self, look, *, period_s, **how):
-            self.look, self.period_s = look, period_s
-            begun.append(self)
-
-        def now(self):
-            self.look()
-
-        def close(self):
-            return True
-
-    monkeypatch.setattr(utilization, "PeriodicThread", RoundsByHand)
-    with gauges(tree(**{LOAD: "500\n"})) as opened:
-        (rounds,) = begun
-        opened_ns = time.monotonic_ns()
-        rounds.look()
-        assert opened.window(opened_ns, time.monotonic_ns()) == {"gpu_utilization": 0.5}
-        assert rounds.period_s == 0.5
-        assert {source.period_s for source in opened.sources()} == {0.5}, "as reported"
-
-
 @pytest.mark.parametrize("degrees", [-256_000, 127_500, "", "garbage"])
 def test_implausible_temperature_is_left_out(tree, degrees):
     with gauges(tree(**zone(0, "CPU-therm", 40_000), **zone(1, "GPU-therm", degrees))) as opened:
         assert window(opened) == {"temperature_max_c": 40}
-
-
-def test_constant_thermal_zone_is_ignored(tree):
-    with gauges(tree(**zone(0, "PMIC-Die", 100_000))) as opened:
-        assert window(opened) == {}
-
-
-def test_cpu_temperature_sensor_is_read(tree):
-    folder = "sys/class/hwmon/hwmon2"
-    with gauges(tree(**{f"{folder}/name": "k10temp\n", f"{folder}/temp1_input": "71250\n"})) as opened:
-        assert window(opened) == {"temperature_max_c": 71.25}
 
 
 def test_failed_read_is_missing_from_its_sample(tree):
@@ -164,14 +122,6 @@ def test_old_samples_are_discarded_except_the_last(tree):
         opened.discard_before(second[0])
         assert opened.window(first_ns, second[1]) == {"ram_peak_bytes": 700 * 1024}
         assert opened.window(*second) == {"ram_peak_bytes": 700 * 1024}, "the mark before it is still there"
-
-
-def test_gauges_are_not_read_after_close(tree):
-    before = set(threading.enumerate())
-    opened = open_gauges(gpus=[], root=tree(**meminfo(400)))
-    assert set(threading.enumerate()) - before
-    opened.close()
-    assert set(threading.enumerate()) == before
 
 
 @pytest.mark.parametrize(
@@ -273,11 +223,6 @@ def test_throttled_fraction_is_that_of_the_samples(tree):
         assert slowed(opened, lambda: tree(**throttle_counts(12, 0)))
 
 
-def test_throttling_fractions_are_absent_if_nothing_reports_throttling(tree):
-    with gauges(tree(**stat(1, 1), **zone(0, "CPU-therm", 45_000))) as opened:
-        assert fractions(opened, lambda: None) == {}
-
-
 def test_cooling_devices_report_throttling_but_fans_do_not(tree):
     calm, hot = cooling(cpu_throttle_alert=0, pwm_fan=3), cooling(cpu_throttle_alert=1, pwm_fan=3)
     with gauges(tree(**calm)) as opened:
@@ -301,12 +246,3 @@ def test_unavailable_quantity_has_a_reason(tree):
     assert "meminfo" in missing["ram_peak_bytes"].why
     assert "of -256 C" in missing["temperature_max_c"].why
     assert "physical machine" in missing["temperature_max_c"].remedy
-
-
-def test_present_value_aggregates_all_instruments(tree):
-    root = tree(**zone(0, "cpu", 45000), **zone(1, "gpu", 52000))
-    with gauges(root) as opened:
-        assert opened.now("temperature_max_c") == 52
-        tree(**zone(1, "gpu", 41000))
-        assert opened.now("temperature_max_c") == 45
-        assert opened.now("gpu_utilization") is None

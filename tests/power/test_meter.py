@@ -15,13 +15,6 @@ def counters(source: str = "counter", **read) -> InstrumentMeter:
     return InstrumentMeter(counters=parts, total=list(parts), covers="all")
 
 
-def test_domain_outside_the_total_does_not_change_it():
-    parts = {source: Counter(Domain(source, 0.1, source), float) for source in SOURCES}
-    meter = InstrumentMeter(counters=parts, total=["counter"], covers="all")
-    assert meter.energy["source"] == "counter"
-    assert meter.total({"counter": 3.0, "sampled": 5.0}) == 3.0
-
-
 def test_failed_read_is_logged_and_left_out(caplog):
     def gone() -> float:
         raise OSError("No such device")
@@ -59,10 +52,3 @@ def test_every_configured_meter_opens_on_a_machine_without_sensors(path, machine
     assert reading == meter.read() == {}
     assert meter.total({}) is None
     meter.close()
-
-
-def test_meter_none_has_a_reason():
-    spec = yaml.safe_load((CONF / "none.yaml").read_text())
-    energy = open_meter(spec, gpus=[]).energy
-    assert energy.pop("reason").startswith("meter=none")
-    assert energy == {"source": "none", "covers": None, "domains": []}

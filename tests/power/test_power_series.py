@@ -146,22 +146,6 @@ def test_unknown_renewal_period_is_estimated_from_identical_readings():
     assert estimated_s(np.array([0.0, 0.1, 0.2]), np.array([1.0, 1.0, 2.0])) is None
 
 
-def test_renewal_period_of_several_gpus_is_estimated_per_gpu():
-    chance, names = random.Random(1), [f"gpu{number}" for number in range(4)]
-    levels = [[chance.random() for _ in range(150)] for _ in names]
-    power = series(*names, responses=dict.fromkeys(names, Response(None, 0.0, None)))
-    for at_s in uneven(10.0, 0.01, seed=3):
-        power.add(round(at_s * S), {name: levels[of][int((at_s + 0.025 * of) / 0.1)] for of, name in enumerate(names)})
-    power.sampling(0, 10 * S)
-    assert 0.2 <= power.settled_s < 0.24  # one renewal period, and another for the unknown averaging time
-
-
-def test_uncertainty_of_a_gap_is_the_power_range_around_it():
-    times = [0.01 * hundredth for hundredth in range(101) if not 40 < hundredth < 70]
-    power = sampled(lambda at_s: 15.0 if at_s % 0.12 < 0.06 else 5.0, times)
-    assert 0.3 * 5 <= power.sampling(0, S).half_width_j <= 0.3 * 10 + 0.5
-
-
 def test_spikes_in_samples_before_the_window_are_in_its_uncertainty():
     spiky = [0.01 * hundredth for hundredth in range(-500, 101)]
     power, quiet = series(), sampled(lambda at_s: 5.0, [0.01 * hundredth for hundredth in range(101)])
@@ -169,17 +153,6 @@ def test_spikes_in_samples_before_the_window_are_in_its_uncertainty():
         power.add(round((6 + at_s) * S), {"VDD_IN": 30.0 if at_s < 0 and number % 50 == 0 else 5.0})
     assert quiet.sampling(0, S).half_width_j == pytest.approx(0)
     assert power.sampling(6 * S, 7 * S).half_width_j > 25 * 0.01
-
-
-def test_samples_that_end_before_the_window_increase_the_uncertainty():
-    ramp = sampled(lambda at_s: 10 * at_s, [0.1 * tenth for tenth in range(11)], pace_s=0.1)
-    late, settled = ramp.sampling(0, round(1.1 * S)), ramp.sampling(0, S)
-    assert late.half_width_j - settled.half_width_j > 0.0
-    assert ramp.settled_s == 0.1
-
-
-def test_joules_after_the_last_sample_use_its_power():
-    assert joules(sampled(lambda at_s: 10.0, [0.0, 0.5]), 0.6) == pytest.approx(6.0)
 
 
 def test_failed_read_is_interpolated_and_counted():
@@ -219,24 +192,12 @@ def test_domain_that_recovers_has_energy_outside_of_its_gap():
         }
 
 
-def test_gap_is_kept_when_its_samples_are_drained():
-    power = sampled(lambda at_s: 10.0, [0.0, 0.5, 1.0, 3.0, 3.5])
-    power.drain(2 * S)
-    assert power.sampling(2 * S, round(3.5 * S)).unavailable == {"VDD_IN": "no reading for 2.0 s: no sample was taken"}
-
-
 def test_window_in_which_all_reads_fail_has_no_energy():
     power = sampled(lambda at_s: 10.0, [0.0, 0.1])
     for at_s in (0.2, 0.3, 0.4):
         power.add(round(at_s * S), {}, {"VDD_IN": "No such device"})
     assert power.sampling(0, S // 5).unavailable == {}
     assert power.sampling(S // 5, round(0.4 * S)).unavailable == {"VDD_IN": "no reading in the window: No such device"}
-
-
-def test_window_between_two_samples_has_energy():
-    """Nothing fails, but the sampling period is longer than the window."""
-    power = sampled(lambda at_s: 10.0, [0.0, 0.1])
-    assert power.sampling(S // 5, round(0.4 * S)).unavailable == {}
 
 
 def test_longer_bridge_does_not_change_earlier_gaps():

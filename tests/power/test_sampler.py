@@ -63,13 +63,6 @@ def until(true: Callable[[], object], limit_s: float = 5.0) -> None:
         time.sleep(0.002)
 
 
-def test_sampling_intervals_have_jitter_and_the_configured_mean():
-    some = list(islice(jittered_intervals(0.02, random.Random(1)), 10_000))
-    assert statistics.mean(some) == pytest.approx(0.02, rel=0.01)
-    assert statistics.pstdev(some) > 0.02 / 5
-    assert all(0 < pause <= 0.03 for pause in some)
-
-
 @pytest.mark.parametrize("multiple", [3, 4, 5, 6])
 def test_jitter_samples_all_phases_of_a_periodic_load(multiple):
     """At a fixed period of 0.02 s, a cycle of five samples would always be high in two or always in three of them."""
@@ -91,42 +84,6 @@ def test_border_takes_its_own_sample(rail):
         assert list(powers.total_w)[-2:] == [10.0, 20.0]
         assert before_ns <= powers.times_ns[-2] < powers.times_ns[-1] <= after_ns
         assert after_ns - before_ns < S
-
-
-def test_first_sample_is_taken_before_the_constructor_returns(rail):
-    rail.free.clear()
-    threading.Timer(0.05, rail.free.set).start()
-    with sampling(LONG_PERIOD_S, VDD_IN=rail) as sampler_:
-        assert sampler_.joules(fresh=False).keys() == {"VDD_IN"}
-
-
-def test_joules_are_power_times_elapsed_time(rail):
-    with sampling(0.005, VDD_IN=rail) as sampler_:
-        begun_ns = time.monotonic_ns()
-        before = sampler_.joules()["VDD_IN"]
-        opened_ns = time.monotonic_ns()
-        time.sleep(0.05)
-        closed_ns = time.monotonic_ns()
-        after = sampler_.joules()["VDD_IN"]
-        ended_ns = time.monotonic_ns()
-        assert 10 * (closed_ns - opened_ns) / S <= after - before <= 10 * (ended_ns - begun_ns) / S
-        assert sampler_.sampling(begun_ns, ended_ns).samples >= 3
-
-
-def test_short_failure_is_counted_and_interpolated(rail, caplog):
-    with sampling(0.005, VDD_IN=rail) as sampler_:
-        sampler_.joules()
-        opened_ns = time.monotonic_ns()
-        rail.error = OSError("Remote I/O error")
-        reads = rail.reads
-        until(lambda: rail.reads > reads + 3)
-        rail.error = None
-        joules = sampler_.joules()
-        stretch = sampler_.sampling(opened_ns, time.monotonic_ns())
-        assert stretch.failed >= 2
-        assert stretch.unavailable == {}
-        assert joules["VDD_IN"] > 0
-    assert not caplog.records
 
 
 @pytest.mark.parametrize("error", [OSError("No such device"), ValueError("in1_input holds '', no number")], ids=repr)
@@ -172,21 +129,6 @@ def test_sensor_with_expensive_reads_is_read_rarely_and_stays_available(rail, mo
     assert not caplog.records
 
 
-def test_window_shorter_than_the_sampling_period_has_no_energy(rail):
-    with sampling(LONG_PERIOD_S, gpu0=rail) as sampler_:
-        meter = InstrumentMeter(powers=sampler_, total=["gpu0"], covers="GPU board")
-        before = take_reading(meter)
-        rail.watts = 180.0
-        time.sleep(0.03)
-        rail.watts = 10.0
-        after = take_reading(meter)
-        assert energy_of_window(before, after, meter, 0.03).metrics == {}
-
-
-def test_gap_of_0_3_s_is_bridged_and_failure_is_reported_within_1_s():
-    assert 0.3 + 2 * 0.1 < sampler.MAX_SILENCE_S < 1 - 0.1  # at 10 Hz, the slowest sampling of a board
-
-
 def test_sensor_that_hangs_delays_one_border_only(quick, rail):
     with sampling(0.005, VDD_IN=rail) as sampler_:
         sampler_.joules()
@@ -202,13 +144,6 @@ def test_sensor_that_hangs_delays_one_border_only(quick, rail):
         until(lambda: sampler_.joules() == {})
         assert waits_s[0] >= sampler.READ_LIMIT_S > 2 * max(waits_s[1:])
         assert sampler_.sampling(opened_ns, time.monotonic_ns()).unavailable["VDD_IN"].endswith("no sample was taken")
-
-
-def test_close_ends_the_threads_during_a_long_pause():
-    before = set(threading.enumerate())
-    with sampling(LONG_PERIOD_S, VDD_IN=Rail()):
-        assert set(threading.enumerate()) - before
-    assert not set(threading.enumerate()) - before
 
 
 def test_sensor_that_hangs_is_logged_without_a_border(quick, rail, caplog):

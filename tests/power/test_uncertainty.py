@@ -48,8 +48,3 @@ def test_step_at_a_border_is_bounded_by_a_quarter_of_the_averaging_time():
     assert 10 * 0.1 / 4 <= known_j < 0.5
     unknown_j = border_j(times_s, watts, 0.0, Response(None, 0.0, 0.1))
     assert unknown_j == pytest.approx(known_j + 10 * 0.1 / 4)
-
-
-def test_uncertainty_is_small_if_samples_determine_the_power():
-    for name, most in {"constant": 0.005, "step": 0.012, "ramp": 0.005, "square": 0.04}.items():
-        assert simulate(name, Case(WAVES[name]), window_s=1.0, windows=40).stated < most

@@ -20,26 +20,6 @@ def board(tmp_path, monkeypatch):
     return board
 
 
-def test_kernel_control_of_the_fan_is_switched_off_and_on(board):
-    fan = open_fan(board.with_kernel_fan().root)
-    fan.set("manual 255")
-    assert (board.read("sys/devices/pwm-fan/target_pwm"), board.read("sys/devices/pwm-fan/temp_control")) == (
-        "255",
-        "0",
-    )
-    fan.set("temp_control 77")
-    assert (board.read("sys/devices/pwm-fan/target_pwm"), board.read("sys/devices/pwm-fan/temp_control")) == ("77", "1")
-
-
-def test_fan_service_is_stopped_and_started(board):
-    fan = open_fan(board.with_service_fan().root)
-    fan.set("manual 255")
-    assert board.read(DUTY) == "255"
-    assert not (board.root / "nvfancontrol").exists()
-    fan.set("quiet 77")
-    assert (board.root / "nvfancontrol").exists()
-
-
 def test_manual_fan_is_restored_to_its_duty(board):
     fan = open_fan(board.with_service_fan().root)
     (board.root / "nvfancontrol").unlink()
@@ -79,8 +59,3 @@ def test_fan_service_is_restored_after_a_reboot(board):
     restore_after_kill(journal, messages.append)
     assert [text.partition(":")[0] for text in messages] == ["restored fan to quiet 77"]
     assert journal.unrestored() == []
-
-
-def test_machine_without_a_fan_has_no_knob(board):
-    board.put(**{"sys/class/hwmon/hwmon1/name": "ina3221", "sys/class/hwmon/hwmon1/pwm1": 1})
-    assert open_fan(board.root) is None

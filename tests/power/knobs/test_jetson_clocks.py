@@ -38,13 +38,6 @@ def test_clocks_are_locked_if_all_minima_equal_the_maxima(board, knob):
     assert list((board.root / "state").iterdir()) == []
 
 
-@pytest.mark.parametrize("low", [CPU.format(1, "min"), GPU.format("min")])
-def test_clocks_are_free_if_one_may_change(board, knob, low):
-    knob.set("locked")
-    board.put(**{low: 1})
-    assert knob.get() == "free"
-
-
 def test_partial_lock_is_undone(board, knob):
     """The program may lock only some of the clocks."""
     before = lows(board)
@@ -66,26 +59,6 @@ def test_clocks_are_locked_only_after_they_are_stored(board, knob):
     board.program("jetson_clocks", 'echo "Error: unknown SoC"')
     with pytest.raises(RuntimeError, match=r"did not store the original clocks: Error: unknown SoC"):
         knob.set("locked")
-
-
-def test_unreadable_clocks_are_an_error(tmp_path, board):
-    empty = tmp_path / "empty"
-    with pytest.raises(RuntimeError, match="cannot read any clock"):
-        open_jetson_clocks(empty, tmp_path).get()
-
-
-def test_machine_without_jetson_clocks_has_no_knob(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert open_jetson_clocks(tmp_path, tmp_path) is None
-
-
-def test_manual_command_restores_the_clocks(board):
-    knob = open_jetson_clocks(board.root, board.root / "my state")
-    knob.set("locked")
-    command = shlex.split(knob.by_hand("free"))
-    assert command == ["sudo", "jetson_clocks", "--restore", f"{board.root}/my state/l4t_dfs.conf"]
-    privilege.run_program(*command[1:])
-    assert knob.get() == "free"
 
 
 def test_manual_command_uses_the_file_of_jtop_if_it_locked_the_clocks(board, monkeypatch):

@@ -170,14 +170,6 @@ def test_setting_is_restored_after_any_exception(bench, end):
     assert bench.entries() == []
 
 
-def test_setting_already_in_place_is_not_changed(bench):
-    bench.knob.set(bench.case.applied)
-    with bench.changed() as holding:
-        assert bench.entries() == []
-        assert holding.applied == {bench.knob.name: bench.case.applied}
-    assert bench.knob.get() == bench.case.applied
-
-
 def test_change_by_someone_else_is_reported_and_kept(bench):
     with bench.changed() as holding:
         bench.knob.set(bench.case.other)

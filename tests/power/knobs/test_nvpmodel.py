@@ -44,15 +44,6 @@ def test_modes_are_those_of_the_boards_file(name):
     assert gating == [None if mode.mask is None else str(mode.mask) for mode in table]
 
 
-def test_gpu_masks_are_read_and_other_sections_ignored():
-    read, _ = read_modes(
-        "< POWER_MODEL ID=0 NAME=A >\nTPC_POWER_GATING TPC_PG_MASK 1\nFBP_POWER_GATING FBP_PG_MASK 2\n"
-        "< PARAM TYPE=FILE NAME=LATER >\nTPC_POWER_GATING TPC_PG_MASK 7\nCPU_ONLINE CORE_0 1"
-    )
-    assert read[0].gating == {("TPC_PG_MASK", "1"), ("FBP_PG_MASK", "2")}
-    assert read[0].cores == 0
-
-
 @pytest.mark.parametrize(
     ("name", "current", "requested", "setting", "watts", "note"),
     [
@@ -87,18 +78,6 @@ def test_mode_is_selected_by_name_id_or_watts_with_a_note_if_several_match(
         assert note in target.note
 
 
-@pytest.mark.parametrize(("name", "current", "max_w"), [("nano", 0, None), ("nx", 5, 20)])
-def test_highest_limit_is_unknown_if_a_mode_has_no_watts(knob_of, name, current, max_w):
-    """MAXN has no limit in its name."""
-    assert knob_of(name, current).target_for("id:0").max_w == max_w
-
-
-def test_lowest_id_is_selected_among_equal_modes(board, knob_of):
-    knob_of("agx", 0)
-    board.put(**{"etc/nvpmodel.conf": nvpmodel_conf("agx").replace("DEFAULT=7", "DEFAULT=0")})
-    assert open_nvpmodel(board.root).target_for(15).setting == "MODE_15W (id:2)"
-
-
 @pytest.mark.parametrize(("name", "requested"), [("nx", "MAXN"), ("agx", 50), ("nano", "id:2"), ("gaps", "id:3")])
 def test_unknown_mode_is_refused_with_the_modes_of_the_board(knob_of, name, requested):
     with pytest.raises(
@@ -127,18 +106,6 @@ def test_mode_that_needs_a_reboot_is_refused_with_the_command(board, knob_of, na
         assert board.mode() == start.number
 
 
-@pytest.mark.parametrize(
-    ("name", "choices"),
-    [
-        ("nano", "MAXN (id:0), 5W (id:1)"),
-        ("thor", "MAXN (id:0), 120W (id:1); after a reboot: 90W (id:2), 70W (id:3)"),
-        ("agx_orin", "MODE_30W (id:2); after a reboot: MAXN (id:0), MODE_15W (id:1), MODE_50W (id:3)"),
-    ],
-)
-def test_modes_that_need_a_reboot_are_listed_separately(board, knob_of, name, choices):
-    assert knob_of(name).choices() == choices
-
-
 def test_reboot_prompt_of_nvpmodel_is_not_answered(board, knob_of):
     """If the board's file lacks the masks, only nvpmodel knows that a reboot is needed."""
     knob = knob_of("agx_orin", 2)
@@ -154,13 +121,6 @@ def test_mode_is_read_from_nvpmodel_without_a_status_file(board, knob_of):
     assert knob.get() == "MODE_10W_2CORE (id:3)"
     knob.set("MODE_15W_2CORE (id:0)")
     assert knob.get() == "MODE_15W_2CORE (id:0)"
-
-
-def test_mode_missing_from_the_file_can_be_restored(board, knob_of):
-    knob = knob_of("nano", 7)
-    assert knob.get() == "unknown (id:7)"
-    assert knob.target_for(5).setting == "5W (id:1)"
-    assert knob.by_hand(knob.get()) == "sudo nvpmodel -m 7"
 
 
 def test_mode_is_not_changed_while_clocks_are_locked(board, knob_of):
@@ -183,24 +143,6 @@ def test_program_that_hangs_is_killed(board, knob_of, monkeypatch):
     assert (begun[-1].returncode, begun[-1].stdout.closed) == (-signal.SIGKILL, True)
 
 
-def test_missing_nvpmodel_is_an_error(board, knob_of):
-    knob = knob_of("nx")
-    (board.programs / "nvpmodel").unlink()
-    with pytest.raises(RuntimeError, match="cannot run nvpmodel: No such file"):
-        knob.set("MODE_15W_2CORE (id:0)")
-
-
-def test_error_without_jtop_and_sudo_has_both_remedies(board, knob_of, no_jtop):
-    board.put(no_sudo="")
-    knob = knob_of("nx")
-    with pytest.raises(RuntimeError, match=r"(?s)`nvpmodel -m 0` needs root.*a password is required.*NOPASSWD.*jtop"):
-        knob.set("MODE_15W_2CORE (id:0)")
-
-
-def test_machine_without_power_modes_has_no_knob(tmp_path):
-    assert open_nvpmodel(tmp_path) is None
-
-
 def test_mode_that_jtop_sets_late_is_restored(board, knob_of, monkeypatch):
     """jtop applies requests in order, so the original mode is requested although it is still set."""
     modes_set = []
@@ -216,15 +158,3 @@ def test_mode_that_jtop_sets_late_is_restored(board, knob_of, monkeypatch):
     ):
         pytest.fail("entered the block without the setting")
     assert modes_set == [0, 5]
-
-
-def test_user_with_jtop_needs_no_sudo(board, knob_of, monkeypatch):
-    def by_jtop(number, name):
-        board.put(**{"nvpmodel/status": f"pmode:{number:04}"})
-        return ""
-
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(jtop_control, "set_mode", by_jtop)
-    board.put(no_sudo="")
-    knob_of("nx").set("MODE_15W_2CORE (id:0)")
-    assert board.mode() == 0

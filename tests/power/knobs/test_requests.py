@@ -35,10 +35,6 @@ def requested(board):
     return of
 
 
-def test_default_job_requests_no_setting(requested):
-    assert requested() == []
-
-
 @pytest.mark.parametrize(
     ("overrides", "lack"),
     [
@@ -69,12 +65,6 @@ def test_power_limit_of_a_jetson_is_its_power_mode(board, requested, trains_on_g
     board.with_modes("nano").with_rapl()
     (demand,) = requested(trains_on_gpu, gpus, power_limit=5)
     assert demand.knob.name == "nvpmodel"
-
-
-def test_power_limit_of_cpu_training_is_rapl(board, requested):
-    board.with_rapl().with_amdgpu()
-    (demand,) = requested(False, [], power_limit=65)
-    assert demand.knob.name == "RAPL"
 
 
 def test_power_limit_of_gpu_training_is_the_vendors_limit(board, requested, nvml):
@@ -126,14 +116,6 @@ def test_setting_reset_by_a_reboot_is_dropped_although_its_device_is_gone(board)
     assert journal.unrestored() == []
 
 
-def test_failed_restoration_names_the_journal_file(board):
-    journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
-    entry = journal.update(journal.note("unheard-of", [], "1", "by hand")._replace(ours="2", began="0"))
-    messages = []
-    assert restore_after_kill(journal, messages.append) == [entry]
-    assert messages[0].endswith(f"\nhint: by hand && rm {journal.file(entry)}")
-
-
 def test_journal_that_cannot_be_locked_is_a_warning(board, monkeypatch):
     def refuse(folder):
         raise PermissionError(13, "Permission denied")
@@ -161,17 +143,3 @@ def test_jetson_that_replays_another_board_keeps_its_own_settings(board, request
     assert (entry.knob, board.mode()) == ("nvpmodel", 0)
     assert "is a recorded board" in messages[0]
     assert requested() == []
-
-
-@pytest.mark.parametrize(
-    ("path", "opened"),
-    [
-        ("etc/nvpmodel.conf", open_nvpmodel),
-        ("sys/class/hwmon/hwmon0/name", open_fan),
-        ("sys/class/powercap/intel-rapl:0/name", open_rapl_limit),
-    ],
-)
-def test_unreadable_file_is_an_error_with_a_hint(board, path, opened):
-    (board.root / path).mkdir(parents=True)
-    with pytest.raises(RuntimeError, match=rf"{path}: Is a directory\nhint: sudo chmod a\+r"):
-        opened(board.root)

@@ -23,25 +23,10 @@ def other():
     process.wait()
 
 
-def test_default_journal_is_in_the_xdg_state_folder(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    by = {"root": "/", "boot_id": "", "command": ""}
-    assert RestoreJournal(None, **by).folder == tmp_path / "epochmeter" / platform.node()
-    monkeypatch.delenv("XDG_STATE_HOME")
-    assert RestoreJournal(None, **by).folder == tmp_path / "home/.local/state/epochmeter" / platform.node()
-
-
 def test_journals_of_machines_that_share_a_home_are_separate(journal, monkeypatch, tmp_path):
     journal.note("NVML", ["GPU-aaaa"], "250 W", "by hand")
     monkeypatch.setattr(platform, "node", lambda: "another")
     assert RestoreJournal(str(tmp_path), root="/", boot_id="", command="").unrestored() == []
-
-
-def test_entries_are_separate_per_gpu(journal):
-    for gpu in ("GPU-aaaa", "GPU-bbbb"):
-        journal.note("NVML", [gpu], "250 W", "by hand")
-    assert sorted(entry.devices for entry in journal.unrestored()) == [["GPU-aaaa"], ["GPU-bbbb"]]
 
 
 def test_entry_of_16_gpus_can_be_written(journal):
@@ -64,11 +49,6 @@ def test_entry_of_an_ended_process_is_pending(journal, other, changes):
     entry = journal.note("RAPL", [], "95 W", "by hand")
     left = journal.update(entry._replace(pid=other.pid, began=start_ticks(other.pid))._replace(**changes))
     assert journal.unrestored() == [left]
-
-
-def test_entry_of_an_earlier_run_of_this_process_is_pending(journal):
-    entry = journal.note("RAPL", [], "95 W", "by hand")
-    assert journal.unrestored() == [entry]
 
 
 def test_original_setting_is_never_overwritten(journal):

@@ -128,13 +128,6 @@ def test_total_of_agx_orin_is_that_of_its_rail_table(metered):
     assert window["energy"] == {"source": "sampled", **covers, "reason": None}
 
 
-def test_total_of_the_service_is_a_rail_and_without_a_rail_table_has_a_reason(metered):
-    window = metered(script={"power": ORIN_NANO})
-    assert window["total_w"] == pytest.approx(6.5, rel=0.01)
-    assert set(window["watts"]) == {"VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"}
-    assert "VDD_IN is assumed to be the module" in window["energy"]["reason"]
-
-
 def test_sample_has_the_timestamp_of_the_service(metered):
     # The watts equal the seconds since boot, and are sent 0.1 s late.
     window = metered(script={"late_s": 0.1, "interval_s": 0.2}, period_s=0.2)
@@ -205,26 +198,3 @@ def test_start_method_of_multiprocessing_is_kept(service, method):
     socket, _ = service({"power": ORIN_NANO})
     assert python("-c", CONNECTED, method, "").splitlines()[-1] == (method or "None")
     assert python("-c", CONNECTED, method, socket).splitlines() == ["connected", method or "None"]
-
-
-@pytest.mark.skipif(not CLIENT, reason="jetson-stats is not installed")
-def test_missing_service_has_a_hint(tmp_path):
-    message, _ = python("-c", CONNECTED, "", str(tmp_path / "nowhere")).splitlines()
-    assert "The jtop.service is not active. Please run: sudo jtop" in message
-
-
-def test_missing_client_has_a_hint():
-    message, _ = python("-c", CONNECTED, "", "no client").splitlines()
-    assert "`make jtop`" in message
-
-
-def test_refused_user_gets_the_group_as_hint():
-    refused = RuntimeError("I can't access jtop.service.\nPlease logout or reboot this board.")
-    refused.__context__ = PermissionError(13, "Permission denied")
-    assert "sudo usermod -aG jtop $USER" in service_error(refused)
-
-
-def test_service_is_not_used_for_a_recorded_board(tmp_path, monkeypatch):
-    monkeypatch.delitem(sys.modules, "jtop", raising=False)  # another test may have imported it
-    assert open_jtop(gpus=[], root=tmp_path).energy["source"] == "none"
-    assert "jtop" not in sys.modules

@@ -79,14 +79,6 @@ def test_energy_of_a_superchip_covers_its_module(window_of, stub):
     assert usual[2].startswith("GPU board"), "the mean power does not include the CPU"
 
 
-def test_total_of_several_gpus_is_their_sum(window_of):
-    assert window_of("GPU-aaaa", "GPU-bbbb")["total"] == 37.5
-
-
-def test_uuid_without_prefix_is_accepted(window_of):
-    assert window_of("aaaa")["total"] == 12.5
-
-
 def test_cross_check_is_not_part_of_the_total(second_of, window_of):
     window = window_of("GPU-aaaa", stub="instant", period_s=0.02)
     assert window["energy"]["source"] == "counter"
@@ -101,12 +93,6 @@ def test_cross_check_is_not_part_of_the_total(second_of, window_of):
     watts = second_of("GPU-aaaa", stub="ticks,instant")["watts"]
     assert watts["gpu0_sampled"] == pytest.approx(200, rel=0.01)
     assert watts["gpu0"] == pytest.approx(200, rel=0.1)
-
-
-def test_gpu_without_power_sensor_uses_its_counter(window_of):
-    window = window_of("GPU-aaaa", stub="nopower")
-    assert set(window["domains"]) == {"gpu0"}
-    assert window["energy"]["reason"] is None
 
 
 def test_sampled_power_is_the_total_if_there_is_no_counter(second_of, window_of):
@@ -157,16 +143,6 @@ def test_energy_is_absent_unless_every_gpu_has_an_instrument(window_of, gpus, st
     assert reason in window["energy"].pop("reason")
     assert window["energy"] == {"source": "none", "covers": None, "domains": []}
     assert window["joules"] == {}
-
-
-def test_gpu_next_to_a_mig_gpu_is_measured(window_of):
-    assert window_of("GPU-aaaa", stub="mig")["total"] == 12.5
-
-
-def test_gpu_lost_during_a_run_has_no_energy(window_of):
-    window = window_of("GPU-aaaa", stub="lost", cross_check=False)
-    assert window["joules"] == {}
-    assert window["total"] is None
 
 
 def test_sampled_gpu_lost_during_a_run_is_reported_within_a_second(second_of):

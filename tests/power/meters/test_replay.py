@@ -28,16 +28,6 @@ def opened(file: str | None, **how):
     return closing(open_replay(gpus=[], root="/", file=file, period_s=0.005, **how))
 
 
-def test_recording_is_replayed_at_its_power(recording):
-    with opened(recording((0, "10", "2"), (60, "10", "2"))) as meter:
-        meter.read()
-        powers = meter.drain(time.monotonic_ns())
-        assert set(powers.total_w) == {10.0}
-        assert set(powers.watts["VDD_SOC"]) == {2.0}
-        assert meter.energy["source"] == "sampled"
-        assert meter.energy["covers"] == "recording of VDD_IN"
-
-
 def test_replay_interpolates_and_repeats(monkeypatch):
     times_s, watts = array("d", [0.0, 1.0, 4.0]), array("d", [10.0, 20.0, 5.0])
     powers_w = []
@@ -45,12 +35,6 @@ def test_replay_interpolates_and_repeats(monkeypatch):
         monkeypatch.setattr(replay.time, "monotonic", lambda now_s=now_s: now_s)
         powers_w.append(watts_at(times_s, watts, 100.0))
     assert powers_w == [10.0, 15.0, 12.5, 10.0, 15.0]
-
-
-def test_replay_has_no_power_in_a_gap():
-    now_s = time.monotonic()
-    with pytest.raises(OSError, match=r"the recording has no reading at 0\.\d+ s"):
-        watts_at(array("d", [0.0, 60.0]), array("d", [10.0, math.nan]), now_s)
 
 
 def test_loaded_recording_has_nan_for_missing_readings(recording):
@@ -83,9 +67,3 @@ def test_file_that_is_not_a_recording_is_refused_with_the_reason(recording, head
         assert meter.energy["source"] == "none"
         assert file in meter.energy["reason"]
         assert reason in meter.energy["reason"]
-
-
-def test_missing_file_is_refused(tmp_path):
-    for file, reason in ((None, "meter.file="), (str(tmp_path / "gone.csv"), "No such file")):
-        with opened(file) as meter:
-            assert reason in meter.energy["reason"]

@@ -118,13 +118,6 @@ def test_counted_total_with_sampled_part_reports_no_samples(cpu):
     assert metrics["energy_uncertainty_j"] == pytest.approx(100.0 * 0.05)
 
 
-def test_sum_of_counters_is_not_sampled():
-    counters = {"cpu0": Counter(Domain("counter", 0.001, "CPU package"), float)}
-    made = SumMeter([InstrumentMeter(counters=counters, total=["cpu0"], covers="CPU")])
-    assert made.sampling(0, 100) is None
-    assert list(made.drain(100).times_ns) == []
-
-
 def test_samples_of_all_parts_are_merged_by_time(both):
     powers = both.drain(100)
     assert list(powers.times_ns) == [10, 20, 30, 40]
@@ -133,23 +126,6 @@ def test_samples_of_all_parts_are_merged_by_time(both):
     first = [200.0, None, 210.0, None]
     assert samples == {"gpu0": first, "cpu0": [None, 50.0, None, 55.0], "total": first}
     assert list(both.drain(100).times_ns) == []
-
-
-def test_samples_of_a_sum_have_the_response_of_the_first_part(both, gpu):
-    gpu.powers = gpu.powers._replace(response=Response(0.025, 0.0, 0.1))
-    assert both.drain(100).response == Response(0.025, 0.0, 0.1)
-
-
-def test_sum_closes_all_parts(both, gpu, cpu):
-    both.close()
-    assert (gpu.closed, cpu.closed) == (1, 1)
-
-
-def test_sum_without_its_first_part_has_a_reason():
-    made = open_sum(gpus=[], root="/", parts=[{**NONE, "reason": "There is no driver."}])
-    assert made.energy["source"] == "none"
-    assert made.energy["reason"].endswith("There is no driver.")
-    assert "is empty" in open_sum(gpus=[], root="/", parts=[]).energy["reason"]
 
 
 @pytest.mark.parametrize(
@@ -165,24 +141,3 @@ def test_sum_with_an_unmeasured_part_is_the_first_part_only(machine, unmeasured)
     made.close()
     estimate = open_sum(gpus=[], root=machine.root, parts=[ESTIMATE, counted])
     assert (estimate.energy["source"], estimate.domains.keys()) == ("estimated", {"cpu"})
-
-
-def test_sum_that_lacks_a_part_closes_the_other_parts(tmp_path):
-    (tmp_path / "power.csv").write_text("monotonic_ns,VDD_IN_w,total_w\n0,10,10\n60000000000,10,10\n")
-    target = "epochmeter.power.meters.replay.open_replay"
-    played = {"_target_": target, "file": str(tmp_path / "power.csv"), "period_s": 0.01}
-    before = set(threading.enumerate())
-    assert open_sum(gpus=[], root="/", parts=[{**NONE, "reason": "none"}, played]).energy["source"] == "none"
-    for thread in set(threading.enumerate()) - before:
-        thread.join(1)
-    assert set(threading.enumerate()) <= before
-
-
-def test_parts_are_opened_below_the_root(machine):
-    machine.zone("intel-rapl:0", "package-0", 100.0)
-    spec = {"_target_": "epochmeter.power.meters.rapl.open_rapl"}
-    made = open_sum(gpus=[], root=machine.root, parts=[spec])
-    before = made.read()
-    machine.zone("intel-rapl:0", "package-0", 130.0)
-    assert made.read()["cpu0"] - before["cpu0"] == pytest.approx(30.0)
-    made.close()

@@ -89,28 +89,10 @@ class TestWhereSamplingResolvesThePhases:
             {phase: 0.03 * joules for phase, joules in answer.energy_j.items()}
         )
 
-    def test_samples_that_were_not_read_are_left_out(self):
-        watts = array("d", self.KNOWN.watts)
-        for index in range(0, len(watts), 7):
-            watts[index] = math.nan
-        assert estimated(self.KNOWN._replace(watts=watts)).energy_j == pytest.approx(self.KNOWN.known_j, rel=0.02)
-
     def test_gap_in_the_samples_does_not_bias_a_phase(self):
         times_ns, watts = self.KNOWN.times_ns, self.KNOWN.watts
         kept = {"times_ns": times_ns[:800] + times_ns[1200:], "watts": watts[:800] + watts[1200:]}
         assert estimated(self.KNOWN._replace(**kept)).energy_j == pytest.approx(self.KNOWN.known_j, rel=0.03)
-
-    def test_stretches_of_a_long_window_are_representative(self, monkeypatch):
-        monkeypatch.setattr(phases, "MAX_SAMPLES", 1_500)
-        monkeypatch.setattr(phases, "STRETCHES", 5)
-        assert len(self.KNOWN.times_ns) > 2 * 1_500
-        assert estimated(self.KNOWN).energy_j == pytest.approx(self.KNOWN.known_j, rel=0.03)
-
-    def test_averaging_and_lag_are_estimated(self):
-        answer = estimated(epoch(seed=2, step_s=2.0, sensor=SLOW))
-        assert answer.averaging_s == pytest.approx(0.1, rel=0.15)
-        assert answer.lag_s == pytest.approx(0.05, abs=0.01)
-
 
 class TestPhasesWithLittleTime:
     KNOWN = epoch(seed=1, step_s=0.5, shares=TWO, sensor=SLOW)
@@ -130,20 +112,6 @@ def test_smoothing_at_borders_is_corrected_and_its_bound_grows_with_the_averagin
         assert answers[averaging_s].energy_j["stall"] == pytest.approx(known.known_j["stall"], rel=0.02)
     widths = [answer.half_width_j["stall"] for answer in answers.values()]
     assert widths == sorted(widths)
-
-
-def test_structure_within_a_phase_widens_its_interval():
-    flat, structured = (
-        estimated(epoch(seed=1, step_s=2.0, shares=TWO, sensor=SLOW, profile=profile), Response(0.1, 0.05))
-        for profile in (None, stall_works_then_waits)
-    )
-    assert structured.half_width_j["stall"] > 2 * flat.half_width_j["stall"]
-
-
-def test_known_sensor_gives_narrower_intervals_than_an_estimated_one():
-    known = epoch(seed=1, step_s=0.5, shares=TWO, sensor=Sensor(lag_s=0.05), profile=CALIBRATION["stall decays"])
-    answers = [estimated(known, sensor) for sensor in (Response(0.0, 0.05), None)]
-    assert answers[0].half_width_j["stall"] < 0.7 * answers[1].half_width_j["stall"]
 
 
 GOAL = {
@@ -175,18 +143,6 @@ def test_contradicted_sensor_is_estimated_instead():
     answer = estimated(known, Response(0.0, 0.0))
     assert answer.lag_s == pytest.approx(0.06, abs=0.005)
     assert max(outside(known, answer).values()) < 0
-
-
-def test_renewal_counts_as_averaging():
-    assert Model.of(Response(0.03, 0.01)) == pytest.approx((0.03, 0.01))
-    both = Model.of(Response(0.03, 0.01, 0.04))
-    assert both.averaging_s == pytest.approx(0.05)
-    assert both.center_s == pytest.approx(0.01 + 0.015 + 0.02)
-
-
-def test_warm_up_does_not_bias_a_growing_phase():
-    known = epoch(seed=1, step_s=0.5, shares=TWO, sensor=SLOW, warming=0.1, ramp=0.6)
-    assert estimated(known).energy_j["stall"] == pytest.approx(known.known_j["stall"], rel=0.05)
 
 
 def test_only_phases_that_the_sensor_resolves_are_given():
@@ -221,11 +177,6 @@ def test_unresolved_phases_are_absent_with_the_reason(of, sensor, why):
         answer = estimated(known, sensor)
         assert {phase for phase in answer.energy_j if known.known_j[phase] > 0.001 * known.gross_j} == set()
         assert why in answer.reason
-
-
-def test_flat_power_through_a_known_sensor_is_divided_by_time():
-    known = epoch(seed=1, levels_w=FLAT, sensor=Sensor(noise_w=0.2), step_s=0.5)
-    assert estimated(known, Response(0.0)).energy_j == pytest.approx(known.known_j, rel=0.01)
 
 
 def test_sampling_in_step_with_the_training_gives_no_energy():
