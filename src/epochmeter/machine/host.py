@@ -22,7 +22,6 @@ GIT_LIMIT_S = 5
 def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, object]:
     """Describe the host, for `host.json`, with the git commit of a project."""
     root = Path(root)
-    l4t = jetson.l4t(root)
     return drop_empty(
         {
             "hostname": read_text(root / "proc/sys/kernel/hostname"),
@@ -40,8 +39,7 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, o
             "fan": jetson.fan(root),
             "kernel": read_text(root / "proc/sys/kernel/osrelease"),
             "os": match_group(r'^PRETTY_NAME="?([^"\n]+)', read_text(root / "etc/os-release")),
-            "l4t": l4t,
-            "jetpack": jetson.jetpack(l4t),
+            "l4t": jetson.l4t(root),
             "python": platform.python_version(),
             "packages": _packages(),
             "git": _git(project) if project else None,
@@ -88,7 +86,7 @@ def _board(root: Path) -> dict[str, str]:
     for tree in (root / "sys/firmware/devicetree/base", root / "proc/device-tree"):
         names = drop_empty({"model": read_text(tree / "model"), "compatible": read_text(tree / "compatible")})
         if names:
-            return {**names, **jetson.part_numbers(names.get("compatible", ""))}
+            return names
     return {}
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from epochmeter.power.uncertainty import RENEWAL_S, Response, border_j, correction_j, interior, renewal_s, slowest
+from epochmeter.power.uncertainty import RENEWAL_S, Response, border_j, correction_j, interior_j, renewal_s, slowest
 from epochmeter.shared.units import NANOSECOND
 
 CONTEXT_S = 10.0
@@ -231,13 +231,13 @@ class PowerSeries:
         response = self._total_response()
         pace_s, unsampled = (self._pace_s, 1.0) if self._pace_s else (response.held_s, response.unsampled)
         delayed = opened_s + response.delay_s, closed_s + response.delay_s
-        within = interior(times_s, total_w, *delayed, pace_s, unsampled)
+        interior, structure_j = interior_j(times_s, total_w, *delayed, pace_s, unsampled)
         borders_j = [border_j(times_s, total_w, at_s, response) for at_s in (opened_s, closed_s)]
         unread_s = closed_s - float(times_s[-1]) if self._pace_s and len(times_s) else 0.0
         unread_j = max(0.0, unread_s) * float(np.ptp(total_w)) if len(times_s) else 0.0
         # A sensor may always round in the same direction.
-        random_j = math.hypot(within.half_width_j, *borders_j, unread_j)
-        return random_j + self._step_w / 2 * (closed_s - opened_s), within.structure_j
+        random_j = math.hypot(interior, *borders_j, unread_j)
+        return random_j + self._step_w / 2 * (closed_s - opened_s), structure_j
 
     def _read_times(self, opened_ns: int, closed_ns: int) -> tuple[int, int]:
         """Times of the energy readings at both borders, just outside the window; the border itself if there is none."""
@@ -260,12 +260,10 @@ class PowerSeries:
     def drain(self, before_ns: int) -> PowerSamples:
         """Return the samples before a moment, each once; the last of them are kept as context of the next window."""
         with self._lock:
-            handed, self._popped_count = (
-                self._popped_count,
-                max(self._popped_count, bisect_left(self._times_ns, before_ns)),
-            )
-            times_ns = self._times_ns[handed : self._popped_count]
-            watts = {name: values[handed : self._popped_count] for name, values in self._watts.items()}
+            new = slice(self._popped_count, max(self._popped_count, bisect_left(self._times_ns, before_ns)))
+            self._popped_count = new.stop
+            times_ns = self._times_ns[new]
+            watts = {name: values[new] for name, values in self._watts.items()}
             old = min(bisect_left(self._times_ns, before_ns - round(CONTEXT_S / NANOSECOND)), self._popped_count)
             self._times_ns, self._popped_count = self._times_ns[old:], self._popped_count - old
             self._watts = {name: values[old:] for name, values in self._watts.items()}

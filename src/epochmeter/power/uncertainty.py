@@ -93,28 +93,18 @@ def response_of(sensors: Sensors | None, name: str, default: Response = NONE) ->
     entry = (sensors or {}).get(name)
     if entry is None:
         return default
-    if odd := [key for key, value in entry.items() if key not in Response._fields or not _is_time(key, value)]:
-        keys = ", ".join(Response._fields)
-        raise ValueError(f"device.sensors.{name}.{odd[0]} is not valid; a sensor has {keys}, in seconds")
-    return Response(entry.get("averaging_s", 0.0), entry.get("lag_s") or 0.0, entry.get("renewal_s", 0.0))
-
-
-def _is_time(key: str, value: object) -> bool:
-    unknown = value is None and key != "lag_s"
-    return unknown or (isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf)
+    for key, value in entry.items():
+        unknown = value is None and key != "lag_s"
+        if key not in Response._fields or not (unknown or (isinstance(value, (int, float)) and 0 <= value < math.inf)):
+            keys = ", ".join(Response._fields)
+            raise ValueError(f"device.sensors.{name}.{key} is not valid; a sensor has {keys}, in seconds")
+    return Response(**entry)  # type: ignore[arg-type]
 
 
 def slowest(responses: list[Response]) -> Response:
     """The largest value of each field; unknown if any is unknown."""
-    if not responses:
-        return Response()
-    averaging = [response.averaging_s for response in responses]
-    renewal = [response.renewal_s for response in responses]
-    return Response(
-        None if None in averaging else max(value for value in averaging if value is not None),
-        max(response.lag_s for response in responses),
-        None if None in renewal else max(value for value in renewal if value is not None),
-    )
+    fields = zip(*responses, strict=True)
+    return Response(*(None if None in values else max(values) for values in fields))  # type: ignore[arg-type, type-var]
 
 
 def renewal_s(times_s: np.ndarray, watts: np.ndarray) -> float | None:
@@ -130,24 +120,9 @@ def renewal_s(times_s: np.ndarray, watts: np.ndarray) -> float | None:
     return float(np.percentile(times_s[changes[1:] + 1] - times_s[changes[:-1]], 10))
 
 
-class Interior(NamedTuple):
-    """Half-widths of the 95 % confidence interval of the energy between the borders, in joules, by cause."""
-
-    steps_j: float
-    """Changes of power between two samples, at an unknown moment."""
-    structure_j: float
-    """Power that varies faster than the samples, or while the sensor does not measure."""
-    holes_j: float
-    """Bridged gaps: the largest possible error."""
-
-    @property
-    def half_width_j(self) -> float:
-        return math.hypot(*self)
-
-
-def interior(
+def interior_j(
     times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float, pace_s: float, unsampled: float
-) -> Interior:
+) -> tuple[float, float]:
     """Estimate what the samples of a window, from `opened_s` to `closed_s`, may miss.
 
     Samples before the window count as context: structure that they show may be in the window too.
@@ -155,9 +130,12 @@ def interior(
     Args:
         pace_s: The fixed period at which the sensor renews its reading; 0: none.
         unsampled: The fraction of this period in which it does not measure.
+
+    Returns:
+        The half-width of the 95 % confidence interval from all causes, and from power that the samples miss.
     """
     if len(times_s) < 3:
-        return Interior(0.0, 0.0, 0.0)
+        return 0.0, 0.0
     spans_s, jumps_w = np.diff(times_s), np.diff(watts)
     typical_s = float(np.median(spans_s))
     long = spans_s > LONG_GAP * typical_s
@@ -166,8 +144,8 @@ def interior(
     if pace_s >= 0.9 * typical_s:  # otherwise the jitter of the samples makes them independent of its period
         within = watts[(times_s >= opened_s) & (times_s <= closed_s)]
         structure_j = max(structure_j, part_time_j(within, closed_s - opened_s, pace_s, unsampled))
-    holes = [_hole_j(times_s, watts, int(first)) for first in np.flatnonzero(long & inside)]
-    return Interior(_steps_j((jumps_w * spans_s)[inside & ~long]), structure_j, math.hypot(*holes))
+    holes_j = [_hole_j(times_s, watts, int(first)) for first in np.flatnonzero(long & inside)]
+    return math.hypot(_steps_j((jumps_w * spans_s)[inside & ~long]), structure_j, math.hypot(*holes_j)), structure_j
 
 
 def _steps_j(jumps_j: np.ndarray) -> float:

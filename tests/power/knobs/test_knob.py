@@ -49,7 +49,7 @@ CASES = {
         "MODE_15W_2CORE (id:0), MODE_15W_4CORE (id:1)",
     ),
     "jetson_clocks": Case(
-        Board.with_clocks, open_jetson_clocks, "locked", "free", "locked", "free", "loose", "keep or locked"
+        Board.with_clocks, open_jetson_clocks, "locked", "free", "locked", "free", None, ""
     ),
     "fan of the kernel": Case(
         Board.with_kernel_fan,
@@ -58,8 +58,8 @@ CASES = {
         "temp_control 77",
         "manual 255",
         "manual 100",
-        "min",
-        "keep or max",
+        None,
+        "",
     ),
     "fan of the service": Case(
         Board.with_service_fan,
@@ -68,8 +68,8 @@ CASES = {
         "quiet 77",
         "manual 255",
         "manual 100",
-        "min",
-        "keep or max",
+        None,
+        "",
     ),
     "RAPL": Case(
         Board.with_rapl, lambda root, _: open_rapl_limit(root), 65, "95 W", "65 W", "80 W, 95 W", 150, "up to 120 W"
@@ -201,6 +201,8 @@ def test_missing_permission_is_an_error_with_a_remedy(bench):
 
 
 def test_invalid_value_is_refused_with_the_choices(bench):
+    if not bench.case.invalid:
+        pytest.skip("its only value is checked by the schema")
     with pytest.raises(ValueError, match=f"={bench.case.invalid}") as error:
         bench.knob.target_for(bench.case.invalid)
     assert bench.case.choices in str(error.value)

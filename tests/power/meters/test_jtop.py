@@ -177,7 +177,7 @@ def test_service_that_fails_during_a_run_is_logged_once(metered, fault, script, 
             "Mismatch version jtop service: [4.2.1] and client: [",
         ),
         ({"power": {}}, {}, "no power sensor"),
-        ({"power": ORIN_NANO}, {"rails": {"total": ["POM_5V_IN"]}}, "does not report POM_5V_IN"),
+        ({"power": ORIN_NANO}, {"rails": {"total": ["POM_5V_IN"]}}, "names POM_5V_IN"),
     ],
     ids=["of another version", "no sensor", "another board"],
 )

@@ -76,7 +76,7 @@ def test_table_with_an_unknown_rail_is_absent_with_the_rails_of_the_board(tmp_pa
     write(tmp_path, "nano")
     with opened(tmp_path, {"total": ["VDD_IN"]}) as meter:
         assert meter.energy["source"] == "none"
-        for part in ("names VDD_IN", "has POM_5V_IN, POM_5V_GPU, POM_5V_CPU", "device.rails.total=[...]"):
+        for part in ("names VDD_IN", "only POM_5V_IN, POM_5V_GPU, POM_5V_CPU", "device.rails.total=[...]"):
             assert part in meter.energy["reason"]
 
 

@@ -50,7 +50,7 @@ def test_total_is_that_of_the_rail_table(recording):
     with opened(file, rails={"total": ["VDD_IN", "VDD_SOC"]}) as meter:
         assert meter.total({"VDD_IN": 10.0, "VDD_SOC": 2.0}) == 12.0
     with opened(file, rails={"total": ["VIN"]}) as meter:
-        assert "has no VIN for the total. It has VDD_IN, VDD_SOC." in meter.energy["reason"]
+        assert "names VIN for the total, but there is only VDD_IN, VDD_SOC." in meter.energy["reason"]
 
 
 @pytest.mark.parametrize(

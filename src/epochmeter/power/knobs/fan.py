@@ -59,9 +59,7 @@ class Fan:
         return "max"
 
     def target_for(self, value: str | float) -> SettingTarget:
-        if value != "max":
-            raise ValueError(f"fan={value} is not valid\nhint: use keep or {self.choices()}")
-        return SettingTarget(f"{MANUAL} {MAX_DUTY}")
+        return SettingTarget(f"{MANUAL} {MAX_DUTY}")  # for `max`, the only value of `fan` other than keep
 
     def by_hand(self, setting: str) -> str:
         profile, duty = setting.split()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from operator import eq
 from pathlib import Path
 
@@ -49,16 +48,16 @@ class Nvpmodel:
                 f"cannot change the power mode: jetson_clocks has locked the clocks of {self.get()}\n"
                 "hint: sudo jetson_clocks --restore"
             )
-        wait_until_set(self, str(mode), explain_output(set_power_mode(mode), mode))
+        output = run_by_jtop_or_sudo(
+            lambda: jtop_control.set_mode(mode.number, mode.name),
+            # Its prompt for a reboot gets no input, so it never reboots.
+            lambda: privilege.run_as_root("nvpmodel", "-m", str(mode.number)),
+        )
+        if re.search(r"reboot|bad input", output, re.I):
+            output = f"It needs a reboot: sudo nvpmodel -m {mode.number}"
+        wait_until_set(self, str(mode), output)
 
     def choices(self) -> str:
-        """All power modes; those that need a reboot are listed separately."""
-        with suppress(RuntimeError):  # the current mode is unknown, and with it the modes that need a reboot
-            current = self._current()
-            after_reboot = [mode for mode in self._modes.values() if needs_reboot(current, mode)]
-            if after_reboot and current.number in self._modes:
-                at_once = ", ".join(str(mode) for mode in self._modes.values() if mode not in after_reboot)
-                return f"{at_once}; after a reboot: {', '.join(map(str, after_reboot))}"
         return ", ".join(map(str, self._modes.values()))
 
     def target_for(self, value: str | float) -> SettingTarget:
@@ -70,7 +69,7 @@ class Nvpmodel:
             alternatives = f" of {', '.join(map(str, candidates))}" if len(candidates) > 1 else ""
             note = f"power_limit={value} selects {mode}{alternatives}: {rule}."
         current = self._current()
-        if current.number in self._modes and needs_reboot(current, mode):
+        if current.number in self._modes and current.gating != mode.gating:
             raise RuntimeError(
                 f"power_limit={value}: changing from {current} to {mode} needs a reboot, since it switches parts of "
                 f"the GPU on or off\nhint: set it, reboot, and run this command again: {self.by_hand(str(mode))}"
@@ -121,21 +120,3 @@ def open_nvpmodel(root: str | Path) -> Nvpmodel | None:
     return Nvpmodel(Path(root)) if (Path(root) / CONF_FILE).exists() else None
 
 
-def needs_reboot(current: Mode, mode: Mode) -> bool:
-    """Whether a change of the power mode needs a reboot, since it switches parts of the GPU on or off."""
-    return current.gating != mode.gating
-
-
-def set_power_mode(mode: Mode) -> str:
-    """Run nvpmodel to change the mode and return its output; its prompt gets no input, so it never reboots."""
-    return run_by_jtop_or_sudo(
-        lambda: jtop_control.set_mode(mode.number, mode.name),
-        lambda: privilege.run_as_root("nvpmodel", "-m", str(mode.number)),
-    )
-
-
-def explain_output(output: str, mode: Mode) -> str:
-    """Return nvpmodel's output, replaced by a hint if it prompted for a reboot."""
-    return (
-        f"It needs a reboot: sudo nvpmodel -m {mode.number}" if re.search(r"reboot|bad input", output, re.I) else output
-    )

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.machine.process_identity import pid_namespace, start_ticks
+from epochmeter.machine.process_identity import Process, is_alive, this_process
 from epochmeter.shared.atomic_files import fsync_folder, lock_folder, read_json, write_json
 
 
@@ -55,9 +55,8 @@ class RestoreJournal:
         Raises:
             RuntimeError: Another process has changed it, or the journal cannot be written.
         """
-        pid = os.getpid()
-        when = datetime.now(timezone.utc).isoformat(timespec="microseconds")
-        by = (pid, start_ticks(pid), self.boot_id, when, self.command, pid_namespace())
+        me, when = this_process(), datetime.now(timezone.utc).isoformat(timespec="microseconds")
+        by = (me.pid, me.began, self.boot_id, when, self.command, me.numbers)
         entry = SavedSetting(knob, list(devices), self.root, was, None, by_hand, *by)
         if earlier := self._read(self.file(entry)):
             raise RuntimeError(
@@ -128,9 +127,8 @@ class RestoreJournal:
         """Whether the process of an entry may still be running; this process holds none when it calls this."""
         if entry.boot_id != self.boot_id:
             return False
-        if entry.numbers not in (None, pid_namespace()):
-            return True
-        return entry.began is not None and start_ticks(entry.pid) == entry.began and entry.pid != os.getpid()
+        process = Process(platform.node(), entry.pid, None, entry.began, entry.numbers)
+        return is_alive(process) and process != this_process()._replace(boot_id=None)
 
     def file(self, entry: SavedSetting) -> Path:
         """The file of an entry. Devices are hashed, since their names together may exceed the length of a file name."""

@@ -29,9 +29,18 @@ class Total(NamedTuple):
 
 
 def total_of(available: Sequence[str], table: RailTable) -> Total:
-    """Select the rails of the total: from the board's table, else the input rail, else all rails."""
-    if table.get("total"):
-        return Total(list(table["total"]), table.get("covers", MODULE), None)
+    """Select the rails of the total: from the board's table, else the input rail, else all rails.
+
+    Raises:
+        ValueError: The table names a rail that is not available.
+    """
+    if rails := list(table.get("total", ())):
+        if missing := sorted(set(rails) - set(available)):
+            raise ValueError(
+                f"The rail table names {', '.join(missing)} for the total, but there is only {', '.join(available)}. "
+                "Name the rails of the total: device.rails.total=[...]"
+            )
+        return Total(rails, table.get("covers", MODULE), None)
     if inputs := [name for name in INPUTS if name in available]:
         covers = INPUTS[inputs[0]]
         return Total(inputs[:1], covers, f"{NO_RAIL_TABLE}: {inputs[0]} is assumed to be the {covers}, by its name.")

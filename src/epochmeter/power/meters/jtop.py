@@ -40,13 +40,16 @@ def connect_client(interval_s: float, limit_s: float = LIMIT_S) -> Iterator[Any]
     Args:
         interval_s: Requested sampling period in seconds; if another client is connected, its period applies.
     """
-    with preserve_start_method():
-        try:
-            import jtop
-        except ImportError as error:
-            remedy = "`make jtop` adds it here, `sudo pip3 install jetson-stats` installs the service."
-            raise RuntimeError(f"jtop's client is not installed: {remedy}") from error
+    method = multiprocessing.get_start_method(allow_none=True)
+    try:
+        import jtop
+
         client = jtop.jtop(interval=interval_s)
+    except ImportError as error:
+        remedy = "`make jtop` adds it here, `sudo pip3 install jetson-stats` installs the service."
+        raise RuntimeError(f"jtop's client is not installed: {remedy}") from error
+    finally:
+        multiprocessing.set_start_method(method, force=True)  # importing jtop sets it to fork
     start_client(client, limit_s)
     try:
         yield client
@@ -55,16 +58,6 @@ def connect_client(interval_s: float, limit_s: float = LIMIT_S) -> Iterator[Any]
     finally:
         # `close` waits for a thread that detects libraries, which may take seconds.
         threading.Thread(target=client.close, name="jtop closing", daemon=True).start()
-
-
-@contextmanager
-def preserve_start_method() -> Iterator[None]:
-    """Restore multiprocessing's start method (possibly none) on exit, since importing jtop sets it to fork."""
-    method = multiprocessing.get_start_method(allow_none=True)
-    try:
-        yield
-    finally:
-        multiprocessing.set_start_method(method, force=True)
 
 
 def start_client(client: Any, limit_s: float) -> None:
@@ -110,17 +103,12 @@ def open_jtop(
     with ExitStack() as opened:
         try:
             client = opened.enter_context(connect_client(period_s))
-        except RuntimeError as error:
+            power_w, table = rail_watts(client.power), rails or RailTable()
+            if not power_w:
+                raise ValueError("jtop's service finds no power sensor on this board.")
+            total = total_of(list(power_w), table)
+        except (RuntimeError, ValueError) as error:
             return NullMeter(str(error))
-        power_w, table = rail_watts(client.power), rails or RailTable()
-        total = total_of(list(power_w), table)
-        if not power_w:
-            return NullMeter("jtop's service finds no power sensor on this board.")
-        if missing := set(total.rails) - power_w.keys():
-            return NullMeter(
-                f"jtop's service does not report {', '.join(sorted(missing))}, which the total needs. "
-                f"It reports {', '.join(power_w)}."
-            )
         held_s = client.interval  # a reading is constant until the service's next sample
         domains = {
             name: Domain("sampled", held_s, rail_scope(name, total, table), renewal_s=held_s) for name in power_w

@@ -59,22 +59,17 @@ def open_rails(
     """
     if others := sharing_reason(os.environ):
         return NullMeter(others)
-    try:
-        board = {rail.name: rail for rail in find_rails(Path(root), (rails or RailTable()).get("shunt_ohm"), sensors)}
-    except ValueError as error:  # from the table of sensors
-        return NullMeter(str(error))
-    if not board:
-        by_jtop = open_jtop(gpus=gpus, root=root, rails=rails)
-        reason = f"No INA3221 or INA238 power sensor below {root}."
-        by_jtop.energy["reason"] = " ".join(filter(None, (reason, by_jtop.energy["reason"])))
-        return by_jtop
     table = rails or RailTable()
-    total = total_of(list(board), table)
-    if missing := set(total.rails) - board.keys():
-        return NullMeter(
-            f"The board's rail table names {', '.join(sorted(missing))}, but the board has {', '.join(board)}. "
-            "Name the rails of the total: device.rails.total=[...]"
-        )
+    try:
+        board = {rail.name: rail for rail in find_rails(Path(root), table.get("shunt_ohm"), sensors)}
+        if not board:
+            by_jtop = open_jtop(gpus=gpus, root=root, rails=rails)
+            reason = f"No INA3221 or INA238 power sensor below {root}."
+            by_jtop.energy["reason"] = " ".join(filter(None, (reason, by_jtop.energy["reason"])))
+            return by_jtop
+        total = total_of(list(board), table)
+    except ValueError as error:  # from the table of sensors or of rails
+        return NullMeter(str(error))
     powers = {
         name: Power(Domain("sampled", period_s, rail_scope(name, total, table), rail.step_w, *rail.response), rail.read)
         for name, rail in board.items()
