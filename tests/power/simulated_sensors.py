@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from epochmeter.machine.periodic_thread import jittered_intervals
-from epochmeter.power.meter import Counter, Domain, InstrumentMeter
+from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.power_series import PowerSeries
 from epochmeter.power.sampler import MAX_SILENCE_S
 from epochmeter.power.uncertainty import Response
@@ -260,13 +260,13 @@ def add_sample(power: PowerSeries, reader: Reader, at_s: float) -> None:
     power.add(round(at_s / NANOSECOND), {"rail": round(reader.watts(at_s) / STEP_W) * STEP_W})
 
 
-def counter_meter(case: Case) -> InstrumentMeter:
+def counter_meter(case: Case) -> Meter:
     """The meter of a counter that adds up a sensor's readings, with its cross-check."""
     renewal_s = case.response.renewal_s or 0.0
     domain = Domain("counter", renewal_s, "GPU board", 0.001, case.response.averaging_s, case.response.lag_s)
     sampled = Domain("sampled", case.period_s, "GPU board", 0.001, *(case.cross_check or case.response))
     powers: Any = SimpleNamespace(domains={"gpu0_sampled": sampled})
-    return InstrumentMeter(counters={"gpu0": Counter(domain, float)}, powers=powers, total=["gpu0"], covers="all")
+    return Meter(counters={"gpu0": Instrument(domain, float)}, powers=powers, total=["gpu0"], covers="all")
 
 
 def measure_total(

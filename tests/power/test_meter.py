@@ -4,15 +4,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from epochmeter.power.meter import SOURCES, Counter, Domain, InstrumentMeter, open_meter
+from epochmeter.power.meter import SOURCES, Domain, Instrument, Meter, open_meter
 from epochmeter.power.power_series import PowerSeries
 
 CONF = Path(__file__).parents[2] / "conf/meter"
 
 
-def counters(source: str = "counter", **read) -> InstrumentMeter:
-    parts = {name: Counter(Domain(source, 0.1, name), at) for name, at in read.items()}
-    return InstrumentMeter(counters=parts, total=list(parts), covers="all")
+def counters(source: str = "counter", **read) -> Meter:
+    parts = {name: Instrument(Domain(source, 0.1, name), at) for name, at in read.items()}
+    return Meter(counters=parts, total=list(parts), covers="all")
 
 
 def test_failed_read_is_logged_and_left_out(caplog):
@@ -29,10 +29,10 @@ def test_samples_of_a_part_are_not_the_power_of_the_total():
     for at_ns in range(0, 500_000_001, 100_000_000):
         samples.add(at_ns, {"gpu1": 200.0})
     samples.domains = {"gpu1": Domain("sampled", 0.1, "board")}
-    counter = Counter(Domain("counter", 0.1, "board"), float)
+    counter = Instrument(Domain("counter", 0.1, "board"), float)
     both = {"counters": {"gpu0": counter}, "powers": samples, "total": ["gpu0", "gpu1"], "covers": "all"}
-    assert InstrumentMeter(**both).sampling(0, 500_000_000).peak_w == 200.0
-    in_part = InstrumentMeter(**both, sampled_in_part=True)
+    assert Meter(**both).sampling(0, 500_000_000).peak_w == 200.0
+    in_part = Meter(**both, sampled_in_part=True)
     assert in_part.sampling(0, 500_000_000).peak_w is None
     drained = in_part.drain(500_000_000)
     assert list(drained.watts["gpu1"]) == [200.0] * 5

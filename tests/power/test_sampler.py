@@ -11,7 +11,7 @@ import pytest
 from epochmeter.machine import periodic_thread
 from epochmeter.machine.periodic_thread import jittered_intervals
 from epochmeter.power import sampler
-from epochmeter.power.meter import Domain, InstrumentMeter, Power
+from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.sampler import Sampler
 from epochmeter.power.window_energy import energy_of_window, take_reading
 
@@ -52,7 +52,7 @@ def quick(monkeypatch) -> None:
 
 
 def sampling(period_s: float, **rails: Rail):
-    powers = {name: Power(Domain("sampled", period_s, name), rail.read) for name, rail in rails.items()}
+    powers = {name: Instrument(Domain("sampled", period_s, name), rail.read) for name, rail in rails.items()}
     return closing(Sampler(powers, total=list(rails), period_s=period_s))
 
 

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 import pytest
 
-from epochmeter.power.meter import Counter, Domain, InstrumentMeter, NullMeter
+from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.power_series import NO_POWER_SAMPLES, Sampling
 from epochmeter.power.window_energy import Reading, energy_between, energy_of_window, measure_idle, take_reading
 
@@ -25,12 +25,12 @@ class Scripted:
 
 
 def counters(source="counter", period_s=0.1, **read):
-    parts = {name: Counter(Domain(source, period_s, name), at) for name, at in read.items()}
-    return InstrumentMeter(counters=parts, total=list(parts), covers="all")
+    parts = {name: Instrument(Domain(source, period_s, name), at) for name, at in read.items()}
+    return Meter(counters=parts, total=list(parts), covers="all")
 
 
 def sampled(sampling=WELL, **domains):
-    return InstrumentMeter(powers=Scripted(sampling, **domains), total=list(domains), covers="all")
+    return Meter(powers=Scripted(sampling, **domains), total=list(domains), covers="all")
 
 
 def used(meter, before, after, seconds=1.0, window_s=None, **how):
@@ -72,8 +72,8 @@ def test_window_shorter_than_ten_counter_periods_has_a_note_and_no_energy(source
 
 def test_window_too_short_for_one_counter_has_no_total():
     domains = {"cpu0": Domain("counter", 0.001, "CPU package"), "gpu0": Domain("counter", 0.1, "GPU board")}
-    parts = {name: Counter(domain, float) for name, domain in domains.items()}
-    meter = InstrumentMeter(counters=parts, total=list(parts), covers="all")
+    parts = {name: Instrument(domain, float) for name, domain in domains.items()}
+    meter = Meter(counters=parts, total=list(parts), covers="all")
     assert used(meter, {"cpu0": 1, "gpu0": 1}, {"cpu0": 3, "gpu0": 9}, 0.5).metrics == {"energy_cpu0_j": 2}
 
 
@@ -102,8 +102,8 @@ def test_sampling_statistics_exclude_the_readings_at_the_borders():
 
 
 def test_cross_check_that_needs_longer_windows_causes_no_note():
-    parts = {"gpu0": Counter(Domain("counter", 0.1, "GPU board"), float)}
-    meter = InstrumentMeter(counters=parts, powers=Scripted(gpu0_sampled=1.5), total=["gpu0"], covers="all")
+    parts = {"gpu0": Instrument(Domain("counter", 0.1, "GPU board"), float)}
+    meter = Meter(counters=parts, powers=Scripted(gpu0_sampled=1.5), total=["gpu0"], covers="all")
     energy = used(meter, {"gpu0": 1.0, "gpu0_sampled": 0.0}, {"gpu0": 9.0, "gpu0_sampled": 8.0}, 2.0)
     assert energies(energy) == {"energy_j": 8.0, "energy_gpu0_j": 8.0}
     assert energy.notes == []
@@ -139,9 +139,9 @@ def test_sensor_unavailable_within_the_window_has_no_energy():
 
 def test_counter_keeps_its_energy_if_sampled_power_is_unavailable():
     lost = WELL._replace(unavailable={"gpu0": "unread", "gpu0_sampled": "unread"})
-    parts = {"gpu0": Counter(Domain("counter", 0.1, "GPU board"), float)}
+    parts = {"gpu0": Instrument(Domain("counter", 0.1, "GPU board"), float)}
     powers = Scripted(lost, gpu0=0.02, gpu0_sampled=0.02)
-    meter = InstrumentMeter(counters=parts, powers=powers, total=["gpu0"], covers="all")
+    meter = Meter(counters=parts, powers=powers, total=["gpu0"], covers="all")
     energy = used(meter, {"gpu0": 1.0, "gpu0_sampled": 0.0}, {"gpu0": 9.0, "gpu0_sampled": 8.0})
     assert energies(energy) == {"energy_j": 8.0, "energy_gpu0_j": 8.0}
     assert energy.notes == ["no energy of gpu0_sampled: unread."]
@@ -169,9 +169,9 @@ def test_net_energy_is_gross_minus_idle_and_may_be_negative():
     ],
 )
 def test_uncertainty_includes_power_that_a_part_time_sensor_misses(averaging_s, structure_j, half_width_j):
-    parts = {"gpu0": Counter(Domain("counter", 0.1, "GPU board", averaging_s=averaging_s), float)}
+    parts = {"gpu0": Instrument(Domain("counter", 0.1, "GPU board", averaging_s=averaging_s), float)}
     powers = structure_j and Scripted(WELL._replace(peak_w=10.0, structure_j=structure_j), gpu0_sampled=averaging_s)
-    meter = InstrumentMeter(counters=parts, powers=powers or None, total=["gpu0"], covers="all")
+    meter = Meter(counters=parts, powers=powers or None, total=["gpu0"], covers="all")
     sampling = meter.sampling(0, 10 * SECOND)
     assert meter.half_width_j({"gpu0": 100.0}, 10.0, sampling) == pytest.approx(half_width_j, rel=0.01)
 

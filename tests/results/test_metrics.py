@@ -10,7 +10,7 @@ from default_jobs import job_of
 
 from epochmeter.machine.gauges import POWER_CAPPED, THERMAL
 from epochmeter.machine.utilization import AGGREGATES
-from epochmeter.power.meter import Counter, Domain, InstrumentMeter, NullMeter
+from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.meters.sum import SumMeter
 from epochmeter.power.phases.phase_energy import PhaseEnergy
 from epochmeter.power.power_series import PowerSamples, Sampling
@@ -52,8 +52,8 @@ UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "hz": "Hz", "c"
 
 
 def counters(source):
-    counter = Counter(Domain(source, 0.1, "GPU board"), float)
-    return InstrumentMeter(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
+    counter = Instrument(Domain(source, 0.1, "GPU board"), float)
+    return Meter(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
 
 
 class Rails:
@@ -114,12 +114,12 @@ METERS = {
     "several": SumMeter(
         [
             counters("counter"),
-            InstrumentMeter(
-                counters={"cpu0": Counter(Domain("counter", 0.001, "CPU"), float)}, total=["cpu0"], covers="CPU"
+            Meter(
+                counters={"cpu0": Instrument(Domain("counter", 0.001, "CPU"), float)}, total=["cpu0"], covers="CPU"
             ),
         ]
     ),
-    "sampled": InstrumentMeter(powers=Rails(), total=["VDD_IN"], covers="module"),
+    "sampled": Meter(powers=Rails(), total=["VDD_IN"], covers="module"),
     "estimated": counters("estimated"),
     "unmetered": NullMeter("no meter"),
 }

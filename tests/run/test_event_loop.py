@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from default_jobs import job_of
 
-from epochmeter.power.meter import Counter, Domain, InstrumentMeter
+from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.run.event_loop import check_metered, notes_and_flags, target_reached, trace_notes
 from epochmeter.run.window import Window
 from epochmeter.run.worker_process import WorkerError
@@ -61,8 +61,8 @@ def test_failure_during_the_trace_is_only_a_note():
 def test_metered_gpus_must_be_those_that_train(training, metered, refusal):
     training = {"accelerator": "cuda:0", **training}
     plan = SimpleNamespace(run={"training": training}, gpus=[f"GPU-{uuid}" for uuid in metered], job=job_of())
-    counter = Counter(Domain("counter", 0.1, "board"), float)
-    meter = InstrumentMeter(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
+    counter = Instrument(Domain("counter", 0.1, "board"), float)
+    meter = Meter(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
     if refusal:
         with pytest.raises(RuntimeError, match=refusal):
             check_metered(plan, meter)

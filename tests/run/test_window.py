@@ -5,7 +5,7 @@ from array import array
 
 import pytest
 
-from epochmeter.power.meter import Counter, Domain, InstrumentMeter, NullMeter
+from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.phases.phase_energy import PhaseEnergy
 from epochmeter.power.power_series import PowerSamples, Sampling
 from epochmeter.power.window_energy import Reading, WindowEnergy
@@ -46,8 +46,8 @@ class ScriptedSource:
 
 
 def meter(*domains, source="counter"):
-    counters = {name: Counter(Domain(source, 0.1, name), lambda: 0.0) for name in domains}
-    return InstrumentMeter(counters=counters, total=list(domains), covers="everything")
+    counters = {name: Instrument(Domain(source, 0.1, name), lambda: 0.0) for name in domains}
+    return Meter(counters=counters, total=list(domains), covers="everything")
 
 
 def at(seconds, **joules):
@@ -225,7 +225,7 @@ class Lost:
 
 
 def test_lost_sensor_leaves_no_energy_but_its_samples_and_a_flag(close, record):
-    meter = InstrumentMeter(powers=Lost(), total=["VDD_IN"], covers="module")
+    meter = Meter(powers=Lost(), total=["VDD_IN"], covers="module")
     found = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter)
     assert not [name for name in found.line["metrics"] if "energy" in name or "power" in name]
     assert found.notes[0] == "epoch 4: no energy of VDD_IN: unread for 3.0 s: gone."
@@ -238,7 +238,7 @@ def test_energy_by_phase_is_recorded_with_its_uncertainty(close, monkeypatch):
     found = PhaseEnergy({"stall": 5.0, "compute": 15.0}, {"stall": 0.2, "compute": 0.1}, 0.02, 0.01, "copy: why")
     given = []
     monkeypatch.setattr(window, "phase_energy", lambda *arguments: given.append(arguments) or found)
-    meter = InstrumentMeter(powers=Lost(), total=["VDD_IN"], covers="module")
+    meter = Meter(powers=Lost(), total=["VDD_IN"], covers="module")
     meter.sampling = lambda *stretch: Lost().sampling(*stretch)._replace(unavailable={})
     closed = close(at(99.99, VDD_IN=10), at(104.01, VDD_IN=30), meter)
     line = closed.line

@@ -85,61 +85,16 @@ class EnergyInfo(EnergyScope, total=False):
     machine: EnergyScope
 
 
-class Counter(NamedTuple):
-    """An energy counter of one domain.
+class Instrument(NamedTuple):
+    """An energy counter or a power sensor of one domain.
 
     Attributes:
         domain: What it measures.
-        read: Returns joules since an arbitrary moment; raises OSError or ValueError if the counter cannot be read.
+        read: Returns joules since an arbitrary moment, or watts; raises OSError or ValueError.
     """
 
     domain: Domain
     read: Callable[[], float]
-
-
-class Power(NamedTuple):
-    """A power sensor of one domain.
-
-    Attributes:
-        domain: What it measures.
-        read: Returns watts; raises OSError or ValueError if the sensor cannot be read.
-    """
-
-    domain: Domain
-    read: Callable[[], float]
-
-
-class Meter(Protocol):
-    """A cumulative counter of joules by domain; a domain that cannot be read is missing from a reading, never 0.
-
-    Attributes:
-        domains: The metered domains by name.
-        energy: How the total is measured.
-    """
-
-    domains: dict[str, Domain]
-    energy: EnergyInfo
-
-    def read(self) -> dict[str, float]:
-        """Read the joules of each domain since an arbitrary moment."""
-
-    def total(self, values: Mapping[str, float]) -> float | None:
-        """Add up the domains of the total; None if one of them is missing."""
-
-    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
-        """Sampling statistics between two readings (monotonic clock, ns); None if nothing is sampled."""
-
-    def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
-        """Half-width of the 95 % confidence interval of the total, in joules."""
-
-    def unsampled_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
-        """The part of `half_width_j` from power between the readings of a part-time sensor, whose energy is counted."""
-
-    def drain(self, before_ns: int) -> PowerSamples:
-        """Return the power samples before a moment and discard them."""
-
-    def close(self) -> None:
-        """Release the instruments."""
 
 
 class PowerSource(Protocol):
@@ -158,10 +113,11 @@ class PowerSource(Protocol):
         """Stop reading; whether no read is in progress any more."""
 
 
-class InstrumentMeter:
-    """A meter of energy counters, read at the borders of windows, and of sampled power.
+class Meter:
+    """A cumulative counter of joules by domain, from energy counters and sampled power.
 
-    If a domain has both a counter and sampled power, its joules are the counter's.
+    A domain that cannot be read is missing from a reading, never 0. If a domain has both a counter and sampled power,
+    its joules are the counter's.
 
     Args:
         total: The domains that add up to the total. All other domains are parts of these or cross-checks.
@@ -175,7 +131,7 @@ class InstrumentMeter:
         *,
         total: Sequence[str],
         covers: str | None,
-        counters: Mapping[str, Counter] | None = None,
+        counters: Mapping[str, Instrument] | None = None,
         powers: PowerSource | None = None,
         sampled_in_part: bool = False,
         reason: str | None = None,
@@ -194,6 +150,7 @@ class InstrumentMeter:
         self.energy: EnergyInfo = {"source": source, "covers": covers, "domains": [*total], "reason": reason}
 
     def read(self) -> dict[str, float]:
+        """Read the joules of each domain since an arbitrary moment."""
         joules = self._powers.joules(fresh=self._samples_count) if self._powers else {}
         for name, counter in self._counters.items():
             joules.pop(name, None)  # integrated samples start at another moment, so they cannot replace a counter
@@ -204,17 +161,20 @@ class InstrumentMeter:
         return joules
 
     def total(self, values: Mapping[str, float]) -> float | None:
+        """Add up the domains of the total; None if one of them is missing."""
         if not self._total or not values.keys() >= set(self._total):
             return None
         return sum(values[name] for name in self._total)
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
+        """Sampling statistics between two readings (monotonic clock, ns); None if nothing is sampled."""
         if not self._powers:
             return None
         sampling = self._powers.sampling(opened_ns, closed_ns)
         return sampling._replace(peak_w=None) if self._in_part else sampling
 
     def half_width_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
+        """Half-width of the 95 % confidence interval of the total, in joules."""
         counted = self._counted()
         total_j = sum(joules[name] for name in self._total)
         # A counter's reading is up to a period old at either end, where power may be at its peak.
@@ -229,8 +189,9 @@ class InstrumentMeter:
         return sampled_j + steps_j + math.hypot(stale_j, self.unsampled_j(joules, seconds, sampling))
 
     def unsampled_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
-        """The error of counters that add up readings of a sensor which measures only part of the time.
+        """The part of `half_width_j` from counters that add up readings of a sensor which measures part of the time.
 
+        It is independent from window to window.
         Sampled power of the same sensor shows how much the power varies; a mean over a longer time would hide it.
         Without it, power is assumed to be between 0 and twice its mean, so that its standard deviation is at most the
         mean.
@@ -252,15 +213,17 @@ class InstrumentMeter:
         return {name: self.domains[name] for name in self._total if self.domains[name].source == "counter"}
 
     def drain(self, before_ns: int) -> PowerSamples:
+        """Return the power samples before a moment and discard them."""
         powers = self._powers.drain(before_ns) if self._powers else NO_POWER_SAMPLES
         return powers._replace(total_w=array("d", [math.nan]) * len(powers.times_ns)) if self._in_part else powers
 
     def close(self) -> None:
+        """Release the instruments."""
         if self._powers is None or self._powers.close():
             self._close()
 
 
-class NullMeter(InstrumentMeter):
+class NullMeter(Meter):
     """The meter of a machine without instruments, or of a job that configures none."""
 
     def __init__(self, reason: str) -> None:

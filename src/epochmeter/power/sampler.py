@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from epochmeter.machine.periodic_thread import PeriodicThread
-from epochmeter.power.meter import Power
+from epochmeter.power.meter import Instrument
 from epochmeter.power.power_series import PowerSamples, PowerSeries, Sampling
 from epochmeter.shared.units import NANOSECOND
 
@@ -34,7 +34,7 @@ class Sampler:
     """
 
     def __init__(
-        self, powers: Mapping[str, Power], *, total: Sequence[str], period_s: float, checks: bool = False
+        self, powers: Mapping[str, Instrument], *, total: Sequence[str], period_s: float, checks: bool = False
     ) -> None:
         self.domains = {name: power.domain for name, power in powers.items()}
         self._powers = powers

@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 from boards import write
 
-from epochmeter.power.meter import SOURCES, Counter, Domain, InstrumentMeter, Meter, NullMeter, Power
+from epochmeter.power.meter import SOURCES, Domain, Instrument, Meter, NullMeter
 from epochmeter.power.meters.amd import open_amd
 from epochmeter.power.meters.estimate import open_estimate
 from epochmeter.power.meters.nvml import open_nvml
@@ -38,8 +38,8 @@ def absent(machine) -> Meter:
 def counters(machine) -> Meter:
     ticks = count(1)
     names = ("gpu0", "gpu1")
-    made = {name: Counter(Domain("counter", 0.1, name), lambda: float(next(ticks))) for name in names}
-    return InstrumentMeter(counters=made, total=names, covers="GPUs")
+    made = {name: Instrument(Domain("counter", 0.1, name), lambda: float(next(ticks))) for name in names}
+    return Meter(counters=made, total=names, covers="GPUs")
 
 
 @meter_of
@@ -166,8 +166,8 @@ def test_sampled_power_never_replaces_a_failed_counter():
     def gone() -> float:
         raise OSError("No such device")
 
-    sampled = Sampler({"cpu0": Power(Domain("sampled", 0.01, "CPU"), lambda: 50.0)}, total=["cpu0"], period_s=0.01)
-    counted = {"cpu0": Counter(Domain("counter", 0.001, "CPU"), gone)}
-    meter = InstrumentMeter(counters=counted, powers=sampled, total=["cpu0"], covers="CPU")
+    sampled = Sampler({"cpu0": Instrument(Domain("sampled", 0.01, "CPU"), lambda: 50.0)}, total=["cpu0"], period_s=0.01)
+    counted = {"cpu0": Instrument(Domain("counter", 0.001, "CPU"), gone)}
+    meter = Meter(counters=counted, powers=sampled, total=["cpu0"], covers="CPU")
     assert meter.read() == {}
     meter.close()

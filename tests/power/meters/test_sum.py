@@ -4,7 +4,7 @@ from array import array
 
 import pytest
 
-from epochmeter.power.meter import Counter, Domain, InstrumentMeter
+from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.meters.sum import SumMeter, open_sum
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
 from epochmeter.power.uncertainty import Response
@@ -60,7 +60,7 @@ def cpu() -> Scripted:
 @pytest.fixture
 def both(gpu, cpu) -> SumMeter:
     return SumMeter(
-        [InstrumentMeter(powers=part, total=[name], covers=name) for name, part in (("gpu0", gpu), ("cpu0", cpu))],
+        [Meter(powers=part, total=[name], covers=name) for name, part in (("gpu0", gpu), ("cpu0", cpu))],
     )
 
 
@@ -86,7 +86,7 @@ def test_first_part_is_the_total_and_all_parts_are_the_machine(both):
 )
 def test_machine_energy_is_the_sum_of_gpu_and_cpu(seconds, after, expected):
     gpu, cpu = (
-        InstrumentMeter(counters={name: Counter(Domain("counter", tick_s, name), float)}, total=[name], covers=name)
+        Meter(counters={name: Instrument(Domain("counter", tick_s, name), float)}, total=[name], covers=name)
         for name, tick_s in (("gpu0", 0.1), ("cpu0", 0.001))
     )
     used = energy_of_window(
@@ -108,9 +108,9 @@ def test_sampling_statistics_are_those_of_the_first_part(both):
 
 
 def test_counted_total_with_sampled_part_reports_no_samples(cpu):
-    counter = Counter(Domain("counter", 0.05, "GPU board"), float)
-    counted = InstrumentMeter(counters={"gpu1": counter}, total=["gpu1"], covers="gpu1")
-    made = SumMeter([counted, InstrumentMeter(powers=cpu, total=["cpu0"], covers="cpu0")])
+    counter = Instrument(Domain("counter", 0.05, "GPU board"), float)
+    counted = Meter(counters={"gpu1": counter}, total=["gpu1"], covers="gpu1")
+    made = SumMeter([counted, Meter(powers=cpu, total=["cpu0"], covers="cpu0")])
     cpu.sampled = CPU._replace(unavailable={})
     borders = Reading(0, {"gpu1": 1.0, "cpu0": 1.0}), Reading(4 * 10**9, {"gpu1": 401.0, "cpu0": 101.0})
     metrics = energy_of_window(*borders, made, 4.0).metrics

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.machine.amd import Card, board_card, find_cards
-from epochmeter.power.meter import Counter, Domain, Meter, NullMeter, Power
+from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.meters.gpu import BOARD_SCOPE, gpu_meter, open_gpu
 from epochmeter.power.uncertainty import UNKNOWN, Sensors, response_of
 
@@ -58,7 +58,7 @@ def scope_of(card: Card) -> str:
     return f"{BOARD_SCOPE}, both its dies" if card.is_dual_die else BOARD_SCOPE
 
 
-def power_of(card: Card, period_s: float, sensors: Sensors | None = None) -> Power:
+def power_of(card: Card, period_s: float, sensors: Sensors | None = None) -> Instrument:
     """Find the GPU's power sensor: instantaneous power if the driver reports it, else the mean; OSError without."""
     for kind in ("power1_input", "power1_average"):
         response = response_of(sensors, kind, UNKNOWN)
@@ -66,11 +66,11 @@ def power_of(card: Card, period_s: float, sensors: Sensors | None = None) -> Pow
             read = partial(_watts, file)
             with suppress(OSError, ValueError):  # unreadable, or not a number
                 if read() > 0:
-                    return Power(Domain("sampled", period_s, scope_of(card), 0.0, *response), read)
+                    return Instrument(Domain("sampled", period_s, scope_of(card), 0.0, *response), read)
     raise OSError(f"GPU {card.bus}: the driver reports no power below {card.folder}/hwmon")
 
 
-def counter_of(card: Card, root: str | PathLike[str]) -> Counter:
+def counter_of(card: Card, root: str | PathLike[str]) -> Instrument:
     """Open the GPU's energy counter; OSError if it has none, or if it contradicts the power."""
     if Path(root) != Path("/"):
         raise OSError(f"ROCm reads only this machine's GPUs, not those below {root}")
@@ -88,7 +88,7 @@ def counter_of(card: Card, root: str | PathLike[str]) -> Counter:
     except amdsmi.AmdSmiException as error:
         raise OSError(f"GPU {card.bus}: not known to ROCm: {_line(error)}") from error
     check_counter(card, read, power_of(card, CHECK_DURATION_S).read)
-    return Counter(Domain("counter", COUNTER_PERIOD_S, scope_of(card)), read)
+    return Instrument(Domain("counter", COUNTER_PERIOD_S, scope_of(card)), read)
 
 
 def check_counter(card: Card, joules: Callable[[], float], watts: Callable[[], float]) -> None:

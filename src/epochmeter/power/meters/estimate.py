@@ -11,7 +11,7 @@ from pathlib import Path
 
 from epochmeter.machine.gauges import cpu_ticks
 from epochmeter.machine.slurm import sharing_reason
-from epochmeter.power.meter import Counter, Domain, InstrumentMeter, Meter, NullMeter
+from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -37,5 +37,5 @@ def open_estimate(
         return NullMeter(f"{because} It cannot be estimated either: {error}")
     covers = f"CPU: busy fraction of {tdp_w:g} W"
     domain = Domain("estimated", 1 / TICKS_PER_S, covers)
-    counter = Counter(domain, lambda: cpu_ticks(stat)[0] / TICKS_PER_S * tdp_w / cores)
-    return InstrumentMeter(counters={"cpu": counter}, total=["cpu"], covers=covers, reason=because)
+    counter = Instrument(domain, lambda: cpu_ticks(stat)[0] / TICKS_PER_S * tdp_w / cores)
+    return Meter(counters={"cpu": counter}, total=["cpu"], covers=covers, reason=because)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from epochmeter.power.meter import Counter, InstrumentMeter, Meter, Power
+from epochmeter.power.meter import Instrument, Meter
 from epochmeter.power.sampler import Sampler
 
 BOARD_SCOPE = "GPU board"
@@ -16,8 +16,8 @@ class GpuInstruments(NamedTuple):
     """The working instruments of one GPU, at least one; `reason`: why it has no counter."""
 
     name: str
-    counter: Counter | None
-    power: Power | None
+    counter: Instrument | None
+    power: Instrument | None
     reason: str | None
 
     @property
@@ -27,7 +27,7 @@ class GpuInstruments(NamedTuple):
         return instrument.domain.covers if instrument else BOARD_SCOPE
 
 
-def open_gpu(name: str, counter: Callable[[], Counter], power: Callable[[], Power]) -> GpuInstruments:
+def open_gpu(name: str, counter: Callable[[], Instrument], power: Callable[[], Instrument]) -> GpuInstruments:
     """Open the instruments of a GPU; OSError if neither `counter` nor `power` can be opened."""
     no_counter = None
     try:
@@ -58,7 +58,7 @@ def gpu_meter(
     if cross_check:
         powers |= {f"{gpu.name}_sampled": _cross_check(gpu.power) for gpu in gpus if gpu.power and gpu.counter}
     checks = all(gpu.counter for gpu in gpus)
-    return InstrumentMeter(
+    return Meter(
         counters={gpu.name: gpu.counter for gpu in gpus if gpu.counter},
         powers=Sampler(powers, total=list(powers), period_s=period_s, checks=checks) if powers else None,
         sampled_in_part=len(powers) < len(gpus),
@@ -69,5 +69,5 @@ def gpu_meter(
     )
 
 
-def _cross_check(power: Power) -> Power:
+def _cross_check(power: Instrument) -> Instrument:
     return power._replace(domain=power.domain._replace(covers=f"{power.domain.covers}, {CROSS_CHECK_SCOPE}"))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.machine.slurm import sharing_reason
-from epochmeter.power.meter import Domain, InstrumentMeter, Meter, NullMeter
+from epochmeter.power.meter import Domain, Meter, NullMeter
 from epochmeter.power.meters.board_total import RailTable, rail_scope, total_of
 from epochmeter.power.power_series import PowerSamples, PowerSeries, Sampling
 from epochmeter.shared.units import NANOSECOND
@@ -113,7 +113,7 @@ def open_jtop(
         domains = {
             name: Domain("sampled", held_s, rail_scope(name, total, table), renewal_s=held_s) for name in power_w
         }
-        return InstrumentMeter(
+        return Meter(
             powers=JtopSampler(client, domains, total=total.rails),
             total=total.rails,
             covers=total.covers,

@@ -11,7 +11,7 @@ from functools import partial
 from os import PathLike
 
 from epochmeter.machine import nvml
-from epochmeter.power.meter import Counter, Domain, Meter, NullMeter, Power
+from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.meters.gpu import BOARD_SCOPE, GpuInstruments, gpu_meter, open_gpu
 from epochmeter.power.uncertainty import UNKNOWN, Response, Sensors, response_of
 
@@ -78,20 +78,20 @@ def open_instruments(uuid: str, period_s: float, sensors: Sensors | None) -> Gpu
     counted = response_of(sensors, f"{name} counter", response)
     scope = MODULE_SCOPE if gpu.is_superchip() else BOARD_SCOPE
 
-    def open_counter() -> Counter:
+    def open_counter() -> Instrument:
         # Unless listed, it is assumed to add up the power sensor's readings, which may miss a part of the time.
         domain = Domain("counter", COUNTER_PERIOD_S, scope, STEP, counted.averaging_s, counted.lag_s)
-        return Counter(domain, checked(gpu.energy_j, f"the energy counter of {gpu.name} is 0"))
+        return Instrument(domain, checked(gpu.energy_j, f"the energy counter of {gpu.name} is 0"))
 
-    def open_power() -> Power:
+    def open_power() -> Instrument:
         sampled = partial(Domain, "sampled", period_s)
         zero = f"the power of {gpu.name} is 0"
         try:
-            return Power(sampled(scope, STEP, *response), checked(gpu.instant_power_w, zero))
+            return Instrument(sampled(scope, STEP, *response), checked(gpu.instant_power_w, zero))
         except OSError:
             is_mean = capability is not None and capability > GA100
             usual = sampled(BOARD_SCOPE, STEP, *(MEAN_RESPONSE if is_mean else response))
-            return Power(usual, checked(gpu.power_w, zero))
+            return Instrument(usual, checked(gpu.power_w, zero))
 
     return open_gpu(gpu.name, open_counter, open_power)
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from epochmeter.machine.slurm import sharing_reason
 from epochmeter.machine.sysfs import read_text
-from epochmeter.power.meter import Domain, InstrumentMeter, Meter, NullMeter, Power
+from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.meters.board_total import RailTable, rail_scope, total_of
 from epochmeter.power.meters.jtop import open_jtop
 from epochmeter.power.sampler import Sampler
@@ -71,10 +71,10 @@ def open_rails(
     except ValueError as error:  # from the table of sensors or of rails
         return NullMeter(str(error))
     powers = {
-        name: Power(Domain("sampled", period_s, rail_scope(name, total, table), rail.step_w, *rail.response), rail.read)
+        name: Instrument(Domain("sampled", period_s, rail_scope(name, total, table), rail.step_w, *rail.response), rail.read)
         for name, rail in board.items()
     }
-    return InstrumentMeter(
+    return Meter(
         powers=Sampler(powers, total=total.rails, period_s=period_s),
         total=total.rails,
         covers=total.covers,

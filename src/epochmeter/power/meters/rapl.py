@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 
 from epochmeter.machine.slurm import sharing_reason
-from epochmeter.power.meter import Counter, Domain, InstrumentMeter, Meter, NullMeter, Power
+from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.meters.estimate import open_estimate
 from epochmeter.power.sampler import Sampler
 from epochmeter.shared.units import NANOSECOND
@@ -45,16 +45,16 @@ def open_rapl(
         zones = find_zones(Path(root) / "sys/class/powercap")
     except RuntimeError as reason:
         return open_estimate(gpus=gpus, root=root, tdp_w=tdp_w, because=str(reason))
-    counters = {name: Counter(make_domain(name), zone.read) for name, zone in zones.items()}
+    counters = {name: Instrument(make_domain(name), zone.read) for name, zone in zones.items()}
     powers = {
-        name: Power(
+        name: Instrument(
             Domain("sampled", period_s, counter.domain.covers, averaging_s=period_s), power_from_energy(counter.read)
         )
         for name, counter in counters.items()
     }
     sampler = Sampler(powers, total=list(zones), period_s=period_s, checks=True)
     covers = "CPU packages and DRAM" if any(map(is_dram, zones)) else "CPU packages"
-    return InstrumentMeter(counters=counters, powers=sampler, total=list(zones), covers=covers)
+    return Meter(counters=counters, powers=sampler, total=list(zones), covers=covers)
 
 
 def power_from_energy(read: Callable[[], float]) -> Callable[[], float]:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 
-from epochmeter.power.meter import Domain, InstrumentMeter, Meter, NullMeter, Power
+from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.meters.board_total import RailTable, total_of
 from epochmeter.power.sampler import Sampler
 from epochmeter.shared.units import NANOSECOND
@@ -39,11 +39,11 @@ def open_replay(
         return NullMeter(f"Cannot replay meter.file={file}: {error}")
     begun_s = time.monotonic()
     powers = {
-        name: Power(Domain("sampled", period_s, f"recorded {name}"), partial(watts_at, times_s, values, begun_s))
+        name: Instrument(Domain("sampled", period_s, f"recorded {name}"), partial(watts_at, times_s, values, begun_s))
         for name, values in watts.items()
     }
     sampler = Sampler(powers, total=total, period_s=period_s)
-    return InstrumentMeter(
+    return Meter(
         powers=sampler, total=total, covers=f"recording of {' + '.join(total)}", reason=f"Replayed from {file}."
     )
 

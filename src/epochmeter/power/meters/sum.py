@@ -26,11 +26,9 @@ def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[
     first, *rest = meters
     for meter in rest:
         meter.close()
-    reasons = [
-        *([first.energy["reason"]] if first.energy not in unmeasured else []),
-        *map(_no_machine_reason, unmeasured),
-    ]
-    first.energy["reason"] = " ".join(dict.fromkeys(reason for reason in reasons if reason)) or None
+    reasons = [] if first.energy in unmeasured else [first.energy["reason"]]
+    reasons += map(_no_machine_reason, unmeasured)
+    first.energy["reason"] = " ".join(dict.fromkeys(filter(None, reasons))) or None
     return first
 
 
@@ -39,16 +37,16 @@ def _no_machine_reason(energy: EnergyInfo) -> str:
     return f"No machine_energy_j: {energy['covers'] or 'one of meter.parts'} is not measured. {why}"
 
 
-class SumMeter:
+class SumMeter(Meter):
     """Meters with different domain names: the first gives the total, all together the machine's energy."""
 
     def __init__(self, meters: Sequence[Meter]) -> None:
         self._meters = meters
         self.domains = {name: domain for meter in meters for name, domain in meter.domains.items()}
         reasons = [meter.energy["reason"] for meter in meters]
-        self.energy: EnergyInfo = {
+        self.energy = {
             **meters[0].energy,
-            "reason": " ".join(reason for reason in reasons if reason) or None,
+            "reason": " ".join(filter(None, reasons)) or None,
             "machine": {
                 "covers": " + ".join(meter.energy["covers"] or "" for meter in meters),
                 "domains": [name for meter in meters for name in meter.energy["domains"]],
