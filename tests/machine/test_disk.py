@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from epochmeter.machine.disk import Disk, ReadCounters, describe, disk_of, disk_of_device, read_counters, satisfies
+from epochmeter.machine.disk import Disk, ReadCounters, describe, disk_of_device, read_counters
 
 PCI = "devices/pci0000:00"
 NVME = f"{PCI}/0000:00:01.0/nvme/nvme0/nvme0n1"
@@ -16,9 +16,6 @@ USB = f"{PCI}/0000:00:14.0/usb2/2-1/2-1:1.0/host4/target4:0:0/4:0:0:0/block/sdb"
 VIRTIO = f"{PCI}/0000:00:05.0/virtio2/block/vda"
 CARD = "devices/platform/3400000.sdhci/mmc_host/mmc0/mmc0:aaaa/block/mmcblk0"
 MAPPED = "devices/virtual/block/dm-0"
-ARRAY = "devices/virtual/block/md0"
-
-
 class Tree:
     """A simulated sysfs and mount table below a folder."""
 
@@ -116,11 +113,6 @@ def test_all_devices_of_a_btrfs_count_its_reads(tree):
         (pool / Path(path).name).symlink_to(tree.root / "sys" / path)
     tree.mount("0:40", "/media/data", "btrfs", "/dev/sda", within="/@data")
     assert tree.find("0:40") == Disk(("sda", "sdc"), "hdd", "btrfs")
-
-
-def test_btrfs_subvolume_is_found_by_its_mount_point(tree):
-    tree.disk(SATA, "8:0", rotational=0).mount("0:30", "/", "btrfs", "/dev/sda").mount("0:50", "/media", "tmpfs")
-    assert tree.find("0:31", "/home/data") == Disk(("sda",), "ssd", "btrfs")
 
 
 @pytest.mark.parametrize(

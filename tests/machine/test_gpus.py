@@ -1,10 +1,9 @@
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-from epochmeter.machine.gpus import find_gpus, matches_uuid, meter_id, select_gpus
+from epochmeter.machine.gpus import find_gpus, matches_uuid, select_gpus
 
 FIRST = {"vendor": "nvidia", "bus": "0000:01:00.0", "minor": "0", "uuid": "GPU-6d5a4f3e-0000"}
 SECOND = {"vendor": "nvidia", "bus": "0000:02:00.0", "minor": "1", "uuid": "GPU-6d77aaaa-1111"}
@@ -60,10 +59,6 @@ def test_first_visible_gpu_is_used(visible, found):
 def test_gpus_of_other_vendors_are_not_numbered():
     assert select_gpus([*TWO, *DIES], seeing("1"), anyone) == [SECOND]
     assert select_gpus([*TWO, *DIES], seeing("2"), anyone) == []
-
-
-def test_slurm_job_numbers_the_gpus_that_it_may_open():
-    assert select_gpus(TWO, seeing("0"), may_open=lambda gpu: gpu["minor"] == "1") == [SECOND]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from controls import Board
 from omegaconf import OmegaConf
 
 from epochmeter.machine.host import describe, detect_device, device_facts, is_match

@@ -6,17 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from epochmeter.machine import page_cache
-from epochmeter.machine.page_cache import (
-    Residency,
-    drop_caches,
-    evict,
-    iter_files,
-    prepare_cache,
-    read_into_cache,
-    residency_warning,
-    resident_fraction,
-    sample_paths,
-)
+from epochmeter.machine.page_cache import drop_caches, evict, iter_files, prepare_cache, read_into_cache, residency_warning, resident_fraction, sample_paths
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -124,22 +114,6 @@ def test_cached_fraction_without_write_permission_is_unknown(folder, monkeypatch
 def test_unexpected_or_unknown_cache_state_has_a_note(expected, share, medium, note):
     notes = residency_warning(expected, share, medium)
     assert [note in text for text in notes] == ([True] if note else [])
-
-
-def test_cached_fraction_is_that_of_the_training_files(folder):
-    (folder / "train").mkdir()
-    (folder / "train/d").write_bytes(b"x" * PAGE)
-    evict([str(folder / "train/d")])
-    assert Residency(folder).fraction() == 0, "the other files are cached"
-    read_into_cache(iter_files(folder))
-    assert Residency(folder).fraction() == 1
-
-
-def test_unreadable_files_have_no_cached_fraction_but_a_reason(folder):
-    residency = Residency(folder)
-    (folder / "a").unlink()
-    assert residency.fraction() is None
-    assert "No such file" in residency.reason
 
 
 def test_sample_of_many_files_is_uniform_and_reproducible():

@@ -56,22 +56,6 @@ def test_callback_longer_than_the_period_keeps_the_jitter():
     assert statistics.fmean(at_s % 0.02 < 0.01 for at_s in starts_s) == pytest.approx(0.5, abs=0.03)
 
 
-def test_slow_callback_is_followed_by_a_random_pause(rounds):
-    looks, enough = [], threading.Event()
-
-    def look():
-        looks.append(time.monotonic())
-        time.sleep(0.01)
-        if len(looks) > 30:
-            enough.set()
-
-    slow = rounds(look, period_s=0.005)
-    assert enough.wait(10)
-    steps = [after - before for before, after in pairwise(looks)]
-    assert statistics.stdev(steps) > 0.0015, "a fixed pace of 10 ms would be 0, these are 2.9 ms"
-    assert slow.mean_interval_s > 0.01, "the pace is the achieved one"
-
-
 def test_callback_that_began_earlier_does_not_satisfy_a_request(rounds):
     begun, go_on = threading.Event(), threading.Event()
     looks = []

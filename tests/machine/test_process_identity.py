@@ -3,8 +3,6 @@
 import os
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -59,16 +57,3 @@ def test_process_of_another_container_is_assumed_running_until_reboot():
     inside = this_process()._replace(pid=2**22 + 1, began="0", numbers="pid:[1]")
     assert is_alive(inside)
     assert not is_alive(inside._replace(boot_id="the boot before"))
-
-
-@pytest.mark.skipif(not shutil.which("unshare") or os.geteuid(), reason="needs root to create a PID namespace")
-def test_container_has_its_own_pid_namespace():
-    program = "from epochmeter.machine.process_identity import this_process; print(*this_process())"
-    inside = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", program]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
-    done = subprocess.run(inside, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"no right to: {done.stderr.strip()}")
-    host, pid, boot_id, _, numbers = done.stdout.split()
-    assert (host, pid, boot_id) == (this_process().host, "1", this_process().boot_id)
-    assert numbers != this_process().numbers

@@ -49,17 +49,6 @@ def test_signal_of_another_thread_is_deferred():
     assert came == [signal.SIGTERM]
 
 
-def test_deferred_signal_survives_an_error_in_the_block():
-    def fail():
-        with uninterruptible():
-            os.kill(os.getpid(), signal.SIGTERM)
-            raise ValueError("within")
-
-    with pytest.raises(SystemExit) as stopped:
-        fail()
-    assert isinstance(stopped.value.__context__, ValueError)
-
-
 def test_ignored_signal_stays_ignored():
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
     with uninterruptible():

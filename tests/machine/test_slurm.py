@@ -3,15 +3,7 @@
 import pytest
 
 from epochmeter.machine import slurm
-from epochmeter.machine.slurm import (
-    GONE,
-    SlurmJob,
-    SlurmNode,
-    matching_nodes,
-    missing_features,
-    parse_node,
-    sharing_reason,
-)
+from epochmeter.machine.slurm import GONE, SlurmJob, SlurmNode, missing_features, parse_node, sharing_reason
 
 BOARDS = [
     SlurmNode("b1", frozenset({"nano", "sd"}), "idle"),
@@ -80,13 +72,6 @@ def test_missing_features_are_listed(constraint, missing):
 def test_failed_program_is_an_error_with_its_message(program):
     program("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(RuntimeError, match="squeue failed: slurm_load_jobs error: Unable to contact slurm controller"):
-        slurm.list_jobs("x")
-
-
-def test_program_that_hangs_is_an_error(program, monkeypatch):
-    monkeypatch.setattr(slurm, "COMMAND_LIMIT_S", 0.2)
-    program("squeue", "exec sleep 60")
-    with pytest.raises(RuntimeError, match="squeue did not respond"):
         slurm.list_jobs("x")
 
 

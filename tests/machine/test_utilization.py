@@ -1,12 +1,10 @@
 import os
-import threading
 import time
 from contextlib import contextmanager
 
 import boards
 import pytest
 
-from epochmeter.machine import utilization
 from epochmeter.machine.utilization import READ_LIMIT_S, Unavailable, open_gauges
 
 
@@ -65,25 +63,6 @@ def test_gpu_utilization_is_the_mean_of_the_samples_in_the_window(tree):
         metrics = window(opened, *loads[1:3], before=loads[0], after=loads[3])
         assert metrics == {"gpu_utilization": pytest.approx(0.4)}
         assert window(opened) == {}, "there is no sample within"
-
-
-def test_peaks_include_the_borders(tree):
-    root = tree(**meminfo(400), **zone(0, "CPU-therm", 40_000))
-    with gauges(root) as opened:
-        metrics = window(
-            opened,
-            before=lambda: tree(**meminfo(300)),
-            after=lambda: tree(**meminfo(500), **zone(0, "CPU-therm", 61_500)),
-        )
-    assert metrics == {"ram_peak_bytes": 700 * 1024, "temperature_max_c": 61.5}
-
-
-def test_old_samples_are_not_used(tree):
-    with gauges(tree(**meminfo(400))) as opened:
-        opened.mark()
-        later_ns = time.monotonic_ns() + 5_000_000_000
-        assert opened.window(later_ns, later_ns + 1_000_000_000) == {}
-        assert opened.throttled(later_ns, later_ns + 1_000_000_000) == []
 
 
 @pytest.mark.parametrize("degrees", [-256_000, 127_500, "", "garbage"])

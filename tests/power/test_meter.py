@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from epochmeter.power.meter import SOURCES, Domain, Instrument, Meter, open_meter
+from epochmeter.power.meter import Domain, Instrument, Meter, open_meter
 from epochmeter.power.power_series import PowerSeries
 
 CONF = Path(__file__).parents[2] / "conf/meter"

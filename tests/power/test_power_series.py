@@ -54,25 +54,6 @@ def test_linear_power_is_integrated_exactly(watts, energy_j):
     assert sampling.samples == len(TIMES)  # including those at the borders
 
 
-def test_error_of_a_power_step_is_within_the_uncertainty():
-    power = sampled(lambda at_s: 5.0 if at_s < 0.5 else 15.0, [0.0, 0.2, 0.49, 0.52, 0.9, 1.0])
-    error_j = joules(power, 1.0) - 10.0
-    assert error_j == pytest.approx(10 * (0.5 - (0.49 + 0.52) / 2))
-    assert abs(error_j) < power.sampling(0, S).half_width_j
-
-
-@pytest.mark.parametrize("period_s", [0.01, 0.02, 0.05])
-def test_uncertainty_of_a_square_wave_covers_95_percent_of_windows(period_s):
-    cycle_s, held, errors = 0.12, 0, []
-    for seed in range(200):
-        phase_s = random.Random(seed).uniform(0, cycle_s)
-        power = sampled(lambda at_s: 15.0 if (at_s + phase_s) % cycle_s < 0.06 else 5.0, uneven(1.2, period_s, seed))  # noqa: B023
-        errors.append(joules(power, 1.2) - 12.0)  # ten complete cycles
-        held += abs(errors[-1]) <= power.sampling(0, round(1.2 * S)).half_width_j
-    assert held >= 190
-    assert abs(sum(errors)) / len(errors) < 0.01 * 12
-
-
 def test_rounding_error_is_assumed_to_have_one_sign():
     power = sampled(lambda at_s: 10.0, TIMES, steps_w={"VDD_IN": 0.04})
     assert power.sampling(0, S).half_width_j == pytest.approx(0.02)
@@ -115,11 +96,6 @@ def test_error_of_a_power_drop_at_the_end_is_within_the_uncertainty():
     error_j = read_j + sampling.correction_j["VDD_IN"] - 10.0
     assert error_j == pytest.approx(-10 * 0.0105 / 2 + 10 * 0.0005, abs=0.001)
     assert abs(error_j) < sampling.half_width_j
-
-
-def test_without_samples_after_the_window_unreported_power_is_in_the_uncertainty():
-    power = sampled(lambda at_s: 10.0, TIMES, responses={"VDD_IN": Response(0.2, 0.0, 0.2)})
-    assert power.sampling(0, S).half_width_j >= 0.4 * 10
 
 
 def test_part_time_sensor_has_the_full_variance_of_its_readings_as_uncertainty():
@@ -190,23 +166,6 @@ def test_domain_that_recovers_has_energy_outside_of_its_gap():
         assert power.sampling(round(opened_s * S), round(closed_s * S)).unavailable == {
             "VDD_IN": "no reading for 2.0 s: no sample was taken"
         }
-
-
-def test_window_in_which_all_reads_fail_has_no_energy():
-    power = sampled(lambda at_s: 10.0, [0.0, 0.1])
-    for at_s in (0.2, 0.3, 0.4):
-        power.add(round(at_s * S), {}, {"VDD_IN": "No such device"})
-    assert power.sampling(0, S // 5).unavailable == {}
-    assert power.sampling(S // 5, round(0.4 * S)).unavailable == {"VDD_IN": "no reading in the window: No such device"}
-
-
-def test_longer_bridge_does_not_change_earlier_gaps():
-    power = sampled(lambda at_s: 10.0, [0.0, 0.5, 1.5])
-    power.bridge_s = 3.0
-    power.add(4 * S, {"VDD_IN": 10.0})
-    assert joules(power, 4.0) == pytest.approx(5.0 + 25.0)
-    assert power.sampling(0, S).unavailable == {"VDD_IN": "no reading for 1.0 s: no sample was taken"}
-    assert power.sampling(round(1.5 * S), 4 * S).unavailable == {}
 
 
 def test_domain_that_was_never_read_has_a_reason():

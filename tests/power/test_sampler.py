@@ -11,9 +11,8 @@ import pytest
 from epochmeter.machine import periodic_thread
 from epochmeter.machine.periodic_thread import jittered_intervals
 from epochmeter.power import sampler
-from epochmeter.power.meter import Domain, Instrument, Meter
+from epochmeter.power.meter import Domain, Instrument
 from epochmeter.power.sampler import Sampler
-from epochmeter.power.window_energy import energy_of_window, take_reading
 
 S = 1_000_000_000
 LONG_PERIOD_S = 60.0  # so long a period means samples at borders only
@@ -144,30 +143,6 @@ def test_sensor_that_hangs_delays_one_border_only(quick, rail):
         until(lambda: sampler_.joules() == {})
         assert waits_s[0] >= sampler.READ_LIMIT_S > 2 * max(waits_s[1:])
         assert sampler_.sampling(opened_ns, time.monotonic_ns()).unavailable["VDD_IN"].endswith("no sample was taken")
-
-
-def test_sensor_that_hangs_is_logged_without_a_border(quick, rail, caplog):
-    with sampling(0.01, VDD_IN=rail):
-        until(lambda: rail.reads > 1)
-        rail.free.clear()
-        until(lambda: caplog.records)
-        (message,) = caplog.messages
-        assert message.endswith(": no sample was taken")
-        rail.free.set()
-
-
-def test_slow_reading_counts_as_failed(quick, rail):
-    with sampling(LONG_PERIOD_S, VDD_IN=rail) as slow:
-        slow.joules()
-        rail.free.clear()
-        opened_ns = time.monotonic_ns()
-        slow.joules()
-        time.sleep(sampler.MAX_SILENCE_S)
-        rail.free.set()
-        until(lambda: slow.sampling(opened_ns, time.monotonic_ns()).failed)
-        window = slow.sampling(opened_ns, time.monotonic_ns())
-        assert window.samples == 0
-        assert "a reading took 0." in window.unavailable["VDD_IN"]
 
 
 def test_close_does_not_wait_for_a_sensor_that_hangs(quick, rail):

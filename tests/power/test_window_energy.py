@@ -3,9 +3,9 @@ from itertools import pairwise
 
 import pytest
 
-from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
+from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.power_series import NO_POWER_SAMPLES, Sampling
-from epochmeter.power.window_energy import Reading, energy_between, energy_of_window, measure_idle, take_reading
+from epochmeter.power.window_energy import Reading, energy_of_window, measure_idle, take_reading
 
 SECOND = 1_000_000_000
 WELL = Sampling(samples=50, gap_max_s=0.03, failed=0, unavailable={}, peak_w=9.0, half_width_j=0.25)
@@ -70,13 +70,6 @@ def test_window_shorter_than_ten_counter_periods_has_a_note_and_no_energy(source
     assert long.notes == []
 
 
-def test_window_too_short_for_one_counter_has_no_total():
-    domains = {"cpu0": Domain("counter", 0.001, "CPU package"), "gpu0": Domain("counter", 0.1, "GPU board")}
-    parts = {name: Instrument(domain, float) for name, domain in domains.items()}
-    meter = Meter(counters=parts, total=list(parts), covers="all")
-    assert used(meter, {"cpu0": 1, "gpu0": 1}, {"cpu0": 3, "gpu0": 9}, 0.5).metrics == {"energy_cpu0_j": 2}
-
-
 @pytest.mark.parametrize(("seconds", "samples"), [(0.02, 3), (0.3, 4)])
 def test_sampled_window_has_energy_however_short_it_is(seconds, samples):
     energy = used(sampled(WELL._replace(samples=samples), VDD_IN=0.0), {"VDD_IN": 1.0}, {"VDD_IN": 1.1}, seconds)
@@ -101,14 +94,6 @@ def test_sampling_statistics_exclude_the_readings_at_the_borders():
     assert windows == [(1300, 8800)]
 
 
-def test_cross_check_that_needs_longer_windows_causes_no_note():
-    parts = {"gpu0": Instrument(Domain("counter", 0.1, "GPU board"), float)}
-    meter = Meter(counters=parts, powers=Scripted(gpu0_sampled=1.5), total=["gpu0"], covers="all")
-    energy = used(meter, {"gpu0": 1.0, "gpu0_sampled": 0.0}, {"gpu0": 9.0, "gpu0_sampled": 8.0}, 2.0)
-    assert energies(energy) == {"energy_j": 8.0, "energy_gpu0_j": 8.0}
-    assert energy.notes == []
-
-
 def test_windows_too_short_alone_are_exact_terms_of_a_sum():
     meter = counters(gpu0=float)
     readings = [{"gpu0": joules} for joules in (100.0, 100.0, 140.0, 140.0, 180.0)]  # one every 0.4 s
@@ -122,11 +107,6 @@ def test_windows_too_short_alone_are_exact_terms_of_a_sum():
 )
 def test_window_with_failed_counter_has_no_term(after, seconds):
     assert used(counters(gpu0=float), {"gpu0": 100.0}, after, seconds).term == {}
-
-
-def test_estimate_has_its_own_metric():
-    energy = used(counters(source="estimated", cpu=float), {"cpu": 1.0}, {"cpu": 3.0})
-    assert energy.metrics == {"estimated_energy_j": 2.0}
 
 
 def test_sensor_unavailable_within_the_window_has_no_energy():
@@ -191,16 +171,6 @@ def test_idle_energy_is_the_difference_over_the_idle_time():
     meter = counters(period_s=1e-9, cpu0=lambda: clock["joules"])
     energy = measure_idle(meter, 0.1, sleep=lambda seconds: clock.update(joules=160.0))
     assert energy.metrics["energy_j"] == 60
-
-
-@pytest.mark.parametrize(
-    "meter", [NullMeter("none"), counters(source="estimated", cpu=float)], ids=["none", "estimate"]
-)
-def test_idle_power_is_not_waited_for_without_a_measurement(meter):
-    def never(seconds):
-        raise AssertionError("it slept")
-
-    assert measure_idle(meter, 10, sleep=never).metrics == {}
 
 
 def test_reading_has_the_middle_of_its_duration_as_timestamp(monkeypatch):

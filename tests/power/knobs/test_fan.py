@@ -29,14 +29,6 @@ def test_manual_fan_is_restored_to_its_duty(board):
     assert board.read(DUTY) == "77"
 
 
-def test_profile_is_that_of_the_service_file(board):
-    fan = open_fan(board.with_service_fan().root)
-    board.put(**{"etc/nvfancontrol.conf": "FAN_DEFAULT_PROFILE cool"})
-    assert fan.get() == "cool 77"
-    (board.root / "etc/nvfancontrol.conf").unlink()
-    assert fan.get() == "nvfancontrol 77"
-
-
 @pytest.mark.parametrize(
     ("machine", "setting", "command"),
     [

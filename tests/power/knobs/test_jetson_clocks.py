@@ -1,10 +1,9 @@
 import os
-import shlex
 
 import pytest
 from controls import CPU, GPU, Board
 
-from epochmeter.power.knobs import jtop_control, privilege
+from epochmeter.power.knobs import jtop_control
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.restore_journal import RestoreJournal

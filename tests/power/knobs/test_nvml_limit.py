@@ -9,7 +9,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from epochmeter.power.knobs import knob as settling
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
 from epochmeter.power.knobs.restore_journal import RestoreJournal
@@ -30,12 +29,6 @@ def test_range_is_that_of_the_gpus():
     for watts in (99, 300.5):
         with pytest.raises(ValueError, match=rf"power_limit={watts} is out of the range of NVML: 100 to 300 W"):
             knob.target_for(watts)
-
-
-def test_only_the_gpus_used_are_limited():
-    open_nvml_limit(["GPU-bbbb"]).set("150 W")
-    assert open_nvml_limit(["GPU-aaaa"]).get() == "250 W"
-    assert open_nvml_limit(["GPU-bbbb"]).get() == "150 W"
 
 
 def test_different_limits_are_restored_per_gpu():

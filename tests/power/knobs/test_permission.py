@@ -128,12 +128,6 @@ def test_file_outside_sysfs_is_never_opened_by_tee(knob, board, user, monkeypatc
     assert not (board.root / "asked").exists()
 
 
-@pytest.mark.parametrize(("name", "asked"), [("nvpmodel", "nvpmodel -q"), ("jetson_clocks", "jetson_clocks --show")])
-def test_sudo_is_tried_with_a_read_only_command(knob, user, name, asked):
-    user(asked.split())
-    assert permission(knob(name)) == ("by sudo", None)
-
-
 @pytest.mark.parametrize("name", permissions.ZEUSD_VARIABLES)
 def test_zeusd_sets_the_limit_of_an_nvidia_gpu(knob, user, monkeypatch, name):
     monkeypatch.setenv(name, "/run/zeusd/zeusd.sock")

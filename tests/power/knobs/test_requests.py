@@ -5,9 +5,6 @@ from controls import Board
 from default_jobs import job_of
 
 from epochmeter.power.knobs import requests, restore_journal
-from epochmeter.power.knobs.fan import open_fan
-from epochmeter.power.knobs.nvpmodel import open_nvpmodel
-from epochmeter.power.knobs.file_limits import open_rapl_limit
 from epochmeter.power.knobs.requests import requested_settings, resolve_targets, restore_after_kill
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 
@@ -71,13 +68,6 @@ def test_power_limit_of_gpu_training_is_the_vendors_limit(board, requested, nvml
     board.with_rapl().with_amdgpu()
     assert [demand.knob.name for demand in requested(True, [NVIDIA], power_limit=150)] == ["NVML"]
     assert [demand.knob.name for demand in requested(True, [AMD], power_limit=150)] == ["amdgpu"]
-
-
-def test_gpu_training_without_a_listed_gpu_has_no_power_limit(board, requested):
-    """A container may hide the GPUs; the CPU's limit must not be used instead."""
-    board.with_rapl()
-    (demand,) = requested(True, [], power_limit=65)
-    assert demand.knob is None
 
 
 @pytest.mark.parametrize("gpus", [[{"vendor": "nvidia"}], [NVIDIA, AMD]])

@@ -1,7 +1,6 @@
 import os
 import platform
 import subprocess
-import uuid
 
 import pytest
 
@@ -27,14 +26,6 @@ def test_journals_of_machines_that_share_a_home_are_separate(journal, monkeypatc
     journal.note("NVML", ["GPU-aaaa"], "250 W", "by hand")
     monkeypatch.setattr(platform, "node", lambda: "another")
     assert RestoreJournal(str(tmp_path), root="/", boot_id="", command="").unrestored() == []
-
-
-def test_entry_of_16_gpus_can_be_written(journal):
-    gpus = [f"GPU-{uuid.UUID(int=number)}" for number in range(16)]
-    entry = journal.note("NVML", gpus, "250 W", "by hand")
-    assert journal.unrestored() == [entry]
-    journal.remove(entry)
-    assert journal.unrestored() == []
 
 
 def test_entry_of_a_running_process_is_not_pending(journal, other):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.power.meters.jtop import open_jtop, service_error
 
 SERVICE = Path(__file__).parents[1] / "jtop_service.py"
 SOURCE = Path(__file__).parents[3] / "src"
@@ -134,12 +133,6 @@ def test_sample_has_the_timestamp_of_the_service(metered):
     assert len(window["samples"]) >= 2
     for uptime_s, watts in window["samples"]:
         assert watts == pytest.approx(uptime_s % 1000, abs=0.02)
-
-
-def test_sampling_period_of_the_service_is_in_the_uncertainty(metered):
-    """The watts rise linearly by 1 or 2 per second: by at least 0.8 within the window."""
-    window = metered(script={"interval_s": 0.2}, period_s=0.2)
-    assert window["half_width_j"] >= (0.2 + 0.2 / 2) * 0.8
 
 
 def test_sampling_period_of_another_client_applies_without_duplicates(metered):

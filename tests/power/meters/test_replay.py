@@ -1,5 +1,4 @@
 import math
-import time
 from array import array
 from contextlib import closing
 

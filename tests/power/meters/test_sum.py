@@ -1,5 +1,4 @@
 import math
-import threading
 from array import array
 
 import pytest
@@ -7,7 +6,6 @@ import pytest
 from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.meters.sum import SumMeter, open_sum
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
-from epochmeter.power.uncertainty import Response
 from epochmeter.power.window_energy import Reading, energy_of_window
 
 GPU = Sampling(
@@ -105,17 +103,6 @@ def test_sampling_statistics_are_those_of_the_first_part(both):
         failed=3, unavailable={"cpu0": "unread"}, samples_per_domain={"gpu0": 90, "cpu0": 40}, parts=[GPU, CPU]
     )
     assert both.half_width_j({"gpu0": 1.0, "cpu0": 1.0}, 4.0, both.sampling(0, 4)) == 2.0
-
-
-def test_counted_total_with_sampled_part_reports_no_samples(cpu):
-    counter = Instrument(Domain("counter", 0.05, "GPU board"), float)
-    counted = Meter(counters={"gpu1": counter}, total=["gpu1"], covers="gpu1")
-    made = SumMeter([counted, Meter(powers=cpu, total=["cpu0"], covers="cpu0")])
-    cpu.sampled = CPU._replace(unavailable={})
-    borders = Reading(0, {"gpu1": 1.0, "cpu0": 1.0}), Reading(4 * 10**9, {"gpu1": 401.0, "cpu0": 101.0})
-    metrics = energy_of_window(*borders, made, 4.0).metrics
-    assert not [name for name in metrics if name.startswith("power_") and name != "power_mean_w"]
-    assert metrics["energy_uncertainty_j"] == pytest.approx(100.0 * 0.05)
 
 
 def test_samples_of_all_parts_are_merged_by_time(both):

@@ -7,11 +7,9 @@ from itertools import product
 
 import numpy as np
 import pytest
-from power.known_phases import CALIBRATION, FOUR, HELD_OUT, LEVELS_W, TWO, Sensor, epoch, facts, stall_works_then_waits
+from power.known_phases import FOUR, HELD_OUT, LEVELS_W, TWO, Sensor, epoch, facts
 
-from epochmeter.power.phases import phase_energy as phases
 from epochmeter.power.phases.phase_energy import phase_energy
-from epochmeter.power.phases.sensor_model import Sensor as Model
 from epochmeter.power.phases.step_timeline import PHASES, Timeline
 from epochmeter.power.uncertainty import Response
 
@@ -78,31 +76,12 @@ class TestWhereSamplingResolvesThePhases:
     def test_phases_sum_to_the_gross_energy(self, answer):
         assert math.fsum(answer.energy_j.values()) == pytest.approx(self.KNOWN.gross_j, rel=1e-12)
 
-    def test_phases_are_scaled_to_the_gross_energy_of_another_instrument(self):
-        answer = estimated(self.KNOWN._replace(gross_j=1.1 * self.KNOWN.gross_j))
-        assert answer.energy_j["stall"] == pytest.approx(1.1 * self.KNOWN.known_j["stall"], rel=0.02)
-
     def test_uncertainty_of_the_gross_energy_is_included_in_proportion(self, answer):
         wider = estimated(self.KNOWN, half_width_j=0.03 * self.KNOWN.gross_j)
         assert wider.energy_j == answer.energy_j
         assert {phase: wider.half_width_j[phase] - answer.half_width_j[phase] for phase in PHASES} == pytest.approx(
             {phase: 0.03 * joules for phase, joules in answer.energy_j.items()}
         )
-
-    def test_gap_in_the_samples_does_not_bias_a_phase(self):
-        times_ns, watts = self.KNOWN.times_ns, self.KNOWN.watts
-        kept = {"times_ns": times_ns[:800] + times_ns[1200:], "watts": watts[:800] + watts[1200:]}
-        assert estimated(self.KNOWN._replace(**kept)).energy_j == pytest.approx(self.KNOWN.known_j, rel=0.03)
-
-class TestPhasesWithLittleTime:
-    KNOWN = epoch(seed=1, step_s=0.5, shares=TWO, sensor=SLOW)
-
-    def test_phase_without_time_has_zero_energy(self, answer):
-        assert (answer.energy_j["copy"], answer.half_width_j["copy"]) == (0.0, 0.0)
-
-    def test_very_short_phase_is_uncertain_by_all_of_its_energy(self, answer):
-        assert 0 < answer.energy_j["overhead"] <= answer.half_width_j["overhead"] < 0.001 * self.KNOWN.gross_j
-
 
 def test_smoothing_at_borders_is_corrected_and_its_bound_grows_with_the_averaging_time():
     answers = {}
