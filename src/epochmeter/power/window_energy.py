@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from epochmeter.power.meter import MIN_MEMORY_SPANS, MIN_TICKS, Domain, Joules, Meter, shortest_s
+from epochmeter.power.meter import Domain, Joules, Meter, shortest_s
 from epochmeter.power.power_series import Sampling
 from epochmeter.shared.units import NANOSECOND
 
 MIN_SAMPLES = 3
 """Fewest samples within a window that has an energy; samples at its borders include power outside of it."""
+FAILED_COUNTER = "the counter could not be read, did not advance or ran backwards."
 TERM_KEYS = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j", "energy_uncertainty_j")
 """Energies that can be summed over windows."""
 
@@ -73,11 +74,12 @@ def energy_of_window(
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     sampling = meter.sampling(before.ended_ns, after.begun_ns)
     unread = sampling.unavailable if sampling else {}
-    failed = {name: why for name, why in unread.items() if _is_sampled(meter, name)}
+    sampled = {name for name, domain in meter.domains.items() if domain.source == "sampled"}
+    failed = {name: why for name, why in unread.items() if name in sampled}
     short = {name: why for name in meter.domains if (why := too_short_reason(name, meter, seconds, sampling))}
     used = energy_between(before.joules, after.joules, meter.domains)
     for name, correction_j in sampling.correction_j.items() if sampling else ():
-        if name in used and _is_sampled(meter, name):
+        if name in used and name in sampled:
             used[name] += correction_j
     available = {name: used[name] for name in sorted(used) if name not in failed}
     joules = {name: value for name, value in available.items() if name not in short}
@@ -98,7 +100,8 @@ def energy_of_window(
     # If the total has an energy, domains outside of it, such as a cross-check, may lack one without a note.
     needed = machine if has_total else meter.domains
     missing = [name for name in meter.domains if name in failed or (name in needed and name not in joules)]
-    reasons = {name: _unavailable_reason(name, failed, short) for name in missing}
+    known = short | {name: f"{why}." for name, why in failed.items()}
+    reasons = {name: known.get(name, FAILED_COUNTER) for name in missing}
     notes = _notes(reasons)
     if sampling and sampling.failed:
         notes.append(f"{sampling.failed} power readings failed; short gaps are interpolated.")
@@ -112,10 +115,6 @@ def _instrument_limits(meter: Meter) -> dict[str, float]:
     # The delay of a power sensor is in the half-width of its samples, however short the window is.
     period_s = 0.0 if slowest.source == "sampled" else slowest.period_s
     return {"period_s": period_s, "shortest_s": shortest_s(slowest)}
-
-
-def _is_sampled(meter: Meter, name: str) -> bool:
-    return meter.domains[name].source == "sampled"
 
 
 def energy_between(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[str, float]:
@@ -135,11 +134,7 @@ def too_short_reason(name: str, meter: Meter, seconds: float, sampling: Sampling
     """Why a window is too short for a domain's instrument; None if it is long enough."""
     domain = meter.domains[name]
     if seconds < (least_s := shortest_s(domain)):
-        if domain.source == "sampled":
-            rule = f"{MIN_MEMORY_SPANS} times the {domain.response.memory_s:.3g} s of past power in a sensor reading"
-        else:
-            rule = f"{MIN_TICKS} periods of a counter that is updated every {domain.period_s:g} s"
-        return f"window of {seconds:.3g} s, at least {least_s:.3g} s needed ({rule})."
+        return f"window of {seconds:.3g} s, at least {least_s:.3g} s needed by this instrument."
     inside = sampling.samples_per_domain.get(name, 0) if sampling else 0
     if domain.source == "sampled" and inside < MIN_SAMPLES:
         return f"{inside} power samples in {seconds:.3g} s, at least {MIN_SAMPLES} needed."
@@ -182,13 +177,6 @@ def _machine_metrics(domains: Sequence[str], joules: Joules) -> dict[str, float]
     if not domains or not joules.keys() >= set(domains):
         return {}
     return {"machine_energy_j": math.fsum(joules[name] for name in domains)}
-
-
-def _unavailable_reason(name: str, failed: Mapping[str, str], short: Mapping[str, str]) -> str:
-    """Why a domain has no joules."""
-    if name in failed:
-        return f"{failed[name]}."
-    return short.get(name, "the counter could not be read, did not advance or ran backwards.")
 
 
 def _notes(reasons: Mapping[str, str]) -> list[str]:
