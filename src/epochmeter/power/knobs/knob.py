@@ -129,9 +129,16 @@ class AppliedSettings:
 
     def drift_messages(self) -> list[str]:
         """One message per setting that was changed by someone else during the run, or cannot be read."""
-        return [
-            message for name, applied in self.applied.items() if (message := drift_message(self._knobs[name], applied))
-        ]
+        messages = []
+        for name, applied in self.applied.items():
+            try:
+                now = self._knobs[name].get()
+            except (OSError, RuntimeError) as error:
+                messages.append(f"cannot read {name}, which was set to {applied}: {error}")
+            else:
+                if not self._knobs[name].is_equal(now, applied):
+                    messages.append(f"{name} was set to {applied}, but something changed it to {now}.")
+        return messages
 
     def restore_all(self) -> list[str]:
         """Restore all settings in reverse order; returns one message per setting that could not be restored."""
@@ -145,17 +152,6 @@ class AppliedSettings:
             with suppress(Exception, SystemExit):  # the terminal may be gone
                 self._say(text)
         return failures
-
-
-def drift_message(knob: Knob, applied: str) -> str | None:
-    """The message if a setting is no longer the applied one; None if it is."""
-    try:
-        now = knob.get()
-    except (OSError, RuntimeError) as error:
-        return f"cannot read {knob.name}, which was set to {applied}: {error}"
-    return (
-        None if knob.is_equal(now, applied) else f"{knob.name} was set to {applied}, but something changed it to {now}."
-    )
 
 
 def restore_setting(knob: Knob, entry: SavedSetting, journal: RestoreJournal) -> str | None:

@@ -5,7 +5,7 @@ It finds the `Knob` of this machine for each of the keys `power_limit`, `clocks`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -164,18 +164,14 @@ def restore_one(entry: SavedSetting, journal: RestoreJournal) -> str:
 
 def reopen_knob(entry: SavedSetting, journal: RestoreJournal) -> Knob | None:
     """Return the knob of a journal entry; None if the machine no longer has it."""
-    match entry.knob:
-        case "nvpmodel":
-            return open_nvpmodel(entry.root)
-        case "jetson_clocks":
-            return open_jetson_clocks(entry.root, journal.folder)
-        case "fan":
-            return open_fan(entry.root)
-        case "NVML":
-            return open_nvml_limit(entry.devices)
-        case "amdgpu":
-            return open_amd_cap(entry.devices, entry.root)
-        case "RAPL":
-            return open_rapl_limit(entry.root)
-        case _:
-            raise RuntimeError(f"unknown device setting {entry.knob}")
+    openers: Mapping[str, Callable[[], Knob | None]] = {
+        "nvpmodel": lambda: open_nvpmodel(entry.root),
+        "jetson_clocks": lambda: open_jetson_clocks(entry.root, journal.folder),
+        "fan": lambda: open_fan(entry.root),
+        "NVML": lambda: open_nvml_limit(entry.devices),
+        "amdgpu": lambda: open_amd_cap(entry.devices, entry.root),
+        "RAPL": lambda: open_rapl_limit(entry.root),
+    }
+    if entry.knob not in openers:
+        raise RuntimeError(f"unknown device setting {entry.knob}")
+    return openers[entry.knob]()
