@@ -82,9 +82,8 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
     yield from gauge_rows(names, root)
     folder = training_folder(config.dataset, config.storage, ROOT)
     if folder:
-        yield storage_row(folder, config.storage)
+        yield from storage_rows(folder, config.storage)
         yield page_cache_row(folder)
-        yield disk_reads_row(folder)
     yield trace_row(device.python if here else None)
 
 
@@ -191,25 +190,20 @@ def page_cache_row(folder: Path) -> Row:
     return Row("page cache", True, "mincore", covers=f"{folder}{'' if first else ' (not created yet)'}")
 
 
-def storage_row(folder: Path, config: Storage) -> Row:
-    """The storage device of the dataset, and whether it is the requested one."""
+def storage_rows(folder: Path, config: Storage) -> Iterator[Row]:
+    """The storage device of the dataset, whether it is the requested one, and whether its reads are counted."""
     disk = disk_of(folder)
     facts = describe(disk)
     models = ", ".join(facts.get("model", facts.get("disks", [])))
-    covers = f"{folder} on {disk.filesystem}{f', {models}' if models else ''}"
+    row = Row("storage", True, disk.medium, covers=f"{folder} on {disk.filesystem}{f', {models}' if models else ''}")
     if config.medium and not satisfies(config.medium, disk):
         why = f"storage={config.name} requested, but this is {disk.medium}: runs are rehearsals"
-        remedy = "set `storage.root=` to a folder on that storage"
-        return Row("storage", False, disk.medium, covers=covers, why=why, remedy=remedy)
-    return Row("storage", True, disk.medium, covers=covers)
-
-
-def disk_reads_row(folder: Path) -> Row:
-    """The block device whose reads are counted."""
-    disk = disk_of(folder)
+        row = row._replace(offered=False, why=why, remedy="set `storage.root=` to a folder on that storage")
+    yield row
     if disk.reason:
-        return Row("disk reads", False, why=disk.reason, remedy="set `storage.root=` to a folder on a disk")
-    return Row("disk reads", True, "/proc/diskstats", covers=", ".join(disk.devices))
+        yield Row("disk reads", False, why=disk.reason, remedy="set `storage.root=` to a folder on a disk")
+    else:
+        yield Row("disk reads", True, "/proc/diskstats", covers=", ".join(disk.devices))
 
 
 def trace_row(python: str | None) -> Row:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import psutil
 
-from epochmeter.machine.sysfs import read_text
+from epochmeter.machine.sysfs import drop_empty, read_text
 
 MEMORY_FILESYSTEMS = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
 NETWORK_FILESYSTEMS = {
@@ -57,22 +56,7 @@ class Disk(NamedTuple):
     """Why there is no device."""
 
 
-class DiskInfo(TypedDict, total=False):
-    """Description of a disk for the record; the lists have one entry per physical disk. Unknown values are missing."""
-
-    medium: str
-    filesystem: str
-    reason: str
-    devices: list[str]
-    disks: list[str]
-    model: list[str]
-    scheduler: list[str]
-    read_ahead_kb: list[int]
-    size_bytes: list[int]
-
-
-@dataclass(frozen=True)
-class ReadCounters:
+class ReadCounters(NamedTuple):
     """Reads that a disk has completed since it was attached: their number and their bytes."""
 
     count: int
@@ -102,7 +86,7 @@ def disk_of_device(number: str, folder: Path, root: Path) -> Disk:
     if not name:
         return Disk((), "unknown", filesystem, f"{filesystem} has no block device")
     devices = _btrfs_devices(name, root) if filesystem == "btrfs" else (name,)
-    media = {medium for device in devices for medium in _media(device, root)}
+    media = {_medium(path, root) for device in devices for path in _physical_disks(_block_device(device, root))}
     return Disk(devices, media.pop() if len(media) == 1 else "unknown", filesystem)
 
 
@@ -128,24 +112,21 @@ def read_counters(disk: Disk) -> ReadCounters | None:
     )
 
 
-def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> DiskInfo:
-    """Describe a disk for the record."""
-    info: DiskInfo = {"medium": disk.medium, "filesystem": disk.filesystem}
+def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:
+    """Describe a disk for the record; lists have one entry per physical disk, and unknown values are missing."""
+    info = {"medium": disk.medium, "filesystem": disk.filesystem}
     if disk.reason:
         return {**info, "reason": disk.reason}
-    physical = sorted(
-        {path for device in disk.devices for path in _physical_disks(_block_device(device, Path(root)), Path(root))}
-    )
-    info |= {"devices": list(disk.devices), "disks": [path.name for path in physical]}
-    if models := _texts(physical, "device/model") or _texts(physical, "device/name"):
-        info["model"] = models
-    if schedulers := _texts(physical, "queue/scheduler"):
-        info["scheduler"] = [re.sub(r".*\[(.*)\].*", r"\1", text) for text in schedulers]
-    if read_aheads := _texts(physical, "queue/read_ahead_kb"):
-        info["read_ahead_kb"] = list(map(int, read_aheads))
-    if sectors := _texts(physical, "size"):
-        info["size_bytes"] = [512 * int(text) for text in sectors]
-    return info
+    blocks = (_block_device(device, Path(root)) for device in disk.devices)
+    physical = sorted({path for block in blocks for path in _physical_disks(block)})
+    properties = {
+        "model": _texts(physical, "device/model") or _texts(physical, "device/name"),
+        "scheduler": [re.sub(r".*\[(.*)\].*", r"\1", text) for text in _texts(physical, "queue/scheduler")],
+        "read_ahead_kb": list(map(int, _texts(physical, "queue/read_ahead_kb"))),
+        "size_bytes": [512 * int(text) for text in _texts(physical, "size")],
+    }
+    devices = {"devices": list(disk.devices), "disks": [path.name for path in physical]}
+    return {**info, **devices, **drop_empty(properties)}
 
 
 def _nearest_existing(folder: Path) -> Path:
@@ -183,17 +164,12 @@ def _btrfs_devices(name: str, root: Path) -> tuple[str, ...]:
     return (name,)
 
 
-def _media(name: str, root: Path) -> set[str]:
-    """The media of the physical disks below a block device."""
-    return {_medium(path, root) for path in _physical_disks(_block_device(name, root), root)}
-
-
-def _physical_disks(block: Path, root: Path) -> list[Path]:
+def _physical_disks(block: Path) -> list[Path]:
     """The physical disks, in sysfs, of a partition, a mapped device or an array."""
     if (block / "partition").exists():
-        return _physical_disks(block.parent, root)
+        return _physical_disks(block.parent)
     slaves = sorted((block / "slaves").iterdir()) if (block / "slaves").is_dir() else []
-    return [path for slave in slaves for path in _physical_disks(slave.resolve(), root)] or [block]
+    return [path for slave in slaves for path in _physical_disks(slave.resolve())] or [block]
 
 
 def _medium(block: Path, root: Path) -> str:

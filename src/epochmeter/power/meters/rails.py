@@ -113,7 +113,7 @@ def _hwmon_rails(folder: Path, response: Response) -> Iterator[Rail]:
         name = read_text(folder / f"in{channel}_label")
         if name and name != "NC" and read_text(folder / f"in{channel}_enable") != "0":
             files = (str(folder / f"in{channel}_input"), str(folder / f"curr{channel}_input"))
-            step_w = _step_w(folder / f"in{channel}_input", _shunt_ohm(folder, channel))
+            step_w = _step_w(folder / f"in{channel}_input", _number_or_0(folder / f"shunt{channel}_resistor") / 1e6)
             yield Rail(name, partial(_watts, files, 1e-6), step_w, response)
 
 
@@ -130,17 +130,7 @@ def _watts(files: Sequence[str], unit: float) -> float:
 
 def _step_w(millivolts: Path, shunt_ohm: float | None) -> float:
     """Resolution of a channel's power in watts: one step of its current at its present voltage; 0: unknown."""
-    try:
-        return SHUNT_STEP_V / shunt_ohm * _number(str(millivolts)) / 1e3 if shunt_ohm else 0.0
-    except (OSError, ValueError):
-        return 0.0
-
-
-def _shunt_ohm(folder: Path, channel: int) -> float | None:
-    try:
-        return _number(str(folder / f"shunt{channel}_resistor")) / 1e6
-    except (OSError, ValueError):
-        return None
+    return SHUNT_STEP_V / shunt_ohm * _number_or_0(millivolts) / 1e3 if shunt_ohm else 0.0
 
 
 def _channels(folder: Path) -> int:
@@ -155,10 +145,7 @@ def _shown_response(folder: Path, conversions_us: Sequence[Sequence[int]], chann
     all conversions in Linux before 6.7, and of one round in later versions (and in stable versions since). The chip's
     possible conversion times show which one it is; if both are possible, the longer time is assumed.
     """
-    try:
-        samples, interval_ms = _number(str(folder / "samples")), _number(str(folder / "update_interval"))
-    except (OSError, ValueError):
-        return None
+    samples, interval_ms = _number_or_0(folder / "samples"), _number_or_0(folder / "update_interval")
     rounds_us = [channels * sum(times) for times in product(*conversions_us)]
     possible_us = [us * samples for us in rounds_us if interval_ms in (round(us / 1e3), round(us * samples / 1e3))]
     if samples <= 0 or not possible_us or not interval_ms:
@@ -166,6 +153,13 @@ def _shown_response(folder: Path, conversions_us: Sequence[Sequence[int]], chann
     # A single sample is no mean: a channel's conversion takes a sixth of the round.
     renewal_s = max(possible_us) / 1e6
     return Response(renewal_s if samples > 1 else 0.0, renewal_s=renewal_s)
+
+
+def _number_or_0(file: Path) -> int:
+    try:
+        return _number(str(file))
+    except (OSError, ValueError):
+        return 0
 
 
 def _number(file: str) -> int:

@@ -69,13 +69,6 @@ class UnresolvedError(Exception):
     """The samples do not resolve the phases; the message is the reason."""
 
 
-class _Solution(NamedTuple):
-    """By phase: energy from the samples alone, and its half-width from sampling and sensor."""
-
-    energy_j: np.ndarray
-    half_width_j: np.ndarray
-
-
 def phase_energy(
     rows: array,
     opened_ns: int,
@@ -134,13 +127,13 @@ def _solve(
     too_long = f"the steps take {timeline.steps_s:.3f} s, longer than the window of {window_s:.3f} s."
     _require(timeline.steps_s <= window_s * (1 + MAX_MISFIT), too_long)
     sensors = _sensors(SensorFit(timeline, times_s, watts), Sensor.of(response) if response else None)
-    solutions = [_solution(timeline, sensor, times_s, watts) for sensor in sensors]
-    scaled_j = [solution.energy_j * (gross_j / solution.energy_j.sum()) for solution in solutions]
-    sampled_j = solutions[0].energy_j.sum()
+    energies_j, half_widths_j = zip(*(_solution(timeline, sensor, times_s, watts) for sensor in sensors), strict=True)
+    scaled_j = [energy_j * (gross_j / energy_j.sum()) for energy_j in energies_j]
+    sampled_j = energies_j[0].sum()
     differs = f"the power samples add up to {sampled_j:.4g} J, but the window used {gross_j:.4g} J."
     _require(abs(sampled_j - gross_j) <= MAX_DISAGREEMENT * gross_j, differs)
     between_j = np.max(np.abs(np.array(scaled_j) - scaled_j[0]), axis=0)
-    half_width_j = solutions[0].half_width_j + between_j + scaled_j[0] * gross_half_width_j / gross_j
+    half_width_j = half_widths_j[0] + between_j + scaled_j[0] * gross_half_width_j / gross_j
     return _precise_phases(scaled_j[0], half_width_j, gross_j, sensors[0])
 
 
@@ -161,8 +154,10 @@ def _spread(sensors: list[Sensor]) -> list[Sensor]:
     return list(dict.fromkeys([*by_age[::every], by_age[-1], *by_width[::every], by_width[-1]]))
 
 
-def _solution(timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np.ndarray) -> _Solution:
-    """Solve for the energy by phase, given a sensor: docs/measuring.md describes the method."""
+def _solution(
+    timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Solve for the energy by phase and its half-width, given a sensor: docs/measuring.md describes the method."""
     within = sensor.within(timeline, times_s)
     times_s, watts = times_s[within], watts[within]
     shares = sensor.shares(timeline, times_s)
@@ -185,7 +180,7 @@ def _solution(timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np
     half_width_j = timeline.phases_s * unknown_w
     half_width_j[resolved] += NORMAL_95 * np.sqrt(joules_per_watt**2 @ (rms_w**2 / counts))
     half_width_j[resolved] += abs(joules_per_watt) @ smeared_w
-    return _Solution(timeline.phases_s * (levels @ levels_w), half_width_j)
+    return timeline.phases_s * (levels @ levels_w), half_width_j
 
 
 def _resolved_phases(shares: np.ndarray, assigned: np.ndarray, elapsed: np.ndarray) -> np.ndarray:
