@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,7 +57,8 @@ class Disk(NamedTuple):
     """Why there is no device."""
 
 
-class ReadCounters(NamedTuple):
+@dataclass(frozen=True)
+class ReadCounters:
     """Reads that a disk has completed since it was attached: their number and their bytes."""
 
     count: int
@@ -114,7 +116,7 @@ def read_counters(disk: Disk) -> ReadCounters | None:
 
 def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:
     """Describe a disk for the record; lists have one entry per physical disk, and unknown values are missing."""
-    info = {"medium": disk.medium, "filesystem": disk.filesystem}
+    info: dict[str, Any] = {"medium": disk.medium, "filesystem": disk.filesystem}
     if disk.reason:
         return {**info, "reason": disk.reason}
     blocks = (_block_device(device, Path(root)) for device in disk.devices)
