@@ -168,6 +168,20 @@ def test_domain_that_recovers_has_energy_outside_of_its_gap():
         }
 
 
+def test_gap_is_kept_when_its_samples_are_drained():
+    power = sampled(lambda at_s: 10.0, [0.0, 0.5, 1.0, 3.0, 3.5])
+    power.drain(2 * S)
+    assert power.sampling(2 * S, round(3.5 * S)).unavailable == {"VDD_IN": "no reading for 2.0 s: no sample was taken"}
+
+
+def test_window_in_which_all_reads_fail_has_no_energy():
+    power = sampled(lambda at_s: 10.0, [0.0, 0.1])
+    for at_s in (0.2, 0.3, 0.4):
+        power.add(round(at_s * S), {}, {"VDD_IN": "No such device"})
+    assert power.sampling(0, S // 5).unavailable == {}
+    assert power.sampling(S // 5, round(0.4 * S)).unavailable == {"VDD_IN": "no reading in the window: No such device"}
+
+
 def test_domain_that_was_never_read_has_a_reason():
     power = series()
     power.add(0, {}, {"VDD_IN": "Permission denied"})
