@@ -124,3 +124,7 @@ def test_nvml_is_not_used_for_a_recorded_machine(with_nvml, tree):
     board = {"sys/firmware/devicetree/base/compatible": "nvidia,p3701-0000\0nvidia,tegra234\0"}
     found = json.loads(with_nvml(FOUND, str(tree(**board))))
     assert (found["gpus"], found["facts"]["gpu"]) == ([], None)
+
+
+def test_slurm_job_numbers_the_gpus_that_it_may_open():
+    assert select_gpus(TWO, seeing("0"), may_open=lambda gpu: gpu["minor"] == "1") == [SECOND]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from epochmeter.machine import page_cache
-from epochmeter.machine.page_cache import drop_caches, evict, iter_files, prepare_cache, read_into_cache, residency_warning, resident_fraction, sample_paths
+from epochmeter.machine.page_cache import Residency, drop_caches, evict, iter_files, prepare_cache, read_into_cache, residency_warning, resident_fraction, sample_paths
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -153,3 +153,12 @@ def test_stop_during_mincore_is_not_replaced_by_an_error(folder, monkeypatch):
     monkeypatch.setattr(page_cache, "LIBC", SimpleNamespace(mincore=lambda *_: sys.exit(143)))
     with pytest.raises(SystemExit):
         share(folder)
+
+
+def test_cached_fraction_is_that_of_the_training_files(folder):
+    (folder / "train").mkdir()
+    (folder / "train/d").write_bytes(b"x" * PAGE)
+    evict([str(folder / "train/d")])
+    assert Residency(folder).fraction() == 0, "the other files are cached"
+    read_into_cache(iter_files(folder))
+    assert Residency(folder).fraction() == 1

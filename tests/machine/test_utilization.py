@@ -225,3 +225,14 @@ def test_unavailable_quantity_has_a_reason(tree):
     assert "meminfo" in missing["ram_peak_bytes"].why
     assert "of -256 C" in missing["temperature_max_c"].why
     assert "physical machine" in missing["temperature_max_c"].remedy
+
+
+def test_peaks_include_the_borders(tree):
+    root = tree(**meminfo(400), **zone(0, "CPU-therm", 40_000))
+    with gauges(root) as opened:
+        metrics = window(
+            opened,
+            before=lambda: tree(**meminfo(300)),
+            after=lambda: tree(**meminfo(500), **zone(0, "CPU-therm", 61_500)),
+        )
+    assert metrics == {"ram_peak_bytes": 700 * 1024, "temperature_max_c": 61.5}

@@ -151,3 +151,17 @@ def test_close_does_not_wait_for_a_sensor_that_hangs(quick, rail):
     with sampling(LONG_PERIOD_S, VDD_IN=rail):
         pass
     assert time.monotonic() - begun_s < 0.5
+
+
+def test_slow_reading_counts_as_failed(quick, rail):
+    with sampling(LONG_PERIOD_S, VDD_IN=rail) as slow:
+        slow.joules()
+        rail.free.clear()
+        opened_ns = time.monotonic_ns()
+        slow.joules()
+        time.sleep(sampler.MAX_SILENCE_S)
+        rail.free.set()
+        until(lambda: slow.sampling(opened_ns, time.monotonic_ns()).failed)
+        window = slow.sampling(opened_ns, time.monotonic_ns())
+        assert window.samples == 0
+        assert "a reading took 0." in window.unavailable["VDD_IN"]

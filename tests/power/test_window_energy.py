@@ -115,6 +115,7 @@ def test_sensor_unavailable_within_the_window_has_no_energy():
     assert energies(energy) == {}
     assert energy.notes == ["no energy of VDD_IN: unread for 3.0 s: No such device."]
     assert energy.unavailable == {"VDD_IN": "unread for 3.0 s: No such device."}
+    assert energy.term == {}
 
 
 def test_counter_keeps_its_energy_if_sampled_power_is_unavailable():
@@ -182,3 +183,11 @@ def test_reading_has_the_middle_of_its_duration_as_timestamp(monkeypatch):
 
     monkeypatch.setattr("time.monotonic_ns", lambda: clock["now_ns"])
     assert take_reading(counters(gpu0=slow_read)) == Reading(1300, {"gpu0": 7.0}, took_ns=600)
+
+
+def test_counter_uncertainty_uses_peak_power():
+    parts = {"gpu0": Instrument(Domain("counter", 0.1, "GPU board"), float)}
+    powers = Scripted(WELL._replace(peak_w=250.0), gpu0_sampled=0.02)
+    meter = Meter(counters=parts, powers=powers, total=["gpu0"], covers="all")
+    metrics = used(meter, {"gpu0": 0.0}, {"gpu0": 400.0}, 4.0).metrics
+    assert metrics["energy_uncertainty_j"] == pytest.approx(250 * 0.1)

@@ -1,4 +1,6 @@
 import os
+import signal
+import subprocess
 
 import pytest
 from controls import TABLES, Board, nvpmodel_conf
@@ -145,3 +147,14 @@ def test_mode_that_jtop_sets_late_is_restored(board, knob_of, monkeypatch):
     ):
         pytest.fail("entered the block without the setting")
     assert modes_set == [0, 5]
+
+
+def test_program_that_hangs_is_killed(board, knob_of, monkeypatch):
+    knob = knob_of("nx")
+    board.program("nvpmodel", "exec sleep 60")
+    monkeypatch.setattr(privilege, "LIMIT_S", 0.1)
+    begun, begin = [], subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", lambda *how, **more: begun.append(begin(*how, **more)) or begun[-1])
+    with pytest.raises(RuntimeError, match=r"`nvpmodel -m 0` did not end within 0.1 s"):
+        knob.set("MODE_15W_2CORE (id:0)")
+    assert (begun[-1].returncode, begun[-1].stdout.closed) == (-signal.SIGKILL, True)

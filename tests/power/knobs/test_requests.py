@@ -133,3 +133,10 @@ def test_jetson_that_replays_another_board_keeps_its_own_settings(board, request
     assert (entry.knob, board.mode()) == ("nvpmodel", 0)
     assert "is a recorded board" in messages[0]
     assert requested() == []
+
+
+def test_gpu_training_without_a_listed_gpu_has_no_power_limit(board, requested):
+    """A container may hide the GPUs; the CPU's limit must not be used instead."""
+    board.with_rapl()
+    (demand,) = requested(True, [], power_limit=65)
+    assert demand.knob is None

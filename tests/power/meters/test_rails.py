@@ -166,3 +166,18 @@ def test_energy_of_a_varying_load_is_within_the_uncertainty(tmp_path):
     assert 0 < used["energy_uncertainty_j"] < used["energy_j"]
     assert abs(error_j) <= 2 * used["energy_uncertainty_j"]  # the 95 % interval alone would fail 1 run in 20
     assert used["power_peak_w"] == pytest.approx(12.0)
+
+
+def test_averaging_sensor_is_waited_for_after_the_window(tmp_path):
+    """On JetPack 4 a reading is the mean of the last 0.4224 s, so readings up to the end miss most of a step."""
+    tree = write(tmp_path, "nano")
+    response = {"ina3221x": {"averaging_s": 0.1, "renewal_s": 0.1}}
+    with closing(open_rails(gpus=[], root=tmp_path, period_s=0.005, rails=table_of("nano"), sensors=response)) as meter:
+        before = take_reading(meter)
+        time.sleep(0.5)
+        after = take_reading(meter)
+        tree.show(2.0)  # the chip reports it 0.1 s late, so that it happened before the border
+        used = energy_of_window(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
+    assert (time.monotonic_ns() - after.at_ns) * NANOSECOND > 0.2
+    assert used.metrics["energy_j"] == pytest.approx(0.5 * 5.0 + 0.1 * 5.0, abs=0.1)
+    assert used.metrics["energy_uncertainty_j"] > 0.1 * 5.0 * 0.16

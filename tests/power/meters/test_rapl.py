@@ -150,3 +150,14 @@ def test_interrupted_reading_is_repeated(package):
         watts()
     package.wait(0.01)
     assert watts() == pytest.approx(50.0)
+
+
+def test_readings_too_close_together_have_no_power(package):
+    """One counter update more or less would give 0 W or 250 W."""
+    watts = power_from_energy(lambda: package.read() // 0.05 * 0.05)  # updated every millisecond
+    powers_w = []
+    for seconds in (0.0003, 0.0001, 0.0049, 0.0201):
+        package.wait(seconds)
+        with suppress(OSError):
+            powers_w.append(watts())
+    assert powers_w == [pytest.approx(50.0, rel=0.21), pytest.approx(50.0, rel=0.06)]

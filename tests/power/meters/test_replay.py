@@ -1,4 +1,5 @@
 import math
+import time
 from array import array
 from contextlib import closing
 
@@ -66,3 +67,9 @@ def test_file_that_is_not_a_recording_is_refused_with_the_reason(recording, head
         assert meter.energy["source"] == "none"
         assert file in meter.energy["reason"]
         assert reason in meter.energy["reason"]
+
+
+def test_replay_has_no_power_in_a_gap():
+    now_s = time.monotonic()
+    with pytest.raises(OSError, match=r"the recording has no reading at 0\.\d+ s"):
+        watts_at(array("d", [0.0, 60.0]), array("d", [10.0, math.nan]), now_s)
