@@ -21,7 +21,7 @@ from epochmeter.machine.disk import describe, disk_of, satisfies
 from epochmeter.machine.gpus import Gpu, find_gpus, meter_id, select_gpus
 from epochmeter.machine.page_cache import iter_files, resident_fraction
 from epochmeter.machine.process_identity import boot_id
-from epochmeter.machine.utilization import open_gauges
+from epochmeter.machine.utilization import PERIOD_S, open_gauges
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from epochmeter.power.knobs.knob import Knob
@@ -177,8 +177,8 @@ def gauge_rows(gpus: list[str], root: str) -> Iterator[Row]:
         if absent := missing.get(quantity):
             yield Row(name, False, why=absent.why, remedy=absent.remedy or None)
         else:
-            own = [source for source in sources if source.quantity == quantity]
-            yield Row(name, True, ", ".join(source.source for source in own), own[0].period_s, covers)
+            own = [source for measured, source in sources if measured == quantity]
+            yield Row(name, True, ", ".join(own), PERIOD_S, covers)
 
 
 def page_cache_row(folder: Path) -> Row:

@@ -115,7 +115,7 @@ def test_old_samples_are_discarded_except_the_last(tree):
 def test_gpu_load_of_a_board_is_found_in_every_kernel(tree, load):
     with gauges(tree(**{load: "730\n"})) as opened:
         assert window(opened, lambda: None) == {"gpu_utilization": 0.73}
-        assert [source[:2] for source in opened.sources()] == [("gpu_utilization", f"/{load}")]
+        assert opened.sources() == [("gpu_utilization", f"/{load}")]
 
 
 @pytest.mark.parametrize(("name", "layout"), boards.LAYOUTS)
@@ -148,7 +148,7 @@ def test_amd_gpu_is_found_by_uuid_or_pci_address(tree, gpu):
             "gpu_clock_mean_hz": 1.7e9,
             "temperature_max_c": 65,
         }
-        assert {source.source for source in opened.sources()} == {"amdgpu"}
+        assert {source for _, source in opened.sources()} == {"amdgpu"}
 
 
 def throttle_counts(first, second):
@@ -212,7 +212,7 @@ def test_cooling_devices_report_throttling_but_fans_do_not(tree):
 
 def test_unavailable_quantity_has_a_reason(tree):
     with gauges(tree(**stat(1, 1), **zone(0, "CPU-therm", -256_000))) as opened:
-        assert {source.quantity for source in opened.sources()} == {"cpu_utilization"}
+        assert dict(opened.sources()).keys() == {"cpu_utilization"}
         missing = {absent.quantity: absent for absent in opened.unavailable()}
     assert missing.keys() == {
         "gpu_utilization",

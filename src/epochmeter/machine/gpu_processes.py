@@ -28,8 +28,9 @@ class GpuProcessMonitor:
     def __init__(self, gpus: Sequence[nvml.NvmlGpu], close: Callable[[], None] = lambda: None) -> None:
         self.own_pids: set[int] = {os.getpid()}
         """Processes of this run; they and their descendants are not reported."""
+        self.close = close
+        """Shuts NVML down."""
         self._gpus = gpus
-        self._close = close
         self._seen: dict[tuple[str, int], str] = {}
         self._warned: set[tuple[str, int]] = set()
 
@@ -48,10 +49,6 @@ class GpuProcessMonitor:
         """Return one text per process seen since the last call."""
         seen, self._seen = self._seen, {}
         return list(seen.values())
-
-    def close(self) -> None:
-        """Shut NVML down."""
-        self._close()
 
     def _others(self, gpu: nvml.NvmlGpu) -> dict[tuple[str, int], str]:
         """Texts about other processes on a GPU, by its name and their process ID (0 if hidden)."""

@@ -46,14 +46,6 @@ UNAVAILABLE_REASONS = {
 """Why a quantity has no gauge, and a remedy if there is one."""
 
 
-class Source(NamedTuple):
-    """The source of a quantity and its sampling period in seconds."""
-
-    quantity: str
-    source: str
-    period_s: float
-
-
 class Unavailable(NamedTuple):
     """A quantity that is not available, with the reason and a remedy (empty if there is none)."""
 
@@ -88,7 +80,7 @@ class Gauges:
         self._close = close
         self._reasons = dict(reasons or {})
         self._samples: list[Sample] = []
-        self._sources: list[Source] = []
+        self._sources: list[tuple[str, str]] = []
         self._thread = PeriodicThread(self._take_sample, period_s=PERIOD_S, patience_s=READ_LIMIT_S, name="gauges")
 
     def mark(self) -> None:
@@ -134,14 +126,14 @@ class Gauges:
         older = bisect_right(self._samples, before_ns, key=_moment)
         del self._samples[: max(0, older - 1)]
 
-    def sources(self) -> list[Source]:
-        """The sources of the quantities that can be read now."""
+    def sources(self) -> list[tuple[str, str]]:
+        """The quantities that can be read now, with their sources."""
         self.mark()
         return list(dict.fromkeys(self._sources))
 
     def unavailable(self) -> list[Unavailable]:
         """The quantities that cannot be read now, with the reasons."""
-        available = {source.quantity for source in self.sources()}
+        available = dict(self.sources())
         absent = ((quantity, *texts) for quantity, texts in UNAVAILABLE_REASONS.items() if quantity not in available)
         return [Unavailable(quantity, self._reasons.get(quantity, why), remedy) for quantity, why, remedy in absent]
 
@@ -157,7 +149,7 @@ class Gauges:
         for gauge in self._gauges:
             try:
                 readings[gauge.quantity].append(gauge.read())
-                sources.append(Source(gauge.quantity, gauge.source, PERIOD_S))
+                sources.append((gauge.quantity, gauge.source))
             except (OSError, ValueError) as error:
                 self._reasons[gauge.quantity] = str(error)
         values = {
