@@ -22,6 +22,8 @@ ALWAYS = {
     "device", "energy", "power limit", "clocks", "fan", "CPU utilization", "GPU utilization", "GPU clock", "memory",
     "temperature", "throttling", "storage", "page cache", "disk reads", "trace",
 }  # fmt: skip
+
+
 @pytest.fixture
 def doctor(tmp_path):
     """doctor("device=cpu", ...) -> the ended command, which leaves its working folder empty."""

@@ -16,6 +16,8 @@ USB = f"{PCI}/0000:00:14.0/usb2/2-1/2-1:1.0/host4/target4:0:0/4:0:0:0/block/sdb"
 VIRTIO = f"{PCI}/0000:00:05.0/virtio2/block/vda"
 CARD = "devices/platform/3400000.sdhci/mmc_host/mmc0/mmc0:aaaa/block/mmcblk0"
 MAPPED = "devices/virtual/block/dm-0"
+
+
 class Tree:
     """A simulated sysfs and mount table below a folder."""
 

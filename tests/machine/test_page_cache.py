@@ -6,7 +6,17 @@ from types import SimpleNamespace
 import pytest
 
 from epochmeter.machine import page_cache
-from epochmeter.machine.page_cache import Residency, drop_caches, evict, iter_files, prepare_cache, read_into_cache, residency_warning, resident_fraction, sample_paths
+from epochmeter.machine.page_cache import (
+    Residency,
+    drop_caches,
+    evict,
+    iter_files,
+    prepare_cache,
+    read_into_cache,
+    residency_warning,
+    resident_fraction,
+    sample_paths,
+)
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

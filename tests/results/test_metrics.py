@@ -114,9 +114,7 @@ METERS = {
     "several": SumMeter(
         [
             counters("counter"),
-            Meter(
-                counters={"cpu0": Instrument(Domain("counter", 0.001, "CPU"), float)}, total=["cpu0"], covers="CPU"
-            ),
+            Meter(counters={"cpu0": Instrument(Domain("counter", 0.001, "CPU"), float)}, total=["cpu0"], covers="CPU"),
         ]
     ),
     "sampled": Meter(powers=Rails(), total=["VDD_IN"], covers="module"),

@@ -13,11 +13,11 @@ from controls import Board
 
 from epochmeter.power.knobs import jtop_control, knob, nvpmodel, privilege
 from epochmeter.power.knobs.fan import open_fan
+from epochmeter.power.knobs.file_limits import open_amd_cap, open_rapl_limit
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
-from epochmeter.power.knobs.file_limits import open_amd_cap, open_rapl_limit
 from epochmeter.power.knobs.requests import PERSISTENT_KNOBS, refuse_unrestored, restore_after_kill
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 
@@ -48,9 +48,7 @@ CASES = {
         30,
         "MODE_15W_2CORE (id:0), MODE_15W_4CORE (id:1)",
     ),
-    "jetson_clocks": Case(
-        Board.with_clocks, open_jetson_clocks, "locked", "free", "locked", "free", None, ""
-    ),
+    "jetson_clocks": Case(Board.with_clocks, open_jetson_clocks, "locked", "free", "locked", "free", None, ""),
     "fan of the kernel": Case(
         Board.with_kernel_fan,
         lambda root, _: open_fan(root),

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-
 SERVICE = Path(__file__).parents[1] / "jtop_service.py"
 SOURCE = Path(__file__).parents[3] / "src"
 CLIENT = find_spec("jtop")

@@ -34,6 +34,7 @@ time.sleep(0.1)
 print(json.dumps({{"watts": watts, "lost": sampling.unavailable, "samples": sampling.samples}}))
 """
 
+
 @pytest.fixture
 def window_of(with_nvml):
     """Function of (GPUs, options): the window between a meter's first two readings."""

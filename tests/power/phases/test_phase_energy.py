@@ -83,6 +83,7 @@ class TestWhereSamplingResolvesThePhases:
             {phase: 0.03 * joules for phase, joules in answer.energy_j.items()}
         )
 
+
 def test_smoothing_at_borders_is_corrected_and_its_bound_grows_with_the_averaging_time():
     answers = {}
     for averaging_s in (0.0, 0.05, 0.1):

@@ -118,5 +118,3 @@ class Nvpmodel:
 def open_nvpmodel(root: str | Path) -> Nvpmodel | None:
     """Open the power mode of the Jetson below `root`; None on other machines."""
     return Nvpmodel(Path(root)) if (Path(root) / CONF_FILE).exists() else None
-
-

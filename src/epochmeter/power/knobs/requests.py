@@ -13,6 +13,7 @@ from typing import NamedTuple
 from epochmeter.config.schema import Clocks, Fan, Job
 from epochmeter.machine.signals import uninterruptible
 from epochmeter.power.knobs.fan import open_fan
+from epochmeter.power.knobs.file_limits import open_amd_cap, open_rapl_limit
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from epochmeter.power.knobs.knob import (
     Knob,
@@ -25,7 +26,6 @@ from epochmeter.power.knobs.knob import (
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.permission import JTOP_SOCKET
-from epochmeter.power.knobs.file_limits import open_amd_cap, open_rapl_limit
 from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
 
 DEFAULTS: Mapping[str, object] = {"power_limit": None, "clocks": Clocks.keep, "fan": Fan.keep}

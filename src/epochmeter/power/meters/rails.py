@@ -71,7 +71,9 @@ def open_rails(
     except ValueError as error:  # from the table of sensors or of rails
         return NullMeter(str(error))
     powers = {
-        name: Instrument(Domain("sampled", period_s, rail_scope(name, total, table), rail.step_w, *rail.response), rail.read)
+        name: Instrument(
+            Domain("sampled", period_s, rail_scope(name, total, table), rail.step_w, *rail.response), rail.read
+        )
         for name, rail in board.items()
     }
     return Meter(
