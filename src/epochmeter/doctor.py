@@ -145,7 +145,7 @@ def achieved_period_s(domain: Domain, powers: PowerSamples, name: str, since_ns:
     times_ns = [at_ns for at_ns, watts in moments if at_ns >= since_ns and math.isfinite(watts)]
     if domain.source != "sampled" or len(times_ns) < 2:
         return domain.period_s
-    return statistics.median((after - before) * NANOSECOND for before, after in pairwise(times_ns))
+    return float(statistics.median(after - before for before, after in pairwise(times_ns))) * NANOSECOND
 
 
 def knob_row(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:
