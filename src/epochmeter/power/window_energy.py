@@ -100,8 +100,8 @@ def energy_of_window(
     # If the total has an energy, domains outside of it, such as a cross-check, may lack one without a note.
     needed = machine if has_total else meter.domains
     missing = [name for name in meter.domains if name in failed or (name in needed and name not in joules)]
-    known = short | {name: f"{why}." for name, why in failed.items()}
-    reasons = {name: known.get(name, FAILED_COUNTER) for name in missing}
+    reason_of = short | {name: f"{why}." for name, why in failed.items()}
+    reasons = {name: reason_of.get(name, FAILED_COUNTER) for name in missing}
     notes = _notes(reasons)
     if sampling and sampling.failed:
         notes.append(f"{sampling.failed} power readings failed; short gaps are interpolated.")
