@@ -10,13 +10,7 @@ from contextlib import contextmanager
 from functools import wraps
 
 import hydra
-from hydra.errors import (
-    CompactHydraException,
-    HydraException,
-    MissingConfigException,
-    OverrideParseException,
-    SearchPathException,
-)
+from hydra.errors import CompactHydraException, HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
@@ -35,8 +29,6 @@ FLAGS_WITH_VALUE = (
     "--experimental-rerun",
 )
 """Options of Hydra whose value is the next argument."""
-RUN_NUMBER_SUFFIX = re.compile(r"/\d+/?$")
-"""End of a run folder's path: the number of the run."""
 CONFIG_ERRORS = (HydraException, OmegaConfBaseException, YAMLError, OSError, RecursionError, ValueError, AssertionError)
 """Exceptions that Hydra raises for configurations it cannot compose; they have no common base class."""
 ALLOWED_VALUES = {
@@ -78,20 +70,11 @@ def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None
 
 @contextmanager
 def friendly_hydra_errors(arguments: Sequence[str], entry: str) -> Iterator[Callable[[], None]]:
-    """Print errors of Hydra in this context as an error with a hint, without a traceback.
-
-    With HYDRA_FULL_ERROR=1 in the environment, all errors are raised unchanged.
-
-    Args:
-        arguments: The command line.
-        entry: Name of the command.
+    """Print errors of Hydra in this context as an error with a hint; with HYDRA_FULL_ERROR=1, raise them unchanged.
 
     Yields:
         A function to call when the configuration is composed. Later errors are raised unchanged, except InputError and
         errors of Hydra itself.
-
-    Raises:
-        SystemExit: With the text of the error.
     """
     is_composed = False
 
@@ -102,28 +85,28 @@ def friendly_hydra_errors(arguments: Sequence[str], entry: str) -> Iterator[Call
     before = os.environ.get(TRACEBACK_VARIABLE)
     os.environ[TRACEBACK_VARIABLE] = "1"
     try:
-        if entry != "train" and {*MULTIRUN} & {*arguments}:
-            raise input_error("`-m` is only for src/train.py: other commands have no sweeps", "leave out `-m`")
         check_arguments(arguments, entry)
         yield end_composing
     except CONFIG_ERRORS as error:
         expected = not is_composed or isinstance(error, InputError | HydraException)
         if before == "1" or not expected:
             raise
-        sys.exit(errors.format_error(redact(explain_hydra_error(error, arguments, entry))))
+        # Errors of this project's plugins are CompactHydraExceptions.
+        is_own = isinstance(error, InputError) or type(error) is CompactHydraException
+        problem = error if is_own else describe_hydra_error(error, arguments, entry)
+        sys.exit(errors.format_error(redact(str(problem))))
     finally:
         if before is None:
             del os.environ[TRACEBACK_VARIABLE]
 
 
 def check_arguments(arguments: Sequence[str], entry: str) -> None:
-    """Refuse overrides without a key, overrides that delete a required key, and invalid run folders.
+    """Refuse what Hydra accepts or explains badly; raises InputError for the first invalid argument.
 
     An argument of a constructed object, such as a model, may be deleted: the constructor checks if it has a default.
-
-    Raises:
-        InputError: For the first invalid override.
     """
+    if entry != "train" and {*MULTIRUN} & {*arguments}:
+        raise input_error("`-m` is only for src/train.py: other commands have no sweeps", "leave out `-m`")
     for previous, argument in zip(["", *arguments], arguments, strict=False):
         if argument.startswith("-") or previous in FLAGS_WITH_VALUE:
             continue
@@ -132,26 +115,16 @@ def check_arguments(arguments: Sequence[str], entry: str) -> None:
         if not key:
             raise input_error(f"`{argument}` has no key", "give key=value, such as `batch=32`")
         is_run_folder = key == "hydra.run.dir" and entry == "train"
-        if key == "hydra.sweep.subdir" or (is_run_folder and not RUN_NUMBER_SUFFIX.search(value.strip("'\""))):
+        if key == "hydra.sweep.subdir" or (is_run_folder and not re.search(r"/\d+/?$", value.strip("'\""))):
             raise input_error(
                 f"`{argument}` is not valid: the name of a run's folder is its number",
                 "give `hydra.run.dir=FOLDER/0`, or `-m hydra.sweep.dir=FOLDER`",
             )
         if value.startswith("[") and list_choices(key):
-            raise input_error(
-                f"`{argument}` is not valid: `{key}=` takes one option, not a list",
-                f"give one option, or sweep over several: `-m {key}={value.strip('[]').replace(' ', '')}`",
-            )
+            raise input_error(f"`{key}=` takes one option, not a list", f"for a sweep: `-m {key}={value.strip('[]')}`")
         group, _, name = key.partition(".")
         if argument.startswith("~") and not (group in INSTANTIATED_GROUPS and name not in ("", "name", "_target_")):
             raise input_error(f"`{argument}` deletes a required key", f"set the key instead: `{key}=`")
-
-
-def explain_hydra_error(error: BaseException, arguments: Sequence[str], entry: str) -> str:
-    """Return the text for an error of Hydra: a problem and a hint."""
-    if isinstance(error, InputError) or type(error) is CompactHydraException:  # raised by this project's plugins
-        return str(error)
-    return str(describe_hydra_error(error, arguments, entry))
 
 
 def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: str) -> Problem:
@@ -164,36 +137,27 @@ def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: 
         hint = "fix the YAML; indent with spaces, not tabs"
         return Problem(f"cannot read {where}: {error.problem or error.context}", hint)
     if isinstance(error, OverrideParseException):
-        why = "it ends too early" if "mismatched input '<EOF>'" in text else "it is not key=value"
         hint = "give key=value, and quote special characters: `'key=\"a (b), c\"'`"
-        return Problem(f"cannot parse `{error.override}`: {why}", hint)
+        return Problem(f"cannot parse `{error.override}`", hint)
     if isinstance(error, InterpolationResolutionError | RecursionError):
         references = " ".join(f"`{argument}`" for argument in arguments if "${" in argument)
         cause = re.sub(r"^\w+ raised while resolving interpolation: ", "", first)
-        return Problem(
-            f"cannot resolve {references or 'a reference ${...} in a file'}: "
-            f"{'it refers to itself' if 'ecursi' in text else cause}",
-            "give a value, or refer to an existing key, such as `${batch}`",
-        )
+        message = f"cannot resolve {references or 'a reference ${...} in a file'}: {cause}"
+        return Problem(message, "give a value, or refer to an existing key, such as `${batch}`")
     if isinstance(error, MissingConfigException) and (
         missing := re.fullmatch(r"((?:hydra/)?\w+)/(.+)", error.missing_cfg_file or "")
     ):
         return unknown_choice_problem(*missing.groups())
-    if isinstance(error, OSError) and error.errno:
-        return Problem(f"cannot use `{error.filename or 'a file'}`: {error.strerror or first}",
-                       "give another path, or fix the permissions")  # fmt: skip
-    if isinstance(error, SearchPathException):
-        return Problem(first, "give an existing folder")
     if unknown := re.search(r"Could not override '([^']+)'", text):
         return unknown_key_problem(unknown[1], entry)
     if several := re.match(r"Ambiguous value for argument '(.*)'", text):
-        return Problem(f"`{several[1]}` has several values: a single run takes one",
-                       f"for a sweep add `-m`: `-m {several[1]}`")  # fmt: skip
+        hint = f"for a sweep add `-m`: `-m {several[1]}`"
+        return Problem(f"`{several[1]}` has several values: a single run takes one", hint)
     if merged := re.match(r"Error merging override (.*)", text):
         for pattern, allowed in ALLOWED_VALUES.items():
             if match := re.search(pattern, text):
                 return Problem(f"`{merged[1]}` is not valid", f"give {allowed.format(*match.groups())}")
-    cause = (str(error.__cause__ or "").splitlines() or [""])[0]
+    cause = str(error.__cause__ or "").partition("\n")[0]
     key = re.search(r"full_key: (\S+)", text)
     message = f"{first}: {cause}" if cause and cause not in first else first
     message += f" (key `{key[1]}`)" if key and key[1] not in message else ""

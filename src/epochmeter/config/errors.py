@@ -11,12 +11,7 @@ MAX_LENGTH = 1000
 
 
 class Problem(NamedTuple):
-    """A problem with an input.
-
-    Attributes:
-        what: What is wrong, with the value in backticks, and why.
-        hint: What to do, with a command or a value to paste.
-    """
+    """A problem with an input, with the value in backticks, and a hint with a command or a value to paste."""
 
     message: str
     hint: str
@@ -26,13 +21,7 @@ class Problem(NamedTuple):
 
 
 class InputError(ValueError):
-    """An invalid input.
-
-    Its text is printed after `error: `, and has a line with a hint for each problem.
-
-    Args:
-        *problems: One or more problems.
-    """
+    """An invalid input; its text is printed after `error: `, and has a line with a hint for each problem."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\nerror: ".join(map(str, problems)))

@@ -16,12 +16,7 @@ INDENT = "  "
 
 
 def help_page(entry: str, doc: str) -> str:
-    """Return the help page of a command.
-
-    Args:
-        entry: Name of the command, and of its file in conf/.
-        doc: The command's docstring; its first paragraph begins the page, the others end it.
-    """
+    """Return the help page of a command; the first paragraph of its docstring begins the page, the others end it."""
     summary, _, rest = doc.partition("\n\n")
     groups, _ = entry_keys(entry)
     choices = [(group, ", ".join(list_choices(group))) for group in sorted(groups)]

@@ -41,12 +41,7 @@ def missing_requirements():
 
 
 def how_to_run(root, command):
-    """Return the commands that set up the environment, if there is none, and run a command in it.
-
-    Args:
-        root: Folder of the project.
-        command: The command's words, without the interpreter.
-    """
+    """Return the commands that set up the project's environment, if there is none, and run a command in it."""
     python = os.path.join(root, ".venv", "bin", "python")
     make = "make setup" if root == os.getcwd() else f"make -C {shlex.quote(root)} setup"
     run = " ".join(map(shlex.quote, [os.path.relpath(python), *command]))

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError
 
 from epochmeter.config import validation
-from epochmeter.config.errors import InputError, input_error
+from epochmeter.config.errors import input_error
 from epochmeter.config.schema import Device, Job, Schema
 from epochmeter.config.suggestions import entry_keys, list_choices, option_content
 
@@ -89,8 +89,7 @@ def register(sweep_folder: Callable[[list[str], bool, bool], Path], detect: Call
 
     Args:
         sweep_folder: Returns the folder for a command's overrides, given whether it is a sweep and whether it measures
-            again (single runs do, unless they resume). It is called once per process: Hydra resolves the folder again
-            for each run of a sweep, then with that run's overrides only.
+            again. It is called once: Hydra resolves the folder for each run, then with that run's overrides only.
         detect: Returns the device of the machine below a root, for recipes with values per board.
     """
     resolved: list[str] = []
@@ -115,11 +114,7 @@ def register(sweep_folder: Callable[[list[str], bool, bool], Path], detect: Call
 
 
 def current_request(config: DictConfig) -> RunRequest:
-    """Return the request for the run that Hydra starts now.
-
-    Raises:
-        InputError: The command is not possible, such as a sweep's key for a single run.
-    """
+    """Return the request for the run that Hydra starts now; InputError if it is not possible."""
     hydra = HydraConfig.get()
     remote = hydra.runtime.choices["hydra/launcher"] == "slurm"
     many = hydra.mode == RunMode.MULTIRUN
@@ -140,11 +135,7 @@ def current_request(config: DictConfig) -> RunRequest:
 
 
 def forbid_sweep_keys(overrides: Sequence[str]) -> None:
-    """Check that a single run has no keys of sweeps.
-
-    Raises:
-        InputError: An override sets one.
-    """
+    """Refuse keys of sweeps for a single run; raises InputError."""
     for override in overrides:
         key, _, value = override.lstrip("+").partition("=")
         if key in SWEEP_ONLY_KEYS and value != "null":
@@ -190,22 +181,14 @@ def device_matches() -> Mapping[str, Mapping[str, str] | None]:
 
 
 def composed_job(config: DictConfig) -> Job:
-    """Return a composed configuration as a typed job; its values are not validated yet.
-
-    Raises:
-        InputError: A key is unknown, missing, or refers to a missing key.
-    """
+    """Return a composed configuration as a typed job, not validated yet; InputError for unknown or missing keys."""
     keys = to_plain(config)
     validation.check_keys(keys)
     return Job.from_dict(keys)
 
 
 def recorded_job(keys: Mapping[str, Any]) -> Job:
-    """Return the job of a record; keys that its version lacked have their defaults.
-
-    Raises:
-        KeyError: A required key of a group is missing.
-    """
+    """Return the job of a record; keys that its version lacked have their defaults."""
     sections = {key: {**value, **keys.get(key, {})} for key, value in defaults().items() if isinstance(value, dict)}
     return Job.from_dict({**defaults(), **keys, **sections})
 
@@ -219,21 +202,13 @@ def to_plain(config: DictConfig) -> dict[str, object]:
     """Return a composed configuration as plain values: interpolations resolved, power limit normalized."""
     try:
         job: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
-    except InterpolationKeyError as error:
-        raise missing_reference_error(config, error) from error
+    except InterpolationKeyError as error:  # most often a model that refers to a key of the dataset
+        hint = f"give `{error.full_key}` a value"
+        if str(error.full_key).startswith("model."):
+            hint += f", or use a model for dataset={config.dataset.name}, or another dataset"
+        what = f"`{error.full_key}` refers to a key that does not exist: {str(error).splitlines()[0]}"
+        raise input_error(what, hint) from error
     return {**job, "power_limit": normalize_power_limit(job["power_limit"])}
-
-
-def missing_reference_error(config: DictConfig, error: InterpolationKeyError) -> InputError:
-    """Return the error for a reference to a missing key; most often a model refers to a key of the dataset."""
-    group, _, key = str(error.full_key).partition(".")
-    if group != "model":
-        return input_error(f"`{error.full_key}` refers to a key that does not exist: {str(error).splitlines()[0]}",
-                       f"give `{error.full_key}` a value")  # fmt: skip
-    return input_error(
-        f"model={config.model.name} does not go with dataset={config.dataset.name}, which has no {key}",
-        "use seq2seq or transformer with dataset=pairs, polynomial with dataset=polynomial, other models with images",
-    )
 
 
 def normalize_power_limit(power_limit: Any) -> int | float | str | None:
@@ -244,7 +219,7 @@ def normalize_power_limit(power_limit: Any) -> int | float | str | None:
         watts = float(power_limit)
     except ValueError:
         return str(power_limit)
-    except TypeError:  # such as a list, which `validation.check` refuses
+    except TypeError:  # such as a list, which validation refuses
         return power_limit  # type: ignore[no-any-return]
     return int(watts) if watts.is_integer() else watts
 

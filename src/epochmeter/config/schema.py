@@ -73,7 +73,7 @@ class Section:
 
     @classmethod
     def from_dict(cls: type[SectionType], keys: Mapping[str, Any]) -> SectionType:
-        """Return the section of plain keys, ignoring keys that are not declared; KeyError if a required one is missing."""
+        """Return the section of plain keys, without undeclared ones; KeyError if a required one is missing."""
         return cls(**{name: _typed(kind, keys[name]) for name, kind in _kinds(cls).items()
                       if name in keys or not _has_default(cls, name)})  # fmt: skip
 

@@ -37,18 +37,10 @@ REST_OF_LINE = re.compile(
 
 
 def redact(text: str) -> str:
-    """Return a text with all credentials replaced by `***`.
-
-    Args:
-        text: A URL, overrides, or a message that contains any of them.
-    """
-    for pattern, replacement in (
-        (URL_USER, rf"\1{MASK}@"),
-        (URL_PARAMETER, rf"\1{MASK}"),
-        (MAPPING_VALUE, rf"\1{MASK}"),
-        (REST_OF_LINE, rf"\1{MASK}"),
-    ):
-        text = pattern.sub(replacement, text)
+    """Return a text, such as a URL or a message with overrides, with all credentials replaced by `***`."""
+    text = URL_USER.sub(rf"\1{MASK}@", text)
+    for pattern in (URL_PARAMETER, MAPPING_VALUE, REST_OF_LINE):
+        text = pattern.sub(rf"\1{MASK}", text)
     return text
 
 

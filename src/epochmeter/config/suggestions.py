@@ -57,11 +57,9 @@ def unknown_key_problem(key: str, entry: str = "train") -> Problem:
         available, add = list(section), ""
     else:
         contents = {option: merged_defaults(group, option) for option in list_choices(group)}
-        suitable = [f"`{group}={option}`" for option, content in contents.items() if name in content]
+        suitable = ", ".join(f"`{group}={option}`" for option, content in contents.items() if name in content)
         if suitable:
-            return Problem(
-                f"the selected {group} has no key `{name}`", f"select one that has it: {', '.join(suitable)}"
-            )
+            return Problem(f"the selected {group} has no key `{name}`", f"select one that has it: {suitable}")
         available = sorted({name for content in contents.values() for name in content}.difference(INTERNAL_KEYS))
         add = f"; to add a new key: `+{key}=`"
     guess = _did_you_mean(name, available, f"{group}.{{}}=", 0.5)
@@ -83,31 +81,26 @@ def closest_names(name: str, names: Collection[str], cutoff: float = 0.6) -> lis
 
 
 def check_overrides(overrides: Sequence[str], choices: Mapping[str, str]) -> None:
-    """Refuse overrides that Hydra accepts although they would not do what they seem to.
+    """Refuse overrides that would mislabel a run; raises InputError.
 
     The name of an option, such as `model.name` in conf/model/lenet.yaml, only labels a run. Only an option that uses
-    `${<group>.name}` as a value, such as model=torchvision, changes with its name. Hydra also takes any whole number as
-    true or false.
+    `${<group>.name}` as a value, such as model=torchvision, changes with its name.
 
     Args:
         overrides: The overrides of a training configuration.
         choices: The selected option of each group.
-
-    Raises:
-        InputError: With one problem for each such override.
     """
     problems = []
     for key, _, value in (override.lstrip("+").partition("=") for override in overrides):
         group, _, name = key.partition(".")
-        if group in choices:
-            option, reference = choices[group], _name_reference(group)
-            content = merged_defaults(group, option)
-            is_label = name == "name" and reference not in option_content(group, option).values()
-            if content.get(name) != value and (is_label or content.get(name) == reference):
-                message = f"`{key}={value}` would make the label of {group}={option} wrong"
-                problems.append(Problem(message, _choice_hint(group, value)))
-        elif value.lstrip("-").isdecimal() and value not in ("0", "1") and _is_boolean(group, name):
-            problems.append(Problem(f"`{key}={value}` is not valid", "give true or false"))
+        if group not in choices:
+            continue
+        option, reference = choices[group], f"${{{group}.name}}"
+        content = merged_defaults(group, option)
+        is_label = name == "name" and reference not in option_content(group, option).values()
+        if content.get(name) != value and (is_label or content.get(name) == reference):
+            message = f"`{key}={value}` would make the label of {group}={option} wrong"
+            problems.append(Problem(message, _choice_hint(group, value)))
     if problems:
         raise InputError(*problems)
 
@@ -123,7 +116,6 @@ def merged_defaults(group: str, option: str) -> dict[str, object]:
 
 
 def _did_you_mean(name: str, names: Collection[str], form: str = "{}=", cutoff: float = 0.6) -> str:
-    """Return "did you mean ...? " with each similar name formatted by `form`; empty without any."""
     similar = [f"`{form.format(other)}`" for other in closest_names(name, names, cutoff)]
     return f"did you mean {' or '.join(similar)}? " if similar else ""
 
@@ -134,19 +126,9 @@ def _choice_hint(group: str, name: str) -> str:
     if name in options:
         return f"use `{group}={name}`"
     for option in options:
-        if _name_reference(group) in option_content(group, option).values():
+        if f"${{{group}.name}}" in option_content(group, option).values():
             return f"use `{group}={option} {group}.name={name}`"
     return f"use `{group}=` with one of {', '.join(options)}, or add conf/{group}/{name}.yaml"
-
-
-def _name_reference(group: str) -> str:
-    return f"${{{group}.name}}"
-
-
-def _is_boolean(section: str, name: str) -> bool:
-    """Return whether the default of a key outside groups is true or false."""
-    default = entry_keys("train")[1].get(section)
-    return isinstance(default.get(name) if isinstance(default, dict) else default, bool)
 
 
 def _load(path: Path) -> Mapping[str, Any]:

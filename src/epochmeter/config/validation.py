@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from epochmeter.config.errors import InputError, Problem
 from epochmeter.config.schema import Dataset, Job, Precision, Strategy, Throughput, required_keys
@@ -28,12 +28,7 @@ ABSOLUTE_ZERO_C = -273.15
 
 
 class Rule(NamedTuple):
-    """The allowed values of a key.
-
-    Attributes:
-        allowed: Description of the allowed values, which follows "give" in a hint.
-        is_allowed: Returns whether a value is allowed.
-    """
+    """The allowed values of a key; `allowed` describes them and follows "give" in a hint."""
 
     allowed: str
     is_allowed: Callable[[object], bool]
@@ -45,17 +40,20 @@ def whole_number(low: int, high: float = math.inf) -> Rule:
     return Rule(f"a whole number, {low} or more{most}", lambda value: type(value) is int and low <= value <= high)
 
 
-def finite_number(low: float = -math.inf, high: float = math.inf, unit: str = "a number") -> Rule:
-    """Return the rule for finite numbers from `low` to `high`."""
-    least = "" if low == -math.inf else f", {low:g} or more"
+def finite_number(low: float = -math.inf, high: float = math.inf, unit: str = "a number", above: bool = False) -> Rule:
+    """Return the rule for finite numbers from `low`, or above it, to `high`."""
+    least = "" if low == -math.inf else f", above {low:g}" if above else f", {low:g} or more"
     most = "" if high == math.inf else f", and at most {high:g}"
-    return Rule(f"{unit}{least}{most}", lambda value: is_finite(value) and low <= value <= high)  # type: ignore[operator]
+
+    def is_allowed(value: Any) -> bool:
+        return is_finite(value) and low <= value <= high and not (above and value == low)
+
+    return Rule(f"{unit}{least}{most}", is_allowed)
 
 
-def number_above(low: float, unit: str = "a number", high: float = math.inf) -> Rule:
-    """Return the rule for finite numbers greater than `low`, up to `high`."""
-    most = "" if high == math.inf else f", and at most {high:g}"
-    return Rule(f"{unit}, above {low:g}{most}", lambda value: is_finite(value) and low < value <= high)  # type: ignore[operator]
+def positive(unit: str = "a number", high: float = math.inf) -> Rule:
+    """Return the rule for finite numbers above 0, up to `high`."""
+    return finite_number(0, high, unit, above=True)
 
 
 def one_of(*choices: str) -> Rule:
@@ -67,11 +65,6 @@ def or_null(rule: Rule, meaning: str = "") -> Rule:
     """Return a rule that also allows null, with `meaning` as the meaning of null."""
     null = f"null for {meaning}" if meaning else "null"
     return Rule(f"{rule.allowed}, or {null}", lambda value: value is None or rule.is_allowed(value))
-
-
-def either(word: str, rule: Rule) -> Rule:
-    """Return a rule that also allows a word, such as `auto`."""
-    return Rule(f"{word}, or {rule.allowed}", lambda value: value == word or rule.is_allowed(value))
 
 
 def same_rule(keys: str, rule: Rule) -> dict[str, Rule]:
@@ -103,6 +96,7 @@ def is_writable(folder: Path) -> bool:
         return False
 
 
+COUNT = whole_number(0)
 FLAG = one_of("true", "false")
 TEXT = Rule("a non-empty text", lambda value: isinstance(value, str) and bool(value.strip()))
 FOLDER = Rule("an existing folder", lambda value: isinstance(value, str) and Path(value).is_dir())
@@ -113,21 +107,21 @@ NORMALIZATION = Rule(
     "mean and std as lists of numbers, with std above 0, such as {mean: [0.5], std: [0.5]}", is_normalization
 )
 WATTS_OR_MODE = Rule(
-    "watts above 0, a power mode such as MAXN",
-    lambda value: TEXT.is_allowed(value) or number_above(0).is_allowed(value),
+    "watts above 0, a power mode such as MAXN", lambda value: TEXT.is_allowed(value) or positive().is_allowed(value)
 )
+WORKERS = Rule("auto, or a whole number, 0 or more", lambda value: value == "auto" or COUNT.is_allowed(value))
 SECONDS = finite_number(0, unit="seconds")
 
 RULES = {
     **same_rule("batch epochs prefetch profiler.steps", whole_number(1, MAX_INTEGER)),
     **same_rule("seed sweep.seed dataset.seed", whole_number(0, MAX_SEED)),
-    **same_rule("warmup_epochs profiler.warmup_steps", whole_number(0)),
+    **same_rule("warmup_epochs profiler.warmup_steps", COUNT),
     **same_rule("lr_batch scheduler.step_size scheduler.T_max", whole_number(1)),
     **same_rule("dataset.count dataset.channels dataset.size dataset.features", whole_number(1)),
     **same_rule("model.channels model.features model.words model.length", whole_number(1)),
     **same_rule("model.width model.layers model.heads model.hidden", whole_number(1)),
     **same_rule("dataset.classes dataset.file_bytes model.classes throughput.stop", or_null(whole_number(1))),
-    **same_rule("dataset.space_bytes throughput.start", or_null(whole_number(0))),
+    **same_rule("dataset.space_bytes throughput.start", or_null(COUNT)),
     **same_rule("dataset.length dataset.held_out", whole_number(2)),
     **same_rule("optimizer.lr optimizer.momentum optimizer.weight_decay", finite_number(0)),
     **same_rule("scheduler.eta_min task.auxiliary", finite_number(0)),
@@ -137,18 +131,18 @@ RULES = {
     **same_rule("dataset.root tracking.uri out", or_null(TEXT)),
     **same_rule("meter.rails device.rails device.match", or_null(MAPPING)),
     **same_rule("sweep.cooldown_s sweep.cool_wait_s meter.idle_s", SECONDS),
-    **same_rule("strategy.timeout_s meter.period_s", number_above(0, "seconds")),
-    **same_rule("sweep.timeout_s sweep.hung_after_s", or_null(number_above(0, "seconds"), "no limit")),
+    **same_rule("strategy.timeout_s meter.period_s", positive("seconds")),
+    **same_rule("sweep.timeout_s sweep.hung_after_s", or_null(positive("seconds"), "no limit")),
     **same_rule("machine.lock_dir machine.state_dir", or_null(WRITABLE)),
     "repeat": whole_number(0, MAX_INTEGER),
-    "workers": either("auto", whole_number(0)),
+    "workers": WORKERS,
     "power_limit": or_null(WATTS_OR_MODE),
-    "target_accuracy": or_null(number_above(0, "a fraction", 1)),
-    "target_loss": or_null(number_above(0, "a loss")),
+    "target_accuracy": or_null(positive("a fraction", 1)),
+    "target_loss": or_null(positive("a loss")),
     "checkpoint.every": or_null(whole_number(1), "no checkpoint"),
     "sweep.sample": or_null(whole_number(1), "the complete grid"),
     "sweep.repeats": or_null(whole_number(1, 1000), "one run"),
-    "sweep.cool_below_c": or_null(number_above(ABSOLUTE_ZERO_C, "degrees Celsius")),
+    "sweep.cool_below_c": or_null(finite_number(ABSOLUTE_ZERO_C, unit="degrees Celsius", above=True)),
     "sweep.max_failures": or_null(whole_number(1), "no limit"),
     "machine.root": FOLDER,
     "device.accelerator": one_of("auto", "cpu", "cuda"),
@@ -158,15 +152,15 @@ RULES = {
     "dataset.words": whole_number(5, 10**6),  # including four special tokens
     "dataset.pixels": whole_number(32, 4096),
     "storage.medium": or_null(one_of(*STORAGE_MEDIA), "any"),
-    "scheduler.gamma": number_above(0),
+    "scheduler.gamma": positive(),
     "model.dropout": finite_number(0, 1, "a fraction"),
-    "meter.tdp_w": or_null(number_above(0, "watts")),
+    "meter.tdp_w": or_null(positive("watts")),
     "meter.file": or_null(FILE),
     "format": one_of("table", "json"),
     "report.eta": finite_number(0, 1),
     "report.max_slowdown": finite_number(1, unit="a multiple of the shortest time"),
-    "report.power_budget": or_null(number_above(0, "watts")),
-    "report.deadline": or_null(number_above(0, "seconds")),
+    "report.power_budget": or_null(positive("watts")),
+    "report.deadline": or_null(positive("seconds")),
 }
 """Allowed values by key, for all commands. A rule for a key of a group applies to all options with this key."""
 REQUIRED = required_keys(Job)
@@ -182,11 +176,7 @@ def check_keys(keys: Mapping[str, object]) -> None:
 
 
 def check_values(job: Job) -> None:
-    """Check all values of a training configuration.
-
-    Raises:
-        InputError: With one problem and the allowed values for each invalid value.
-    """
+    """Check all values of a training configuration; raises InputError with one problem per invalid value."""
     check_all_values(job.to_dict())
     if problems := list(combination_problems(job)):
         raise InputError(*problems)
@@ -255,38 +245,28 @@ def combination_problems(job: Job) -> Iterator[Problem]:
 def rank_problems(strategy: Strategy, dataset: Dataset) -> Iterator[Problem]:
     """Yield problems of the number of ranks, and of settings that several ranks do not support."""
     name, ranks = strategy.name, strategy.ranks
-    rule = whole_number(1) if strategy.has_processes else or_null(whole_number(1), "all GPUs")
     if name == "single" and ranks != 1:
         value = format_value(ranks)
         yield Problem(
             f"`strategy.ranks={value}` is not valid: strategy=single has one rank",
             f"for several ranks: `strategy=ddp strategy.ranks={value}`, or strategy=dp",
         )
-    elif problems := problems_of("strategy.ranks", ranks, rule):
-        yield from problems
-    elif strategy.has_processes and dataset.on_bad == "skip":
+        return
+    count = whole_number(1)
+    yield from problems_of("strategy.ranks", ranks, count if strategy.has_processes else or_null(count, "all GPUs"))
+    if strategy.has_processes and dataset.on_bad == "skip":
         yield Problem(f"`dataset.on_bad=skip` is not valid: all ranks of strategy={name} need the same number of steps",
                       "give `dataset.on_bad=error`")  # fmt: skip
 
 
 def throughput_problems(throughput: Throughput) -> Iterator[Problem]:
-    """Yield problems of the interval of steps for `throughput`."""
+    """Yield the problem of the interval of steps for `throughput`."""
     start, stop = throughput.start, throughput.stop
-    if stop is None and start is None:
-        if throughput.exit:
-            yield Problem(
-                "`throughput.exit=true` needs a step to end at", "give `throughput.start=` and `throughput.stop=`"
-            )
-    elif start is None or stop is None:
-        missing, given = ("start", "stop") if start is None else ("stop", "start")
-        yield Problem(
-            f"`throughput.{given}={start if stop is None else stop}` is only one end of an interval",
-            f"also give `throughput.{missing}=`",
-        )
-    elif start >= stop:
-        yield Problem(
-            f"`throughput.start={start}` is not below throughput.stop={stop}", "give a smaller `throughput.start=`"
-        )
+    is_interval = start is not None and stop is not None and start < stop
+    is_unused = start is None and stop is None and not throughput.exit
+    if not (is_interval or is_unused):
+        given = f"start: {format_value(start)}, stop: {format_value(stop)}"
+        yield Problem(f"`throughput={{{given}}}` is no interval", "give `throughput.start=` and `throughput.stop=`")
 
 
 def allowed_layouts(dataset: Dataset) -> Sequence[str]:
