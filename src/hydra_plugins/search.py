@@ -18,31 +18,23 @@ from omegaconf import DictConfig
 
 from epochmeter.config.errors import input_error
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS, SEARCH_FILE
+from epochmeter.sweep.sweep_folder import SEARCH_FILE
 from hydra_plugins.grid import check_configurations, with_sweep_loader
 
 if TYPE_CHECKING:
     from epochmeter.sweep.search import Point, SearchSpec, TrialResult
     from epochmeter.sweep.search_space import SearchDimension
 
-GRID_ONLY_KEYS = {
-    "sample": "give hydra.sweeper.trials, the number of points to measure",
-    "repeats": f"measure the best points again in a grid: -m {RECOMMENDED_REPEATS} with their overrides",
-}
-"""Keys that do not apply to a search, and what to do instead."""
-
 
 class SearchSweeper(Sweeper):
     """Run one point after another, each chosen by Optuna from the records of those before.
 
-    The same command resumes the search, also with other `trials`, `objectives` or `sampler`.
+    The same command resumes the search, also with other `trials` or `objectives`.
     """
 
-    def __init__(
-        self, params: dict[str, str] | None, trials: int, objectives: list[str] | None, sampler: str, seed: int
-    ) -> None:
+    def __init__(self, params: dict[str, str] | None, trials: int, objectives: list[str] | None, seed: int) -> None:
         self.params = params or {}
-        self.trials, self.objectives, self.sampler, self.seed = trials, objectives, sampler, seed
+        self.trials, self.objectives, self.seed = trials, objectives, seed
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.config = config
@@ -82,22 +74,16 @@ class SearchSweeper(Sweeper):
 
     def make_spec(self, config: DictConfig, dimensions: Sequence[SearchDimension]) -> SearchSpec:
         """Return the settings of the search; SearchError if they are invalid."""
-        from epochmeter.sweep.search import SAMPLERS, SearchSpec, resolve_objectives
+        from epochmeter.sweep.search import SearchSpec, resolve_objectives
         from epochmeter.sweep.search_space import SearchError
 
         if type(self.trials) is not int or self.trials < 1:
             raise SearchError(f"`hydra.sweeper.trials={self.trials}` is not valid", "give a whole number, 1 or more")
         if not isinstance(self.objectives, Sequence | None) or isinstance(self.objectives, str):
             raise SearchError(f"`hydra.sweeper.objectives={self.objectives}` is not a list", "give [steady/energy_j]")
-        if self.sampler not in SAMPLERS:
-            hint = f"give one of {', '.join(SAMPLERS)}"
-            raise SearchError(f"`hydra.sweeper.sampler={self.sampler}` is not valid", hint)
-        for key, hint in GRID_ONLY_KEYS.items():
-            if config.sweep.get(key) is not None:
-                raise SearchError(f"`sweep.{key}={config.sweep[key]}` is for a grid", hint)
+        if config.sweep.sample is not None or config.sweep.repeats is not None:
+            raise SearchError("`sweep.sample` and `sweep.repeats` are for grids", "give hydra.sweeper.trials")
         if not dimensions:
             raise SearchError("there is nothing to search", "give several values: batch=8,16 lr=interval(0.001,0.1)")
-        to_target = any(config[key] is not None for key in ("target_accuracy", "target_loss"))
-        return SearchSpec(
-            dimensions, *resolve_objectives(self.objectives, to_target), self.trials, self.sampler, self.seed
-        )
+        to_target = config.target_accuracy is not None or config.target_loss is not None
+        return SearchSpec(dimensions, *resolve_objectives(self.objectives, to_target), self.trials, self.seed)

@@ -29,11 +29,9 @@ class SlurmLauncher(Launcher):
         self.context, self.task, self.config = hydra_context, task_function, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from epochmeter.cluster.collect import collect_result
         from epochmeter.cluster.task import make_run_task
         from epochmeter.cluster.wait import run_on_cluster
         from epochmeter.config import job
-        from epochmeter.console.console import Terminal
         from epochmeter.tracking.client import check
 
         sweep = Path(self.config.hydra.sweep.dir)
@@ -45,9 +43,6 @@ class SlurmLauncher(Launcher):
         }
         returns: dict[int, JobReturn] = {}
 
-        def collect(number: int) -> None:
-            collect_result(requests[number], Terminal())
-
         def report(number: int) -> None:
             returns[number] = self._run(configs[number], self.task)
 
@@ -58,7 +53,7 @@ class SlurmLauncher(Launcher):
             for request in requests.values():
                 check(request.job.tracking.to_dict())  # nodes do not receive the tracking keys
             tasks = [make_run_task(request, self.keys) for request in requests.values()]
-            run_on_cluster(tasks, sweep, self.keys, collect, report)
+            run_on_cluster(tasks, sweep, self.keys, report)
         except (ValueError, RuntimeError) as error:
             raise CompactHydraException(str(error)) from error
         return [returns[number] for number in configs]

@@ -17,40 +17,24 @@ from epochmeter.tracking.queue import READ_ERRORS
 
 @dataclass(frozen=True)
 class Submission:
-    """The latest job of a run.
+    """The latest job of a run."""
 
-    Attributes:
-        job: Job ID; empty if the run was never submitted.
-        digest: Digest of the submitted task.
-        previous_attempt: The attempt in the run's folder at submission, if any.
-        reported: Whether the result was printed and published.
-        earlier: Whether the run was completed before the present command.
-        state: State of the ended job, as Slurm gives it.
-        node: Node of the ended job.
-    """
-
-    job: str = ""
-    digest: str = ""
-    previous_attempt: str | None = None
-    reported: bool = False
-    earlier: bool = False
-    state: str = ""
-    node: str = ""
+    job: str = ""  # job ID; empty if the run was never submitted
+    digest: str = ""  # digest of the submitted task
+    previous_attempt: str | None = None  # the attempt in the run's folder at submission, if any
+    reported: bool = False  # whether the result was printed and published
+    earlier: bool = False  # whether the run was completed before the present command
+    state: str = ""  # state of the ended job, as Slurm gives it
+    node: str = ""  # node of the ended job
 
 
 class SubmissionLog:
-    """The submissions of a sweep, by run number; changes are durable.
-
-    Attributes:
-        sweep: The sweep's folder.
-        folder: The folder of the log, which also has the output of the jobs.
-        name: Name of the sweep's jobs in Slurm.
-    """
+    """The submissions of a sweep, by run number; changes are durable."""
 
     def __init__(self, sweep: Path) -> None:
         self.sweep = sweep
-        self.folder = (sweep / SUBMISSIONS_FILE).parent
-        self.name = f"epochmeter-{sweep.name}"
+        self.folder = (sweep / SUBMISSIONS_FILE).parent  # also has the output of the jobs
+        self.name = f"epochmeter-{sweep.name}"  # of the jobs in Slurm
 
     def __getitem__(self, number: int) -> Submission:
         return self.entries().get(number, Submission())

@@ -29,21 +29,9 @@ Notify = Callable[[str], None]
 
 
 def submit_missing(
-    tasks: Sequence[RunTask],
-    log: SubmissionLog,
-    launcher: Mapping[str, Any],
-    settle: Callable[[dict[int, str]], object],
-    notify: Notify,
+    tasks: Sequence[RunTask], log: SubmissionLog, launcher: Mapping[str, Any], notify: Notify
 ) -> dict[int, str]:
-    """Submit runs that are neither completed nor submitted.
-
-    Args:
-        tasks: All runs of the sweep.
-        log: The sweep's submissions.
-        launcher: Keys of the launcher.
-        settle: Gets run number -> job ID of runs that ended unobserved and are submitted again; it reports each result
-            before the next attempt replaces the record.
-        notify: Prints a line.
+    """Submit the runs of a sweep that are neither completed nor submitted.
 
     Returns:
         Run number -> job ID of the jobs to wait for, submitted now or by an earlier command.
@@ -59,36 +47,27 @@ def submit_missing(
     cancel_untracked(jobs, log, launcher["poll_s"], notify)
     entries = log.entries()
     awaited: dict[int, str] = {}
-    unreported: dict[int, str] = {}
     earlier: dict[int, Submission] = {}
     missing = []
     for task in tasks:
         entry, record = entries.get(task.number, Submission()), Record(task.folder)
-        same = entry.digest == task.digest
-        job = jobs.get(entry.job)
-        is_active = job is not None and not job.has_ended
-        if is_active and not same:
+        is_same = entry.digest == task.digest
+        is_active = entry.job in jobs and not jobs[entry.job].has_ended
+        if is_active and not is_same:
             raise ValueError(
                 f"run {task.number} is still active as job {entry.job}, submitted before a default was changed\n"
                 f"  hint: wait for it, or cancel it: scancel {entry.job}"
             )
-        is_unreported = bool(entry.job) and not entry.reported and has_started(record, entry)
-        completed = same and record.is_completed()
-        if is_active or (completed and is_unreported):
+        is_completed = is_same and record.is_completed()
+        if is_active or (is_completed and entry.job and not entry.reported and has_started(record, entry)):
             awaited[task.number] = entry.job
-        elif completed and is_still_valid(record, task):
+        elif is_completed and is_still_valid(record, task):
             earlier[task.number] = replace(entry, earlier=True)
         else:
             missing.append(task)
-            if is_unreported:
-                unreported[task.number] = entry.job
     log.write(earlier)
     if awaited:
         notify(f"{format_count(len(awaited), 'run')} submitted earlier: not submitted again.")
-    if unreported:
-        runs = format_count(len(unreported), "run")
-        notify(f"{runs} submitted earlier ended meanwhile: reported now and submitted again.")
-        settle(unreported)
     return {**awaited, **submit_tasks(missing, log, launcher, cluster_nodes, notify)}
 
 
@@ -103,10 +82,7 @@ def is_still_valid(record: Record, task: RunTask) -> bool:
 def cancel_untracked(jobs: Mapping[str, slurm.SlurmJob], log: SubmissionLog, poll_s: float, notify: Notify) -> None:
     """Cancel jobs of this sweep that are not in the log, as a command was killed between submitting and logging.
 
-    Waits until they have ended, since they write to the folders of their runs.
-
-    Raises:
-        RuntimeError: They have not ended after `CANCEL_LIMIT_S`.
+    Waits until they have ended, since they write to the folders of their runs; RuntimeError after `CANCEL_LIMIT_S`.
     """
     logged = {entry.job for entry in log.entries().values()}
     ids = {job.job_id for job in jobs.values() if not job.has_ended and job.job_id not in logged}
@@ -115,10 +91,10 @@ def cancel_untracked(jobs: Mapping[str, slurm.SlurmJob], log: SubmissionLog, pol
     notify(f"{format_count(len(ids), 'job')} of an earlier command that was killed while submitting: canceled.")
     slurm.cancel(ids)
     until = time.monotonic() + CANCEL_LIMIT_S
-    while active := [job for job in slurm.list_jobs(log.name).values() if job.job_id in ids and not job.has_ended]:
+    while any(job.job_id in ids and not job.has_ended for job in slurm.list_jobs(log.name).values()):
         if time.monotonic() > until:
             raise RuntimeError(
-                f"canceled jobs did not end within {CANCEL_LIMIT_S:g} s: {', '.join(job.job_id for job in active)}\n"
+                f"canceled jobs did not end within {CANCEL_LIMIT_S:g} s: {', '.join(sorted(ids))}\n"
                 f"  hint: run the same command again once `squeue --name={log.name}` is empty"
             )
         time.sleep(poll_s)
@@ -155,31 +131,28 @@ def submit_tasks(
                 devices = ", ".join(dict.fromkeys(task.device for task in array))
                 notify(f"{runs} for device={devices}: job {ids[0].partition('_')[0]}, on {nodes}.")
     except BaseException:
-        cancel_submitted(jobs.values(), log, notify)
+        cancel_jobs(jobs.values(), log, notify)
         raise
     notify(f"Logs: {display_path(log.folder)}/*_log.out")
     return jobs
 
 
-def cancel_submitted(job_ids: Collection[str], log: SubmissionLog, notify: Notify) -> bool:
-    """Cancel these jobs; return whether Slurm accepted it, else print a warning with a hint."""
+def cancel_jobs(job_ids: Collection[str] | None, log: SubmissionLog, notify: Notify) -> bool:
+    """Cancel these jobs, or all active jobs of a sweep; return whether Slurm accepted it, else print a warning."""
     try:
-        slurm.cancel(job_ids)
+        if job_ids is None:
+            job_ids = [job.job_id for job in slurm.list_jobs(log.name).values() if not job.has_ended]
+        if job_ids:
+            notify(f"Canceling {format_count(len(job_ids), 'job')} (scancel --name={log.name}).")
+            slurm.cancel(job_ids)
     except RuntimeError as error:
-        notify(
-            f"warning: {error}. {format_count(len(job_ids), 'job')} may continue\n"
-            f"  hint: once Slurm answers: scancel --name={log.name}; or run the same command again"
-        )
+        notify(f"warning: {error}; jobs may continue\n  hint: once Slurm answers: scancel --name={log.name}")
         return False
     return True
 
 
 def submit_array(array: Sequence[RunTask], setup: Sequence[str], at_once: int, log: SubmissionLog) -> list[str]:
-    """Submit tasks of one kind as a job array; return their job IDs.
-
-    Raises:
-        RuntimeError: submitit is missing, or Slurm refuses the array.
-    """
+    """Submit tasks of one kind as a job array; return their job IDs."""
     try:
         from submitit import SlurmExecutor
         from submitit.core.utils import FailedJobError
@@ -207,8 +180,7 @@ def submit_array(array: Sequence[RunTask], setup: Sequence[str], at_once: int, l
     except FailedJobError as error:
         raise RuntimeError(
             f"Slurm refuses the runs for device={array[0].device}: {str(error).rstrip('.')}\n"
-            "  hint: if the number of jobs is limited, set another `hydra.launcher.account=` or `hydra.launcher.qos=`, "
-            "or split the sweep"
+            "  hint: if the number of jobs is limited, set another `hydra.launcher.qos=`, or split the sweep"
         ) from error
     return [job.job_id for job in jobs]
 
@@ -216,8 +188,7 @@ def submit_array(array: Sequence[RunTask], setup: Sequence[str], at_once: int, l
 def archive_previous(task: RunTask, entry: Submission) -> str | None:
     """Archive an earlier attempt, unless it is of the same task and completed or resumable: its node decides then.
 
-    Returns:
-        The identifier of an attempt that stays, so that its result is not taken for the new job's; None if none stays.
+    Returns the identifier of an attempt that stays, so that its result is not taken for the new job's.
     """
     record = Record(task.folder)
     if not record.folder.exists():

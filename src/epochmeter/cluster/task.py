@@ -20,27 +20,16 @@ NON_SBATCH_KEYS = ("python", "setup", "poll_s", "options")
 
 @dataclass(frozen=True)
 class RunTask:
-    """The job of one run on a node.
-
-    Attributes:
-        number: Number of the run in the sweep.
-        folder: The run folder.
-        arguments: Arguments of `src/train.py` on the node.
-        device: Choice of the group `device`.
-        options: Options of sbatch: `constraint` -> `nano`.
-        python: Shell command of the node's Python.
-        digest: Hash of the configuration and sbatch options that affect the measurement; the same for all nodes.
-        dataset: Checksum of the dataset; None if it is not available on this host.
-    """
+    """The job of one run on a node."""
 
     number: int
     folder: Path
-    arguments: tuple[str, ...]
+    arguments: tuple[str, ...]  # of `src/train.py` on the node
     device: str
-    options: Mapping[str, Any]
-    python: str
-    digest: str
-    dataset: str | None = None
+    options: Mapping[str, Any]  # of sbatch: `constraint` -> `nano`
+    python: str  # shell command of the node's Python
+    digest: str  # of the configuration and options that affect the measurement; the same for all nodes
+    dataset: str | None = None  # checksum of the dataset; None if it is not available on this host
 
 
 def make_run_task(request: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
@@ -78,11 +67,10 @@ def make_run_task(request: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
 def check_constraint(task: RunTask, cluster_nodes: Sequence[slurm.SlurmNode]) -> None:
     """Raise ValueError if no node has the features that the task needs."""
     constraint = task.options.get("constraint")
-    missing = slurm.missing_features(constraint, cluster_nodes) if constraint else []
-    if missing:
+    if constraint and (missing := slurm.missing_features(constraint, cluster_nodes)):
         features = sorted({feature for node in cluster_nodes for feature in node.features})
         raise ValueError(
-            f"device={task.device} needs a node with the feature {', '.join(missing)}, and no node has it: "
-            f"{len(cluster_nodes)} nodes, their features: {', '.join(features) or 'none'}\n"
+            f"device={task.device} needs a node with the feature {', '.join(missing)}; "
+            f"features of the {len(cluster_nodes)} nodes: {', '.join(features) or 'none'}\n"
             f"  hint: add Features={missing[0]} to its nodes in slurm.conf, or set `device.slurm.constraint=`"
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.cluster.submissions import SubmissionLog, has_started
-from epochmeter.cluster.submit import CANCEL_LIMIT_S, Notify, cancel_submitted, format_count, submit_missing
+from epochmeter.cluster.submit import CANCEL_LIMIT_S, Notify, cancel_jobs, format_count, submit_missing
 from epochmeter.cluster.task import RunTask
 from epochmeter.console.console import Terminal
 from epochmeter.machine import slurm
@@ -20,18 +20,12 @@ from epochmeter.sweep.sweep_folder import read_points
 
 FILE_VISIBILITY_S = 10.0
 """Time until files written on a node are visible on other hosts (NFS caches)."""
-NORMAL_PENDING_REASONS = ("None", "Resources", "Priority", "JobArrayTaskLimit", "Cleaning", "Prolog")
-"""Slurm's reasons of jobs that only wait for their turn."""
 SIGNAL_EXIT_BASE = 128
 """Exit codes above it are of a process ended by a signal."""
 
 
 def run_on_cluster(
-    tasks: Sequence[RunTask],
-    sweep: Path,
-    launcher: Mapping[str, Any],
-    collect: Callable[[int], object],
-    report: Callable[[int], object],
+    tasks: Sequence[RunTask], sweep: Path, launcher: Mapping[str, Any], report: Callable[[int], object]
 ) -> None:
     """Run the tasks on Slurm's nodes and report each run when it ends, or at once if it was completed before.
 
@@ -42,7 +36,6 @@ def run_on_cluster(
         tasks: All runs of the sweep.
         sweep: The sweep's folder.
         launcher: Keys of the launcher.
-        collect: Called with the number of a run whose earlier attempt ended unobserved; the run is submitted again.
         report: Called with the number of each run that has ended.
 
     Raises:
@@ -51,20 +44,15 @@ def run_on_cluster(
     log, terminal = SubmissionLog(sweep), Terminal()
     poll_s = launcher["poll_s"]
     awaited: dict[int, str] = {}
-
-    def settle(unreported: dict[int, str]) -> None:
-        for number in iter_ended(unreported, log, poll_s, terminal.info):
-            collect(number)
-
     try:
-        awaited |= submit_missing(tasks, log, launcher, settle, terminal.info)
+        awaited |= submit_missing(tasks, log, launcher, terminal.info)
         for task in tasks:
             if task.number not in awaited:
                 report(task.number)
         for number in iter_ended(awaited, log, poll_s, terminal.info):
             report(number)
     except KeyboardInterrupt:
-        if cancel_all(log, terminal.warn):
+        if cancel_jobs(None, log, terminal.warn):
             started = {
                 number: job for number, job in awaited.items() if has_started(Record(sweep / str(number)), log[number])
             }
@@ -76,7 +64,7 @@ def run_on_cluster(
             jobs = format_count(len(awaited), "job")
             terminal.warn(f"left in Slurm: {jobs}\n  hint: run the same command again to collect the results")
         else:  # a reported failure ended the sweep
-            cancel_all(log, terminal.warn)
+            cancel_jobs(None, log, terminal.warn)
         raise
 
 
@@ -90,7 +78,6 @@ def iter_ended(
     progress = SweepProgress(read_points(log.sweep))
     until = time.monotonic() + limit_s
     running: set[int] = set()
-    known_reasons = {*NORMAL_PENDING_REASONS}
     ended_s: dict[int, float] = {}
     has_failed = False
     while True:
@@ -108,9 +95,6 @@ def iter_ended(
                     if job.state == "RUNNING" and number not in running:
                         running.add(number)
                         notify(f"{job.node}: {progress.label(number) or f'run {number}'}")
-                    elif job.is_waiting and job.reason not in known_reasons:
-                        known_reasons.add(job.reason)
-                        notify(f"run {number} is waiting in Slurm: {job.reason}")
                 elif is_visible(number, log, ended_s.setdefault(number, time.monotonic())):
                     del awaited[number]
                     log.update(number, state=job.state, node=job.node)
@@ -127,24 +111,3 @@ def is_visible(number: int, log: SubmissionLog, ended_s: float) -> bool:
         os.listdir(record.folder)  # makes NFS refresh its cache
     has_summary = (record.folder / "summary.json").exists() and has_started(record, log[number])
     return has_summary or time.monotonic() > ended_s + FILE_VISIBILITY_S
-
-
-def cancel_all(log: SubmissionLog, notify: Notify) -> bool:
-    """Cancel all jobs that have not ended; if Slurm does not answer, all that were not reported.
-
-    Returns:
-        Whether Slurm answered, so that the jobs' ends can be awaited.
-    """
-    answers = True
-    try:
-        active = [job.job_id for job in slurm.list_jobs(log.name).values() if not job.has_ended]
-    except RuntimeError as error:
-        notify(f"{error}.")
-        active, answers = [entry.job for entry in log.entries().values() if not entry.reported], False
-    if active:
-        notify(
-            f"Canceling {format_count(len(active), 'job')} (scancel --name={log.name}). "
-            "To resume, run the same command again: completed runs are skipped."
-        )
-        answers = cancel_submitted(active, log, notify) and answers
-    return answers

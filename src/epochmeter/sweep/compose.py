@@ -39,8 +39,7 @@ class SweepLoader(ConfigLoaderImpl):
 
         Args:
             loader: The loader that reads conf/.
-            detect: Returns the device of the machine below a root, for configurations with `device=auto`; None: leave
-                `auto`, for another machine to decide.
+            detect: Returns the device of the machine below a root; None: leave `device=auto` for another machine.
         """
         self.__dict__.update(vars(loader))
         self._detect = cache(detect) if detect else None

@@ -20,30 +20,17 @@ Point = list[str]
 
 
 def check_size(overrides: Sequence[Override], sample: int | None, repeats: int | None) -> None:
-    """Refuse a sweep over no values, over an interval, or over too many configurations.
+    """Refuse a sweep over no values, over an interval, or over too many configurations; raises InputError.
 
     The configurations are counted without enumerating them: a range may have a billion values.
-
-    Args:
-        overrides: The overrides of the command.
-        sample: Number of configurations to draw; None: all.
-        repeats: Number of runs per configuration; None: one.
-
-    Raises:
-        InputError: The sweep is not possible.
     """
     sweeps = {override.get_key_element(): override for override in overrides if override.is_sweep_override()}
-    counts = {key: value_count(override) for key, override in sweeps.items()}
-    for key, count in counts.items():
-        text = sweeps[key].input_line
+    counts = {override.input_line: value_count(override) for override in sweeps.values()}
+    for text, count in counts.items():
         if count == 0:
-            raise input_error(
-                f"`{text}` has no values to sweep over", f"give a list or a range with values: {key}=8,16"
-            )
+            raise input_error(f"`{text}` has no values to sweep over", "give a list or a range with values")
         if count == math.inf:
-            raise input_error(
-                f"`{text}` is an interval, which only a search can use", "add hydra/sweeper=optuna, or give a list"
-            )
+            raise input_error(f"`{text}` is an interval, for searches only", "add hydra/sweeper=optuna, or give a list")
     size = math.prod(counts.values())
     runs = min(size, sample * (repeats or 1)) if sample else size
     if runs > MAX_RUNS or size > MAX_POINTS:
@@ -67,14 +54,8 @@ def value_count(override: Override) -> float:
 
 
 def draw_sample(grid: Sequence[Point], sample: int | None, seed: int) -> list[Point]:
-    """Return a random sample of a grid's configurations with all of their repeats, in the grid's order.
-
-    Args:
-        grid: All points.
-        sample: Number of configurations; None: all.
-        seed: Random seed.
-    """
-    points = unique_points(grid)
+    """Return a random sample of a grid's configurations with all of their repeats, in the grid's order; None: all."""
+    points = list(dict.fromkeys(map(_without_repeat, grid)))
     if sample is None or sample >= len(points):
         return list(grid)
     chosen = {points[index] for index in random.Random(seed).sample(range(len(points)), sample)}
@@ -92,11 +73,6 @@ def shuffle_points(points: Sequence[Point], seed: int) -> list[Point]:
         blocks.setdefault(next((override for override in point if key_of(override) == REPEAT), ""), []).append(point)
     generator = random.Random(seed)
     return [point for block in blocks.values() for point in generator.sample(block, len(block))]
-
-
-def unique_points(points: Sequence[Point]) -> list[tuple[str, ...]]:
-    """Return the configurations of points, without repeats."""
-    return list(dict.fromkeys(map(_without_repeat, points)))
 
 
 def _without_repeat(point: Point) -> tuple[str, ...]:

@@ -13,12 +13,7 @@ from epochmeter.sweep.sweep_folder import Points
 
 
 class SweepProgress(NamedTuple):
-    """The progress of a sweep.
-
-    Attributes:
-        points: The runs of the sweep, as far as they are known; none for a single run.
-        outcomes: How the runs so far ended.
-    """
+    """The runs of a sweep, none for a single run or a search, and how those so far ended."""
 
     points: Points = Points()
     outcomes: Sequence[RunResult] = ()
@@ -31,15 +26,7 @@ class SweepProgress(NamedTuple):
         return f"[{number + 1}/{self.total}] run {number}" + (f": {varied}" if varied else "")
 
     def forecast(self, number: int, now: datetime | None = None) -> str:
-        """Return when a run and the sweep will end, by the median time of the runs that this process completed.
-
-        Args:
-            number: The number of the run that begins now.
-            now: The current time.
-
-        Returns:
-            A text; empty before the first completed run.
-        """
+        """Return when a run and the sweep will end, by the median time of the runs that this process completed."""
         now = now or datetime.now()
         completed = [outcome for outcome in self.outcomes if outcome.state == COMPLETED and not outcome.earlier]
         typical_s = median_or_none([outcome.duration_s for outcome in completed if outcome.duration_s is not None])
@@ -62,11 +49,7 @@ class SweepProgress(NamedTuple):
         return next((outcome.ended_s for outcome in reversed(self.outcomes) if outcome.ended_s is not None), None)
 
     def stop_reason(self, most: int | None) -> str:
-        """Return the message with which a sweep stops early; empty if it continues.
-
-        Args:
-            most: The number of failed runs at which it stops, `sweep.max_failures`; None for no limit.
-        """
+        """Return the message with which a sweep stops at `sweep.max_failures`; empty if it continues."""
         failed = sum(outcome.state == FAILED for outcome in self.outcomes)
         remaining = self.total - len(self.outcomes)
         if most is None or failed < most or (self.total and not remaining):

@@ -5,9 +5,7 @@ folders each time. No second store can disagree with them, and a killed search r
 
 TPE is that of J. Bergstra, R. Bardenet, Y. Bengio, B. Kegl, Algorithms for Hyper-Parameter Optimization, NeurIPS 2011,
 and for several objectives that of Y. Ozaki, Y. Tanigaki, S. Watanabe, M. Onishi, Multiobjective Tree-Structured Parzen
-Estimator for Computationally Expensive Optimization Problems, GECCO 2020. NSGA-II is that of K. Deb, A. Pratap,
-S. Agarwal, T. Meyarivan, A Fast and Elitist Multiobjective Genetic Algorithm, IEEE Transactions on Evolutionary
-Computation 6, 2002.
+Estimator for Computationally Expensive Optimization Problems, GECCO 2020.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from typing import NamedTuple
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler, BruteForceSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.samplers import BruteForceSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
 from epochmeter.results.metrics import EPOCH, METRICS
@@ -35,11 +33,6 @@ from epochmeter.sweep.search_space import SearchDimension, SearchError
 
 STEADY = ("steady/energy_j", "steady/e2e_s")
 TO_TARGET = ("total/energy_to_target_j", "total/time_to_target_s")
-SAMPLERS = ("tpe", "nsga2", "random")
-NSGA2_GENERATION = "NSGAIISampler:generation"
-"""Attribute of a trial by which Optuna's NSGA-II knows its generation."""
-GENERATIONS = 4
-"""NSGA-II generations per search: with Optuna's population of 50, all of a short search would be random."""
 MAX_REPEATED_ASKS = 20
 """After this many measured points in a row from a sampler, random points are drawn."""
 MAX_LISTED_POINTS = 100_000
@@ -51,12 +44,7 @@ Point = tuple[str, ...]
 
 
 class TrialResult(NamedTuple):
-    """The result of a run.
-
-    Attributes:
-        metrics: Metrics of the summary; empty if the run failed.
-        no_energy: Why energy was not measured.
-    """
+    """The metrics of a run, empty if it failed, and why energy was not measured."""
 
     metrics: Mapping[str, float] = {}
     no_energy: str | None = None
@@ -71,7 +59,6 @@ class SearchSpec:
         objectives: Names of metrics.
         optional: Objectives that are dropped if no run measures them.
         trials: Number of points to measure.
-        sampler: One of `SAMPLERS`.
         seed: Random seed.
     """
 
@@ -79,7 +66,6 @@ class SearchSpec:
     objectives: Sequence[str]
     optional: Sequence[str] = ()
     trials: int = 20
-    sampler: str = "tpe"
     seed: int = 0
 
     @property
@@ -104,7 +90,7 @@ def run_search(
     measure: Callable[[int, Point], TrialResult],
     say: Callable[[str], None],
 ) -> dict[Point, TrialResult]:
-    """Measure points until there are `trials`, or the space is exhausted.
+    """Measure points until there are `trials`, or the space is exhausted; return the results by point, in order.
 
     Args:
         spec: The search.
@@ -112,9 +98,6 @@ def run_search(
             space. `measure` skips completed runs.
         measure: Measures a point under a number. A failed point counts, but the sampler does not learn from it.
         say: Receives progress messages.
-
-    Returns:
-        The results by point, in order.
 
     Raises:
         SearchError: No run has an objective.
@@ -129,16 +112,13 @@ def run_search(
         if dropped := [name for name in previous if name not in objectives]:
             why = (result.no_energy or "").rstrip(".")
             say(f"No {' and no '.join(dropped)}: {why}. The search continues with {' and '.join(objectives)} only.")
-        if result.metrics and (missing := [name for name in objectives if name not in result.metrics]):
-            say(f"run {number} has no {' and no '.join(missing)}: the search ignores it.")
 
     for number, point in earlier.items():
         if point is not None:
             measure_point(number, point)
     number = max(earlier, default=-1) + 1
-    total = min(spec.trials, spec.size)
     while len(results) < spec.trials and (point := next_point(spec, results)) is not None:
-        say(f"run {number} ({len(results) + 1} of {total}): {' '.join(point)}")
+        say(f"run {number} ({len(results) + 1} of {min(spec.trials, spec.size)}): {' '.join(point)}")
         measure_point(number, point)
         number += 1
     if len(results) < spec.trials:
@@ -147,20 +127,17 @@ def run_search(
 
 
 def available_objectives(spec: SearchSpec, results: Mapping[Point, TrialResult]) -> Sequence[str]:
-    """Return the objectives without optional ones that are not measured here.
+    """Return the objectives without optional ones that are not measured here; SearchError if another one is missing.
 
     An objective that some runs lack is kept: a sensor may fail once, and only some runs reach a target.
-
-    Raises:
-        SearchError: No run has an objective that is not optional.
     """
     measured = {name for result in results.values() for name in result.metrics}
     reasons = [result.no_energy for result in results.values() if result.no_energy]
     missing = [name for name in spec.objectives if measured and name not in measured]
     dropped = [name for name in missing if name in spec.optional and reasons]
     if unavailable := [name for name in missing if name not in (*dropped, *TO_TARGET)]:
-        why = f": {reasons[0].rstrip('.')}" if reasons and any("energy" in name for name in unavailable) else ""
         instead = [name for name in spec.objectives if name not in missing] or STEADY[1:]
+        why = next((f": {reason.rstrip('.')}" for reason in reasons if "energy" in str(unavailable)), "")
         raise SearchError(
             f"no run has {' or '.join(unavailable)}{why}", f"give hydra.sweeper.objectives=[{','.join(instead)}]"
         )
@@ -199,27 +176,18 @@ def _ask(study: optuna.Study, spec: SearchSpec) -> tuple[optuna.Trial, Point]:
 def _study(spec: SearchSpec, results: Mapping[Point, TrialResult], names: Sequence[str], seed: int) -> optuna.Study:
     """Return a study of Optuna with all results as trials, in order."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    population = min(50, max(4, spec.trials // GENERATIONS))
-    sampler: BaseSampler = RandomSampler(seed=seed)
-    if spec.sampler == "tpe":
-        sampler = TPESampler(seed=seed)
-    elif spec.sampler == "nsga2":
-        sampler = NSGAIISampler(population_size=population, seed=seed)
-    study = optuna.create_study(directions=["minimize"] * len(names), sampler=sampler)
-    completed = 0
+    study = optuna.create_study(directions=["minimize"] * len(names), sampler=TPESampler(seed=seed))
     for point, result in results.items():
         losses = to_losses(result.metrics, names)
-        values = [dimension.from_override(text) for dimension, text in zip(spec.dimensions, point, strict=True)]
         study.add_trial(
             create_trial(
                 state=TrialState.COMPLETE if losses else TrialState.FAIL,
                 values=losses,
-                params=dict(zip((dimension.key for dimension in spec.dimensions), values, strict=True)),
+                params={dimension.key: dimension.from_override(text)
+                        for dimension, text in zip(spec.dimensions, point, strict=True)},
                 distributions={dimension.key: dimension.distribution for dimension in spec.dimensions},
-                system_attrs={NSGA2_GENERATION: completed // population},
             )
-        )
-        completed += losses is not None
+        )  # fmt: skip
     return study
 
 
@@ -234,13 +202,11 @@ def resolve_objectives(names: Sequence[str] | None, to_target: bool) -> tuple[Se
     Raises:
         SearchError: A name is not a metric of runs.
     """
-    if names is None:
+    if not names:
         default = TO_TARGET if to_target else STEADY
         return default, default[:1]
     available = {f"steady/{name}" for name, metric in EPOCH.items() if metric.steady}
     available |= {name for name in METRICS if name.startswith(("total/", "model/", "throughput/"))}
-    if not names:
-        raise SearchError("`hydra.sweeper.objectives=[]` is empty", "give one or more, or null for energy and time")
     for name in names:
         if name not in available and not str(name).startswith("steady/energy_"):
             suggestion = "".join(f"did you mean {match}? " for match in get_close_matches(str(name), available, 1))

@@ -85,25 +85,15 @@ class SearchDimension:
 def list_dimension(key: str, values: Iterable[str]) -> SearchDimension:
     """Return the dimension of a list of values, without duplicates."""
     unique = tuple(dict.fromkeys(values))
-    if not are_numbers(unique):
-        return SearchDimension(key, CategoricalDistribution(unique))
-    return SearchDimension(key, IntDistribution(0, len(unique) - 1), tuple(sorted(unique, key=float)))
-
-
-def are_numbers(values: Sequence[str]) -> bool:
-    """Return whether all values are finite numbers."""
     try:
-        return all(math.isfinite(float(value)) for value in values)
+        numbers = tuple(sorted(unique, key=float))
     except ValueError:
-        return False
+        return SearchDimension(key, CategoricalDistribution(unique))
+    return SearchDimension(key, IntDistribution(0, len(unique) - 1), numbers)
 
 
 def make_dimension(override: Override) -> SearchDimension:
-    """Return the dimension for a sweep override of Hydra.
-
-    Raises:
-        SearchError: The list has no values or too many, or the interval is empty.
-    """
+    """Return the dimension for a sweep override of Hydra; SearchError if it has no values, or too many."""
     key, sweep = override.get_key_element(), override.value()
     if not isinstance(sweep, IntervalSweep):
         if not 0 < (count := value_count(override)) <= MAX_RUNS:
@@ -116,22 +106,14 @@ def make_dimension(override: Override) -> SearchDimension:
     assert isinstance(low, int | float)
     assert isinstance(high, int | float)
     if low > high or (log and low <= 0):
-        raise SearchError(
-            f"`{key}=interval({low}, {high})` is empty",
-            f"give a lower end{' above 0' if log else ''} and an upper end that is not below it",
-        )
+        raise SearchError(f"`{key}=interval({low}, {high})` is empty", "give a lower end (log: above 0) and an upper")
     if isinstance(low, int) and isinstance(high, int):
         return SearchDimension(key, IntDistribution(low, high, log=log))
     return SearchDimension(key, FloatDistribution(low, high, log=log))
 
 
 def probe_points(dimensions: Sequence[SearchDimension], fixed: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return configurations that show whether all values are valid: one key varies, the others have their first value.
-
-    Args:
-        dimensions: Dimensions of the space.
-        fixed: Overrides of all configurations.
-    """
+    """Return configurations that show whether all values are valid: one key varies, others have their first value."""
     first = [dimension.probes()[0] for dimension in dimensions]
     points = [(*fixed, *first[:place], probe, *first[place + 1 :])
               for place, dimension in enumerate(dimensions) for probe in dimension.probes()]  # fmt: skip

@@ -54,15 +54,8 @@ def open_sweep_folder(
 ) -> Path:
     """Return the folder for this command's runs, created and locked for this process.
 
-    The newest folder of the same command on this host that no other process uses is opened again, to resume it.
-
-    Args:
-        multirun: Folder of all sweeps.
-        now: Current time.
-        command: The command's overrides.
-        many: Whether the command is a sweep.
-        again: Measure everything again, in a new folder.
-        say: Receives messages.
+    Unless everything is measured `again`, the newest folder of the same command on this host that no other process uses
+    is opened, to resume it. `many` says whether the command is a sweep.
     """
     multirun.mkdir(parents=True, exist_ok=True)
     key = command_hash(command, many)
@@ -102,14 +95,10 @@ def command_hash(command: Sequence[str], many: bool) -> str:
     relevant = [
         item for item in overrides if affects_measurement(key_of(item)) or (many and key_of(item) in SAMPLING_KEYS)
     ]
-    axes = [item for item in relevant if many and is_sweep_override(item)]
+    # Only Hydra knows exactly which overrides are lists or functions.
+    axes = [item for item in relevant if many and any(sign in item.partition("=")[2] for sign in ",(")]
     host = "" if SLURM_OVERRIDE in command else platform.node()
     return hash_value([sorted(set(relevant) - set(axes)), axes, many, host])[:8]
-
-
-def is_sweep_override(override: str) -> bool:
-    """Whether an override may be swept over: a list or a function. Only Hydra knows exactly."""
-    return any(sign in override.partition("=")[2] for sign in ",(")
 
 
 def normalize_command(command: Sequence[str]) -> list[str]:
@@ -137,17 +126,11 @@ def write_points(folder: Path, points: Sequence[Sequence[str]]) -> None:
 
 
 class Points(NamedTuple):
-    """The points of a sweep by number, as it started.
-
-    Attributes:
-        overrides: Overrides of each point.
-        varied_keys: Overrides that not all points have.
-        completed: Numbers of the runs that were completed before.
-    """
+    """The points of a sweep by number, as it started."""
 
     overrides: Sequence[Sequence[str]] = ()
-    varied_keys: frozenset[str] = frozenset()
-    completed: frozenset[int] = frozenset()
+    varied_keys: frozenset[str] = frozenset()  # overrides that not all points have
+    completed: frozenset[int] = frozenset()  # numbers of the runs that were completed before
 
 
 @lru_cache(maxsize=1)
