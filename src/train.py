@@ -33,6 +33,7 @@ from epochmeter.sweep.compose import device_of
 
 if TYPE_CHECKING:
     from epochmeter.results.run_result import RunResult
+    from epochmeter.sweep.progress import SweepProgress
 
 
 def main() -> int:
@@ -61,9 +62,7 @@ def main() -> int:
         run = collect_result if request.remote else partial(experiment.run, progress=progress)
         outcome = run(request, Terminal())
         outcomes.append(outcome)
-        # In a search, the number of runs is unknown: its total is 0.
-        is_last = not request.of_sweep or 0 < progress.total <= len(outcomes)
-        if outcome.stop and not (outcome.state == "completed" and is_last):
+        if outcome.stop and not (outcome.state == "completed" and is_last(request, progress)):
             raise outcome.stop
         reason = progress.stop_reason(request.job.sweep.max_failures)
         if reason:
@@ -84,6 +83,11 @@ def main() -> int:
     if requests and all(outcome.earlier for outcome in outcomes):  # a measured run publishes what is pending
         publish_pending(requests[-1])
     return int(any(outcome.state != "completed" for outcome in outcomes))
+
+
+def is_last(request: job.RunRequest, progress: "SweepProgress") -> bool:
+    """Whether no run of the command is left to measure; always false in a search, whose number of runs is unknown."""
+    return not request.of_sweep or (progress.total > 0 and len(progress.outcomes) >= progress.total)
 
 
 def include_reused(requests: "Sequence[job.RunRequest]", outcomes: "Sequence[RunResult]") -> None:
