@@ -1,13 +1,11 @@
 """Composed configurations as typed jobs, the identity of a measurement, and requests for runs."""
 
-import json
 from dataclasses import replace
 
 import pytest
 from omegaconf import OmegaConf
 
 from epochmeter.config import job
-from epochmeter.config.schema import Cache, Timing
 
 
 @pytest.fixture
@@ -16,31 +14,19 @@ def made(composed):
     return lambda *overrides: job.composed_job(composed(*overrides))
 
 
-def test_job_is_plain_json_without_references(made):
-    plain = made("model=torchvision", "dataset=cifar10").to_dict()
-    assert json.loads(json.dumps(plain)) == plain
-    assert "${" not in json.dumps(plain)
-    assert (plain["cache"], plain["model"]["channels"]) == ("cold", 3)
-    assert (str(Cache.cold_each_epoch), str(Timing.deferred)) == ("cold_each_epoch", "deferred")
-
-
 def test_power_limit_is_watts_or_a_power_mode(made):
-    same = {None: None, "MAXN": "MAXN", "MODE_30W": "MODE_30W", "id:2": "id:2", 7.5: 7.5, 15.0: 15, "15": 15}
+    same = {None: None, "MAXN": "MAXN", "id:2": "id:2", 7.5: 7.5, 15.0: 15, "15": 15}
     for value, normal in same.items():
-        found = job.normalize_power_limit(value)
-        assert (found, type(found)) == (normal, type(normal))
-    reference = job.identity(made("power_limit=15"), "digest")
-    for override in ("power_limit=15.0", "power_limit='15'", 'power_limit="15.0"'):
-        assert job.identity(made(override), "digest") == reference
+        normalized = job.normalize_power_limit(value)
+        assert (normalized, type(normalized)) == (normal, type(normal))
+    assert job.identity(made("power_limit='15.0'"), "digest") == job.identity(made("power_limit=15"), "digest")
 
 
 @pytest.mark.parametrize(
     ("override", "is_same"),
     [
-        *((override, True) for override in ("tracking=none", "tracking.experiment=mine", "tracking.tensorboard=true")),
-        *((override, True) for override in ("sweep.again=true", "machine.lock_dir=/tmp")),
-        *((override, False) for override in ("batch=32", "repeat=1", "seed=1", "device=cpu", "optimizer.lr=0.1")),
-        *((override, False) for override in ("profiler=none", "meter=estimate", "cache=warm")),
+        *((override, True) for override in ("tracking=none", "sweep.again=true", "machine.lock_dir=/tmp")),
+        *((override, False) for override in ("repeat=1", "device=cpu", "optimizer.lr=0.1", "meter=estimate")),
     ],
 )
 def test_identity_changes_with_keys_that_affect_the_measurement(made, override, is_same):

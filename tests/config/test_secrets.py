@@ -5,22 +5,16 @@ import shlex
 import time
 from urllib.parse import quote_plus
 
-import pytest
-
 from epochmeter.config.secrets import redact, redact_override, redact_tree, strip_credentials
 
 REDACTED = {
     "http://ann:hunter2@tracker:5000/x": "http://***@tracker:5000/x",
-    "HTTPS://ann:hunter2@tracker": "HTTPS://***@tracker",
     "postgresql+psycopg://ann:hun@ter2@db/mlflow": "postgresql+psycopg://***@db/mlflow",
     "s3://hunter2@bucket and http://:hunter2@b": "s3://***@bucket and http://***@b",
     "http://ann:hunter/2@b/x": "http://***@b/x",
-    "https://data.org/a.zip?user=ann&token=hunter2": "https://data.org/a.zip?user=ann&token=***",
     "https://b/x?token=hunter2;hunter3&n=2#part": "https://b/x?token=***&n=2#part",
     "http://b/x?X-Amz-Signature=hunter2&part=3": "http://b/x?X-Amz-Signature=***&part=3",
-    "https://b/x?sig=hunter2": "https://b/x?sig=***",
     "+dataset.make={url:x,password:hunter2}": "+dataset.make={url:x,password:***}",
-    "make={password: {a: [hunter2, 1]}, n: 1}": "make={password: ***, n: 1}",
     "make:\n  password: hunter, 2\n  n: 1": "make:\n  password: ***\n  n: 1",
     "`dataset.password=hunter 2` is not valid\n  hint: x": "`dataset.password=***` is not valid\n  hint: x",
     "run 1: password=*** batch=16": "run 1: password=*** batch=16",
@@ -28,32 +22,16 @@ REDACTED = {
 UNCHANGED = [
     "http://127.0.0.1:5000/#/experiments/1/runs?workflowType=machine_learning&viewStateShareKey=energy-and-time",
     "optimizer.lr=tag(log, interval(0.001, 0.1)) model.pad_token=<pad> model.tokens=512 report.key=x",
-    "ann@example.org has 3 images",
     "sqlite:////home/ann@work/mlflow.db",
     "tracking.uri=http://[::1]:5000/a@b",
     "tracking.uri=http://host/?sort_key=a&max_tokens=3",
-    "where={model: lenet, batch: [8, 16]}",
     "~dataset.make.password",
     "dataset.make.password=",
-    "+a={b: 'it, is', c: \"x=y\"}",
     "2026-11-21 10:20:30: batch: 8, unexpected token: x",
-    *(f"{word}_token=3" for word in ("pad", "bos", "eos", "unk", "mask", "sep", "cls", "PAD")),
-    *(f"{key}=3" for key in ("model.pad.token", "tokenizer", "max_tokens", "key", "monkey", "sort_key")),
+    *(f"{key}=3" for key in ("bos_token", "PAD_token", "model.pad.token", "tokenizer", "monkey", "sort_key")),
 ]
-KEYS = [
-    "dataset.make.password",
-    "PASSWD",
-    "client-secret",
-    "my.apiKey",
-    "private_key",
-    "secret_key",
-    "HF_TOKEN",
-    "token",
-]
-SECRETS = [
-    *("XYZZY", "XYZZY 42X", "XY'ZZY", 'XY"ZZY', "XYZZY&ZYX", "XYZZY;ZYX", "XYZZY,ZYX", "XY}ZZY", "XY=ZZY==", "XY?Z#Y"),
-    *("XY:ZY@X", "XY batch=42"),
-]
+KEYS = ["dataset.make.password", "PASSWD", "my.apiKey", "private_key", "HF_TOKEN"]
+SECRETS = ["XYZZY 42X", "XY'ZZY", 'XY"ZZY', "XYZZY&ZYX", "XYZZY,ZYX", "XY}ZZY", "XY=ZZY==", "XY:ZY@X", "XY batch=42"]
 
 
 def test_only_credentials_are_replaced():
@@ -88,27 +66,15 @@ def test_no_letter_of_a_secret_is_left_in_any_text():
 
 
 def test_values_of_secret_keys_in_a_tree_are_hidden_completely():
-    tree = {"password": 12345, "pin": {"secret": 0}, "api_key": [1], "token": {"a": "b"}, "pad_token": "<pad>"}
-    hidden = {
-        "password": "***",
-        "pin": {"secret": "***"},
-        "api_key": "***",
-        "token": "***",
-        "pad_token": "<pad>",
-    }
+    tree = {"password": 12345, "pin": {"secret": 0}, "token": {"a": "b"}, "pad_token": "<pad>", "uri": ["http://a:b@c"]}
+    hidden = {"password": "***", "pin": {"secret": "***"}, "token": "***", "pad_token": "<pad>", "uri": ["http://***@c"]}
     assert redact_tree(tree) == hidden
-    assert redact_tree({"uri": ["http://a:b@c"]}) == {"uri": ["http://***@c"]}
     empty = {"password": None, "token": False, "secret": ""}
     assert redact_tree(empty) == empty
 
 
 def test_link_has_no_credentials():
     assert strip_credentials("http://ann:hunter2@tracker:5000/#/x") == "http://tracker:5000/#/x"
-
-
-@pytest.mark.parametrize("text", ["'password=", "{password:", "a='", "\\", "://:@", "\ud800=@:", "?token=='"])
-def test_redaction_of_a_truncated_text_is_stable(text):
-    assert redact(redact(text)) == redact(text)
 
 
 def test_redaction_takes_linear_time():

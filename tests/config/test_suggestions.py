@@ -30,18 +30,12 @@ def test_prefix_match_ranks_before_word_match_before_fuzzy_match():
 @pytest.mark.parametrize(
     ("entry", "key", "hint"),
     [
-        ("train", "bathc", "did you mean `batch=`? keys: batch, cache,"),
-        ("train", "modle", "did you mean `model=`? keys: "),
         ("train", "powerlimit", "did you mean `power_limit=`? keys: "),
         ("train", "batch.size", "did you mean `batch=`"),
         ("train", "xyzzy", "keys: batch, cache,"),
         ("train", "optimizer.learning_rate", "keys of optimizer: "),
-        ("train", "strategy.rank", "did you mean `strategy.ranks=`? keys of strategy: "),
         ("train", "checkpoint.evry", "did you mean `checkpoint.every=`? keys of checkpoint: every"),
-        ("train", "model.activaton", "did you mean `model.activation=`?"),
         ("train", "hydra.sweeper.n_trials", "list the keys of Hydra: `python src/train.py --cfg hydra`"),
-        ("doctor", "batch", "keys: dataset, device, format, machine, meter, storage"),
-        ("report", "swep", "did you mean `sweep=`? keys: against, include, out, "),
         ("report", "report.etta", "did you mean `report.eta=`? keys of report: "),
     ],
 )
@@ -52,50 +46,34 @@ def test_unknown_key_has_a_hint_with_similar_keys_and_all_keys(entry, key, hint)
 
 
 def test_key_of_another_option_is_named_with_that_option_and_other_keys_may_be_added():
-    problem = unknown_key_problem("meter.tdp_w")
-    assert problem.message == "the selected meter has no key `tdp_w`"
-    assert "`meter=estimate`" in problem.hint
+    assert "`meter=estimate`" in unknown_key_problem("meter.tdp_w").hint
     assert unknown_key_problem("optimizer.nesterov").hint.endswith("to add a new key: `+optimizer.nesterov=`")
 
 
 @pytest.mark.parametrize(
     ("group", "option", "similar"),
     [
-        ("device", "nanoo", "`device=nano`"),
         ("device", "orin", "`device=orin_nano` or `device=orin_nx` or `device=agx_orin`"),
-        ("experiment", "tbd/polynom", "`experiment=tbd/polynomial`"),
         ("experiment", "zeus", "`experiment=zeus/resnet50_imagenet`"),
-        ("experiment", "vgg11", "`experiment=edge/vgg11_cifar10`"),
     ],
 )
-def test_unknown_option_has_a_hint_with_similar_options(group, option, similar):
-    problem = unknown_choice_problem(group, option)
-    assert problem.message == f"`{group}={option}` does not exist"
-    assert problem.hint.startswith(f"did you mean {similar}? options: ")
-
-
-def test_all_options_are_listed_including_subfolders_but_not_shared_files():
-    hint = unknown_choice_problem("experiment", "foo").hint
-    assert hint.startswith("options: edge/grid, edge/lenet_cifar10_gray, ")
-    assert hint.endswith(", zeus/resnet50_imagenet")
+def test_unknown_option_has_a_hint_with_similar_options_and_all_options(group, option, similar):
+    hint = unknown_choice_problem(group, option).hint
+    assert hint.startswith(f"did you mean {similar}? options: ")
     assert "_study" not in hint
 
 
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("epochs=two", "error: `epochs=two` is not valid\n  hint: give a whole number"),
         ("batch=1.5", "error: `batch=1.5` is not valid\n  hint: give a whole number"),
         ("target_accuracy=high", "error: `target_accuracy=high` is not valid\n  hint: give a number"),
         ("evaluate=maybe", "error: `evaluate=maybe` is not valid\n  hint: give true or false"),
-        ("throughput.stop=end", "error: `throughput.stop=end` is not valid\n  hint: give a whole number"),
         ("cache=hot", "error: `cache=hot` is not valid\n  hint: give one of keep, cold, cold_each_epoch, warm"),
         ("sweep=5", "error: `sweep=5` is not valid\n  hint: give "),
-        ("bathc=8", "error: unknown key `bathc`\n  hint: did you mean `batch=`?"),
         ("machine.rot=/", "error: unknown key `machine.rot`\n  hint: did you mean `machine.root=`?"),
         ("modle=lenet", "error: unknown key `modle`\n  hint: did you mean `model=`?"),
         ("model=resnt18", "error: `model=resnt18` does not exist\n  hint: did you mean `model=resnet18`?"),
-        ("experiment=edge/lenet", "error: `experiment=edge/lenet` does not exist\n  hint: did you mean `exp"),
     ],
 )
 def test_errors_of_hydra_are_explained(composed, override, message):
@@ -109,28 +87,15 @@ def test_errors_of_hydra_are_explained(composed, override, message):
     [
         ({"model": "lenet"}, "model.name=resnet18", "use `model=resnet18`"),
         ({"model": "resnet18"}, "model.name=resnet34", "use `model=torchvision model.name=resnet34`"),
-        ({"model": "resnet18"}, "model.architecture=resnet50", "use `model=resnet50`"),
         ({"model": "torchvision"}, "model.architecture=resnet34", "use `model=torchvision model.name=resnet34`"),
-        ({"storage": "project"}, "storage.name=ssd", "use `storage=ssd`"),
-        ({"optimizer": "sgd"}, "++optimizer.name=adam", "use `optimizer=adam`"),
-        ({"dataset": "jpeg"}, "dataset.name=pets", "use `dataset=` with one of "),
+        ({"dataset": "jpeg"}, "++dataset.name=pets", "use `dataset=` with one of "),
     ],
 )
 def test_override_that_would_mislabel_the_run_is_refused(choices, override, hint):
     with pytest.raises(InputError) as refused:
         check_overrides([override], choices)
     (problem,) = refused.value.problems
-    assert problem.message.startswith(f"`{override.lstrip('+')}` would make the label of ")
     assert problem.hint.startswith(hint)
-
-
-def test_whole_number_in_place_of_true_or_false_is_refused():
-    with pytest.raises(InputError) as refused:
-        check_overrides(["evaluate=2", "sweep.again=-1", "evaluate=1", "epochs=2"], {})
-    assert [problem.message for problem in refused.value.problems] == [
-        "`evaluate=2` is not valid",
-        "`sweep.again=-1` is not valid",
-    ]
 
 
 def test_names_that_an_option_uses_and_other_keys_may_be_overridden():
