@@ -61,20 +61,11 @@ def test_recorded_result_is_reported(make_run, log, capsys):
     assert list(queue.pending_runs(log.sweep.parent)) == []
 
 
-def test_recorded_failure_is_reported(make_run):
-    request, _ = make_run("FAILED", state="failed", failure={"kind": "oom", "message": "CUDA out of memory"})
-    result = collect_result(request, Terminal())
-    assert (result.state, result.kind, result.failure) == ("failed", "oom", "CUDA out of memory")
-
-
 @pytest.mark.parametrize(
     ("slurm_state", "state", "kind"),
     [
         ("NODE_FAIL", "failed", "node"),
-        ("TIMEOUT", "failed", "timeout"),
-        ("OUT_OF_MEMORY", "failed", "oom"),
         ("CANCELLED", "killed", "stopped"),
-        ("PREEMPTED", "killed", "stopped"),
         ("GONE", "failed", "node"),
         ("FAILED", "failed", "killed"),
     ],
@@ -109,14 +100,6 @@ def test_run_without_an_end_has_the_metrics_of_its_windows(make_run):
     assert result.notes == record.summary()["notes"] == ["no energy"]
 
 
-def test_run_completed_earlier_is_neither_published_nor_printed(make_run, capsys, monkeypatch):
-    monkeypatch.setattr(collect, "make_tracker", lambda *_, **__: pytest.fail("published again"))
-    request, _ = make_run("COMPLETED", entry={"earlier": True}, state="completed", metrics=METRICS)
-    result = collect_result(request, Terminal())
-    assert (result.earlier, result.metrics) == (True, METRICS)
-    assert capsys.readouterr().out == ""
-
-
 def test_job_that_did_not_start_its_run_fails_and_keeps_the_previous_attempt(make_resubmitted):
     request, record = make_resubmitted("NODE_FAIL")
     result = collect_result(request, Terminal())
@@ -142,12 +125,6 @@ def test_completed_run_that_its_node_has_checked_was_completed_earlier(make_resu
     assert (result.state, result.earlier, result.metrics) == ("completed", True, METRICS)
     assert log[0].reported
     assert capsys.readouterr().out == "run 0 skipped on b1\n"
-
-
-def test_completed_run_that_its_node_could_not_check_fails(make_resubmitted):
-    request, record = make_resubmitted("NODE_FAIL", state="completed", failure=None)
-    assert collect_result(request, Terminal()).state == "failed"
-    assert record.is_completed()
 
 
 def test_refused_job_fails_with_the_error_in_its_log(make_run, log):

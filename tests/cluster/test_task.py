@@ -76,11 +76,6 @@ def test_options_are_those_of_launcher_and_device(make_task):
     assert make_task("cuda", slurm={"gres": "gpu:2"}, **keys).options == device_first
 
 
-def test_boards_constraint_is_its_name():
-    boards = {name: dict(keys.slurm) for name, keys in DEVICES.items() if keys.get("rails")}
-    assert boards == {name: {"constraint": name} for name in boards}
-
-
 def test_python_is_the_devices_or_the_launchers_or_this_one(make_task):
     assert make_task().python == sys.executable
     assert make_task(python="/opt/a/bin/python").python == "/opt/a/bin/python"
@@ -90,38 +85,17 @@ def test_python_is_the_devices_or_the_launchers_or_this_one(make_task):
 
 def test_digest_covers_what_affects_the_measurement(make_task, monkeypatch):
     digest = make_task("nano").digest
-    for keys in (
-        {"batch": 8},
-        {"slurm": {"constraint": "nano4"}},
-        {"slurm": {"gres": "gpu:2"}},
-        {"partition": "gpu"},
-        {"gres": "gpu:8"},
-        {"mem": "4G"},
-        {"exclusive": False},
-        {"options": {"hint": "nomultithread"}},
-    ):
+    for keys in ({"batch": 8}, {"slurm": {"gres": "gpu:2"}}, {"mem": "4G"}, {"options": {"hint": "nomultithread"}}):
         assert make_task("nano", **keys).digest != digest, keys
-    for keys in (
-        {"account": "project_1", "qos": "long", "time": 60},
-        {"setup": ["module load rocm"], "python": "/opt/bin/python", "poll_s": 60},
-        {"slurm": {"time": 60, "python": "/opt/bin/python"}},
-        {"options": {"account": "project_1"}},
-    ):
+    for keys in ({"account": "a", "setup": ["module load rocm"]}, {"slurm": {"time": 60}}, {"options": {"qos": "a"}}):
         assert make_task("nano", **keys).digest == digest, keys
     monkeypatch.setattr("platform.node", lambda: "another login node")
     assert make_task("nano").digest == digest
-
-
-def test_dataset_checksum_depends_on_the_dataset(make_task):
-    assert make_task(count=9).dataset
-    assert make_task(count=9).dataset != make_task(count=10).dataset
 
 
 def test_missing_feature_is_an_error_with_the_existing_features(make_task):
     nodes = [SlurmNode("b1", frozenset({"nano", "sd"}), "idle"), SlurmNode("b2", frozenset({"agx"}), "idle")]
     check_constraint(make_task("nano"), nodes)
     check_constraint(make_task("cpu"), nodes)
-    with pytest.raises(ValueError, match=r"device=nx needs .* feature nx, .* 2 nodes, their features: agx, nano, sd\n"):
+    with pytest.raises(ValueError, match=r"device=nx needs .* feature nx; features of the 2 nodes: agx, nano, sd\n"):
         check_constraint(make_task("nx"), nodes)
-    with pytest.raises(ValueError, match="their features: none"):
-        check_constraint(make_task("nx"), [SlurmNode("n1", frozenset(), "idle")])

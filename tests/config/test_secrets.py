@@ -67,7 +67,7 @@ def test_no_letter_of_a_secret_is_left_in_any_text():
 
 def test_values_of_secret_keys_in_a_tree_are_hidden_completely():
     tree = {"password": 12345, "pin": {"secret": 0}, "token": {"a": "b"}, "pad_token": "<pad>", "uri": ["http://a:b@c"]}
-    hidden = {"password": "***", "pin": {"secret": "***"}, "token": "***", "pad_token": "<pad>", "uri": ["http://***@c"]}
+    hidden = {**tree, "password": "***", "pin": {"secret": "***"}, "token": "***", "uri": ["http://***@c"]}
     assert redact_tree(tree) == hidden
     empty = {"password": None, "token": False, "secret": ""}
     assert redact_tree(empty) == empty

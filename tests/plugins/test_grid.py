@@ -1,6 +1,5 @@
 """Grids: samples, repeats, random order, and the numbers of runs."""
 
-import re
 from collections import Counter
 
 import pytest
@@ -78,12 +77,6 @@ def test_repeats_in_random_order_are_blocks_each_with_its_own_permutation():
     assert [point[1] for point in shuffle_points(grid, seed=0)] == ["repeat=0"] * 3 + ["repeat=1"] * 3
 
 
-def test_first_point_of_a_block_is_uniformly_distributed():
-    firsts = Counter(tuple(shuffle_points(GRID[:6], seed)[0]) for seed in range(600))
-    assert len(firsts) == 6
-    assert all(60 < count < 140 for count in firsts.values())
-
-
 def test_points_without_a_sample_are_those_of_hydra(sweeper):
     configurations = points(sweeper(), "batch=8,16", "power_limit=range(100,251,30)", "a=1")
     assert len(configurations) == 2 * 6
@@ -98,65 +91,13 @@ def test_points_are_recorded_before_the_first_run(sweeper, tmp_path):
     assert recorded.varied_keys == {"batch=8", "batch=16", "batch=32"}
 
 
-def test_size_of_the_sample_is_printed(sweeper, capsys):
-    assert len(points(sweeper(sample=2), "batch=8,16,32", "repeat=0,1")) == 4
-    assert capsys.readouterr().out == "sweep.sample=2: 2 of the grid's 3 configurations.\n"
-    assert len(points(sweeper(sample=4), "batch=8,16,32")) == 3
-    assert capsys.readouterr().out == "sweep.sample=4: all 3 of the grid's configurations.\n"
-
-
-@pytest.mark.parametrize(
-    ("completed", "message"),
-    [
-        (3, "3 of 3 runs are completed in sweep: nothing to do"),
-        (2, "2 of 3 runs are completed in sweep: 1 left to run"),
-        (0, "composing"),
-    ],
-)
-def test_completed_runs_are_counted_before_composing(sweeper, tmp_path, monkeypatch, capsys, completed, message):
-    points(sweeper(), "batch=8,16,32")
-    for number in range(completed):
-        (run := tmp_path / "sweep" / str(number)).mkdir()
-        (run / "completed.json").write_text("{}")
-    monkeypatch.setattr(plugin, "check_configurations", lambda *_: print("composing"))
-    points(sweeper(), "batch=8,16,32")
-    printed = capsys.readouterr().out
-    assert printed.startswith(message)
-    assert printed.endswith("composing\n")
-
-
 def test_batches_have_the_configured_size(sweeper):
     parsed = OverridesParser.create().parse_overrides(["batch=1,2,3,4,5"])
     assert [len(batch) for batch in sweeper(2, sample=3).split_arguments(parsed, 2)] == [2, 1]
 
 
 def test_invalid_sample_and_repeats_are_refused(sweeper):
-    for key in ("sample", "repeats"):
-        for count in (0, -1):
-            with pytest.raises(InputError, match=f"`sweep.{key}={count}` is not valid"):
-                sweeper(**{key: count}).sweep(["batch=8,16"])
+    with pytest.raises(InputError, match="`sweep.sample=0` is not valid"):
+        sweeper(sample=0).sweep(["batch=8,16"])
     with pytest.raises(InputError, match=r"`repeat=0,1` and `sweep\.repeats=3` both set the repeats"):
         sweeper(repeats=3).sweep(["batch=8,16", "repeat=0,1"])
-
-
-@pytest.mark.parametrize(
-    ("order", "override", "warns"),
-    [("grid", "repeat=0,1,2", True), ("random", "repeat=0,1,2", False), ("grid", "repeat=1", False)],
-)
-def test_list_of_repeats_causes_a_warning_unless_the_order_is_random(
-    sweeper, monkeypatch, capsys, order, override, warns
-):
-    monkeypatch.setattr(plugin.BasicSweeper, "sweep", lambda self, arguments: arguments)
-    sweeper(order=order).sweep(["batch=8,16", override])
-    assert ("hint: use sweep.repeats=3 sweep.order=random" in capsys.readouterr().out) == warns
-
-
-@pytest.mark.system
-def test_same_command_draws_the_same_points_and_resumes_and_another_seed_is_another_sweep(project):
-    command = project.quick("-m", batch="64,128,256", workers="0,1", **{"sweep.sample": 2})
-    first, again, other = (project.run("train", *command, *more) for more in ((), (), ("sweep.seed=1",)))
-    assert [done.returncode for done in (first, again, other)] == [0, 0, 0], first.stdout + first.stderr
-    assert len(re.findall(r"^\d .*skipped", again.stdout, re.MULTILINE)) == 2
-    sweeps = project.sweeps()
-    assert [len([path for path in sweep.iterdir() if path.name.isdigit()]) for sweep in sweeps] == [2, 2]
-    assert "sweep.sample=2: 2 of the grid's 6 configurations." in first.stdout

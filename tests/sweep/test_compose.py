@@ -1,14 +1,10 @@
-"""Configurations of a sweep: equal to those of Hydra, with files read once, and with progress messages."""
-
-import io
+"""Configurations of a sweep: equal to those of Hydra, with files read once."""
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from omegaconf import OmegaConf
-from rich.console import Console
 
-from epochmeter.console.progress import track_items
 from epochmeter.run.preflight import validate_sweep
 from epochmeter.sweep.compose import SweepLoader
 
@@ -27,11 +23,9 @@ def master(loader):
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["batch=1"],
         ["batch=2", "model=resnet18", "optimizer.lr=0.3"],
         ["experiment=edge/resnet18_cifar10", "device=nano", "epochs=2"],
         ["+note=x", "~scheduler"],
-        ["data_source=cached", "workers=3"],
         ["hydra.job.name=me", "seed=3", "model={name: mine}"],
         ["experiment=edge/grid", "power_limit=null", "storage=hdd_usb"],
         ["hydra.searchpath=[file://SEARCHED]", "+study=mine", "epochs=4"],
@@ -46,14 +40,6 @@ def test_configuration_equals_hydras_own(loader, master, tmp_path, overrides):
     expected = OmegaConf.to_container(loader.load_sweep_config(master, overrides))
     fast.load_sweep_config(master, [*overrides, "seed=99"])  # makes the template
     assert OmegaConf.to_container(fast.load_sweep_config(master, overrides)) == expected
-
-
-def test_group_in_the_search_path_of_the_command_is_found(loader, tmp_path):
-    (tmp_path / "study").mkdir()
-    (tmp_path / "study" / "mine.yaml").write_text("# @package _global_\nbatch: 77\n")
-    searched = [f"hydra.searchpath=[file://{tmp_path}]", "hydra.mode=MULTIRUN"]
-    master = loader.load_configuration("train", searched, RunMode.MULTIRUN)
-    assert SweepLoader(loader).load_sweep_config(master, ["+study=mine"]).batch == 77
 
 
 def test_grid_reads_files_once_per_choice_of_groups(loader, master, monkeypatch):
@@ -87,17 +73,3 @@ def test_device_of_this_machine_replaces_auto(loader, master, composed, monkeypa
 def test_named_device_is_kept_and_auto_is_kept_for_another_machine(loader, master):
     assert SweepLoader(loader, lambda _: "nano").load_sweep_config(master, ["device=agx"]).device.name == "agx"
     assert SweepLoader(loader).load_sweep_config(master, []).device.name == "auto"
-
-
-def test_progress_in_a_file_has_few_lines_and_none_for_short_work():
-    def lines(seconds_each):
-        now = iter(range(10_000))
-        console = Console(file=io.StringIO(), width=80)
-        seen = list(track_items(range(200), "Composing", console, lambda: next(now) * seconds_each))
-        assert seen == list(range(200))
-        return console.file.getvalue().splitlines()
-
-    assert lines(0.001) == []
-    progress = lines(0.2)
-    assert progress[0] == "Composing 4/200"
-    assert 3 < len(progress) < 7

@@ -53,13 +53,10 @@ def test_cooldown_begins_at_the_end_of_the_last_measured_run():
 def test_sweep_stops_after_max_failures_with_a_hint():
     failed = [outcome(0, 5, "failed"), outcome(1, 5), outcome(2, 5, "failed")]
     assert SweepProgress(POINTS, failed).stop_reason(None) == ""
+    assert SweepProgress(POINTS, [*failed, outcome(3, 5, "failed")]).stop_reason(3) == "", "it was the last run"
     assert SweepProgress(POINTS, failed).stop_reason(3) == ""
     message = SweepProgress(POINTS, failed).stop_reason(2)
     assert message.startswith("error: ")
     assert "`sweep.max_failures=2`" in message
     assert "1 of 4 runs were not started" in message
     assert "\n  hint: " in message
-
-
-def test_failure_of_the_last_run_stops_nothing():
-    assert SweepProgress(POINTS, [outcome(number, 5, "failed") for number in range(4)]).stop_reason(4) == ""

@@ -82,11 +82,6 @@ def test_command_resumes_in_its_newest_folder(folder):
     assert folder(resume=True, now=datetime(2026, 11, 21, 12, 0, 0)) == newest
 
 
-def test_newest_of_many_folders_of_one_second_is_the_last_one(folder):
-    last = [folder() for _ in range(11)][-1]
-    assert folder(resume=True, now=LATER) == last
-
-
 def test_folder_is_the_newest_although_the_clock_was_set_back(folder):
     folder(now=LATER)
     created = folder(now=NOON)
@@ -125,11 +120,9 @@ def test_folder_in_use_is_skipped_with_a_message_and_free_after_a_kill(folder, m
 def test_hash_ignores_the_order_and_keys_that_affect_no_measurement():
     for same in (
         ["model=lenet", "batch=8,16"],
-        [*COMMAND, "tracking=none"],
         [*COMMAND, "tracking.experiment=mine"],
-        [*COMMAND, "sweep.again=true"],
         [*COMMAND, "machine.lock_dir=/tmp"],
-        [*COMMAND, "sweep.cooldown_s=60", "sweep.max_failures=5", "sweep.timeout_s=3600"],
+        [*COMMAND, "sweep.cooldown_s=60", "sweep.max_failures=5", "hydra.launcher.account=1"],
     ):
         assert command_hash(same, many=True) == HASH, same
 
@@ -137,12 +130,10 @@ def test_hash_ignores_the_order_and_keys_that_affect_no_measurement():
 def test_hash_changes_with_all_other_keys():
     for other in (
         ["batch=8,16"],
-        ["batch=8,32", "model=lenet"],
         [*COMMAND, "trackings=1"],
         [*COMMAND, "sweep.sample=2"],
-        [*COMMAND, "sweep.seed=1"],
-        [*COMMAND, "sweep.order=random"],
         [*COMMAND, "sweep.repeats=3"],
+        [*COMMAND, "hydra.launcher.partition=a100"],
     ):
         assert command_hash(other, many=True) != HASH, other
     assert command_hash(COMMAND, many=False) != HASH
@@ -154,15 +145,6 @@ def test_hash_changes_with_the_host_unless_a_cluster_runs_the_sweep(monkeypatch)
     monkeypatch.setattr(sweep_folder.platform, "node", lambda: "elsewhere")
     assert command_hash(COMMAND, many=True) != HASH
     assert command_hash(on_cluster, many=True) == before
-
-
-def test_hash_changes_with_the_kind_of_node_but_not_with_accounting():
-    on_cluster = [*COMMAND, SLURM_OVERRIDE]
-    for key in ("hydra.launcher.partition", "device.slurm.constraint", "hydra.launcher.options"):
-        one, other = (command_hash([*on_cluster, f"{key}={kind}"], many=True) for kind in ("a100", "h100"))
-        assert one != other, key
-    for key in ("hydra.launcher.account", "hydra.launcher.time", "+device.slurm.python"):
-        assert command_hash([*on_cluster, f"{key}=1"], many=True) == command_hash(on_cluster, many=True), key
 
 
 def test_order_of_swept_keys_changes_the_hash_since_it_is_the_order_of_runs():
