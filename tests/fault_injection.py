@@ -135,52 +135,53 @@ Fault = Callable[[Scene], Generator[None, None, None]]
 command, and clean-up."""
 
 
-def worker_is_killed(scene: Scene) -> Iterator[None]:
-    yield
-    scene.worker().kill()
-    yield
-    scene.check_interrupted()
+def interrupted_by(act: Callable[[Scene], None]) -> Fault:
+    """Return a fault that interrupts the training, so that the run is not completed."""
+
+    def fault(scene: Scene) -> Iterator[None]:
+        yield
+        act(scene)
+        yield
+        scene.check_interrupted()
+
+    return fault
 
 
-def controller_is_killed(scene: Scene) -> Iterator[None]:
-    yield
-    scene.command.kill()
-    yield
-    scene.check_interrupted()
-
-
-def both_are_killed(scene: Scene) -> Iterator[None]:
-    yield
+def kill_both(scene: Scene) -> None:
     worker = scene.worker()
     scene.command.kill()
     with suppress(psutil.NoSuchProcess):
         worker.kill()
-    yield
-    scene.check_interrupted()
 
 
-def sigterm(scene: Scene) -> Iterator[None]:
-    yield
-    scene.command.terminate()
-    yield
-    scene.check_interrupted()
-
-
-def ctrl_c_twice(scene: Scene) -> Iterator[None]:
-    yield
+def press_ctrl_c_twice(scene: Scene) -> None:
     for pause_s in (scene.random.uniform(0, 0.5), 0):
         os.killpg(scene.command.pid, signal.SIGINT)
         time.sleep(pause_s)
-    yield
-    scene.check_interrupted()
 
 
-def memory_runs_out(scene: Scene) -> Iterator[None]:
+def limit_memory(scene: Scene) -> None:
     """Set a memory limit that the training process exceeds already."""
-    yield
     resource.prlimit(scene.worker().pid, resource.RLIMIT_AS, (1 << 20, 1 << 20))
-    yield
-    scene.check_interrupted()
+
+
+def with_server(*states: str) -> Fault:
+    """Return a fault of an MLflow server, by its state in each step: open, closed, restarted, failing or unchanged."""
+
+    def fault(scene: Scene) -> Iterator[None]:
+        with served(scene) as gate:
+            for state in states:
+                if state in ("closed", "restarted"):
+                    gate.close()
+                if state == "restarted":
+                    time.sleep(scene.random.uniform(0.5, 2))
+                if state in ("open", "restarted"):
+                    gate.open()
+                if state == "failing":
+                    gate.answers_errors()
+                yield
+
+    return fault
 
 
 def record_has_no_room(scene: Scene) -> Iterator[None]:
@@ -208,58 +209,6 @@ def record_may_not_be_written(scene: Scene) -> Iterator[None]:
     folder.chmod(0o555)
     yield
     folder.chmod(0o755)
-
-
-def server_is_away_at_the_start(scene: Scene) -> Iterator[None]:
-    with served(scene) as gate:
-        gate.close()
-        yield
-        gate.open()
-        yield
-        yield
-        yield
-
-
-def server_is_away_in_the_middle(scene: Scene) -> Iterator[None]:
-    with served(scene) as gate:
-        yield
-        gate.close()
-        time.sleep(scene.random.uniform(0.5, 2))
-        gate.open()
-        yield
-        yield
-        yield
-
-
-def server_is_away_at_the_end(scene: Scene) -> Iterator[None]:
-    with served(scene) as gate:
-        yield
-        gate.close()
-        yield
-        gate.open()
-        yield
-        yield
-
-
-def server_is_away_for_good(scene: Scene) -> Iterator[None]:
-    """Until `make publish`, after both commands."""
-    with served(scene) as gate:
-        gate.close()
-        yield
-        yield
-        yield
-        gate.open()
-        yield
-
-
-def server_answers_errors(scene: Scene) -> Iterator[None]:
-    with served(scene) as gate:
-        yield
-        gate.answers_errors()
-        yield
-        gate.open()
-        yield
-        yield
 
 
 def database_is_locked(scene: Scene) -> Iterator[None]:
@@ -293,10 +242,7 @@ def the_same_is_started_twice(scene: Scene) -> Iterator[None]:
 
 def worker_hangs(scene: Scene) -> Iterator[None]:
     scene.overrides["sweep.hung_after_s"] = HUNG_AFTER_S
-    yield
-    scene.worker().suspend()
-    yield
-    scene.check_interrupted()
+    yield from interrupted_by(lambda scene: scene.worker().suspend())(scene)
 
 
 def loader_hangs(scene: Scene) -> Iterator[None]:
@@ -324,20 +270,20 @@ def node_drops_out(scene: Scene) -> Iterator[None]:
 
 
 FAULTS: dict[str, Fault] = {
-    "SIGKILL of the worker": worker_is_killed,
-    "SIGKILL of the controller": controller_is_killed,
-    "SIGKILL of both": both_are_killed,
-    "SIGTERM": sigterm,
-    "Ctrl-C twice": ctrl_c_twice,
-    "no memory": memory_runs_out,
+    "SIGKILL of the worker": interrupted_by(lambda scene: scene.worker().kill()),
+    "SIGKILL of the controller": interrupted_by(lambda scene: scene.command.kill()),
+    "SIGKILL of both": interrupted_by(kill_both),
+    "SIGTERM": interrupted_by(lambda scene: scene.command.terminate()),
+    "Ctrl-C twice": interrupted_by(press_ctrl_c_twice),
+    "no memory": interrupted_by(limit_memory),
     "record's disk full": record_has_no_room,
     "database's disk full": database_has_no_room,
     "record's folder read-only": record_may_not_be_written,
-    "server down at the start": server_is_away_at_the_start,
-    "server down in the middle": server_is_away_in_the_middle,
-    "server down at the end": server_is_away_at_the_end,
-    "server down for good": server_is_away_for_good,
-    "server answers errors": server_answers_errors,
+    "server down at the start": with_server("closed", "open", "unchanged", "unchanged"),
+    "server down in the middle": with_server("unchanged", "restarted", "unchanged", "unchanged"),
+    "server down at the end": with_server("unchanged", "closed", "open", "unchanged"),
+    "server down for good": with_server("closed", "unchanged", "unchanged", "open"),
+    "server answers errors": with_server("unchanged", "failing", "open", "unchanged"),
     "database locked for 30 s": database_is_locked,
     "clock set back an hour": clock_is_set_back,
     "the same command twice": the_same_is_started_twice,
@@ -348,21 +294,13 @@ FAULTS: dict[str, Fault] = {
 
 
 class Damage(NamedTuple):
-    """What a fault and a second start of the same command have damaged; everything must be 0 or empty.
+    """What a fault and a second start of the same command have damaged; everything must be 0 or empty."""
 
-    Attributes:
-        lost_epochs: Epochs that both commands measured, without the one that was interrupted in each run.
-        doubled: Runs that MLflow shows more than once, or in another state than their records.
-        unrestored: Device settings that were not restored.
-        processes: Processes that still run.
-        error: How the second command failed.
-    """
-
-    lost_epochs: int
-    doubled: int
-    unrestored: int
-    processes: int
-    error: str
+    lost_epochs: int  # measured by both commands, without the one that was interrupted in each run
+    doubled: int  # runs that MLflow shows more than once, or in another state than their records
+    unrestored: int  # device settings that were not restored
+    processes: int  # that still run
+    error: str  # of the second command
 
 
 def inject(fault: Fault, scene: Scene) -> Damage:

@@ -6,15 +6,15 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from project import free_ports, wait_until
 
 REQUIREMENTS = "needs PostgreSQL (Debian: apt-get install postgresql), psycopg, and root or a user of its own"
 LIMIT_S = 600
@@ -39,7 +39,7 @@ def database() -> Iterator[str]:
     if owner:
         os.chown(folder, owner.pw_uid, owner.pw_gid)
     quiet = {"cwd": folder, "stdout": subprocess.DEVNULL, **own}
-    port = free_port()
+    (port,) = free_ports(1)
     try:
         made = [programs / "initdb", "-D", folder / "data", "-U", "mlflow", "-A", "trust", "--no-sync"]
         subprocess.run(made, check=True, **quiet)
@@ -47,7 +47,7 @@ def database() -> Iterator[str]:
         process = subprocess.Popen(serve, stderr=subprocess.DEVNULL, **quiet)
         try:
             ready = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
-            until(lambda: subprocess.run(ready, **quiet).returncode == 0)
+            wait_until(lambda: subprocess.run(ready, **quiet).returncode == 0, LIMIT_S, pause_s=0.2)
             yield f"postgresql+psycopg://mlflow@127.0.0.1:{port}/postgres"
         finally:
             process.terminate()
@@ -59,7 +59,7 @@ def database() -> Iterator[str]:
 @contextmanager
 def mlflow(folder: Path, database: str) -> Iterator[str]:
     """Start an MLflow server with artifacts in a folder, and all else in a database; yield its address."""
-    port = free_port()
+    (port,) = free_ports(1)
     command = [
         *(sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"),
         *("--backend-store-uri", database, "--artifacts-destination", str(folder / "artifacts")),
@@ -76,7 +76,8 @@ def mlflow(folder: Path, database: str) -> Iterator[str]:
             start_new_session=True,
         )
     try:
-        until(lambda: process.poll() is not None or answers(f"http://127.0.0.1:{port}/health"))
+        health = f"http://127.0.0.1:{port}/health"
+        wait_until(lambda: process.poll() is not None or answers(health), LIMIT_S, pause_s=0.2)
         assert process.poll() is None, (folder / "server.log").read_text()[-2000:]
         yield f"http://127.0.0.1:{port}"
     finally:
@@ -91,16 +92,3 @@ def answers(url: str) -> bool:
             return answer.status == 200
     except OSError:
         return False
-
-
-def until(condition) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end, f"not within {LIMIT_S} s"
-        time.sleep(0.2)
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]

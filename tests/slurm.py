@@ -7,13 +7,13 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from project import free_ports, wait_until
 
 PROGRAMS = ("slurmctld", "slurmd", "sinfo", "sbatch", "srun")
 REQUIREMENTS = "needs Slurm (Debian: apt-get install slurm-wlm) and root, for its daemons"
@@ -67,7 +67,7 @@ class Cluster:
 
     def start_node(self, node: str) -> None:
         self.daemons[node] = daemon(["slurmd", "-D", "-N", node], self.environment)
-        until(lambda: self.run("sinfo", "-h", "-n", node, "-o", "%T").strip() == "idle")
+        wait_until(lambda: self.run("sinfo", "-h", "-n", node, "-o", "%T").strip() == "idle", LIMIT_S, pause_s=0.2)
 
 
 def is_available() -> bool:
@@ -100,7 +100,7 @@ def running(folder: Path, nodes: Mapping[str, str]) -> Iterator[Cluster]:
             output = subprocess.run(states, env=cluster.environment, capture_output=True, text=True).stdout
             return output.strip() == f"idle {len(nodes)}"
 
-        until(is_ready)
+        wait_until(is_ready, LIMIT_S, pause_s=0.2)
         yield cluster
     finally:
         for process in cluster.daemons.values():
@@ -133,20 +133,3 @@ def processes_on(node: str, conf: str) -> Iterator[psutil.Process]:
                 if environment.get("SLURM_CONF") == conf and environment.get("SLURMD_NODENAME") == node:
                     yield process
                     break
-
-
-def until(condition, limit_s: float = LIMIT_S) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, f"not within {limit_s} s"
-        time.sleep(0.2)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

@@ -1,6 +1,7 @@
+"""Locks and targets of the Makefile."""
+
 import re
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -38,20 +39,10 @@ def test_training_installs_mlflow_with_its_pages_and_no_packages_of_tests():
     assert not {"pytest", "mypy", "ruff", "playwright", "psycopg", "tensorboard"} & packages.keys()
 
 
-def versions(locks: dict[str, list[str]], names: Iterable[str]) -> dict[str, list[str]]:
-    return {name: locks[name] for name in names}
-
-
 def test_all_locks_agree():
     everything, training, board = map(locked, LOCKS)
-    assert versions(everything, training) == training
-    assert versions(training, board) == board
-
-
-def test_help_explains_every_target():
-    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE).group(1).split()
-    said = subprocess.check_output(["make", "-C", str(ROOT), "--no-print-directory"], text=True)
-    assert set(targets) <= {line.split()[0] for line in said.splitlines() if line}
+    assert training.items() <= everything.items()
+    assert board.items() <= training.items()
 
 
 def dry_run(*goals: str, jetson: bool) -> str:
@@ -62,9 +53,8 @@ def dry_run(*goals: str, jetson: bool) -> str:
 
 @pytest.mark.parametrize(
     ("goal", "extra"),
-    [("test", "dev"), ("test-system", "dev"), ("lint", "dev"), ("tensorboard", "tensorboard"),
-     ("jtop", "jetson"), ("slurm", "slurm"), ("optuna", "optuna")],
-)  # fmt: skip
+    [("test", "dev"), ("tensorboard", "tensorboard"), ("optuna", "optuna")],
+)
 @pytest.mark.parametrize("jetson", [True, False])
 def test_a_target_installs_its_extra_at_the_locked_versions(goal, extra, jetson):
     extras = "--all-extras" if extra == "dev" and not jetson else rf"--extra {extra}\b"
@@ -77,26 +67,8 @@ def test_only_a_jetson_installs_mlflow_s_pages_separately():
     assert "--extra" not in dry_run("ui", jetson=False)
 
 
-def test_nothing_installs_the_project_by_name_from_an_index():
-    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docker/**/Dockerfile"), *ROOT.glob("src/**/*.py")]
-    told = [path.name for path in files if re.search(r"\binstall\b.*\bepochmeter\b(?!\.)", path.read_text())]
-    assert told == []
-
-
 @pytest.mark.parametrize(("jetson", "lock"), [(True, "requirements-board.lock"), (False, "requirements.lock")])
 def test_training_installs_one_lock_and_no_extra(jetson, lock):
     steps = dry_run("train", jetson=jetson)
     assert f"--compile-bytecode {lock}" in steps
     assert "--extra" not in steps
-
-
-@pytest.mark.parametrize("board", ["agx", "agx_orin", "nano", "nx", "orin_nano", "orin_nx", "thor"])
-def test_a_jetson_trains_by_its_own_python_for_which_there_is_a_torch(composed, board):
-    assert composed(f"device={board}").device.python == "/usr/bin/python3"
-
-
-def test_the_readmes_first_screen_links_what_has_been_validated():
-    first = (ROOT / "README.md").read_text().split("\n## ")[0]
-    assert "**Validation status.**" in first
-    assert "(docs/results.md)" in first
-    assert len(first.splitlines()) < 25

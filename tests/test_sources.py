@@ -100,22 +100,6 @@ def test_python_3_6_can_read_what_runs_on_a_board_and_every_entry():
         assert name in ENTRIES or not newer, name
 
 
-@pytest.mark.parametrize("newer", ["(n := 3)", "def f(a, /): pass", "match 1:\n    case 1: pass"])
-def test_the_rule_for_python_3_6_refuses_newer_syntax(newer):
-    with pytest.raises(SyntaxError):
-        ast.parse(newer, feature_version=(3, 6))
-
-
-@pytest.mark.parametrize("name", sorted(ENTRIES))
-def test_an_entry_checks_its_python_before_it_imports_libraries(name):
-    body = tree(SOURCE / name).body
-    check = next(number for number, node in enumerate(body) if isinstance(node, ast.If))
-    before = imported(ast.Module(body[:check], []))
-    assert "interpreter.missing_requirements()" in ast.unparse(body[check])
-    assert packages(before) - sys.stdlib_module_names == {"epochmeter"}
-    assert {other for other in before if other.startswith("epochmeter")} == {"epochmeter.config.interpreter"}
-
-
 def test_no_clock_that_can_be_set_measures_anything():
     settable = {"time.time", "time.time_ns", "datetime.now", "datetime.datetime.now"}
     for name in NAMES:

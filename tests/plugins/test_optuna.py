@@ -87,7 +87,8 @@ def test_invalid_values_are_refused_before_the_first_run(sweeper, monkeypatch):
     search.hydra_context.config_loader = SimpleNamespace(
         load_sweep_config=lambda config, point: compose("train", overrides=point, return_hydra_config=True)
     )
-    with pytest.raises(SystemExit, match=r"Nothing is trained: 1 of 3 configurations are refused\n`batch=0` is not valid"):
+    message = r"Nothing is trained: 1 of 3 configurations are refused\n`batch=0` is not valid"
+    with pytest.raises(SystemExit, match=message):
         search.sweep(["batch=int(interval(0,16))", "workers=0,4"])
     assert search.launcher.launched == []
 

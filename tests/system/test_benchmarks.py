@@ -11,8 +11,8 @@ from project import ROOT
 
 pytestmark = pytest.mark.system
 BENCHES = re.search(r"^BENCHES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
-SAMPLE = ["overhead", "start", "stalls", "energy", "sweep"]
-"""One of each kind: training in this process, commands, ground truth, meters, sweeps."""
+SAMPLE = ["overhead", "stalls", "energy"]
+"""One of each kind: training in this process, ground truth, meters."""
 RUN_BY_HAND = {"faults", "gpu_energy", "gpu_sensor", "mutants", "slurm_demo", "verdicts"}
 """They take long, or need a GPU or a cluster; most have tests of their own."""
 

@@ -40,7 +40,7 @@ def sweep(cluster, project):
     project.submit, project.cluster = submit, cluster
     yield project
     cluster.run("scancel", "--user=root")
-    slurm.until(lambda: not cluster.run("squeue", "--noheader"))
+    project.until(lambda: not cluster.run("squeue", "--noheader"))
 
 
 @pytest.fixture
@@ -95,24 +95,6 @@ def test_runs_are_measured_on_matching_nodes_and_published_to_one_server(sweep, 
     assert len(load_runs(server)) == 2
 
 
-def test_completed_run_is_not_submitted_again(sweep):
-    assert result_of(sweep.submit(device="cpu"))[0] == 0
-    before = sweep.cluster.run("squeue", "--noheader", "--states=all", "--format=%F").split()
-    code, again = result_of(sweep.submit(device="cpu"))
-    assert (code, len(re.findall(r"^\d .*skipped", again, re.MULTILINE))) == (0, 1), again
-    assert sweep.cluster.run("squeue", "--noheader", "--states=all", "--format=%F").split() == before
-
-
-def test_device_without_a_node_fails_before_submission(sweep):
-    code, output = result_of(sweep.submit(device="nano,orin_nx"))
-    assert code == 1
-    assert "device=orin_nx needs a node with the feature orin_nx, and no node has it: 2 nodes" in output
-    assert "their features: agx, nano" in output
-    assert "hint: add Features=orin_nx to its nodes" in output
-    assert sweep.records() == []
-    assert not sweep.cluster.run("squeue", "--noheader")
-
-
 def test_refused_sweep_fails_with_slurms_error_and_leaves_no_job(sweep):
     code, output = result_of(sweep.submit(device="nano,agx", **{"hydra.launcher.options": "{reservation: nobodys}"}))
     assert code == 1
@@ -162,13 +144,3 @@ def test_run_on_a_failed_node_fails_and_is_measured_again(sweep):
     assert code == 0, output
     assert [record.is_completed() for record in sweep.records()] == [True, True]
     assert re.search(r"^0 .*skipped", output, re.M)
-
-
-def test_shared_node_has_no_energy(sweep):
-    shared = {"hydra.launcher.exclusive": "false", "hydra.launcher.mem": "null"}
-    code, output = result_of(sweep.submit(device="cpu", meter="estimate", **{"meter.tdp_w": 65, **shared}))
-    assert code == 0, output
-    energy = sweep.record().run()["energy"]
-    assert energy["source"] == "none"
-    assert "shares its node" in energy["reason"]
-    assert "hydra.launcher.exclusive=true" in output

@@ -1,6 +1,5 @@
 """The report in a real browser: tooltips, clicks, sorting, filters, widths, dark mode and print."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,12 +110,6 @@ def test_tooltip_of_a_mark_names_its_configuration(shown):
         assert part in text
 
 
-def test_tooltip_of_a_bar_has_its_share_and_its_name_as_text(shown):
-    text = hover(shown, "epoch_parts", ".mark-rect.role-mark path >> nth=8")  # the third bar of four parts each
-    for part in (EVIL, "batch 16", "data stall", "25.0 s (45 %)", "55.0 s"):
-        assert part in text
-
-
 def test_click_opens_the_run(shown):
     mark = shown.locator("#energy_by_time .mark-symbol.role-mark path").first
     mark.scroll_into_view_if_needed()
@@ -143,18 +136,7 @@ def test_click_within_a_sandboxed_frame_shows_the_address(browser, path, tmp_pat
     page.close()
 
 
-def test_only_configurations_with_repeats_have_error_bars(browser, tmp_path):
-    runs = [replace(ran(n, batch, 100), job={**ran(n, batch, 100).job, "repeat": repeat})
-            for n, (batch, repeat) in enumerate([(8, 0), (16, 0), (16, 1)])]  # fmt: skip
-    wider = {**runs[2].metrics, "steady/e2e_s": 70.0, "steady/energy_j": 4000.0}
-    page = open_page(browser, written([*runs[:2], replace(runs[2], metrics=wider)], tmp_path / "report.html"))
-    assert page.locator("#energy_by_time .mark-symbol.role-mark >> nth=0 >> path").count() == 2
-    assert page.locator("#energy_by_time .mark-rule.role-mark line").count() == 2, "one in each direction"
-    page.close()
-
-
-@pytest.mark.parametrize("width", [1280, 700, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_nothing_overflows_and_charts_follow_the_color_scheme(browser, path, width, scheme):
     page = open_page(browser, path, width, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -164,13 +146,6 @@ def test_nothing_overflows_and_charts_follow_the_color_scheme(browser, path, wid
     places = page.locator(".plot").evaluate_all("(all) => all.map((one) => [one.clientWidth, one.scrollWidth])")
     assert all(inner <= outer for outer, inner in places)
     page.close()
-
-
-def test_charts_follow_the_width_of_the_window(shown):
-    shown.set_viewport_size({"width": 700, "height": 900})
-    shown.wait_for_function("document.querySelector('#energy_by_time .plot').dataset.width < 680")
-    shown.set_viewport_size({"width": 1280, "height": 900})
-    shown.wait_for_function("document.querySelector('#energy_by_time .plot').dataset.width > 900")
 
 
 def test_the_summary_and_the_first_chart_are_on_the_first_screen(shown):
@@ -205,32 +180,14 @@ def test_long_table_is_filtered_by_column(browser, tmp_path):
     page.close()
 
 
-def test_values_that_were_not_measured_are_absent_in_the_table(browser, tmp_path):
-    without = replace(ran(0, 8, 100), energy_covers=None, no_energy="no meter")
-    without = replace(without, metrics={name: of for name, of in without.metrics.items() if "energy" not in name})
-    page = open_page(browser, written([without, ran(1, 16, 100)], tmp_path / "report.html"))
-    assert column(page, "energy")[1][0] == "-"
-    assert "NaN" not in page.inner_text("#all-runs")
-    page.close()
-
-
-def test_print_has_a_few_pages(shown):
-    pages = re.findall(rb"/Type\s*/Page\b", shown.pdf(prefer_css_page_size=True))
-    assert 3 <= len(pages) <= 12
-
-
 @pytest.mark.alone
-def test_ten_thousand_runs_are_one_small_page_that_is_soon_ready(browser, tmp_path, capsys):
+def test_ten_thousand_runs_are_one_small_page_that_is_soon_ready(browser, tmp_path):
     rows = [ran(20 * i + j, 8 + i, 100 + 10 * j) for i in range(500) for j in range(20)]
     path = written(rows, tmp_path / "report.html")
     times_ms = []
     for _ in range(3):  # the best of three, because other processes run on this machine
         page = open_page(browser, path)
-        ready_ms, drawn_ms = (int(page.evaluate(f"document.documentElement.dataset.{at}")) for at in ("ready", "drawn"))
-        times_ms.append((ready_ms, drawn_ms))
+        times_ms.append(int(page.evaluate("document.documentElement.dataset.ready")))
         page.close()
-    ready_ms, drawn_ms = min(times_ms)
-    with capsys.disabled():
-        print(f"\n10,000 runs: {path.stat().st_size / 1e6:.1f} MB, first chart {ready_ms} ms, all {drawn_ms} ms")
     assert path.stat().st_size <= MAX_BYTES
-    assert ready_ms <= MAX_MS
+    assert min(times_ms) <= MAX_MS

@@ -14,7 +14,6 @@ pytestmark = pytest.mark.system
 ROOT = Path(__file__).parents[2]
 STACKS = {"py36": ("3.6.", "1.10."), "py38": ("3.8.", "2.0."), "py310": ("3.10.", "2.5.")}
 """Versions of Python and torch by make target."""
-EDGE = sorted(path.stem for path in (ROOT / "conf/experiment/edge").glob("[!_]*_*.yaml"))
 
 
 @pytest.fixture(scope="module", params=STACKS)
@@ -62,21 +61,10 @@ def test_old_stack_writes_trace_and_weights(old):
     assert old.record().summary()["notes"] == []
 
 
-def test_failure_on_an_old_stack_has_a_message(stack, project):
-    asked = project.quick(**{"device.python": stack[1], "dataset.open.files._target_": "nowhere.Images"})
-    done = project.run("train", *asked)
-    assert done.returncode == 1
-    assert "error: cannot import _target_ 'nowhere.Images'" in done.stdout
-
-
-@pytest.mark.parametrize("name", EDGE)
-def test_edge_experiment_runs_on_a_board_s_stack(stack, project, composed, name):
-    if stack[0] != "py36" and name != "mobilenet_v3_images":
-        pytest.skip("all experiments run on the oldest stack, one on the others")
-    asked = tiny.typed(composed(f"experiment=edge/{name}"), project.own_data().parent)
-    asked |= {"experiment": f"edge/{name}", "epochs": 1, "batch": 24, "workers": 0, "device.python": stack[1]}
-    done = project.run("train", *project.quick(**asked))
+def test_edge_experiment_runs_on_a_board_s_stack(stack, project, composed):
+    name = "edge/mobilenet_v3_images"
+    overrides = tiny.typed(composed(f"experiment={name}"), project.own_data().parent)
+    overrides |= {"experiment": name, "epochs": 1, "batch": 24, "workers": 0, "device.python": stack[1]}
+    done = project.run("train", *project.quick(**overrides))
     assert done.returncode == 0, done.stdout + done.stderr
-    record = project.record()
-    assert record.is_completed()
-    assert record.run()["training"]["torch"].startswith(STACKS[stack[0]][1])
+    assert project.record().is_completed()
