@@ -5,7 +5,6 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-import stub
 from hydra import compose
 from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
@@ -177,12 +176,6 @@ def searched(project, *more, **keys):
     return project.quick("-m", "hydra/sweeper=optuna", *more, **{"epochs": 2, **keys})
 
 
-def on_stub(project, *more, **keys):
-    """Return the same arguments for a training process that does nothing."""
-    program = stub.program(project.root)
-    return searched(project, *more, **{**stub.JOB, "device": "cpu", "device.python": program, **keys})
-
-
 @pytest.mark.system
 def test_search_ends_with_its_pareto_front_and_can_be_reported(project, recording):
     played = {"meter": "replay", "meter.file": recording, "workers": 0}
@@ -198,23 +191,3 @@ def test_search_ends_with_its_pareto_front_and_can_be_reported(project, recordin
     assert report.returncode == 0, report.stderr
     assert "Pareto front" in report.stdout
     assert (sweep / "report.html").exists()
-
-
-@pytest.mark.system
-def test_killed_search_resumes(project):
-    arguments = on_stub(project, "hydra.sweeper.trials=4", batch="int(interval(1000,2000))")
-    killed = project.start("train", *arguments)
-    project.until(lambda: len([record for record in project.records() if record.is_completed()]) == 2)
-    project.until(lambda: len(project.records()) == 3)
-    killed.kill()
-    killed.communicate()
-    before = {record.folder.name: record.run()["record_id"] for record in project.records() if record.is_completed()}
-    batches = [record.job()["batch"] for record in project.records()]
-
-    done = project.run("train", *arguments)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert [record.folder.name for record in project.records()] == ["0", "1", "2", "3"]
-    assert all(record.is_completed() for record in project.records())
-    assert {record.folder.name: record.run()["record_id"] for record in project.records()}.items() >= before.items()
-    assert [record.job()["batch"] for record in project.records()][: len(batches)] == batches
-    assert len(project.sweeps()) == 1

@@ -13,8 +13,6 @@ pytestmark = pytest.mark.system
 BENCHES = re.search(r"^BENCHES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
 SAMPLE = ["overhead", "stalls", "energy"]
 """One of each kind: training in this process, ground truth, meters."""
-RUN_BY_HAND = {"faults", "gpu_energy", "gpu_sensor", "mutants", "slurm_demo", "verdicts"}
-"""They take long, or need a GPU or a cluster; most have tests of their own."""
 
 
 def run_python(root, *arguments):
@@ -47,8 +45,3 @@ def test_memory_does_not_grow_with_the_steps_of_an_epoch():
 
 def test_all_benchmarks_can_be_imported():
     run_python(ROOT, "-c", f"import {', '.join(BENCHES)}")
-
-
-def test_make_bench_runs_every_benchmark():
-    programs = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "def main(" in path.read_text()}
-    assert programs == {*BENCHES, *RUN_BY_HAND}

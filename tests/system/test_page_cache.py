@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from epochmeter.machine.disk import disk_of, read_counters
-from epochmeter.machine.page_cache import Residency, drop_caches, evict, iter_files, prepare_cache, read_into_cache
+from epochmeter.machine.page_cache import Residency, evict, iter_files, prepare_cache, read_into_cache
 from epochmeter.run.data_source import FileSource
 
 pytestmark = [pytest.mark.system, pytest.mark.alone]
@@ -96,13 +96,4 @@ def test_reader_without_write_permission_evicts_files_of_unknown_residency(datas
     residency = Residency(here)
     assert residency.fraction() == 1
     assert as_another_user(lambda: not evict(iter_files(here)) and Residency(here).fraction() is None)
-    assert residency.fraction() <= 0.02
-
-
-@pytest.mark.skipif(not os.access("/proc/sys/vm/drop_caches", os.W_OK), reason="only root may drop the kernel's caches")
-def test_root_drops_the_kernel_s_caches(dataset):
-    os.sync()
-    residency = Residency(dataset)
-    residency.fraction()
-    drop_caches()
     assert residency.fraction() <= 0.02

@@ -11,13 +11,14 @@ from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from enum import Enum
 from functools import cache
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 INSTANTIATED_GROUPS = ("model", "optimizer", "scheduler", "task", "profiler")
 """Groups of objects that the training process constructs."""
 
-SectionType = TypeVar("SectionType", bound="Section")
-GroupType = TypeVar("GroupType", bound="Group")
 
 
 class Choice(Enum):
@@ -72,7 +73,7 @@ class Section:
     """Keys below one name of the configuration, all of which are declared."""
 
     @classmethod
-    def from_dict(cls: type[SectionType], keys: Mapping[str, Any]) -> SectionType:
+    def from_dict(cls, keys: Mapping[str, Any]) -> Self:
         """Return the section of plain keys, without undeclared ones; KeyError if a required one is missing."""
         return cls(**{name: _typed(kind, keys[name]) for name, kind in _kinds(cls).items()
                       if name in keys or not _has_default(cls, name)})  # fmt: skip
@@ -90,18 +91,15 @@ class Group(Section):
     name: str  # name of the choice, such as `digits`: the name of its file unless it was set
 
     @classmethod
-    def from_dict(cls: type[GroupType], keys: Mapping[str, Any]) -> GroupType:
+    def from_dict(cls, keys: Mapping[str, Any]) -> Self:
         """Return the group of plain keys, none of which is dropped."""
-        declared = {name: keys[name] for name in _kinds(cls)
-                    if name != "spec" and (name in keys or not _has_default(cls, name))}  # fmt: skip
-        return cls(spec=keys, **declared)
+        return super().from_dict({**keys, "spec": keys})
 
     def to_dict(self) -> dict[str, object]:
         """Return all keys, in the order in which they were composed."""
-        declared = {entry.name: (getattr(self, entry.name), entry.default)
-                    for entry in fields(self) if entry.name != "spec"}  # fmt: skip
-        own = {name: value for name, (value, default) in declared.items() if name in self.spec or value != default}
-        return {**self.spec, **own}
+        own = {entry.name: getattr(self, entry.name) for entry in fields(self)
+               if entry.name in self.spec or getattr(self, entry.name) != entry.default}  # fmt: skip
+        return {**self.spec, **{name: value for name, value in own.items() if name != "spec"}}
 
 
 @dataclass(frozen=True, kw_only=True)
