@@ -43,6 +43,13 @@ def test_run_ends_with_its_table_and_links(completed):
     )
 
 
+def test_record_has_all_files_and_no_partial_ones(completed):
+    record = completed.record()
+    names = {path.name for path in record.folder.iterdir()}
+    files = {"job.json", "host.json", "epochs.jsonl", "steps.bin", "losses.bin", "summary.json", "completed.json"}
+    assert names == {*files, "trace.json.gz", "weights.pt", "worker.log"}
+
+
 def test_the_clock_accounts_for_every_epoch_to_a_thousandth(completed):
     assert len(epochs(completed.record())) == 2
     for metrics in epochs(completed.record()):
