@@ -11,17 +11,13 @@ from omegaconf import OmegaConf
 from epochmeter.run import plan
 
 ROOT = Path(__file__).parents[2] / "conf" / "experiment"
-OLD_PYTHON = ROOT.parents[1] / ".py36/bin/python"
-QUICKEST = {"edge/lenet_mnist"}
-EXPERIMENTS = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("[!_]*.yaml"))
-"""All experiments except the bases of others."""
-if OLD_PYTHON.exists():  # system/test_stacks.py runs the edge experiments, on a board's stack
-    EXPERIMENTS = [name for name in EXPERIMENTS if name in QUICKEST or not re.match("edge/.*_", name)]
+QUICKEST = "edge/lenet_mnist"
+NAMES = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("[!_]*.yaml"))
+OTHERS = [name for name in NAMES if not re.match("edge/.*_", name)]
+"""All experiments except those that differ from the quickest in model and dataset only, and the bases of others."""
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in QUICKEST else pytest.param(name, marks=pytest.mark.system) for name in EXPERIMENTS]
-)
+@pytest.mark.parametrize("name", [QUICKEST, *(pytest.param(name, marks=pytest.mark.system) for name in OTHERS)])
 def test_experiment_is_completed(project, composed, name):
     overrides = tiny.typed(composed(f"experiment={name}"), project.own_data().parent)
     is_sweep = OmegaConf.select(OmegaConf.load(ROOT / f"{name}.yaml"), "hydra.mode") == "MULTIRUN"
