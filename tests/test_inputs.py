@@ -99,16 +99,20 @@ def test_error_in_a_users_file_has_key_or_position(tmp_path, text, part):
     with (
         pytest.raises(SystemExit) as end,
         friendly_hydra_errors([], "train"),
-        initialize_config_dir(str(job.ROOT / "conf"), "1.3"),
+        initialize_config_dir(str(job.ROOT / "conf"), version_base="1.3"),
     ):
         job.to_plain(compose("train", overrides=[f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"]))
     assert re.search(rf"^error: (?s:.)*{re.escape(part)}(?s:.)*\n  hint: ", str(end.value))
 
 
 def test_error_after_composing_is_raised_unchanged():
-    with pytest.raises(OSError, match="disk"), friendly_hydra_errors([], "train") as end_composing:
-        end_composing()
-        raise OSError("disk")
+    def fail():
+        with friendly_hydra_errors([], "train") as end_composing:
+            end_composing()
+            raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        fail()
 
 
 def test_all_errors_are_raised_if_traces_are_requested(monkeypatch):

@@ -16,7 +16,7 @@ UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
     ("arguments", "error"),
     [
         ("bathc=8", "error: unknown key `bathc`\n  hint: did you mean `batch=`? keys: batch, cache,"),
-        ("hydra.run.dir=conf/train.yaml/0", "conf/train.yaml/0`: Not a directory\n  hint: "),
+        ("hydra.run.dir=conf/train.yaml/0", "Not a directory"),
         pytest.param(
             *("-m hydra/sweeper=optuna optimizer.lr=0.1", "there is nothing to search\n  hint: "),
             marks=pytest.mark.system,

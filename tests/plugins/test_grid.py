@@ -97,7 +97,7 @@ def test_batches_have_the_configured_size(sweeper):
 
 
 def test_invalid_sample_and_repeats_are_refused(sweeper):
-    with pytest.raises(InputError, match="`sweep.sample=0` is not valid"):
+    with pytest.raises(InputError, match=r"`sweep\.sample=0` is not valid"):
         sweeper(sample=0).sweep(["batch=8,16"])
     with pytest.raises(InputError, match=r"`repeat=0,1` and `sweep\.repeats=3` both set the repeats"):
         sweeper(repeats=3).sweep(["batch=8,16", "repeat=0,1"])

@@ -86,8 +86,7 @@ def test_invalid_values_are_refused_before_the_first_run(sweeper, monkeypatch):
     search.hydra_context.config_loader = SimpleNamespace(
         load_sweep_config=lambda config, point: compose("train", overrides=point, return_hydra_config=True)
     )
-    message = r"Nothing is trained: 1 of 3 configurations are refused\n`batch=0` is not valid"
-    with pytest.raises(SystemExit, match=message):
+    with pytest.raises(SystemExit, match=r"Nothing is trained: 2 of 3 configurations are refused\n.*`batch=0`"):
         search.sweep(["batch=int(interval(0,16))", "workers=0,4"])
     assert search.launcher.launched == []
 

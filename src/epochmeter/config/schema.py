@@ -20,7 +20,6 @@ INSTANTIATED_GROUPS = ("model", "optimizer", "scheduler", "task", "profiler")
 """Groups of objects that the training process constructs."""
 
 
-
 class Choice(Enum):
     """One of a few words, by which it is set and completed by shells."""
 
@@ -294,7 +293,7 @@ def _plain(value: object) -> object:
 
 
 @cache
-def _kinds(section: type) -> Mapping[str, object]:
+def _kinds(section: Any) -> Mapping[str, object]:
     return get_type_hints(section)
 
 
