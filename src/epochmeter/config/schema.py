@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from enum import Enum
-from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -74,7 +73,7 @@ class Section:
     @classmethod
     def from_dict(cls, keys: Mapping[str, Any]) -> Self:
         """Return the section of plain keys, without undeclared ones; KeyError if a required one is missing."""
-        return cls(**{name: _typed(kind, keys[name]) for name, kind in _kinds(cls).items()
+        return cls(**{name: _typed(kind, keys[name]) for name, kind in get_type_hints(cls).items()
                       if name in keys or not _has_default(cls, name)})  # fmt: skip
 
     def to_dict(self) -> dict[str, object]:
@@ -292,11 +291,6 @@ def _plain(value: object) -> object:
     return value.to_dict() if isinstance(value, Section) else value.name if isinstance(value, Choice) else value
 
 
-@cache
-def _kinds(section: Any) -> Mapping[str, object]:
-    return get_type_hints(section)
-
-
 def _has_default(section: type[Any], name: str) -> bool:
     return next(entry.default for entry in fields(section) if entry.name == name) is not MISSING
 
@@ -304,7 +298,7 @@ def _has_default(section: type[Any], name: str) -> bool:
 def required_keys(section: type[Section], prefix: str = "") -> tuple[str, ...]:
     """Return the dotted keys without a default, those of nested sections included."""
     keys: list[str] = []
-    for name, kind in _kinds(section).items():
+    for name, kind in get_type_hints(section).items():
         if isinstance(kind, type) and issubclass(kind, Section):
             keys += required_keys(kind, f"{prefix}{name}.")
         elif name != "spec" and not _has_default(section, name):
@@ -314,7 +308,8 @@ def required_keys(section: type[Section], prefix: str = "") -> tuple[str, ...]:
 
 def _structured(section: type[Section], name: str) -> type:
     """Return a section as a structured config of Hydra, in which groups are open."""
-    return make_dataclass(name, [_key(entry, _kinds(section)[entry.name]) for entry in fields(section)])
+    kinds = get_type_hints(section)
+    return make_dataclass(name, [_key(entry, kinds[entry.name]) for entry in fields(section)])
 
 
 def _key(entry: Field[Any], kind: object) -> tuple[str, Any, Any]:
