@@ -15,10 +15,8 @@ def text(e2e_s=10.0, **seconds):
         ({"compute": 9.5, "prep_stall": 0.36, "fetch_stall": 0.14}, "compute-bound; 3.6 % prep stall"),
         ({"compute": 4.0, "prep_stall": 3.3, "fetch_stall": 2.7}, "compute-bound; 33 % prep stall, 27 % fetch stall"),
         ({"compute": 1.0, "fetch_stall": 2.0, "prep_stall": 7.0}, "prep-bound; 20 % fetch stall"),
-        ({"compute": 1.0, "fetch_stall": 8.9, "prep_stall": 0.1}, "fetch-bound"),
         ({"compute": 1.0, "data_stall": 9.0}, "data-bound"),
         ({"compute": 1.0, "copy": 6.0, "overhead": 3.0}, "copy-bound"),
-        ({"compute": 1.0, "copy": 3.0, "overhead": 6.0}, "overhead-bound"),
         ({"compute": 4.6, "prep_stall": 4.5, "fetch_stall": 0.9},
          "compute-bound or prep-bound (about equal); 9.0 % fetch stall"),
         ({"compute": 5.2, "prep_stall": 4.8}, "compute-bound; 48 % prep stall"),
@@ -34,9 +32,8 @@ def test_parts_without_significant_difference_are_named_together():
     assert (bottleneck.parts, bottleneck.stalls, bottleneck.equal) == (("compute", "prep_stall"), (), False)
 
 
-def test_insignificant_stall_is_not_listed():
-    bottleneck = find_bottleneck({"compute": 6.0, "prep_stall": 4.0}, 10.0, lambda part, other: other is not None)
-    assert bottleneck.text == "compute-bound"
+    insignificant = find_bottleneck({"compute": 6.0, "prep_stall": 4.0}, 10.0, lambda part, other: other is not None)
+    assert insignificant.text == "compute-bound"
 
 
 def test_unmeasured_part_can_make_it_undecided():
@@ -45,7 +42,6 @@ def test_unmeasured_part_can_make_it_undecided():
     assert text(compute=6.0) == "compute-bound"
 
 
-def test_negative_overhead_counts_as_zero():
     assert find_bottleneck({"compute": 9.9, "overhead": -0.1}, 10.0).fractions == {"compute": 0.99, "overhead": 0.0}
 
 
@@ -60,6 +56,7 @@ def timers(**seconds):
 def test_data_stall_is_divided_by_loader_times():
     metrics = timers(read=3.0, preprocess=12.0, decode=8.0)
     assert part_seconds(metrics, in_memory=False) == pytest.approx({**DEVICE, "fetch_stall": 1.0, "prep_stall": 4.0})
+    assert part_seconds(metrics, in_memory=True) == pytest.approx({**DEVICE, "prep_stall": 5.0})
 
 
 @pytest.mark.parametrize(
@@ -67,15 +64,6 @@ def test_data_stall_is_divided_by_loader_times():
 )
 def test_data_stall_is_not_divided_without_decoding_times(seconds):
     assert part_seconds(timers(**seconds), in_memory=False) == pytest.approx({**DEVICE, "data_stall": 5.0})
-
-
-def test_in_memory_dataset_has_no_fetch_stall():
-    metrics = timers(read=12.0, preprocess=3.0)
-    assert part_seconds(metrics, in_memory=True) == pytest.approx({**DEVICE, "prep_stall": 5.0})
-
-
-def test_infinite_times_are_ignored():
-    assert part_seconds({"steady/compute_s": 9.0, "steady/copy_s": float("nan")}, in_memory=True) == {"compute": 9.0}
 
 
 def test_configurations_are_counted_by_bottleneck():

@@ -37,10 +37,8 @@ def test_run_without_job_is_planned(record):
         ({}, "running"),
         (DEAD, "killed"),
         ({"host": "board-7", "pid": 1, **DEAD}, "running"),
-        ({"began": None}, "running"),  # as in records of older versions
-        ({"began": None, "pid": 2**22 + 1}, "killed"),
     ],
-    ids=["alive", "dead", "another host", "alive by ID", "dead by ID"],
+    ids=["alive", "dead", "another host"],
 )
 def test_run_without_an_end_is_running_while_its_process_may_live(record, process, state):
     write_start(record, **process)

@@ -79,13 +79,7 @@ def test_partial_epoch_is_in_total_time_only():
     assert (metrics["total/e2e_s"], metrics["total/epochs"]) == (15.0, 2)
     assert "total/epochs_to_target" not in metrics
     alone = summarize([part], steps(1.0), replace(JOB, warmup_epochs=0))
-    assert all(name.startswith("total/") for name in alone)
-    assert alone["total/epochs"] == 0
-
-
-def test_run_of_warm_up_only_has_totals_only():
-    metrics = summarize([epoch(0, energy_j=7.0)], steps(1.0), JOB)
-    assert metrics == {"total/e2e_s": 10.0, "total/epochs": 1, "total/energy_j": 7.0, "total/edp_js": 70.0}
+    assert alone == {"total/e2e_s": 1.0, "total/epochs": 0, "total/energy_j": 1.0, "total/edp_js": 1.0}
 
 
 def test_rates_are_ratios_of_sums():
@@ -175,12 +169,8 @@ def test_total_includes_windows_too_short_for_their_own_energy():
 def test_unresolved_total_is_absent_with_the_reason(windows, part):
     assert total_metrics(windows).keys() == {"e2e_s", "epochs"}
     (note,) = no_total_note(windows)
-    assert note.startswith("no total energy: ")
     assert part in note
-
-
-def test_run_without_a_meter_has_no_note():
-    assert no_total_note([epoch(0), val(0)]) == no_total_note([]) == []
+    assert no_total_note([epoch(0), val(0)]) == [], "without a meter"
 
 
 def test_target_is_reached_by_the_first_evaluation():
@@ -190,13 +180,10 @@ def test_target_is_reached_by_the_first_evaluation():
     expected = {"time_to_target_s": 22.0, "epochs_to_target": 2, "energy_to_target_j": 42.0}
     assert target_metrics(windows, 0.9, None, evaluate=True) == expected
     assert target_metrics(windows, 0.99, None, evaluate=True) == {}
+    trained = [epoch(0, train_loss=2.0), epoch(1, train_loss=0.5)]
+    assert target_metrics(trained, None, 0.5, evaluate=False) == {"time_to_target_s": 20.0, "epochs_to_target": 2}
     metrics = summarize(windows, NO_STEPS, replace(JOB, target_accuracy=0.9))
     assert metrics.items() >= {f"total/{name}": value for name, value in expected.items()}.items()
-
-
-def test_without_evaluations_the_training_metrics_decide():
-    windows = [epoch(0, train_loss=2.0), epoch(1, train_loss=0.5)]
-    assert target_metrics(windows, None, 0.5, evaluate=False) == {"time_to_target_s": 20.0, "epochs_to_target": 2}
 
 
 @pytest.mark.parametrize(
@@ -222,10 +209,9 @@ def test_notes_are_in_order_and_flags_have_their_first_text():
 
 def test_large_variation_of_epoch_times_is_a_warning():
     (warning,) = variance_warning({"steady/e2e_s": 4.07, "std/e2e_s": 3.6})
-    assert warning.startswith("warning: epoch times vary by 88 %")
+    assert "88 %" in warning
     for metrics in ((100.0, 10.0), (0.1, 0.05)):  # as on an idle machine; very short epochs
         assert variance_warning(dict(zip(("steady/e2e_s", "std/e2e_s"), metrics, strict=True))) == []
-    assert variance_warning({"steady/e2e_s": 4.0}) == variance_warning({}) == []
 
 
 def test_unsampled_power_is_independent_between_windows_and_other_uncertainties_are_not():

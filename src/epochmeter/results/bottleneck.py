@@ -64,7 +64,7 @@ class Bottleneck:
 def find_bottleneck(
     seconds: Mapping[str, float], e2e_s: float, significant: Callable[[str, str | None], bool] = lambda *_: True
 ) -> Bottleneck | None:
-    """Decide which part of an epoch is the largest.
+    """Return the largest part of an epoch; None if a part that was not measured could be the largest.
 
     A part counts as larger than another if the difference is significant and at least `MIN_FRACTION` of the epoch.
 
@@ -73,9 +73,6 @@ def find_bottleneck(
         e2e_s: Time per epoch.
         significant: Whether a part is significantly larger than another part or, for None, than zero. Without repeats
             there is no such test, and every difference counts.
-
-    Returns:
-        The bottleneck, or None if a part that was not measured could be the largest.
     """
     fractions = {part: max(0.0, seconds[part]) / e2e_s for part in PARTS if part in seconds}
     ordered = sorted(fractions, key=lambda part: -fractions[part])
@@ -97,17 +94,11 @@ def find_bottleneck(
 
 
 def part_seconds(metrics: Mapping[str, float], in_memory: bool) -> dict[str, float]:
-    """Return the time of each part of a run's mean epoch.
+    """Return part -> seconds per steady epoch of a run; parts that were not measured are absent.
 
     The measured data stall is divided between prep stall and fetch stall in proportion to the time that DataLoader
-    workers spent preprocessing and reading. It is not divided if they did not time decoding apart from reading.
-
-    Args:
-        metrics: A run's metrics, of which `steady/` is used.
-        in_memory: Whether the dataset is in memory, so that nothing is fetched from storage.
-
-    Returns:
-        Part -> seconds per epoch; parts that were not measured are absent.
+    workers spent preprocessing and reading. It is not divided if they did not time decoding apart from reading. From a
+    dataset in memory nothing is fetched.
     """
     measured = {name: metrics.get(f"steady/{name}_s", math.nan) for name in (COMPUTE, COPY, OVERHEAD, DATA_STALL)}
     seconds = {name: value for name, value in measured.items() if math.isfinite(value)}

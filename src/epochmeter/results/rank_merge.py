@@ -23,10 +23,7 @@ class MergedWindow(NamedTuple):
         opened_ns: When the first rank of the first node opened it, by that node's monotonic clock.
         closed_ns: When the last rank of the first node closed it.
         parts: Metrics of all ranks, by their names without prefix.
-        loss: Mean over the samples of all ranks.
-        accuracy: Mean over the samples of all ranks; None if the task has none.
         bad: The first samples that could not be read.
-        paused: Whether any rank was suspended.
         rank_max: The largest of each time over ranks; empty for a single rank.
     """
 

@@ -5,6 +5,7 @@ Reports read them from run folders, or from MLflow where the folder is not avail
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -29,18 +30,11 @@ class RunInfo(TypedDict):
     """Metadata of a run; unknown values are None or empty.
 
     Attributes:
-        number: Number in the sweep.
-        sweep: Name of the sweep.
-        host: Host name.
-        job: Configuration.
         overrides: Overrides by key: `batch` -> `64`, `+note` -> `mine`.
         rehearsal: The settings that were not applied; empty if the run is a result.
         energy: `source`, what it `covers`, its `domains`, and the `reason` if there is none.
         devices: Number of training devices.
         limited: Number of devices with a power limit.
-        samples: Number of training samples.
-        cores: CPU cores.
-        storage: Storage of the dataset.
         ran_on: Platform: `CPU`, `kernel`, `torch`, `git commit` -> value.
         epochs: Metrics by epoch number, without warm-up and partial epochs.
         disturbed: Disturbances of the measurement, by the tags in `DISTURBED`.
@@ -72,11 +66,7 @@ def build_run_info(
     windows: Iterable[Mapping[str, Any]],
     summary: Mapping[str, Any] | None,
 ) -> RunInfo:
-    """Return a run's metadata from the contents of its record.
-
-    Raises:
-        KeyError, TypeError: The record is damaged.
-    """
+    """Return a run's metadata from the contents of its record; KeyError or TypeError if it is damaged."""
     epochs = [window for window in windows if window["window"] == "epoch" and is_steady(window)]
     return {
         "number": int(run["number"]),
@@ -86,14 +76,14 @@ def build_run_info(
         "overrides": override_values(run["overrides"]),
         "rehearsal": list(run["rehearsal"]),
         "energy": run.get("energy") or {},
-        "devices": device_count(job, run),
+        "devices": _device_count(job, run),
         "limited": run.get("power_limit_devices"),
         "samples": ((run.get("dataset") or {}).get("splits") or {}).get("train"),
         "cores": (host.get("cpu") or {}).get("cores"),
         "storage": run.get("storage") or {},
-        "ran_on": platform_info(run.get("host"), host, run.get("training") or {}),
+        "ran_on": _platform(run.get("host"), host, run.get("training") or {}),
         "disturbed": {name: text for name, text in run.get("flags", {}).items() if name in DISTURBED},
-        "epochs": {epoch["epoch"]: epoch_metrics(epoch["metrics"]) for epoch in epochs},
+        "epochs": {epoch["epoch"]: _epoch_metrics(epoch["metrics"]) for epoch in epochs},
         "state": summary["state"] if summary else UNFINISHED,
     }
 
@@ -104,7 +94,7 @@ def override_values(overrides: Iterable[str]) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
-def device_count(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:
+def _device_count(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:
     """Return the number of training devices: as reported by the training process, else as configured."""
     training = run.get("training") or {}
     if "ranks" in training:
@@ -115,8 +105,7 @@ def device_count(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:
     return None if ranks is None else int(ranks)
 
 
-def platform_info(hostname: str | None, host: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, str]:
-    """Return the run's platform by readable names; unknown values are absent."""
+def _platform(hostname: str | None, host: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, str]:
     cpu, git, mode = (host.get(name) or {} for name in ("cpu", "git", "power_mode"))
     memory_bytes = host.get("memory_bytes")
     values = {
@@ -137,12 +126,10 @@ def platform_info(hostname: str | None, host: Mapping[str, Any], training: Mappi
     return {name: str(value) for name, value in values.items() if value not in (None, "")}
 
 
-def epoch_metrics(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the metrics of `EPOCH_METRICS` that an epoch has."""
+def _epoch_metrics(metrics: Mapping[str, float | None]) -> dict[str, float]:
     return {name: value for name in EPOCH_METRICS if (value := metrics.get(name)) is not None}
 
 
 def _count_models(models: Sequence[str]) -> str:
     """Return models with their number: `2 x H100, A100`."""
-    counts = {model: models.count(model) for model in models}
-    return ", ".join(f"{count} x {model}" if count > 1 else model for model, count in counts.items())
+    return ", ".join(f"{count} x {model}" if count > 1 else model for model, count in Counter(models).items())

@@ -18,17 +18,11 @@ class RunResult:
 
     Attributes:
         number: Number in the sweep.
-        overrides: Overrides of the run.
-        of_sweep: Whether it belongs to a sweep.
-        folder: The run folder.
-        state: `completed`, `failed` or `killed`.
         kind: Class of the failure.
         failure: Message of the failure.
         earlier: Whether it was completed before this command.
         reused: Folder of the completed run that is reused, measured by another command.
         rehearsal: The settings that were not applied.
-        notes: Notes of the summary.
-        metrics: Metrics of the summary.
         no_energy: Why energy was not measured.
         run_link: Address of the run in MLflow.
         compare_link: Address of the sweep's comparison in MLflow.

@@ -52,9 +52,9 @@ def steady_metrics(epochs: Sequence[Window], steps: array) -> dict[str, float]:
         if section != "epoch" or any(name not in epoch["metrics"] for epoch in epochs):
             continue
         values = [epoch["metrics"][name] for epoch in epochs]
-        rule = EPOCH[short].steady if short in EPOCH else "mean"
-        if rule in ("mean", "max"):
-            metrics[f"steady/{short}"] = max(values) if rule == "max" else statistics.fmean(values)
+        rule = EPOCH.get(short, "mean")
+        if rule in ("mean", "maximum"):
+            metrics[f"steady/{short}"] = max(values) if rule == "maximum" else statistics.fmean(values)
         if len(values) > 1:
             metrics[f"std/{short}"] = statistics.stdev(values)
     for name, above, below in (

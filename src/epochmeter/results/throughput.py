@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from epochmeter.config.schema import Job
 from epochmeter.shared.record import INTERVALS
@@ -18,15 +17,8 @@ from epochmeter.shared.record import INTERVALS
 GAP, COPY, COMPUTE = (INTERVALS.index(name) for name in ("gap_s", "copy_s", "compute_s"))
 
 
-class Throughput(NamedTuple):
-    """The `throughput/` metrics; empty with a reason if they cannot be computed."""
-
-    metrics: Mapping[str, float] = MappingProxyType({})
-    reason: str = ""
-
-
-def measure_throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: Job) -> Throughput:
-    """Return the throughput of the steps from `throughput.start` up to, but excluding, `throughput.stop`.
+def measure_throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: Job) -> tuple[dict[str, float], str]:
+    """Return the metrics of the steps from `throughput.start` up to, but excluding, `throughput.stop`.
 
     A step lasts from the end of the previous step to its own end; time between epochs belongs to no step.
 
@@ -34,19 +26,22 @@ def measure_throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: 
         windows: The record's windows in order.
         steps: Rows of `steps.bin`.
         job: Configuration.
+
+    Returns:
+        The `throughput/` metrics, and the reason if they are configured and cannot be computed.
     """
     start, stop = job.throughput.start, job.throughput.stop
     if start is None or stop is None:
-        return Throughput()
+        return {}, ""
     epochs = [window for window in windows if window["window"] == "epoch"]
     done = int(sum(epoch["metrics"]["epoch/steps"] for epoch in epochs))
     if done < stop:
-        return Throughput(reason=f"the run ended after {done} steps, before throughput.stop={stop}.")
+        return {}, f"the run ended after {done} steps, before throughput.stop={stop}."
     samples = 0
     for epoch, first, last in _epoch_parts(epochs, start, stop):
         count = step_samples(epoch, job.batch, first, last)
         if count is None:
-            return Throughput(reason=f"bad samples were skipped in epoch {epoch['epoch']}, in an unknown step.")
+            return {}, f"bad samples were skipped in epoch {epoch['epoch']}, in an unknown step."
         samples += count
     width = len(INTERVALS)
     rows = steps[width * start : width * stop]
@@ -58,7 +53,7 @@ def measure_throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: 
         "e2e_s": seconds,
         "step_mean_s": seconds / (stop - start),
     }
-    return Throughput({f"throughput/{name}": value for name, value in metrics.items()})
+    return {f"throughput/{name}": value for name, value in metrics.items()}, ""
 
 
 def step_samples(epoch: Mapping[str, Any], batch: int, first: int, last: int) -> int | None:

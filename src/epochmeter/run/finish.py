@@ -118,11 +118,11 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
             outcome.notes.append(f"energy was measured in part: {reason}")
         outcome.metrics = summarize(windows, record.steps(), job)
         outcome.notes += [*no_total_note(windows), *variance_warning(outcome.metrics)]
-        throughput = measure_throughput(windows, record.steps(), job)
-        outcome.metrics.update(throughput.metrics)
-        outcome.notes += [f"no throughput: {throughput.reason}"] if throughput.reason else []
+        throughput, reason = measure_throughput(windows, record.steps(), job)
+        outcome.metrics.update(throughput)
+        outcome.notes += [f"no throughput: {reason}"] if reason else []
         epochs, warmup = outcome.metrics["total/epochs"], job.warmup_epochs
-        if epochs <= warmup and outcome.state == "completed" and not throughput.metrics:
+        if epochs <= warmup and outcome.state == "completed" and not throughput:
             outcome.notes.append(f"no means: all {epochs:g} epochs are warm-up (`warmup_epochs={warmup}`)")
     outcome.metrics.update(run_metrics(run))
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None

@@ -205,7 +205,7 @@ def resolve_objectives(names: Sequence[str] | None, to_target: bool) -> tuple[Se
     if not names:
         default = TO_TARGET if to_target else STEADY
         return default, default[:1]
-    available = {f"steady/{name}" for name, metric in EPOCH.items() if metric.steady}
+    available = {f"steady/{name}" for name in EPOCH}
     available |= {name for name in METRICS if name.startswith(("total/", "model/", "throughput/"))}
     for name in names:
         if name not in available and not str(name).startswith("steady/energy_"):
