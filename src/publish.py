@@ -12,7 +12,6 @@ run could not be published.
 
 import argparse
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -54,20 +53,22 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     close_orphans(ROOT / "multirun", print)
-    folders = options.folders or [ROOT / "multirun"]
-    records = [record for folder in folders for record in records_below(folder)]
-    empty = [folder for folder in options.folders if not records_below(folder)]
+    found = {folder: records_below(folder) for folder in options.folders or [ROOT / "multirun"]}
+    empty = [folder for folder in options.folders if not found[folder]]
     for folder in empty:
         print(f"error: {folder} contains no runs: there is no job.json in it or below it", file=sys.stderr)
         print("  hint: name a run or a sweep in multirun/, or nothing for all", file=sys.stderr)
-    pending = [] if options.uri else [record for record in records if is_pending_on_cluster(record)]
-    for sweep, count in Counter(record.folder.parent for record in pending).items():
-        print(f"{sweep}: skipped {count} submitted runs, which the submitting command publishes")
+    skipped = 0
     by_destination: dict[Destination, list[Record]] = {}
-    for record in [record for record in records if record not in pending]:
+    for record in [record for records in found.values() for record in records]:
+        if not options.uri and is_pending_on_cluster(record):
+            skipped += 1
+            continue
         own = destination_of_record(record)
         destination = Destination(options.experiment or own.experiment, options.uri or own.uri)
         by_destination.setdefault(destination, []).append(record)
+    if skipped:
+        print(f"skipped {skipped} submitted runs, which the submitting command publishes")
     published = [publish_records(records, where, options.tensorboard) for where, records in by_destination.items()]
     return 0 if all(published) and not empty else 1
 
@@ -96,30 +97,19 @@ def is_pending_on_cluster(record: Record) -> bool:
 
 
 def publish_records(records: Sequence[Record], destination: Destination, events: bool) -> bool:
-    """Publish records to one destination; return whether all were published."""
+    """Publish records to one destination, and end its runs whose process has ended; return whether all succeeded."""
     try:
         store = open_store(*destination, timeout_s=LONG_TIMEOUT_S)
+        published = [publish_record(record, store, destination, events) for record in records]
+        list(views.save_views(store))
+        # The comparison shows completed runs only.
+        compared = f": {views.results_link(store)}" if any(record.is_completed() for record in records) else ""
+        print(f"{sum(published)} of {len(records)} runs published{compared}")
+        list(close_dead_runs(store))
     except Exception as error:
-        print(f"error: cannot connect to MLflow at {destination}: {error_reason(error)}", file=sys.stderr)
+        print(f"error: MLflow at {destination} failed: {error_reason(error)}", file=sys.stderr)
         return False
-    published = [publish_record(record, store, destination, events) for record in records]
-    ended = end_dead_runs(store, destination)
-    views.save_views(store)
-    # The comparison shows completed runs only.
-    compared = f": {views.results_link(store)}" if any(record.is_completed() for record in records) else ""
-    print(f"{sum(published)} of {len(records)} runs published{compared}")
-    return all(published) and ended
-
-
-def end_dead_runs(store: Store, destination: Destination) -> bool:
-    """End the runs in MLflow whose process has ended; return whether the server answered."""
-    try:
-        close_dead_runs(store)
-    except Exception as error:
-        reason = error_reason(error)
-        print(f"error: cannot read the states of runs from MLflow at {destination}: {reason}", file=sys.stderr)
-        return False
-    return True
+    return all(published)
 
 
 def publish_record(record: Record, store: Store, destination: Destination, events: bool) -> bool:

@@ -27,7 +27,7 @@ from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
 from epochmeter.sweep.progress import SINGLE_RUN, SweepProgress
 from epochmeter.sweep.sweep_folder import SUBMISSIONS_FILE, Points
 from epochmeter.tracking import queue
-from epochmeter.tracking.publisher import NullTracker
+from epochmeter.tracking.publisher import Tracker
 from train import is_last
 
 PROCESS = "process 7 (python) also computes on gpu0: 3.0 GiB, 45% utilization"
@@ -48,7 +48,7 @@ def end_by(order, terminal):
     def end(error=None, notes=()):
         plan, outcome = resolve_plan(order()), RunResult(0, [], notes=[*notes])
         plan.open_record()
-        with finalizing(plan, outcome, NullTracker(plan.record), terminal):
+        with finalizing(plan, outcome, Tracker(plan.record), terminal):
             if error is not None:
                 raise error
         return outcome, plan.record
@@ -118,7 +118,7 @@ def test_second_signal_waits_until_the_summary_is_written(end_by, monkeypatch):
     assert outcome.stop.code == 128 + signal.SIGTERM
 
 
-class StoppedPublisher(NullTracker):
+class StoppedPublisher(Tracker):
     """A publisher during whose last call Ctrl-C is pressed."""
 
     def close(self, limit_s=30.0, ended=None):

@@ -76,7 +76,7 @@ def test_runs_are_measured_on_matching_nodes_and_published_to_one_server(sweep, 
     assert [record.job()["tracking"]["uri"] for record in sweep.records()] == [server, server]
     assert list(queue.pending_runs(sweep.root / "multirun")) == []
     shown = load_runs(server)
-    statuses = {run["params"]["device"]: run["status"] for run in shown}
+    statuses = {run["tags"]["epochmeter.device"]: run["status"] for run in shown}
     assert (len(shown), statuses) == (2, {"nano": "FINISHED", "agx": "FINISHED"})
     assert {run["tags"]["epochmeter.record_id"] for run in shown} == {
         record.run()["record_id"] for record in sweep.records()

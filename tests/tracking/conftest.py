@@ -74,6 +74,7 @@ def run_metadata(folder, batch, limit, energy):
         "choices": {"device": "cuda", "model": "lenet", "dataset": "digits", "optimizer": "sgd", "tracking": "mlflow"},
         "overrides": [f"batch={batch}"],
         "started": STARTED.isoformat(),
+        "clock": {"wall_s": STARTED.timestamp(), "monotonic_ns": 100 * SECOND_NS},
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "boot_id": None,

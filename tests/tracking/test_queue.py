@@ -86,11 +86,3 @@ def test_unreadable_record_does_not_block_others(make_queued, multirun):
     (make_queued(0).folder / "job.json").write_text("{half")
     make_queued(1)
     assert folders(multirun) == ["sweep/1"]
-
-
-def test_unwritable_queue_does_not_block_a_run(make_record, multirun):
-    record = make_record(0)
-    (multirun / ".queue").write_text("a file instead of a folder")
-    queue.enqueue(record, "new")
-    queue.dequeue(record)
-    assert folders(multirun) == []

@@ -5,22 +5,15 @@ from datetime import datetime
 
 import pytest
 
-from epochmeter.machine.process_identity import this_process
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.tracking.state import ended_s, recorded_status, started_s, status_of
+from epochmeter.tracking.state import ended_s, started_s, status_of
 
 FRIDAY_S, MONDAY_S = 2e9, 2e9 + 3 * 86400
 
 
 @pytest.mark.parametrize(("state", "status"), [("completed", "FINISHED"), ("failed", "FAILED"), ("killed", "KILLED")])
 def test_end_maps_to_mlflow_status(make_record, state, status):
-    record = make_record(state=state)
-    assert (status_of(record), recorded_status(record)) == (status, status)
-
-
-def test_running_run_has_no_recorded_end(make_record):
-    record = make_record(state=None, **this_process()._asdict())
-    assert (status_of(record), recorded_status(record)) == ("RUNNING", None)
+    assert status_of(make_record(state=state)) == status
 
 
 def test_recorded_end_is_independent_of_file_times(make_record):

@@ -2,16 +2,14 @@
 
 import json
 import sys
-from unittest.mock import Mock, call
 
 import pytest
 from events import event_files, scalars_of
 
 from epochmeter.shared.record import Record
-from epochmeter.tracking import publisher as publishers
 from epochmeter.tracking import tensorboard
-from epochmeter.tracking.publish import publish
-from epochmeter.tracking.publisher import NullTracker, Publisher, WithTensorBoard, make_tracker
+from epochmeter.tracking.publish import Published, publish
+from epochmeter.tracking.publisher import Publisher, make_tracker
 from epochmeter.tracking.state import EVENTS, ended_s
 from epochmeter.tracking.tensorboard import Events
 
@@ -89,55 +87,36 @@ def test_file_is_not_part_of_the_record(store, make_record):
     assert not [name for name in files if name.startswith(EVENTS)]
 
 
-def test_event_files_need_the_setting(make_record):
-    assert isinstance(make_tracker(make_record(0), name="mlflow"), Publisher)
-    assert isinstance(make_tracker(make_record(1), name="none", tensorboard=False), NullTracker)
+def test_event_files_need_the_setting(make_record, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "tensorboard.summary", None)
+        without = make_tracker(make_record(1), name="none")
+        without.start()
+        assert without.close() is None
     record = make_record(2)
     tracker = make_tracker(record, name="none", tensorboard=True)
-    assert isinstance(tracker, WithTensorBoard)
     tracker.start()
     tracker.flush()
     assert tracker.close() is None
     assert {scalar.name for scalar in scalars_of(record)} >= {"epoch/e2e_s", "total/e2e_s"}
 
 
-def test_run_that_failed_early_has_an_empty_file(make_record):
-    record = make_record(epochs=0, state=None)
-    tracker = make_tracker(record, name="none", tensorboard=True)
-    assert tracker.close(ended="failed") is None
-    assert scalars_of(record) == []
-
-
-def test_full_disk_ends_only_the_file(make_record, monkeypatch, caplog):
+def test_full_disk_ends_only_the_file(store, make_record, monkeypatch, caplog):
     monkeypatch.setattr(Events, "add", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    inner = Mock()
-    tracker = WithTensorBoard(inner, Events(make_record()))
+    tracker = Publisher(record := make_record(), lambda: store, events=Events(record))
     tracker.start()
     for _ in range(2):
-        tracker.flush(0.5)
-    assert tracker.close(ended="completed") == inner.close.return_value
-    assert inner.mock_calls == [call.start(), call.flush(0.5), call.flush(0.5), call.close(30.0, "completed")]
+        tracker.flush(60)
+    assert isinstance(tracker.close(60), Published)
     assert [record.message for record in caplog.records] == [
         "TensorBoard does not show all of this run: [Errno 28] No space left on device"
     ]
 
 
-def test_non_boolean_setting_is_an_error():
-    for tracking in ({"name": "none"}, {"tensorboard": False}, {"tensorboard": True}):
-        tensorboard.check_installed(tracking)
+def test_missing_package_or_invalid_setting_is_an_error(monkeypatch):
     with pytest.raises(ValueError, match=r"tracking\.tensorboard=yes please: give true or false"):
         tensorboard.check_installed({"tensorboard": "yes please"})
-
-
-def test_missing_package_is_an_error_with_a_remedy(monkeypatch):
     monkeypatch.setattr(tensorboard, "find_spec", lambda _: None)
     with pytest.raises(ValueError, match=r"make \.venv/\.with-tensorboard or pip install tensorboard"):
         tensorboard.check_installed({"tensorboard": True})
     tensorboard.check_installed({"tensorboard": False})
-
-
-def test_package_is_imported_only_if_enabled(make_record, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard.summary", None)
-    tracker = publishers.make_tracker(make_record(), name="none")
-    tracker.start()
-    assert tracker.close() is None

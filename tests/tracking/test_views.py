@@ -9,7 +9,6 @@ import pytest
 
 from epochmeter.results.metrics import METRICS
 from epochmeter.tracking import views
-from epochmeter.tracking.description import SECTIONS
 from epochmeter.tracking.publish import Published, publish
 
 
@@ -27,34 +26,26 @@ def metrics_of(page: dict) -> set[str]:
     return keys
 
 
-def pages(energy, scopes=()):
+def pages(energy):
     """The pages of all views by name."""
-    return {json.loads(view)["name"]: unpack(view) for view in views.views(energy, scopes).values()}
+    return {json.loads(view)["name"]: unpack(view) for view in views.views(energy).values()}
 
 
 def tags_of(store):
     return store.client.get_experiment(store.experiment_id).tags
 
 
-def energy_source(record, source, covers=None):
-    record.describe(record.job(), {**record.run(), "energy": {"source": source, "covers": covers, "reason": None}})
-    return record
-
-
 def test_newest_sweeps_have_their_own_views(store, make_record):
     publish(make_record(), store)
     names = [f"2026-11-{day:02}_12-00-00-1a2b3c4d" for day in range(1, 24)]
     for name in names:
-        list(views.save_views_steps(store, sweep=name))
+        list(views.save_views(store, sweep=name))
     tags = tags_of(store)
     saved = [tag for tag in tags if tag.startswith(views.VIEW_TAG_PREFIX + views.SWEEP_VIEW_PREFIX)]
-    assert 40 <= len(saved) <= 42
-    for rehearsal in (False, True):
-        link = views.results_link(store, names[-1], rehearsal)
-        key = parse_qs(link.partition("?")[2])["viewStateShareKey"][0]
-        query = unpack(tags[views.VIEW_TAG_PREFIX + key])["searchFilter"]
-        assert f"tags.`epochmeter.sweeps` LIKE '%{names[-1]}%'" in query
-        assert query.endswith(f"tags.`epochmeter.rehearsal` = '{str(rehearsal).lower()}'")
+    assert 20 <= len(saved) <= 21
+    key = parse_qs(views.results_link(store, names[-1]).partition("?")[2])["viewStateShareKey"][0]
+    query = unpack(tags[views.VIEW_TAG_PREFIX + key])["searchFilter"]
+    assert query.endswith(f"tags.`epochmeter.sweeps` LIKE '%{names[-1]}%'")
 
 
 @pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j", None])
@@ -75,7 +66,8 @@ def test_best_energy_is_that_of_any_run_or_the_one_that_has_begun(store, make_re
     assert views.best_energy(store) is None
     record = make_record(1, state=None)
     for source, energy in [("none", None), ("estimated", "estimated_energy_j"), ("counter", "energy_j")]:
-        assert views.best_energy(store, energy_source(record, source)) == energy
+        record.describe(record.job(), {**record.run(), "energy": {"source": source}})
+        assert views.best_energy(store, record) == energy
     publish(make_record(2), store)
     assert views.best_energy(store) == "energy_j"
 
@@ -90,43 +82,20 @@ def test_runs_are_averaged_by_device_limit_rehearsal_and_scope_without_parallel_
     assert params == [["device", "batch", "workers"], ["device", "batch", "power_limit"]]
 
 
-def test_energies_of_different_hardware_have_separate_views():
-    several = pages("energy_j", ["GPUs used", "module"])
-    assert not [name for name in metrics_of(several["Energy and time"]) if "energy" in name]
-    for scope in ("GPUs used", "module"):
-        page = several[f"Energy and time: {scope}"]
-        assert page["searchFilter"].endswith(f"and tags.`epochmeter.energy_covers` = '{scope}'")
-        assert "total/energy_j" in metrics_of(page)
-    one = pages("energy_j", ["module"])
-    assert one.keys() == {"Energy and time", "By device and power limit", "Reports"}
-    assert "total/energy_j" in metrics_of(one["Energy and time"])
-
-
-def test_scopes_are_found_among_the_runs_and_linked_in_the_description(store, make_record):
-    publish(make_record(0, energy=False), store)
-    publish(make_record(1), store)
-    views.save_views(store)
-    assert views.energy_scopes(store, "energy_j") == ["gpu0"]
-    begun = energy_source(make_record(2, state=None), "counter", "module")
-    list(views.save_views_steps(store, begun))
-    assert views.energy_scopes(store, "energy_j", begun) == ["gpu0", "module"]
+def test_views_are_saved_once_and_a_users_description_is_kept(store, monkeypatch):
+    store.client.set_experiment_tag(store.experiment_id, views.NOTE_TAG, "Mine.")
+    list(views.save_views(store))
     tags = tags_of(store)
-    assert "[gpu0](#/experiments/" in tags[views.NOTE_TAG], "its own text is updated"
-    assert {views.VIEW_TAG_PREFIX + key for key in views.views("energy_j", ["gpu0", "module"])} <= tags.keys()
-
-
-def test_views_are_saved_once(store, monkeypatch):
-    views.save_views(store)
-    tags = tags_of(store)
+    assert tags[views.NOTE_TAG] == "Mine."
     assert {key: tags[views.VIEW_TAG_PREFIX + key] for key in views.views(None)} == views.views(None)
     monkeypatch.setattr(type(store.client), "set_experiment_tag", lambda *_: pytest.fail("written again"))
-    views.save_views(store)
+    list(views.save_views(store))
     assert tags_of(store) == tags
 
 
 def test_failure_to_save_is_no_error(store):
     store.client.delete_experiment(store.experiment_id)
-    views.save_views(store)
+    list(views.save_views(store))
 
 
 @pytest.mark.parametrize(
@@ -141,15 +110,9 @@ def test_links_open_in_the_server_of_the_runs(uri, base):
 
 
 def test_description_links_the_views_and_explains_each_kind_of_metric(store):
-    views.save_views(store)
+    list(views.save_views(store))
     note = tags_of(store)[views.NOTE_TAG]
     for key in (views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT, views.REPORTS):
         assert f"viewStateShareKey={key})" in note
-    explained = {name.strip("`/") for names in SECTIONS for name in names.split()}
+    explained = {name.strip("`/") for names in views.METRIC_SECTIONS for name in names.split()}
     assert {name.partition("/")[0] for name in METRICS} <= explained
-
-
-def test_users_description_is_kept(store):
-    store.client.set_experiment_tag(store.experiment_id, views.NOTE_TAG, "Mine.")
-    views.save_views(store)
-    assert tags_of(store)[views.NOTE_TAG] == "Mine."

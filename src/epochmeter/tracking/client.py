@@ -99,11 +99,6 @@ def open_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: 
 
     A local experiment keeps its artifacts in `mlruns/` next to its database; a server has its own location.
 
-    Args:
-        experiment: Name of the experiment.
-        uri: Address; None: `tracking_uri()`.
-        timeout_s: Timeout of a call.
-
     Raises:
         RuntimeError: The experiment was deleted.
         Exception: Errors of MLflow, as for a server that is down.
@@ -111,13 +106,14 @@ def open_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: 
     load_mlflow(timeout_s)
     from mlflow import MlflowClient
 
-    uri = uri or tracking_uri()
-    if not uri.startswith(SQLITE):
+    uri, artifacts = uri or tracking_uri(), None
+    if uri.startswith(SQLITE):
+        database = Path(uri.removeprefix(SQLITE)).resolve()
+        artifacts = (database.parent / "mlruns" / experiment).as_uri()
+        client = _open_database(database)
+    else:
         client = MlflowClient(uri)
-        return Store(client, uri, _experiment_id(client, experiment, artifacts=None))
-    database = Path(uri.removeprefix(SQLITE)).resolve()
-    client = _open_database(database)
-    return Store(client, uri, _experiment_id(client, experiment, (database.parent / "mlruns" / experiment).as_uri()))
+    return Store(client, uri, _experiment_id(client, experiment, artifacts))
 
 
 def open_existing_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: int = TIMEOUT_S) -> Store:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -26,17 +24,14 @@ class PublishedRun(TypedDict):
 
     Attributes:
         reused_as: Other sweeps that include the run, and its number in each.
-        params: Configuration as typed: `batch` -> `16`, `optimizer.lr` -> `0.01`; null values are absent.
         metrics: By the names in docs/metrics.md; for per-epoch metrics the last value.
         facts: Metadata of the run; None if it was published without.
         status: `FINISHED`, `FAILED`, `KILLED` or `RUNNING`.
-        link: Address of its page.
     """
 
     run_id: str
     sweep_id: str | None
     reused_as: list[tuple[str, int]]
-    params: dict[str, str]
     metrics: dict[str, float]
     tags: dict[str, str]
     facts: RunInfo | None
@@ -46,10 +41,6 @@ class PublishedRun(TypedDict):
 
 def load_runs(uri: str | None = None, experiment: str = EXPERIMENT) -> list[PublishedRun]:
     """Return the measured runs of an experiment by start time, without deleted ones.
-
-    Args:
-        uri: Server or database; None: MLFLOW_TRACKING_URI or the project's database.
-        experiment: Name of the experiment.
 
     Raises:
         LookupError: The database or the experiment does not exist.
@@ -70,27 +61,14 @@ def run_links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | No
 def _iter_pages(store: Store, query: str = MEASURED) -> Iterator[Run]:
     page = None
     while page is None or page.token:
-        with _without_garbage_collection():
-            page = store.client.search_runs(
-                [store.experiment_id],
-                query,
-                max_results=PAGE_SIZE,
-                order_by=["attributes.start_time ASC"],
-                page_token=page.token if page else None,
-            )
+        page = store.client.search_runs(
+            [store.experiment_id],
+            query,
+            max_results=PAGE_SIZE,
+            order_by=["attributes.start_time ASC"],
+            page_token=page.token if page else None,
+        )
         yield from page
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection while a page is parsed; it would take most of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _to_published_run(run: Run, store: Store) -> PublishedRun:
@@ -98,7 +76,6 @@ def _to_published_run(run: Run, store: Store) -> PublishedRun:
         "run_id": run.info.run_id,
         "sweep_id": run.data.tags.get("epochmeter.sweep_id"),
         "reused_as": _reused_as(run.data.tags),
-        "params": run.data.params,
         "metrics": run.data.metrics,
         "tags": run.data.tags,
         "facts": _facts(run.data.tags),

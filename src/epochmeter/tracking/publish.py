@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from epochmeter.machine.process_identity import Process, is_alive
 from epochmeter.results.reuse import is_run, referenced_record
+from epochmeter.results.run_status import recorded_status
 from epochmeter.shared.record import Record
 from epochmeter.tracking import run_export, scalars
 from epochmeter.tracking.client import Store
 from epochmeter.tracking.scalars import Scalar
-from epochmeter.tracking.state import complete_files, ended_s, recorded_status, started_s, status_of
+from epochmeter.tracking.state import complete_files, ended_s, started_s, status_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -30,7 +31,7 @@ WINDOWS = "epochmeter.windows"
 SWEEPS = "epochmeter.sweeps"
 """Tag with the sweeps that include a run: its own, and as `sweep/number` those that reuse it."""
 MAX_SWEEPS = 100
-"""Maximum number of reusing sweeps in the tag, the latest ones: the length of a tag is limited."""
+"""Number of reusing sweeps in the tag, the latest ones: the length of a tag is limited."""
 MAX_BATCH, MAX_METRICS = 100, 1000
 
 
@@ -60,8 +61,6 @@ def publish_steps(record: Record, store: Store, ended: str | None = None) -> Ite
         store: Destination.
         ended: How the run ended, for a record that could not be completed.
     """
-    if not (record.folder / "job.json").is_file():
-        raise ValueError(f"'{record.folder}' is not a run folder: it has no job.json")
     status, windows, summary = status_of(record, ended), record.windows(), record.summary()
     if (checkpoint := record.checkpoint()) and status != "FINISHED":
         windows, summary = [window for window in windows if window["epoch"] < checkpoint["epochs"]], None
@@ -84,7 +83,8 @@ def publish_steps(record: Record, store: Store, ended: str | None = None) -> Ite
     if summary:
         _log_new(scalars.summary_scalars(record, summary), store, run)
         yield published
-        for _ in _log_power(record, windows, store, run):
+        if scalars.POWER not in run.data.metrics:
+            _log_new(scalars.power_scalars(record, windows), store, run)
             yield published
     for _ in _log_files(record, store, run):
         yield published
@@ -95,15 +95,7 @@ def publish_steps(record: Record, store: Store, ended: str | None = None) -> Ite
 
 
 def include_reused(folder: Path, store: Store) -> Published | None:
-    """Publish the reused run of a run's folder, and include it in that folder's sweep.
-
-    Args:
-        folder: The run's folder in the sweep that reuses a run.
-        store: Destination.
-
-    Returns:
-        The run in MLflow; None if the folder references no existing run.
-    """
+    """Publish the run that a sweep reuses in this folder, and include it in the sweep; None if it does not exist."""
     record = referenced_record(folder)
     if record is None:
         return None
@@ -122,13 +114,8 @@ def is_superseded(record: Record) -> bool:
     return is_attempt and not record.is_completed() and is_run(record.folder.parent)
 
 
-def close_dead_runs(store: Store) -> list[str]:
-    """End this host's runs whose process is dead, as their records say; return their IDs."""
-    return list(dict.fromkeys(close_dead_runs_steps(store)))
-
-
-def close_dead_runs_steps(store: Store) -> Iterator[str]:
-    """Do the same step by step, one call at a time, and yield run IDs; it can be interrupted at any yield."""
+def close_dead_runs(store: Store) -> Iterator[str]:
+    """End this host's runs whose process is dead, as their records say; yield their IDs, one call to MLflow per step."""
     query = f"attributes.status = 'RUNNING' and tags.`epochmeter.host` = '{platform.node()}'"
     for run in store.client.search_runs([store.experiment_id], query):
         if not is_alive(_process_of(run)):
@@ -166,11 +153,12 @@ def _find_run(record: Record, store: Store) -> Run | None:
 
 
 def _create_run(record: Record, store: Store) -> Run:
+    run = record.run()
     return store.client.create_run(
         store.experiment_id,
         start_time=_ms(started_s(record)),
-        run_name=run_export.run_name(record),
-        tags={**run_export.run_tags(record), SWEEPS: record.run()["sweep_id"]},
+        run_name=f"rehearsal {run['name']}" if run["rehearsal"] else run["name"],
+        tags={**run_export.run_tags(record), SWEEPS: run["sweep_id"]},
     )
 
 
@@ -232,16 +220,6 @@ def _log_new(candidates: Iterable[Scalar], store: Store, run: Run) -> None:
     metrics = [Metric(*scalar) for scalar in candidates if scalar.name not in run.data.metrics]
     if metrics:
         store.client.log_batch(run.info.run_id, metrics)
-
-
-def _log_power(record: Record, windows: Sequence[Mapping[str, Any]], store: Store, run: Run) -> Iterator[None]:
-    """Log the power curve if the run lacks it; reading it may be slow."""
-    curve = []
-    for scalar in scalars.power_scalars(record, windows) if scalars.POWER not in run.data.metrics else ():
-        curve.append(scalar)
-        yield
-    _log_new(curve, store, run)
-    yield
 
 
 def _log_files(record: Record, store: Store, run: Run) -> Iterator[None]:

@@ -17,7 +17,7 @@ from epochmeter.results.run_status import RUNNING, status_of
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue, views
 from epochmeter.tracking.client import EXPERIMENT, Destination, Store, destination_of, load_mlflow, open_store
-from epochmeter.tracking.publish import Published, close_dead_runs_steps, include_reused, is_superseded, publish_steps
+from epochmeter.tracking.publish import Published, close_dead_runs, include_reused, is_superseded, publish_steps
 from epochmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
@@ -34,7 +34,14 @@ PUBLISH_LOCK = threading.Lock()
 
 
 class Tracker:
-    """Publishes a run while it is measured. Methods are called between windows only; here they do nothing."""
+    """Follows a run, between windows only: writes TensorBoard event files if they are configured, and nothing else.
+
+    An error in writing event files ends only them.
+    """
+
+    def __init__(self, record: Record, events: Events | None = None):
+        self._record = record
+        self._events = events
 
     def wait_for_previous(self, notify: Callable[[str], object]) -> list[str]:
         """Wait, before measuring, for the calls of earlier runs; return notes about calls that do not end."""
@@ -42,9 +49,11 @@ class Tracker:
 
     def start(self) -> None:
         """Start, before the training process does."""
+        self._write_events(Events.open)
 
     def flush(self, limit_s: float = 1.0) -> None:
         """Publish the record's current content, within a time limit in seconds."""
+        self._write_events(Events.add)
 
     def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str | None:
         """Publish the end.
@@ -56,17 +65,17 @@ class Tracker:
         Returns:
             The run in MLflow, or a warning with the command to publish later, or None if nothing is published.
         """
+        self._write_events(Events.finish)
+        queue.dequeue(self._record)
         return None
 
-
-class NullTracker(Tracker):
-    """Tracker for `tracking=none`."""
-
-    def __init__(self, record: Record):
-        self._record = record
-
-    def close(self, limit_s: float = 30.0, ended: str | None = None) -> None:
-        queue.dequeue(self._record)
+    def _write_events(self, write: Callable[[Events], object]) -> None:
+        try:
+            if self._events:
+                write(self._events)
+        except Exception as error:
+            self._events = None
+            logging.getLogger(__name__).warning("TensorBoard does not show all of this run: %s", error_reason(error))
 
 
 class Publisher(Tracker):
@@ -81,12 +90,17 @@ class Publisher(Tracker):
         record: The run folder.
         open_store: Opens the destination.
         destination: Only queued runs with this destination are published.
+        events: TensorBoard event files to write as well.
     """
 
     def __init__(
-        self, record: Record, open_store: Callable[[], Store] = open_store, destination: Destination | None = None
+        self,
+        record: Record,
+        open_store: Callable[[], Store] = open_store,
+        destination: Destination | None = None,
+        events: Events | None = None,
     ):
-        self._record = record
+        super().__init__(record, events)
         self._open_store = open_store
         self._destination = destination
         self._store: Store | None = None
@@ -109,15 +123,18 @@ class Publisher(Tracker):
         return [f"an earlier run was still being published to MLflow after {PREVIOUS_LIMIT_S:g} s, during this one."]
 
     def start(self) -> None:
+        super().start()
         self._start_thread(self._publish_record)
 
     def flush(self, limit_s: float = 1.0) -> None:
+        super().flush()
         # MLflow's import and an earlier run's last call cannot be interrupted, and must not reach into a window.
         self._loaded.wait(self._loading_limit_s)
         self._loading_limit_s = 0.0
         self._work_within(limit_s, self._publish_record)
 
     def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str:
+        self._write_events(Events.finish)
         self._ended = ended
         self._work_within(limit_s, self._publish_record)
         outcome = self._outcome
@@ -151,12 +168,7 @@ class Publisher(Tracker):
         return self._outcome if isinstance(self._outcome, str) else None
 
     def include(self, folders: Sequence[Path], limit_s: float) -> Published | str:
-        """Publish the runs that a sweep reuses as part of the sweep; return one of them in MLflow, or an error message.
-
-        Args:
-            folders: Folders of the sweep's runs that reference completed ones.
-            limit_s: Time limit.
-        """
+        """Publish the runs that a sweep's folders reference; return one of them in MLflow, or an error message."""
 
         def steps() -> Iterator[None]:
             store = yield from self._opened()
@@ -164,7 +176,7 @@ class Publisher(Tracker):
             for folder in folders:
                 published = include_reused(folder, store) or published
                 yield
-            yield from views.save_views_steps(store, sweep=folders[0].parent.name)
+            yield from views.save_views(store, sweep=folders[0].parent.name)
             self._outcome = published
 
         self._work_within(limit_s, steps)
@@ -202,9 +214,9 @@ class Publisher(Tracker):
         if self._housekeeping_done:
             return
         run = self._record.run()
-        yield from views.save_views_steps(store, self._record, run["sweep_id"] if run.get("of_sweep") else None)
+        yield from views.save_views(store, self._record, run["sweep_id"] if run.get("of_sweep") else None)
         with suppress(Exception):
-            for _ in close_dead_runs_steps(store):
+            for _ in close_dead_runs(store):
                 yield
         self._housekeeping_done = True
 
@@ -221,44 +233,13 @@ class Publisher(Tracker):
         return self._store
 
 
-class WithTensorBoard(Tracker):
-    """A tracker that also writes TensorBoard event files; an error in writing them ends only them."""
-
-    def __init__(self, tracker: Tracker, events: Events):
-        self._tracker = tracker
-        self._events: Events | None = events
-
-    def wait_for_previous(self, notify: Callable[[str], object]) -> list[str]:
-        return self._tracker.wait_for_previous(notify)
-
-    def start(self) -> None:
-        self._write(Events.open)
-        self._tracker.start()
-
-    def flush(self, limit_s: float = 1.0) -> None:
-        self._write(Events.add)
-        self._tracker.flush(limit_s)
-
-    def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str | None:
-        self._write(Events.finish)
-        return self._tracker.close(limit_s, ended)
-
-    def _write(self, write: Callable[[Events], object]) -> None:
-        try:
-            if self._events:
-                write(self._events)
-        except Exception as error:
-            self._events = None
-            logging.getLogger(__name__).warning("TensorBoard does not show all of this run: %s", error_reason(error))
-
-
 def make_tracker(record: Record, **tracking: Any) -> Tracker:
     """Return the tracker for a tracking configuration."""
     destination = destination_of({"experiment": EXPERIMENT, **tracking})
-    tracker: Tracker = NullTracker(record)
-    if destination:
-        tracker = Publisher(record, partial(open_store, *destination), destination)
-    return WithTensorBoard(tracker, Events(record)) if tracking.get("tensorboard") else tracker
+    events = Events(record) if tracking.get("tensorboard") else None
+    if destination is None:
+        return Tracker(record, events)
+    return Publisher(record, partial(open_store, *destination), destination, events)
 
 
 def pending_records(destination: Destination | None, multirun: Path) -> Iterator[Record]:
@@ -287,12 +268,7 @@ def publish_pending(multirun: Path, tracking: Mapping[str, Any], limit_s: float 
 
 
 def include_all(folders: Sequence[Path], tracking: Mapping[str, Any], limit_s: float = 30.0) -> Published | str | None:
-    """Publish the runs that a sweep reuses as part of the sweep.
-
-    Args:
-        folders: Folders of the sweep's runs that reference completed ones.
-        tracking: Tracking keys of the sweep's runs.
-        limit_s: Time limit.
+    """Publish the runs that a sweep's folders reference as part of the sweep.
 
     Returns:
         One of the runs in MLflow, a warning if not all are published, or None if there is nothing to publish.

@@ -80,7 +80,7 @@ def _find_record(record_id: str, start: Record) -> Record | None:
 
 
 def _find_locked_record(record_id: str, start: Record) -> Record | None:
-    """Return that run's record, after waiting for a process that starts a run there."""
+    """Return the same, after waiting for a process that starts a run there."""
     if not start.folder.exists():
         return None
     with start.locked():

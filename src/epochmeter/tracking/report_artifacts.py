@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode
 
 from epochmeter.tracking.client import LONG_TIMEOUT_S, Store, destination_of, open_store
@@ -14,12 +13,9 @@ from epochmeter.tracking.publish import Published
 from epochmeter.tracking.publisher import error_reason
 from epochmeter.tracking.views import NOTE_TAG, REPORT_FILTER, REPORT_TAG, artifact_link, artifact_page
 
-if TYPE_CHECKING:
-    from mlflow.entities import Run
-
 
 def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -> str | None:
-    """Upload a report's files, replacing those of an earlier report of the same sweep.
+    """Upload a report's files, in place of an earlier report of the same sweep; RuntimeError if MLflow fails.
 
     Args:
         sweep: Name of the sweep.
@@ -28,9 +24,6 @@ def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -
 
     Returns:
         Address of the first file in MLflow; None without files or with `tracking=none`.
-
-    Raises:
-        RuntimeError: MLflow failed.
     """
     paths = [path.absolute() for path in files]
     destination = destination_of(tracking)
@@ -49,14 +42,18 @@ def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -
 
 def _log_files(sweep: str, paths: Mapping[str, Path], store: Store) -> str:
     """Upload files by their names in MLflow; return the first one's address."""
-    run = _find_run(sweep, store) or _create_run(sweep, store)
+    # Compared here: a name may contain quotes, which MLflow's queries cannot express.
+    reports = store.client.search_runs([store.experiment_id], REPORT_FILTER)
+    earlier = [report.info.run_id for report in reports if report.data.tags[REPORT_TAG] == sweep]
+    tags = {REPORT_TAG: sweep, "mlflow.source.name": "src/report.py", "mlflow.source.type": "LOCAL"}
+    run_id = store.client.create_run(store.experiment_id, run_name=f"report of {sweep}", tags=tags).info.run_id
     for name, path in paths.items():
-        store.client.log_artifact(run.info.run_id, str(path), os.path.dirname(name) or None)
-    _remove(_artifacts(run, store) - paths.keys(), run, store)
-    published = Published(run.info.run_id, store.experiment_id, store.uri)
-    store.client.set_tag(run.info.run_id, NOTE_TAG, _note(list(paths), published))
-    # Now as the end would show a long duration.
-    store.client.set_terminated(run.info.run_id, "FINISHED", run.info.start_time)
+        store.client.log_artifact(run_id, str(path), os.path.dirname(name) or None)
+    published = Published(run_id, store.experiment_id, store.uri)
+    store.client.set_tag(run_id, NOTE_TAG, _note(list(paths), published))
+    store.client.set_terminated(run_id)
+    for report in earlier:
+        store.client.delete_run(report)
     return artifact_link(published, next(iter(paths)))
 
 
@@ -65,29 +62,3 @@ def _note(names: Sequence[str], published: Published) -> str:
     links = [f"[{name}]({artifact_page(published, name)})" for name in names if "/" not in name]
     queries = [urlencode({"path": name, "run_uuid": published.run_id}) for name in names if name.endswith(".png")]
     return "\n\n".join([" · ".join(links), *(f"![](get-artifact?{query})" for query in queries[:1])])
-
-
-def _find_run(sweep: str, store: Store) -> Run | None:
-    # Compared here: a name may contain quotes, which MLflow's queries cannot express.
-    reports = store.client.search_runs([store.experiment_id], REPORT_FILTER)
-    return next((run for run in reports if run.data.tags[REPORT_TAG] == sweep), None)
-
-
-def _create_run(sweep: str, store: Store) -> Run:
-    tags = {REPORT_TAG: sweep, "mlflow.source.name": "src/report.py", "mlflow.source.type": "LOCAL"}
-    return store.client.create_run(store.experiment_id, run_name=f"report of {sweep}", tags=tags)
-
-
-def _artifacts(run: Run, store: Store, folder: str | None = None) -> set[str]:
-    listed = store.client.list_artifacts(run.info.run_id, folder)
-    below = [_artifacts(run, store, entry.path) for entry in listed if entry.is_dir]
-    return {entry.path for entry in listed if not entry.is_dir}.union(*below)
-
-
-def _remove(names: Iterable[str], run: Run, store: Store) -> None:
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-    repository = get_artifact_repository(run.info.artifact_uri, tracking_uri=store.uri)
-    for name in names:
-        with suppress(Exception):  # a store without deletion keeps old files
-            repository.delete_artifacts(name)

@@ -22,12 +22,6 @@ RUN_INFO_TAG = "mlflow.epochmeter.facts"
 """Tag with the run's packed metadata. MLflow's pages hide tags with its own prefix; nobody could read this one."""
 
 
-def run_name(record: Record) -> str:
-    """Return the run's name in charts; rehearsals are marked."""
-    run = record.run()
-    return f"rehearsal {run['name']}" if run["rehearsal"] else run["name"]
-
-
 def run_params(record: Record) -> dict[str, str]:
     """Return the configuration as typed on the command line: `model=lenet batch=16` are params `model` and `batch`.
 
@@ -69,10 +63,10 @@ def run_tags(record: Record) -> dict[str, str]:
 
 
 def run_info_tag(record: Record) -> str | None:
-    """Return a run's metadata, packed for a tag.
+    """Return a run's metadata, packed for a tag; None if it is too long.
 
-    Its epochs are omitted before the run has ended or if they are too long; None if even the rest is. MLflow's metrics
-    have all epochs, but cannot be fetched for many runs at once.
+    Its epochs are omitted before the run has ended or if they are too long. MLflow's metrics have all epochs, but
+    cannot be fetched for many runs at once.
     """
     summary = record.summary()
     info = build_run_info(record.job(), record.run(), _host(record), record.windows() if summary else [], summary)

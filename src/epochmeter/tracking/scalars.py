@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from epochmeter.results.power_trace import downsample
 from epochmeter.shared.record import Record, since_resumed, step_count
 from epochmeter.tracking.run_export import legal_name
-from epochmeter.tracking.state import ended_s, started_s
+from epochmeter.tracking.state import ended_s
 
 POWER = "power/total_w"
 LOSS = "step/train_loss"
@@ -19,14 +19,7 @@ NS_PER_MS = 1_000_000
 
 
 class Scalar(NamedTuple):
-    """A point of a curve.
-
-    Attributes:
-        name: Metric name.
-        value: Its value.
-        when_ms: Wall time, ms since 1970.
-        step: Epoch, training step or ms, depending on the metric.
-    """
+    """A point of a curve; `step` is an epoch, a training step or ms, depending on the metric."""
 
     name: str
     value: float
@@ -42,7 +35,7 @@ def window_scalars(record: Record, windows: Sequence[Mapping[str, Any]], publish
     new, before = windows[published:], step_count(windows[:published])
     curves = loss_curves(record.losses(before), new, before) if new else []
     for window, curve in zip(new, curves, strict=True):
-        when_ms = _boot_ms(record, windows, window["epoch"]) + window["closed_ns"] // NS_PER_MS
+        when_ms = _boot_ms(record, window["epoch"]) + window["closed_ns"] // NS_PER_MS
         metrics = publishable(window["metrics"]).items()
         yield [
             *(Scalar(name, value, when_ms, window["epoch"]) for name, value in metrics),
@@ -61,7 +54,7 @@ def power_scalars(record: Record, windows: Sequence[Mapping[str, Any]]) -> Itera
     start_ns = None
     for at_ns, watts, _ in downsample(record, MAX_POWER_POINTS) if windows else ():
         if start_ns is None:
-            boot_ms, start_ns = _boot_ms(record, windows, windows[-1]["epoch"]), at_ns
+            boot_ms, start_ns = _boot_ms(record, windows[-1]["epoch"]), at_ns
         yield Scalar(POWER, watts, boot_ms + at_ns // NS_PER_MS, (at_ns - start_ns) // NS_PER_MS)
 
 
@@ -70,10 +63,7 @@ def loss_curves(
 ) -> list[list[tuple[int, float]]]:
     """Return the loss curve of each window: (step of the run, mean of up to 100 steps), finite values only.
 
-    Args:
-        losses: Loss per step.
-        windows: The windows.
-        before: Number of steps before `losses`.
+    The losses are those after the run's first `before` steps.
     """
     curves, end = [], before
     for window in windows:
@@ -92,11 +82,7 @@ def publishable(metrics: Mapping[str, float | None]) -> dict[str, float]:
     }
 
 
-def _boot_ms(record: Record, windows: Sequence[Mapping[str, Any]], epoch: int) -> int:
-    """Return the wall time of zero on the monotonic clock that timed an epoch, in ms.
-
-    For a record without a clock, the first window is assumed to have opened at the start of the run.
-    """
-    clock = since_resumed(record.run(), epoch).get("clock")
-    clock = clock or {"wall_s": started_s(record), "monotonic_ns": windows[0]["opened_ns"]}
+def _boot_ms(record: Record, epoch: int) -> int:
+    """Return the wall time of zero on the monotonic clock that timed an epoch, in ms."""
+    clock = since_resumed(record.run(), epoch)["clock"]
     return round(clock["wall_s"] * 1000) - clock["monotonic_ns"] // NS_PER_MS

@@ -27,12 +27,6 @@ def status_of(record: Record, ended: str | None = None) -> str:
     return MLFLOW_STATUS[states.status_of(record, ended)]
 
 
-def recorded_status(record: Record) -> str | None:
-    """Return the final status in the record itself; None if it has none."""
-    recorded = states.recorded_status(record)
-    return recorded and MLFLOW_STATUS[recorded]
-
-
 def started_s(record: Record) -> float:
     """Return the run's start, in seconds since 1970."""
     return datetime.fromisoformat(record.run()["started"]).timestamp()

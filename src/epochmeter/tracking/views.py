@@ -5,15 +5,13 @@ Views are optional: errors are logged and do not affect the run.
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from urllib.parse import quote, urlencode
 
 from epochmeter.config.secrets import strip_credentials
 from epochmeter.shared.record import Record
 from epochmeter.tracking.client import Store
-from epochmeter.tracking.description import experiment_note
 from epochmeter.tracking.publish import MEASURED, SWEEPS, Published
 from epochmeter.tracking.view_state import Chart, bar, line, pack_view, parallel, scatter
 
@@ -25,11 +23,9 @@ BY_DEVICE_AND_LIMIT = "epochmeter-by-device-and-limit"
 REPORTS = "epochmeter-reports"
 SWEEP_VIEW_PREFIX = "epochmeter-sweep-"
 SWEEPS_KEPT = 20
-"""Number of newest sweeps with their own views: the menu lists all views, and each run reads them."""
+"""Number of newest sweeps with a view of their own: the menu lists all views, and each run reads them."""
 REHEARSAL_TAG = "epochmeter.rehearsal"
 SCOPE_TAG = "epochmeter.energy_covers"
-MAX_SCOPES = 8
-"""Most views by covered hardware; more than there are kinds."""
 REPORT_TAG = "epochmeter.report"
 """Tag with the sweep whose report a run contains; such a run has no measurements, and views of runs exclude it."""
 ENERGY_BY_SOURCE = {"counter": "energy_j", "sampled": "energy_j", "estimated": "estimated_energy_j"}
@@ -40,19 +36,20 @@ REPORT_FILTER = f"tags.`{REPORT_TAG}` != ''"
 RESULTS_SECTION = "Configuration and results"
 NOTE_TAG = "mlflow.note.content"
 """Tag with the description of an experiment or a run."""
-NOTE_DIGEST_TAG = "mlflow.epochmeter.note"
-"""Tag with the checksum of the description written by epochmeter; a different description is a user's own."""
+METRIC_SECTIONS = {
+    "`epoch/` `val/`": "one value per epoch: training, and the evaluation after it",
+    "`steady/` `std/`": "mean and standard deviation over the epochs after the warm-up",
+    "`total/`": "the whole run, warm-up and evaluation included",
+    "`rank_max/`": "the largest value of all ranks; other metrics are means over ranks",
+    "`model/`": "model statistics: parameters, FLOPs, memory",
+    "`throughput/`": "throughput between the two configured steps",
+    "`step/` `power/`": "curves within epochs: loss and power",
+}
 
 
-def results_link(destination: Published | Store, sweep: str | None = None, rehearsal: bool = False) -> str:
-    """Return the address of the saved view of energy and time.
-
-    Args:
-        destination: Destination in MLflow.
-        sweep: The sweep whose runs it compares; None for the newest runs of all sweeps.
-        rehearsal: Compare the sweep's rehearsals instead of its results.
-    """
-    return f"{_base(destination)}/{_view_page(destination, _sweep_key(sweep, rehearsal) if sweep else ENERGY_AND_TIME)}"
+def results_link(destination: Published | Store, sweep: str | None = None) -> str:
+    """Return the address of the saved view of energy and time: of a sweep, or of the newest runs of all sweeps."""
+    return f"{_base(destination)}/{_view_page(destination, SWEEP_VIEW_PREFIX + sweep if sweep else ENERGY_AND_TIME)}"
 
 
 def run_link(published: Published) -> str:
@@ -70,39 +67,28 @@ def artifact_page(published: Published, name: str) -> str:
     return _page(published, f"runs/{published.run_id}/artifacts/{quote(name)}")
 
 
-def save_views(store: Store) -> None:
-    """Save the views that are missing or outdated."""
-    for _ in save_views_steps(store):
-        pass
-
-
-def save_views_steps(store: Store, record: Record | None = None, sweep: str | None = None) -> Iterator[None]:
-    """Save the views step by step; they fit the existing runs and the record's run, which may have just begun.
+def save_views(store: Store, record: Record | None = None, sweep: str | None = None) -> Iterator[None]:
+    """Save the views that are missing or outdated, and the experiment's description, one call to MLflow per step.
 
     Args:
         store: Destination.
-        record: The run folder that is published.
-        sweep: The sweep that gets its own views; those of older sweeps are deleted.
+        record: The run folder that is published; its run may have just begun.
+        sweep: The sweep that gets a view of its own; those of older sweeps are deleted.
     """
     try:
         energy = best_energy(store, record)
         yield
-        scopes = energy_scopes(store, energy, record)
-        yield
         tags = store.client.get_experiment(store.experiment_id).tags
-        expected = {**views(energy, scopes), **(views_of_sweep(sweep, energy) if sweep else {})}
-        for key, view in expected.items():
+        for key, view in views(energy, sweep).items():
             if tags.get(VIEW_TAG_PREFIX + key) != view:
                 store.client.set_experiment_tag(store.experiment_id, VIEW_TAG_PREFIX + key, view)
                 yield
         sweep_tags = sorted(tag for tag in tags if tag.startswith(VIEW_TAG_PREFIX + SWEEP_VIEW_PREFIX))
-        for tag in sweep_tags[: -2 * SWEEPS_KEPT] if sweep else ():  # the names of sweeps begin with the time
+        for tag in sweep_tags[:-SWEEPS_KEPT] if sweep else ():  # the names of sweeps begin with the time
             store.client.delete_experiment_tag(store.experiment_id, tag)
             yield
-        note, current = experiment_text(store, scopes), tags.get(NOTE_TAG)
-        if note != current and (not current or _digest(current) == tags.get(NOTE_DIGEST_TAG)):  # keep a user's own text
-            store.client.set_experiment_tag(store.experiment_id, NOTE_DIGEST_TAG, _digest(note))
-            store.client.set_experiment_tag(store.experiment_id, NOTE_TAG, note)
+        if not tags.get(NOTE_TAG):
+            store.client.set_experiment_tag(store.experiment_id, NOTE_TAG, experiment_note(store))
             yield
     except Exception as error:  # views are optional
         logging.getLogger(__name__).info("MLflow's views were not saved: %s", error)
@@ -118,60 +104,40 @@ def best_energy(store: Store, record: Record | None = None) -> str | None:
     return None
 
 
-def energy_scopes(store: Store, energy: str | None, record: Record | None = None) -> list[str]:
-    """Return the kinds of hardware that the runs' energies cover, including the record's; sorted."""
-    scopes = set()
-    own = record.run()["energy"] if record else {}
-    if own.get("covers") and ENERGY_BY_SOURCE.get(own["source"]) == energy:
-        scopes.add(own["covers"])
-    while energy and len(scopes) < MAX_SCOPES:
-        others = [f"tags.`{SCOPE_TAG}` != '{scope}'" for scope in scopes if "'" not in scope]
-        query = " and ".join([f"metrics.`total/{energy}` > 0", f"tags.`{SCOPE_TAG}` != ''", *others])
-        runs = store.client.search_runs([store.experiment_id], query, max_results=1)
-        if {run.data.tags[SCOPE_TAG] for run in runs} <= scopes:
-            break
-        scopes.add(runs[0].data.tags[SCOPE_TAG])
-    return sorted(scopes)
+def experiment_note(store: Store) -> str:
+    """Return the description on the experiment's page: its runs, and how to read their metrics."""
+    rows = [f"| {names} | {meaning} |" for names, meaning in METRIC_SECTIONS.items()]
+    paragraphs = [  # one line per paragraph: MLflow keeps line breaks
+        "**Measured training runs: where the time of each epoch went, and how many joules it used.**",
+        f"See [energy and time]({_view_page(store, ENERGY_AND_TIME)}) of the newest runs, their means "
+        f"[by device and power limit]({_view_page(store, BY_DEVICE_AND_LIMIT)}), or the "
+        f"[reports]({_page(store, 'runs', {'viewStateShareKey': REPORTS})}) of sweeps.",
+        "\n".join(["| metrics | |", "| --- | --- |", *rows]),
+        "Units are in the names: `_s` seconds, `_j` joules, `_w` watts, `_bytes`. Values that could not be "
+        "measured are absent, never 0; the tag `epochmeter.energy_reason` has the reason.",
+        "`epochmeter.energy_covers` names the hardware that a run's energy covers (a module, GPUs, a CPU). Do not "
+        "compare energies of different hardware: means are separate.",
+        "A run with `epochmeter.rehearsal=true` was configured for other hardware than its machine, and is no result.",
+        "In the project: `README.md`, `docs/metrics.md` (every metric), `docs/measuring.md` (how they are measured).",
+    ]
+    return "\n\n".join(paragraphs)
 
 
-def experiment_text(store: Store, scopes: Sequence[str] = ()) -> str:
-    """Return the experiment's description, with links within MLflow's pages."""
-    return experiment_note(
-        energy_and_time=_view_page(store, ENERGY_AND_TIME),
-        by_scope={scope: _view_page(store, key) for scope, key in _scope_keys(scopes).items()},
-        by_device_and_limit=_view_page(store, BY_DEVICE_AND_LIMIT),
-        reports=_page(store, "runs", {"viewStateShareKey": REPORTS}),
-    )
-
-
-def views(energy: str | None, scopes: Sequence[str] = ()) -> dict[str, str]:
-    """Return the views by key, in MLflow's format.
-
-    If energies cover different hardware, each kind has its own view, and the view of all runs has no energy.
-    """
-    keys, listed = _scope_keys(scopes), columns(energy)
-    saved = {
-        ENERGY_AND_TIME: pack_view("Energy and time", RUN_FILTER, listed, charts(None if keys else energy)),
-        REPORTS: pack_view("Reports", REPORT_FILTER, [f"tags.`{REPORT_TAG}`"]),
-    }
-    for scope, key in keys.items():
-        query = f"{RUN_FILTER} and tags.`{SCOPE_TAG}` = '{scope}'"
-        saved[key] = pack_view(f"Energy and time: {scope}", query, listed, charts(energy))
-    # MLflow draws no parallel coordinates of groups. Rehearsals are separate groups, as group names do not show them.
-    group_charts = {title: section for title, section in charts(energy).items() if title != RESULTS_SECTION}
-    groups = [("param", "device"), ("param", "power_limit"), ("tag", REHEARSAL_TAG), ("tag", SCOPE_TAG)]
-    saved[BY_DEVICE_AND_LIMIT] = pack_view("By device and power limit", RUN_FILTER, listed, group_charts, groups)
-    return saved
-
-
-def views_of_sweep(sweep: str, energy: str | None) -> dict[str, str]:
-    """Return the views of one sweep by key: results, and rehearsals."""
-    query = f"{RUN_FILTER} and tags.`{SWEEPS}` LIKE '%{sweep}%' and tags.`{REHEARSAL_TAG}` ="
+def views(energy: str | None, sweep: str | None = None) -> dict[str, str]:
+    """Return the views by key, in MLflow's format: of all runs, of their means, of reports, and of a sweep."""
     listed, sections = columns(energy), charts(energy)
-    return {
-        _sweep_key(sweep, False): pack_view(f"Sweep {sweep}", f"{query} 'false'", listed, sections),
-        _sweep_key(sweep, True): pack_view(f"Sweep {sweep} (rehearsals)", f"{query} 'true'", listed, sections),
+    # MLflow draws no parallel coordinates of groups. Rehearsals are separate groups, as group names do not show them.
+    group_charts = {title: section for title, section in sections.items() if title != RESULTS_SECTION}
+    groups = [("param", "device"), ("param", "power_limit"), ("tag", REHEARSAL_TAG), ("tag", SCOPE_TAG)]
+    saved = {
+        ENERGY_AND_TIME: pack_view("Energy and time", RUN_FILTER, listed, sections),
+        REPORTS: pack_view("Reports", REPORT_FILTER, [f"tags.`{REPORT_TAG}`"]),
+        BY_DEVICE_AND_LIMIT: pack_view("By device and power limit", RUN_FILTER, listed, group_charts, groups),
     }
+    if sweep:
+        query = f"{RUN_FILTER} and tags.`{SWEEPS}` LIKE '%{sweep}%'"
+        saved[SWEEP_VIEW_PREFIX + sweep] = pack_view(f"Sweep {sweep}", query, listed, sections)
+    return saved
 
 
 def columns(energy: str | None) -> list[str]:
@@ -204,20 +170,6 @@ def charts(energy: str | None) -> dict[str, list[Chart]]:
         "Where the time goes": [bar(f"steady/{name}") for name in ("e2e_s", "data_stall_s", "compute_s")],
         "Epoch by epoch": [*(line(f"epoch/{name}") for name in epoch_metrics), line("val/accuracy")],
     }
-
-
-def _scope_keys(scopes: Sequence[str]) -> dict[str, str]:
-    """Return the view's key per kind of covered hardware; empty if all runs have the same."""
-    expressible = [scope for scope in scopes if "'" not in scope]  # MLflow's queries cannot express quotes
-    return {scope: f"{ENERGY_AND_TIME}-{_digest(scope)[:8]}" for scope in expressible} if len(scopes) > 1 else {}
-
-
-def _sweep_key(sweep: str, rehearsal: bool) -> str:
-    return f"{SWEEP_VIEW_PREFIX}{sweep}{'-rehearsals' if rehearsal else ''}"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _base(destination: Published | Store) -> str:
