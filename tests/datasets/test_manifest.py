@@ -69,16 +69,8 @@ def test_missing_empty_or_outdated_folder_must_be_created(folder, tmp_path):
     assert load_valid(tmp_path / "missing", DATASET) is None
     assert load_valid(folder, make_config(make=MAKER, version=2)) is None
     content = json.loads((folder / "manifest.json").read_text())
-    del content["format"]
-    (folder / "manifest.json").write_text(json.dumps(content))
-    assert load_valid(folder, DATASET) is None, "an older format"
-
-
-def test_newer_format_is_an_error(folder):
-    content = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**content, "format": 3}))
-    with pytest.raises(RuntimeError, match="written by a newer epochmeter, in format 3"):
-        load_valid(folder, DATASET)
+    assert load_valid(folder, DATASET) is None, "another format"
 
 
 def test_another_dataset_is_rejected(folder):
@@ -91,8 +83,8 @@ def test_another_dataset_is_rejected(folder):
     ("path", "content", "few_files", "many_files"),
     [
         ("train/a/0", None, "has 2 files of 6 bytes; its manifest lists 3 files of 11", "has 2 files; its manifest"),
-        ("train/b/1", b"sec", "3 files of 8 bytes", "train/b/1, of 6 bytes, has 3 bytes"),
-        ("train/b/3.png", b"no image", "annot read .*/train/b/3.png: cannot identify", "has 4 files"),
+        ("train/b/1", b"sec", "3 files of 8 bytes", "train/b/1 does not have 6 bytes"),
+        ("train/b/3.png", b"more", "has 4 files", "has 4 files"),
     ],
 )
 def test_damaged_dataset_is_an_error(folder, monkeypatch, check_all_up_to, path, content, few_files, many_files):
@@ -120,7 +112,7 @@ def test_foreign_folder_or_file_is_not_touched(folder):
             load_valid(path, DATASET)
 
 
-@pytest.mark.parametrize("text", ["", "{", "{}", "[]", '{"version": 1}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"version": 1}'])
 def test_invalid_manifest_is_an_error(folder, text):
     (folder / "manifest.json").write_text(text)
     with pytest.raises(RuntimeError, match="is not a valid manifest"):

@@ -76,9 +76,7 @@ def test_labels_are_kept_in_a_split_without_some_classes(prepare, tmp_path):
     [
         ("train_images", idx(LABELS), "in 3 dimensions: it should begin with 00000803, but begins with 00000801"),
         ("train_images", b"", "begins with nothing"),
-        ("train_images", b"<html>", "begins with 3c68746d"),
         ("train_images", idx(IMAGES[:12])[:-1], "should have 12 x 28 x 28 bytes, but has 9407"),
-        ("train_images", idx(IMAGES[:12]) + b"?", "should have 12 x 28 x 28 bytes, but has 9409"),
         ("train_images", idx(IMAGES[:0]), "should have 0 x 28 x 28 bytes, but has 0"),
         ("train_images", idx(IMAGES[:12])[:9], "bytes, but has 0"),
         ("train_images", idx(IMAGES[:11]), "has 11 images, but train-labels-idx1-ubyte.gz has 12 labels"),

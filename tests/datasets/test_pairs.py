@@ -64,10 +64,6 @@ def test_word_frequencies_follow_zipfs_law():
         assert first / counts[make_word(rank - 1, "bdfgklmn")] == pytest.approx(rank, rel=0.1)
 
 
-def test_words_are_unique():
-    assert len({make_word(index, "bdfgklmn") for index in range(70_000)}) == 70_000
-
-
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

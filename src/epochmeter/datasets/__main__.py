@@ -20,9 +20,8 @@ PATH_ARGUMENTS = ("folder", "home", "user_manifest")
 
 
 def main(command: str, text: str) -> int:
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
-    )  # unwind, so that partial folders are deleted
+    # Unwind, so that partial folders are deleted.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     arguments = json.loads(text)
     arguments["dataset"] = Dataset.from_dict(arguments["dataset"])
     paths = {name: Path(arguments[name]) for name in PATH_ARGUMENTS if arguments.get(name) is not None}

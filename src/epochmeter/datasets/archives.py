@@ -15,11 +15,7 @@ from epochmeter.datasets.progress import Notify, Progress
 
 
 def unpack(archive: Path, folder: Path, say: Notify) -> None:
-    """Unpack a tar archive, compressed or not, into `folder`.
-
-    Raises:
-        ValueError: The archive is damaged or unsafe, see `iter_files`.
-    """
+    """Unpack a tar archive, compressed or not, into `folder`; ValueError if it is damaged or unsafe."""
     say(f"unpacking {archive}")
     progress = Progress(f"unpacking {archive}", say)
     with open_archive(archive) as tar:
@@ -56,16 +52,15 @@ class StrictTarInfo(tarfile.TarInfo):
 def iter_files(tar: tarfile.TarFile, archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield the path and contents of each file in an archive, in its order; folders are skipped.
 
-    Raises:
-        ValueError: A path is absolute or contains `..`, or a member is a link or a device. No dataset has these, and
-            links can lead files out of the target folder.
+    Raises ValueError for a path that is absolute or contains `..`, and for a link or a device: no dataset has these,
+    and links can lead files out of the target folder.
     """
     for member in tar:
         path = PurePosixPath(member.name)
         if path.is_absolute() or ".." in path.parts or not (member.isfile() or member.isdir()):
             raise ValueError(
                 f"{archive} is not safe to unpack: {member.name} is a link or a device, or outside the target folder. "
-                "Nothing was kept. Use the official archive."
+                "Use the official archive."
             )
         if file := tar.extractfile(member):
             yield str(path), file
@@ -75,9 +70,7 @@ def iter_files(tar: tarfile.TarFile, archive: Path) -> Iterator[tuple[str, IO[by
 
 
 def write_file(file: IO[bytes], path: Path) -> None:
-    """Write a file's contents to a new file; ValueError if the archive contains it twice."""
+    """Write a file's contents to a new file; FileExistsError if the archive contains it twice."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
-        raise ValueError(f"{path.name} is in the archive twice. Use the official archive.")
     with open(path, "xb") as out:
         shutil.copyfileobj(file, out, 1 << 20)

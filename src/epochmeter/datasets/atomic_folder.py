@@ -13,12 +13,7 @@ from epochmeter.datasets.progress import Notify
 
 @contextmanager
 def folder_lock(folder: Path, say: Notify) -> Iterator[None]:
-    """Lock the creation of `folder`, waiting for other processes; the kernel releases the lock if this process dies.
-
-    Args:
-        folder: The folder, which need not exist.
-        say: Receives a message if it has to wait.
-    """
+    """Lock the creation of `folder`, waiting for other processes; the kernel releases the lock if this process dies."""
     with open(_sibling(folder, "lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -30,11 +25,7 @@ def folder_lock(folder: Path, say: Notify) -> Iterator[None]:
 
 @contextmanager
 def create_atomically(folder: Path) -> Iterator[Path]:
-    """Create a folder atomically.
-
-    Yields:
-        A new empty folder to fill. It becomes `folder` on success, flushed to disk, and is deleted on failure.
-    """
+    """Yield a new folder to fill. It becomes `folder` on success, flushed to disk, and is deleted on failure."""
     remove_leftovers(folder)
     partial = _sibling(folder, "partial")
     partial.mkdir()
@@ -57,21 +48,19 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder, after renaming it in one step."""
+    """Delete a folder, after renaming it in one step, and the leftovers next to it; requires the lock."""
+    remove_leftovers(folder)
     if folder.exists():
         folder.rename(_sibling(folder, "old"))
-    remove_leftovers(folder)
+        remove_leftovers(folder)
 
 
 @contextmanager
 def synced(folder: Path) -> Iterator[None]:
     """Flush everything written below `folder` to disk at the end.
 
-    One syncfs(2) for all: an fsync for each of thousands of files takes minutes on an SD card. Errors since the
-    descriptor was opened are reported (Linux 5.8 and newer; before, write-back errors of the disk are lost).
-
-    Raises:
-        OSError: Not everything reached the disk.
+    One syncfs(2) for all: an fsync for each of thousands of files takes minutes on an SD card. Raises OSError for
+    errors since the descriptor was opened (Linux 5.8 and newer; before, write-back errors of the disk are lost).
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

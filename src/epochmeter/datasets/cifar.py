@@ -49,11 +49,7 @@ CIFAR100 = Variant(
 def cifar10(folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> Facts:
     """Prepare CIFAR-10 from the archive next to `folder`, downloaded if missing.
 
-    Args:
-        folder: Empty folder to fill.
-        layout: `memory` unpacks the files for torchvision, `files` writes `<split>/<class>/<index>.png`.
-        url: Address of the archive.
-        md5: Its checksum; None skips the check.
+    The layout `memory` unpacks the files for torchvision; `files` writes `<split>/<class>/<index>.png`.
     """
     return _make(CIFAR10, folder, layout, url, md5, say)
 
@@ -84,13 +80,8 @@ def _make(variant: Variant, folder: Path, layout: str, url: str, md5: str | None
 def _read(variant: Variant, batches: Path, image_folder: Path | None, say: Notify) -> tuple[int, dict[str, int]]:
     """Read every pickle that will be opened later, so that torchvision's reader only meets checked ones.
 
-    Args:
-        variant: Layout of the archive.
-        batches: Folder of the pickles.
-        image_folder: Where to write the samples as image files; None: nowhere.
-
-    Returns:
-        The number of classes, and of samples per split.
+    Samples are written as image files below `image_folder`, if any. Returns the number of classes, and of samples per
+    split.
     """
     import numpy
 

@@ -28,13 +28,7 @@ def check_free_space(folder: Path, needed_bytes: float, content: str, setting: s
 
 @contextmanager
 def explain_write_errors(folder: Path, content: str, setting: str = "dataset.root") -> Iterator[None]:
-    """Create `folder`, and turn errors of writing to it into a RuntimeError with a remedy.
-
-    Args:
-        folder: Folder that is written to.
-        content: Name of the written data, for the message.
-        setting: Setting that moves it to another disk.
-    """
+    """Create `folder`, and turn errors of writing to it into a RuntimeError with a remedy; see `check_free_space`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield

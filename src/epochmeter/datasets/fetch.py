@@ -1,13 +1,13 @@
 """Download files, verified by checksum; an interrupted download is resumed."""
 
 import hashlib
-import urllib.error
 import urllib.request
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException
 from pathlib import Path
-from typing import IO
+from urllib.error import HTTPError
 
 from epochmeter.datasets.atomic_folder import folder_lock
+from epochmeter.datasets.disk_space import DISK_FULL_ERRORS
 from epochmeter.datasets.progress import MB, Notify, Progress
 
 CHUNK_BYTES = 1 << 20
@@ -36,25 +36,28 @@ def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") 
         if md5 is None:
             partial.unlink(missing_ok=True)  # without a checksum, a partial file of another version goes unnoticed
         try:
-            with open(partial, "ab") as file:
-                _download(url, file, path, say)
+            _download(url, partial, say)
             verify(partial, md5, f"{url} returned another file: try again", say, key)
             partial.rename(path)
-        except (OSError, ValueError):  # such as a full disk, or a wrong file
+        except ValueError:  # a wrong file
             partial.unlink(missing_ok=True)
             raise
+        except (OSError, HTTPException) as error:
+            if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
+                partial.unlink(missing_ok=True)
+                raise
+            raise RuntimeError(
+                f"cannot download {url}: {error}. Run the command again to resume. Without a network, put the file at "
+                f"{path}, or use dataset=digits, which needs none."
+            ) from error
 
 
 def verify(file: Path, md5: str | None, remedy: str, say: Notify, key: str = "md5") -> None:
-    """Check a file's MD5.
+    """Raise ValueError if a file does not have this MD5; None skips the check.
 
     Args:
-        md5: Expected checksum; None skips the check.
         remedy: Start of the remedy in the message.
         key: Key of the checksum below `dataset.make`, for the message.
-
-    Raises:
-        ValueError: The checksum differs.
     """
     if md5 is None:
         return
@@ -71,47 +74,25 @@ def verify(file: Path, md5: str | None, remedy: str, say: Notify, key: str = "md
         )
 
 
-def _download(url: str, file: IO[bytes], path: Path, say: Notify) -> None:
-    """Append the rest of `url` to `file`, or write all of it if the server cannot resume.
-
-    Network errors become a RuntimeError with a remedy; errors of writing are not changed.
-    """
-    remedy = f"Without a network, put the file at {path}, or use dataset=digits, which needs none."
+def _download(url: str, partial: Path, say: Notify) -> None:
+    """Append the rest of `url` to a file, or write all of it if the server cannot resume."""
+    begin = partial.stat().st_size if partial.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={begin}-"} if begin else {})
     try:
-        response = _request_from(url, file.tell())
-    except (OSError, HTTPException) as error:
-        raise RuntimeError(f"cannot download {url}: {error}. {remedy}") from error
-    with response:
-        if response.status != PARTIAL_CONTENT and file.tell():
-            file.seek(0)
-            file.truncate()
-        resumed_at = file.tell()
+        response = urllib.request.urlopen(request, timeout=TIMEOUT_S)
+    except HTTPError as error:
+        if error.code != RANGE_NOT_SATISFIABLE:
+            raise
+        partial.unlink()  # the server has no more than that
+        return _download(url, partial, say)
+    resumes = response.status == PARTIAL_CONTENT
+    with response, open(partial, "ab" if resumes else "wb") as file:
         length = response.headers.get("Content-Length")
-        total = resumed_at + int(length) if length else None
-        say(f"downloading {url}" + (f", resumed at {resumed_at / 1e6:.0f} MB" if resumed_at else ""))
+        total = file.tell() + int(length) if length else None
+        say(f"downloading {url}" + (f", resumed at {begin / 1e6:.0f} MB" if resumes else ""))
         progress = Progress(f"downloading {url}", say, total, MB)
-        while True:
-            try:
-                chunk = response.read(CHUNK_BYTES)
-            except (OSError, HTTPException) as error:
-                raise RuntimeError(f"cannot download {url}: {error}. {remedy}") from error
-            if not chunk:
-                break
+        while chunk := response.read(CHUNK_BYTES):
             file.write(chunk)
             progress.update(file.tell())
         if total is not None and file.tell() < total:
-            raise RuntimeError(
-                f"cannot download {url}: the connection broke after {file.tell()} of {total} bytes. Run the command "
-                "again to resume."
-            )
-
-
-def _request_from(url: str, begin: int) -> HTTPResponse:
-    """Return the response from byte `begin` on; from 0 if the server has no more than that."""
-    request = urllib.request.Request(url, headers={"Range": f"bytes={begin}-"} if begin else {})
-    try:
-        return urllib.request.urlopen(request, timeout=TIMEOUT_S)
-    except urllib.error.HTTPError as error:
-        if error.code != RANGE_NOT_SATISFIABLE:
-            raise
-        return urllib.request.urlopen(url, timeout=TIMEOUT_S)
+            raise ConnectionError(f"the connection broke after {file.tell()} of {total} bytes")

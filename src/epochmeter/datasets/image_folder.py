@@ -12,22 +12,17 @@ from epochmeter.shared.units import IMAGE_SUFFIXES
 def scan(folder: Path, say: Notify, classes: int | None, held_out: int = 5) -> Facts:
     """Count the images of a folder of classes; they are recognized by extension, and hidden files do not count.
 
-    Args:
-        folder: Has train/ and val/, or the class folders directly.
-        classes: Expected number of classes.
-        held_out: Without train/ and val/, every `held_out`-th file per class is for validation.
-
-    Raises:
-        ValueError: The folder cannot be used for training.
+    The folder has train/ and val/, or the class folders directly; then every `held_out`-th file per class is for
+    validation. Raises ValueError if it cannot be used for training.
     """
     if held_out < 2:
         raise ValueError(f"dataset.held_out={held_out}: give 2 or more; one of this many files is held out.")
     train, val = folder / "train", folder / "val"
     if train.is_dir() != val.is_dir():
-        there, missing = ("train", "val") if train.is_dir() else ("val", "train")
+        there, missing = (train, val) if train.is_dir() else (val, train)
         raise ValueError(
-            f"{folder} has {there}/ and no {missing}/. Add {missing}/ with the same class folders, or set "
-            f"dataset.root={folder / there} to hold out every {held_out}th file. Needed also with evaluate=false."
+            f"{folder} has no {missing.name}/. Add it with the same class folders, or set dataset.root={there} to hold "
+            f"out every {held_out}th file. Needed also with evaluate=false."
         )
     if train.is_dir():
         counts, val_counts = _count_images(train, say), _count_images(val, say)

@@ -22,10 +22,7 @@ def write_image(pixels: ndarray, path: Path) -> None:
 def write_images(images: ndarray, labels: Sequence[int], classes: int, folder: Path, say: Notify) -> None:
     """Write `<folder>/<class>/<index>.png`; class folders are zero-padded, so that they sort by label.
 
-    Args:
-        images: (count, rows, columns) or (count, rows, columns, 3), 8 bits.
-        labels: Class index per image.
-        classes: Number of classes; each gets a folder.
+    Images are (count, rows, columns) or (count, rows, columns, 3), 8 bits; each of the `classes` gets a folder.
     """
     progress = Progress(f"writing {folder.name}", say, len(labels), "images")
     names = [f"{label:0{len(str(classes - 1))}}" for label in range(classes)]

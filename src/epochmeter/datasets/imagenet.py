@@ -43,10 +43,6 @@ def make(
         val: File name of the validation archive, a tar of images.
         devkit: File name of the devkit, which has the classes of the validation images.
         md5: Checksum per archive; None skips the check.
-
-    Raises:
-        ValueError: An archive is missing, damaged or not the official one.
-        RuntimeError: There is not enough disk space.
     """
     paths = _find_archives(archives, {"devkit": devkit, "val": val, "train": train})
     size = sum(paths[part].stat().st_size for part in ("train", "val"))

@@ -42,16 +42,12 @@ BLOCK_BYTES = 4096
 
 
 def make(folder: Path, count: int, classes: int, pixels: int, file_bytes: int | None, seed: int, say: Notify) -> Facts:
-    """Write `<split>/<class>/<index>.jpg`, four fifths for training.
+    """Write `<split>/<class>/<index>.jpg`, four fifths for training; ValueError if an argument is out of range.
 
     Args:
         folder: Empty folder to fill.
         pixels: Pixels per side.
         file_bytes: Mean file size, met within a tenth; None: quality 90.
-
-    Raises:
-        ValueError: An argument is out of range.
-        RuntimeError: There is not enough disk space.
     """
     _check(count, classes, pixels, seed)
     scene = Scene(classes, pixels, seed)

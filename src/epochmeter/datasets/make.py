@@ -25,7 +25,7 @@ def make(dataset: Dataset, folder: Path, say: Notify) -> None:
     with explain_write_errors(folder.parent, f"dataset {dataset.name}"), folder_lock(folder, say):
         if manifest.load_valid(folder, dataset) is not None:
             return
-        remove_leftovers(folder)
+        remove_leftovers(folder)  # before the space is checked
         check_free_space(folder.parent, dataset.space_bytes or 0, f"dataset {dataset.name}")
         say(f"preparing dataset {dataset.name} in {folder}")
         with create_atomically(folder) as partial:
@@ -34,20 +34,14 @@ def make(dataset: Dataset, folder: Path, say: Notify) -> None:
 
 
 def adopt(dataset: Dataset, folder: Path, user_manifest: Path, say: Notify) -> None:
-    """Inspect a user's folder and write its manifest to the file `user_manifest`, outside the folder.
+    """Inspect a user's folder, without changing it, and write its manifest to the file `user_manifest`.
 
     The function named by `dataset.adopt` is called with the folder and with `say`, and returns `Facts`.
-
-    Args:
-        folder: The user's folder, which is not changed.
-        user_manifest: Path of the manifest.
     """
-    try:
+    with manifest.explain_read_errors(folder):
         say(f"inspecting dataset {dataset.name} in {folder}")
         facts = _get_facts(dataset, "adopt", folder, say)
         description = manifest.describe_folder(folder, dataset, facts, "adopt")
-    except OSError as error:
-        raise RuntimeError(manifest.read_error(folder, error)) from error
     with explain_write_errors(user_manifest.parent, f"the manifest of dataset {dataset.name}"):
         description.write(user_manifest)
 

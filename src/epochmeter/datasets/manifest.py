@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -18,10 +19,9 @@ from epochmeter.config.secrets import redact_tree
 from epochmeter.datasets import checksum
 from epochmeter.datasets.checksum import MANIFEST_NAME
 from epochmeter.shared.atomic_files import read_json, write_json
-from epochmeter.shared.units import IMAGE_SUFFIXES
 
 FORMAT = 2
-"""Version of the manifest's content; datasets of older formats are created again."""
+"""Version of the manifest's content; datasets of other formats are created again."""
 CHECK_ALL_UP_TO = 20_000
 """Most files whose sizes are all checked at every start, for a user's folder also their names.
 
@@ -35,13 +35,9 @@ REMEDY = "Move that folder away to prepare the dataset again, or set dataset.roo
 
 
 class Facts(TypedDict, total=False):
-    """Return value of the function that makes or inspects a dataset.
+    """Return value of the function that makes or inspects a dataset; `splits` are the samples per split.
 
-    Attributes:
-        splits: Samples per split.
-        source: Where the samples come from.
-        classes: Number of classes; required if the configuration has it.
-        channels: Channels of images.
+    `classes` is required if the configuration has it.
     """
 
     splits: dict[str, int]
@@ -93,12 +89,7 @@ class Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest.
-
-    Raises:
-        OSError: There is none.
-        ValueError: The file is not a manifest.
-    """
+    """Read a manifest; OSError if there is none, ValueError if the file is not a manifest."""
     content = read_json(path)
     try:
         return Manifest(**{entry.name: content[entry.name] for entry in fields(Manifest) if entry.name in content})
@@ -122,8 +113,8 @@ def describe_folder(folder: Path, dataset: Dataset, facts: Facts, action: Litera
         action: `adopt` for a user's folder: by names and sizes, since hashing hundreds of gigabytes takes hours.
     """
     is_users = action == "adopt"
-    hash_batch = checksum.hash_names_and_sizes(str(folder)) if is_users else checksum.hash_contents(str(folder))
-    total = checksum.sum_batches(checksum.iter_batches(str(folder), images=is_users), hash_batch)
+    task = checksum.hash_names_and_sizes if is_users else checksum.hash_contents
+    total = checksum.sum_files(str(folder), task, images=is_users)
     return Manifest(
         format=FORMAT,
         name=dataset.name,
@@ -139,7 +130,7 @@ def describe_folder(folder: Path, dataset: Dataset, facts: Facts, action: Litera
         bytes=total.bytes,
         digest=total.hexdigest,
         digest_of=NAMES_AND_SIZES if is_users else CONTENTS,
-        sample=_sample(folder, is_users) if total.files > CHECK_ALL_UP_TO else None,
+        sample=_sample(folder, total.files, is_users) if total.files > CHECK_ALL_UP_TO else None,
     )
 
 
@@ -160,109 +151,76 @@ def load_valid(
     Raises:
         RuntimeError: The folder has no manifest or does not match it; the user has to clear it.
     """
-    try:
-        if not folder.exists() or not any(folder.iterdir()):
+    path = user_manifest or folder / MANIFEST_NAME
+    with explain_read_errors(folder):
+        if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             return None
-        manifest = _read_current(user_manifest or folder / MANIFEST_NAME, dataset, remedy)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        if user_manifest:
+        if not path.is_file():
+            if user_manifest:
+                return None
+            raise RuntimeError(f"{folder} was not created by epochmeter: it has no {MANIFEST_NAME}. {remedy}")
+        manifest = _read_current(path, dataset, remedy)
+        if manifest is None or (user_manifest and manifest.maker != without_secrets(dataset.adopt)):
             return None
-        raise RuntimeError(f"{folder} was not created by epochmeter: it has no {MANIFEST_NAME}. {remedy}") from error
-    except OSError as error:
-        raise RuntimeError(read_error(folder, error)) from error
-    if manifest is None or (user_manifest and manifest.maker != without_secrets(dataset.adopt)):
-        return None
-    try:
         difference = _difference(folder, manifest, images=user_manifest is not None)
-    except OSError as error:
-        raise RuntimeError(read_error(folder, error)) from error
     if difference and user_manifest:
         return None  # users may change their own folders
     if difference:
-        raise RuntimeError(f"dataset folder {folder} {difference}. {first_unreadable(folder)}{remedy}")
+        raise RuntimeError(f"dataset folder {folder} {difference}. {remedy}")
     return manifest
 
 
 def _read_current(path: Path, dataset: Dataset, remedy: str) -> Manifest | None:
-    """Read a manifest; None if its format or the dataset's version is older."""
+    """Read a manifest; None if it is of another format or of another version of the dataset."""
     try:
         manifest = read_manifest(path)
-        if (manifest.format or 1) < FORMAT:
-            return None
-        if not isinstance(manifest.maker, dict):
-            raise ValueError("it has no maker")
     except ValueError as error:
         raise RuntimeError(f"{path} is not a valid manifest: {error}. {remedy}") from error
-    if manifest.format != FORMAT:
-        raise RuntimeError(f"{path} was written by a newer epochmeter, in format {manifest.format}. {remedy}")
-    if manifest.maker.get("_target_") not in [(spec or {}).get("_target_") for spec in (dataset.make, dataset.adopt)]:
+    maker = (manifest.maker or {}).get("_target_")
+    if maker not in [spec["_target_"] for spec in (dataset.make, dataset.adopt) if spec]:
         raise RuntimeError(f"{path.parent} contains another dataset, {manifest.name}. {remedy}")
-    return manifest if manifest.version == dataset.version else None
+    return manifest if (manifest.format, manifest.version) == (FORMAT, dataset.version) else None
 
 
-def read_error(folder: Path, error: OSError) -> str:
-    """Return the message for a dataset folder that cannot be read."""
-    return (
-        f"cannot read dataset folder {folder}: {error}. Check its permissions and its storage, or "
-        "set dataset.root= to another folder."
-    )
+@contextmanager
+def explain_read_errors(folder: Path) -> Iterator[None]:
+    """Turn errors of reading a dataset's folder into a RuntimeError with a remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise RuntimeError(
+            f"cannot read dataset folder {folder}: {error}. Check its permissions and its storage, or "
+            "set dataset.root= to another folder."
+        ) from error
 
 
-def first_unreadable(folder: Path, images: bool = False) -> str:
-    """Return a sentence about the first unreadable image, such as a truncated one; empty if there is none.
-
-    Slow: for error messages. Of very many files only the first are checked.
-    """
-    from PIL import Image
-
-    for path in sorted(itertools.islice(checksum.iter_files(str(folder), images), CHECK_ALL_UP_TO)):
-        if not path.lower().endswith(IMAGE_SUFFIXES):
-            continue
-        try:
-            with Image.open(folder / path) as image:
-                image.load()
-        except Exception as error:  # Pillow raises many types
-            return f"Cannot read {folder / path}: {error}. "
-    return ""
-
-
-def _sample(folder: Path, images: bool) -> dict[str, int]:
-    """Return the sizes of evenly spaced files, without knowing their number in advance."""
-    paths: list[str] = []
-    stride = 1
-    for number, path in enumerate(checksum.iter_files(str(folder), images)):
-        if number % stride == 0:
-            paths.append(path)
-            if len(paths) == 2 * SAMPLE_COUNT:
-                paths, stride = paths[::2], 2 * stride
+def _sample(folder: Path, files: int, images: bool) -> dict[str, int]:
+    """Return the sizes of evenly spaced files."""
+    paths = itertools.islice(checksum.iter_files(str(folder), images), 0, None, max(1, files // SAMPLE_COUNT))
     return {path: os.stat(folder / path).st_size for path in paths}
 
 
 def _difference(folder: Path, manifest: Manifest, images: bool) -> str:
     """Return how a folder differs from its manifest, without reading its files; empty if it matches.
 
-    It misses bytes changed in place and, in a dataset created by epochmeter, a file that was moved or renamed. With
-    more than `CHECK_ALL_UP_TO` files it also misses a truncated or moved file outside the sample, and a lost file if
-    another was added.
+    It misses bytes changed in place and, in a dataset created by epochmeter, a file that was moved or renamed. With a
+    sample it also misses a truncated or moved file outside the sample, and a lost file if another was added.
     """
-    top, expected = str(folder), manifest.files
-    if expected <= CHECK_ALL_UP_TO:
-        actual = checksum.sum_batches(checksum.iter_batches(top, images), checksum.hash_names_and_sizes(top))
-        if (actual.files, actual.bytes) != (expected, manifest.bytes):
+    if manifest.sample is None:
+        actual = checksum.sum_files(str(folder), checksum.hash_names_and_sizes, images)
+        if (actual.files, actual.bytes) != (manifest.files, manifest.bytes):
             return (
-                f"has {actual.files} files of {actual.bytes} bytes; its manifest lists {expected} files of "
+                f"has {actual.files} files of {actual.bytes} bytes; its manifest lists {manifest.files} files of "
                 f"{manifest.bytes} bytes"
             )
         if manifest.digest_of == NAMES_AND_SIZES and actual.hexdigest != manifest.digest:
-            return f"has {expected} files; some have other names or sizes than its manifest lists"
+            return "has files with other names or sizes than its manifest lists"
         return ""
-    count = sum(len(batch.names) for batch in checksum.iter_batches(top, images))
-    if count != expected:
-        return f"has {count} files; its manifest lists {expected} files"
-    for path, size in (manifest.sample or {}).items():
+    count = sum(len(batch.names) for batch in checksum.iter_batches(str(folder), images))
+    if count != manifest.files:
+        return f"has {count} files; its manifest lists {manifest.files} files"
+    for path, size in manifest.sample.items():
         file = folder / path
-        actual_size = file.stat().st_size if file.exists() else None
-        if actual_size != size:
-            state = "is missing" if actual_size is None else f"has {actual_size} bytes"
-            return f"does not match its manifest: {file}, of {size} bytes, {state}"
+        if not file.is_file() or file.stat().st_size != size:
+            return f"does not match its manifest: {file} does not have {size} bytes"
     return ""

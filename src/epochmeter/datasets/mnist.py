@@ -33,13 +33,9 @@ REMEDY = "Delete it to download it again, or replace it by MNIST's file."
 
 
 def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: Notify) -> Facts:
-    """Prepare MNIST from the four archives next to `folder`, downloaded if missing.
+    """Prepare MNIST from the four archives next to `folder`, downloaded from the folder `url` if missing.
 
-    Args:
-        folder: Empty folder to fill.
-        layout: `memory` unpacks the files for torchvision, `files` writes `<split>/<class>/<index>.png`.
-        url: Address of the archives' folder.
-        md5: Checksum per file; None skips the check.
+    The layout `memory` unpacks the files for torchvision; `files` writes `<split>/<class>/<index>.png`.
     """
     paths = {part: folder.parent / f"{name}.gz" for part, name in FILES.items()}
     for part, path in paths.items():

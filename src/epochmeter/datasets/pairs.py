@@ -24,16 +24,13 @@ CONSONANTS, VOWELS = {"source": "bdfgklmn", "target": "prstvwxz"}, "aeiou"
 
 
 def make(folder: Path, count: int, words: int, length: int, seed: int, say: Notify) -> Facts:
-    """Write train.tsv and val.tsv, one `source<TAB>target` per line.
+    """Write train.tsv and val.tsv, one `source<TAB>target` per line; ValueError if an argument is too small.
 
     Args:
         folder: Empty folder to fill.
         count: Number of pairs.
         words: Size of each vocabulary, including the special words.
         length: Longest sentence in words, including its end token.
-
-    Raises:
-        ValueError: An argument is too small.
     """
     minimum = {"count": (count, VAL_EVERY), "words": (words, SPECIAL_TOKENS + 2), "length": (length, 2)}
     errors = [f"dataset.{key}={value}: give {low} or more" for key, (value, low) in minimum.items() if value < low]

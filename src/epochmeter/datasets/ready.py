@@ -38,10 +38,7 @@ def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify)
     """Prepare the dataset.
 
     A dataset that exists is checked quickly. Otherwise it is created, inspected or staged by a separate process, so
-    that its imports and memory do not stay in the controller.
-
-    Args:
-        root: Base of relative paths.
+    that its imports and memory do not stay in the controller. Relative paths are below `root`.
 
     Returns:
         The manifest for the record, with the `folder` to train from and the `home`; both are None for generated data.
@@ -132,7 +129,7 @@ def _prepare_home(dataset: Dataset, home: Path, root: Path, say: Notify) -> Mani
                 f"dataset.root={home}: {home.parent} does not exist. Mount the storage device, or set another folder."
             )
         if home.is_mount():
-            raise ValueError(f"dataset.root={home} is a mount point. {_remedy(dataset, home)}")
+            raise ValueError(f"dataset.root={home} is a mount point: set a folder on it, as {home / dataset.name}.")
         _run_command("make", dataset, say, folder=str(home))
     else:
         raise ValueError(f"dataset.root={dataset.root} does not exist or is empty. Set it to a folder of samples.")
@@ -159,10 +156,9 @@ def _prepare_copy(dataset: Dataset, home: Path, folder: Path, storage: Storage, 
 
 def _valid_manifest(dataset: Dataset, home: Path, root: Path) -> Manifest | None:
     """Return the checked manifest of the dataset in its home; None if it must be created."""
-    remedy = _remedy(dataset, home)
-    description = manifest.load_valid(home, dataset, _user_manifest_path(dataset, home, root), remedy)
+    description = manifest.load_valid(home, dataset, _user_manifest_path(dataset, home, root))
     if description:
-        _check_arguments(dataset, description, home, remedy)
+        _check_arguments(dataset, description, home, manifest.REMEDY)
     return description
 
 
@@ -186,13 +182,6 @@ def _check_arguments(dataset: Dataset, description: Manifest, folder: Path, reme
             for arguments in (configured, created)
         )
         raise ValueError(f"{expected}, but {folder} was made with {actual}. {remedy}")
-
-
-def _remedy(dataset: Dataset, home: Path) -> str:
-    """Return the remedy for a home that cannot be used as it is."""
-    if home.is_mount():
-        return f"A storage device is mounted there: use a folder on it, dataset.root={home / dataset.name}."
-    return manifest.REMEDY
 
 
 def _user_manifest_path(dataset: Dataset, home: Path, root: Path) -> Path | None:
@@ -259,5 +248,5 @@ def _run_command(command: str, dataset: Dataset, say: Notify, **arguments: str |
             raise
         if code != 0:
             errors.seek(0)
-            why = errors.read().strip() or f"{command}: cannot prepare dataset {dataset.name}: exit code {code}."
+            why = errors.read().strip() or f"cannot {command} dataset {dataset.name}: exit code {code}."
             raise (ValueError if code == 2 else RuntimeError)(why)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from os.path import join
 from pathlib import Path
 
 from epochmeter.config.schema import Dataset
 from epochmeter.datasets import checksum, manifest
-from epochmeter.datasets.atomic_folder import create_atomically, folder_lock, remove_folder, remove_leftovers, synced
-from epochmeter.datasets.checksum import MANIFEST_NAME, BatchTask, Checksum, FileBatch
+from epochmeter.datasets.atomic_folder import create_atomically, folder_lock, remove_folder, synced
+from epochmeter.datasets.checksum import MANIFEST_NAME, Checksum, FileBatch
 from epochmeter.datasets.disk_space import check_free_space, explain_write_errors
 from epochmeter.datasets.manifest import Manifest
 from epochmeter.datasets.progress import MB, Notify, Progress
@@ -31,28 +33,24 @@ def stage(dataset: Dataset, home: Path, user_manifest: Path | None, folder: Path
     """
     original = manifest.read_manifest(user_manifest or home / MANIFEST_NAME)
     images = user_manifest is not None
-    content = f"dataset {dataset.name}"
-    with explain_write_errors(folder.parent, content, "storage.root"), folder_lock(folder, say):
+    activity = f"staging dataset {dataset.name}"
+    with explain_write_errors(folder.parent, f"dataset {dataset.name}", "storage.root"), folder_lock(folder, say):
         if existing_copy(folder, dataset, home, original) is not None:
             return
-        remove_leftovers(folder)
         remove_folder(folder)  # a copy of an earlier version of the home
-        _check_space(folder.parent, content, home, original, images)
-        activity = f"staging dataset {dataset.name}"
+        check_free_space(folder.parent, original.bytes, f"dataset {dataset.name}", "storage.root")
         say(f"{activity} from {home} to {folder}: {original.files} files, {original.bytes / 1e6:.1f} MB")
         progress = Progress(activity, say, original.bytes, MB)
-        with create_atomically(folder) as partial:
-            with synced(partial):
-                batches = checksum.iter_batches(str(home), images)
-                total = checksum.sum_batches(
-                    batches, copy_and_hash(str(home), str(partial)), lambda done: progress.update(done.bytes)
-                )
+        with create_atomically(folder) as copy:
+            with synced(copy):
+                task = partial(copy_and_hash, str(copy))
+                total = checksum.sum_files(str(home), task, images, lambda done: progress.update(done.bytes))
                 say(f"{activity}: copied; flushing to the storage device")
-            _compare_with_manifest(home, original, total, partial, images)
+            _compare_with_manifest(home, original, total, copy)
             if reread:
                 say(f"{activity}: reading it back")
-                _compare_with_device(folder, partial, total)
-            replace(original, staged_from=str(home)).write(partial / MANIFEST_NAME)
+                _compare_with_device(folder, copy, total)
+            replace(original, staged_from=str(home)).write(copy / MANIFEST_NAME)
 
 
 def existing_copy(folder: Path, dataset: Dataset, home: Path, original: Manifest | None) -> Manifest | None:
@@ -69,7 +67,7 @@ def existing_copy(folder: Path, dataset: Dataset, home: Path, original: Manifest
     if copy and (original is None or copy.digest == original.digest):
         return copy
     existing = manifest.try_read_manifest(folder / MANIFEST_NAME)
-    if existing and existing.format and existing.staged_from != str(home):
+    if existing and existing.staged_from != str(home):
         origin = f"staged from {existing.staged_from}" if existing.staged_from else "created there"
         raise RuntimeError(
             f"{folder} contains another dataset {existing.name} than {home}: it was {origin}, and is not "
@@ -78,113 +76,64 @@ def existing_copy(folder: Path, dataset: Dataset, home: Path, original: Manifest
     return None
 
 
-def copy_and_hash(source: str, target: str) -> BatchTask:
-    """Return a function that copies the files of a batch between two folders and sums the written data."""
-
-    def process(batch: FileBatch) -> Checksum:
-        os.makedirs(join(target, batch.subfolder), exist_ok=True)
-        source_folder = os.open(join(source, batch.subfolder), os.O_RDONLY | os.O_DIRECTORY)
-        target_folder = os.open(join(target, batch.subfolder), os.O_RDONLY | os.O_DIRECTORY)
-        total = Checksum()
-        try:
-            for name in batch.names:
-                total = total.add(_copy_file(source, join(batch.subfolder, name), source_folder, target_folder))
-        finally:
-            os.close(source_folder)
-            os.close(target_folder)
-        return total
-
-    return process
+def copy_and_hash(target: str, source: str, batch: FileBatch) -> Checksum:
+    """Copy a batch of files between two folders; return the totals of the written data."""
+    os.makedirs(join(target, batch.subfolder), exist_ok=True)
+    total = Checksum()
+    for name in batch.names:
+        total = total.add(_copy_file(source, target, join(batch.subfolder, name)))
+    return total
 
 
-def _copy_file(source: str, path: str, source_folder: int, target_folder: int) -> Checksum:
-    """Copy a file between two folder descriptors; return its totals.
-
-    Args:
-        source: The dataset's folder.
-        path: The file's path in it.
-        source_folder: Descriptor of the file's folder.
-        target_folder: Descriptor of the folder to copy to.
-    """
-    name = os.path.basename(path)
-    reading = writing = -1
-    try:
-        try:
-            reading = os.open(name, os.O_RDONLY, dir_fd=source_folder)
-            before = os.fstat(reading)
-        except OSError as error:
-            raise _read_error(join(source, path), error) from error
-        writing = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=target_folder)
+def _copy_file(source: str, target: str, path: str) -> Checksum:
+    original = join(source, path)
+    with _explained_reads(original):
+        reading = open(original, "rb", buffering=0)  # noqa: SIM115 (closed below)
+    with reading, open(join(target, path), "xb") as writing:
+        before = os.fstat(reading.fileno())
         sha256 = checksum.start_digest(path, before.st_size)
-        done = 0
         while True:
-            try:
-                chunk = os.read(reading, min(before.st_size + 1, checksum.CHUNK_BYTES))
-            except OSError as error:
-                raise _read_error(join(source, path), error) from error
+            with _explained_reads(original):
+                chunk = reading.read(min(before.st_size + 1, checksum.CHUNK_BYTES))
             if not chunk:
                 break
             sha256.update(chunk)
-            done += len(chunk)
-            written = os.write(writing, chunk)
-            while written < len(chunk):  # a nearly full disk or a size limit: the next write raises
-                written += os.write(writing, memoryview(chunk)[written:])
-        after = os.fstat(reading)
-        if os.fstat(writing).st_size != done:
-            raise OSError(errno.EIO, "the file is shorter than the data written to it", name)
-        if done != before.st_size or (after.st_mtime_ns, after.st_size) != (before.st_mtime_ns, before.st_size):
+            writing.write(chunk)
+        after = os.fstat(reading.fileno())
+        if writing.tell() != before.st_size or after.st_mtime_ns != before.st_mtime_ns:
             raise RuntimeError(
-                f"{join(source, path)} changed while it was copied. Start again when no process writes to {source}."
+                f"{original} changed while it was copied. Start again when no process writes to {source}."
             )
-    finally:
-        for descriptor in (reading, writing):
-            if descriptor >= 0:
-                os.close(descriptor)
-    return checksum.file_checksum(done, sha256)
+    return checksum.file_checksum(before.st_size, sha256)
 
 
-def _read_error(path: str, error: OSError) -> RuntimeError:
-    return RuntimeError(
-        f"cannot read {path}: {error.strerror}. Restore this file of the dataset's home, or prepare the dataset again."
-    )
+@contextmanager
+def _explained_reads(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RuntimeError(
+            f"cannot read {path}: {error.strerror}. Restore this file of the dataset's home, or prepare the dataset "
+            "again."
+        ) from error
 
 
-def _compare_with_manifest(home: Path, original: Manifest, total: Checksum, partial: Path, images: bool) -> None:
+def _compare_with_manifest(home: Path, original: Manifest, total: Checksum, copy: Path) -> None:
     """Raise RuntimeError if the copy does not match the home's manifest."""
     if original.digest_of == manifest.NAMES_AND_SIZES:  # a user's folder
-        total = checksum.sum_batches(checksum.iter_batches(str(partial)), checksum.hash_names_and_sizes(str(partial)))
+        total = checksum.sum_files(str(copy), checksum.hash_names_and_sizes)
     if (total.files, total.bytes, total.hexdigest) != (original.files, original.bytes, original.digest):
         suffix = ", with other contents" if (total.files, total.bytes) == (original.files, original.bytes) else ""
         raise RuntimeError(
             f"dataset folder {home} has {total.files} files of {total.bytes} bytes; its manifest lists "
-            f"{original.files} files of {original.bytes} bytes{suffix}. "
-            f"{manifest.first_unreadable(home, images)}{manifest.REMEDY}"
+            f"{original.files} files of {original.bytes} bytes{suffix}. {manifest.REMEDY}"
         )
 
 
-def _compare_with_device(folder: Path, partial: Path, total: Checksum) -> None:
+def _compare_with_device(folder: Path, copy: Path, total: Checksum) -> None:
     """Raise RuntimeError if the device does not return the data written to it; tmpfs is read from memory."""
-    read_back = checksum.sum_batches(
-        checksum.iter_batches(str(partial)), checksum.hash_contents(str(partial), evict=True)
-    )
-    if read_back != total:
+    if checksum.sum_files(str(copy), partial(checksum.hash_contents, evict=True)) != total:
         raise RuntimeError(
             f"{folder.parent} does not return the data written to it. The storage device is failing, or smaller than "
             "it claims: set storage.root= to another."
-        )
-
-
-def _check_space(folder: Path, content: str, home: Path, original: Manifest, images: bool) -> None:
-    """Check the free space in whole blocks: on a card's exFAT, small files take thirty times their size."""
-    disk = os.statvfs(folder)
-    block = disk.f_frsize
-    needed = original.bytes
-    if disk.f_bavail * block < needed + original.files * block:
-        sizes = (os.stat(home / path).st_size for path in checksum.iter_files(str(home), images))
-        needed = sum(-(-size // block) * block for size in sizes)
-    check_free_space(folder, needed, content, "storage.root")
-    if disk.f_files > 0 and disk.f_favail < original.files:
-        raise RuntimeError(
-            f"not enough inodes in {folder}: {content} has {original.files} files, and {disk.f_favail} inodes are free "
-            "(df -i). Delete files, or set storage.root= to another storage."
         )
