@@ -153,7 +153,7 @@ MUTANTS = [
         "if not values else math.fsum(filter(None, values))",
     ),
     Mutant("results/summary.py", "measured_accuracy >= accuracy", "measured_accuracy > accuracy"),
-    Mutant("results/throughput.py", "last - first) * global_batch", "last - first + 1) * global_batch"),
+    Mutant("results/throughput.py", "samples - (steps - 1) * global_batch", "samples - steps * global_batch"),
     Mutant("results/reuse.py", '            and not run["rehearsal"]\n', ""),
     # Machine and datasets: identity of processes, locks, disks, checksums
     Mutant("machine/process_identity.py", " and process.began in (None, stat[19])", ""),

@@ -37,7 +37,7 @@ from epochmeter.tracking.client import (
     open_store,
     tracking_uri,
 )
-from epochmeter.tracking.publish import close_dead_runs, publish, records_below
+from epochmeter.tracking.publish import publish, records_below
 from epochmeter.tracking.publisher import error_reason
 
 
@@ -97,7 +97,7 @@ def is_pending_on_cluster(record: Record) -> bool:
 
 
 def publish_records(records: Sequence[Record], destination: Destination, events: bool) -> bool:
-    """Publish records to one destination, and end its runs whose process has ended; return whether all succeeded."""
+    """Publish records to one destination; return whether all were published."""
     try:
         store = open_store(*destination, timeout_s=LONG_TIMEOUT_S)
         published = [publish_record(record, store, destination, events) for record in records]
@@ -105,7 +105,6 @@ def publish_records(records: Sequence[Record], destination: Destination, events:
         # The comparison shows completed runs only.
         compared = f": {views.results_link(store)}" if any(record.is_completed() for record in records) else ""
         print(f"{sum(published)} of {len(records)} runs published{compared}")
-        list(close_dead_runs(store))
     except Exception as error:
         print(f"error: MLflow at {destination} failed: {error_reason(error)}", file=sys.stderr)
         return False

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from epochmeter.shared.record import Record
 from epochmeter.tracking.scalars import Scalar
-from epochmeter.tracking.state import EVENTS
+from epochmeter.tracking.run_export import EVENTS
 
 
 def event_files(record: Record) -> list[Path]:

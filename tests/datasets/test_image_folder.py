@@ -70,11 +70,6 @@ def test_unusable_folder_is_an_error_with_a_remedy(tmp_path, trees, classes, err
         scan(tmp_path, say=print, classes=classes)
 
 
-def test_held_out_interval_without_training_files_is_rejected(tmp_path):
-    with pytest.raises(ValueError, match=r"dataset.held_out=1: give 2 or more"):
-        scan(fill(tmp_path, cat=5), say=print, classes=1, held_out=1)
-
-
 def test_counting_opens_no_file(tmp_path):
     fill(tmp_path, cat=5)
     program = (

@@ -10,7 +10,7 @@ from epochmeter.shared.record import Record
 from epochmeter.tracking import tensorboard
 from epochmeter.tracking.publish import Published, publish
 from epochmeter.tracking.publisher import Publisher, make_tracker
-from epochmeter.tracking.state import EVENTS, ended_s
+from epochmeter.tracking.run_export import EVENTS, ended_s
 from epochmeter.tracking.tensorboard import Events
 
 pytest.importorskip("tensorboard", reason="no tensorboard in this environment: make .venv/.with-tensorboard")

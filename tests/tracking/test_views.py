@@ -87,6 +87,7 @@ def test_views_are_saved_once_and_a_users_description_is_kept(store, monkeypatch
     list(views.save_views(store))
     tags = tags_of(store)
     assert tags[views.NOTE_TAG] == "Mine."
+    assert f"viewStateShareKey={views.BY_DEVICE_AND_LIMIT})" in views.experiment_note(store)
     assert {key: tags[views.VIEW_TAG_PREFIX + key] for key in views.views(None)} == views.views(None)
     monkeypatch.setattr(type(store.client), "set_experiment_tag", lambda *_: pytest.fail("written again"))
     list(views.save_views(store))
@@ -107,12 +108,3 @@ def test_links_open_in_the_server_of_the_runs(uri, base):
     query = parse_qs(urlsplit(urlsplit(views.results_link(published)).fragment).query)
     assert query["viewStateShareKey"] == [views.ENERGY_AND_TIME]
     assert query["workflowType"] == ["machine_learning"]
-
-
-def test_description_links_the_views_and_explains_each_kind_of_metric(store):
-    list(views.save_views(store))
-    note = tags_of(store)[views.NOTE_TAG]
-    for key in (views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT, views.REPORTS):
-        assert f"viewStateShareKey={key})" in note
-    explained = {name.strip("`/") for names in views.METRIC_SECTIONS for name in names.split()}
-    assert {name.partition("/")[0] for name in METRICS} <= explained

@@ -15,8 +15,6 @@ def scan(folder: Path, say: Notify, classes: int | None, held_out: int = 5) -> F
     The folder has train/ and val/, or the class folders directly; then every `held_out`-th file per class is for
     validation. Raises ValueError if it cannot be used for training.
     """
-    if held_out < 2:
-        raise ValueError(f"dataset.held_out={held_out}: give 2 or more; one of this many files is held out.")
     train, val = folder / "train", folder / "val"
     if train.is_dir() != val.is_dir():
         there, missing = (train, val) if train.is_dir() else (val, train)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import math
 import shutil
+import struct
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,6 @@ BYTES = 8
 CLASSES = 10
 RAW_FOLDER = Path("MNIST", "raw")
 """Folder in which torchvision looks for the files."""
-REMEDY = "Delete it to download it again, or replace it by MNIST's file."
 
 
 def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: Notify) -> Facts:
@@ -69,18 +68,12 @@ def read_idx(path: Path, dimensions: int) -> ndarray:
     try:
         with gzip.open(path) as file:
             content = file.read()
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is truncated or not gzipped: {error}. {REMEDY}") from error
-    magic = bytes([0, 0, BYTES, dimensions])
-    if content[:4] != magic:
+        magic, *shape = struct.unpack_from(f">{1 + dimensions}I", content)
+        if magic != BYTES << 8 | dimensions or 0 in shape:
+            raise ValueError(f"it begins with {content[:4].hex()}, and has the shape {shape}")
+        return numpy.frombuffer(content, numpy.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    except (EOFError, zlib.error, gzip.BadGzipFile, struct.error, ValueError) as error:
         raise ValueError(
-            f"{path} is not an IDX file of bytes in {dimensions} dimensions: it should begin with {magic.hex()}, but "
-            f"begins with {content[:4].hex() or 'nothing'}. {REMEDY}"
-        )
-    start = 4 + 4 * dimensions
-    shape = [int.from_bytes(content[at : at + 4], "big") for at in range(4, start, 4)]
-    if len(content) != start + math.prod(shape) or len(content) == start:
-        raise ValueError(
-            f"{path} should have {' x '.join(map(str, shape))} bytes, but has {max(len(content) - start, 0)}. {REMEDY}"
-        )
-    return numpy.frombuffer(content, numpy.uint8, offset=start).reshape(shape)
+            f"{path} is not an IDX file of bytes in {dimensions} dimensions: {error}. Delete it to download it again, "
+            "or replace it by MNIST's file."
+        ) from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from epochmeter.config.schema import Job
@@ -33,22 +33,20 @@ def measure_throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: 
     start, stop = job.throughput.start, job.throughput.stop
     if start is None or stop is None:
         return {}, ""
-    epochs = [window for window in windows if window["window"] == "epoch"]
-    done = int(sum(epoch["metrics"]["epoch/steps"] for epoch in epochs))
-    if done < stop:
-        return {}, f"the run ended after {done} steps, before throughput.stop={stop}."
-    samples = 0
-    for epoch, first, last in _epoch_parts(epochs, start, stop):
-        count = step_samples(epoch, job.batch, first, last)
-        if count is None:
-            return {}, f"bad samples were skipped in epoch {epoch['epoch']}, in an unknown step."
-        samples += count
+    samples: list[int | None] = []
+    for epoch in (window for window in windows if window["window"] == "epoch"):
+        samples += _step_samples(epoch, job.batch, range(start - len(samples), stop - len(samples)))
+    if len(samples) < stop:
+        return {}, f"the run ended after {len(samples)} steps, before throughput.stop={stop}."
+    known = [count for count in samples[start:stop] if count is not None]
+    if len(known) < stop - start:
+        return {}, "bad samples were skipped in an unknown step."
     width = len(INTERVALS)
     rows = steps[width * start : width * stop]
     seconds = math.fsum(part for column in (GAP, COPY, COMPUTE) for part in rows[column::width])
     metrics = {
-        "samples_per_s": samples / seconds,
-        "samples": samples,
+        "samples_per_s": sum(known) / seconds,
+        "samples": sum(known),
         "steps": stop - start,
         "e2e_s": seconds,
         "step_mean_s": seconds / (stop - start),
@@ -56,19 +54,17 @@ def measure_throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: 
     return {f"throughput/{name}": value for name, value in metrics.items()}, ""
 
 
-def step_samples(epoch: Mapping[str, Any], batch: int, first: int, last: int) -> int | None:
-    """Return the samples of all ranks in an epoch's steps from `first` up to `last`; None if unknown (skipped samples).
+def _step_samples(epoch: Mapping[str, Any], batch: int, used: range) -> list[int | None]:
+    """Return the samples of all ranks per step: `batch` per rank, and the rest in the last step.
 
-    Each rank takes `batch` samples per step, except in the epoch's last step, which takes the rest.
+    They are unknown (None) if samples were skipped and not all steps of the epoch are used.
     """
     metrics = epoch["metrics"]
     steps, samples = int(metrics["epoch/steps"]), int(metrics["epoch/samples"])
-    if (first, last) == (0, steps):
-        return samples
-    if metrics.get("epoch/skipped_samples"):
-        return None
+    if metrics.get("epoch/skipped_samples") and not (used.start <= 0 and steps <= used.stop):
+        return [None] * steps
     global_batch = batch * epoch.get("ranks", 1)
-    return samples - first * global_batch if last == steps else (last - first) * global_batch
+    return [*[global_batch] * (steps - 1), samples - (steps - 1) * global_batch]
 
 
 def steps_per_epoch(count: int, batch: int, ranks: int, drop_last: bool) -> int:
@@ -94,16 +90,3 @@ def check_length(job: Job, count: int, ranks: int) -> None:
             f"steps{per_rank}). Set throughput.stop={job.epochs * steps} or less, or epochs={math.ceil(stop / steps)} "
             "or more."
         )
-
-
-def _epoch_parts(
-    epochs: Sequence[Mapping[str, Any]], start: int, stop: int
-) -> Iterator[tuple[Mapping[str, Any], int, int]]:
-    """Yield each epoch that contains some of these steps, with the first and the end of them within the epoch."""
-    before = 0
-    for epoch in epochs:
-        steps = int(epoch["metrics"]["epoch/steps"])
-        first, last = max(0, start - before), min(steps, stop - before)
-        if first < last:
-            yield epoch, first, last
-        before += steps

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.machine.process_identity import Process, is_alive
 from epochmeter.results.reuse import is_run, referenced_record
 from epochmeter.results.run_status import recorded_status
 from epochmeter.shared.record import Record
 from epochmeter.tracking import run_export, scalars
 from epochmeter.tracking.client import Store
 from epochmeter.tracking.scalars import Scalar
-from epochmeter.tracking.state import complete_files, ended_s, started_s, status_of
+from epochmeter.tracking.run_export import complete_files, ended_s, started_s, status_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -114,30 +111,10 @@ def is_superseded(record: Record) -> bool:
     return is_attempt and not record.is_completed() and is_run(record.folder.parent)
 
 
-def close_dead_runs(store: Store) -> Iterator[str]:
-    """End this host's runs whose process is dead, as their records say; yield their IDs, one call to MLflow per step."""
-    query = f"attributes.status = 'RUNNING' and tags.`epochmeter.host` = '{platform.node()}'"
-    for run in store.client.search_runs([store.experiment_id], query):
-        if not is_alive(_process_of(run)):
-            for _ in _end_run(run, store):
-                yield run.info.run_id
-
-
 def records_below(folder: Path) -> list[Record]:
     """Return the record in a folder, or those of the runs and sweeps below it, without superseded attempts."""
     records = [Record(path.parent) for path in sorted(folder.glob("**/job.json"))]
     return [record for record in records if not is_superseded(record)]
-
-
-def _process_of(run: Run) -> Process:
-    tags = run.data.tags
-    return Process(
-        host=tags["epochmeter.host"],
-        pid=int(tags["epochmeter.pid"]),
-        boot_id=tags.get("epochmeter.boot_id"),
-        began=tags.get("epochmeter.began"),
-        numbers=tags.get("epochmeter.numbers"),
-    )
 
 
 def _find_run(record: Record, store: Store) -> Run | None:
@@ -229,18 +206,6 @@ def _log_files(record: Record, store: Store, run: Run) -> Iterator[None]:
         if uploaded.get(path.name) != path.stat().st_size:
             store.client.log_artifact(run.info.run_id, str(path))
             yield
-
-
-def _end_run(run: Run, store: Store) -> Iterator[None]:
-    """End a run as its record says; as killed if the record is missing, unreadable or another run's."""
-    record = Record(run.data.tags["epochmeter.folder"])
-    with suppress(Exception):  # one bad record must not block the next run
-        if record.run()["record_id"] == run.data.tags[RECORD_ID]:
-            for _ in publish_steps(record, store):
-                yield
-            return
-    store.client.set_terminated(run.info.run_id, "KILLED")
-    yield
 
 
 def _ms(seconds: float) -> int:

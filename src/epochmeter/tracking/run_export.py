@@ -1,4 +1,4 @@
-"""Map a run folder to MLflow: parameters, tags, dataset and note, as pure functions."""
+"""Map a run folder to MLflow: parameters, tags, dataset, note, status, times and files, as pure functions."""
 
 from __future__ import annotations
 
@@ -8,18 +8,33 @@ import re
 import shlex
 import zlib
 from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from epochmeter.config.job import affects_measurement
 from epochmeter.machine.process_identity import Process
+from epochmeter.results import run_status as states
 from epochmeter.results.run_info import RunInfo, build_run_info
 from epochmeter.results.run_result import no_energy_reason
-from epochmeter.shared.record import Record
+from epochmeter.shared.atomic_files import read_json
+from epochmeter.shared.record import CHECKPOINT, Record
 
 MAX_PARAM, MAX_TAG, MAX_DIGEST = 6000, 8000, 36
 """MLflow's limits of lengths."""
 RUN_INFO_TAG = "mlflow.epochmeter.facts"
 """Tag with the run's packed metadata. MLflow's pages hide tags with its own prefix; nobody could read this one."""
+EVENTS = "events.out.tfevents."
+"""Prefix of TensorBoard's event files, which are derived from the record and not part of it."""
+RUN_FILES = ("epochs.jsonl", "steps.bin", "power.csv", "worker.log")
+"""Files written only during the run."""
+MLFLOW_STATUS = {
+    states.PLANNED: "SCHEDULED",
+    states.RUNNING: "RUNNING",
+    states.COMPLETED: "FINISHED",
+    states.FAILED: "FAILED",
+    states.KILLED: "KILLED",
+}
 
 
 def run_params(record: Record) -> dict[str, str]:
@@ -138,6 +153,37 @@ def format_value(value: Any) -> str:
 def legal_name(name: str) -> str:
     """Return a name with only characters that MLflow allows."""
     return re.sub(r"[^\w\-. :/]", "_", name)
+
+
+def status_of(record: Record, ended: str | None = None) -> str:
+    """Return the run's MLflow status, from `results.run_status`."""
+    return MLFLOW_STATUS[states.status_of(record, ended)]
+
+
+def started_s(record: Record) -> float:
+    """Return the run's start, in seconds since 1970."""
+    return datetime.fromisoformat(record.run()["started"]).timestamp()
+
+
+def ended_s(record: Record) -> float:
+    """Return the run's end, in seconds since 1970: as recorded, else the last write, as a dead run is closed late."""
+    if record.is_completed():
+        recorded = read_json(record.folder / "completed.json")["finished"]
+    else:
+        recorded = (record.summary() or {}).get("ended")
+    if recorded:
+        return datetime.fromisoformat(recorded).timestamp()
+    written = [path.stat().st_mtime for path in complete_files(record) if path.name in RUN_FILES]
+    return max(written, default=started_s(record))
+
+
+def complete_files(record: Record) -> list[Path]:
+    """Return the record's complete files, without the checkpoint, which is large and temporary, and derived files."""
+    return sorted(
+        path
+        for path in record.folder.iterdir()
+        if path.is_file() and not path.name.startswith((".", EVENTS)) and path.name != CHECKPOINT
+    )
 
 
 def _host(record: Record) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from epochmeter.results.power_trace import downsample
 from epochmeter.shared.record import Record, since_resumed, step_count
 from epochmeter.tracking.run_export import legal_name
-from epochmeter.tracking.state import ended_s
+from epochmeter.tracking.run_export import ended_s
 
 POWER = "power/total_w"
 LOSS = "step/train_loss"

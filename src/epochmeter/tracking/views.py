@@ -36,15 +36,6 @@ REPORT_FILTER = f"tags.`{REPORT_TAG}` != ''"
 RESULTS_SECTION = "Configuration and results"
 NOTE_TAG = "mlflow.note.content"
 """Tag with the description of an experiment or a run."""
-METRIC_SECTIONS = {
-    "`epoch/` `val/`": "one value per epoch: training, and the evaluation after it",
-    "`steady/` `std/`": "mean and standard deviation over the epochs after the warm-up",
-    "`total/`": "the whole run, warm-up and evaluation included",
-    "`rank_max/`": "the largest value of all ranks; other metrics are means over ranks",
-    "`model/`": "model statistics: parameters, FLOPs, memory",
-    "`throughput/`": "throughput between the two configured steps",
-    "`step/` `power/`": "curves within epochs: loss and power",
-}
 
 
 def results_link(destination: Published | Store, sweep: str | None = None) -> str:
@@ -105,20 +96,17 @@ def best_energy(store: Store, record: Record | None = None) -> str | None:
 
 
 def experiment_note(store: Store) -> str:
-    """Return the description on the experiment's page: its runs, and how to read their metrics."""
-    rows = [f"| {names} | {meaning} |" for names, meaning in METRIC_SECTIONS.items()]
+    """Return the description on the experiment's page."""
     paragraphs = [  # one line per paragraph: MLflow keeps line breaks
         "**Measured training runs: where the time of each epoch went, and how many joules it used.**",
         f"See [energy and time]({_view_page(store, ENERGY_AND_TIME)}) of the newest runs, their means "
         f"[by device and power limit]({_view_page(store, BY_DEVICE_AND_LIMIT)}), or the "
         f"[reports]({_page(store, 'runs', {'viewStateShareKey': REPORTS})}) of sweeps.",
-        "\n".join(["| metrics | |", "| --- | --- |", *rows]),
-        "Units are in the names: `_s` seconds, `_j` joules, `_w` watts, `_bytes`. Values that could not be "
-        "measured are absent, never 0; the tag `epochmeter.energy_reason` has the reason.",
+        "`docs/metrics.md` in the project explains every metric. Values that could not be measured are absent, never "
+        "0; the tag `epochmeter.energy_reason` has the reason.",
         "`epochmeter.energy_covers` names the hardware that a run's energy covers (a module, GPUs, a CPU). Do not "
         "compare energies of different hardware: means are separate.",
         "A run with `epochmeter.rehearsal=true` was configured for other hardware than its machine, and is no result.",
-        "In the project: `README.md`, `docs/metrics.md` (every metric), `docs/measuring.md` (how they are measured).",
     ]
     return "\n\n".join(paragraphs)
 
