@@ -113,9 +113,7 @@ def test_full_disk_ends_only_the_file(store, make_record, monkeypatch, caplog):
     ]
 
 
-def test_missing_package_or_invalid_setting_is_an_error(monkeypatch):
-    with pytest.raises(ValueError, match=r"tracking\.tensorboard=yes please: give true or false"):
-        tensorboard.check_installed({"tensorboard": "yes please"})
+def test_missing_package_is_an_error_with_a_remedy(monkeypatch):
     monkeypatch.setattr(tensorboard, "find_spec", lambda _: None)
     with pytest.raises(ValueError, match=r"make \.venv/\.with-tensorboard or pip install tensorboard"):
         tensorboard.check_installed({"tensorboard": True})

@@ -149,7 +149,7 @@ RULES = {
     "device.python": or_null(TEXT, "the Python of this command"),
     "dataset.on_bad": one_of("error", "skip"),
     "dataset.normalize": NORMALIZATION,
-    "dataset.words": whole_number(5, 10**6),  # including four special tokens
+    "dataset.words": whole_number(6, 10**6),  # including four special tokens and a comma
     "dataset.pixels": whole_number(32, 4096),
     "storage.medium": or_null(one_of(*STORAGE_MEDIA), "any"),
     "scheduler.gamma": positive(),

@@ -14,13 +14,7 @@ BYTES_PER_POINT = 32768
 
 
 class TracePoint(NamedTuple):
-    """Mean power of adjacent samples.
-
-    Attributes:
-        at_ns: Monotonic time of the middle sample.
-        watts: Mean power.
-        mean_of_ns: Duration of the samples; 0 for a single one.
-    """
+    """Mean power of adjacent samples, at the middle one; they last `mean_of_ns`, a single one 0."""
 
     at_ns: int
     watts: float
@@ -31,9 +25,6 @@ def downsample(record: Record, max_points: int) -> Iterator[TracePoint]:
     """Yield the total power at up to `max_points` points, equally spaced in the file; a short run's samples one by one.
 
     A long section's mean is that of its beginning, so that days of samples are read as fast as an hour's.
-
-    Raises:
-        ValueError: The file contains something that is no number.
     """
     path = record.folder / "power.csv"
     if not path.exists():

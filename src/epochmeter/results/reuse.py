@@ -55,13 +55,8 @@ class ReusePool:
     def take(self, identity: str, configuration: str, repeat: int) -> Record | None:
         """Take a run to reuse for a repeat of a configuration; None if it has to be measured.
 
-        That is a run of the same repeat, or else, for repeat k, one of at least k + 1 completed runs of the
-        configuration.
-
-        Args:
-            identity: Identity of the run.
-            configuration: Identity of the first repeat of the same configuration.
-            repeat: Number of the repeat, from 0.
+        That is a run of the same identity, or else, for repeat k (from 0), one of at least k + 1 completed runs of the
+        configuration, which is identified by its first repeat.
         """
         runs = sorted({*self._runs.get(configuration, ()), *self._runs.get(identity, ())})
         usable = [run for run in runs if is_usable(Record(run.folder), run.identity)]
@@ -111,13 +106,7 @@ def is_usable(record: Record, identity: str) -> bool:
 
 
 def write_reference(folder: Path, record: Record, overrides: Sequence[str]) -> None:
-    """Write a reference to a completed run into a run's folder; the record of an earlier attempt is archived.
-
-    Args:
-        folder: The run's folder in its sweep.
-        record: The completed run.
-        overrides: Overrides of the run that is not measured.
-    """
+    """Write a reference to a completed run into a run's folder; the record of an earlier attempt is archived."""
     origin, reference = record.folder.resolve(), read_reference(folder)
     if reference and reference["folder"] == str(origin):
         return
@@ -149,7 +138,7 @@ def read_reference(folder: Path) -> Mapping[str, Any] | None:
 def referenced_record(folder: Path) -> Record | None:
     """Return the completed run that a run's folder references; None without a reference, or if that run is gone.
 
-    The run is searched for next to this sweep first, since all sweeps may have been moved, then at its original path.
+    It is searched for next to this sweep first, since all sweeps may have been moved.
     """
     reference = read_reference(folder)
     if reference is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.config.job import affects_measurement
+from epochmeter.config.validation import format_value
 from epochmeter.machine.process_identity import Process
 from epochmeter.results import run_status as states
 from epochmeter.results.run_info import RunInfo, build_run_info
@@ -143,11 +144,6 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def format_value(value: Any) -> str:
-    """Return a value as typed on the command line."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def legal_name(name: str) -> str:

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 def check_installed(tracking: Mapping[str, Any]) -> None:
     """Check the configuration: ValueError if TensorBoard is enabled and its package is missing."""
-    enabled = tracking.get("tensorboard", False)
-    if not isinstance(enabled, bool):
-        raise ValueError(f"tracking.tensorboard={enabled}: give true or false.")
-    if enabled and find_spec("tensorboard") is None:
+    if tracking.get("tensorboard") and find_spec("tensorboard") is None:
         raise ValueError(
             "tracking.tensorboard=true needs the package tensorboard, which is not installed. Install it with make "
             ".venv/.with-tensorboard or pip install tensorboard, or set tracking.tensorboard=false."
