@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,6 +19,7 @@ from typing import Any
 
 import psutil
 
+from epochmeter.results.metrics import METRICS
 from epochmeter.shared.record import Record
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,6 +59,12 @@ def copy_sources(root: Path) -> None:
 def set_up(root: Path) -> None:
     """Create database and dataset in a copy of the project."""
     subprocess.run([sys.executable, "-c", SET_UP], env={**ENVIRONMENT, "PYTHONPATH": str(root / "src")}, check=True)
+
+
+def metric_in_docs(name: str) -> str:
+    """Return a metric's name in docs/metrics.md: `steady/` and `std/` are listed as `epoch/`, domains as `<domain>`."""
+    listed = re.sub("^(steady|std)/", "epoch/", re.sub(r"^rank_max/\w+_s$", "rank_max/<part>_s", name))
+    return listed if listed in METRICS else re.sub(r"/energy_\w+_j$", "/energy_<domain>_j", listed)
 
 
 class Project:
@@ -119,8 +127,11 @@ class Project:
         return [Record(path.parent) for path in sorted((self.root / "multirun").glob("*/*/job.json"))]
 
     def record(self) -> Record:
-        """Return the record of the only run."""
+        """Return the record of the only run; a completed one has only metrics of docs/metrics.md."""
         (record,) = self.records()
+        if record.is_completed():
+            names = {name for line in [*record.windows(), record.summary()] for name in line["metrics"]}
+            assert set(map(metric_in_docs, names)) <= METRICS
         return record
 
     def own_data(self) -> Path:
