@@ -23,11 +23,6 @@ def test_all_digits_are_written_one_file_each(folder):
     assert len(list(folder.glob("*/*/*.png"))) == 1797
 
 
-def test_a_fifth_of_each_class_is_for_validation(folder):
-    for label in range(10):
-        assert len(list(folder.glob(f"val/{label}/*"))) == len(list(folder.glob(f"*/{label}/*"))) // 5
-
-
 def test_images_are_eight_bit_gray(folder):
     scans, labels = load_digits(return_X_y=True)
     path = folder / "train" / str(labels[0]) / "0000.png"

@@ -68,15 +68,3 @@ def test_unusable_folder_is_an_error_with_a_remedy(tmp_path, trees, classes, err
         fill(tmp_path / split, **counts)
     with pytest.raises(ValueError, match=error):
         scan(tmp_path, say=print, classes=classes)
-
-
-def test_counting_opens_no_file(tmp_path):
-    fill(tmp_path, cat=5)
-    program = (
-        "import sys; from pathlib import Path; from epochmeter.datasets.image_folder import scan;"
-        "sys.addaudithook(lambda event, given: event == 'open' and print('opened', given[0]));"
-        "print(scan(Path(sys.argv[1]), say=print, classes=1)['splits'])"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    done = subprocess.run(command, env={"PYTHONPATH": SOURCE_ROOT}, capture_output=True, text=True, check=True)
-    assert done.stdout == "{'train': 4, 'val': 1}\n"

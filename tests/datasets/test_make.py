@@ -32,13 +32,6 @@ def names(folder):
     return {path.name for path in folder.iterdir()}
 
 
-def test_dataset_is_created_with_its_manifest(dataset, tmp_path):
-    make(dataset(one_file, space_bytes=None), tmp_path / "tiny", say=print)
-    assert (tmp_path / "tiny" / "train" / "0").read_bytes() == b"sample"
-    assert json.loads((tmp_path / "tiny" / "manifest.json").read_text())["files"] == 1
-    assert names(tmp_path) == {"tiny", ".tiny.lock"}
-
-
 @pytest.mark.parametrize(
     ("raised", "expected", "message"),
     [
@@ -66,13 +59,6 @@ def test_missing_facts_of_a_maker_are_reported(dataset, tmp_path, returned, miss
     with pytest.raises(ValueError, match=rf"returned {type(returned).__name__} without {missing}\. See docs"):
         make(dataset(lambda folder, say: returned, classes=1), tmp_path / "tiny", say=print)
     assert names(tmp_path) == {".tiny.lock"}
-
-
-def test_leftovers_of_a_killed_maker_are_replaced(dataset, tmp_path):
-    (tmp_path / ".tiny.partial" / "train").mkdir(parents=True)
-    (tmp_path / ".tiny.partial" / "train" / "half").write_bytes(b"half")
-    make(dataset(one_file), tmp_path / "tiny", say=print)
-    assert names(tmp_path / "tiny" / "train") == {"0"}
 
 
 def test_second_process_waits_for_the_first(dataset, tmp_path):

@@ -54,25 +54,9 @@ def test_seed_determines_every_byte(tmp_path):
     assert digests[0].startswith("2e9b8ab29e2be99c"), "the same on any machine, by any Python"
 
 
-def test_word_frequencies_follow_zipfs_law():
-    language, counts = Language(words=4, seed=0), {}
-    for _ in range(3000):
-        for word in language.pair(6)[0].replace(COMMA, " ").split():
-            counts[word] = counts.get(word, 0) + 1
-    first = counts[make_word(0, "bdfgklmn")]
-    for rank in (2, 3, 4):
-        assert first / counts[make_word(rank - 1, "bdfgklmn")] == pytest.approx(rank, rel=0.1)
-
-
 def test_too_few_pairs_are_rejected(tmp_path):
     with pytest.raises(ValueError, match=r"dataset.count=4: give 5 or more"):
         make(tmp_path, count=4, seed=0, say=print, **LANGUAGE)
-
-
-def test_lines_of_a_users_folder_are_counted(tmp_path):
-    (tmp_path / "train.tsv").write_text("a\tb\nc\td\n")
-    (tmp_path / "val.tsv").write_text("a\tb")
-    assert scan(tmp_path, say=print) == {"splits": {"train": 2, "val": 1}, "source": str(tmp_path)}
 
 
 @pytest.mark.parametrize(

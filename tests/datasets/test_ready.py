@@ -162,11 +162,6 @@ def test_home_can_be_a_link(tmp_path):
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["tiny"]
 
 
-def test_storage_inside_the_dataset_is_rejected(pets, tmp_path):
-    with pytest.raises(ValueError, match="is inside the dataset's own folder"):
-        prepare_dataset(pets, changed(PROJECT, root=f"{pets.root}/cat"), tmp_path, print)
-
-
 def test_users_folder_is_used_in_place_and_never_written(pets, tmp_path):
     (Path(pets.root) / "manifest.json").write_text('{"name": "web app", "version": 3}')
     before = sorted(Path(pets.root).rglob("*"))
@@ -200,12 +195,6 @@ def test_wrong_number_of_classes_is_an_error_with_both_numbers(tmp_path):
     prepare_dataset(tiny(), PROJECT, tmp_path, print)
     with pytest.raises(ValueError, match=r"dataset.classes=3, but .*/data/tiny has 2: give dataset.classes=2"):
         prepare_dataset(changed(tiny(), classes=3), PROJECT, tmp_path, print)
-
-
-def test_missing_folder_in_shared_memory_is_created(tmp_path, monkeypatch):
-    monkeypatch.setattr(ready, "SHARED_MEMORY", tmp_path)
-    memory = Storage.from_dict({"name": "ram", "root": str(tmp_path / "epochmeter"), "medium": "ram"})
-    assert prepare_dataset(tiny(), memory, tmp_path, print)["folder"] == str(tmp_path / "epochmeter" / "tiny")
 
 
 def test_generated_dataset_has_no_folder_and_its_own_checksum(tmp_path):

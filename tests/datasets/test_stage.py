@@ -85,14 +85,6 @@ def test_copy_of_another_home_is_not_overwritten(original, home, copy):
     assert contents(copy) == contents(home)
 
 
-def test_foreign_folder_is_not_touched(original, copy):
-    copy.mkdir()
-    (copy / "mine").write_text("mine")
-    with pytest.raises(RuntimeError, match=r"was not created by epochmeter: .* storage.root="):
-        run_stage(original, copy)
-    assert contents(copy) == {"mine": b"mine"}
-
-
 @pytest.mark.parametrize(
     ("content", "error"),
     [(b"short", "has 400 files of 399005 bytes; .* 400 files of 400000"), (bytes(1000), "with other contents")],
@@ -115,20 +107,6 @@ def test_source_that_grows_during_the_copy_is_an_error(home, copy, monkeypatch):
 
     monkeypatch.setattr(checksum, "start_digest", start_and_grow)
     with pytest.raises(RuntimeError, match=f"{growing} changed while it was copied"):
-        run_stage(home, copy)
-    assert entries(copy) == {LOCK}
-
-
-def test_source_lost_during_the_copy_is_an_error(home, copy, monkeypatch):
-    iter_batches = checksum.iter_batches
-
-    def lose_a_file(top, images=False):
-        batches = list(iter_batches(top, images))
-        (home / "train" / "0" / "8.png").unlink(missing_ok=True)
-        return iter(batches)
-
-    monkeypatch.setattr(checksum, "iter_batches", lose_a_file)
-    with pytest.raises(RuntimeError, match=f"cannot read {home}/train/0/8.png: No such file"):
         run_stage(home, copy)
     assert entries(copy) == {LOCK}
 
@@ -220,17 +198,6 @@ def test_terminated_process_cleans_up(copy, half_done):
     assert entries(copy) == {LOCK}
 
 
-def test_second_process_waits_for_the_first(original, copy):
-    messages = []
-    both = [threading.Thread(target=run_stage, args=(original, copy, messages.append)) for _ in range(2)]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join(timeout=30)
-    assert sum(line.startswith(f"staging dataset tiny from {original}") for line in messages) == 1
-    assert contents(copy) == contents(original)
-
-
 def test_links_in_a_users_folder_are_copied_as_contents(tmp_path, copy):
     home = tmp_path / "mine"
     (home / "train" / "cat").mkdir(parents=True)
@@ -245,8 +212,3 @@ def test_links_in_a_users_folder_are_copied_as_contents(tmp_path, copy):
     assert contents(copy) == {"train/cat/1.jpg": b"cat"}
     assert not (copy / "train" / "cat" / "1.jpg").is_symlink()
     assert not (home / "manifest.json").exists()
-
-
-def test_unwritable_folder_is_named(original):
-    with pytest.raises(RuntimeError, match=r"cannot write dataset tiny to /proc/data: .*storage.root="):
-        run_stage(original, Path("/proc/data/tiny"))

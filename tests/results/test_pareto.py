@@ -16,22 +16,6 @@ def test_losses_are_minimized_and_absent_if_a_metric_is_missing():
     assert to_losses(metrics, ["total/energy_j"]) is None
 
 
-@pytest.mark.parametrize(
-    ("points", "expected"),
-    [
-        ([], []),
-        ([(1.0, 3.0), (2.0, 2.0), (3.0, 1.0)], [True, True, True]),
-        ([(1.0, 2.0), (1.0, 3.0)], [True, False]),  # equal in one loss, worse in the other
-        ([(1.0, 1.0), (1.0, 1.0)], [True, True]),  # equal points do not dominate each other
-        ([(3.0, 1.0), (2.0, 2.5), (2.5, 2.5), (1.0, 3.0)], [True, True, False, True]),
-        ([(3,), (1,), (2,)], [False, True, False]),
-        ([(1, 2, 3), (3, 2, 1), (3, 2, 3)], [True, True, False]),
-    ],
-)
-def test_front_has_the_points_that_no_other_dominates(points, expected):
-    assert is_pareto_front(points) == expected
-
-
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_front_equals_its_definition_on_random_points(count):
     drawn = random.Random(5)

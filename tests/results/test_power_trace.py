@@ -20,11 +20,6 @@ def test_few_samples_are_returned_individually(record):
     assert list(downsample(record, 500)) == [(5, 10.0, 0), (7, 12.0, 0)]
 
 
-def test_thousands_of_samples_become_some_hundred_means(record):
-    record.append_power(list(range(10_000, 15_000)), {"total": [float(index % 10) for index in range(5000)]})
-    assert list(downsample(record, 500)) == [(10_005 + 10 * point, 4.5, 10) for point in range(500)]
-
-
 @pytest.mark.parametrize("count", [1, 3, 499, 500, 501, 1234])
 def test_every_sample_is_in_exactly_one_mean(record, count):
     record.append_power(list(range(count)), {"total": [float(index) for index in range(count)]})

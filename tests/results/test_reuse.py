@@ -99,17 +99,13 @@ def cut(name):
      lambda folder: (folder / "completed.json").unlink()],
     ids=["steps", "epochs", "summary", "completed", "job", "not completed"],
 )  # fmt: skip
-def test_damaged_or_incomplete_run_is_not_reused(tmp_path, new, harm):
+def test_damaged_or_incomplete_run_or_rehearsal_is_not_reused(tmp_path, new, harm):
+    assert not is_usable(completed(tmp_path / "A" / "1", rehearsal=["no such device"]), CONFIGURATION)
+    assert not is_usable(completed(tmp_path / "A" / "2", state="failed"), CONFIGURATION)
     record = completed(tmp_path / "A" / "0")
     assert is_usable(record, CONFIGURATION)
     harm(record.folder)
     assert not is_usable(record, CONFIGURATION)
-    assert taken(new, 0) == [None]
-
-
-@pytest.mark.parametrize("how", [{"state": "failed"}, {"state": "killed"}, {"rehearsal": ["no such device"]}], ids=str)
-def test_failed_run_or_rehearsal_is_not_reused(tmp_path, new, how):
-    completed(tmp_path / "A" / "0", **how)
     assert taken(new, 0) == [None]
 
 

@@ -65,13 +65,6 @@ def test_metadata_of_very_many_epochs_omits_the_epochs(make_record, monkeypatch)
     assert run_export.RUN_INFO_TAG not in run_export.run_tags(record)
 
 
-def test_invalid_metadata_is_none(store, make_record):
-    run_id = publish(make_record(), store).run_id
-    for text in ("no base64!", run_export.pack([]), "AAAA"):
-        store.client.set_tag(run_id, run_export.RUN_INFO_TAG, text)
-        assert load_runs(store.uri)[0]["facts"] is None
-
-
 def test_page_links_are_found_by_run_number(store, make_record):
     published = {number: publish(make_record(number), store).run_id for number in (0, 3)}
     links = run_links(["sweep", "another", "o'clock"], uri=store.uri)

@@ -61,16 +61,6 @@ def test_reused_run_is_part_of_both_sweeps_also_after_publishing_again(store, ma
     assert (run.data.tags[SWEEPS], run.data.tags["epochmeter.sweep_id"]) == ("sweep new/3", "sweep")
 
 
-def test_run_reused_by_many_sweeps_stays_part_of_its_own(store, make_record, tmp_path, monkeypatch):
-    monkeypatch.setattr("epochmeter.tracking.publish.MAX_SWEEPS", 2)
-    record = make_record()
-    for name in ("a", "b", "c"):
-        (folder := tmp_path / name / "0").mkdir(parents=True)
-        write_reference(folder, record, [])
-        published = include_reused(folder, store)
-    assert run_of(store, published).data.tags[SWEEPS] == "sweep b/0 c/0"
-
-
 def test_completed_record_becomes_a_finished_run_with_all_its_files(store, make_record, points):
     record = make_record(batch=8, limit=100)
     (record.folder / "trace.json.gz").write_bytes(b"trace")
@@ -133,15 +123,6 @@ def test_flags_of_deleted_windows_are_removed_and_users_tags_stay(store, make_re
     assert "epochmeter.energy_lost" not in tags
     assert (tags["epochmeter.throttled"], tags["mine"]) == ("hot", "kept")
     assert tags["epochmeter.windows"] == str(len(record.windows()))
-
-
-def test_published_power_curve_is_not_read_again(store, make_record, monkeypatch):
-    record = make_record()
-    record.append_power([100 * 10**9, 101 * 10**9], {"total": [10.0, 12.0]})
-    published = publish(record, store)
-    monkeypatch.setattr(scalars, "power_scalars", None)
-    assert publish(record, store) == published
-    assert run_of(store, published).data.metrics[POWER] == 12.0
 
 
 def test_interrupted_publishing_is_completed_by_the_next(store, make_record, points):

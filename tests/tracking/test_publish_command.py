@@ -66,10 +66,3 @@ def test_unpublished_run_of_this_host_is_published(run_publish, make_record, sto
     record.describe({**record.job(), "tracking": UNPUBLISHED}, record.run())
     run_publish()
     assert statuses(store) == ["FINISHED"]
-
-
-def test_unreadable_record_is_an_error(run_publish, make_remote, capsys):
-    record = make_remote(reported=True, state="completed")
-    write_json(record.folder / "job.json", {})
-    assert run_publish() == 1
-    assert f"cannot publish {record.folder}: " in capsys.readouterr().err

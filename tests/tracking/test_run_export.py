@@ -58,10 +58,6 @@ def test_dataset_is_described_by_its_manifest(make_record):
     assert run_export.dataset_fields(make_record(1, dataset=None)) is None
 
 
-def test_illegal_characters_in_names_are_replaced():
-    assert run_export.legal_name("epoch/energy_VDD_GPU%SOC=1_j") == "epoch/energy_VDD_GPU_SOC_1_j"
-
-
 @pytest.mark.parametrize(("state", "status"), [("completed", "FINISHED"), ("failed", "FAILED"), ("killed", "KILLED")])
 def test_end_maps_to_mlflow_status(make_record, state, status):
     assert status_of(make_record(state=state)) == status
@@ -86,8 +82,3 @@ def test_run_closed_late_ended_at_its_last_write(make_record):
     for name, written_s in times.items():
         os.utime(record.folder / name, (0, written_s))
     assert ended_s(record) == FRIDAY_S
-
-
-def test_run_that_wrote_nothing_ended_at_its_start(make_record):
-    record = make_record(state=None, epochs=0)
-    assert ended_s(record) == started_s(record)

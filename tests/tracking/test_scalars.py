@@ -28,10 +28,6 @@ def record(make_record):
     return record
 
 
-def test_missing_and_infinite_metrics_are_omitted():
-    assert scalars.publishable({"a": 1, "b": None, "c": float("inf"), "0": 0.0}) == {"a": 1.0, "0": 0.0}
-
-
 @pytest.mark.parametrize(
     ("losses", "steps", "curves"),
     [

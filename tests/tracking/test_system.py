@@ -70,27 +70,6 @@ def test_publish_fails_for_an_empty_folder_and_a_broken_record(store, make_recor
     assert "1 of 2 runs published" in result.stdout
 
 
-def test_publish_fails_if_the_server_is_offline(make_record):
-    result = run_publish("http://127.0.0.1:9", make_record().folder)
-    assert result.returncode == 1
-    assert "error: MLflow at http://127.0.0.1:9 failed: " in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_a_plain_mlflow_ui_lists_the_runs(store, make_record, tmp_path):
-    published = publish(make_record(), store)
-    with picture.server(tmp_path) as url:
-        body = json.dumps({"experiment_ids": [published.experiment_id]}).encode()
-        request = urllib.request.Request(
-            f"{url}/api/2.0/mlflow/runs/search", body, {"Content-Type": "application/json"}
-        )
-        runs = json.load(urllib.request.urlopen(request))["runs"]
-        artifacts = f"{url}/ajax-api/2.0/mlflow/artifacts/list?run_id={published.run_id}"
-        files = json.load(urllib.request.urlopen(artifacts))["files"]
-    assert [run["info"]["run_id"] for run in runs] == [published.run_id]
-    assert "job.json" in [file["path"] for file in files]
-
-
 def test_run_of_an_offline_server_is_published_when_it_is_back(make_record, tmp_path):
     record = make_record()
     folder = tmp_path / "server"
@@ -110,36 +89,6 @@ def test_run_of_an_offline_server_is_published_when_it_is_back(make_record, tmp_
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
-def test_picture_is_of_the_projects_own_runs_or_an_error(make_record, tmp_path):
-    for folder in ("src", "conf", "docs"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    (tmp_path / "docs" / "mlflow.png").unlink(missing_ok=True)
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}
-    command = [sys.executable, str(tmp_path / "docs" / "picture.py")]
-    none = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert (none.returncode, "no completed run" in none.stderr) == (1, True)
-    publish(make_record(), open_store(uri=f"sqlite:///{tmp_path / 'mlflow.db'}"))
-    result = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert "mlflow.png: the newest of 1 runs" in result.stdout
-    assert (tmp_path / "docs" / "mlflow.png").stat().st_size > 50_000
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
-def test_the_link_opens_the_saved_view_in_a_browser(store, make_record, tmp_path):
-    for number, batch in enumerate((8, 16)):
-        publish(make_record(number, batch=batch), store)
-    list(views.save_views(store))
-    with picture.server(tmp_path) as url:
-        picture.photograph(url, tmp_path / "view.png")
-        text = picture.text(views.results_link(open_store(uri=url)))
-    assert (tmp_path / "view.png").stat().st_size > 50_000
-    assert "total/e2e_s vs. total/energy_j" in text
-    assert "Parallel Coordinates" in text
-    assert "2 matching runs" in text
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_link_of_a_sweep_shows_only_its_own_and_reused_runs(store, make_record, tmp_path):
     reused, *others = [make_record(number, batch=8 + number) for number in range(3)]
     new = tmp_path / "multirun" / "2026-11-22_12-00-00-1a2b3c4d"
@@ -156,18 +105,6 @@ def test_link_of_a_sweep_shows_only_its_own_and_reused_runs(store, make_record, 
     assert "3 matching runs" in of_sweep
     assert "total/e2e_s vs. total/energy_j" in of_sweep
     assert "5 matching runs" in every
-
-
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
-def test_rehearsals_are_a_separate_group(store, make_record, tmp_path):
-    for number, rehearsal in enumerate(([], ["device=nano asked for, this machine is device=cpu"])):
-        publish(make_record(number, limit=100, rehearsal=rehearsal), store)
-    list(views.save_views(store))
-    with picture.server(tmp_path) as url:
-        text = picture.text(
-            views.results_link(open_store(uri=url)).replace(views.ENERGY_AND_TIME, views.BY_DEVICE_AND_LIMIT)
-        )
-    assert text.count("Group: device: ") == 2
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
@@ -229,43 +166,3 @@ def multiply(run_id, count, store):
                 f"insert into {table} values ({', '.join('?' * len(columns))})",
                 [(*row[:at], f"{copy:032x}", *row[at + 1 :]) for copy in range(count) for row in rows],
             )
-
-
-def test_tensorboard_serves_the_curves_of_running_and_ended_runs(make_record):
-    running, ended = make_record(0, epochs=2, state=None), make_record(1)
-    events = Events(running)
-    events.add()
-    tensorboard.write_events(ended)
-    with tensorboard_of(ended.folder.parents[1]) as url:
-        shown = json.load(urllib.request.urlopen(f"{url}/data/plugin/scalars/tags"))
-        query = urllib.parse.urlencode({"run": "sweep/0", "tag": "epoch/e2e_s"})
-        curve = json.load(urllib.request.urlopen(f"{url}/data/plugin/scalars/scalars?{query}"))
-    assert {"epoch/e2e_s", "val/accuracy"} <= shown["sweep/0"].keys()
-    assert {"epoch/e2e_s", "total/energy_j"} <= shown["sweep/1"].keys()
-    expected = [window["metrics"]["epoch/e2e_s"] for window in running.windows() if window["window"] == "epoch"]
-    assert [(step, value) for _, step, value in curve] == [(n, pytest.approx(s)) for n, s in enumerate(expected)]
-
-
-@contextmanager
-def tensorboard_of(folder):
-    """Start TensorBoard as `make tensorboard` does; yield its address once it has read the folder."""
-    url = f"http://127.0.0.1:{picture.free_port()}"
-    command = [
-        Path(sys.executable).with_name("tensorboard"),
-        "--logdir",
-        folder,
-        "--host",
-        "127.0.0.1",
-        "--port",
-        url.rpartition(":")[2],
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    try:
-        picture.wait_for(url, process)
-        deadline = time.monotonic() + 60
-        while len(json.load(urllib.request.urlopen(f"{url}/data/runs"))) < 2 and time.monotonic() < deadline:
-            time.sleep(0.5)
-        yield url
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()

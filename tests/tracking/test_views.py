@@ -72,16 +72,6 @@ def test_best_energy_is_that_of_any_run_or_the_one_that_has_begun(store, make_re
     assert views.best_energy(store) == "energy_j"
 
 
-def test_runs_are_averaged_by_device_limit_rehearsal_and_scope_without_parallel_coordinates():
-    every, grouped = (pages("energy_j")[name] for name in ("Energy and time", "By device and power limit"))
-    keys = [(key["mode"], key["groupByData"]) for key in grouped["groupBy"]["groupByKeys"]]
-    tags = ["epochmeter.rehearsal", "epochmeter.energy_covers"]
-    assert keys == [("param", "device"), ("param", "power_limit"), *(("tag", tag) for tag in tags)]
-    assert "PARALLEL" not in {chart["type"] for chart in grouped["compareRunCharts"]}
-    params = [chart["selectedParams"] for chart in every["compareRunCharts"] if chart["type"] == "PARALLEL"]
-    assert params == [["device", "batch", "workers"], ["device", "batch", "power_limit"]]
-
-
 def test_views_are_saved_once_and_a_users_description_is_kept(store, monkeypatch):
     store.client.set_experiment_tag(store.experiment_id, views.NOTE_TAG, "Mine.")
     list(views.save_views(store))
