@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from epochmeter.shared.record import Record
-from epochmeter.tracking.scalars import Scalar
 from epochmeter.tracking.run_export import EVENTS
+from epochmeter.tracking.scalars import Scalar
 
 
 def event_files(record: Record) -> list[Path]:

@@ -1,10 +1,6 @@
-import subprocess
-import sys
-
 import pytest
 
 from epochmeter.datasets.image_folder import scan
-from epochmeter.datasets.ready import SOURCE_ROOT
 from epochmeter.worker.data.images import ImageFiles
 
 

@@ -1,7 +1,5 @@
 import errno
-import json
 import threading
-from pathlib import Path
 
 import pytest
 from tiny import make_config

@@ -1,7 +1,5 @@
 import hashlib
 import json
-import os
-from pathlib import Path
 
 import pytest
 from tiny import make_config

@@ -3,7 +3,7 @@ from itertools import chain
 
 import pytest
 
-from epochmeter.datasets.pairs import COMMA, Language, make, make_word, scan
+from epochmeter.datasets.pairs import COMMA, make, scan
 
 LANGUAGE = {"words": 30, "length": 12}
 

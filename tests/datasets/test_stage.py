@@ -6,17 +6,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-from pathlib import Path
 
 import pytest
 from tiny import make_config
 
-from epochmeter.datasets import checksum, manifest
+from epochmeter.datasets import checksum
 from epochmeter.datasets import stage as stage_module
 from epochmeter.datasets.manifest import describe_folder
 from epochmeter.datasets.ready import SOURCE_ROOT
-from epochmeter.datasets.stage import existing_copy, stage
+from epochmeter.datasets.stage import stage
 
 FILES = 400
 """Enough for several processes."""

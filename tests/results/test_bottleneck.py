@@ -31,7 +31,6 @@ def test_parts_without_significant_difference_are_named_together():
     assert bottleneck.text == "compute-bound or prep-bound (no significant difference)"
     assert (bottleneck.parts, bottleneck.stalls, bottleneck.equal) == (("compute", "prep_stall"), (), False)
 
-
     insignificant = find_bottleneck({"compute": 6.0, "prep_stall": 4.0}, 10.0, lambda part, other: other is not None)
     assert insignificant.text == "compute-bound"
 
@@ -40,7 +39,6 @@ def test_unmeasured_part_can_make_it_undecided():
     assert find_bottleneck({"compute": 4.0}, 10.0) is None
     assert find_bottleneck({}, 10.0) is None
     assert text(compute=6.0) == "compute-bound"
-
 
     assert find_bottleneck({"compute": 9.9, "overhead": -0.1}, 10.0).fractions == {"compute": 0.99, "overhead": 0.0}
 

@@ -1,19 +1,16 @@
 """Publishing adds what is missing, nothing twice, and makes MLflow agree with the record."""
 
 import json
-import shutil
 import zipfile
 from array import array
 from datetime import datetime
 
 import pytest
 
-from epochmeter.machine.process_identity import this_process
 from epochmeter.results.reuse import write_reference
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
-from epochmeter.tracking import scalars
 from epochmeter.tracking.publish import SWEEPS, include_reused, publish, publish_steps, records_below
-from epochmeter.tracking.scalars import LOSS, POWER
+from epochmeter.tracking.scalars import LOSS
 
 DEAD = {"pid": 2**22 + 1}
 

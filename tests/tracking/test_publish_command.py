@@ -4,8 +4,7 @@ import pytest
 
 import publish
 from epochmeter.cluster.submissions import Submission, SubmissionLog
-from epochmeter.shared.atomic_files import write_json
-from epochmeter.tracking.client import URI_VARIABLE, open_store
+from epochmeter.tracking.client import URI_VARIABLE
 
 UNPUBLISHED = {"name": "none", "experiment": "epochmeter", "tensorboard": False}
 """The tracking keys on a node."""

@@ -12,7 +12,6 @@ from epochmeter.machine.process_identity import this_process
 from epochmeter.tracking import publisher as publishers
 from epochmeter.tracking import queue, views
 from epochmeter.tracking.client import destination_of, open_store
-from epochmeter.tracking.publish import Published, publish
 from epochmeter.tracking.publisher import Publisher, make_tracker, publish_pending
 
 NOW = datetime.now().astimezone().isoformat()

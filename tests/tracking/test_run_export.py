@@ -8,7 +8,7 @@ import pytest
 
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.tracking import run_export
-from epochmeter.tracking.run_export import ended_s, started_s, status_of
+from epochmeter.tracking.run_export import ended_s, status_of
 
 FRIDAY_S, MONDAY_S = 2e9, 2e9 + 3 * 86400
 

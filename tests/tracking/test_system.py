@@ -1,30 +1,23 @@
 """Records, the command `src/publish.py`, a plain `mlflow ui`, and a browser."""
 
 import importlib.util
-import json
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
 import time
-import urllib.parse
-import urllib.request
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from epochmeter.config.job import ROOT
 from epochmeter.results.reuse import write_reference
-from epochmeter.tracking import tensorboard, views
+from epochmeter.tracking import views
 from epochmeter.tracking.client import open_store
 from epochmeter.tracking.load import load_runs
 from epochmeter.tracking.publish import include_reused, publish
 from epochmeter.tracking.publisher import Publisher
 from epochmeter.tracking.report_artifacts import log_report
-from epochmeter.tracking.tensorboard import Events
 
 pytestmark = pytest.mark.system
 TRACKED = {"name": "mlflow", "experiment": "epochmeter"}

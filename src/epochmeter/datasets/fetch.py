@@ -84,7 +84,8 @@ def _download(url: str, partial: Path, say: Notify) -> None:
         if error.code != RANGE_NOT_SATISFIABLE:
             raise
         partial.unlink()  # the server has no more than that
-        return _download(url, partial, say)
+        _download(url, partial, say)
+        return
     resumes = response.status == PARTIAL_CONTENT
     with response, open(partial, "ab" if resumes else "wb") as file:
         length = response.headers.get("Content-Length")

@@ -12,8 +12,8 @@ from epochmeter.results.run_status import recorded_status
 from epochmeter.shared.record import Record
 from epochmeter.tracking import run_export, scalars
 from epochmeter.tracking.client import Store
-from epochmeter.tracking.scalars import Scalar
 from epochmeter.tracking.run_export import complete_files, ended_s, started_s, status_of
+from epochmeter.tracking.scalars import Scalar
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

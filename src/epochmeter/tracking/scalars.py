@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from epochmeter.results.power_trace import downsample
 from epochmeter.shared.record import Record, since_resumed, step_count
-from epochmeter.tracking.run_export import legal_name
-from epochmeter.tracking.run_export import ended_s
+from epochmeter.tracking.run_export import ended_s, legal_name
 
 POWER = "power/total_w"
 LOSS = "step/train_loss"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from epochmeter.shared.record import Record
 from epochmeter.tracking import scalars
-from epochmeter.tracking.scalars import Scalar
 from epochmeter.tracking.run_export import EVENTS, status_of
+from epochmeter.tracking.scalars import Scalar
 
 if TYPE_CHECKING:
     from tensorboard.summary import Writer
