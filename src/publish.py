@@ -53,14 +53,14 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     close_orphans(ROOT / "multirun", print)
-    found = {folder: records_below(folder) for folder in options.folders or [ROOT / "multirun"]}
-    empty = [folder for folder in options.folders if not found[folder]]
+    records_by_folder = {folder: records_below(folder) for folder in options.folders or [ROOT / "multirun"]}
+    empty = [folder for folder in options.folders if not records_by_folder[folder]]
     for folder in empty:
         print(f"error: {folder} contains no runs: there is no job.json in it or below it", file=sys.stderr)
         print("  hint: name a run or a sweep in multirun/, or nothing for all", file=sys.stderr)
     skipped = 0
     by_destination: dict[Destination, list[Record]] = {}
-    for record in [record for records in found.values() for record in records]:
+    for record in [record for records in records_by_folder.values() for record in records]:
         if not options.uri and is_pending_on_cluster(record):
             skipped += 1
             continue

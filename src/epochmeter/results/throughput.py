@@ -38,15 +38,15 @@ def measure_throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: 
         samples += _step_samples(epoch, job.batch, range(start - len(samples), stop - len(samples)))
     if len(samples) < stop:
         return {}, f"the run ended after {len(samples)} steps, before throughput.stop={stop}."
-    known = [count for count in samples[start:stop] if count is not None]
-    if len(known) < stop - start:
+    counts = [count for count in samples[start:stop] if count is not None]
+    if len(counts) < stop - start:
         return {}, "bad samples were skipped in an unknown step."
     width = len(INTERVALS)
     rows = steps[width * start : width * stop]
     seconds = math.fsum(part for column in (GAP, COPY, COMPUTE) for part in rows[column::width])
     metrics = {
-        "samples_per_s": sum(known) / seconds,
-        "samples": sum(known),
+        "samples_per_s": sum(counts) / seconds,
+        "samples": sum(counts),
         "steps": stop - start,
         "e2e_s": seconds,
         "step_mean_s": seconds / (stop - start),
