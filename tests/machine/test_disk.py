@@ -61,19 +61,14 @@ def tree(tmp_path):
 @pytest.mark.parametrize(
     ("path", "facts", "medium"),
     [
-        (NVME, {"rotational": 0}, "nvme"),
         (NVME, {"device__model": "Samsung SSD 990 PRO 2TB", "device__transport": "pcie"}, "nvme"),
         (NVME, {"device__model": "Amazon EC2 NVMe Instance Storage", "device__transport": "pcie"}, "nvme"),
         (NVME, {"device__model": "Amazon Elastic Block Store", "device__transport": "pcie"}, "virtual"),
-        (NVME, {"device__model": "QEMU NVMe Ctrl", "device__transport": "pcie"}, "virtual"),
-        (NVME, {"device__model": "nvme_card-pd", "device__transport": "pcie"}, "virtual"),
-        (NVME, {"device__model": "VMware Virtual NVMe Disk"}, "virtual"),
         (NVME, {"device__model": "Linux", "device__transport": "tcp"}, "network"),
         (MULTIPATH, {"device__model": "Linux", "device__nvme0__transport": "rdma"}, "network"),
         (MULTIPATH, {"device__model": "Fast 1 TB", "device__nvme0__transport": "pcie"}, "nvme"),
         (SATA, {"rotational": 0}, "ssd"),
         (SATA, {"rotational": 1}, "hdd"),
-        (USB, {"rotational": 1}, "hdd_usb"),
         (USB, {"rotational": 0}, "ssd_usb"),
         (USB, {"rotational": 1, "removable": 0}, "hdd_usb"),
         (USB, {"rotational": 1, "removable": 1}, "unknown"),  # a stick, or a card in a reader

@@ -38,18 +38,12 @@ def topology(tree):
     ("visible", "found"),
     [
         (None, [FIRST]),
-        ("0", [FIRST]),
         ("1", [SECOND]),
         ("1,0", [SECOND]),
-        (" 1 , 0", [SECOND]),
         (SECOND["uuid"], [SECOND]),
         ("GPU-6d7", [SECOND]),
-        ("GPU-6d", [FIRST]),
-        (f"{SECOND['uuid']},{FIRST['uuid']}", [SECOND]),
         ("", []),
         ("-1", []),
-        ("2", []),
-        ("GPU-dead", []),
     ],
 )
 def test_first_visible_gpu_is_used(visible, found):
@@ -67,13 +61,10 @@ def test_gpus_of_other_vendors_are_not_numbered():
         ({}, 0),
         ({"ROCR_VISIBLE_DEVICES": "2,1"}, 2),
         ({"ROCR_VISIBLE_DEVICES": "GPU-C625E6FA38FDC9E1"}, 1),
-        ({"HIP_VISIBLE_DEVICES": "1"}, 1),
-        ({"CUDA_VISIBLE_DEVICES": "2"}, 2),
         ({"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "2"}, 1),
         ({"HIP_VISIBLE_DEVICES": ""}, 0),
         ({"ROCR_VISIBLE_DEVICES": "2,1", "HIP_VISIBLE_DEVICES": "1"}, 1),
         ({"ROCR_VISIBLE_DEVICES": "2", "HIP_VISIBLE_DEVICES": "1"}, None),
-        ({"ROCR_VISIBLE_DEVICES": ""}, None),
     ],
 )
 def test_hip_devices_are_numbered_among_rocr_devices(environment, die):

@@ -107,13 +107,9 @@ def test_cached_fraction_without_write_permission_is_unknown(folder, monkeypatch
 @pytest.mark.parametrize(
     ("expected", "share", "medium", "note"),
     [
-        ("cold", 0.0, "ssd", None),
         ("cold", 0.01, "ssd", None),
         ("warm", 1.0, "ssd", None),
         (None, 0.5, "ssd", None),
-        (None, None, "ssd", None),
-        ("warm", 1.0, "ram", None),
-        (None, 1.0, "ram", None),
         ("cold", 0.42, "ssd", " 42% of the dataset is cached"),
         ("warm", 0.62, "ssd", "only 62% of the dataset is cached"),
         ("cold", None, "ssd", "cannot check that the dataset is cold"),

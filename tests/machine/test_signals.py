@@ -2,8 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 
 import pytest
 
@@ -37,16 +35,6 @@ def test_signal_is_deferred_to_the_end_of_the_block(number):
         act()
     assert done == ["all of it"]
     assert stopped.value.code == 128 + number
-
-
-def test_signal_of_another_thread_is_deferred():
-    """The kernel gives it to any thread, and Python's main one then acts on it."""
-    with deferred_signals() as came:
-        thread = threading.Thread(target=signal.pthread_kill, args=(threading.main_thread().ident, signal.SIGTERM))
-        thread.start()
-        thread.join()
-        time.sleep(0.01)
-    assert came == [signal.SIGTERM]
 
 
 def test_ignored_signal_stays_ignored():

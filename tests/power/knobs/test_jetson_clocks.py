@@ -47,13 +47,6 @@ def test_partial_lock_is_undone(board, knob):
     assert lows(board) == before
 
 
-def test_file_of_an_earlier_run_is_replaced(board, knob):
-    board.put(**{"state/l4t_dfs.conf": "of long ago"})
-    knob.set("locked")
-    knob.set("free")
-    assert lows(board)[0] == "115200"
-
-
 def test_clocks_are_locked_only_after_they_are_stored(board, knob):
     board.program("jetson_clocks", 'echo "Error: unknown SoC"')
     with pytest.raises(RuntimeError, match=r"did not store the original clocks: Error: unknown SoC"):

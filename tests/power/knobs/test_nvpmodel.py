@@ -48,16 +48,10 @@ def test_modes_are_those_of_the_boards_file(name):
     ("name", "current", "requested", "setting", "watts", "note"),
     [
         ("nano", 0, 5, "5W (id:1)", 5, None),
-        ("nano", 1, "MAXN", "MAXN (id:0)", None, None),
         ("nx", 5, "mode_15w_6core", "MODE_15W_6CORE (id:2)", 15, None),
         ("nx", 5, "id:8", "MODE_20W_6CORE (id:8)", 20, None),
-        ("nx", 5, "ID:0", "MODE_15W_2CORE (id:0)", 15, None),
-        ("agx", 7, "MODE_30W_ALL", "MODE_30W_ALL (id:3)", 30, None),
-        ("orin_nano", 1, 15, "15W (id:0)", 15, None),
         ("orin_nano", 1, "15W", "15W (id:0)", 15, None),
         ("orin_nx", 4, 25.0, "25W (id:3)", 25, None),
-        ("agx_orin", 0, "50W", "MODE_50W (id:3)", 50, None),
-        ("thor", 1, "MAXN", "MAXN (id:0)", None, None),
         ("gaps", 5, 20, "MODE_20W_AI (id:9)", 20, None),
         ("nx", 5, 15, "MODE_15W_6CORE (id:2)", 15, "of MODE_15W_2CORE (id:0), MODE_15W_4CORE (id:1), "),
         ("nx", 0, 10, "MODE_10W_DESKTOP (id:5)", 10, "the most CPU cores, then the board's default, then the lowest"),
@@ -113,14 +107,6 @@ def test_reboot_prompt_of_nvpmodel_is_not_answered(board, knob_of):
         knob.set("MAXN (id:0)")
     assert board.mode() == 2
     assert not (board.root / "rebooted").exists()
-
-
-def test_mode_is_read_from_nvpmodel_without_a_status_file(board, knob_of):
-    knob = knob_of("nx", 3)
-    (board.root / "var/lib/nvpmodel").unlink()
-    assert knob.get() == "MODE_10W_2CORE (id:3)"
-    knob.set("MODE_15W_2CORE (id:0)")
-    assert knob.get() == "MODE_15W_2CORE (id:0)"
 
 
 def test_mode_is_not_changed_while_clocks_are_locked(board, knob_of):

@@ -32,20 +32,6 @@ def requested(board):
     return of
 
 
-@pytest.mark.parametrize(
-    ("overrides", "lack"),
-    [
-        ({"power_limit": 100}, "power_limit=100: this machine has no power limit to set"),
-        ({"clocks": "locked"}, "clocks=locked: this machine has no jetson_clocks"),
-        ({"fan": "max"}, "fan=max: this machine has no fan to set"),
-    ],
-)
-def test_setting_that_the_machine_lacks_is_named(requested, overrides, lack):
-    (demand,) = requested(**overrides)
-    assert demand.missing_message == lack
-    assert resolve_targets([demand]) == []
-
-
 def test_jetson_changes_power_mode_before_clocks_before_fan(board, requested):
     board.with_modes("nano").with_clocks().with_kernel_fan()
     turns = resolve_targets(requested(power_limit=5, clocks="locked", fan="max"))

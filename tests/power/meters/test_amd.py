@@ -4,7 +4,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -89,20 +88,6 @@ def counted(amd_smi, card):
         return json.loads(subprocess.check_output(command, text=True, env={**os.environ, **places}))
 
     return run
-
-
-def test_gpu_is_found_by_uuid_and_its_power_sampled(card, opened):
-    card("0000:03:00.0", power1_average=9_000_000)
-    root = card("0000:c3:00.0", number=1, unique_id="1f25e6fa38fdc9e1", power1_average=250_000_000)
-    meter = opened(UUID, root=root)
-    before, begun_s = meter.read(), time.monotonic()
-    time.sleep(0.2)
-    after, seconds = meter.read(), time.monotonic() - begun_s
-    assert {name: (after[name] - before[name]) / seconds for name in after} == {"gpu1": pytest.approx(250, rel=0.02)}
-    assert meter.domains["gpu1"].covers == "GPU board"
-    assert meter.energy["source"] == "sampled"
-    assert meter.energy["covers"] == "GPUs used (whole boards)"
-    assert meter.energy["reason"].endswith("Its power is sampled instead.")
 
 
 @pytest.mark.parametrize("name", ["0000:c1:00.0", "0000:c6:00.0", "both"])

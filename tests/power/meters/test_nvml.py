@@ -131,9 +131,3 @@ def test_energy_is_absent_unless_every_gpu_has_an_instrument(window_of, gpus, st
     assert reason in window["energy"].pop("reason")
     assert window["energy"] == {"source": "none", "covers": None, "domains": []}
     assert window["joules"] == {}
-
-
-def test_sampled_gpu_lost_during_a_run_is_reported_within_a_second(second_of):
-    second = second_of("GPU-aaaa", stub="nocounter,lost")
-    assert second["watts"] == {}
-    assert "nvmlDeviceGetPowerUsage of gpu0: GPU is lost" in second["lost"]["gpu0"]

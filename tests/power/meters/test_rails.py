@@ -9,7 +9,6 @@ import yaml
 from boards import LAYOUTS, write
 from played import play, square
 
-from epochmeter.power.meters.board_total import total_of
 from epochmeter.power.meters.rails import find_rails, open_rails
 from epochmeter.power.uncertainty import Response, response_of
 from epochmeter.power.window_energy import energy_of_window, take_reading
@@ -54,20 +53,6 @@ def test_total_is_the_module_and_every_rail_is_a_domain(tmp_path, board, layout)
         assert powers.total_w[-1] == pytest.approx(tree.board.total_w())
         assert {name: values[-1] for name, values in powers.watts.items()} == pytest.approx(tree.board.shown_w())
         assert (meter.energy["reason"] is None) == (board != "tx2")
-
-
-def test_board_without_table_or_input_rail_uses_the_sum_of_rails():
-    total = total_of(["GPU", "CPU"], {})
-    assert total[:2] == (["GPU", "CPU"], "sum of all rails")
-    assert total.reason.endswith("device.rails.total=[...]")
-
-
-def test_table_with_an_unknown_rail_is_absent_with_the_rails_of_the_board(tmp_path):
-    write(tmp_path, "nano")
-    with opened(tmp_path, {"total": ["VDD_IN"]}) as meter:
-        assert meter.energy["source"] == "none"
-        for part in ("names VDD_IN", "only POM_5V_IN, POM_5V_GPU, POM_5V_CPU", "device.rails.total=[...]"):
-            assert part in meter.energy["reason"]
 
 
 @pytest.mark.parametrize(("board", "step_w"), [("orin_nano", 0.04), ("agx_orin", 0.4)])

@@ -70,14 +70,6 @@ def test_counter_overflow_is_corrected(machine, energy):
     assert energy(once, twice, meter, 1)["energy_j"] == pytest.approx(machine.counter_range_j - 1)
 
 
-def test_dies_of_a_package_are_separate_domains(machine):
-    for die in (0, 1):
-        machine.zone(f"intel-rapl:{die}", f"package-0-die-{die}", 1)
-        machine.zone(f"intel-rapl:{die}:0", "dram", 1)
-    with open_meter(machine) as meter:
-        assert set(meter.domains) == {"cpu0_die0", "cpu0_die1", "dram0_die0", "dram0_die1"}
-
-
 @pytest.mark.parametrize("joules", [0, None], ids=["counters at 0", "no powercap"])
 def test_virtual_machine_has_no_energy_and_a_reason(machine, joules):
     if joules is not None:
@@ -161,3 +153,11 @@ def test_readings_too_close_together_have_no_power(package):
         with suppress(OSError):
             powers_w.append(watts())
     assert powers_w == [pytest.approx(50.0, rel=0.21), pytest.approx(50.0, rel=0.06)]
+
+
+def test_dies_of_a_package_are_separate_domains(machine):
+    for die in (0, 1):
+        machine.zone(f"intel-rapl:{die}", f"package-0-die-{die}", 1)
+        machine.zone(f"intel-rapl:{die}:0", "dram", 1)
+    with open_meter(machine) as meter:
+        assert set(meter.domains) == {"cpu0_die0", "cpu0_die1", "dram0_die0", "dram0_die1"}
