@@ -59,16 +59,10 @@ def select_gpus(
     may_open: Callable[[Gpu], bool] = can_open,
     count: int | None = 1,
 ) -> list[Gpu]:
-    """Select the GPUs that a run uses: the first ones that its environment makes visible.
+    """Select the GPUs that a run uses: the first ones that its environment makes visible (`count` None: all).
 
     CUDA uses CUDA_VISIBLE_DEVICES. ROCm uses ROCR_VISIBLE_DEVICES, and HIP selects among the remaining GPUs by
-    HIP_VISIBLE_DEVICES.
-
-    Args:
-        gpus: The GPUs of the host; only those of the first one's vendor are used.
-        environment: The environment variables of the process.
-        may_open: Whether the process may open a GPU; others are not numbered.
-        count: Number of GPUs; None: all.
+    HIP_VISIBLE_DEVICES. Only GPUs of the first one's vendor, and which the process may open, are numbered.
     """
     own = [gpu for gpu in gpus if gpu["vendor"] == gpus[0]["vendor"] and may_open(gpu)]
     listed = environment.get("CUDA_VISIBLE_DEVICES")

@@ -19,14 +19,7 @@ CONF_FILE = "etc/nvpmodel.conf"
 
 
 class Mode(NamedTuple):
-    """A power mode.
-
-    Attributes:
-        number: Its id in nvpmodel.
-        name: Its name on this board.
-        cores: Number of CPU cores online.
-        gating: Masks of the GPU's parts without power; nvpmodel can change them only by a reboot.
-    """
+    """A power mode; `gating` has masks of the GPU's parts without power, which only a reboot can change."""
 
     number: int
     name: str

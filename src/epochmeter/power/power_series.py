@@ -104,11 +104,7 @@ class PowerSeries:
     Power between two good samples is interpolated linearly. A gap longer than `bridge_s` has unknown power.
 
     Args:
-        domains: Names of the sampled domains.
-        total: The domains that together are the total power.
-        bridge_s: The longest gap that is bridged, in seconds.
         steps_w: The resolution of each domain's readings, in watts.
-        responses: The sensors' responses, by domain; a domain that is missing has none.
         pace_s: The sampling period of another process, in seconds, if that process takes the samples; they are
             then periodic and not at the borders. 0: this process takes the samples, with jitter.
     """

@@ -246,9 +246,6 @@ def correction_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, delay_
     """Integrate from a border to `delay_s` after it, and correct the extrapolation up to the border.
 
     Before later samples were known, the energy up to the border was extrapolated at the power of the last sample.
-
-    Returns:
-        Joules to add to the energy up to the border, so that it is the energy up to `delay_s` later.
     """
     last = int(np.searchsorted(times_s, border_s, side="right")) - 1
     if last < 0:

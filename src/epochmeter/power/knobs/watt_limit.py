@@ -13,13 +13,10 @@ TOLERANCE = 0.01
 
 
 class DeviceLimit(NamedTuple):
-    """The power limit of one device.
+    """The power limit of one device, between `low_w` and `high_w` watts (None: unknown).
 
     Attributes:
-        low_w: The lowest limit in watts; None: unknown.
-        high_w: The highest limit in watts; None: unknown.
         read: Returns the limit in watts; raises OSError or RuntimeError.
-        write: Sets the limit in watts; raises RuntimeError.
         by_hand: Returns the shell command that sets a limit.
         file: The kernel's file of the limit, if there is one.
         check: Raises RuntimeError if a limit would have no effect.
