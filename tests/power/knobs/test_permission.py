@@ -71,6 +71,29 @@ def user(board, monkeypatch):
     return allowed
 
 
+def within(process, status, uid_map):
+    """Write the kernel's files about the capabilities of this process."""
+    (process / "status").write_text(f"Name:\tpython\nCapEff:\t{status}\nSeccomp:\t0\n")
+    (process / "uid_map").write_text(uid_map)
+
+
+ALL, OF_A_CONTAINER = "000001ffffffffff", "00000000a80425fb"  # the second is Docker's default
+HOST, ROOTLESS = "         0          0 4294967295\n", "         0     100000      65536\n"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "uid_map", "may"),
+    [(ALL, HOST, True), (OF_A_CONTAINER, HOST, False), (ALL, ROOTLESS, False), ("0000000000200000", HOST, True)],
+    ids=["root", "container", "rootless container", "CAP_SYS_ADMIN alone"],
+)
+def test_gpu_limit_needs_cap_sys_admin_of_the_host(board, root, monkeypatch, tmp_path, capabilities, uid_map, may):
+    monkeypatch.setattr(privilege, "PROCESS", tmp_path)
+    within(tmp_path, capabilities, uid_map)
+    how, remedy = permission(NVML)
+    assert how == ("as root" if may else "")
+    assert may or "--cap-add SYS_ADMIN" in remedy
+
+
 @pytest.mark.parametrize("name", OPENED)
 def test_root_of_a_container_may_not_change_read_only_settings(knob, root, monkeypatch, name):
     monkeypatch.setattr(privilege, "can_open_for_writing", lambda file: False)

@@ -1,12 +1,13 @@
 """Whether this process may change a setting, checked without changing it."""
 
 import os
+import shutil
 from importlib.util import find_spec
 
 from epochmeter.power.knobs import privilege
 from epochmeter.power.knobs.jtop_control import JOIN_JTOP
 from epochmeter.power.knobs.knob import Knob
-from epochmeter.power.knobs.nvml_limit import PERMISSION_HINT, ZEUSD_VARIABLES
+from epochmeter.power.knobs.nvml_limit import ZEUSD_VARIABLES
 from epochmeter.power.knobs.nvpmodel import QUERY_COMMAND
 
 HARMLESS_COMMANDS = {"nvpmodel": QUERY_COMMAND, "jetson_clocks": ("jetson_clocks", "--show")}
@@ -14,6 +15,7 @@ HARMLESS_COMMANDS = {"nvpmodel": QUERY_COMMAND, "jetson_clocks": ("jetson_clocks
 JTOP_KNOBS = ("nvpmodel", "jetson_clocks", "fan")
 """The settings that jtop's service changes for the members of its group."""
 JTOP_SOCKET = "/run/jtop.sock"
+FROM_CONTAINER = "in a container: start it with --privileged"
 
 
 def permission(knob: Knob) -> tuple[str, str | None]:
@@ -36,14 +38,21 @@ def driver_permission() -> tuple[str, str | None]:
     """The permission to set the limit of an NVIDIA GPU."""
     if any(name in os.environ for name in ZEUSD_VARIABLES):
         return "by zeusd", None
-    return ("as root", None) if os.geteuid() == 0 else ("", PERMISSION_HINT)
+    if privilege.is_administrator():
+        return "as root", None
+    container = f", or {FROM_CONTAINER} or with --cap-add SYS_ADMIN" if os.geteuid() == 0 else ""
+    return "", f"run zeusd, a service of zeus, on the host and set {' or '.join(ZEUSD_VARIABLES)}{container}"
 
 
 def root_permission(knob: Knob) -> tuple[str, str | None]:
     """Check whether root may change a setting: in a container, the kernel's files are often read-only."""
+    if knob.name in HARMLESS_COMMANDS and not shutil.which(HARMLESS_COMMANDS[knob.name][0]):
+        return (
+            "",
+            f"make the board's own {HARMLESS_COMMANDS[knob.name][0]} available here, or use jtop's service as its user",
+        )
     closed = [file for file in knob.files if not privilege.can_open_for_writing(file)]
-    remedy = f"{closed[0]} is read-only here; in a container: start it with --privileged" if closed else None
-    return "" if closed else "as root", remedy
+    return ("", f"{closed[0]} is read-only here; {FROM_CONTAINER}") if closed else ("as root", None)
 
 
 def sudo_permission(knob: Knob) -> bool:

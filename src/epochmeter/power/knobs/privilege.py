@@ -14,11 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.machine.signals import STOP_SIGNALS
+from epochmeter.machine.sysfs import match_group, read_text
 
 LIMIT_S = 30
 SECURE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Folders in which sudo searches for programs."""
-SYSFS = Path("/sys")
+SYSFS, PROCESS = Path("/sys"), Path("/proc/self")
+CAP_SYS_ADMIN = 21
 TEE_ERROR = re.compile(r"^tee: (.+)", re.MULTILINE)
 NO_PRIVILEGE_REMEDY = (
     "in a container, start it with --privileged; else the firmware (BIOS setup) may have locked the setting"
@@ -127,6 +129,13 @@ def may_write(file: Path) -> bool:
         return file.stat().st_dev == SYSFS.stat().st_dev and not TEE_ERROR.search(run_as_root("tee", str(file)))
     except (OSError, RuntimeError):
         return False
+
+
+def is_administrator() -> bool:
+    """Whether this process has CAP_SYS_ADMIN on the host, which drivers require; root in a container may lack it."""
+    mapped = read_text(PROCESS / "uid_map").split()
+    effective = int(match_group(r"^CapEff:\s*([0-9a-f]+)", read_text(PROCESS / "status")) or "0", 16)
+    return bool(effective >> CAP_SYS_ADMIN & 1) and mapped in ([], ["0", "0", str(2**32 - 1)])
 
 
 def read_file(file: Path) -> str:
