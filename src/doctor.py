@@ -98,6 +98,7 @@ def details(row: "Row") -> str:
     """Return the text of a row's last column."""
     facts = [
         ": ".join(filter(None, (row.source, row.covers))),
+        row.sampling_core_fraction is not None and f"sampling uses {row.sampling_core_fraction:.1%} of a core",
         row.now and f"current value {row.now}",
         row.choices and f"possible values {row.choices}",
     ]

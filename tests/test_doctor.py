@@ -92,6 +92,7 @@ def test_jetson_has_module_rails_and_power_modes(tmp_path, examined):
     assert found["device"] == {"offered": True, "source": "device=agx_orin", "covers": "Jetson AGX Orin"}
     assert float(found["energy"].pop("now").removesuffix(" W")) == pytest.approx(tree.board.total_w(), rel=0.02)
     assert 0.002 < found["energy"].pop("period_s") < 0.5
+    assert 0 < found["energy"].pop("sampling_core_fraction") < 0.5, "of a core: 10 ms between samples"
     assert found["energy"] == {
         "offered": True,
         "source": "sampled (meter=rails)",

@@ -57,6 +57,8 @@ class Row(NamedTuple):
     covers: str | None = None
     now: str | None = None
     choices: str | None = None
+    sampling_core_fraction: float | None = None
+    """The fraction of a core that sampling power takes."""
     why: str | None = None
     """Why it is not available, or not as requested."""
     remedy: str | None = None
@@ -115,8 +117,9 @@ def energy_rows(meter: Meter, name: str) -> Iterator[Row]:
         yield Row("energy", False, why=reason)
         return
     sampled_s = [shortest_s(domain) for domain in meter.domains.values() if domain.source == "sampled"]
-    before = take_reading(meter)
+    before, begun_s, used_s = take_reading(meter), time.monotonic(), time.process_time()
     time.sleep(min(MAX_OBSERVE_S, max([OBSERVE_S, *(1.05 * shortest for shortest in sampled_s)])))
+    cost = (time.process_time() - used_s) / (time.monotonic() - begun_s)  # nothing else is at work
     after = take_reading(meter)
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     used = energy_of_window(before, after, meter, seconds)
@@ -132,7 +135,8 @@ def energy_rows(meter: Meter, name: str) -> Iterator[Row]:
     total = meter.total(used.joules)
     lacking = "" if total is not None else "one of its domains has no reading"
     parts = f"{covers}: {' + '.join(meter.energy['domains'])}"
-    yield row("energy", total, [*meter.domains], source, parts, reason or lacking)
+    total_row = row("energy", total, [*meter.domains], source, parts, reason or lacking)
+    yield total_row._replace(sampling_core_fraction=round(cost, 4) if powers.times_ns else None)
     for domain, part in meter.domains.items():
         joules = used.joules.get(domain)
         lacking = "" if joules is not None else "the counter does not advance, or cannot be read"

@@ -17,7 +17,7 @@ def on_a_gpu(project, tmp_path, nvml_stub):  # noqa: F811
     path.write_text(GPU)
     machine = {"machine.root": tmp_path, "machine.state_dir": tmp_path / "state", "device.accelerator": "auto"}
     environment = {"LD_LIBRARY_PATH": str(nvml_stub), "STUB_LIMIT": str(tmp_path / "limit")}
-    environment["STUB_PROCESSES"] = f"{os.getpid()}:3072"  # a process that is not the run's
+    environment["STUB_PROCESSES"] = f"{os.getpid()}:3072:45"  # a process that is not the run's
 
     def run(*flags, stub="ticks", **overrides):
         arguments = project.quick(*flags, **machine, **{"meter.idle_s": 1.1, "batch": 1, **overrides})
@@ -40,7 +40,7 @@ def test_gpu_energy_is_its_counter_and_the_power_limit_is_restored(on_a_gpu, pro
     assert metrics["epoch/power_samples"] > 10
     assert abs(metrics["epoch/energy_j"] - 200 * seconds) <= metrics["epoch/energy_uncertainty_j"] + 1
     assert metrics["epoch/gpu_utilization"] > 0
-    shared = "also computes on gpu0: 3.0 GiB"
+    shared = "also computes on gpu0: 3.0 GiB, 45% utilization"
     assert shared in run["flags"]["gpu_shared"]
     assert [note for note in project.record().summary()["notes"] if note.startswith("epoch ") and shared in note]
     total = project.record().summary()["metrics"]

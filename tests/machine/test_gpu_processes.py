@@ -40,27 +40,27 @@ def looks(with_nvml):
 
 
 def test_other_process_is_reported_and_warned_of_once(looks):
-    (first, second), warned = looks(f"OWN:1000 CHILD:500 {OTHER}:3072")
+    (first, second), warned = looks(f"OWN:1000:50 CHILD:500:5 {OTHER}:3072:45")
     (text,) = first
     assert text.startswith(f"process {OTHER} (")
-    assert text.endswith("also computes on gpu0: 3.0 GiB")
-    assert second == first
+    assert text.endswith("also computes on gpu0: 3.0 GiB, 45% utilization")
+    assert second == first, "without a newer sample the last known utilization holds"
     assert [line for line in warned if line.startswith("warning: ")] == [f"warning: {text}"]
 
 
 def test_no_process_is_reported_on_an_unshared_gpu(looks):
-    assert looks("OWN:1000 CHILD:500") == ([[], []], [])
+    assert looks("OWN:1000:50 CHILD:500:5") == ([[], []], [])
     assert looks("") == ([[], []], [])
 
 
-def test_unreported_memory_is_unknown(looks):
-    ((text,), _), _ = looks(f"{OTHER}:-1")
-    assert text.endswith("memory unknown")
+def test_unreported_values_are_unknown(looks):
+    ((text,), _), _ = looks(f"{OTHER}:-1:45", stub="noutil")
+    assert text.endswith("memory unknown, utilization unknown")
 
 
 @pytest.mark.parametrize(
     ("listed", "count"),
-    [("900001:10", 0), ("900001:10 900002:10 900003:10", 3), (f"OWN:10 {OTHER}:10", None)],
+    [("900001:10:1", 0), ("900001:10:1 900002:10:1 900003:10:1", 3), (f"OWN:10:1 {OTHER}:10:1", None)],
     ids=["one, which may be this run's", "more than this run's", "known by its own"],
 )
 def test_processes_with_hidden_ids_are_counted(looks, listed, count):
@@ -74,4 +74,4 @@ def test_processes_with_hidden_ids_are_counted(looks, listed, count):
 
 @pytest.mark.parametrize("stub", ["unsupported", "silent"])
 def test_driver_without_a_process_list_is_no_error(looks, stub):
-    assert looks(f"{OTHER}:3072", stub=stub) == ([[], []], [])
+    assert looks(f"{OTHER}:3072:45", stub=stub) == ([[], []], [])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from statistics import fmean
 
 from epochmeter.machine import nvml
 from epochmeter.machine.process_identity import command_name, is_descendant, pid_namespace
@@ -31,6 +33,9 @@ class GpuProcessMonitor:
         self.close = close
         """Shuts NVML down."""
         self._gpus = gpus
+        self._since_us = {gpu.name: 0 for gpu in gpus}
+        self._utilization: dict[tuple[str, int], float] = {}
+        """The last known utilization of each process."""
         self._seen: dict[tuple[str, int], str] = {}
         self._warned: set[tuple[str, int]] = set()
 
@@ -62,13 +67,26 @@ class GpuProcessMonitor:
                 f"{len(others)} processes compute on {gpu.name}, {more} more than this run's own; their IDs are hidden"
             )
             return {(gpu.name, 0): text} if more > 0 else {}
-        return {(gpu.name, pid): _describe(gpu.name, pid, memory[pid]) for pid in others}
+        if others:
+            self._read_utilization(gpu)
+        return {(gpu.name, pid): self._describe(gpu.name, pid, memory[pid]) for pid in others}
 
+    def _read_utilization(self, gpu: nvml.NvmlGpu) -> None:
+        samples: Sequence[nvml.ProcessUtilization] = ()
+        with suppress(OSError):
+            samples = gpu.process_utilization(self._since_us[gpu.name])
+        percents = defaultdict(list)
+        for sample in samples:
+            if sample.percent <= 100:  # some drivers fill unused samples with garbage
+                percents[sample.pid].append(sample.percent)
+            self._since_us[gpu.name] = max(self._since_us[gpu.name], sample.at_us)
+        self._utilization |= {(gpu.name, pid): fmean(values) / 100 for pid, values in percents.items()}
 
-def _describe(gpu: str, pid: int, memory_bytes: int | None) -> str:
-    name = command_name(pid)
-    memory = "memory unknown" if memory_bytes is None else f"{memory_bytes / GIB:.1f} GiB"
-    return f"process {pid}{f' ({name})' if name else ''} also computes on {gpu}: {memory}"
+    def _describe(self, gpu: str, pid: int, memory_bytes: int | None) -> str:
+        name, utilization = command_name(pid), self._utilization.get((gpu, pid))
+        memory = "memory unknown" if memory_bytes is None else f"{memory_bytes / GIB:.1f} GiB"
+        busy = "utilization unknown" if utilization is None else f"{utilization:.0%} utilization"
+        return f"process {pid}{f' ({name})' if name else ''} also computes on {gpu}: {memory}, {busy}"
 
 
 NO_GPUS = GpuProcessMonitor([])

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 LIBRARY = "libnvidia-ml.so.1"
 SUPERCHIPS = ("GH200", "Grace Hopper")
@@ -25,6 +25,14 @@ THERMAL_REASONS = {
 
 class NotSupportedError(OSError):
     """The GPU or its driver does not have this function."""
+
+
+class ProcessUtilization(NamedTuple):
+    """A sample of one process's use of a GPU: process ID, percent, and its time on NVML's clock."""
+
+    pid: int
+    percent: int
+    at_us: int
 
 
 class NvmlGpu:
@@ -140,6 +148,11 @@ class NvmlGpu:
     def compute_processes(self) -> list[tuple[int, int | None]]:
         """Process ID and memory in bytes (None: unknown) of each process with a compute context."""
         return [(process.pid, process.usedGpuMemory) for process in self._call("nvmlDeviceGetComputeRunningProcesses")]
+
+    def process_utilization(self, since_us: int) -> list[ProcessUtilization]:
+        """Samples of the processes' utilization after a moment of NVML's clock."""
+        samples = self._call("nvmlDeviceGetProcessUtilization", since_us)
+        return [ProcessUtilization(sample.pid, sample.smUtil, sample.timeStamp) for sample in samples]
 
     def _call(self, function: str, *arguments: Any) -> Any:
         return _call(self.name, function, self._handle, *arguments)
