@@ -20,7 +20,7 @@ Exit code: 0, or 1 if there is no run to report.
 
 import gc
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -108,22 +108,22 @@ def runs(keys: dict[str, Any], key: str) -> "Sweep":
     """Load the runs of the sweeps that a key names, or of the newest sweep."""
     from epochmeter.report.runs.load import load_runs
 
-    def published() -> Sequence[Any]:
-        from epochmeter.tracking import load
+    def download(folder: Path, choose: Callable[[Iterable[str]], Iterable[str]]) -> None:
+        from epochmeter.tracking.load import download_records
 
-        return load.load_runs(keys["tracking"].get("uri"), keys["tracking"]["experiment"])
+        download_records(folder, choose, keys["tracking"]["experiment"], keys["tracking"].get("uri"))
 
-    return load_runs(texts(keys[key]), keys["study"], str(keys["source"]), MULTIRUN, published)
+    return load_runs(texts(keys[key]), keys["study"], str(keys["source"]), MULTIRUN, download)
 
 
 def with_addresses(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":
     """Return the runs with their addresses in MLflow; without them, and with a message, if there are too many runs."""
     from epochmeter.report.runs.load import with_links
 
-    if keys["source"] != "records" or keys["tracking"]["name"] == "none":
+    if keys["tracking"]["name"] == "none":
         return sweep
     if len(sweep.runs) > MOST_LINKED:
-        say(f"No links to MLflow: {len(sweep.runs):,} runs are more than {MOST_LINKED:,}. source=mlflow links all.")
+        say(f"No links to MLflow: {len(sweep.runs):,} runs are more than {MOST_LINKED:,}.")
         return sweep
     from epochmeter.tracking.load import run_links
 

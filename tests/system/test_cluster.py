@@ -10,7 +10,7 @@ import servers
 import slurm
 
 from epochmeter.tracking import queue
-from epochmeter.tracking.load import load_runs
+from epochmeter.tracking.client import open_store
 
 pytestmark = pytest.mark.system
 FEATURES = {"n0": "nano", "n1": "agx"}
@@ -75,10 +75,11 @@ def test_runs_are_measured_on_matching_nodes_and_published_to_one_server(sweep, 
     # The nodes ran with tracking=none; the records have the sweep's tracking keys.
     assert [record.job()["tracking"]["uri"] for record in sweep.records()] == [server, server]
     assert list(queue.pending_runs(sweep.root / "multirun")) == []
-    shown = load_runs(server)
-    statuses = {run["tags"]["epochmeter.device"]: run["status"] for run in shown}
+    store = open_store(uri=server)
+    shown = store.client.search_runs([store.experiment_id])
+    statuses = {run.data.tags["epochmeter.device"]: run.info.status for run in shown}
     assert (len(shown), statuses) == (2, {"nano": "FINISHED", "agx": "FINISHED"})
-    assert {run["tags"]["epochmeter.record_id"] for run in shown} == {
+    assert {run.data.tags["epochmeter.record_id"] for run in shown} == {
         record.run()["record_id"] for record in sweep.records()
     }
     assert sweep.shown("status") == [], "the project's own database is unchanged"
@@ -92,7 +93,7 @@ def test_runs_are_measured_on_matching_nodes_and_published_to_one_server(sweep, 
     assert code == 0, again
     assert [f"run {number} skipped on n{number}" in again for number in (0, 1)] == [True, True]
     assert sweep.cluster.run("squeue", "--noheader", "--states=all", "--format=%F").split() == ["1", "2", "3", "4"]
-    assert len(load_runs(server)) == 2
+    assert len(store.client.search_runs([store.experiment_id])) == 2
 
 
 def test_refused_sweep_fails_with_slurms_error_and_leaves_no_job(sweep):

@@ -3,10 +3,8 @@
 import importlib.util
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -14,7 +12,6 @@ from epochmeter.config.job import ROOT
 from epochmeter.results.reuse import write_reference
 from epochmeter.tracking import views
 from epochmeter.tracking.client import open_store
-from epochmeter.tracking.load import load_runs
 from epochmeter.tracking.publish import include_reused, publish
 from epochmeter.tracking.publisher import Publisher
 from epochmeter.tracking.report_artifacts import log_report
@@ -135,27 +132,3 @@ def test_experiment_page_has_a_description_whose_links_open_views_with_runs(stor
         for name, found in {"by device and power limit": "Group: device: ", "reports": "report of a sweep"}.items():
             page.goto(page.get_by_role("link", name=name).evaluate("link => link.href"))
             page.get_by_text(found).first.wait_for()
-
-
-@pytest.mark.alone
-def test_six_hundred_runs_are_read_within_five_seconds(store, make_record):
-    multiply(publish(make_record(), store).run_id, 600, store)
-    load_runs(store.uri)
-    started_s = time.perf_counter()
-    assert len(load_runs(store.uri)) == 601
-    duration_s = time.perf_counter() - started_s
-    print(f"601 runs from MLflow's database in {duration_s:.2f} s")
-    assert duration_s < 5
-
-
-def multiply(run_id, count, store):
-    """Copy a run in the database itself, as publishing as many would take minutes."""
-    with sqlite3.connect(store.uri.removeprefix("sqlite:///")) as database:
-        for table in ("runs", "tags", "params", "latest_metrics"):
-            columns = [column[1] for column in database.execute(f"pragma table_info({table})")]
-            at = columns.index("run_uuid")
-            rows = database.execute(f"select * from {table} where run_uuid = ?", (run_id,)).fetchall()
-            database.executemany(
-                f"insert into {table} values ({', '.join('?' * len(columns))})",
-                [(*row[:at], f"{copy:032x}", *row[at + 1 :]) for copy in range(count) for row in rows],
-            )

@@ -21,9 +21,9 @@ from epochmeter.report.pages import Page, Section
 from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
 from epochmeter.report.runs.costs import costs_to_target
 from epochmeter.report.runs.filter import MEASURED_TO_THE_END, Selection, select, select_any, texts_of
+from epochmeter.report.runs.load import DISTURBED
 from epochmeter.report.runs.power import chosen, missing_power_note, powers
 from epochmeter.report.runs.run import Run, Sweep
-from epochmeter.results.run_info import DISTURBED
 
 MAX_SHARED = 5
 """Names of runs in both sweeps that a note lists."""

@@ -1,15 +1,15 @@
-"""Read runs back from MLflow, for reports of runs whose folders are elsewhere."""
+"""Find published runs in MLflow, and download their records for reports of runs whose folders are elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
-from epochmeter.results.run_info import RunInfo
+from epochmeter.results.reuse import write_reference
+from epochmeter.shared.record import Record
 from epochmeter.tracking.client import EXPERIMENT, LONG_TIMEOUT_S, Store, open_existing_store
 from epochmeter.tracking.publish import MEASURED, SWEEPS, Published
-from epochmeter.tracking.run_export import RUN_INFO_TAG, unpack
 from epochmeter.tracking.views import run_link
 
 if TYPE_CHECKING:
@@ -17,45 +17,75 @@ if TYPE_CHECKING:
 
 PAGE_SIZE = 200
 """Runs per request; a server takes well below a second for this many."""
+REPORTED_FILES = {"job.json", "host.json", "epochs.jsonl", "summary.json", "completed.json"}
+"""The files of a record that reports read for all runs."""
 
 
-class PublishedRun(TypedDict):
-    """A run in MLflow.
+def download_records(
+    folder: Path,
+    choose: Callable[[Iterable[str]], Iterable[str]],
+    experiment: str = EXPERIMENT,
+    uri: str | None = None,
+) -> None:
+    """Download records to `<folder>/<sweep>/<number>`, and write references for the runs that a sweep reuses.
 
-    Attributes:
-        reused_as: Other sweeps that include the run, and its number in each.
-        metrics: By the names in docs/metrics.md; for per-epoch metrics the last value.
-        facts: Metadata of the run; None if it was published without.
-        status: `FINISHED`, `FAILED`, `KILLED` or `RUNNING`.
-    """
-
-    run_id: str
-    sweep_id: str | None
-    reused_as: list[tuple[str, int]]
-    metrics: dict[str, float]
-    tags: dict[str, str]
-    facts: RunInfo | None
-    status: str
-    link: str
-
-
-def load_runs(uri: str | None = None, experiment: str = EXPERIMENT) -> list[PublishedRun]:
-    """Return the measured runs of an experiment by start time, without deleted ones.
+    Args:
+        folder: An empty folder.
+        choose: Returns the sweeps to download, given the names of all.
+        experiment: Name of the experiment.
+        uri: Server or database; None: MLFLOW_TRACKING_URI or the project's database.
 
     Raises:
         LookupError: The database or the experiment does not exist.
         Exception: Errors of MLflow, as for a server that is down.
     """
     store = open_existing_store(experiment, uri, LONG_TIMEOUT_S)
-    return [_to_published_run(run, store) for run in _iter_pages(store)]
+    by_sweep: dict[str, list[tuple[str, Run]]] = {}
+    for run in _iter_pages(store):
+        reusing = (name.rpartition("/") for name in run.data.tags.get(SWEEPS, "").split())
+        pairs = [
+            (run.data.tags["epochmeter.sweep_id"], _number(run)),
+            *((sweep, number) for sweep, _, number in reusing),
+        ]
+        for sweep, number in pairs:
+            if sweep and number.isdecimal():  # not the folder of an archived attempt
+                by_sweep.setdefault(sweep, []).append((number, run))
+    for sweep in choose(by_sweep):
+        for number, run in by_sweep[sweep]:
+            record = _download(run, folder, store)
+            target = folder / sweep / number
+            if record.folder != target and (record.folder / "job.json").exists():
+                target.mkdir(parents=True)
+                write_reference(target, record, record.run()["overrides"])
 
 
 def run_links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | None = None) -> dict[str, str]:
-    """Return the page address of each published run of these sweeps, by `sweep/number`; raises as `load_runs` does."""
+    """Return the page address of each published run of these sweeps, by `sweep/number`."""
     store = open_existing_store(experiment, uri, LONG_TIMEOUT_S)
     queries = (f"{MEASURED} and tags.`epochmeter.sweep_id` = '{sweep}'" for sweep in sweeps if "'" not in sweep)
-    runs = [_to_published_run(run, store) for query in queries for run in _iter_pages(store, query)]
-    return {f"{run['sweep_id']}/{Path(run['tags']['epochmeter.folder']).name}": run["link"] for run in runs}
+    return {
+        f"{run.data.tags['epochmeter.sweep_id']}/{_number(run)}": run_link(
+            Published(run.info.run_id, store.experiment_id, store.uri)
+        )
+        for query in queries
+        for run in _iter_pages(store, query)
+    }
+
+
+def _download(run: Run, folder: Path, store: Store) -> Record:
+    """Download the record of a run, unless another sweep has."""
+    record = Record(folder / run.data.tags["epochmeter.sweep_id"] / _number(run))
+    if not record.folder.exists():
+        record.folder.mkdir(parents=True)
+        for file in store.client.list_artifacts(run.info.run_id):
+            if file.path in REPORTED_FILES:
+                store.client.download_artifacts(run.info.run_id, file.path, str(record.folder))
+    return record
+
+
+def _number(run: Run) -> str:
+    """Return the name of a run's folder: its number in the sweep, or `attempt1` of an archived attempt."""
+    return Path(run.data.tags["epochmeter.folder"]).name
 
 
 def _iter_pages(store: Store, query: str = MEASURED) -> Iterator[Run]:
@@ -69,29 +99,3 @@ def _iter_pages(store: Store, query: str = MEASURED) -> Iterator[Run]:
             page_token=page.token if page else None,
         )
         yield from page
-
-
-def _to_published_run(run: Run, store: Store) -> PublishedRun:
-    return {
-        "run_id": run.info.run_id,
-        "sweep_id": run.data.tags.get("epochmeter.sweep_id"),
-        "reused_as": _reused_as(run.data.tags),
-        "metrics": run.data.metrics,
-        "tags": run.data.tags,
-        "facts": _facts(run.data.tags),
-        "status": run.info.status,
-        "link": run_link(Published(run.info.run_id, store.experiment_id, store.uri)),
-    }
-
-
-def _reused_as(tags: Mapping[str, str]) -> list[tuple[str, int]]:
-    """Return the reusing sweeps and the run's number in each: `a b/3` -> (`b`, 3)."""
-    pairs = (name.rpartition("/") for name in tags.get(SWEEPS, "").split())
-    return [(sweep, int(number)) for sweep, _, number in pairs if sweep and number.isdecimal()]
-
-
-def _facts(tags: Mapping[str, str]) -> RunInfo | None:
-    try:
-        return unpack(tags[RUN_INFO_TAG]) if RUN_INFO_TAG in tags else None
-    except ValueError:
-        return None

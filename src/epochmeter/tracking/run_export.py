@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import shlex
-import zlib
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -16,15 +14,12 @@ from epochmeter.config.job import affects_measurement
 from epochmeter.config.validation import format_value
 from epochmeter.machine.process_identity import Process
 from epochmeter.results import run_status as states
-from epochmeter.results.run_info import RunInfo, build_run_info
 from epochmeter.results.run_result import no_energy_reason
 from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.record import CHECKPOINT, Record
 
 MAX_PARAM, MAX_TAG, MAX_DIGEST = 6000, 8000, 36
 """MLflow's limits of lengths."""
-RUN_INFO_TAG = "mlflow.epochmeter.facts"
-"""Tag with the run's packed metadata. MLflow's pages hide tags with its own prefix; nobody could read this one."""
 EVENTS = "events.out.tfevents."
 """Prefix of TensorBoard's event files, which are derived from the record and not part of it."""
 RUN_FILES = ("epochs.jsonl", "steps.bin", "power.csv", "worker.log")
@@ -72,37 +67,9 @@ def run_tags(record: Record) -> dict[str, str]:
         "mlflow.source.type": "LOCAL",
         "mlflow.source.git.commit": host.get("git", {}).get("commit"),
         "mlflow.note.content": run_note(record),
-        RUN_INFO_TAG: run_info_tag(record),
     }
     named = {**{f"epochmeter.{key}": value for key, value in tags.items()}, **mlflow_tags}
     return {key: format_value(value)[:MAX_TAG] for key, value in named.items() if value is not None}
-
-
-def run_info_tag(record: Record) -> str | None:
-    """Return a run's metadata, packed for a tag; None if it is too long.
-
-    Its epochs are omitted before the run has ended or if they are too long. MLflow's metrics have all epochs, but
-    cannot be fetched for many runs at once.
-    """
-    summary = record.summary()
-    info = build_run_info(record.job(), record.run(), _host(record), record.windows() if summary else [], summary)
-    packed = (pack(content) for content in (info, {**info, "epochs": {}}))
-    return next((text for text in packed if len(text) <= MAX_TAG), None)
-
-
-def pack(content: Mapping[str, Any]) -> str:
-    """Return metadata as compressed text."""
-    return base64.b64encode(zlib.compress(json.dumps(content, separators=(",", ":")).encode())).decode()
-
-
-def unpack(text: str) -> RunInfo:
-    """Return the metadata in a tag; ValueError if it is invalid."""
-    try:
-        content: RunInfo = json.loads(zlib.decompress(base64.b64decode(text)))
-        content["epochs"] = {int(number): metrics for number, metrics in content["epochs"].items()}
-    except (zlib.error, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"tag {RUN_INFO_TAG} has no valid metadata: {error}") from error
-    return content
 
 
 def run_note(record: Record) -> str:

@@ -1,16 +1,17 @@
 """Runs from folders and from MLflow by the names of their sweeps."""
 
+import shutil
+
 import pytest
 from sweeps import row, write
 
 from epochmeter.report.runs import load
 from epochmeter.report.runs.load import load_runs, with_links
-from epochmeter.results.run_info import build_run_info
 
 FIRST, SECOND, THIRD = (f"2026-11-{day}_12-00-00-{name}" for day, name in ((20, "aa"), (21, "bb"), (22, "cc")))
 
 
-def none():
+def none(folder, choose):
     raise AssertionError("MLflow is not asked")
 
 
@@ -82,100 +83,26 @@ def test_without_runs_the_error_suggests_a_command(tmp_path):
         asked(tmp_path / "multirun")
 
 
-METRICS = {"steady/e2e_s": 2.5, "steady/energy_j": 40.0, "total/energy_j": 90.0, "epoch/e2e_s": 2.4, "val/loss": 1.0,
-           "step/train_loss": 2.0, "power/total_w": 9.0}  # fmt: skip
-COUNTED = {"source": "counter", "covers": "GPUs used", "reason": None}
+@pytest.mark.parametrize(
+    ("sweeps", "study", "names"),
+    [((), None, [THIRD]), (("*aa",), None, [FIRST]), ((), "edge/grid", [FIRST, SECOND, THIRD])],
+)
+def test_chosen_sweeps_are_downloaded_and_reported_as_of_the_project(multirun, tmp_path, sweeps, study, names):
+    chosen = []
 
+    def download(folder, choose):
+        chosen.extend(choose([THIRD, FIRST, SECOND]))
+        for name in chosen:
+            shutil.copytree(multirun / name, folder / name)
 
-def as_shown(sweep, number, state="completed", status="FINISHED", metrics=METRICS, **run):
-    summary = {"state": state} if state else None
-    job = {"batch": 64 + number, "strategy": {"name": "ddp", "ranks": 2}, "power_limit": None}
-    described = {"number": number, "sweep_id": sweep, "host": "orin", "overrides": [f"batch={64 + number}"],
-                 "rehearsal": [], "energy": COUNTED, "training": {"ranks": 4, "torch": "2.9"}, **run}  # fmt: skip
-    epoch = {"window": "epoch", "epoch": 3, "metrics": {"epoch/e2e_s": 2.5, "epoch/steps": 9}}
-    told = build_run_info(job, described, {"cpu": {"model": "Xeon", "cores": 8}}, [epoch], summary)
-    return {"run_id": f"id{number}", "sweep_id": sweep, "params": {}, "metrics": metrics, "facts": told,
-            "tags": {"epochmeter.folder": f"/elsewhere/{sweep}/{number}"}, "status": status,
-            "link": f"http://127.0.0.1/#/{number}", "reused_as": []}  # fmt: skip
-
-
-def test_published_run_equals_its_record(tmp_path):
-    shown = [as_shown(FIRST, 0), as_shown(SECOND, 7), as_shown(SECOND, 3)]
-    sweep = asked(tmp_path, source="mlflow", shown=lambda: shown)
-    assert (sweep.folder, [each.number for each in sweep.runs]) == (tmp_path / SECOND, [3, 7])
-    told = sweep.runs[0]
-    assert told.job == {"batch": 67, "strategy": {"name": "ddp", "ranks": 2}, "power_limit": None}
-    assert told.metrics == {name: METRICS[name] for name in ("steady/e2e_s", "steady/energy_j", "total/energy_j")}
-    assert told.epochs == {3: {"epoch/e2e_s": 2.5}}
-    assert (told.excluded_because, told.energy_covers, told.energy_source) == (None, "GPUs used", "counter")
-    assert (told.host, told.link, told.devices, told.cores) == ("orin", "http://127.0.0.1/#/3", 4, 8)
-    assert told.folder is None, "it is elsewhere"
-    assert told.platform == {"host": "orin", "CPU": "Xeon, 8 cores", "torch": "2.9"}
-    assert sweep.varied() == ["batch"]
-
-
-def test_reused_run_is_part_of_both_sweeps_and_once_of_their_union(tmp_path):
-    reused = {**as_shown(FIRST, 0), "reused_as": [(SECOND, 3), (THIRD, 0)]}
-    shown = [reused, as_shown(SECOND, 0)]
-    found = asked(tmp_path, SECOND, source="mlflow", shown=lambda: shown)
-    assert [(each.number, each.sweep, each.name, each.reused) for each in found.runs] == [
-        (0, SECOND, f"{SECOND}/0", ""),
-        (3, SECOND, f"{FIRST}/0", f"{FIRST}/0"),
-    ]
-    assert [each.name for each in asked(tmp_path, THIRD, source="mlflow", shown=lambda: shown).runs] == [f"{FIRST}/0"]
-    both = asked(tmp_path, FIRST, SECOND, source="mlflow", shown=lambda: shown)
-    assert [(each.sweep, each.reused) for each in both.runs] == [(FIRST, ""), (SECOND, "")]
-
-
-def test_published_run_without_result_has_a_reason(tmp_path):
-    unmeasured = {"source": "none", "covers": None, "reason": "no meter here"}
-    shown = [
-        as_shown(FIRST, 0, "failed", "FAILED"),
-        as_shown(FIRST, 1, None, "KILLED", metrics={}),
-        as_shown(FIRST, 2, rehearsal=["rehearse=true", "device=nano"]),
-        as_shown(FIRST, 3, metrics={"steady/e2e_s": 1.0}, energy=unmeasured),
-        as_shown(FIRST, 4, metrics={}),
-        as_shown(FIRST, 5, "completed", "RUNNING", metrics={}),
-    ]
-    sweep = asked(tmp_path, source="mlflow", shown=lambda: shown)
-    assert [each.state for each in sweep.runs] == ["failed", "unfinished", *["completed"] * 4]
-    assert [each.excluded_because for each in sweep.runs] == [
-        "not completed (failed)",
-        "not completed (unfinished)",
-        "a rehearsal (rehearse=true; device=nano)",
-        None,
-        "no epoch after its warm-up: give more epochs",
-        "not completed (completed)",
-    ]
-    assert sweep.runs[2].rehearsal == ["rehearse=true", "device=nano"]
-    assert (sweep.runs[3].energy_covers, sweep.runs[3].no_energy) == (None, "no meter here")
-
-
-def test_run_published_without_metadata_is_reported(tmp_path):
-    bare, strange = {**as_shown(FIRST, 4), "facts": None}, {**as_shown(FIRST, 5), "facts": None, "tags": {}}
-    sweep = asked(tmp_path, source="mlflow", shown=lambda: [as_shown(FIRST, 0), bare, strange])
-    assert list(sweep.unreadable) == ["4", "id5"]
-    assert "python src/publish.py" in sweep.unreadable["4"]
-
-
-def test_published_sweeps_are_named_or_matched(tmp_path):
-    shown = [as_shown(FIRST, 0), as_shown(SECOND, 1), as_shown(THIRD, 2)]
-    sweep = asked(tmp_path, "*", source="mlflow", shown=lambda: shown)
-    assert [each.number for each in sweep.runs] == [0, 1, 2]
-    with pytest.raises(ValueError, match=f"sweep=other: MLflow has no run of it. There are: {FIRST}"):
-        asked(tmp_path, "other", source="mlflow", shown=lambda: shown)
-    with pytest.raises(ValueError, match="MLflow has no runs yet"):
-        asked(tmp_path, source="mlflow", shown=list)
-
-
-def test_newest_published_sweep_is_the_default(tmp_path):
-    last = "2026-11-20_12-00-00.10-aa"
-    shown = [as_shown(name, 0) for name in ("baseline", last, "2026-11-20_12-00-00.2-aa", FIRST)]
-    assert asked(tmp_path, source="mlflow", shown=lambda: shown).folder == tmp_path / last
+    sweep = asked(tmp_path / "here", *sweeps, study=study, source="mlflow", shown=download)
+    assert chosen == names
+    assert sweep.folder == tmp_path / "here" / (names[0] if len(names) == 1 else "")
+    assert [run.metrics for run in sweep.runs] == [run.metrics for run in asked(multirun, *sweeps, study=study).runs]
 
 
 def test_server_error_is_reported(tmp_path):
-    def away():
+    def away(folder, choose):
         raise ConnectionError("refused\nand pages of it")
 
     with pytest.raises(ValueError, match=r"source=mlflow: the runs cannot be loaded: ConnectionError: refused$"):

@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
 import os
+import shutil
+import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from epochmeter.report.runs.run import COMPLETED, NOT_COMPLETED, TOO_SHORT, Run, Sweep
 from epochmeter.results.reuse import REFERENCE, read_reference, referenced_record
-from epochmeter.results.run_info import RunInfo, build_run_info, override_values
 from epochmeter.shared.atomic_files import read_json
-from epochmeter.shared.record import SCHEMA
+from epochmeter.shared.record import SCHEMA, is_steady
 from epochmeter.sweep.sweep_folder import sort_key
 
 MAX_ONE_PROCESS = 1000
 """More records than these are read by two processes: sending runs takes a third of the time to read them."""
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
 """Errors of reading a damaged record."""
+EPOCH_METRICS = (
+    *("epoch/e2e_s", "epoch/data_stall_s", "epoch/loader_start_s", "epoch/copy_s", "epoch/compute_s"),
+    *("epoch/overhead_s", "epoch/energy_j", "epoch/power_mean_w"),
+)
+"""The per-epoch metrics that reports use."""
+UNFINISHED = "unfinished"
+DISTURBED = {
+    "gpu_shared": "another process used the GPU",
+    "throttled": "heat or over-current lowered the clocks",
+    "setting_changed": "another program changed a device setting",
+    "paused": "the run was paused",
+}
+"""Possible disturbances of a measurement, by the tags of runs."""
 RECORDS, MLFLOW = "records", "mlflow"
-FINISHED = "FINISHED"
-"""MLflow's status of a completed run."""
-CURVES = ("epoch/", "val/", "rank_max/", "step/", "power/")
-"""Metrics that MLflow has a curve of; all others are values of the run, as in a record's summary."""
 EXAMPLE = "python src/train.py -m experiment=stalls"
-PublishedRun = Mapping[str, Any]
-"""A run from MLflow: `run_id`, `sweep_id`, `reused_as`, `metrics`, `tags`, `facts`, `status`, `link`."""
 
 
 def load_runs(
@@ -40,7 +50,7 @@ def load_runs(
     study: str | None,
     source: str,
     multirun: Path,
-    published: Callable[[], Sequence[PublishedRun]],
+    download: Callable[[Path, Callable[[Iterable[str]], Iterable[str]]], None],
 ) -> Sweep:
     """Load runs as one sweep.
 
@@ -49,7 +59,7 @@ def load_runs(
         study: Only the runs of this `experiment=`, of all sweeps if none is named.
         source: `records` or `mlflow`.
         multirun: Folder of all sweeps.
-        published: Returns the runs in MLflow.
+        download: Downloads records from MLflow to a folder, of the sweeps that a function chooses from all.
 
     Raises:
         ValueError: There is no such run; the message suggests what to run or to name.
@@ -58,11 +68,22 @@ def load_runs(
         return _from_folders(sweeps, study, multirun)
     if source != MLFLOW:
         raise ValueError(f"source={source}: give records or mlflow.")
+    folder = Path(tempfile.mkdtemp(prefix="epochmeter-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
-        runs = published()
+        download(folder, partial(_choose, sweeps, study))
     except Exception as error:  # whatever MLflow raises
         raise ValueError(f"source=mlflow: the runs cannot be loaded: {error_text(error)}") from error
-    return _from_mlflow(runs, sweeps, study, multirun)
+    sweep = _from_folders(sweeps, study, folder)
+    return replace(sweep, folder=multirun / os.path.relpath(sweep.folder, folder))
+
+
+def _choose(sweeps: Sequence[str], study: str | None, names: Iterable[str]) -> list[str]:
+    """Return the names that match any sweep; without sweeps, the newest one, or all for a study."""
+    ordered = sorted(names, key=lambda name: (sort_key(name), name))
+    if sweeps:
+        return [name for name in ordered if any(fnmatchcase(name, sweep) for sweep in sweeps)]
+    return ordered[-1:] if study is None else ordered
 
 
 def read(folder: Path) -> Sweep:
@@ -141,17 +162,6 @@ def load_run(folder: Path) -> Run:
     )
 
 
-def from_mlflow(published: PublishedRun) -> Run:
-    """Return a run as MLflow has it, equal to that of its record; ValueError if it was published without metadata."""
-    info = published["facts"]
-    if info is None:
-        raise ValueError("it was published without its metadata: publish it again by python src/publish.py")
-    folder = Path(published["tags"]["epochmeter.folder"])
-    metrics = {name: value for name, value in published["metrics"].items() if not name.startswith(CURVES)}
-    is_completed = published["status"] == FINISHED
-    return _make_run(info, metrics, is_completed, folder if folder.exists() else None, link=published["link"])
-
-
 def error_text(error: Exception) -> str:
     """Return the first line of an error, with its type unless it is a ValueError."""
     text = (str(error).splitlines() or [""])[0]
@@ -159,46 +169,59 @@ def error_text(error: Exception) -> str:
 
 
 def _make_run(
-    info: RunInfo,
-    measured: Mapping[str, float | None],
-    is_completed: bool,
-    folder: Path | None,
-    link: str | None = None,
-    read_errors: Sequence[str] = (),
+    folder: Path,
+    description: Mapping[str, Any],
+    host: Mapping[str, Any],
+    windows: Sequence[Mapping[str, Any]],
+    summary: Mapping[str, Any] | None,
+    read_errors: Sequence[str],
 ) -> Run:
-    """Return a run; a metric that is not a finite number is absent, and a read error."""
+    """Return a run from the contents of its record; a metric that is no finite number is absent, and a read error."""
+    job, run = description["job"], description["run"]
+    measured = summary["metrics"] if summary else {}
+    state = summary["state"] if summary else UNFINISHED
     metrics = finite_metrics(measured)
     infinite = [name for name, value in measured.items() if value is not None and name not in metrics]
-    energy = info["energy"]
+    overrides = override_values(run["overrides"])
+    energy = run.get("energy") or {}
     metered = "steady/energy_j" in metrics or "total/energy_j" in metrics
     return Run(
-        number=info["number"],
-        job=info["job"],
-        keys=_keys(info["overrides"]),
+        number=int(run["number"]),
+        job=job,
+        keys=_keys(overrides),
         metrics=metrics,
-        state=info["state"],
-        excluded_because=_excluded_because(info, is_completed, metrics),
+        state=state,
+        excluded_because=_excluded_because(folder, run, state, metrics),
         energy_covers=energy.get("covers") if metered else None,
         energy_domains=(energy.get("domains") or ()) if metered else (),
         no_energy=None if metered else energy.get("reason") or "no energy was measured",
-        cores=info["cores"],
-        storage=info["storage"],
-        epochs={number: finite_metrics(epoch) for number, epoch in info["epochs"].items()},
-        rehearsal=info["rehearsal"],
-        devices=info["devices"],
-        power_limited_devices=info.get("limited"),  # an earlier version may have published the run
-        samples=info["samples"],
-        sweep=info["sweep"] or "",
+        cores=(host.get("cpu") or {}).get("cores"),
+        storage=run.get("storage") or {},
+        epochs={
+            window["epoch"]: finite_metrics({name: window["metrics"].get(name) for name in EPOCH_METRICS})
+            for window in windows
+            if window["window"] == "epoch" and is_steady(window)
+        },
+        rehearsal=list(run["rehearsal"]),
+        devices=_device_count(job, run),
+        power_limited_devices=run.get("power_limit_devices"),
+        samples=((run.get("dataset") or {}).get("splits") or {}).get("train"),
+        sweep=run.get("sweep_id") or folder.parent.name,
         folder=folder,
-        host=info["host"],
-        link=link,
-        experiment=info["overrides"].get("experiment"),
+        host=run.get("host"),
+        experiment=overrides.get("experiment"),
         energy_source=energy.get("source"),
-        platform=info["ran_on"],
-        disturbed=info.get("disturbed") or {},
-        added=[key for key in info["overrides"] if key.startswith("+")],
+        platform=_platform(run.get("host"), host, run.get("training") or {}),
+        disturbed={name: text for name, text in run.get("flags", {}).items() if name in DISTURBED},
+        added=[key for key in overrides if key.startswith("+")],
         read_errors=[*(f"{name} is no finite number" for name in infinite), *read_errors],
     )
+
+
+def override_values(overrides: Iterable[str]) -> dict[str, str]:
+    """Return overrides by key: `batch=64` -> `batch`: `64`; an added key keeps its `+`."""
+    pairs = (override.partition("=") for override in overrides)
+    return {key: value for key, _, value in pairs}
 
 
 def finite_metrics(metrics: Mapping[str, float | None]) -> dict[str, float]:
@@ -206,12 +229,49 @@ def finite_metrics(metrics: Mapping[str, float | None]) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if value is not None and math.isfinite(value)}
 
 
-def _excluded_because(info: RunInfo, is_completed: bool, metrics: Mapping[str, float]) -> str | None:
-    if info["state"] != COMPLETED or not is_completed:
-        return f"{NOT_COMPLETED} ({info['state']})"
-    if info["rehearsal"]:
-        return f"a rehearsal ({'; '.join(info['rehearsal'])})"
+def _excluded_because(folder: Path, run: Mapping[str, Any], state: str, metrics: Mapping[str, float]) -> str | None:
+    if state != COMPLETED or not _is_completed(f"{folder}/completed.json", run["identity"]):
+        return f"{NOT_COMPLETED} ({state})"
+    if run["rehearsal"]:
+        return f"a rehearsal ({'; '.join(run['rehearsal'])})"
     return None if "steady/e2e_s" in metrics else TOO_SHORT
+
+
+def _device_count(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:
+    """Return the number of training devices: as reported by the training process, else as configured."""
+    training = run.get("training") or {}
+    if "ranks" in training:
+        return int(training["ranks"])
+    if "gpus" in training:
+        return len(training["gpus"]) or 1
+    ranks = (job.get("strategy") or {}).get("ranks")
+    return None if ranks is None else int(ranks)
+
+
+def _platform(hostname: str | None, host: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, str]:
+    cpu, git, mode = (host.get(name) or {} for name in ("cpu", "git", "power_mode"))
+    memory_bytes = host.get("memory_bytes")
+    values = {
+        "host": hostname,
+        "board": (host.get("board") or {}).get("model"),
+        "CPU": ", ".join(filter(None, [cpu.get("model"), f"{cpu['cores']} cores" if cpu.get("cores") else None])),
+        "GPU": _count_models([gpu["model"] for gpu in host.get("gpus") or [] if gpu.get("model")]),
+        "memory": f"{memory_bytes / 2**30:.1f} GiB" if memory_bytes else None,
+        "OS": host.get("os"),
+        "kernel": host.get("kernel"),
+        "driver": host.get("driver"),
+        "torch": training.get("torch"),
+        "Python that trains": training.get("python"),
+        "git commit": git.get("commit", "")[:12] + (", changed since" if git.get("dirty") else ""),
+        "governor": ", ".join(host.get("governors") or []),
+        "power mode": mode.get("name") or mode.get("id"),
+    }
+    return {name: str(value) for name, value in values.items() if value not in (None, "")}
+
+
+def _count_models(models: Sequence[str]) -> str:
+    """Return models with their number: `2 x H100, A100`."""
+    return ", ".join(f"{count} x {model}" if count > 1 else model for model, count in Counter(models).items())
 
 
 # Folders
@@ -276,50 +336,6 @@ def _only_study(sweep: Sweep, study: str | None) -> Sweep:
     return sweep if study is None else replace(sweep, runs=[run for run in sweep.runs if run.experiment == study])
 
 
-# MLflow
-
-
-def _from_mlflow(published: Sequence[PublishedRun], sweeps: Sequence[str], study: str | None, multirun: Path) -> Sweep:
-    by_sweep: dict[str, list[tuple[PublishedRun, int | None]]] = {}
-    for run in published:
-        if run["sweep_id"]:
-            by_sweep.setdefault(run["sweep_id"], []).append((run, None))
-        for name, number in run["reused_as"]:
-            by_sweep.setdefault(name, []).append((run, number))
-    if not by_sweep:
-        raise ValueError(f"MLflow has no runs yet. Run first: {EXAMPLE}")
-    names = _matching_names(sweeps, by_sweep) if sweeps else sorted(by_sweep)
-    if not sweeps and study is None:
-        names = sorted(names, key=sort_key)[-1:]
-    loaded = [_only_study(_published_sweep(by_sweep[name], multirun / name), study) for name in names]
-    kept = [sweep for sweep in loaded if sweep.runs or sweep.unreadable]
-    if not kept:
-        raise ValueError(f"study={study}: MLflow has no run that took it.")
-    return merge_sweeps(kept, multirun)
-
-
-def _published_sweep(published: Iterable[tuple[PublishedRun, int | None]], folder: Path) -> Sweep:
-    """Return a sweep's runs; a number is that of a run which the sweep reuses."""
-    runs, unreadable = [], {}
-    for source, number in published:
-        try:
-            run = from_mlflow(source)
-            runs.append(run if number is None else replace(run, number=number, sweep=folder.name, reused=run.name))
-        except DAMAGED as error:
-            name = Path(source["tags"].get("epochmeter.folder", "")).name or str(source["run_id"])
-            unreadable[name] = error_text(error)
-    return Sweep(folder, sorted(runs, key=lambda run: run.number), unreadable)
-
-
-def _matching_names(sweeps: Sequence[str], names: Iterable[str]) -> list[str]:
-    """Return the names that equal or match any of these; ValueError if one matches none."""
-    ordered = sorted(names)
-    for sweep in sweeps:
-        if not any(fnmatchcase(name, sweep) for name in ordered):
-            raise ValueError(f"sweep={sweep}: MLflow has no run of it. There are: {', '.join(ordered[-5:])}.")
-    return [name for name in ordered if any(fnmatchcase(name, sweep) for sweep in sweeps)]
-
-
 def _keys(overrides: Mapping[str, str]) -> dict[str, str]:
     """Return overrides as typed, by key without a leading plus sign."""
     return {key.lstrip("+"): YAML_VALUES.get(value, value) for key, value in overrides.items()}
@@ -362,11 +378,8 @@ def _load_record(folder: Path) -> Run:
         summary = _json(f"{folder}/summary.json")
     except FileNotFoundError:
         summary = None
-    info = build_run_info(description["job"], description["run"], _host(f"{folder}/host.json"), windows, summary)
-    info["sweep"] = info["sweep"] or folder.parent.name
     errors = [f"{broken_lines} of the lines of epochs.jsonl cannot be read"] if broken_lines else []
-    is_completed = _is_completed(f"{folder}/completed.json", description["run"]["identity"])
-    return _make_run(info, summary["metrics"] if summary else {}, is_completed, folder, read_errors=errors)
+    return _make_run(folder, description, _host(f"{folder}/host.json"), windows, summary, errors)
 
 
 def _json(path: str) -> Any:
