@@ -42,12 +42,8 @@ def download_records(
     store = open_existing_store(experiment, uri, LONG_TIMEOUT_S)
     by_sweep: dict[str, list[tuple[str, Run]]] = {}
     for run in _iter_pages(store):
-        reusing = (name.rpartition("/") for name in run.data.tags.get(SWEEPS, "").split())
-        pairs = [
-            (run.data.tags["epochmeter.sweep_id"], _number(run)),
-            *((sweep, number) for sweep, _, number in reusing),
-        ]
-        for sweep, number in pairs:
+        names = [f"{run.data.tags['epochmeter.sweep_id']}/{_number(run)}", *run.data.tags.get(SWEEPS, "").split()]
+        for sweep, _, number in (name.rpartition("/") for name in names):
             if sweep and number.isdecimal():  # not the folder of an archived attempt
                 by_sweep.setdefault(sweep, []).append((number, run))
     for sweep in choose(by_sweep):
