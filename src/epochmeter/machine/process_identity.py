@@ -8,6 +8,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from epochmeter.machine.sysfs import read_text
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -74,14 +76,10 @@ def is_alive(process: Process) -> bool:
 
 def is_descendant(pid: int, ancestors: Collection[int]) -> bool:
     """Whether a process is one of `ancestors` or descends from one; False if it is hidden."""
-    while pid > 1:
-        if pid in ancestors:
-            return True
-        try:
-            pid = int(_stat(pid)[1])
-        except OSError:
-            return False
-    return False
+    try:
+        return pid in ancestors or any(parent.pid in ancestors for parent in psutil.Process(pid).parents())
+    except psutil.Error:
+        return False
 
 
 def command_name(pid: int) -> str:

@@ -10,7 +10,7 @@ import hashlib
 import os
 import platform
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
@@ -85,22 +85,23 @@ class RestoreJournal:
 
     def unrestored(self) -> list[SavedSetting]:
         """The entries of runs that ended without restoring a setting, the newest first; damaged ones are left out."""
-        entries = []
-        for file in self.folder.glob("*.json"):
-            with suppress(RuntimeError):
-                entries.append(self._read(file))
-        abandoned = (entry for entry in filter(None, entries) if not self._is_in_use(entry))
+        entries, _ = self._read_all()
+        abandoned = (entry for entry in entries if not self._is_in_use(entry))
         return sorted(abandoned, key=lambda entry: entry.when, reverse=True)
 
     def damaged(self) -> list[str]:
         """A message for each entry that cannot be read."""
-        messages = []
+        return self._read_all()[1]
+
+    def _read_all(self) -> tuple[list[SavedSetting], list[str]]:
+        """All entries, and a message for each one that cannot be read."""
+        entries, messages = [], []
         for file in sorted(self.folder.glob("*.json")):
             try:
-                self._read(file)
+                entries.append(self._read(file))
             except RuntimeError as error:
                 messages.append(str(error))
-        return messages
+        return [entry for entry in entries if entry], messages
 
     def blocking(self, knob: str, devices: Sequence[str]) -> SavedSetting | None:
         """The entry of an ended run for this setting of any of these devices; RuntimeError if it cannot be read."""
