@@ -340,10 +340,8 @@ def test_only_lasting_settings_are_restored_after_a_reboot(bench):
     assert len(bench.messages) == 1
 
 
-class Setting:
+class Setting(knob.Knob):
     """A knob that lists its changes."""
-
-    devices, files, commands, pending = (), (), (), False
 
     def __init__(self, name, changes):
         self.name, self.changes, self.value = name, changes, "old"
@@ -354,9 +352,6 @@ class Setting:
     def set(self, setting):
         self.value = setting
         self.changes.append((self.name, setting))
-
-    def is_equal(self, setting, other):
-        return setting == other
 
     def by_hand(self, setting):
         return ""

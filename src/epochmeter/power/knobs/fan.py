@@ -8,32 +8,29 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
 from epochmeter.machine.jetson import default_fan_profile, fan_duty
 from epochmeter.power.knobs import jtop_control, privilege
 from epochmeter.power.knobs.jtop_control import run_by_jtop_or_sudo
-from epochmeter.power.knobs.knob import SettingTarget, wait_until_set
+from epochmeter.power.knobs.knob import Knob, SettingTarget, wait_until_set
 
 MAX_DUTY = 255
 MANUAL, KERNEL = "manual", "temp_control"
 SERVICE = "nvfancontrol"
 
 
-class Fan:
+class Fan(Knob):
     """The fan's profile and duty, as a `Knob`."""
 
     name = "fan"
-    devices: Sequence[str] = ()
-    pending = False
 
     def __init__(self, root: Path, duty: Path) -> None:
         self._root, self._duty = root, duty
         self._kernel = duty.with_name(KERNEL)
-        self.files: Sequence[Path] = [duty, *([self._kernel] if self._kernel.exists() else [])]
+        self.files = [duty, *([self._kernel] if self._kernel.exists() else [])]
         verbs = () if self._kernel.exists() else ("stop", "start")
-        self.commands: Sequence[Sequence[str]] = [
+        self.commands = [
             *(("tee", str(file)) for file in self.files),
             *(("systemctl", verb, SERVICE) for verb in verbs),
         ]

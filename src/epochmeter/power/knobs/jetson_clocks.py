@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Sequence
-from operator import eq
 from pathlib import Path
 
 from epochmeter.machine.jetson import LOCKED, UNLOCKED, clocks, gpu_devfreqs
 from epochmeter.power.knobs import jtop_control, privilege
 from epochmeter.power.knobs.jtop_control import JOIN_JTOP, run_by_jtop_or_sudo
-from epochmeter.power.knobs.knob import SettingTarget, wait_until_set
+from epochmeter.power.knobs.knob import Knob, SettingTarget, wait_until_set
 
 STORED_BY_JTOP = "/usr/local/jtop/l4t_dfs.conf"
 """The original clocks if jtop's service locked them."""
 
 
-class JetsonClocks:
+class JetsonClocks(Knob):
     """Locked or free clocks, as a `Knob`."""
 
     name = "jetson_clocks"
-    devices: Sequence[str] = ()
-    commands: Sequence[Sequence[str]] = ()  # none: `--restore FILE` writes the contents of any file as root
-    is_equal = staticmethod(eq)
+    commands = ()  # none: `--restore FILE` writes the contents of any file as root
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._root = root
@@ -31,7 +27,7 @@ class JetsonClocks:
         """The original clocks in the program's format; the file exists while this tool has locked them by it."""
         self._requested = False
         lowest = [*root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_min_freq")]
-        self.files: Sequence[Path] = [*lowest, *(gpu / "min_freq" for gpu in gpu_devfreqs(root))]
+        self.files = [*lowest, *(gpu / "min_freq" for gpu in gpu_devfreqs(root))]
 
     @property
     def pending(self) -> bool:

@@ -52,10 +52,10 @@ class Knob(Protocol):
     """
 
     name: str
-    devices: Sequence[str]
-    files: Sequence[Path]
-    commands: Sequence[Sequence[str]]
-    pending: bool
+    devices: Sequence[str] = ()
+    files: Sequence[Path] = ()
+    commands: Sequence[Sequence[str]] = ()
+    pending: bool = False
 
     def get(self) -> str:
         """Read the current setting; OSError or RuntimeError if it cannot be read."""
@@ -65,6 +65,7 @@ class Knob(Protocol):
 
     def is_equal(self, setting: str, other: str) -> bool:
         """Whether two settings are equal, however they are written."""
+        return setting == other
 
     def choices(self) -> str:
         """The possible settings, as text."""

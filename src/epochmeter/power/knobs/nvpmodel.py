@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from operator import eq
 from pathlib import Path
 
 from epochmeter.machine.jetson import CONF_FILE, LOCKED, Mode, clocks, current_mode, read_modes
 from epochmeter.machine.sysfs import match_group
 from epochmeter.power.knobs import jtop_control, privilege
 from epochmeter.power.knobs.jtop_control import run_by_jtop_or_sudo
-from epochmeter.power.knobs.knob import SettingTarget, wait_until_set
+from epochmeter.power.knobs.knob import Knob, SettingTarget, wait_until_set
 
 QUERY_COMMAND = ("nvpmodel", "-q")
 
 
-class Nvpmodel:
+class Nvpmodel(Knob):
     """The power mode, as a `Knob`."""
 
     name = "nvpmodel"
-    devices: Sequence[str] = ()
     pending = False  # true: jtop's service may still apply a mode that it did not apply in time
-    is_equal = staticmethod(eq)
 
     def __init__(self, root: Path) -> None:
         self._root = root
         conf = privilege.read_file(root / CONF_FILE)
         self._modes, self._default = read_modes(conf)
         written = (root / path for path in re.findall(r"^\w+\s+/(\S+)", conf, re.MULTILINE))
-        self.files: Sequence[Path] = [file for file in written if file.exists()]
-        self.commands: Sequence[Sequence[str]] = [
+        self.files = [file for file in written if file.exists()]
+        self.commands = [
             QUERY_COMMAND,
             *(("nvpmodel", "-m", str(number)) for number in self._modes),
         ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.power.knobs.knob import SettingTarget, poll_until
+from epochmeter.power.knobs.knob import Knob, SettingTarget, poll_until
 
 TOLERANCE = 0.01
 """Largest relative rounding of a limit by the device."""
@@ -31,17 +31,15 @@ class DeviceLimit(NamedTuple):
     check: Callable[[], None] = lambda: None
 
 
-class WattLimit:
+class WattLimit(Knob):
     """The power limit of several devices, as a `Knob`. A setting is "250 W", or "250 W, 300 W" if they differ."""
-
-    pending = False
 
     def __init__(self, name: str, limits: Mapping[str, DeviceLimit]) -> None:
         self.name = name
-        self.devices: Sequence[str] = list(limits)
+        self.devices = list(limits)
         self._device_limits = list(limits.values())
-        self.files: Sequence[Path] = [limit.file for limit in self._device_limits if limit.file]
-        self.commands: Sequence[Sequence[str]] = [("tee", str(file)) for file in self.files]
+        self.files = [limit.file for limit in self._device_limits if limit.file]
+        self.commands = [("tee", str(file)) for file in self.files]
 
     def get(self) -> str:
         limits = [format_watts(limit.read()) for limit in self._device_limits]
