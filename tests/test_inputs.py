@@ -11,7 +11,6 @@ from epochmeter.config import job
 from epochmeter.config.app import friendly_hydra_errors
 from epochmeter.config.errors import InputError
 from epochmeter.config.validation import check_all_values
-from epochmeter.datasets import ready
 from epochmeter.machine.signals import REPEATED_SIGNAL_S, Stop
 from epochmeter.run import capacity
 from epochmeter.run.preflight import validate_job
@@ -46,7 +45,6 @@ REFUSED = {
     "batch=true": "`batch=true`",
     "power_limit=[15]": "`power_limit=[15]`",
     "+optimizer.dampening=nan": "`optimizer.dampening=nan`",
-    "dataset=jpeg dataset.count=1000000000000": "`dataset=jpeg` needs 114,096,000.0 GB",
     "workers=100000": "`workers=100000` is too many: this machine has",
     "strategy=ddp strategy.ranks=100000": "for each of 100,000 ranks",
 }
@@ -187,13 +185,6 @@ def test_processes_are_bounded_by_the_cores(workers, ranks, cores, fits):
     else:
         with pytest.raises(InputError, match=f"{cores} cores"):
             capacity.check_processes(workers, ranks, cores)
-
-
-def test_prepared_dataset_needs_no_free_space(order, tmp_path, monkeypatch):
-    request = order("dataset=jpeg", "dataset.count=1000000000000").job
-    monkeypatch.setattr(capacity, "peek_manifest", lambda *_: {"digest": "d"})
-    capacity.check_dataset_fits(request.dataset, request.storage, tmp_path)
-    assert ready.peek_manifest(request.dataset, request.storage, tmp_path) is None
 
 
 def test_signals_within_a_second_are_one_stop(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 from default_jobs import job_of
 from rich.console import Console
 
-from epochmeter.console.console import Terminal, display_path
+from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
 
 ROW = {"e2e_s": 12.3456, "data_stall_s": 3.2109, "copy_s": 0.5, "compute_s": 8.0, "overhead_s": 0.6347}
@@ -47,8 +47,7 @@ def steady(**metrics):
 
 
 def finish(terminal, windows, outcome=None, of_sweep=False):
-    energy = {"source": "counter", "domains": ["gpu0"]}
-    terminal.run_finished(windows, energy, job_of(warmup_epochs=1), outcome or RunResult(0, []), of_sweep)
+    terminal.run_finished(windows, job_of(warmup_epochs=1), outcome or RunResult(0, []), of_sweep)
 
 
 def test_epoch_table_counts_from_one_and_ends_with_mean_seconds_and_percent(terminal, rows):
@@ -95,12 +94,6 @@ def test_a_task_without_accuracy_shows_losses_only(terminal, rows):
     ]
 
 
-def test_estimated_energy_has_a_column_of_its_own(terminal, rows):
-    finish(terminal, [epoch(0, estimated_energy_j=800.0)])
-    assert rows()[0] == "time data copy compute overhead estimated train train"
-    assert rows()[2].endswith("800.0 0.5123 91.2")
-
-
 def test_validation_accuracy_is_in_the_row_of_its_epoch_and_in_the_mean(terminal, lines):
     windows = [epoch(0), val(0, 0.5), epoch(1), val(1, 0.75), epoch(2), val(2, 0.85)]
     finish(terminal, windows, RunResult(0, [], metrics=steady()))
@@ -134,11 +127,11 @@ def test_errors_are_printed_in_one_line_with_brackets(terminal, lines):
 
 def test_a_rehearsal_is_named_in_the_first_and_last_line(terminal, lines, tmp_path):
     reasons = ["device=nano requested, this machine is device=cpu"]
-    terminal.run_started("nano lenet digits", tmp_path, reasons, ["a warning"])
+    terminal.run_started("nano lenet digits", tmp_path, reasons, ["a warning"], forecast="ETA: 12:00")
     finish(terminal, [epoch(0)], RunResult(0, [], rehearsal=reasons, run_link="http://run", compare_link="http://all"))
     assert lines()[0] == lines()[-1] == REHEARSAL
     assert lines()[1] == f"nano lenet digits  ->  {tmp_path}"
-    assert lines()[2] == "warning: a warning"
+    assert lines()[2:4] == ["ETA: 12:00", "warning: a warning"]
 
 
 def test_run_ends_with_its_folder_and_links(terminal, lines, tmp_path, monkeypatch):
@@ -148,12 +141,6 @@ def test_run_ends_with_its_folder_and_links(terminal, lines, tmp_path, monkeypat
     finish(terminal, [], outcome)
     expected = ["", "Results: multirun/0", "View:    make ui, then http://127.0.0.1:5000/#/1", "Compare: http://all"]
     assert lines() == expected
-
-
-def test_run_of_a_sweep_leaves_the_footer_to_the_sweep(terminal, lines):
-    outcome = RunResult(0, [], no_energy="no sensor", compare_link="http://all", rehearsal=["device=nano"])
-    finish(terminal, [], outcome, of_sweep=True)
-    assert lines() == []
 
 
 def test_sweep_table_has_varied_keys_states_and_means(terminal, rows):
@@ -198,25 +185,6 @@ def test_sweep_prints_common_messages_once(terminal, lines):
     assert lines()[-1].startswith("REHEARSAL")
 
 
-def test_wide_sweep_table_is_not_cut(terminal, lines):
-    typed = ["batch=128", "power_limit=MODE_30W", "workers=16"]
-    outcomes = [RunResult(number, [*typed, f"seed={number}"]) for number in (10, 11)]
-    outcomes.append(
-        RunResult(12, ["batch=8", "power_limit=100", "workers=0", "seed=12"], metrics=steady(), earlier=True)
-    )
-    terminal.sweep(outcomes)
-    text = "\n".join(lines())
-    assert "…" not in text
-    for cell in ("MODE_30W", "power_limit", "workers", "skipped", "12.346", "samples"):
-        assert cell in text
-
-
-def test_paths_are_relative_to_the_current_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert display_path(tmp_path / "multirun" / "0") == "multirun/0"
-    assert display_path(tmp_path.parent) == str(tmp_path.parent)
-
-
 @pytest.fixture
 def watched(monkeypatch, capsys):
     """A terminal that a person watches, and watched.seen() -> what was drawn in it since."""
@@ -244,16 +212,6 @@ def test_throughput_between_two_steps_has_a_line_of_its_own(terminal, lines):
     finish(terminal, [{**epoch(0), "partial": True}], RunResult(0, [], metrics=known))
     assert "Throughput of 1000 steps: 512.3 samples/s." in lines()
     assert [line for line in lines() if line.startswith("1 (partial)")]
-
-
-def test_sweep_has_a_throughput_column_if_any_run_measured_it(terminal, rows):
-    outcomes = [
-        RunResult(number, [f"batch={batch}"], metrics={"throughput/samples_per_s": rate})
-        for number, batch, rate in ((0, 8, 10.04), (1, 16, 20.0))
-    ]
-    terminal.sweep(outcomes)
-    assert "0 8 completed - - - - - 10.0" in rows()
-    assert "throughput" in " ".join(rows())
 
 
 class Watch:
@@ -294,12 +252,12 @@ def test_a_file_has_one_line_per_epoch_with_the_remaining_time_of_the_run(watch)
     numbers = "30.000 s, data stall 10.7 %, 340.0 J, loss 0.5123, accuracy 91.2 %"
     assert train(watch, 4, seconds=30.0, first_s=200.0).splitlines() == [
         f"epoch 1/4: {numbers}",
-        f"epoch 2/4: {numbers}; about 2 min left",
-        f"epoch 3/4: {numbers}; about 1 min left",
+        f"epoch 2/4: {numbers}; 0:02:00 left",
+        f"epoch 3/4: {numbers}; 0:01:00 left",
         f"epoch 4/4: {numbers}",
     ]
     resumed = train(watch, 7, seconds=30.0, begin=4).splitlines()
-    assert [line.rpartition("; ")[2] for line in resumed[1:2]] == ["about 1 min left"]
+    assert [line.rpartition("; ")[2] for line in resumed[1:2]] == ["0:01:00 left"]
 
 
 def test_short_epochs_have_at_most_one_line_per_second(watch):
@@ -319,14 +277,12 @@ def test_a_dumb_terminal_has_lines_without_escape_codes(monkeypatch, watch, dumb
     assert ("epoch 3/3 training" in text and "0:01:00" in text) is drawn
 
 
-def test_a_run_begins_with_its_name_folder_and_eta(terminal, lines, tmp_path):
-    terminal.run_started("lenet digits cpu", tmp_path / "0", [], [])
-    terminal.run_started("[2/2] run 1: batch=16", tmp_path / "1", [], [], forecast="ETA: this run about 40 s")
-    assert lines() == [
-        f"lenet digits cpu  ->  {tmp_path / '0'}",
-        f"[2/2] run 1: batch=16  ->  {tmp_path / '1'}",
-        "ETA: this run about 40 s",
-    ]
+def test_a_stage_is_a_line_in_an_interactive_terminal_that_is_erased(watched):
+    watched.stage("Preparing")
+    watched.stage()
+    drawn = watched.seen()
+    assert "Preparing" in drawn
+    assert drawn.endswith("\x1b[2K")
 
 
 def test_hints_are_indented(terminal, lines):

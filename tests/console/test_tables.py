@@ -1,18 +1,6 @@
 """Sentences at the end of a run; the tables are tested in test_console.py, as they are printed."""
 
-from epochmeter.console.tables import (
-    bottleneck_line,
-    data_line,
-    energy_line,
-    target_line,
-    throughput_line,
-    visible_notes,
-)
-
-SECOND = 1_000_000_000
-COUNTER = {"source": "counter", "domains": ["gpu0"]}
-REASON = "window of 0.202 s, at least 1 s needed (10 periods of a counter that is updated every 0.1 s)."
-
+from epochmeter.console.tables import bottleneck_line, data_line, energy_line, target_line, throughput_line
 
 def test_missing_metrics_give_no_sentence():
     assert data_line({}) == ""
@@ -26,33 +14,6 @@ def test_energy_of_the_run_has_its_uncertainty():
     assert energy_line(metrics) == "Energy of the whole run: 1406 J (± 36 %)."
     metrics["total/net_energy_j"] = 71.82
     assert energy_line(metrics) == "Energy of the whole run: 1406 J (± 36 %), 71.8 J above idle."
-
-
-def window(epoch, seconds, energy_j=None):
-    times = {"opened_ns": 0, "closed_ns": round(seconds * SECOND), "term": {"shortest_s": 1.0}}
-    metrics = {} if energy_j is None else {"epoch/energy_j": energy_j}
-    return {"window": "epoch", "epoch": epoch, "metrics": metrics, "energy": times}
-
-
-def test_epochs_too_short_for_an_energy_have_a_single_warning():
-    windows = [window(0, 1.5, energy_j=300.0), *(window(epoch, 0.202) for epoch in range(1, 6))]
-    notes = [
-        f"epoch 2: no energy of gpu0: {REASON} (4 more)",
-        f"epoch 2: no energy of gpu0_sampled: {REASON} (4 more)",
-        f"epoch 1, evaluation: no energy of gpu0: {REASON} (5 more)",
-        "epoch 1: no energy of gpu0_sampled: unread.",
-        "epoch 3: no energy of gpu0: unread for 3.0 s: gone.",
-        "epoch 3: no energy of some phases: copy",
-        "no trace: it failed",
-    ]
-    *shown, warning = visible_notes(notes, windows, COUNTER)
-    assert shown == notes[4:]
-    assert warning.startswith(
-        "warning: no energy for epochs 2 to 6: they last 0.2 s; the energy counter of gpu0 needs at least 1 s\n  hint: "
-    )
-    assert "for epoch 3: it lasts 0.2 s" in visible_notes([], [window(2, 0.2)], COUNTER)[0]
-    assert "for 2 epochs: they last 0.3 s" in visible_notes([], [window(0, 0.2), window(2, 0.3)], COUNTER)[0]
-    assert visible_notes([], windows[:1], COUNTER) == []
 
 
 def test_data_loading_is_described_as_far_as_it_was_measured():

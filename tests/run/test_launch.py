@@ -1,14 +1,11 @@
 """The life of training processes: real processes and sockets, running lines of the test in place of training."""
 
-import importlib.util
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +13,6 @@ from epochmeter.run import launch, worker_process
 from epochmeter.run.launch import check_interpreter, launched
 from epochmeter.run.worker_process import WorkerError
 from epochmeter.shared.protocol import Proceed, WindowClosed, WindowOpening
-from epochmeter.worker.interpreter import torch_version
 
 SOURCE = Path(__file__).parents[2] / "src"
 BEGIN = f"""#!{sys.executable}
@@ -168,12 +164,10 @@ def oom_kills(monkeypatch):
 
 
 @pytest.mark.parametrize("joined", [True, False], ids=["during training", "before connecting"])
-@pytest.mark.parametrize(("after", "peak"), [(3.1e9, "(SIGKILL, its peak was 3.1 GB)"), (0, "(SIGKILL)")])
-def test_kill_by_the_kernel_is_out_of_memory(failure_of, monkeypatch, oom_kills, joined, after, peak):
-    largest = iter([10, max(10, after)])
-    monkeypatch.setattr(worker_process, "largest_child_bytes", lambda: next(largest))
-    message = f"the kernel killed the training process, because the machine ran out of memory {peak}"
-    assert failure_of("os.kill(os.getpid(), signal.SIGKILL)", joined) == ("oom", message)
+def test_kill_by_the_kernel_is_out_of_memory(failure_of, oom_kills, joined):
+    failure, message = failure_of("os.kill(os.getpid(), signal.SIGKILL)", joined)
+    assert failure == "oom"
+    assert message.startswith("the kernel killed the training process, because the machine ran out of memory (SIGKILL)")
 
 
 @pytest.mark.parametrize(("failure", "expected"), [("killed", "oom"), ("storage", "storage")])
@@ -182,50 +176,22 @@ def test_dataloader_worker_killed_by_the_kernel_is_out_of_memory(failure_of, oom
     assert failure_of(lines) == (expected, "a DataLoader worker")
 
 
-@pytest.fixture
-def answering(tmp_path):
-    """answering(output) -> an interpreter that prints this, and counts its calls."""
-
-    def program(output, code=0):
-        path = tmp_path / "python"
-        path.write_text(f"#!/bin/sh\necho . >> {tmp_path}/calls\necho '{output}'\necho '{output}' >&2\nexit {code}\n")
-        path.chmod(0o755)
-        return str(path)
-
-    return program
-
-
-@pytest.mark.parametrize(
-    ("output", "lack"),
-    [
-        ('{"python": [3, 6], "torch": null}', "has no torch"),
-        ('{"python": [2, 7], "torch": null}', "is Python 2.7, and training needs 3.6 or newer"),
-        ('{"python": [3, 6], "torch": "1.9.1"}', "has torch 1.9.1, and training needs 1.10 or newer"),
-        ("hello", "is not a Python interpreter: `-m` printed hello"),
-    ],
-)
-def test_interpreter_that_cannot_train_is_refused_with_a_hint(answering, output, lack):
-    python = answering(output)
-    with pytest.raises(ValueError, match=re.escape(lack)) as refused:
-        check_interpreter(python)
-    why, hint = str(refused.value).split("\n  hint: ")
-    assert why == f"{python} {lack}"
-    assert "device.python=/path/to/python" in hint
-    check_interpreter(answering('{"python": [3, 6], "torch": "1.10.0"}'))  # once it is mended
+def test_interpreter_without_torch_is_refused_with_a_hint_and_torch_is_not_imported(tmp_path):
+    """Neither no package nor a folder without code is torch."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} -S \"$@\"\n")
+    python.chmod(0o755)
+    for _ in ("no package", "no code"):
+        with pytest.raises(ValueError, match="is no Python 3.6 or newer with torch\n  hint: "):
+            check_interpreter(str(python))
+        (tmp_path / "torch").mkdir(exist_ok=True)
+    (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit(1)")
+    check_interpreter(str(python))
 
 
-@pytest.mark.parametrize("torch", ["1.10.0", "2.4.0a0+nv24.06", ""])
-def test_interpreter_that_can_train_is_checked_once(answering, tmp_path, torch):
-    python = answering(f'warning: of a site\n{{"python": [3, 6], "torch": "{torch}"}}')
-    for _ in range(3):
-        check_interpreter(python)
-    assert (tmp_path / "calls").read_text() == ".\n"
-
-
-def test_interpreter_that_fails_or_does_not_exist_is_refused(answering, tmp_path):
-    with pytest.raises(ValueError, match="does not run: a syntax error\n"):
-        check_interpreter(answering("a syntax error", code=1))
+def test_interpreter_that_does_not_exist_is_refused(tmp_path):
     (tmp_path / "python").write_text("no program")
+    (tmp_path / "python").chmod(0o755)
     with pytest.raises(ValueError, match="cannot be run: Exec format error\n"):
         check_interpreter(str(tmp_path / "python"))
     for start in (check_interpreter, lambda python: launched(tmp_path, python).__enter__()):
@@ -238,25 +204,6 @@ def test_interpreter_that_does_not_answer_is_accepted(tmp_path, monkeypatch):
     (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "python").chmod(0o755)
     check_interpreter(str(tmp_path / "python"))
-
-
-@pytest.mark.parametrize("has", [True, False])
-def test_torch_is_found_without_importing_it(tmp_path, monkeypatch, has):
-    package = tmp_path / "torch"
-    package.mkdir()
-    if has:
-        (package / "__init__.py").write_text("raise SystemExit('imported')")
-        (package / "version.py").write_text("__version__ = '1.10.0'\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert torch_version() == ("1.10.0" if has else None)
-
-
-def test_namespace_package_is_no_torch_in_python_3_6(monkeypatch):
-    """Its importlib gives a namespace an origin, which later ones leave out."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace(origin="namespace"))
-    assert torch_version() is None
 
 
 def test_process_that_hangs_after_its_last_message_is_ended(interpreter, tmp_path, monkeypatch):
@@ -435,8 +382,9 @@ def test_killed_rank_is_named(end_of_two, monkeypatch):
     assert end_of_two("if rank: die()") == ("killed", "rank 1 was killed by SIGKILL")
     counts = iter([7])
     monkeypatch.setattr(worker_process, "oom_kill_count", lambda: next(counts, 8))
-    message = "the kernel killed rank 1, because the machine ran out of memory (SIGKILL)"
-    assert end_of_two("if rank: die()") == ("oom", message)
+    failure, message = end_of_two("if rank: die()")
+    assert failure == "oom"
+    assert message.startswith("the kernel killed rank 1, because the machine ran out of memory")
 
 
 def test_ranks_in_process_groups_of_their_own_are_ended(interpreter, tmp_path, monkeypatch):
@@ -489,10 +437,11 @@ def time_out(interpreter, folder, lines, joined=True, **limits):
     raise AssertionError("no limit was exceeded")
 
 
-def test_hanging_process_is_ended_and_its_location_reported(interpreter, tmp_path):
+def test_hanging_process_is_ended_and_its_location_is_in_the_log(interpreter, tmp_path):
     failure, message = time_out(interpreter, tmp_path, HANGS, silence_s=3)
     assert failure == "hung"
-    assert "no progress for sweep.hung_after_s=3 and was stopped in wait_for_ever (python:" in message
+    assert "no progress for sweep.hung_after_s=3 and was stopped" in message
+    assert " in wait_for_ever\n" in (tmp_path / "worker.log").read_text()
 
 
 @pytest.mark.parametrize(
@@ -522,8 +471,3 @@ def test_process_that_never_connects_is_ended(interpreter, tmp_path, limits, fai
 def test_process_that_exceeds_the_time_limit_is_ended(interpreter, tmp_path, lines):
     message = "the training process took longer than sweep.timeout_s=1 and was stopped"
     assert time_out(interpreter, tmp_path, lines, limit_s=1.0) == ("timeout", message)
-
-
-def test_process_that_finishes_in_time_is_not_limited(interpreter, tmp_path):
-    with launched(tmp_path, interpreter("connection.send(Finished())"), limit_s=100) as worker:
-        assert list(worker.messages()) == []

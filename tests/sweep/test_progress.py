@@ -31,17 +31,14 @@ def test_no_eta_before_the_first_completed_run():
 
 def test_eta_uses_the_median_of_completed_runs():
     progress = SweepProgress(POINTS, [outcome(0, 600), outcome(1, 60, "failed"), outcome(2, 720)])
-    assert progress.forecast(3, NOON) == "ETA: this run about 11 min (until 12:11)"
-    assert SweepProgress(POINTS, [outcome(0, 600)]).forecast(1, NOON) == (
-        "ETA: this run about 10 min (until 12:10), all 3 remaining runs about 30 min (until 12:30)"
-    )
+    assert progress.forecast(3, NOON) == "ETA: 2026-11-20 12:11 (1 x 0:11:00)"
+    assert SweepProgress(POINTS, [outcome(0, 600)]).forecast(1, NOON) == "ETA: 2026-11-20 12:30 (3 x 0:10:00)"
 
 
 def test_skipped_runs_do_not_count_in_the_eta():
     points = POINTS._replace(completed=frozenset({0, 2}))
-    assert SweepProgress(points, [outcome(0, earlier=True), outcome(1, 600)]).forecast(1, NOON) == (
-        "ETA: this run about 10 min (until 12:10), all 2 remaining runs about 20 min (until 12:20)"
-    )
+    progress = SweepProgress(points, [outcome(0, earlier=True), outcome(1, 600)])
+    assert progress.forecast(1, NOON) == "ETA: 2026-11-20 12:20 (2 x 0:10:00)"
 
 
 def test_cooldown_begins_at_the_end_of_the_last_measured_run():

@@ -8,12 +8,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.status import Status
 from rich.table import Table
 
 from epochmeter.config import errors
@@ -21,8 +23,6 @@ from epochmeter.config.job import ROOT
 from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact
 from epochmeter.console import tables
-from epochmeter.console.eta import humanize_s
-from epochmeter.console.progress import Stage, is_live
 from epochmeter.machine.host import git_commit
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.record import Record
@@ -72,9 +72,8 @@ class Terminal:
             transient=True,
             speed_estimate_period=math.inf,  # epochs may be long
             get_time=time.monotonic,
-            disable=not is_live(self.console),
         )
-        self._stage: Stage | None = None
+        self._stage: Status | None = None
         self._task: TaskID | None = None
         """The run in the progress line; its unit is an epoch."""
         self._epoch, self._steps = 0, 0
@@ -83,12 +82,14 @@ class Terminal:
         logging.getLogger("epochmeter").handlers = [ConsoleHandler(self)]
 
     def stage(self, what: str = "") -> None:
-        """Begin a stage that may take long; without a text, end the running one."""
+        """Show a stage that may take long in an interactive terminal; without a text, end the running one."""
         if self._stage:
-            self._stage.end()
-        self._stage = Stage(self.console) if what else None
-        if self._stage:
-            self._stage.begin(what)
+            self._stage.stop()
+        self._stage = None
+        if what:
+            # Seldom refreshed, as the work may run on the same cores.
+            self._stage = Status(what, console=self.console, refresh_per_second=1)
+            self._stage.start()
 
     def info(self, text: str, style: str = "") -> None:
         """Print a text, if it is not empty.
@@ -106,15 +107,7 @@ class Terminal:
     def run_started(
         self, name: str, folder: Path, rehearsal: Sequence[str], warnings: Sequence[str], forecast: str = ""
     ) -> None:
-        """Print the first lines of a run.
-
-        Args:
-            name: The run's name.
-            folder: Its folder.
-            rehearsal: The reasons why it is a rehearsal; empty if it is not.
-            warnings: Messages on its configuration.
-            forecast: When it will end; empty if not known.
-        """
+        """Print the first lines of a run: why it is a rehearsal, if it is, and when it will end, if that is known."""
         self.stage()
         self._rehearsal(rehearsal)
         self.info(f"{name}  ->  {display_path(folder)}", style="bold")
@@ -128,12 +121,7 @@ class Terminal:
             self.info(f"Already completed: {display_path(folder)}\n  hint: to measure it again add `sweep.again=true`")
 
     def reused(self, name: str, record: Record) -> None:
-        """Print that a completed run is reused, with a warning per git commit if that differs from the current one.
-
-        Args:
-            name: The run's name.
-            record: The completed run.
-        """
+        """Print that a completed run is reused, with a warning per git commit if that differs from the current one."""
         self.info(f"{name}: reused from {display_path(record.folder)}")
         then, now = measured_commit(record), git_commit(ROOT)
         if then and now and then != now and then not in _already_warned:
@@ -149,14 +137,7 @@ class Terminal:
             self.info(f"{key} set to {setting} (restored after the run)")
 
     def window_opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
-        """Begin the progress line of a window.
-
-        Args:
-            window: `epoch` or `val`.
-            epoch: The epoch, counted from 0.
-            epochs: The number of epochs.
-            steps: The number of steps of the window.
-        """
+        """Begin the progress line of a window, `epoch` or `val`; epochs count from 0."""
         self.stage()
         if self._task is None:
             self._task = self._progress.add_task("", total=epochs, completed=epoch, steps="", loss="")
@@ -184,18 +165,13 @@ class Terminal:
         self._progress.stop()
 
     def window_measured(self, line: Mapping[str, Any], epochs: int) -> None:
-        """Print an epoch's metrics and the remaining time of the run in one line, if there is no progress line.
-
-        Args:
-            line: A window of the record.
-            epochs: The number of epochs.
-        """
+        """Print an epoch's metrics and the remaining time of the run in one line, if there is no progress line."""
         if line["window"] != "epoch":
             return
         if self._task is not None:
             self._progress.update(self._task, completed=line["epoch"] + 1)
         now_s = time.monotonic()
-        if is_live(self.console) or now_s - self._printed_s < PROGRESS_LINE_INTERVAL_S:
+        if self.console.is_interactive or now_s - self._printed_s < PROGRESS_LINE_INTERVAL_S:
             return
         self._printed_s = now_s
         metrics = {name.partition("/")[2]: value for name, value in line["metrics"].items()}
@@ -205,25 +181,15 @@ class Terminal:
                  "train_loss": "loss {:.4f}", "train_accuracy": "accuracy {:.1%}"}  # fmt: skip
         values = ", ".join(form.format(metrics[name]) for name, form in forms.items() if name in metrics)
         remaining_s = self._progress.tasks[0].time_remaining if self._progress.tasks else None
-        remaining = f"; {humanize_s(remaining_s)} left" if remaining_s else ""
+        remaining = f"; {timedelta(seconds=round(remaining_s))} left" if remaining_s else ""
         self.info(f"epoch {line['epoch'] + 1}/{epochs}: {values.replace('%', ' %')}{remaining}")
 
     def run_finished(
-        self,
-        windows: Sequence[Mapping[str, Any]],
-        energy: Mapping[str, Any],
-        job: Job,
-        outcome: RunResult,
-        of_sweep: bool,
+        self, windows: Sequence[Mapping[str, Any]], job: Job, outcome: RunResult, of_sweep: bool
     ) -> None:
         """Print the results of a run: epochs, bottleneck, notes, error, and where to see more.
 
-        Args:
-            windows: The windows of its record.
-            energy: The description of its meter in the record: `source` and `domains`.
-            job: Its configuration.
-            outcome: How it ended.
-            of_sweep: Whether it is a run of a sweep, which prints the last part for all its runs.
+        A sweep prints the last part for all its runs.
         """
         if any(window["window"] == "epoch" for window in windows):
             self._print_wide(tables.epoch_table(windows, outcome.metrics, job.warmup_epochs))
@@ -233,7 +199,7 @@ class Terminal:
             self.info(tables.energy_line(outcome.metrics))
             self.info(tables.throughput_line(outcome.metrics))
             self.info(tables.target_line(windows, outcome.metrics), style="green")
-        for note in tables.visible_notes(outcome.notes, windows, energy):
+        for note in outcome.notes:
             self.warn(with_severity(note, "note: "))
         self.failed(outcome)
         if not of_sweep:
@@ -258,12 +224,7 @@ class Terminal:
             )
 
     def sweep(self, outcomes: Sequence[RunResult], answer: Sequence[str] = ()) -> None:
-        """Print the results of a sweep: the table of its runs, errors, the answer, and where to see more.
-
-        Args:
-            outcomes: How its runs ended.
-            answer: The lines of its answer.
-        """
+        """Print the results of a sweep: the table of its runs, errors, the answer, and where to see more."""
         self.console.print()
         self._print_wide(tables.sweep_table(outcomes))
         self.console.print()

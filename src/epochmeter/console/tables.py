@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +13,6 @@ from rich.table import Table
 from epochmeter.results.bottleneck import STALLS, find_bottleneck, part_name, part_seconds, percent
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.record import is_partial, is_steady
-from epochmeter.shared.units import NANOSECOND
 
 MISSING_CELL = "-"
 TIMES = ("e2e_s", "data_stall_s", "copy_s", "compute_s", "overhead_s")
@@ -49,23 +47,12 @@ SCORES = {
     "val/loss": "validation loss {:.4f}",
     "val/accuracy": "validation accuracy {:.1%}",
 }
-NO_ENERGY_NOTE = re.compile(
-    r"epoch \d+(?P<evaluation>, evaluation)?: "
-    r"no energy of (?!some phases)(?P<domains>[^:]+): (?P<too_short>window of )?"
-)
-"""A note of `power.window_energy` on a window of a run."""
 STATE_STYLES = {"completed": ("completed", "green"), "failed": ("failed", "red"), "killed": ("killed", "yellow")}
 """State of a run -> its name in the terminal and its color."""
 
 
 def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], warmup: int) -> Table:
-    """Return the table of a run: one row per epoch, the mean epoch, and its parts in percent of its time.
-
-    Args:
-        windows: The windows of the run's record.
-        metrics: The run's metrics, of which `steady/` is used.
-        warmup: The number of warm-up epochs.
-    """
+    """Return the table of a run: one row per epoch, the mean epoch, and its parts in percent of its time."""
     rows = [window for window in windows if window["window"] == "epoch"]
     columns = {
         name: column
@@ -97,12 +84,7 @@ def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, floa
 
 
 def bottleneck_line(metrics: Mapping[str, float], in_memory: bool) -> str:
-    """Return the bottleneck of a run's mean epoch and its data stalls as sentences; empty if it is not known.
-
-    Args:
-        metrics: The run's metrics.
-        in_memory: Whether its dataset is in memory.
-    """
+    """Return the bottleneck of a run's mean epoch and its data stalls as sentences; empty if it is not known."""
     e2e_s = metrics.get("steady/e2e_s")
     bottleneck = find_bottleneck(part_seconds(metrics, in_memory), e2e_s) if e2e_s else None
     if not bottleneck:
@@ -151,56 +133,6 @@ def energy_line(metrics: Mapping[str, float]) -> str:
     text = f"Energy of the whole run: {_joules(energy_j)} (± {percent(uncertainty_j / energy_j)})"
     net_j = metrics.get("total/net_energy_j")
     return f"{text}." if net_j is None else f"{text}, {_joules(net_j)} above idle."
-
-
-def visible_notes(
-    notes: Sequence[str], windows: Sequence[Mapping[str, Any]], energy: Mapping[str, Any]
-) -> Sequence[str]:
-    """Return the notes of a run that are printed: a single warning for all epochs that are too short for an energy.
-
-    The record also has notes on the energy of evaluations, and of domains that only check the total.
-
-    Args:
-        notes: The notes of the summary.
-        windows: The windows of the record.
-        energy: The description of the meter in the record: `source` and `domains`.
-    """
-    shown = []
-    for note in notes:
-        match = NO_ENERGY_NOTE.match(note)
-        of_total = match and set(match["domains"].split(", ")) & set(energy["domains"])
-        if not match or (of_total and not match["evaluation"] and not match["too_short"]):
-            shown.append(note)
-    return [*shown, *_short_epochs_warning(windows, energy)]
-
-
-def _short_epochs_warning(windows: Sequence[Mapping[str, Any]], energy: Mapping[str, Any]) -> list[str]:
-    """Return the warning that epochs are shorter than the energy meter needs; empty if none is."""
-    short: dict[int, float] = {}
-    least_s = 0.0
-    for window in windows:
-        reading = window.get("energy", {})
-        needed_s = reading.get("term", {}).get("shortest_s", 0.0)
-        if window["window"] != "epoch" or "epoch/energy_j" in window["metrics"] or not needed_s:
-            continue
-        seconds = (reading["closed_ns"] - reading["opened_ns"]) * NANOSECOND
-        if seconds < needed_s:
-            short[window["epoch"] + 1] = seconds
-            least_s = max(least_s, needed_s)
-    if not short:
-        return []
-    first, last = min(short), max(short)
-    epochs = f"{len(short)} epochs: they last"
-    if first == last:
-        epochs = f"epoch {first}: it lasts"
-    elif last - first + 1 == len(short):
-        epochs = f"epochs {first} to {last}: they last"
-    instrument = "energy counter" if energy["source"] == "counter" else "power sensor"
-    return [
-        f"warning: no energy for {epochs} {max(short.values()):.2g} s; the {instrument} of "
-        f"{', '.join(energy['domains'])} needs at least {least_s:.2g} s\n"
-        "  hint: use more samples per epoch, for example a larger dataset"
-    ]
 
 
 def _joules(energy_j: float) -> str:

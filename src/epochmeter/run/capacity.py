@@ -1,33 +1,24 @@
-"""Limits of the machine: number of processes, free disk space, and existence of the dataset's folder."""
+"""Limits of the machine: number of processes, and existence of the dataset's folder."""
 
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 from epochmeter.config.errors import input_error
-from epochmeter.config.schema import Dataset, Job, Storage
-from epochmeter.datasets.ready import peek_manifest, training_folder
+from epochmeter.config.schema import Dataset, Job
 
 PROCESSES_PER_CORE = 16
 MAX_AUTO_WORKERS = 4
 """Most DataLoader workers per rank that `workers=auto` starts."""
 MIN_PROCESSES = 64
 """Number of processes that is allowed on any machine, so that a sweep may include more workers than cores."""
-BLOCK_BYTES = 4096
-"""Smallest disk space of a file, in bytes."""
 
 
 def check_capacity(job: Job, root: Path) -> None:
-    """Refuse a job with too many processes, a dataset that is larger than the free disk space, or a missing folder.
-
-    Raises:
-        InputError: One of these limits is exceeded.
-    """
+    """Refuse a job with too many processes, or with a dataset folder that is missing; raises InputError."""
     check_processes(worker_count(job.workers), job.strategy.ranks or 1, usable_cores())
     check_dataset_exists(job.dataset, root)
-    check_dataset_fits(job.dataset, job.storage, root)
 
 
 def usable_cores() -> int:
@@ -62,28 +53,3 @@ def check_dataset_exists(dataset: Dataset, root: Path) -> None:
     if not (root / Path(dataset.root).expanduser()).is_dir():
         remedy = "mount its storage device, or give another folder"
         raise input_error(f"`dataset.root={dataset.root}` is not a folder", remedy)
-
-
-def check_dataset_fits(dataset: Dataset, storage: Storage, root: Path) -> None:
-    """Refuse to create a dataset that is larger than the free disk space; raises InputError."""
-    needed, folder = space_bytes(dataset), training_folder(dataset, storage, root)
-    if needed is None or folder is None or peek_manifest(dataset, storage, root):
-        return
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    free = shutil.disk_usage(existing).free
-    if needed > free:
-        raise input_error(
-            f"`dataset={dataset.name}` needs {needed / 1e9:,.1f} GB; {folder.parent} has {free / 1e9:,.1f} GB free",
-            "free disk space, select another disk with `dataset.root=`, or use a smaller dataset",
-        )
-
-
-def space_bytes(dataset: Dataset) -> int | None:
-    """Return the disk space that a dataset needs at least, in bytes; None if unknown before it is created."""
-    if dataset.space_bytes is not None:
-        return dataset.space_bytes
-    if dataset.count is not None and "file_bytes" in dataset.spec:
-        return dataset.count * ((dataset.spec["file_bytes"] or 0) + BLOCK_BYTES)
-    if dataset.count is not None and dataset.length is not None:  # a line of digits for each pair
-        return dataset.count * 4 * dataset.length
-    return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from epochmeter.config.schema import Job
 from epochmeter.machine.disk import Disk, ReadCounters, describe, disk_of, read_counters
@@ -13,26 +12,28 @@ from epochmeter.machine.page_cache import Residency, drop_caches, prepare_cache,
 Notify = Callable[[str], object]
 
 
-class DataSource(Protocol):
-    """Where samples come from.
+class DataSource:
+    """Samples in memory, so that no storage is involved.
 
     Attributes:
-        metadata: Its description for the record.
+        metadata: Description for the record.
     """
 
-    metadata: Mapping[str, object]
+    metadata: Mapping[str, object] = {"medium": "memory"}
 
     def prepare(self, epoch: int) -> list[str]:
         """Bring the page cache into the configured state before an epoch, and return notes on it."""
+        return []
 
     def mark(self) -> None:
         """Read the disk's counters, just outside of a window."""
 
     def window(self, name: str, seconds: float) -> dict[str, float]:
-        """Return the metrics of the window between the last two flags: `epoch` or `val`, and its duration."""
+        """Return the metrics of the window between the last two marks: `epoch` or `val`, and its duration."""
+        return {}
 
 
-class FileSource:
+class FileSource(DataSource):
     """The files of a dataset, on a disk and partly in the page cache."""
 
     def __init__(self, folder: Path, cache: str, drop_caches: bool, say: Notify) -> None:
@@ -41,7 +42,7 @@ class FileSource:
         self._residency = Residency(folder)
         self._before: float | None = None
         self._readings: list[ReadCounters | None] = []
-        self.metadata: Mapping[str, object] = dict(describe(self._disk))
+        self.metadata = dict(describe(self._disk))
 
     def prepare(self, epoch: int) -> list[str]:
         if self._cache == "warm" and epoch == 0:
@@ -84,31 +85,10 @@ def read_between(before: ReadCounters | None, after: ReadCounters | None) -> Rea
     return ReadCounters(after.count - before.count, after.bytes - before.bytes)
 
 
-class InMemorySource:
-    """Samples that are in memory before an epoch begins, so that no storage is involved."""
-
-    metadata: Mapping[str, object] = {"medium": "memory"}
-
-    def prepare(self, epoch: int) -> list[str]:
-        return []
-
-    def mark(self) -> None:
-        pass
-
-    def window(self, name: str, seconds: float) -> dict[str, float]:
-        return {}
-
-
 def open_data_source(job: Job, folder: str | None, say: Notify) -> DataSource:
-    """Return the source of a job's samples.
-
-    Args:
-        job: The configuration.
-        folder: The folder of the prepared dataset; None if it has no files.
-        say: Prints what takes long.
-    """
+    """Return the source of a job's samples; `folder` is that of the prepared dataset, None if it has no files."""
     if folder is None or is_in_memory(job):
-        return InMemorySource()
+        return DataSource()
     return FileSource(Path(folder), job.cache.name, job.drop_caches, say)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -26,8 +25,14 @@ SINGLE_NODE = Node()
 SOURCE = Path(__file__).resolve().parents[2]
 EXIT_LIMIT_S = 10.0
 """How long the training process may take to end after its last message."""
-MIN_PYTHON, MIN_TORCH = (3, 6), (1, 10)
 INTERPRETER_LIMIT_S = 20.0
+PROBE = """
+import sys
+from importlib.util import find_spec
+# A folder named torch without code has no origin; in Python 3.6 it is "namespace".
+sys.exit(sys.version_info < (3, 6) or getattr(find_spec("torch"), "origin", None) in (None, "namespace"))
+"""
+"""Program that exits with 0 in a Python that has torch."""
 INSTALL = (
     "install torch for it (on a Jetson NVIDIA's: README, On a Jetson), or name an interpreter that has torch: "
     "device.python=/path/to/python"
@@ -53,9 +58,8 @@ def launched(
         python: `device.python`; None for the controller's own interpreter.
         gpus: UUIDs of the metered GPUs, the only ones that it sees.
         ranks: The number of processes that torchrun starts on this node; None: a single process, without torchrun.
-        node: This node.
-        limit_s: The time limit; None: none.
-        silence_s: The longest time without a message; None: any.
+        limit_s: The time limit.
+        silence_s: The longest time without a message.
     """
     log = folder / "worker.log"
     worker, ended = None, None
@@ -79,7 +83,6 @@ def launched(
 
 @contextmanager
 def _listening_socket() -> Iterator[socket.socket]:
-    """Open the socket that the processes connect to; its path is deleted once they have."""
     with (
         tempfile.TemporaryDirectory(prefix="epochmeter-", dir=_socket_dir()) as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
@@ -98,61 +101,22 @@ def find_interpreter(python: str | None) -> str:
 
 @cache
 def check_interpreter(python: str | None) -> None:
-    """Refuse an interpreter that cannot train: one that is missing, too old or without torch.
+    """Refuse an interpreter (`device.python`) that is no Python 3.6 or newer with torch; InputError.
 
-    The check runs in a separate process, which does not import torch. An interpreter that does not answer in time is
-    accepted; the training process then reports any error. An interpreter that passed is not checked again.
-
-    Args:
-        python: `device.python`; None for the controller's own interpreter.
-
-    Raises:
-        InputError: The reason and a hint.
+    torch is located but not imported, which would take seconds. An interpreter that does not answer in time is
+    accepted; the training process then reports any error.
     """
     interpreter = find_interpreter(python)
     try:
         done = subprocess.run(
-            [interpreter, "-m", "epochmeter.worker.interpreter"],
-            env={**os.environ, "PYTHONPATH": _path()},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=INTERPRETER_LIMIT_S,
+            [interpreter, "-c", PROBE], stdin=subprocess.DEVNULL, capture_output=True, timeout=INTERPRETER_LIMIT_S
         )
     except OSError as error:
         raise input_error(f"{interpreter} cannot be run: {error.strerror}", INSTALL) from error
     except subprocess.TimeoutExpired:
         return
-    failure = f"does not run: {last_line(done.stderr) or f'exit code {done.returncode}'}"
-    if lack := _interpreter_error(done.stdout) if done.returncode == 0 else failure:
-        raise input_error(f"{interpreter} {lack}", INSTALL)
-
-
-def _interpreter_error(output: str) -> str:
-    """Return why an interpreter cannot train, from the output of `worker.interpreter`; empty if it can."""
-    try:
-        has = json.loads(last_line(output))
-        python, torch = tuple(has["python"]), has["torch"]
-    except (ValueError, TypeError, KeyError):
-        return f"is not a Python interpreter: `-m` printed {last_line(output) or 'nothing'}"
-    version = re.match(r"(\d+)\.(\d+)", torch or "")
-    if python < MIN_PYTHON:
-        return f"is Python {_version_text(python)}, and training needs {_version_text(MIN_PYTHON)} or newer"
-    if torch is None:
-        return "has no torch"
-    if version and tuple(map(int, version.groups())) < MIN_TORCH:
-        return f"has torch {torch}, and training needs {_version_text(MIN_TORCH)} or newer"
-    return ""
-
-
-def _version_text(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
-
-
-def last_line(text: str) -> str:
-    """Return the last line of a program's output that is not blank; empty if there is none."""
-    return next((line for line in reversed(text.splitlines()) if line.strip()), "").strip()
+    if done.returncode:
+        raise input_error(f"{interpreter} is no Python 3.6 or newer with torch", INSTALL)
 
 
 def _command(folder: Path, python: str | None, ranks: int | None, node: Node) -> list[str]:
@@ -223,11 +187,8 @@ def _visible_gpus_env(gpus: Sequence[str]) -> dict[str, str]:
 
 
 def _exit_fd(process: subprocess.Popen[bytes]) -> int:
-    """Return a file descriptor that becomes readable when the process ends.
-
-    The end of its connection does not suffice: DataLoader workers inherit the socket and may outlive the process. A
-    waiting thread also works on kernels without pidfd.
-    """
+    """Return a file descriptor that becomes readable when the process ends, also on kernels without pidfd."""
+    # The end of its connection does not suffice: DataLoader workers inherit the socket and may outlive the process.
     reader, writer = os.pipe()
 
     def wait() -> None:

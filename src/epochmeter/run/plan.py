@@ -36,7 +36,7 @@ from epochmeter.results.summary import collect_flags
 from epochmeter.run import capacity
 from epochmeter.run.data_source import is_in_memory
 from epochmeter.run.nodes import Node, check_strategy, current_node
-from epochmeter.run.preflight import check_precision, trains_on_gpu, validate_job
+from epochmeter.run.preflight import validate_job
 from epochmeter.run.rehearsal import for_this_machine, missing_gpus, rehearsal_reasons
 from epochmeter.run.resume import KEPT_KEYS, ResumePoint, find_resume_point
 from epochmeter.shared.atomic_files import write_json
@@ -87,7 +87,8 @@ class Plan:
     @property
     def on_gpu(self) -> bool:
         """Whether a GPU trains."""
-        return trains_on_gpu(self.job.device, self.facts)
+        accelerator = self.job.device.accelerator
+        return accelerator == "cuda" or (accelerator == "auto" and bool(self.facts["gpu"]))
 
     @property
     def gpus(self) -> list[str]:
@@ -244,7 +245,6 @@ def preflight(plan: Plan) -> Plan:
     check_strategy(strategy, plan.node)
     validate_job(job, plan.request.choices, plan.request.overrides, plan.node.nodes)
     capacity.check_capacity(job, ROOT)
-    check_precision(job.precision, is_gpu=plan.on_gpu)
     if strategy.name == "dp" and strategy.ranks and not plan.on_gpu:
         raise input_error(
             f"`strategy=dp strategy.ranks={strategy.ranks}` needs GPUs, and this machine has none to train on",

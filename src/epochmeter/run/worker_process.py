@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import select
 import signal
 import socket
@@ -38,10 +37,10 @@ from epochmeter.shared.protocol import (
     encode,
 )  # fmt: skip
 
+STACKS_S = 0.5
+"""How long hung processes have to write their stacks to the log, on SIGUSR1."""
 EXIT_WAIT_S = 5.0
 """Maximum wait for the reason, and for the end of all processes, after one of them has ended."""
-HANG_LOCATION_S = 2.0
-"""Maximum wait for the stack traces of a hung process."""
 PEER_RANK_FAILED = "rank"
 """Kind of failure of a rank whose only error is that another rank ended."""
 ProcessMessage = Joined | RankFailed | Finished | RankExited
@@ -114,7 +113,6 @@ class WorkerProcess:
         self._log = log
         self._ended = ended
         self._oom_kills = oom_kills
-        self._largest_before = largest_child_bytes()
         self._connections: list[Connection] = []
         self._first: Connection | None = None
         self._groups = {process.pid}
@@ -133,7 +131,8 @@ class WorkerProcess:
                 break
             accepted, _ = listener.accept()
             self._connections.append(Connection(accepted))
-            self._pids.append(peer_pid(accepted))
+            credentials = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            self._pids.append(struct.unpack("3i", credentials)[0])
             with suppress(ProcessLookupError):
                 self._groups.add(os.getpgid(self._pids[-1]))
         self._groups.discard(os.getpgrp())  # a process in another PID namespace appears to have the controller's group
@@ -236,25 +235,15 @@ class WorkerProcess:
             return WorkerError(
                 "timeout", f"the training process took longer than sweep.timeout_s={self._limit_s:g} and was stopped"
             )
-        where = self._hang_location()
-        return WorkerError(
-            "hung",
-            f"the training process made no progress for sweep.hung_after_s={self._silence_s:g} and was stopped{where}\n"
-            f"  hint: see its log, {self._log}",
-        )
-
-    def _hang_location(self) -> str:
-        """Return where the training process hangs; on SIGUSR1 it writes its stack traces to its log."""
-        log_bytes_before = self._log.stat().st_size
         for pid in self._pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
-        until = time.monotonic() + HANG_LOCATION_S
-        while True:
-            location = innermost_frame(self._log.read_text(errors="replace")[log_bytes_before:])
-            if location or time.monotonic() >= until:
-                return f" in {location}" if location else ""
-            time.sleep(0.05)
+        time.sleep(STACKS_S)
+        return WorkerError(
+            "hung",
+            f"the training process made no progress for sweep.hung_after_s={self._silence_s:g} and was stopped\n"
+            f"  hint: see where it hung in its log, {self._log}",
+        )
 
     def _handle_process_message(self, message: ProcessMessage, connection: Connection) -> None:
         """Handle a message about the start or end of a process.
@@ -284,10 +273,10 @@ class WorkerProcess:
         if code > 0 and self._peer_failure:
             return self._peer_failure
         if code == -signal.SIGKILL and oom_kill_count() > self._oom_kills:
-            now = largest_child_bytes()  # that of this process, unless an earlier child had more
-            peak = f", its peak was {now / 1e9:.1f} GB" if now > self._largest_before else ""
             return WorkerError(
-                "oom", f"the kernel killed {process}, because the machine ran out of memory (SIGKILL{peak})"
+                "oom",
+                f"the kernel killed {process}, because the machine ran out of memory (SIGKILL)\n"
+                "  hint: reduce the batch size",
             )
         if code < 0:
             return WorkerError("killed", f"{process} was killed by {signal.Signals(-code).name}")
@@ -298,30 +287,6 @@ class WorkerProcess:
         )
 
 
-def innermost_frame(stacks: str) -> str:
-    """Return the innermost frame in faulthandler's output, preferably one of this package.
-
-    Args:
-        stacks: faulthandler's output, which may be incomplete.
-
-    Returns:
-        `function (file:line)`; empty if the output is not complete.
-    """
-    _, _, frames = stacks.rpartition("Current thread ")
-    places = re.findall(r'^ +File "([^"]+)", line (\d+) in (.+)$', frames, re.MULTILINE)
-    own_places = [place for place in places if "/epochmeter/" in place[0]]
-    if not places or not stacks.endswith("\n"):
-        return ""
-    file, line, function = (own_places or places)[0]
-    return f"{function} ({Path(file).name}:{line})"
-
-
-def peer_pid(connection: socket.socket) -> int:
-    """Return the process ID at the other end of a Unix socket."""
-    answer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", answer)[0])
-
-
 def oom_kill_count() -> int:
     """Return the number of processes that the kernel has killed for lack of memory since boot."""
     try:
@@ -329,11 +294,6 @@ def oom_kill_count() -> int:
     except OSError:
         return 0
     return int(counts.get("oom_kill", 0))
-
-
-def largest_child_bytes() -> int:
-    """Return the largest peak memory of ended child processes and their children, in bytes."""
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 def _last_log_line(log: Path) -> str:

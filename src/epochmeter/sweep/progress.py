@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from epochmeter.console.eta import eta_text, median_or_none
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import COMPLETED, FAILED
 from epochmeter.sweep.sweep_folder import Points
@@ -26,17 +26,16 @@ class SweepProgress(NamedTuple):
         return f"[{number + 1}/{self.total}] run {number}" + (f": {varied}" if varied else "")
 
     def forecast(self, number: int, now: datetime | None = None) -> str:
-        """Return when a run and the sweep will end, by the median time of the runs that this process completed."""
+        """Return when the sweep will end, by the median time of the runs that this process completed."""
         now = now or datetime.now()
         completed = [outcome for outcome in self.outcomes if outcome.state == COMPLETED and not outcome.earlier]
-        typical_s = median_or_none([outcome.duration_s for outcome in completed if outcome.duration_s is not None])
-        if typical_s is None or number >= self.total:
+        durations_s = [outcome.duration_s for outcome in completed if outcome.duration_s is not None]
+        if not durations_s or number >= self.total:
             return ""
+        typical_s = statistics.median(durations_s)
         remaining = sum(other not in self.points.completed for other in range(number, self.total))
-        this_run = f"ETA: this run {eta_text(typical_s, now)}"
-        if remaining < 2:
-            return this_run
-        return f"{this_run}, all {remaining} remaining runs {eta_text(remaining * typical_s, now)}"
+        end = now + timedelta(seconds=remaining * typical_s)
+        return f"ETA: {end:%Y-%m-%d %H:%M} ({remaining} x {timedelta(seconds=round(typical_s))})"
 
     @property
     def total(self) -> int:

@@ -37,7 +37,6 @@ from epochmeter.worker.connection import (
 from epochmeter.worker.data.loader import loader_notes, make_loaders
 from epochmeter.worker.device import choose_algorithms, describe_device, make_timeline
 from epochmeter.worker.errors import error_text, failure_kind, final_message, is_peer_rank_error
-from epochmeter.worker.models.shape_check import check_smallest
 from epochmeter.worker.strategy import rank_seed
 from epochmeter.worker.suspend_counter import SuspendCounter
 from epochmeter.worker.trainer import Trainer
@@ -73,7 +72,6 @@ def run_training(record, connection):
     device = strategy.device(job["device"]["accelerator"])
     training, *validation = make_loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
     trainer = Trainer(job, task, strategy, device)
-    check_smallest(trainer.model, job, task, {size: strategy.min_samples_per_replica(size) for size in training.sizes})
     if strategy.rank:  # ranks start with the same weights, but have their own random numbers in training
         rng.seed_all(rank_seed(job["seed"], strategy.rank))
     ranks = RankedConnection(connection, strategy)

@@ -2,9 +2,9 @@
 
 import os
 import re
+import resource
 
-from epochmeter.worker import oom
-from epochmeter.worker.data import faults
+import torch
 
 COMMUNICATION_ERRORS = ("gloo", "NCCL", "ProcessGroup", "monitoredBarrier", "Connection closed by peer", "TCPStore")
 """Substrings of errors in the communication between ranks."""
@@ -12,31 +12,61 @@ PLAIN_ERRORS = (ValueError, RuntimeError, OSError)
 """Exceptions whose message is clear without the class name, unlike a KeyError's."""
 CAUGHT_IN_LOADER = re.compile(r"Caught (\w+) in .*\nOriginal Traceback")
 """torch's prefix for an exception from another process or thread, which has the traceback in its text."""
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|can't allocate memory|not enough memory: you tried|Cannot allocate memory|bad_alloc|ALLOC_FAILED",
+    re.IGNORECASE,
+)
+"""Messages of torch, its libraries and the system about exhausted GPU or host memory; mostly in a RuntimeError."""
+GPU_ERROR = re.compile(r"CUDA|HIP|CUDNN|CUBLAS|GPU")
+TRIED_TO_ALLOCATE = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[KMGT]i?B)", re.IGNORECASE)
+SHARED_MEMORY = re.compile(r"unable to [^<]*</torch_|shared memory object|out of shared memory|signal: Bus error")
+"""torch's messages when DataLoader workers have no shared memory left for batches."""
+KILLED = "signal: Killed"
+"""torch's message about a DataLoader worker ended by SIGKILL."""
+LOADER_HINT = "Use fewer workers, a smaller batch or prefetch, or workers=0"
+
+
+def failure_kind(error):
+    """Return the failure class of an error, the value of the tag `epochmeter.failure`."""
+    text = _chain_text(error)
+    if _is_shared_memory(text):
+        return "shared_memory"
+    if KILLED in text:  # by the kernel, if it is out of memory: the controller finds out
+        return "killed"
+    if _is_out_of_memory(error):
+        return "oom"
+    return "rank" if is_peer_rank_error(error) else getattr(error, "failure", "exception")
+
+
+def is_peer_rank_error(error):
+    """Whether an error is only the consequence of another rank's failure or timeout."""
+    from_torch = isinstance(error, RuntimeError) and not hasattr(error, "failure") and not _is_out_of_memory(error)
+    return "RANK" in os.environ and from_torch and any(word in str(error) for word in COMMUNICATION_ERRORS)
 
 
 def final_message(error, job):
     """Return the message for an error that ends a run of `job`."""
-    if failure_kind(error) == "oom" and oom.is_out_of_memory(error) and not hasattr(error, "failure"):
-        return oom.describe_out_of_memory(error, "batch={}".format(job["batch"]))
-    return error_text(error)
+    return _out_of_memory_message(_chain_text(error), job) if failure_kind(error) == "oom" else error_text(error)
 
 
 def error_text(error):
-    """Return an error's message without the traceback that an error from a DataLoader worker carries; that goes to the
-    log only.
-    """
-    kind, text = class_and_text(error)
-    chain = faults.error_chain_text(error)
-    if faults.is_shared_memory(chain):
-        return faults.shared_memory_message(text)
-    if faults.is_killed(chain):
-        return faults.killed_message(text)
+    """Return an error's message, without the traceback that an error from a DataLoader worker carries."""
+    chain, (kind, text) = _chain_text(error), _class_and_text(error)
+    if _is_shared_memory(chain):
+        return (
+            "DataLoader workers ran out of shared memory, /dev/shm, which carries batches to the training process "
+            "({}). {}; in a container, increase it (docker run --shm-size=8g).".format(text, LOADER_HINT)
+        )
+    if KILLED in chain:
+        return "a DataLoader worker was killed, probably by the kernel because memory ran out ({}). {}.".format(
+            text, LOADER_HINT
+        )
     if isinstance(error, PLAIN_ERRORS) and kind == type(error).__name__:
         return text or kind
     return "{}: {}".format(kind, text) if text else kind
 
 
-def class_and_text(error):
+def _class_and_text(error):
     """Return an error's class name and text; for an error forwarded from a DataLoader worker, those of the original."""
     text = str(error).strip()
     caught = CAUGHT_IN_LOADER.match(text)
@@ -49,19 +79,43 @@ def class_and_text(error):
     return caught.group(1), ""
 
 
-def failure_kind(error):
-    """Return the failure class of an error, the value of the tag `epochmeter.failure`."""
-    text = faults.error_chain_text(error)
-    if faults.is_shared_memory(text):
-        return "shared_memory"
-    if faults.is_killed(text):
-        return "killed" if faults.kernel_counts_kills() else "oom"
-    if oom.is_out_of_memory(error):
-        return "oom"
-    return "rank" if is_peer_rank_error(error) else getattr(error, "failure", "exception")
+def _chain_text(error):
+    """Return the texts of an error and its causes; only the cause says how a DataLoader worker died."""
+    texts = []
+    while error is not None:
+        texts.append(str(error).strip())
+        error = error.__cause__
+    return "\n".join(texts)
 
 
-def is_peer_rank_error(error):
-    """Whether an error is only the consequence of another rank's failure or timeout."""
-    from_torch = isinstance(error, RuntimeError) and not hasattr(error, "failure") and not oom.is_out_of_memory(error)
-    return "RANK" in os.environ and from_torch and any(word in str(error) for word in COMMUNICATION_ERRORS)
+def _is_shared_memory(text):
+    return bool(SHARED_MEMORY.search(text)) and "Too many open files" not in text
+
+
+def _is_out_of_memory(error):
+    return isinstance(error, MemoryError) or bool(OUT_OF_MEMORY.search(_chain_text(error)))
+
+
+def _out_of_memory_message(text, job):
+    """Return the message with the peak memory use and the size of the failed allocation, where known."""
+    tried = TRIED_TO_ALLOCATE.search(text)
+    requested = ", and a further {} was requested".format(_size(*tried.groups())) if tried else ""
+    if "in DataLoader worker" in text:  # its memory use is unknown
+        return "a DataLoader worker ran out of memory{}. {}.".format(requested, LOADER_HINT)
+    if GPU_ERROR.search(text) and torch.cuda.is_available():
+        peak = max(torch.cuda.max_memory_allocated(gpu) for gpu in range(torch.cuda.device_count()))
+        where = "the GPU's"
+    else:
+        peak, where = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "the training process's"
+    remedy = ", or set dataset.layout=files" if job["dataset"]["layout"] == "memory" else ""
+    return "batch={} ran out of memory ({} peak was {}{}). Reduce the batch size{}.".format(
+        job["batch"], where, _size(peak), requested, remedy
+    )
+
+
+def _size(number, unit="bytes"):
+    """Format a size as torch reports it, or bytes in MB or GB."""
+    if unit != "bytes":
+        return "{} {}".format(number, unit)
+    count = float(number)
+    return "{:.1f} GB".format(count / 1e9) if count >= 1e9 else "{:.0f} MB".format(count / 1e6)

@@ -50,10 +50,6 @@ class Single:
         """Return the sampler of this rank, shuffled by the generator `shuffled` or, with None, in order."""
         return SequentialSampler(samples) if shuffled is None else RandomSampler(samples, generator=shuffled)
 
-    def min_samples_per_replica(self, samples):
-        """Return the smallest number of samples that one model replica gets from a batch of this size."""
-        return samples
-
     def broadcast_buffers(self, model):
         """Copy the buffers of rank 0's model to all ranks, before evaluation."""
 
@@ -90,11 +86,6 @@ class Parallel(Single):
         self._gpus = list(range(min(available, self._max_gpus or available)))
         wrapped = nn.DataParallel(model, self._gpus) if len(self._gpus) > 1 else model
         return wrapped, wrapped
-
-    def min_samples_per_replica(self, samples):
-        """Return the size of the last chunk of a batch."""
-        per_gpu = -(-samples // max(1, len(self._gpus)))
-        return samples % per_gpu or per_gpu
 
     def describe(self):
         """Return the UUIDs of the GPUs."""

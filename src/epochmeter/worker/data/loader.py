@@ -7,9 +7,7 @@ from functools import partial
 import torch
 
 from epochmeter.shared.instantiate import instantiate_spec
-from epochmeter.worker import oom
 from epochmeter.worker.connection import die_with_parent
-from epochmeter.worker.data.faults import NoMemoryError
 from epochmeter.worker.data.synthetic import SyntheticBatches
 from epochmeter.worker.data.timed_dataset import TimedDataset, make_timed_loader
 from epochmeter.worker.data.transforms import preprocessing
@@ -29,7 +27,6 @@ def make_loaders(job, facts, task, strategy, cuda):
 
     Raises:
         ValueError: There are too few samples.
-        NoMemoryError: The samples do not fit in memory.
     """
     dataset = job["dataset"]
     splits = SPLITS if job["evaluate"] else SPLITS[:1]
@@ -42,7 +39,7 @@ def make_loaders(job, facts, task, strategy, cuda):
             SyntheticBatches(count, job, task, _pins_memory(job, cuda), drop) for count, drop in zip(counts, dropping)
         ]
         return _check_not_empty(job, created)
-    samples = _open_splits(dataset, facts["folder"], splits)
+    samples = [open_split(dataset, facts["folder"], split) for split in splits]
     _check_counts(job, {split: len(part) for split, part in zip(splits, samples)}, strategy.ranks)
     created = [make(part, job, strategy, cuda) for make, part in zip((train_loader, val_loader), samples)]
     return _check_not_empty(job, created)
@@ -87,18 +84,6 @@ def val_loader(samples, job, strategy, cuda):
     return make_timed_loader(
         samples, strategy.shard(samples, None), job["batch"], generators=[options["generator"]], **options
     )
-
-
-def _open_splits(dataset, folder, splits):
-    """Open the splits; an out-of-memory error here blames `dataset.layout`, as there is no batch yet."""
-    try:
-        return [open_split(dataset, folder, split) for split in splits]
-    except Exception as error:
-        if not oom.is_out_of_memory(error):
-            raise
-        message = oom.describe_out_of_memory(error, "dataset.layout={}".format(dataset["layout"]))
-        remedy = "Set dataset.layout=files, or use" if dataset["layout"] != "files" in dataset["open"] else "Use"
-        raise NoMemoryError("{}. {} fewer samples.".format(message, remedy)) from error
 
 
 def _check_counts(job, counts, ranks):

@@ -2,7 +2,6 @@
 
 import torch
 
-from epochmeter.worker.data.timed_dataset import batch_sizes
 from epochmeter.worker.device import map_tensors
 
 MAX_BYTES = 64 << 20
@@ -38,11 +37,6 @@ class SyntheticBatches:
     def limit(self, steps):
         """Limit passes to this many steps; None: no limit."""
         self._max_batches = steps
-
-    @property
-    def sizes(self):
-        """Sizes of the batches in a pass."""
-        return batch_sizes(self.count, self.batch, self.drop_last)
 
     def __iter__(self):
         for step in range(len(self)):

@@ -169,11 +169,6 @@ class TimedLoader:
         """Samples per pass, including those of a dropped last batch."""
         return len(self.loader.sampler.sampler)
 
-    @property
-    def sizes(self):
-        """Sizes of the batches in a pass."""
-        return batch_sizes(self.count, self.loader.sampler.batch_size, self.loader.sampler.drop_last)
-
     def limit(self, steps):
         """Limit passes to this many steps, with nothing fetched beyond; None: no limit."""
         self.loader.sampler.max_batches = steps
@@ -231,13 +226,6 @@ class TimedLoader:
         if self.loader.dataset.decodes:
             parts["loader_decode_s"] = sum(decode)
         return dict(parts, skipped_samples=self._skipped) if self.loader.dataset.skip else parts
-
-
-def batch_sizes(count, batch, drop_last):
-    """Return the set of batch sizes for `count` samples: the full one and that of a smaller last batch."""
-    full, rest = divmod(count, batch)
-    occurs = {batch: full > 0, rest: rest > 0 and not drop_last}
-    return {size for size in occurs if occurs[size]}
 
 
 def stall_model(loaded_s, compute_s, workers):

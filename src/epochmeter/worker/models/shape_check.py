@@ -1,4 +1,4 @@
-"""Check that a model fits the dataset and the batch size, before training.
+"""Check that a model fits the dataset, before training.
 
 Shapes are computed on torch's meta device. Not every model runs there, so a failure is confirmed on the CPU.
 """
@@ -67,33 +67,6 @@ def has_accuracy(task, outputs, targets):
     """Whether a task has an accuracy, computed for zeros in the shapes of these outputs and targets."""
     zeros = map_tensors(lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype), (outputs, targets))
     return task.correct(*zeros) is not None
-
-
-def check_smallest(model, job, task, min_samples):
-    """Check that a model trains on one sample if it gets a batch of one; batch normalization does not.
-
-    Args:
-        min_samples: For each batch size in an epoch, the smallest number of its samples that a model replica gets.
-
-    Raises:
-        ValueError: It does not.
-    """
-    sizes = [size for size, samples in min_samples.items() if samples == 1]
-    if not sizes:
-        return
-    try:
-        dry_run(model, job, task, 1)
-    except Exception as error:
-        raise ValueError(
-            "model {} cannot train on a single sample, but with batch={} a batch of {} leaves a device only one: {}. "
-            "Set {}.".format(
-                job["model"]["name"],
-                job["batch"],
-                max(sizes),
-                _first_line(error),
-                "a batch with 2 or more samples per device" if job["batch"] in sizes else "drop_last=true",
-            )
-        ) from error
 
 
 def dry_run(model, job, task, count):
