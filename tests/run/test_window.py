@@ -83,14 +83,6 @@ def metrics(close):
     return lambda *borders, **how: close(*borders, **how).line["metrics"]
 
 
-def test_line_has_the_times_of_the_window_and_of_the_readings(close):
-    line = close(at(99.99, gpu0=10), at(104.01, gpu0=30), meter("gpu0")).line
-    assert (line["window"], line["epoch"]) == ("epoch", 3)
-    assert (line["opened_ns"], line["closed_ns"]) == (100 * SECOND, 104 * SECOND)
-    readings = {"opened_ns": 99.99 * SECOND, "closed_ns": 104.01 * SECOND}
-    assert line["energy"] == {**readings, "joules": {"gpu0": 20}, "term": line["energy"]["term"]}
-
-
 def test_epoch_has_parts_scores_rates_and_percentiles_of_its_own_steps(metrics):
     found = metrics(at(99.99), at(104.01), NONE, source=ScriptedSource(read_bytes=80, read_bytes_per_s=80))
     expected = {**PARTS, "train_loss": 0.7, "train_accuracy": 0.8, "samples_per_s": 20 / 4,
@@ -106,12 +98,6 @@ def test_energy_is_the_difference_of_the_counters_by_domain_and_in_total(metrics
     assert (found["epoch/energy_cpu0_j"], found["epoch/energy_dram0_j"]) == (30, 2)
 
 
-def test_mean_and_net_power_are_of_the_time_between_the_readings(metrics):
-    power = metrics(at(99.99, gpu0=0), at(104.02, gpu0=40), meter("gpu0"))["epoch/power_mean_w"]
-    assert power == pytest.approx(40 / 4.03)
-    assert metrics(at(100, gpu0=0), at(104, gpu0=40), meter("gpu0"), idle_w=3.0)["epoch/net_energy_j"] == 28.0
-
-
 def test_estimated_energy_is_no_measured_energy(close, metrics):
     found = metrics(at(99.99, cpu=1), at(104.01, cpu=5), meter("cpu", source="estimated"))
     assert {name: found[name] for name in found if "energy" in name or "power" in name} == {
@@ -120,19 +106,6 @@ def test_estimated_energy_is_no_measured_energy(close, metrics):
     opened = WindowOpening("val", 3, 1)
     line = close(at(99.99, cpu=1), at(104.01, cpu=2), meter("cpu", source="estimated"), opened=opened).line
     assert line["metrics"].keys() == {"val/e2e_s", "val/loss", "val/accuracy", "val/estimated_energy_j"}
-
-
-def test_total_without_one_of_its_domains_is_absent(close):
-    line = close(at(99.99, gpu0=1, gpu1=1), at(104.01, gpu0=3), meter("gpu0", "gpu1")).line
-    assert [name for name in line["metrics"] if "energy" in name or "power" in name] == ["epoch/energy_gpu0_j"]
-    assert line["energy"]["joules"] == {"gpu0": 2}
-
-
-@pytest.mark.parametrize("after", [5, 2], ids=["did not advance", "ran backwards"])
-def test_counter_without_a_difference_leaves_no_joules(close, after):
-    line = close(at(99.99, gpu0=5), at(104.01, gpu0=after), meter("gpu0")).line
-    assert line["energy"]["joules"] == {}
-    assert "epoch/energy_j" not in line["metrics"]
 
 
 def test_evaluation_has_time_scores_and_energy_only(close):

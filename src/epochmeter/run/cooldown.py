@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
-from typing import NamedTuple
 
 from epochmeter.config.schema import Sweep
 from epochmeter.console.console import Terminal
@@ -18,37 +17,15 @@ TEMPERATURE_KEY = "temperature_max_c"
 POLL_S = 1.0
 
 
-class Cooldown(NamedTuple):
-    """How a device cooled down.
-
-    Attributes:
-        waited_s: The waiting time.
-        temperature_c: The temperature of the hottest sensor afterwards; None if unknown.
-        reason: Why the temperature is unknown.
-        notes: Why the device may be hotter than requested.
-    """
-
-    waited_s: float = 0.0
-    temperature_c: float | None = None
-    reason: str = ""
-    notes: Sequence[str] = ()
-
-    @property
-    def metadata(self) -> dict[str, float | str]:
-        """The known fields, for the record."""
-        fields = {"waited_s": round(self.waited_s, 3), "temperature_c": self.temperature_c, "reason": self.reason}
-        return {key: value for key, value in fields.items() if value not in (None, "")}
-
-
 def cool_down(plan: Plan, outcome: RunResult, terminal: Terminal, progress: SweepProgress) -> None:
     """Wait as the sweep requests, and record for how long."""
     limits = plan.job.sweep
     if not limits.cooldown_s and limits.cool_below_c is None:
         return
     with closing(open_gauges(gpus=plan.gpus, root=plan.job.machine.root)) as gauges:
-        cooldown = wait_until_cool(limits, progress.last_run_ended_s, gauges, terminal.info)
-    plan.describe(rest=cooldown.metadata)
-    outcome.notes += cooldown.notes
+        metadata, notes = wait_until_cool(limits, progress.last_run_ended_s, gauges, terminal.info)
+    plan.describe(rest=metadata)
+    outcome.notes += notes
 
 
 def wait_until_cool(
@@ -58,16 +35,15 @@ def wait_until_cool(
     say: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
-) -> Cooldown:
+) -> tuple[dict[str, float | str], list[str]]:
     """Wait for `sweep.cooldown_s` after the previous run, and then until every sensor is below `sweep.cool_below_c`.
 
     Args:
-        sweep: The limits.
         ended_s: When the previous run ended, by `clock`; None if there was none, which needs no cooldown time.
         gauges: Read the temperatures. If they know none, the run begins without waiting.
-        say: Prints why the run waits.
-        clock: Seconds of a monotonic clock.
-        pause: Waits for some seconds.
+
+    Returns:
+        The waiting time and the hottest sensor's temperature, for the record; notes if the device may be too hot.
     """
     begun_s = clock()
     if ended_s is not None and (left_s := ended_s + sweep.cooldown_s - begun_s) > 0:
@@ -80,14 +56,14 @@ def wait_until_cool(
         while temperature_c is not None and temperature_c >= below_c and clock() - cooling_s < most_s:
             pause(POLL_S)
             temperature_c = gauges.now(TEMPERATURE_KEY)
-    waited_s = clock() - begun_s
+    waited_s = round(clock() - begun_s, 3)
     if temperature_c is None:
         missing = {gauge.quantity: gauge.why for gauge in gauges.unavailable()}
         reason = missing.get(TEMPERATURE_KEY, "no sensor was read in time")
         notes = [] if below_c is None else [f"sweep.cool_below_c={below_c:g} has no effect: {reason}."]
-        return Cooldown(waited_s, reason=reason, notes=notes)
+        return {"waited_s": waited_s, "reason": reason}, notes
+    notes = []
     if below_c is not None and temperature_c >= below_c:
         waited = f"after {clock() - cooling_s:.0f} s of waiting for less than sweep.cool_below_c={below_c:g}"
-        note = f"the run began at {temperature_c:.0f} C, {waited}; raise it or `sweep.cool_wait_s={most_s:g}`"
-        return Cooldown(waited_s, temperature_c, notes=[note])
-    return Cooldown(waited_s, temperature_c)
+        notes = [f"the run began at {temperature_c:.0f} C, {waited}; raise it or `sweep.cool_wait_s={most_s:g}`"]
+    return {"waited_s": waited_s, "temperature_c": temperature_c}, notes

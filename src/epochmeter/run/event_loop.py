@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_tree
@@ -77,31 +77,14 @@ def run_event_loop(
                 return
 
 
-class Remarks(TypedDict, total=False):
-    """Notes and flags of a window, as in its line of the record; empty ones are omitted."""
+def notes_and_flags(window: Window, cache_notes: Sequence[str], drift: Sequence[str]) -> dict[str, Any]:
+    """Return the notes and flags of a window for its line in the record, without secrets; empty ones are omitted.
 
-    notes: list[str]
-    flags: dict[str, str]
-
-
-def notes_and_flags(window: Window, cache_notes: Sequence[str], drift: Sequence[str]) -> Remarks:
-    """Return the notes and flags of a window for its line in the record, without secrets.
-
-    They are kept with the window, so that they remain if another process resumes or closes the run.
-
-    Args:
-        window: The window.
-        cache_notes: Notes on the page cache before it.
-        drift: Device settings that another program changed meanwhile.
+    `drift` lists device settings that another program changed meanwhile.
     """
-    notes = [*cache_notes, *window.notes, *drift]
     flags = {**window.flags, **({"setting_changed": " ".join(drift)} if drift else {})}
-    remarks = Remarks()
-    if notes:
-        remarks["notes"] = redact_tree(notes)
-    if flags:
-        remarks["flags"] = redact_tree(flags)
-    return remarks
+    remarks = {"notes": [*cache_notes, *window.notes, *drift], "flags": flags}
+    return {name: redact_tree(content) for name, content in remarks.items() if content}
 
 
 def run_secondary_event_loop(
@@ -138,11 +121,7 @@ def trace_notes(messages: Iterator[RunMessage]) -> list[str]:
 
 
 def check_metered(plan: Plan, meter: Meter) -> None:
-    """Check that the metered GPUs are those that train; for a replayed machine there is nothing to check.
-
-    Raises:
-        RuntimeError: The CPU trains, another GPU trains, or not all metered GPUs train.
-    """
+    """Raise RuntimeError if the metered GPUs are not those that train; a replayed machine is not checked."""
     training = plan.run["training"]
     if not (meter.domains and plan.gpus) or plan.job.machine.root != "/":
         return

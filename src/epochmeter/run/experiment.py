@@ -44,11 +44,6 @@ from epochmeter.tracking.publisher import make_tracker
 def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGLE_RUN) -> RunResult:
     """Measure one run, to whatever end.
 
-    Args:
-        request: The requested run.
-        terminal: Prints its messages and results.
-        progress: The progress of its sweep.
-
     Returns:
         How it ended; also if a signal stopped it, which the caller raises again.
     """
@@ -156,12 +151,7 @@ def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress:
 
 
 def prepare(plan: Plan, outcome: RunResult, terminal: Terminal, progress: SweepProgress) -> None:
-    """Prepare the dataset, check the run's length, and let the device cool down.
-
-    Raises:
-        RuntimeError: The dataset cannot be prepared.
-        ValueError: The dataset is too short for the run.
-    """
+    """Prepare the dataset, check the run's length, and let the device cool down."""
     job = plan.job
     terminal.stage(f"Checking dataset {job.dataset.name}")
     plan.describe(dataset=prepare_dataset(job.dataset, job.storage, ROOT, terminal.info))

@@ -82,10 +82,6 @@ def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
     """Write the summaries of queued runs whose process, on this host, ended without writing one.
 
     Runs of a cluster are closed by the command that submitted them. A run that cannot be read or written is skipped.
-
-    Args:
-        multirun: The folder of all sweeps.
-        say: Prints a message for each run that is closed.
     """
     for record in queue.pending_runs(multirun):
         with suppress(*queue.READ_ERRORS), record.locked():

@@ -26,7 +26,6 @@ class WindowInstruments(NamedTuple):
     """The instruments that are read at the borders of windows.
 
     Attributes:
-        meter: Energy and power.
         gauges: Utilization, clock rates, memory, temperature and throttling.
         data_source: Page cache and disk reads.
         idle_w: The idle power before training, in watts; None if it was not measured.

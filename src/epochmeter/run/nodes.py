@@ -25,7 +25,6 @@ class Node(NamedTuple):
 
     Attributes:
         number: Its number, from 0.
-        nodes: The number of nodes.
         first: The address of the first node.
         port: The port on which the ranks connect; None: any free one.
         name: Its name in Slurm.
@@ -45,9 +44,7 @@ class Node(NamedTuple):
 def current_node(environment: Mapping[str, str], address: Callable[[str], str] | None = None) -> Node:
     """Return this node, from the variables of Slurm's step; a single node without them.
 
-    Args:
-        environment: The process's environment.
-        address: Returns the address of a node by its name in Slurm; by default from `scontrol`.
+    `address` returns the address of a node by its name in Slurm; by default from `scontrol`.
 
     Raises:
         ValueError: The step has not exactly one task per node.

@@ -34,7 +34,6 @@ from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.results import reuse
 from epochmeter.results.summary import collect_flags
 from epochmeter.run import capacity
-from epochmeter.run.data_source import is_in_memory
 from epochmeter.run.nodes import Node, check_strategy, current_node
 from epochmeter.run.preflight import validate_job
 from epochmeter.run.rehearsal import for_this_machine, missing_gpus, rehearsal_reasons
@@ -53,14 +52,9 @@ class Plan:
     """One run on this machine. Each step of `resolve_plan` adds to it.
 
     Attributes:
-        request: The requested run, composed for the device.
-        job: The configuration as it runs here.
         facts: The facts by which this machine is identified.
         detected: The device that this machine is.
-        node: This node among those of the run.
-        record: The run folder.
         journal: The original values of device settings while they are changed.
-        is_requested_device: Whether this machine is the requested device.
         used_gpus: The GPUs that train.
         devices: The devices to lock.
         targets: The device settings to change, by the configuration keys that request them.
@@ -159,7 +153,6 @@ class Plan:
         self.describe(**kept, flags=collect_flags(self.record.windows()), resumed=starts)
 
     def _enqueue(self, record_id: str) -> None:
-        """Queue the run for publication; only the first node has a record."""
         if self.node.is_first:
             queue.enqueue(self.record, record_id)
 
@@ -174,11 +167,7 @@ class Plan:
         self.record.describe(redact_tree(self.job.to_dict()), redact_tree(self.run))
 
     def applied(self, settings: Mapping[str, str]) -> None:
-        """Record the device settings that were applied, and the machine's state with them.
-
-        Args:
-            settings: The value that each device setting reported after the change, by its name.
-        """
+        """Record the values of the applied device settings, by their names, and the machine's state with them."""
         applied = {key: settings[knob.name] for key, (knob, _) in self.targets.items()}
         if limit := applied.get("power_limit"):
             knob, target = self.targets["power_limit"]
@@ -294,11 +283,7 @@ def settings(plan: Plan) -> Plan:
 
 
 def _storage_mismatch(job: Job) -> str | None:
-    """Return where the dataset would be if that is not the requested storage.
-
-    Raises:
-        ValueError: The storage's folder does not exist.
-    """
+    """Return where the dataset would be if that is not the requested storage; ValueError without its folder."""
     medium = job.storage.medium
     folder = training_folder(job.dataset, job.storage, ROOT)
     if medium is None or folder is None:
@@ -333,15 +318,6 @@ def plan_warnings(plan: Plan) -> list[str]:
     if is_override and capacity.worker_count(job.workers) * ranks > cores:
         of_ranks = f" for each of {ranks} ranks" if ranks > 1 else ""
         messages.append(f"warning: workers={job.workers} DataLoader workers{of_ranks} are more than the {cores} cores.")
-    if ranks > 1 and "cpu" in plan.devices:
-        messages.append(f"note: {ranks} ranks share the {cores} cores of the CPU")
-    if job.log_loss and any(name.startswith("gpu") for name in plan.devices):
-        messages.append(
-            "`log_loss=true` synchronizes with the GPU up to twice per second, which is included in the times"
-        )
-    if is_in_memory(job):
-        what = "synthetic_batches" if job.synthetic_batches else f"dataset.layout={job.dataset.layout}"
-        messages.append(f"note: {what} keeps the samples in memory; storage and page cache are not used")
     return messages
 
 

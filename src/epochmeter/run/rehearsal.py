@@ -20,7 +20,6 @@ def rehearsal_reasons(
     """Return why a run is a rehearsal; empty if it is a measurement as requested.
 
     Args:
-        request: The requested run.
         other_device: This machine's device, if it is not the requested one.
         storage: Where the dataset is, if that is not the requested storage.
         settings: The requested device settings; None if none may be changed.

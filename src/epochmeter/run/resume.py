@@ -14,12 +14,9 @@ KEPT_KEYS = ("record_id", "started", "clock")
 
 
 class ResumePoint(NamedTuple):
-    """Where a run can resume.
+    """Where a run can resume: the number of completed epochs (None: it cannot), and the interrupted run's metadata.
 
-    Attributes:
-        epochs: The number of completed epochs; None: it cannot.
-        run: The metadata of the interrupted run.
-        reason: Why the checkpoint cannot be used; empty if there is none of this run.
+    `reason` says why the checkpoint cannot be used; it is empty if there is none of this run.
     """
 
     epochs: int | None = None
@@ -32,11 +29,6 @@ def find_resume_point(record: Record, job: Job, run: Mapping[str, Any]) -> Resum
 
     Without a reason it cannot if it is completed, or if the record is of another configuration, or if only one of the
     two is a rehearsal.
-
-    Args:
-        record: The run folder.
-        job: The run's configuration.
-        run: The run's metadata.
     """
     if not (record.folder / CHECKPOINT).exists() or record.is_completed():
         return ResumePoint()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 from epochmeter.machine.nvml import POWER_LIMIT_REASON
@@ -49,31 +48,11 @@ MAX_RESIDUAL_FRACTION = 0.001
 
 
 class Window(NamedTuple):
-    """A closed window.
-
-    Attributes:
-        line: Its line in the record.
-        notes: Notes on it.
-        flags: Flags of its run, each with its reason.
-    """
+    """A closed window: its line in the record, notes on it, and flags of its run, each with its reason."""
 
     line: Mapping[str, object]
     notes: list[str]
     flags: dict[str, str]
-
-
-class WindowMetrics(NamedTuple):
-    """Measurements that only an epoch, or only an evaluation, has.
-
-    Attributes:
-        metrics: Metrics by their short names.
-        notes: Notes on them.
-        extra: More fields of the window's line.
-    """
-
-    metrics: dict[str, float]
-    notes: Sequence[str] = ()
-    extra: Mapping[str, object] = MappingProxyType({})
 
 
 def build_window(
@@ -92,15 +71,17 @@ def build_window(
     throttled = gauges.throttled(before.at_ns, after.at_ns)
     others = instruments.other_gpu_processes()
     others += [f"{node.node}: {text}" for node in nodes for text in node.other_gpu_processes]
+    phases = PhaseEnergy()
     if name == "epoch":
         phases = _phases(merged, used, powers, record, is_single=len(ranks) == 1 and not nodes)
-        specific = _epoch_metrics(merged, used, phases, gauges.window(before.at_ns, after.at_ns), record)
+        metrics = _epoch_metrics(merged, used, phases, gauges.window(before.at_ns, after.at_ns), record)
     else:
-        specific = _val_metrics(merged, used)
-    metrics = {**specific.metrics, **instruments.data_source.window(name, merged.parts["e2e_s"])}
+        metrics = {key: merged.parts[key] for key in ("e2e_s", "skipped_samples") if key in merged.parts}
+        metrics |= _scores(merged) | {key: joules for key, joules in used.metrics.items() if key in ENERGIES}
+    metrics |= instruments.data_source.window(name, merged.parts["e2e_s"])
     gauges.discard_before(after.at_ns)
     causes = {
-        "diverged": divergence_note(merged, record) if name == "epoch" else loss_note(merged.loss),
+        "diverged": _divergence_note(name, merged, record),
         "partial": f"ended after {opened.steps} of {opened.epoch_steps} steps" if opened.partial else "",
         "paused": PAUSED_NOTE if merged.paused else "",
     }
@@ -116,7 +97,7 @@ def build_window(
         | {f"rank_max/{key}": value for key, value in merged.rank_max.items() if name == "epoch"},
         "energy": {"opened_ns": before.at_ns, "closed_ns": after.at_ns, "joules": used.joules, "term": {**used.term}}
         | ({"nodes": [node._asdict() for node in nodes]} if nodes else {}),
-        **specific.extra,
+        **({"phases": phases.to_record()} if phases.energy_j else {}),
     }
     title = f"epoch {opened.epoch + 1}" + (", evaluation" if name == "val" else "")
     notes = [
@@ -124,7 +105,7 @@ def build_window(
         *clock_disagreement_note(ranks),
         *throttled,
         *(f"{text}." for text in others),
-        *specific.notes,
+        *([f"no energy {'of some phases' if phases.energy_j else 'by phase'}: {phases.reason}"] if phases.reason else []),
         *skipped_samples_note(merged),
         *not_finite_notes(metrics),
         *(f"{cause}{FLAG_CONSEQUENCES[flag]}." for flag, cause in causes.items()),
@@ -155,10 +136,6 @@ def sum_nodes(used: WindowEnergy, nodes: Sequence[NodeWindow]) -> WindowEnergy:
 
     Uncertainties are added, because errors of equal instruments are likely equal. There is no peak power, because nodes
     peak at different times.
-
-    Args:
-        used: The energy of this node.
-        nodes: The energies of the others.
     """
     if not nodes:
         return used
@@ -205,20 +182,15 @@ def not_finite_notes(metrics: Mapping[str, float]) -> list[str]:
     ]
 
 
-def divergence_note(measured: MergedWindow, record: Record) -> str:
+def _divergence_note(name: str, measured: MergedWindow, record: Record) -> str:
     """Return the first step of an epoch whose loss was not finite, counted over all epochs; empty if all were."""
     if math.isfinite(measured.loss):
         return ""
     losses, count = record.losses(), int(measured.parts["steps"])
     for step in range(max(0, len(losses) - count), len(losses)):
-        if not math.isfinite(losses[step]):
+        if name == "epoch" and not math.isfinite(losses[step]):
             return f"the loss was {losses[step]} at step {step} of the run, the first that was not finite"
-    return loss_note(measured.loss)
-
-
-def loss_note(loss: float) -> str:
-    """Return a note on a loss that is not finite; empty for any other."""
-    return "" if math.isfinite(loss) else f"the loss was {loss}"
+    return f"the loss was {measured.loss}"
 
 
 def _window_energy(
@@ -237,26 +209,14 @@ def _window_energy(
 
 def _epoch_metrics(
     measured: MergedWindow, used: WindowEnergy, phases: PhaseEnergy, gauges: Mapping[str, float], record: Record
-) -> WindowMetrics:
+) -> dict[str, float]:
     metrics = {**measured.parts, **_scores(measured, "train_"), **used.metrics}
     metrics["samples_per_s"] = metrics["samples"] / metrics["e2e_s"]
     if "energy_j" in metrics:
         metrics["energy_per_sample_j"] = metrics["energy_j"] / metrics["samples"]
     by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}
     percentiles = step_percentiles(record.last_steps(int(measured.parts["steps"])))
-    return WindowMetrics(
-        metrics={**metrics, **gauges, **percentiles, **by_phase},
-        notes=[f"no energy {'of some phases' if by_phase else 'by phase'}: {phases.reason}"] if phases.reason else [],
-        extra={"phases": phases.to_record()} if by_phase else {},
-    )
-
-
-def _val_metrics(measured: MergedWindow, used: WindowEnergy) -> WindowMetrics:
-    parts: dict[str, float] = {
-        name: measured.parts[name] for name in ("e2e_s", "skipped_samples") if name in measured.parts
-    }
-    energies = {name: joules for name, joules in used.metrics.items() if name in ENERGIES}
-    return WindowMetrics({**parts, **_scores(measured), **energies})
+    return {**metrics, **gauges, **percentiles, **by_phase}
 
 
 def _scores(measured: MergedWindow, prefix: str = "") -> dict[str, float]:

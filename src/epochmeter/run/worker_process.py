@@ -66,11 +66,7 @@ class Connection:
         self._unread = b""
 
     def messages(self) -> list[Message]:
-        """Return the messages that have arrived.
-
-        Raises:
-            EOFError: The process has ended, even if it left a reply unread.
-        """
+        """Return the messages that have arrived; EOFError if the process has ended, even if it left a reply unread."""
         try:
             received = self.socket.recv(65536)
         except ConnectionResetError:
@@ -177,11 +173,7 @@ class WorkerProcess:
                         yield message
 
     def reply(self, reply: Reply = Proceed()) -> None:  # noqa: B008 (immutable)
-        """Send a reply, so that the training process continues.
-
-        Raises:
-            WorkerError: The training process has ended.
-        """
+        """Send a reply, so that the training process continues; WorkerError if it has ended."""
         try:
             (self._first or self._connections[0]).socket.sendall(encode(reply))
         except OSError as error:
@@ -246,11 +238,7 @@ class WorkerProcess:
         )
 
     def _handle_process_message(self, message: ProcessMessage, connection: Connection) -> None:
-        """Handle a message about the start or end of a process.
-
-        Raises:
-            WorkerError: The message reports the end of the process.
-        """
+        """Handle a message about the start or end of a process; raise WorkerError if it reports the end."""
         match message:
             case Joined():
                 if message.sends_requests:

@@ -58,12 +58,9 @@ def write_atomically(path, write):
 
 
 def lock_folder(folder, wait=True):
-    """Lock a folder for this process.
+    """Lock a folder for this process, waiting for another one if `wait`.
 
     NFS cannot lock folders: there, a file in the folder is locked. If nothing can be locked, every caller succeeds.
-
-    Args:
-        wait: Wait while another process has the lock.
 
     Returns:
         A file descriptor, closed to release the lock; None if another process has it and `wait` is False.

@@ -8,28 +8,16 @@ import inspect
 
 
 def instantiate_spec(spec, *args, **kwargs):
-    """Instantiate a specification.
+    """Call a specification's target; ValueError if it cannot be imported, or does not accept the arguments.
 
-    Args:
-        spec: Mapping with a `_target_`; its other keys except `name` are keyword arguments.
-        kwargs: More keyword arguments, with precedence.
-
-    Returns:
-        What the target returns.
-
-    Raises:
-        ValueError: The target cannot be imported, or does not accept the arguments.
+    Its keys except `_target_` and `name` are keyword arguments; `kwargs` have precedence.
     """
     target, keywords = resolve_target(spec, *args, **kwargs)
     return target(*args, **keywords)
 
 
 def resolve_target(spec, *args, **kwargs):
-    """Return a specification's target and the keyword arguments to call it with, besides `args`.
-
-    Raises:
-        ValueError: The target cannot be imported, or does not accept the arguments.
-    """
+    """Return a specification's target and its keyword arguments, besides `args`; ValueError if they do not fit."""
     target, keywords = import_object(spec["_target_"]), dict(target_arguments(spec), **kwargs)
     try:
         signature = inspect.signature(target)

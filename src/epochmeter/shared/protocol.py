@@ -24,25 +24,14 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Uni
 
 
 class Joined(NamedTuple):
-    """First message on a connection.
-
-    Attributes:
-        rank: of all nodes' ranks; None for torchrun.
-        sends_requests: whether it is the first rank of its node.
-    """
+    """First message on a connection; `rank` is None for torchrun, the first rank of a node sends requests."""
 
     rank: Optional[int]
     sends_requests: bool
 
 
 class Built(NamedTuple):
-    """The training process is ready.
-
-    Attributes:
-        model: parameters, layers and FLOPs, for the record.
-        training: device, library versions and ranks, for the record.
-        notes: remarks for the summary, such as a truncated dataset.
-    """
+    """The training process is ready, with facts for the record, and notes for the summary."""
 
     model: Mapping[str, Any]
     training: Mapping[str, Any]
@@ -55,7 +44,6 @@ class WindowOpening(NamedTuple):
     Attributes:
         window: `epoch` or `val`.
         epoch: from 0.
-        steps: of this window.
         partial: whether the run ends before the last step of this epoch.
         epoch_steps: of a complete epoch, if `partial`.
     """
@@ -82,12 +70,10 @@ class WindowClosed(NamedTuple):
 
 
 class RankWindow(NamedTuple):
-    """One rank's measurements of one window.
+    """One rank's measurements of one window; `parts` are metrics by their names without prefix.
 
     Attributes:
         opened_ns: monotonic clock of the rank's node, as `closed_ns`.
-        node: number of the node, from 0.
-        parts: metrics by their names without prefix, in seconds or as the name says.
         bad: the first samples that could not be read.
         paused: whether the process was stopped and continued (SIGCONT) in the window.
         weight: number of targets that the loss is a mean of.
@@ -148,12 +134,7 @@ class Finished(NamedTuple):
 
 
 class RankFailed(NamedTuple):
-    """An exception ended a rank.
-
-    Attributes:
-        failure: class of the failure, for the record: `oom`, `exception`, `storage`, ...
-        message: one line for the user.
-    """
+    """An exception ended a rank: class of the failure, for the record, and one line for the user."""
 
     failure: str
     message: str
@@ -193,13 +174,7 @@ def encode(message: Union[Message, Reply]) -> bytes:
 
 
 def decode(line: Union[str, bytes]) -> Any:
-    """Return the message or the reply of a line.
-
-    Raises:
-        ValueError: the line is no JSON.
-        KeyError: the kind is unknown.
-        TypeError: fields are missing or unknown.
-    """
+    """Return the message or the reply of a line; ValueError, KeyError or TypeError if it is none."""
     fields = json.loads(line)
     kind = KINDS[fields.pop("kind")]
     if kind is WindowMeasured:

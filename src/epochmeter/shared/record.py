@@ -48,11 +48,7 @@ CHECKPOINT_METADATA = "archive/epochmeter.json"
 
 
 class Record:
-    """Read and write a run folder.
-
-    Attributes:
-        folder: The folder's path.
-    """
+    """Read and write a run folder."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -98,9 +94,7 @@ class Record:
 
     @contextlib.contextmanager
     def locked(self):
-        """Lock the run folder: one process at a time starts the run, closes it after a crash, or creates its MLflow
-        run.
-        """
+        """Lock the run folder: one process at a time starts the run, closes it, or creates its MLflow run."""
         descriptor = lock_folder(self.folder)
         try:
             yield
@@ -113,11 +107,9 @@ class Record:
             lines.write((json.dumps(window) + "\n").encode("utf-8"))
 
     def write_summary(self, summary, identity, configuration=None):
-        """Write the summary and then, for a completed run, `completed.json`.
+        """Write the summary and then, for a completed run, `completed.json` with its identity.
 
-        Args:
-            identity: Identity of the run.
-            configuration: Identity of the first repeat of the same configuration, by which other sweeps find it.
+        `configuration` is the identity of the first repeat of the same configuration, by which other sweeps find it.
         """
         now = datetime.datetime.now(datetime.timezone.utc).isoformat()
         write_json(self.folder / "summary.json", summary)
@@ -128,10 +120,7 @@ class Record:
                 (self.folder / CHECKPOINT).unlink()
 
     def checkpoint(self):
-        """Return the checkpoint's metadata: `record_id` of its run and `epochs` completed.
-
-        None if there is no readable checkpoint.
-        """
+        """Return the checkpoint's metadata (`record_id` of its run, `epochs` completed); None if it is unreadable."""
         try:
             with zipfile.ZipFile(str(self.folder / CHECKPOINT)) as archive:
                 return json.loads(archive.read(CHECKPOINT_METADATA).decode("utf-8"))
@@ -141,11 +130,8 @@ class Record:
     def truncate_to_epoch(self, epochs, also=()):
         """Go back to the state after `epochs` epochs.
 
-        Later measurements are deleted. The files of the premature end are moved to a new attempt folder.
-
-        Args:
-            epochs: Number of epochs to keep.
-            also: Names of more files to move.
+        Later measurements are deleted. The files of the premature end, and those named by `also`, are moved to a new
+        attempt folder.
         """
         windows = [window for window in self.windows() if window["epoch"] < epochs]
         steps = step_count(windows)
@@ -182,14 +168,12 @@ class Record:
         return [Record(path.parent) for path in sorted(self.folder.glob("attempt*/job.json"))]
 
     def _new_attempt(self):
-        """Return the path of the next attempt's folder."""
         attempt = 1
         while (self.folder / f"attempt{attempt}").exists():
             attempt += 1
         return self.folder / f"attempt{attempt}"
 
     def _archive_files(self, files, attempt):
-        """Move files to an attempt's folder."""
         if files:
             attempt.mkdir(exist_ok=True)
             for path in files:
@@ -203,11 +187,21 @@ class Record:
 
     def steps(self):
         """Return all rows of `INTERVALS` as one flat `array('f')`."""
-        return self._last(None)
+        return self.last_steps(None)
 
     def last_steps(self, count):
-        """Return the last `count` rows."""
-        return self._last(count)
+        """Return the last `count` rows, or all with None."""
+        rows = array.array("f")
+        path = self.folder / "steps.bin"
+        if not path.exists():
+            return rows
+        row_bytes = rows.itemsize * len(INTERVALS)
+        total = path.stat().st_size // row_bytes
+        number = total if count is None else min(count, total)
+        with open(str(path), "rb") as file:
+            file.seek(row_bytes * (total - number))
+            rows.fromfile(file, len(INTERVALS) * number)
+        return _little_endian(rows)
 
     def append_losses(self, losses):
         """Append an epoch's losses: an `array('f')` with one value per step."""
@@ -228,9 +222,7 @@ class Record:
     def append_power(self, times_ns, watts):
         """Append power samples.
 
-        Args:
-            times_ns: Monotonic times.
-            watts: Columns of power in W by domain, the same each time; NaN, not read, is written as empty.
+        `watts` has the columns by domain, the same each time; NaN, not read, is written as empty.
         """
         if not times_ns:
             return
@@ -241,20 +233,6 @@ class Record:
             lines.append(",".join([str(row[0])] + ["" if w != w else f"{w:.4f}" for w in row[1:]]) + "\n")
         with append_durably(path) as file:
             file.write("".join(lines).encode("utf-8"))
-
-    def _last(self, count):
-        rows = array.array("f")
-        path = self.folder / "steps.bin"
-        if not path.exists():
-            return rows
-        row_bytes = rows.itemsize * len(INTERVALS)
-        total = path.stat().st_size // row_bytes
-        number = total if count is None else min(count, total)
-        with open(str(path), "rb") as file:
-            file.seek(row_bytes * (total - number))
-            rows.fromfile(file, len(INTERVALS) * number)
-        return _little_endian(rows)
-
 
 def step_count(windows):
     """Return the number of rows of `steps.bin` and `losses.bin` that belong to these windows."""

@@ -110,11 +110,7 @@ def last_step(job):
 
 
 def write_trace(path, profiler, trainer, loader):
-    """Trace a few steps, after all measurements.
-
-    Returns:
-        The reason if there is no trace, which does not fail the run; else None.
-    """
+    """Trace a few steps, after all measurements; return why there is no trace, which does not fail the run, or None."""
     endless = (trainer.move(batch) for _ in itertools.count() for batch in loader)
     try:
         profiler.record_trace(path, endless, trainer.train_epoch)

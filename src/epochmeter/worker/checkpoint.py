@@ -17,15 +17,9 @@ from epochmeter.worker import rng
 
 
 class Checkpoint:
-    """Save and restore the trainer, the loaders and all random number generators.
+    """Save and restore the trainer, the loaders and all random number generators, every `every` epochs (None: never).
 
     Rank 0 writes and reads for all ranks, as other nodes may not have the file.
-
-    Args:
-        trainer: The trainer.
-        loaders: Loaders for training and evaluation.
-        strategy: Communication between ranks.
-        every: Epochs between checkpoints; None: never.
     """
 
     def __init__(self, record, trainer, loaders, strategy, every):
@@ -37,9 +31,6 @@ class Checkpoint:
 
         Returns:
             The number of completed epochs, and whether training had ended with them; (0, False) for a fresh run.
-
-        Raises:
-            RuntimeError: This torch cannot read the file.
         """
         run = self._record.run() if self._strategy.rank == 0 else {}
         state = self._strategy.broadcast(read_state(self._record.folder / CHECKPOINT) if run.get("resumed") else None)
@@ -53,8 +44,7 @@ class Checkpoint:
         return state["epochs"], state["ended"]
 
     def write(self, epochs, ended):
-        """Write the checkpoint if it is due after this many epochs; the previous one is kept until the new one is on
-        disk.
+        """Write the checkpoint if it is due; the previous one is kept until the new one is on disk.
 
         Raises:
             RuntimeError: It cannot be written, so that later measurements could be lost.

@@ -68,15 +68,10 @@ class Clock:
         self.opened_ns, _ = self._bracketed_mark(self._timeline.start)
 
     def batches(self, loader, move):
-        """Iterate over a loader, with timestamps around each batch's copy and compute.
+        """Iterate over a loader, with timestamps around each batch's copy (`move`) and compute.
 
-        Args:
-            loader: Iterable of batches.
-            move: Function that copies one batch to the device.
-
-        Returns:
-            A generator of moved batches. A step's compute lasts until the next batch is requested. If the consumer
-            leaves early with `break`, its last step ends there.
+        A step's compute lasts until the next batch is requested. If the consumer leaves early with `break`, its last step
+        ends there.
         """
         batches = self._timestamped(loader, move)
         self._pass = weakref.ref(batches)  # dead if a consumer that left early released it: then it is closed

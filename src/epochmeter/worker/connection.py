@@ -31,11 +31,7 @@ class ControllerConnection:
         self._socket.sendall(encode(message))
 
     def request(self, message):
-        """Send a message and return its reply.
-
-        Raises:
-            SystemExit: the controller is gone.
-        """
+        """Send a message and return its reply; SystemExit if the controller is gone."""
         self.send(message)
         reply = self._replies.readline()
         if not reply:

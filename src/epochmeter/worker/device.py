@@ -11,11 +11,7 @@ from epochmeter.worker.timeline import EventTimeline, HostTimeline
 
 
 def accelerator(name):
-    """Return the torch device for `name` (auto, cpu, cuda).
-
-    Raises:
-        RuntimeError: `cuda` is set and torch finds no GPU.
-    """
+    """Return the torch device for `name` (auto, cpu, cuda); RuntimeError for `cuda` if torch finds no GPU."""
     has_gpu = torch.cuda.is_available()
     if name == "cuda" and not has_gpu:
         raise RuntimeError(
@@ -29,10 +25,9 @@ def choose_algorithms(deterministic, cudnn_benchmark):
     """Set how torch chooses its algorithms in this process.
 
     Args:
-        deterministic: Only algorithms that give the same results each time; an operation without such an algorithm
-            raises RuntimeError.
-        cudnn_benchmark: cuDNN (on AMD MIOpen) times its convolution algorithms whenever it meets a new shape, and
-            keeps the fastest. The fastest one, and with it the last bits of the results, may change from run to run.
+        deterministic: Only algorithms that give the same results each time; an operation without one raises RuntimeError.
+        cudnn_benchmark: cuDNN (on AMD MIOpen) times its convolution algorithms for each new shape and keeps the fastest.
+            This choice, and with it the last bits of the results, may change from run to run.
     """
     torch.backends.cudnn.benchmark = cudnn_benchmark
     if deterministic:
@@ -51,15 +46,11 @@ def map_tensors(act, batch, method=None, *arguments):
     """Apply `act` to every tensor of a nested batch and keep the types of its containers.
 
     Args:
-        act: Function of one tensor.
         batch: A tensor, or tensors in mappings, named tuples, tuples, lists and dataclasses, nested at will. Other
             values, such as strings and numbers, stay as they are.
         method: Name of the method to call on objects of other types, as in `torch.utils.data`: `to` or `pin_memory`.
             It has precedence over the container rules, so that a mapping with its own `to` is moved by that.
         arguments: Arguments of that method.
-
-    Returns:
-        The batch of the results; new containers, of the same types.
     """
     if isinstance(batch, torch.Tensor):
         return act(batch)
@@ -93,21 +84,16 @@ def _like(mapping, items):
 
 
 def sample_count(batch):
-    """Return the number of samples in a nested batch: the length of its first tensor.
-
-    Raises:
-        TypeError: The batch holds no tensor and has no length.
-    """
+    """Return the number of samples in a nested batch: the length of its first tensor, or else of the batch."""
     lengths = []
     map_tensors(lambda tensor: lengths.append(len(tensor)), batch)
     return lengths[0] if lengths else len(batch)
 
 
 def batch_mover(device, images):
-    """Return a function that copies a batch to the device.
+    """Return a function that copies a batch to the device, with the memory format `images` for images.
 
-    Args:
-        images: Memory format of images. On a CPU with `preserve_format` the batch is returned as is.
+    On a CPU with `preserve_format` the batch is returned as is.
     """
 
     def moved(tensor):
@@ -133,10 +119,7 @@ def synchronize_and_reset_peaks(device):
 
 
 def peak_memory(device):
-    """Return the peak of allocated GPU memory since `synchronize_and_reset_peaks`, in bytes.
-
-    It is the largest of the GPUs used; empty on a CPU.
-    """
+    """Return the peak of allocated GPU memory since the reset, in bytes: the largest of the GPUs; empty on a CPU."""
     if device.type != "cuda":
         return {}
     return {"gpu_memory_peak_bytes": max(torch.cuda.max_memory_allocated(gpu) for gpu in _gpus(device))}

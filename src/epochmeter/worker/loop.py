@@ -9,10 +9,7 @@ CHUNK_STEPS = 1024
 class EpochStats:
     """Loss and number of correct predictions of each step, kept on the device; only reading them waits for the device.
 
-    Args:
-        task: Task that defines correctness and the weight of a loss.
-        device: torch device of the outputs.
-        count: Function that returns the number of samples in a batch's targets.
+    `count` returns the number of samples in a batch's targets.
 
     Attributes:
         samples: Samples seen so far.
@@ -50,9 +47,7 @@ class EpochStats:
         return (self._last or self._losses[-1])[-1].item()
 
     def totals(self):
-        """Return the total weight, the weighted sum of losses and the number of correct predictions (None without
-        accuracy).
-        """
+        """Return total weight, weighted sum of losses and number of correct predictions (None without accuracy)."""
         self._concatenate()
         weights = self.weights()
         loss_sum = sum(loss * weight for loss, weight in zip(self.losses(), weights))

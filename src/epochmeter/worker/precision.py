@@ -36,16 +36,10 @@ class NullScaler:
 
 
 def autocast_and_scaler(name, device):
-    """Set up training in the precision `name` on `device`.
+    """Return the context manager of the forward pass and the gradient scaler for precision `name`, else ValueError.
 
     `fp32` disables TF32 everywhere, also in convolutions, for which torch enables it by default. `bf16` and `fp16` use
     torch's autocast with fp32 weights.
-
-    Returns:
-        A context manager for the forward pass and a gradient scaler.
-
-    Raises:
-        ValueError: The device does not support this precision.
     """
     supported = supported_dtypes(device)
     if name not in supported:

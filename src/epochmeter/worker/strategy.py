@@ -25,7 +25,6 @@ class Single:
     """One process on one device.
 
     Attributes:
-        rank: Rank of this process among all.
         node: Index of this rank's node.
         ranks: Number of ranks.
         is_node_leader: Whether this rank sends requests to its node's controller.
@@ -72,8 +71,7 @@ class Single:
 class Parallel(Single):
     """One process on several GPUs: `nn.DataParallel` splits each batch and gathers the outputs on the first GPU.
 
-    Args:
-        ranks: Number of GPUs; None uses all visible ones. With fewer than two, one device trains.
+    `ranks` is the number of GPUs; None uses all visible ones. With fewer than two, one device trains.
     """
 
     def __init__(self, ranks):
@@ -81,14 +79,12 @@ class Parallel(Single):
         self._max_gpus = ranks
 
     def wrap(self, model, device):
-        """Return the model wrapped by `nn.DataParallel`, for training and for evaluation."""
         available = torch.cuda.device_count() if device.type == "cuda" else 0
         self._gpus = list(range(min(available, self._max_gpus or available)))
         wrapped = nn.DataParallel(model, self._gpus) if len(self._gpus) > 1 else model
         return wrapped, wrapped
 
     def describe(self):
-        """Return the UUIDs of the GPUs."""
         return {"gpus": [gpu_uuid(torch.device("cuda", gpu)) for gpu in self._gpus]}
 
 
@@ -96,12 +92,8 @@ class Distributed(Single):
     """One process per rank, started by torchrun, which sets the rank in the environment.
 
     Gradients are averaged by NCCL if each rank has its own GPU, else by gloo. Other messages between ranks use a
-    separate gloo group, so that they never come between two gradients.
-
-    Args:
-        ranks: Number of ranks; read by the launcher only.
-        launcher: How ranks are started; read by the launcher only.
-        timeout_s: A rank that waits longer than this for another raises RuntimeError.
+    separate gloo group, so that they never come between two gradients. `ranks` and `launcher` are read by the launcher
+    only. A rank that waits longer than `timeout_s` for another raises RuntimeError.
     """
 
     def __init__(self, ranks, launcher, timeout_s):
@@ -124,7 +116,6 @@ class Distributed(Single):
         return device
 
     def wrap(self, model, device):
-        """Return the model wrapped by DistributedDataParallel for training, and the bare one for evaluation."""
         device_ids = [device] if device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(model, device_ids=device_ids), model
 
@@ -133,18 +124,15 @@ class Distributed(Single):
         return Shard(super().shard(samples, shuffled), self.rank, self.ranks, padded=shuffled is not None)
 
     def broadcast_buffers(self, model):
-        """Broadcast the buffers of rank 0's model."""
         for buffer in model.buffers():
             distributed.broadcast(buffer, 0)
 
     def all_gather(self, value):
-        """Return the values of all ranks, in rank order, over the gloo group."""
         values = [None] * self.ranks
         distributed.all_gather_object(values, value, group=self._control_group)
         return values
 
     def broadcast(self, value):
-        """Wait for all ranks, and return rank 0's value."""
         distributed.monitored_barrier(self._control_group, self._timeout)
         holder = [value]
         distributed.broadcast_object_list(holder, 0, group=self._control_group)
@@ -162,7 +150,6 @@ class Distributed(Single):
         }
 
     def close(self):
-        """Destroy the process group."""
         distributed.destroy_process_group()
 
 

@@ -7,11 +7,7 @@ import signal
 
 
 class SuspendCounter:
-    """Count SIGCONT signals to this process.
-
-    Attributes:
-        count: Number of times the process was continued.
-    """
+    """Count SIGCONT signals to this process."""
 
     def __init__(self):
         self.count = 0

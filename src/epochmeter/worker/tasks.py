@@ -20,15 +20,7 @@ class Classification:
         self._auxiliary = auxiliary
 
     def example(self, dataset, count, numbers):
-        """Return random samples in the dataset's shape.
-
-        Args:
-            count: Number of samples.
-            numbers: torch random generator.
-
-        Returns:
-            Images (count, channels, size, size) and class indices (count,).
-        """
+        """Return random images (count, channels, size, size) in the dataset's shape and class indices (count,)."""
         size = dataset["size"]
         images = torch.randn(count, dataset["channels"], size, size, generator=numbers)
         return images, torch.randint(dataset["classes"], (count,), generator=numbers)
@@ -51,14 +43,7 @@ class Classification:
 
 
 class Regression:
-    """Regression, without accuracy.
-
-    Args:
-        loss: Name of a loss in `torch.nn.functional`, such as `mse_loss`.
-
-    Raises:
-        ValueError: There is no such loss.
-    """
+    """Regression by a loss of `torch.nn.functional`, such as `mse_loss`, without accuracy; ValueError without it."""
 
     def __init__(self, loss):
         if not hasattr(functional, loss):
@@ -72,11 +57,9 @@ class Regression:
         return inputs, torch.randn(count, 1, generator=numbers)
 
     def loss(self, outputs, targets):
-        """Return the configured loss, a mean over the samples."""
         return self._loss(outputs, targets)
 
     def weight(self, targets):
-        """Return the number of samples."""
         return len(targets)
 
     def correct(self, outputs, targets):

@@ -77,11 +77,9 @@ class EventTimeline:
         self._passed = self._recorded()
 
     def mark(self):
-        """Record a timestamp on the device's stream."""
         self._pending.append(self._recorded())
 
     def drain(self, take):
-        """Pass the intervals between completed timestamps to `take`, in ns and in order."""
         pending = self._pending
         while pending and (self._has_room() or self._wait()) and pending[0].query():
             event = pending.popleft()

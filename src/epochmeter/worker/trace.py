@@ -5,12 +5,7 @@ import os
 
 
 class TorchTrace:
-    """Record a trace with torch's profiler; opens in Perfetto and chrome://tracing.
-
-    Args:
-        warmup_steps: Steps trained before recording starts.
-        steps: Recorded steps.
-    """
+    """Record a trace with torch's profiler, after some warm-up steps; opens in Perfetto and chrome://tracing."""
 
     def __init__(self, warmup_steps=2, steps=5):
         self.warmup_steps = warmup_steps

@@ -14,10 +14,6 @@ from epochmeter.worker.schedules import scaled_optimizer
 class Trainer:
     """Train and evaluate a model.
 
-    Args:
-        task: Loss and accuracy.
-        strategy: Wraps the model for several devices.
-
     Attributes:
         model: The bare model, without wrappers.
         move: Function that copies a batch to the device.
@@ -90,11 +86,7 @@ class Trainer:
 
 
 def memory_format(job, task):
-    """Return the memory format of images.
-
-    Raises:
-        ValueError: `channels_last` is set and the dataset has no images.
-    """
+    """Return the memory format of images; ValueError if `channels_last` is set and the dataset has no images."""
     if not job["channels_last"]:
         return torch.preserve_format
     inputs, _ = task.example(job["dataset"], 1, torch.Generator())

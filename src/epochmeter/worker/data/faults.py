@@ -40,15 +40,12 @@ class StorageGoneError(RuntimeError):
 
 
 def bad_sample_error(name, error, folder, kind="image"):
-    """Return the exception for a sample that could not be read.
+    """Return StorageGoneError if the storage failed, else BadSampleError, for a sample that could not be read.
 
     Args:
         name: The sample's path or index.
         error: The cause, an exception or a text.
         kind: Name of the sample's kind in the message.
-
-    Returns:
-        StorageGoneError if the storage failed, else BadSampleError.
     """
     number = getattr(error, "errno", None)
     if number in STORAGE_GONE_ERRORS or (

@@ -18,11 +18,6 @@ class ImageFiles:
     belongs to `val`, the rest to `train`. Classes are numbered by name, as in `train`. A million paths take a few tens
     of megabytes, which DataLoader workers share: there are no Python objects whose reference counts would copy the
     pages.
-
-    Args:
-        split: `train` or `val`.
-        transform: Function from an image to a tensor.
-        held_out: Interval of validation files.
     """
 
     def __init__(self, folder, split, transform, held_out=5):

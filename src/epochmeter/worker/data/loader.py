@@ -22,7 +22,6 @@ def make_loaders(job, facts, task, strategy, cuda):
     Args:
         facts: The prepared dataset: its `folder` and the number of samples per split in `splits`.
         task: Draws synthetic samples.
-        strategy: Shards the samples.
         cuda: Whether the device is a GPU.
 
     Raises:
@@ -30,19 +29,24 @@ def make_loaders(job, facts, task, strategy, cuda):
     """
     dataset = job["dataset"]
     splits = SPLITS if job["evaluate"] else SPLITS[:1]
-    if job["synthetic_batches"] or dataset["layout"] == "tensors":
-        _check_counts(job, {split: facts["splits"][split] for split in splits}, strategy.ranks)
-        orders = [_make_generator(job), None]
-        counts = [len(strategy.shard(range(facts["splits"][split]), order)) for split, order in zip(splits, orders)]
-        dropping = (job["drop_last"], False)
-        created = [
-            SyntheticBatches(count, job, task, _pins_memory(job, cuda), drop) for count, drop in zip(counts, dropping)
-        ]
-        return _check_not_empty(job, created)
-    samples = [open_split(dataset, facts["folder"], split) for split in splits]
-    _check_counts(job, {split: len(part) for split, part in zip(splits, samples)}, strategy.ranks)
-    created = [make(part, job, strategy, cuda) for make, part in zip((train_loader, val_loader), samples)]
-    return _check_not_empty(job, created)
+    is_synthetic = job["synthetic_batches"] or dataset["layout"] == "tensors"
+    samples = [
+        range(facts["splits"][split]) if is_synthetic else open_split(dataset, facts["folder"], split)
+        for split in splits
+    ]
+    for split, part in zip(splits, samples):
+        if len(part) < strategy.ranks:
+            raise ValueError(
+                "dataset {} has {} samples in split {}, too few for {} ranks. Add some, set strategy.ranks or "
+                "evaluate=false.".format(dataset["name"], len(part), split, strategy.ranks)
+            )
+    if not is_synthetic:
+        return [make(part, job, strategy, cuda) for make, part in zip((train_loader, val_loader), samples)]
+    counts = [len(strategy.shard(part, order)) for part, order in zip(samples, (_make_generator(job), None))]
+    pinned = _pins_memory(job, cuda)
+    return [
+        SyntheticBatches(count, job, task, pinned, drop) for count, drop in zip(counts, (job["drop_last"], False))
+    ]
 
 
 def loader_notes(job, training):
@@ -84,35 +88,6 @@ def val_loader(samples, job, strategy, cuda):
     return make_timed_loader(
         samples, strategy.shard(samples, None), job["batch"], generators=[options["generator"]], **options
     )
-
-
-def _check_counts(job, counts, ranks):
-    if not counts["train"]:
-        raise ValueError("dataset {} has no training samples (split train). Add some.".format(job["dataset"]["name"]))
-    for split, count in counts.items():
-        if 0 < count < ranks:
-            raise ValueError(
-                "dataset {} has {} samples in split {}, too few for {} ranks. Add some, or set strategy.ranks.".format(
-                    job["dataset"]["name"], count, split, ranks
-                )
-            )
-    if not counts.get("val", True):
-        raise ValueError(
-            "dataset {} has no evaluation samples (split val). Add some, or set evaluate=false.".format(
-                job["dataset"]["name"]
-            )
-        )
-
-
-def _check_not_empty(job, loaders):
-    """Check that there is at least one training step, and return the loaders."""
-    training = loaders[0]
-    if not len(training):
-        raise ValueError(
-            "batch={} exceeds the {} training samples, and drop_last=true drops smaller batches: an epoch has no step. "
-            "Set batch={} or less, or drop_last=false.".format(job["batch"], training.count, training.count)
-        )
-    return loaders
 
 
 def _loader_options(job, strategy, cuda):

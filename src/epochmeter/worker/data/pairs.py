@@ -59,9 +59,7 @@ def encode_pair(dataset, split):
 
 
 def read_pairs(folder, split):
-    """Return the pairs of a split's file, as texts; ValueError for an invalid line, RuntimeError for an unreadable
-    file.
-    """
+    """Return the pairs of a split's file, as texts; ValueError for an invalid line, RuntimeError without the file."""
     path = os.path.join(folder, split + ".tsv")
     try:
         with open(path, "rb") as file:

@@ -12,12 +12,6 @@ class SyntheticBatches:
     """Yield as many synthetic batches as a DataLoader would for `count` samples, with the same size of the last batch.
 
     A few distinct batches, within 64 MiB, are drawn by the task with the run's seed and repeated in turn.
-
-    Args:
-        count: Samples per pass.
-        task: Draws the samples.
-        pinned: Keep batches in pinned memory.
-        drop_last: Leave out a last, smaller batch.
     """
 
     def __init__(self, count, job, task, pinned, drop_last=False):

@@ -29,12 +29,9 @@ class TimedDataset:
 
     Args:
         open_samples: Function that opens the samples, given the transform.
-        transform: Function from an image to a tensor.
-        skip: Skip bad samples.
 
     Attributes:
         decodes: Whether decoding is timed separately; otherwise it is part of reading.
-        skip: Whether bad samples are skipped.
     """
 
     def __init__(self, open_samples, transform, skip=False, folder="."):
@@ -121,14 +118,12 @@ class TruncatedBatchSampler(BatchSampler):
 def make_timed_loader(timed, order, batch, drop_last=False, generators=(), **options):
     """Return a loader of timed samples.
 
+    The dataset is indexed by batch, not by sample: that halves the cost of timing.
+
     Args:
-        timed: The samples.
-        order: Sampler of their indices.
-        drop_last: Leave out a last, smaller batch.
+        order: Sampler of the samples' indices.
         generators: Random generators whose state belongs in a checkpoint.
         options: Other options of the DataLoader.
-
-    The dataset is indexed by batch, not by sample: that halves the cost of timing.
     """
     orders = TruncatedBatchSampler(order, batch, drop_last)
     return TimedLoader(DataLoader(timed, sampler=orders, batch_size=None, collate_fn=identity, **options), generators)
@@ -140,12 +135,7 @@ def identity(batch):
 
 
 class TimedLoader:
-    """Iterate over the batches of a DataLoader of timed samples and keep the times of the current pass.
-
-    Attributes:
-        loader: The DataLoader.
-        bad: Names of the first bad samples of the pass.
-    """
+    """Iterate over the batches of a DataLoader of timed samples; keep the times and bad samples of the pass."""
 
     def __init__(self, loader, generators=()):
         self.loader = loader
@@ -213,8 +203,7 @@ class TimedLoader:
     def parts(self, rows):
         """Return the last pass's metrics, in seconds and counts.
 
-        Args:
-            rows: The clock's intervals of each step in seconds, flattened (`record.INTERVALS`).
+        `rows` are the clock's intervals of each step in seconds, flattened (`record.INTERVALS`).
         """
         read, preprocess, decode = ([ns * NANOSECOND for ns in self._times[part::3]] for part in range(3))
         loaded = [a + b for a, b in zip(read, preprocess)]
@@ -229,8 +218,7 @@ class TimedLoader:
 
 
 def stall_model(loaded_s, compute_s, workers):
-    """Return the data stall as modeled in the literature: the sum over steps of max(fetch + preprocess - compute, 0),
-    in s.
+    """Return the data stall as modeled in the literature: sum over steps of max(fetch + preprocess - compute, 0), in s.
 
     Args:
         loaded_s: Reading and preprocessing time of each step's batch, divided among the workers.

@@ -17,8 +17,7 @@ MODES = {1: "L", 3: "RGB"}
 
 
 def preprocessing(dataset, split):
-    """Return the transform from an image of a split, `train` or `val`, to the dataset's `channels`, `size` and
-    `normalize`.
+    """Return the transform from an image of a split, `train` or `val`, to the dataset's size and normalization.
 
     The dataset's `preprocess` is `resize`, `crop` or `pad`, or the dotted path of a function like those below.
     """

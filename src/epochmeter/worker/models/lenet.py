@@ -11,10 +11,7 @@ from torch import nn
 class LeNet(nn.Module):
     """LeNet-5: (N, channels, 32, 32) -> (N, classes).
 
-    Args:
-        channels: Channels of the images.
-        activation: Name of an activation in `torch.nn`.
-        padding: Zeros around the images; with 2, images have 28 x 28 pixels.
+    `activation` is one of `torch.nn`. With 2 zeros of `padding` around them, images have 28 x 28 pixels.
     """
 
     def __init__(self, channels, classes, activation="Tanh", padding=0):

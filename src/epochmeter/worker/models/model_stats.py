@@ -22,10 +22,7 @@ FULL_PRECISIONS = ("fp32", "tf32")
 
 
 def compute_model_stats(model, job, task):
-    """Return a model's statistics by metric name in `model/`: counts, FLOPs and bytes.
-
-    Memory is that of one device with its batch.
-    """
+    """Return a model's statistics by metric name in `model/`: counts, FLOPs and bytes of one device with its batch."""
     parameters = list(model.parameters())
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
     stats = {

@@ -15,18 +15,7 @@ CELLS = {"gru": nn.GRU, "lstm": nn.LSTM}
 
 
 class Seq2Seq(nn.Module):
-    """(source, target shifted right by a start token), both (N, length) -> word scores, (N, length, words).
-
-    Args:
-        words: Size of each vocabulary.
-        cell: `gru` or `lstm`.
-        width: Embedding and state size; even.
-        layers: Layers of the encoder and of the decoder.
-        dropout: Dropout probability.
-
-    Raises:
-        ValueError: An unknown cell or an odd width.
-    """
+    """(source, target shifted right by a start token), both (N, length) -> word scores, (N, length, words)."""
 
     def __init__(self, words, cell, width, layers, dropout):
         super().__init__()

@@ -11,11 +11,7 @@ from epochmeter.worker.device import map_tensors
 
 
 def check_inputs(model, job, task):
-    """Check that a model trains on the dataset's samples.
-
-    Raises:
-        ValueError: It does not; the message names the setting to change.
-    """
+    """Raise ValueError, with the setting to change, if a model does not train on the dataset's samples."""
     dataset = job["dataset"]
     try:
         outputs, targets = dry_run(model, job, task, 2)
@@ -42,11 +38,7 @@ def check_inputs(model, job, task):
 
 
 def check_outputs(outputs, targets, job):
-    """Check that a model's output shape matches the dataset's targets.
-
-    Raises:
-        ValueError: It does not; the message names the setting to change.
-    """
+    """Raise ValueError, with the setting to change, if a model's outputs do not match the dataset's targets."""
     dataset = job["dataset"]
     key = next((key for key in ("classes", "words") if key in dataset), None)
     if key is None and targets.is_floating_point() and outputs.shape != targets.shape:

@@ -17,17 +17,7 @@ CAUSAL_OPTIONS = (
 class Transformer(nn.Module):
     """(source, target shifted right by a start token), both (N, length) -> word scores, (N, length, words).
 
-    Args:
-        words: Size of each vocabulary.
-        length: Sequence length.
-        width: Embedding size; a multiple of twice the heads.
-        heads: Attention heads.
-        layers: Layers of the encoder and of the decoder.
-        hidden: Size of the feed-forward layers.
-        dropout: Dropout probability.
-
-    Raises:
-        ValueError: The width is no multiple of twice the heads.
+    `width` is a multiple of twice the heads; `hidden` is the size of the feed-forward layers.
     """
 
     def __init__(self, words, length, width, heads, layers, hidden, dropout):

@@ -29,9 +29,6 @@ def classifier(architecture, channels, classes, norm="batch", stem="imagenet", a
         norm: `batch`, which is torchvision's, or `instance`, for the architectures that accept a norm layer.
         stem: `imagenet`, which is torchvision's, or `cifar`, for ResNets: see `small_stem`.
         aux_logits: Whether networks of the Inception family have their auxiliary classifiers.
-
-    Raises:
-        ValueError: An unknown architecture, or an option that the architecture does not have.
     """
     make_model = find_architecture(architecture)
     if norm not in NORMS:
@@ -80,13 +77,6 @@ def small_stem(model, architecture):
 
     He et al., Deep residual learning for image recognition, CVPR 2016, section 4.2, use it in their networks for
     CIFAR-10. torchvision's stem reduces each side to a quarter of its pixels.
-
-    Args:
-        model: A `torchvision.models.ResNet`, which is changed in place.
-        architecture: The model's name, for the message.
-
-    Raises:
-        ValueError: The model is no ResNet.
     """
     if not isinstance(model, models.ResNet):
         raise ValueError(
