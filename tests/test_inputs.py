@@ -12,8 +12,7 @@ from epochmeter.config.app import friendly_hydra_errors
 from epochmeter.config.errors import InputError
 from epochmeter.config.validation import check_all_values
 from epochmeter.machine.signals import REPEATED_SIGNAL_S, Stop
-from epochmeter.run import capacity
-from epochmeter.run.preflight import validate_job
+from epochmeter.run.preflight import check_capacity, check_processes, validate_job
 from epochmeter.sweep.grid import MAX_POINTS, MAX_RUNS, check_size, value_count
 
 Plugins.instance()  # reloads Hydra's own plugins: classes derived from them are imported after that
@@ -58,7 +57,7 @@ def validate(order, overrides, root):
     with friendly_hydra_errors(overrides, "train"):
         request = order(*overrides)
         validate_job(request.job, request.choices, request.overrides)
-        capacity.check_capacity(request.job, root)
+        check_capacity(request.job, root)
 
 
 @pytest.mark.parametrize("typed", REFUSED, ids=lambda typed: typed[:40])
@@ -181,10 +180,10 @@ def test_keys_of_a_grid_are_checked_before_it_is_expanded(batch, keys):
 )  # fmt: skip
 def test_processes_are_bounded_by_the_cores(workers, ranks, cores, fits):
     if fits:
-        capacity.check_processes(workers, ranks, cores)
+        check_processes(workers, ranks, cores)
     else:
         with pytest.raises(InputError, match=f"{cores} cores"):
-            capacity.check_processes(workers, ranks, cores)
+            check_processes(workers, ranks, cores)
 
 
 def test_signals_within_a_second_are_one_stop(monkeypatch):

@@ -14,7 +14,7 @@ from controls import Board
 from epochmeter.shared.record import Record
 
 LINE_TIMEOUT_S = 60
-TEN_W, FIFTEEN_W, DEFAULT = 4, 2, 5  # of a Xavier NX
+TEN_W, DEFAULT = 4, 5  # of a Xavier NX
 
 
 class Nx:
@@ -99,29 +99,6 @@ def test_stopped_run_restores_the_power_mode(nx, number):
     process.send_signal(number)
     process.communicate(timeout=30)
     assert nx.board.mode() == DEFAULT
-
-
-@pytest.mark.system
-def test_run_whose_training_process_is_killed_restores_the_power_mode(nx):
-    process, record = nx.in_training(power_limit=15)
-    for worker in nx.project.at_work_in(record.folder):
-        worker.kill()
-    out, _ = process.communicate(timeout=30)
-    assert "killed by SIGKILL" in out
-    assert nx.board.mode() == DEFAULT
-
-
-@pytest.mark.system
-def test_next_start_restores_the_power_mode_of_a_killed_controller(nx):
-    process, record = nx.in_training(power_limit=15)
-    process.kill()
-    process.communicate()
-    nx.project.until(lambda: not nx.project.at_work_in(record.folder))
-    assert nx.board.mode() == FIFTEEN_W
-    done = nx.run()
-    assert "restored nvpmodel to MODE_10W_DESKTOP (id:5)" in " ".join(done.stdout.split())
-    assert nx.board.mode() == DEFAULT
-    assert done.returncode == 0
 
 
 @pytest.mark.system

@@ -59,18 +59,3 @@ def test_unsupported_nvml_leaves_no_energy_with_the_reason(on_a_gpu, project):
     assert run["energy"]["source"] == "none"
     assert "Not Supported" in run["energy"]["reason"]
     assert not [name for name in project.record().summary()["metrics"] if "energy" in name or "power" in name]
-
-
-@pytest.mark.system
-@pytest.mark.parametrize(
-    ("stub", "watts", "error"),
-    [
-        ("ticks", 400, "100 to 300 W"),
-        ("nopermission", 150, "zeusd"),
-        ("ticks", "MAXN", "a limit in watts: 100 to 300 W"),
-    ],
-)
-def test_invalid_power_limit_is_an_error_with_the_valid_range(on_a_gpu, stub, watts, error):
-    done = on_a_gpu(stub=stub, power_limit=watts)
-    assert done.returncode == 1
-    assert error in " ".join((done.stdout + done.stderr).split())

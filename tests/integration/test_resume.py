@@ -72,6 +72,8 @@ def killed(ended_by):
 def test_resumed_run_has_exactly_the_results_of_an_uninterrupted_one(killed, never_ended):
     assert killed.done.returncode == 0, killed.done.stdout + killed.done.stderr
     assert learned(killed.record()) == learned(never_ended)
+    assert killed.record().is_completed()
+    assert not (killed.record().folder / CHECKPOINT).exists()
 
 
 def test_only_epochs_after_the_checkpoint_are_measured_again(killed):
@@ -104,14 +106,8 @@ def test_totals_include_all_windows_and_steady_means_exclude_the_resumed_epoch(k
     assert metrics["steady/e2e_s"] == pytest.approx(sum(steady) / 4)
 
 
-def test_completed_run_has_no_checkpoint(killed):
-    assert killed.record().is_completed()
-    assert not (killed.record().folder / CHECKPOINT).exists()
-
-
-@pytest.mark.parametrize("persistent", ["true", "false"])
-def test_resumed_run_with_dataloader_workers_has_the_same_results(ended_by, never_ended, persistent):
-    project = ended_by(signal.SIGKILL, "-m", workers=2, persistent_workers=persistent)
+def test_resumed_run_with_dataloader_workers_has_the_same_results(ended_by, never_ended):
+    project = ended_by(signal.SIGKILL, "-m", workers=2)
     project.run("train", *project.arguments)
     assert project.record().run()["resumed"]
     assert learned(project.record()) == learned(never_ended)

@@ -1,6 +1,5 @@
 """`python src/train.py -m ...`: runs one after another, resume, and one folder per measurement."""
 
-import json
 import re
 import shutil
 
@@ -50,23 +49,6 @@ def test_completed_sweep_is_shown_and_not_measured_again(again):
     assert done.stdout.splitlines()[-1].startswith("REHEARSAL")
 
 
-def test_sweep_again_measures_in_a_new_folder(again):
-    done = again.run("train", *again.arguments, "sweep.again=true")
-    assert (done.returncode, table(done.stdout)) == (0, {"0": "completed"})
-    assert len(again.sweeps()) == 2
-    assert len({record.run()["record_id"] for record in again.records()}) == 2
-
-
-@pytest.mark.system
-def test_changed_default_is_measured_again(again):
-    defaults = again.root / "conf" / "train.yaml"
-    defaults.write_text(defaults.read_text().replace("seed: 0", "seed: 1"))
-    done = again.run("train", *again.arguments)
-    assert (done.returncode, table(done.stdout)) == (0, {"0": "completed"})
-    assert again.record().job()["seed"] == 1
-    assert json.loads((again.record().folder / "attempt1" / "job.json").read_text())["job"]["seed"] == 0
-
-
 def test_incomplete_run_folder_is_archived_and_measured_again(again):
     folder = again.record().folder
     for late in ("completed.json", "summary.json"):
@@ -93,13 +75,6 @@ def test_failed_run_does_not_stop_the_sweep_and_only_it_runs_again(project):
     assert len(project.sweeps()) == 1
     assert (failed.folder / "attempt1" / "summary.json").exists()
     assert not (completed.folder / "attempt1").exists()
-
-
-@pytest.mark.system
-def test_single_run_always_measures_again(project):
-    for _ in range(2):
-        project.run("train", *project.quick(**{"storage.root": "/nowhere"}))
-    assert len(project.sweeps()) == 2
 
 
 @pytest.mark.system
@@ -160,15 +135,6 @@ def test_sweep_in_random_order_resumes_under_the_same_numbers(project, stubbed):
 
 
 @pytest.mark.system
-def test_sweep_repeats_equal_overrides_of_repeat(project, stubbed):
-    assert project.run("train", *stubbed("sweep.repeats=2", batch="1,2")).returncode == 0
-    again = project.run("train", "-m", "repeat=0,1", *stubbed(batch="1,2")[1:])
-    assert table(again.stdout) == dict.fromkeys("0123", "skipped")
-    assert points(project) == {0: (1, 0), 1: (2, 0), 2: (1, 1), 3: (2, 1)}
-    assert len(project.sweeps()) == 1
-
-
-@pytest.mark.system
 def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(project, stubbed):
     assert project.run("train", *stubbed(batch="1,2")).returncode == 0
     grown = project.run("train", *stubbed(batch="4,2,1"))
@@ -205,16 +171,6 @@ def test_sweep_stops_at_max_failures_with_a_hint(project, stubbed):
         f"device.python={stub.program(project.root)}" if "python" in argument else argument for argument in arguments
     ]
     assert table(project.run("train", *repaired).stdout) == dict.fromkeys("0123", "completed")
-
-
-@pytest.mark.system
-def test_run_over_its_time_limit_fails_and_the_next_one_runs(project, stubbed):
-    done = project.run("train", *stubbed("sweep.timeout_s=10", batch="600000,1"))
-    assert (done.returncode, table(done.stdout)) == (1, {"0": "failed", "1": "completed"})
-    failed, _ = project.records()
-    why = "the training process took longer than sweep.timeout_s=10 and was stopped"
-    assert failed.summary()["failure"] == {"kind": "timeout", "message": why}
-    assert project.at_work_in(failed.folder) == []
 
 
 @pytest.mark.system

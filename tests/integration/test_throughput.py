@@ -36,12 +36,6 @@ def test_run_ends_at_throughput_stop_and_is_completed(left_early):
     assert record.run()["flags"]["partial"] == "epoch 2: ended after 8 of 12 steps"
 
 
-def test_last_epoch_fetches_only_the_batches_it_trains_on(left_early):
-    assert left_early.record().windows()[-1]["metrics"]["epoch/samples"] == 8 * BATCH
-    assert left_early.at_work_in(left_early.record().folder) == []
-    assert "Error" not in (left_early.record().folder / "worker.log").read_text()
-
-
 def test_throughput_is_samples_divided_by_time_of_the_selected_steps(left_early):
     record = left_early.record()
     rows = record.steps()[10 * len(INTERVALS) : 20 * len(INTERVALS)]

@@ -5,7 +5,7 @@ from default_jobs import job_of
 
 from epochmeter.machine.disk import Disk, ReadCounters
 from epochmeter.run import data_source
-from epochmeter.run.data_source import FileSource, InMemorySource, is_in_memory, open_data_source
+from epochmeter.run.data_source import DataSource, FileSource, open_data_source
 
 READS = {"read_bytes": 6000, "read_iops": 10.0, "read_bytes_per_s": 3000.0}
 
@@ -48,18 +48,10 @@ def windowed(opened, name="epoch", seconds=2.0):
 
 
 def test_reads_are_differences_of_the_disks_counters(files):
-    found = windowed(files(ReadCounters(100, 4000), ReadCounters(120, 10000)))
+    opened = files(*[ReadCounters(100, 4000), ReadCounters(120, 10000)] * 2)
+    found = windowed(opened)
     assert {key: found[key] for key in READS} == READS
-
-
-def test_each_window_has_its_own_reads(files):
-    opened = files(ReadCounters(0, 0), ReadCounters(1, 10), ReadCounters(5, 100), ReadCounters(7, 400))
-    assert windowed(opened)["read_bytes"] == 10
-    assert windowed(opened)["read_bytes"] == 300
-
-
-def test_evaluation_has_only_the_bytes_read(files):
-    assert windowed(files(ReadCounters(100, 4000), ReadCounters(120, 10000)), name="val") == {"read_bytes": 6000}
+    assert windowed(opened, name="val") == {"read_bytes": 6000}
 
 
 @pytest.mark.parametrize(
@@ -98,16 +90,6 @@ def test_caches_are_dropped_last_and_only_for_a_cold_cache(folder, messages, mon
         done.clear()
 
 
-def test_files_read_in_an_epoch_are_resident_after_it(files, folder):
-    opened = files(None, None, cache="cold")
-    opened.prepare(0)
-    opened.mark()
-    for path in sorted(folder.glob("train/*/*"))[:2]:
-        path.read_bytes()
-    opened.mark()
-    assert opened.window("epoch", 1.0)["page_cache_residency_after"] == pytest.approx(0.5)
-
-
 def test_uncounted_reads_have_a_single_note_with_the_reason(files):
     opened = files(reason="tmpfs is in memory")
     assert opened.prepare(0) == ["disk reads are not counted: tmpfs is in memory"]
@@ -115,31 +97,11 @@ def test_uncounted_reads_have_a_single_note_with_the_reason(files):
 
 
 @pytest.mark.parametrize(
-    ("changed", "expected"),
-    [({}, False), ({"synthetic_batches": True}, True), ({"dataset": {"layout": "memory"}}, True)],
+    ("changed", "storage"),
+    [({}, True), ({"synthetic_batches": True}, False), ({"dataset": {"layout": "memory"}}, False)],
 )
-def test_layouts_in_memory_use_no_storage(changed, expected):
-    assert is_in_memory(job_of(**changed)) is expected
-
-
-@pytest.mark.parametrize("layout", ["memory", "tensors"])
-def test_source_in_memory_has_no_metrics(folder, layout):
-    found = open_data_source(job_of(dataset={"layout": layout}), str(folder), print)
-    assert isinstance(found, InMemorySource)
-    assert found.prepare(0) == []
-    assert windowed(found) == {}
-
-
-def test_dataset_without_files_is_in_memory():
-    assert isinstance(open_data_source(job_of(), None, print), InMemorySource)
-
-
-def test_metadata_has_the_storage_medium(folder):
-    assert open_data_source(job_of(), str(folder), print).metadata["medium"]
-
-
-def test_reading_into_the_page_cache_is_announced_once(files, folder, messages):
-    opened = files(cache="warm")
-    opened.prepare(0)
-    opened.prepare(1)
-    assert messages == [f"Reading {folder} into the page cache."]
+def test_layouts_in_memory_use_no_storage(folder, changed, storage):
+    assert isinstance(open_data_source(job_of(**changed), str(folder), print), FileSource) is storage
+    in_memory = open_data_source(job_of(**changed), None, print)
+    assert type(in_memory) is DataSource
+    assert windowed(in_memory) == {}

@@ -9,7 +9,7 @@ from default_jobs import job_keys
 
 from epochmeter.config.schema import Job
 from epochmeter.machine.process_identity import this_process
-from epochmeter.results.run_result import RunResult, no_energy_reason
+from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import status_of
 from epochmeter.run.finish import close_orphans, write_summary
 from epochmeter.shared.atomic_files import write_json
@@ -78,20 +78,6 @@ def test_run_of_a_living_process_or_another_host_is_left_alone(begun, closed, pr
     assert record.summary() is None
 
 
-def test_run_with_a_summary_keeps_it(begun, closed):
-    record = begun("0", GONE)
-    record.write_summary({"state": "failed", "metrics": {}, "notes": [], "failure": None}, "1d")
-    assert closed() == []
-    assert status_of(record) == "failed"
-
-
-def test_archived_attempt_without_a_summary_is_closed(begun, closed, tmp_path):
-    record = begun("0", GONE)
-    record.archive_attempt()
-    assert len(closed()) == 1
-    assert [status_of(attempt) for attempt in record.attempts()] == ["killed"]
-
-
 def test_only_the_process_itself_records_when_a_run_ended(begun, closed):
     finished, dead = begun("0", this_process()), begun("1", GONE)
     outcome = RunResult(0, [])
@@ -135,17 +121,3 @@ def test_summary_of_a_closed_run_has_the_notes_of_its_windows(begun, closed):
     record.append({**line, "notes": ["epoch window 0: no energy of VDD_IN: gone."]})
     closed()
     assert record.summary()["notes"] == ["epoch window 0: no energy of VDD_IN: gone."]
-
-
-def test_summary_of_a_closed_run_has_no_secrets(begun, closed, tmp_path):
-    record = begun("0", GONE)
-    record.describe({**JOB, "note": "http://***@b"}, {**record.run(), "overrides": ["x=http://ann:hunter2@b"]})
-    closed()
-    assert "hunter2" not in (record.folder / "summary.json").read_text()
-
-
-@pytest.mark.parametrize(
-    ("source", "why"), [("counter", None), ("sampled", None), ("estimated", "less"), ("none", "less")]
-)
-def test_measured_energy_is_not_reported_as_missing(source, why):
-    assert no_energy_reason({"energy": {"source": source, "reason": "less"}}) == why

@@ -94,11 +94,6 @@ def test_messages_arrive_in_order_until_the_process_has_finished(receive):
     assert len(messages[1].model["text"]) == 200_000
 
 
-def test_request_waits_for_its_reply(receive):
-    lines = "facts(stop=[connection.request(message).stop for message in (OPENING, CLOSED)])"
-    assert receive(f"{lines}; connection.send(Finished())")[-1].model["stop"] == [False, True]
-
-
 def test_process_runs_the_package_in_a_session_of_its_own_with_output_to_its_log(receive, tmp_path):
     values = "argv=sys.argv[1:], order=os.environ['CUDA_DEVICE_ORDER'], stdin=sys.stdin.read()"
     lines = f"print('to stdout'); print('to stderr', file=sys.stderr); facts({values}, own=os.getsid(0) == os.getpid())"
@@ -353,11 +348,6 @@ def test_reply_to_a_killed_rank_names_it(interpreter, tmp_path):
         assert vanishes(worker.pid)
         with pytest.raises(WorkerError, match="rank 0 was killed by SIGKILL"):
             worker.reply()
-
-
-def test_error_of_any_rank_is_reported(end_of_two):
-    lines = "if rank: connection.send(RankFailed(rank=1, failure='oom', message='CUDA out of memory'))\ntime.sleep(60)"
-    assert end_of_two(lines) == ("oom", "CUDA out of memory")
 
 
 SEEN_BY_PEER = "connection.send(RankFailed(rank=0, failure='rank', message='Connection closed by peer'))"

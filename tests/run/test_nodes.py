@@ -33,12 +33,8 @@ def here(**changed):
     return current_node({**STEP, **changed}, address=lambda name: f"{name}.example")
 
 
-def test_without_a_step_there_is_a_single_node():
-    assert current_node({}) == current_node({"SLURM_STEP_NUM_NODES": "1"}) == Node()
-    assert Node().is_first
-
-
 def test_nodes_of_a_step_connect_to_its_first_host_and_port():
+    assert current_node({}) == current_node({"SLURM_STEP_NUM_NODES": "1"}) == Node()
     found = here()
     assert (found.number, found.nodes, found.name, found.first) == (1, 2, "n04", "n03.example")
     assert found.port in PORTS
@@ -97,11 +93,8 @@ def test_only_the_first_node_uses_the_sweep_folder():
     assert other.is_dir()
     assert other != Path("record")
     other.rmdir()
-
-
-def test_a_sweep_on_several_nodes_is_refused():
     with pytest.raises(ValueError, match="a sweep cannot run on 2 nodes at once"):
-        run_folder_factory(lambda *_: Path("record"), STEP)([], True, False)
+        run_folder_factory(made, STEP)([], True, False)
 
 
 def test_several_nodes_do_not_skip_a_completed_run(tmp_path):

@@ -92,12 +92,6 @@ def test_epoch_has_parts_scores_rates_and_percentiles_of_its_own_steps(metrics):
     assert not [name for name in found if "energy" in name or "power" in name or "cached" in name]
 
 
-def test_energy_is_the_difference_of_the_counters_by_domain_and_in_total(metrics):
-    found = metrics(at(99.99, cpu0=100, dram0=7), at(104.01, cpu0=130, dram0=9), meter("cpu0", "dram0"))
-    assert (found["epoch/energy_j"], found["epoch/energy_per_sample_j"]) == (32, 32 / 20)
-    assert (found["epoch/energy_cpu0_j"], found["epoch/energy_dram0_j"]) == (30, 2)
-
-
 def test_estimated_energy_is_no_measured_energy(close, metrics):
     found = metrics(at(99.99, cpu=1), at(104.01, cpu=5), meter("cpu", source="estimated"))
     assert {name: found[name] for name in found if "energy" in name or "power" in name} == {
@@ -106,11 +100,6 @@ def test_estimated_energy_is_no_measured_energy(close, metrics):
     opened = WindowOpening("val", 3, 1)
     line = close(at(99.99, cpu=1), at(104.01, cpu=2), meter("cpu", source="estimated"), opened=opened).line
     assert line["metrics"].keys() == {"val/e2e_s", "val/loss", "val/accuracy", "val/estimated_energy_j"}
-
-
-def test_evaluation_has_time_scores_and_energy_only(close):
-    line = close(at(99.99, gpu0=10), at(104.01, gpu0=30), meter("gpu0"), opened=WindowOpening("val", 3, 1)).line
-    assert line["metrics"] == {"val/e2e_s": 4.0, "val/loss": 0.7, "val/accuracy": 0.8, "val/energy_j": 20}
 
 
 def test_readings_long_after_a_window_leave_it_without_energy(close):
@@ -273,17 +262,6 @@ def test_window_of_another_node_is_by_its_own_clock():
     late = node_window("n1", times, at(99.0, cpu0=10.0), at(104.001, cpu0=50.0), instruments)
     assert late.metrics == {}
     assert "the counters were read" in late.reason
-
-
-def test_record_has_the_windows_of_the_other_nodes(record):
-    rank = MEASURED._replace(node=0)
-    elsewhere = MEASURED._replace(node=1, opened_ns=1, closed_ns=2)
-    measured = WindowMeasured([rank, elsewhere], [of_a_node(energy_j=5.0, power_mean_w=1.0)])
-    instruments = WindowInstruments(meter("gpu0"), Scripted(), ScriptedSource())
-    line = build_window(OPENED, measured, at(100, gpu0=0.0), at(104, gpu0=20.0), instruments, record).line
-    assert line["metrics"]["epoch/energy_j"] == 25.0
-    assert line["energy"]["nodes"] == [node._asdict() for node in measured.nodes]
-    assert (line["opened_ns"], line["closed_ns"]) == (100 * SECOND, 104 * SECOND)
 
 
 def test_evaluation_too_short_for_the_counter_is_a_term_of_the_total(close):

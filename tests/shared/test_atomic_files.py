@@ -11,12 +11,6 @@ import pytest
 from epochmeter.shared.atomic_files import append_durably, lock_folder, read_json, write_atomically, write_json
 
 
-def test_json_is_written_atomically_without_leftovers(tmp_path):
-    write_json(tmp_path / "job.json", {"über": [1, 2.5, None]})
-    assert read_json(tmp_path / "job.json") == {"über": [1, 2.5, None]}
-    assert [path.name for path in tmp_path.iterdir()] == ["job.json"]
-
-
 def test_failed_write_keeps_the_old_file(tmp_path):
     write_json(tmp_path / "job.json", {"batch": 16})
     with pytest.raises(TypeError):

@@ -1,7 +1,6 @@
 import pytest
 
 from epochmeter.shared.protocol import (
-    KINDS,
     Built,
     Finished,
     NodeWindow,
@@ -33,12 +32,8 @@ def test_message_is_one_line_and_decodes_to_itself(message):
     decoded = decode(line)
     assert decoded == message
     assert type(decoded) is type(message)
-
-
-def test_ranks_and_nodes_of_a_window_keep_their_types():
-    decoded = decode(encode(WindowMeasured([RANK], [NODE])))
-    assert isinstance(decoded.ranks[0], RankWindow)
-    assert isinstance(decoded.nodes[0], NodeWindow)
+    if isinstance(message, WindowMeasured):
+        assert (type(decoded.ranks[0]), type(decoded.nodes[0])) == (RankWindow, NodeWindow)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +48,3 @@ def test_ranks_and_nodes_of_a_window_keep_their_types():
 def test_invalid_line_is_rejected(line, error):
     with pytest.raises(error):
         decode(line)
-
-
-def test_every_kind_is_listed_under_its_name():
-    assert all(name == kind.__name__ for name, kind in KINDS.items())

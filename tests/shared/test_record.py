@@ -22,20 +22,6 @@ def steps(*numbers):
     return array("f", [value for number in numbers for value in step(number)])
 
 
-def test_job_and_run_are_read_back(record):
-    record.describe({"batch": 16}, {"identity": "1d"})
-    record.describe({"batch": 16}, {"identity": "1d", "energy": {"source": "none"}})
-    assert record.job() == {"batch": 16}
-    assert record.run() == {"identity": "1d", "energy": {"source": "none"}}
-
-
-def test_windows_are_read_in_order(record):
-    assert record.windows() == []
-    for number in range(3):
-        record.append({"window": "epoch", "epoch": number})
-    assert [window["epoch"] for window in record.windows()] == [0, 1, 2]
-
-
 @pytest.mark.parametrize("text", ['{"epoch": 0}\n{"epoch": 1}', '{"epoch": 0}\n{"epo'])
 def test_truncated_last_line_is_ignored(record, tmp_path, text):
     (tmp_path / "epochs.jsonl").write_text(text)
@@ -53,14 +39,6 @@ def test_run_is_completed_by_its_summary(record):
     assert not record.is_completed("another")
 
 
-@pytest.mark.parametrize("state", ["failed", "killed"])
-def test_failed_run_has_a_summary_and_is_not_completed(record, state):
-    record.describe({}, {})
-    record.write_summary({**COMPLETED, "state": state}, "1d")
-    assert record.summary()["state"] == state
-    assert not record.is_completed()
-
-
 def test_completion_without_a_job_or_with_a_partial_file_is_ignored(record, tmp_path):
     record.write_summary(COMPLETED, "1d")  # left by a killed process that archived an earlier run
     assert not record.is_completed()
@@ -69,26 +47,11 @@ def test_completion_without_a_job_or_with_a_partial_file_is_ignored(record, tmp_
     assert not record.is_completed()
 
 
-def test_steps_of_all_epochs_are_concatenated(record):
-    assert record.steps() == array("f")
-    record.append_steps(steps(1, 2))
-    record.append_steps(steps(3))
-    assert record.steps() == steps(1, 2, 3)
-
-
 @pytest.mark.parametrize(("count", "expected"), [(0, []), (2, [2, 3]), (9, [1, 2, 3])])
 def test_last_steps_are_at_most_all_steps(record, count, expected):
     record.append_steps(steps(1))
     record.append_steps(steps(2, 3))
     assert record.last_steps(count) == steps(*expected)
-
-
-def test_truncated_step_is_ignored(record, tmp_path):
-    record.append_steps(steps(1, 2))
-    with open(tmp_path / "steps.bin", "ab") as file:
-        file.write(b"\0" * 7)
-    assert record.steps() == steps(1, 2)
-    assert record.last_steps(1) == steps(2)
 
 
 def test_steps_are_little_endian_floats(record, tmp_path):
@@ -114,11 +77,6 @@ def test_archived_attempt_has_no_checkpoint(record, tmp_path):
     (tmp_path / f".{CHECKPOINT}").write_bytes(b"half of the next")
     record.archive_attempt()
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["job.json"]
-
-
-def test_nothing_is_archived_from_an_empty_folder(record, tmp_path):
-    record.archive_attempt()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_truncation_keeps_the_windows_and_steps_before_an_epoch(record):

@@ -16,10 +16,9 @@ from epochmeter.worker.data.timed_dataset import TimedDataset, make_timed_loader
 from epochmeter.worker.loop import EpochStats, evaluate, train
 from epochmeter.worker.precision import NullContext, NullScaler
 from epochmeter.worker.strategy import Distributed
-from epochmeter.worker.suspend_counter import SuspendCounter
 from epochmeter.worker.tasks import Classification
 from epochmeter.worker.timeline import HostTimeline
-from epochmeter.worker.windows import WindowRunner
+from epochmeter.worker.windows import SuspendCounter, WindowRunner
 
 TASK = Classification(auxiliary=0)
 EPOCHS, SAMPLES, NAP_S, NAPS = 2, 24, 0.02, 8

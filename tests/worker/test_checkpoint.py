@@ -94,11 +94,6 @@ def test_resumed_training_equals_uninterrupted_training(folder):
     assert epochs[2] != epochs[0]
 
 
-def test_resume_reports_that_training_had_ended(folder):
-    start(folder).checkpoint.write(1, ended=True)
-    assert start(resumed(folder)).checkpoint.resume() == (1, True)
-
-
 def test_fresh_run_ignores_an_existing_checkpoint(folder):
     start(folder).checkpoint.write(2, ended=False)
     assert start(folder).checkpoint.resume() == (0, False)
@@ -132,24 +127,6 @@ def test_failed_write_raises_and_keeps_the_previous_checkpoint(folder):
     assert Record(folder).checkpoint()["epochs"] == 1
 
 
-def test_partial_checkpoint_is_deleted(folder, monkeypatch):
-    def save(state, file):
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(torch, "save", save)
-    with pytest.raises(RuntimeError, match="No space left on device"):
-        start(folder).checkpoint.write(1, ended=False)
-    assert [path.name for path in folder.iterdir()] == ["job.json"]
-
-
-def test_unreadable_checkpoint_is_an_error(folder):
-    with zipfile.ZipFile(folder / CHECKPOINT, "w") as archive:
-        archive.writestr(CHECKPOINT_METADATA, "{}")
-    with pytest.raises(RuntimeError, match=r"cannot read the checkpoint .*checkpoint\.pt: "):
-        start(resumed(folder)).checkpoint.resume()
-
-
 class Program:
     """Creates a folder when it is unpickled."""
 
@@ -165,20 +142,6 @@ def test_loading_executes_no_code_from_the_file(folder):
     with pytest.raises(RuntimeError, match=r"cannot read the checkpoint .*checkpoint\.pt"):
         start(resumed(folder)).checkpoint.resume()
     assert not (folder / "ran").exists()
-
-
-@pytest.mark.parametrize(
-    "schedule", [{"name": "MultiStepLR", "milestones": [1, 2]}, {"name": "OneCycleLR", "max_lr": 0.1, "total_steps": 9}]
-)
-def test_state_of_other_schedules_is_restored(folder, schedule):
-    job = {"_target_": f"torch.optim.lr_scheduler.{schedule['name']}", **schedule}
-    first = start(folder, scheduler=job)
-    epoch(first)
-    first.checkpoint.write(1, ended=False)
-    following = epoch(first)
-    second = start(resumed(folder), scheduler=job)
-    assert second.checkpoint.resume() == (1, False)
-    assert epoch(second) == following
 
 
 def test_rank_0_writes_and_reads_for_all_and_random_state_is_per_rank(folder):

@@ -1,4 +1,3 @@
-import json
 import socket
 import threading
 
@@ -10,7 +9,6 @@ from epochmeter.shared.protocol import (
     NodeWindow,
     Proceed,
     Progress,
-    TraceFailed,
     Trained,
     WindowClosed,
     decode,
@@ -60,11 +58,6 @@ def controller(listener, connection):
     controller.gone()
 
 
-def test_message_is_one_line_of_json(connection, controller):
-    connection.send(TraceFailed("zwölf\nlines"))
-    assert json.loads(controller.lines.readline()) == {"kind": "TraceFailed", "reason": "zwölf\nlines"}
-
-
 def test_request_waits_for_the_reply(connection, controller):
     replies = []
     asking = threading.Thread(target=lambda: replies.append(connection.request(WindowClosed(1, 2))))
@@ -74,12 +67,6 @@ def test_request_waits_for_the_reply(connection, controller):
     controller.replies(Proceed(stop=True))
     asking.join(5)
     assert replies == [Proceed(stop=True)]
-
-
-def test_closed_connection_ends_the_process(connection, controller):
-    controller.gone()
-    with pytest.raises((SystemExit, BrokenPipeError)):
-        connection.request(Trained())
 
 
 def test_controller_that_exits_instead_of_replying_ends_the_process(connection, controller):
@@ -127,12 +114,6 @@ def test_loss_is_read_only_when_progress_is_sent(connection, controller):
     assert [controller.received().loss for _ in reads] == [0.5, 0.5]
 
 
-def test_slow_step_is_reported_at_once(connection, controller):
-    connection.progress(1, now_ns=7 * HALF_A_SECOND_NS)
-    connection.progress(2, now_ns=8 * HALF_A_SECOND_NS)
-    assert [controller.received().steps for _ in range(2)] == [1, 2]
-
-
 class Ranks:
     """A strategy of two ranks, with the value of the other rank."""
 
@@ -161,9 +142,3 @@ def test_each_node_leader_sends_the_request_and_all_ranks_get_all_replies(connec
     controller.replies(other_node)
     second = Ranks(1, Proceed(), is_node_leader=True)
     assert RankedConnection(connection, second).request_all(WindowClosed(1, 2)) == [Proceed(), other_node]
-
-
-def test_only_the_first_rank_reports_progress(connection, controller):
-    for ranks in (RankedConnection(None, Ranks(1, None)), RankedConnection(connection, Ranks(0, None))):
-        ranks.progress(3, now_ns=HALF_A_SECOND_NS)
-    assert controller.received() == Progress(3)

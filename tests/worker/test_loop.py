@@ -1,7 +1,4 @@
-import ast
 import copy
-import inspect
-import weakref
 
 import pytest
 import torch
@@ -72,12 +69,6 @@ def test_evaluation_changes_no_weights_and_computes_no_gradient(model, batches):
     assert not model.training
 
 
-def test_training_mode_is_restored_after_evaluation(model, batches):
-    evaluate(model, batches, IMAGES, make_stats(), NullContext())
-    train(model, batches, IMAGES, sgd(model), make_stats(), NullContext(), NullScaler())
-    assert model.training
-
-
 class Scripted(Classification):
     """A task with scripted losses."""
 
@@ -126,35 +117,3 @@ def test_stats_of_many_samples_are_exact():
     for _ in range(5000):  # so many tenths, added up in 32 bits, are wrong in the fifth digit
         stats.add(tenth, outputs, targets)
     assert stats.totals() == {"weight": 5000, "loss_sum": pytest.approx(500, rel=1e-7), "correct": 5000}
-
-
-class Saved:
-    """A tensor that a graph saves for the backward pass."""
-
-    def __init__(self, tensor):
-        self.tensor = tensor
-
-
-def test_stats_keep_no_graph_alive(model, batches):
-    saved = weakref.WeakSet()
-
-    def save(tensor):
-        saved.add(kept := Saved(tensor.detach()))
-        return kept
-
-    inputs, targets = batches[0]
-    stats = make_stats()
-    with torch.autograd.graph.saved_tensors_hooks(save, lambda kept: kept.tensor):
-        outputs = model(inputs)
-        loss = nn.functional.cross_entropy(outputs, targets)
-    assert len(saved) > 0
-    stats.add(loss, outputs, targets)
-    del outputs, loss
-    assert len(saved) == 0
-    assert stats.losses()[0] > 0
-
-
-def test_loop_imports_only_torch():
-    imports = [node for node in ast.walk(ast.parse(inspect.getsource(loop))) if isinstance(node, ast.Import)]
-    assert [alias.name for node in imports for alias in node.names] == ["torch"]
-    assert not [node for node in ast.walk(ast.parse(inspect.getsource(loop))) if isinstance(node, ast.ImportFrom)]

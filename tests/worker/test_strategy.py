@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import DistributedSampler
 from worker import ranked
 from worker.ranked import EPOCHS, NAP_S, NAPS, SAMPLES, Numbers, Trained
 
@@ -35,11 +34,6 @@ def test_training_shards_have_equal_sizes_and_cover_all_samples(count, ranks):
     assert all(len(Shard(order(count), rank, ranks, padded=True)) == len(shards[rank]) for rank in range(ranks))
 
 
-def test_shards_match_torchs_distributed_sampler():
-    expected = [list(DistributedSampler(range(13), 4, rank, shuffle=False)) for rank in range(4)]
-    assert [list(Shard(range(13), rank, 4, padded=True)) for rank in range(4)] == expected
-
-
 @pytest.mark.parametrize(("count", "ranks"), [(12, 2), (13, 2), (13, 4), (5, 4)])
 def test_evaluation_shards_do_not_overlap(count, ranks):
     own = Single(1).shard(range(count), None)
@@ -56,12 +50,6 @@ def test_order_changes_per_epoch_and_depends_only_on_the_seed():
     assert list(Shard(order(50, seed=1), 0, 2, padded=True)) != first
 
 
-def test_two_ranks_together_see_the_batches_of_one_rank_with_twice_the_batch_size():
-    alone = list(order(24))
-    first, second = (list(Shard(order(24), rank, 2, padded=True)) for rank in range(2))
-    assert {*first[:4], *second[:4]} == set(alone[:8])
-
-
 def test_data_parallel_with_fewer_than_two_gpus_uses_one_device():
     model, strategy = ranked.model(), Parallel(None)
     assert strategy.wrap(model, torch.device("cpu")) == (model, model)
@@ -74,14 +62,6 @@ def test_data_parallel_evaluates_on_its_training_gpus(monkeypatch):
     monkeypatch.setattr(strategies.nn, "DataParallel", lambda model, gpus: (model, gpus))
     model = ranked.model()
     assert Parallel(None).wrap(model, torch.device("cuda")) == ((model, [0, 1]), (model, [0, 1]))
-
-
-@pytest.mark.parametrize(("gpus", "samples", "least"), [(2, 16, 8), (2, 3, 1), (4, 5, 1), (4, 8, 2), (3, 1, 1)])
-def test_smallest_share_of_a_split_batch(gpus, samples, least):
-    strategy = Parallel(None)
-    strategy._gpus = list(range(gpus))
-    assert strategy.min_samples_per_replica(samples) == least
-    assert Single(1).min_samples_per_replica(samples) == samples
 
 
 def test_rank_seeds_are_unique_across_seeds():

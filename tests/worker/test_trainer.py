@@ -61,24 +61,11 @@ def test_initial_weights_depend_only_on_the_seed(keys):
     assert all(torch.equal(other[name], value) for name, value in first.items())
 
 
-def test_learning_rate_is_scaled_as_configured():
-    assert make_trainer(lr_scaling="linear", lr_batch=2).learning_rate() == pytest.approx(0.2)
-
-
 @pytest.mark.parametrize("keys", [{"channels_last": True}, {"precision": "bf16"}])
 def test_reduced_precision_trains_similarly(batches, keys):
     plain, other = make_trainer(), make_trainer(**keys)
     losses = [each.train_epoch([each.move(batch) for batch in batches]).losses() for each in (plain, other)]
     assert losses[0] == pytest.approx(losses[1], rel=0.02)
-
-
-def test_channels_last_images_stay_channels_last(batches):
-    trainer = make_trainer(channels_last=True, dataset={**JOB["dataset"], "channels": 3},
-                   model={**JOB["model"], "channels": 3})  # fmt: skip
-    images, labels = trainer.move((torch.randn(2, 3, 32, 32), torch.tensor([0, 1])))
-    assert images.is_contiguous(memory_format=torch.channels_last)
-    assert trainer.model.features[3].weight.is_contiguous(memory_format=torch.channels_last)
-    assert labels.tolist() == [0, 1]
 
 
 def test_channels_last_without_images_is_rejected():
@@ -89,11 +76,6 @@ def test_channels_last_without_images_is_rejected():
     }
     with pytest.raises(ValueError, match="channels_last=true needs images, and dataset numbers has none"):
         Trainer({**JOB, **numbers}, Regression("mse_loss"), Single(1), CPU)
-
-
-def test_unknown_optimizer_argument_lists_its_parameters():
-    with pytest.raises(ValueError, match=r"torch\.optim\.SGD .* 'lrr'\. Its parameters: lr, momentum"):
-        make_trainer(optimizer={"_target_": "torch.optim.SGD", "name": "sgd", "lrr": 0.1})
 
 
 @pytest.mark.system

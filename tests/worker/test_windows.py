@@ -1,5 +1,7 @@
 import itertools
 import math
+import os
+import signal
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +16,7 @@ from epochmeter.worker.loop import EpochStats
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Classification
 from epochmeter.worker.timeline import HostTimeline
-from epochmeter.worker.windows import WindowRunner
+from epochmeter.worker.windows import SuspendCounter, WindowRunner
 
 NEVER = SimpleNamespace(count=0)
 """Suspensions of a process that is never suspended."""
@@ -148,3 +150,12 @@ def test_suspension_is_reported_for_the_window_in_which_it_ended(runner, name):
         paused.append(controller.requests[WindowMeasured].ranks[0].paused)
         suspends.count += 1  # between two windows
     assert paused == [False, True, False]
+
+
+def test_continuations_are_counted():
+    before = signal.getsignal(signal.SIGCONT)
+    suspends = SuspendCounter()
+    for _ in range(2):
+        os.kill(os.getpid(), signal.SIGCONT)
+    signal.signal(signal.SIGCONT, before)
+    assert suspends.count == 2

@@ -33,9 +33,8 @@ from epochmeter.power.knobs.requests import refuse_unrestored, requested_setting
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.results import reuse
 from epochmeter.results.summary import collect_flags
-from epochmeter.run import capacity
 from epochmeter.run.nodes import Node, check_strategy, current_node
-from epochmeter.run.preflight import validate_job
+from epochmeter.run.preflight import check_capacity, usable_cores, validate_job, worker_count
 from epochmeter.run.rehearsal import for_this_machine, missing_gpus, rehearsal_reasons
 from epochmeter.run.resume import KEPT_KEYS, ResumePoint, find_resume_point
 from epochmeter.shared.atomic_files import write_json
@@ -233,13 +232,13 @@ def preflight(plan: Plan) -> Plan:
     job, strategy = plan.job, plan.job.strategy
     check_strategy(strategy, plan.node)
     validate_job(job, plan.request.choices, plan.request.overrides, plan.node.nodes)
-    capacity.check_capacity(job, ROOT)
+    check_capacity(job, ROOT)
     if strategy.name == "dp" and strategy.ranks and not plan.on_gpu:
         raise input_error(
             f"`strategy=dp strategy.ranks={strategy.ranks}` needs GPUs, and this machine has none to train on",
             f"use strategy=ddp strategy.ranks={strategy.ranks} for processes on the CPU, or leave it out",
         )
-    return replace(plan, job=replace(job, workers=capacity.worker_count(job.workers)))
+    return replace(plan, job=replace(job, workers=worker_count(job.workers)))
 
 
 def claim(plan: Plan) -> Plan:
@@ -312,10 +311,10 @@ def plan_warnings(plan: Plan) -> list[str]:
     messages = [target.note for _, target in plan.targets.values() if target.note]
     if job.compile:
         messages.append("note: epoch 1 includes the compilation of the model, which may take minutes")
-    cores, ranks = capacity.usable_cores(), plan.ranks or 1
+    cores, ranks = usable_cores(), plan.ranks or 1
     overrides = (override.partition("=") for override in plan.run["overrides"])
     is_override = any(key == "workers" and value.isdecimal() for key, _, value in overrides)
-    if is_override and capacity.worker_count(job.workers) * ranks > cores:
+    if is_override and worker_count(job.workers) * ranks > cores:
         of_ranks = f" for each of {ranks} ranks" if ranks > 1 else ""
         messages.append(f"warning: workers={job.workers} DataLoader workers{of_ranks} are more than the {cores} cores.")
     return messages

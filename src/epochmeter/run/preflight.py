@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 
 from omegaconf import DictConfig
 from rich.progress import track
 
+from epochmeter.config.errors import input_error
 from epochmeter.config.job import ROOT, local_device_overrides, split_config
-from epochmeter.config.schema import Job
+from epochmeter.config.schema import Dataset, Job
 from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values
 from epochmeter.datasets.manifest import without_secrets
 from epochmeter.datasets.ready import peek_manifest
 from epochmeter.machine import host
 from epochmeter.results.throughput import check_length
-from epochmeter.run import capacity, launch
+from epochmeter.run import launch
 from epochmeter.tracking.client import check as check_store
 from epochmeter.tracking.tensorboard import check_installed as check_events
 
 MAX_SHOWN = 10
+PROCESSES_PER_CORE = 16
+MIN_PROCESSES = 64
+"""Number of processes that is allowed on any machine, so that a sweep may include more workers than cores."""
+MAX_AUTO_WORKERS = 4
+"""Most DataLoader workers per rank that `workers=auto` starts."""
 
 
 def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str], nodes: int = 1) -> None:
@@ -67,7 +75,7 @@ def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str
 
 def check_machine(job: Job, overrides: Sequence[str]) -> None:
     """Refuse a job that this machine cannot run: its size or its Python interpreter; ValueError."""
-    capacity.check_capacity(job, ROOT)
+    check_capacity(job, ROOT)
     facts = host.device_facts(job.machine.root)
     fits = host.is_match(job.device.match, facts)
     device = job.device if fits else local_device_overrides(job.device, overrides)
@@ -81,3 +89,43 @@ def training_samples(job: Job) -> int | None:
     if not manifest or manifest.version != dataset.version or manifest.maker != without_secrets(dataset.make):
         return None
     return manifest.splits["train"]
+
+
+def check_capacity(job: Job, root: Path) -> None:
+    """Refuse a job with too many processes, or with a dataset folder that is missing; raises InputError."""
+    check_processes(worker_count(job.workers), job.strategy.ranks or 1, usable_cores())
+    check_dataset_exists(job.dataset, root)
+
+
+def usable_cores() -> int:
+    """Return the number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def worker_count(workers: int | str) -> int:
+    """Return the number of DataLoader workers per rank; `auto` is one per usable core, at most 4."""
+    return min(MAX_AUTO_WORKERS, usable_cores()) if isinstance(workers, str) else workers
+
+
+def check_processes(workers: int, ranks: int, cores: int) -> None:
+    """Refuse too many ranks or DataLoader workers for the number of cores; raises InputError."""
+    limit = max(MIN_PROCESSES, PROCESSES_PER_CORE * cores)
+    if max(ranks, ranks * workers) <= limit:
+        return
+    request = f"`workers={workers}`" + (f" for each of {ranks:,} ranks" if ranks > 1 else "")
+    if ranks > limit:
+        remedy = f"give at most `strategy.ranks={limit}`"
+    else:
+        remedy = f"give at most `workers={limit // ranks}`; more than one worker per core rarely helps"
+    raise input_error(f"{request} is too many: this machine has {cores} cores; each worker needs tens of MB", remedy)
+
+
+def check_dataset_exists(dataset: Dataset, root: Path) -> None:
+    """Refuse a dataset in a user's folder that is not given or does not exist; raises InputError."""
+    if dataset.make or not dataset.adopt:
+        return
+    if dataset.root is None:
+        raise input_error(f"`dataset={dataset.name}` needs the folder of your data", "set `dataset.root=/folder`")
+    if not (root / Path(dataset.root).expanduser()).is_dir():
+        remedy = "mount its storage device, or give another folder"
+        raise input_error(f"`dataset.root={dataset.root}` is not a folder", remedy)

@@ -38,9 +38,8 @@ from epochmeter.worker.data.loader import loader_notes, make_loaders
 from epochmeter.worker.device import choose_algorithms, describe_device, make_timeline
 from epochmeter.worker.errors import error_text, failure_kind, final_message, is_peer_rank_error
 from epochmeter.worker.strategy import rank_seed
-from epochmeter.worker.suspend_counter import SuspendCounter
 from epochmeter.worker.trainer import Trainer
-from epochmeter.worker.windows import WindowRunner
+from epochmeter.worker.windows import SuspendCounter, WindowRunner
 
 EXIT_WAIT_S = 5.0
 """How long a rank waits before it exits after another rank failed, so that the controller sees the failed one first."""

@@ -1,10 +1,26 @@
 """Windows: one epoch of training or one evaluation each, between two readings of the controller's counters."""
 
 import math
+import signal
 from array import array
 
 from epochmeter.shared.protocol import RankWindow, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.worker.device import peak_memory, synchronize_and_reset_peaks
+
+
+class SuspendCounter:
+    """Count SIGCONT signals to this process in `count`, as when a cluster suspends and resumes its job.
+
+    Clocks cannot show it: the suspended time is in every one of them.
+    """
+
+    def __init__(self):
+        self.count = 0
+        signal.signal(signal.SIGCONT, self._on_continue)
+        signal.siginterrupt(signal.SIGCONT, False)  # restart interrupted system calls, as without a handler
+
+    def _on_continue(self, number, frame):
+        self.count += 1
 
 
 class WindowRunner:

@@ -1,4 +1,3 @@
-import re
 import time
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -6,10 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from epochmeter.worker.data.faults import NoMemoryError
 from epochmeter.worker.data.loader import make_loaders, open_split, train_loader, val_loader
 from epochmeter.worker.data.timed_dataset import TimedDataset
-from epochmeter.worker.errors import failure_kind, final_message
 from epochmeter.worker.strategy import Single
 
 JOB = {
@@ -32,19 +29,12 @@ def order(loader):
     return [number for _, labels in loader for number in labels.tolist()]
 
 
-def test_every_sample_occurs_once_per_epoch():
-    loader = train_loader(SAMPLES, job(), Single(1), cuda=False)
-    assert sorted(order(loader)) == list(range(10))
-    assert [len(inputs) for inputs, _ in loader] == [4, 4, 2]
-    assert len(loader) == 3
-
-
 @pytest.mark.parametrize(("batch", "drop_last", "sizes"), [(4, True, [4, 4]), (5, True, [5, 5]), (4, False, [4, 4, 2])])
 def test_drop_last_applies_only_to_training(batch, drop_last, sizes):
     config = job(batch=batch, drop_last=drop_last)
     training, validation = (make(SAMPLES, config, Single(1), cuda=False) for make in (train_loader, val_loader))
     assert [len(inputs) for inputs, _ in training] == sizes
-    assert (len(training), training.count, training.sizes) == (len(sizes), 10, set(sizes))
+    assert (len(training), training.count) == (len(sizes), 10)
     assert len(order(validation)) == 10
 
 
@@ -67,17 +57,6 @@ def test_order_depends_only_on_the_seed():
     assert [order(processes), order(processes)] == epochs
     assert epochs[0] != epochs[1]
     assert order(train_loader(SAMPLES, job(seed=1), Single(1), cuda=False)) != epochs[0]
-
-
-@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
-def test_restored_state_continues_the_order(workers, persistent):
-    first, second = (
-        train_loader(SAMPLES, job(workers=workers, persistent_workers=persistent), Single(1), cuda=False)
-        for _ in range(2)
-    )
-    order(first), order(first)
-    second.load(first.state())
-    assert [order(second), order(second)] == [order(first), order(first)]
 
 
 def test_restored_state_continues_the_workers_seeds():
@@ -129,21 +108,6 @@ def test_evaluation_is_in_order_and_keeps_no_workers():
 def test_pinning_is_as_configured_and_automatic_with_a_gpu(monkeypatch, setting, cuda, available, pinned):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
     assert train_loader(SAMPLES, job(pin_memory=setting), Single(1), cuda).loader.pin_memory is pinned
-
-
-def test_prefetch_and_persistence_apply_with_workers():
-    assert train_loader(SAMPLES, job(workers=2, prefetch=3), Single(1), cuda=False).loader.prefetch_factor == 3
-    assert train_loader(SAMPLES, job(workers=2), Single(1), cuda=False).loader.persistent_workers
-    assert not train_loader(SAMPLES, job(workers=0), Single(1), cuda=False).loader.persistent_workers
-    not_persistent = job(workers=2, persistent_workers=False)
-    assert not train_loader(SAMPLES, not_persistent, Single(1), cuda=False).loader.persistent_workers
-
-
-@pytest.mark.parametrize("make", [train_loader, val_loader])
-def test_workers_are_forked_with_any_default_start_method(make):
-    """With Python 3.14's default, a user's preprocessing would have to be pickled."""
-    loader = make(SAMPLES, job(workers=2), Single(1), cuda=False).loader
-    assert loader.multiprocessing_context.get_start_method() == "fork"
 
 
 def start_workers(connection):
@@ -204,36 +168,6 @@ def test_empty_user_split_is_an_error(make_own):
     def opened(folder, split, transform):
         return [(torch.zeros(1), 0)] if split == "train" else []
 
-    with pytest.raises(ValueError, match=r"split val.*evaluate=false"):
+    with pytest.raises(ValueError, match=r"0 samples in split val.*evaluate=false"):
         make_own(opened, evaluate=True)
     assert [len(loader) for loader in make_own(opened, evaluate=False)] == [1]
-
-
-def test_unused_validation_split_is_not_opened(make_own):
-    def opened(folder, split, transform):
-        return {"train": [(torch.zeros(1), 0)]}[split]
-
-    with pytest.raises(KeyError):
-        make_own(opened, evaluate=True)
-    assert [len(loader) for loader in make_own(opened, evaluate=False)] == [1]
-
-
-@pytest.mark.parametrize(
-    ("layout", "available", "remedy"),
-    [
-        ("memory", ["files", "memory"], "Set dataset.layout=files, or use fewer samples"),
-        ("files", ["files", "memory"], "Use fewer samples"),
-        ("memory", ["memory"], "Use fewer samples"),
-    ],
-)
-def test_out_of_memory_while_opening_blames_the_layout(make_own, layout, available, remedy):
-    def opened(folder, split, transform):
-        raise MemoryError
-
-    specs = {name: {"_target_": "epochmeter.worker.data.opened"} for name in available}
-    with pytest.raises(NoMemoryError) as raised:
-        make_own(opened, evaluate=True, dataset={"layout": layout, "open": specs})
-    peak = r"\(the training process's peak was \S+ .B\)"
-    message = rf"dataset\.layout={layout} ran out of memory {peak}\. {remedy}\."
-    assert re.fullmatch(message, final_message(raised.value, job()))
-    assert failure_kind(raised.value) == "oom"

@@ -32,9 +32,6 @@ def to_lists(sample):
 
 def test_words_are_indexed_by_frequency_then_alphabet_after_special_words():
     assert vocabulary(["b c", "a c", "c"], 10) == {"c": 4, "a": 5, "b": 6}
-
-
-def test_vocabulary_is_truncated_including_special_words():
     assert vocabulary(["b c", "a c", "c"], 6) == {"c": 4, "a": 5}
 
 
@@ -42,9 +39,6 @@ def test_pair_becomes_padded_source_shifted_target_and_target(folder):
     # a and b are as frequent: a is 4, b 5; of the targets x is 4, y 5, z 6
     assert to_lists(samples(folder)[0]) == ([5, 4, 5, END, PAD], [START, 4, 5, PAD, PAD], [4, 5, END, PAD, PAD])
     assert to_lists(samples(folder)[1]) == ([4, 4, 5, END, PAD], [START, 6, PAD, PAD, PAD], [6, END, PAD, PAD, PAD])
-
-
-def test_long_sentence_is_truncated_and_still_has_its_end_token(folder):
     assert to_lists(samples(folder, length=2)[0]) == ([5, END], [START, 4], [4, END])
 
 
@@ -55,11 +49,6 @@ def test_validation_uses_the_training_vocabulary(folder):
         [START, 4, 4, PAD, PAD],
         [4, 4, END, 0, 0],
     )
-
-
-def test_indices_are_int64(folder):
-    (source, shifted), target = samples(folder)[0]
-    assert {tensor.dtype for tensor in (source, shifted, target)} == {torch.long}
 
 
 @pytest.mark.parametrize(
@@ -78,11 +67,6 @@ def test_invalid_line_is_reported_with_its_number(folder, content, error):
         samples(folder)
 
 
-def test_vocabulary_with_only_special_words_is_rejected(folder):
-    with pytest.raises(ValueError, match=r"dataset.words=4: give more than the 4 special words"):
-        samples(folder, words=4)
-
-
 def test_unreadable_file_is_an_error(tmp_path):
     with pytest.raises(RuntimeError, match=r"cannot read file .*train.tsv: "):
         samples(tmp_path)
@@ -90,21 +74,9 @@ def test_unreadable_file_is_an_error(tmp_path):
         samples(tmp_path / "unmounted")
 
 
-def test_non_ascii_words_are_read(folder):
-    (folder / "train.tsv").write_text("día год\t日 Tag\n", encoding="utf-8")
-    assert to_lists(samples(folder)[0]) == ([4, 5, END, 0, 0], [START, 5, 4, 0, 0], [5, 4, END, 0, 0])
-
-
 def make_pair_loaders(composed, folder, *overrides):
     job = dict(composed("dataset=pairs", "workers=0", *overrides))
     return make_loaders(job, {"folder": str(folder)}, Translation(), Single(1), cuda=False)
-
-
-def test_pairs_are_batched(composed, folder):
-    training, validation = make_pair_loaders(composed, folder, "batch=2", "dataset.length=5")
-    (((source, shifted), target),) = training
-    assert source.shape == shifted.shape == target.shape == (2, 5)
-    assert [len(target) for _, target in validation] == [1]
 
 
 @pytest.mark.parametrize(

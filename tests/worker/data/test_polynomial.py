@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional
 
 from epochmeter.worker.data.loader import make_loaders
-from epochmeter.worker.data.polynomial import Polynomial, powers, raise_to_powers
+from epochmeter.worker.data.polynomial import Polynomial, powers
 from epochmeter.worker.models.polynomial import Polynomial as Model
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Regression
@@ -15,24 +15,6 @@ def samples(split="train", count=100, features=4, seed=0):
 
 def stacked(samples):
     return [torch.stack(parts) for parts in zip(*(samples[index] for index in range(len(samples))), strict=True)]
-
-
-def test_powers_of_x():
-    assert raise_to_powers(torch.tensor([2.0, -1.0]), 4).tolist() == [[2, 4, 8, 16], [-1, 1, -1, 1]]
-    assert powers({"features": 3}, "train")(torch.tensor(2.0)).tolist() == [2, 4, 8]
-
-
-def test_validation_has_a_fifth_of_the_samples():
-    assert (len(samples()), len(samples("val")), len(samples("val", count=3))) == (100, 20, 1)
-
-
-def test_splits_share_one_polynomial():
-    inputs, targets = stacked(samples())
-    ones = torch.ones(len(inputs), 1)
-    solution = torch.linalg.lstsq(torch.cat([inputs, ones], dim=1), targets).solution
-    inputs, targets = stacked(samples("val"))
-    predicted = torch.cat([inputs, torch.ones(len(inputs), 1)], dim=1) @ solution
-    torch.testing.assert_close(predicted, targets, rtol=1e-3, atol=1e-3)
 
 
 def test_splits_and_seeds_have_different_samples():

@@ -82,16 +82,6 @@ def test_batch_carries_times_to_read_preprocess_and_decode(clock, open_samples, 
     assert times == tuple(time_ms * MS for time_ms in times_ms)
 
 
-def test_decoding_is_reported_if_timed_separately(clock):
-    separate, sequence = (
-        make_timed_loader(TimedDataset(opened, slow(clock)), range(4), 2)
-        for opened in (lambda transform: Separate(clock), lambda transform: Sequence(clock, transform))
-    )
-    list(separate), list(sequence)
-    assert separate.parts(NO_STEPS * 2)["loader_decode_s"] == pytest.approx(4 * 0.003)
-    assert "loader_decode_s" not in sequence.parts(NO_STEPS * 2), "it is part of reading"
-
-
 def test_batch_carries_sums_and_collating_is_preprocessing(clock, monkeypatch):
     monkeypatch.setattr(timed_dataset, "default_collate", lambda samples: clock.after(1, samples))
     samples = TimedDataset(lambda transform: Separate(clock), slow(clock))
@@ -153,12 +143,6 @@ def test_bad_samples_are_skipped_counted_and_named(workers):
 def test_bad_sample_raises_unless_skipped(workers):
     with pytest.raises(BadSampleError, match="image 5 cannot be read"):
         labels(passes(Holed(8, {5}), workers=workers, skip=False))
-
-
-def test_skipped_samples_are_absent_without_skipping():
-    loaded = passes(Holed(8, {}), skip=False)
-    labels(loaded)
-    assert "skipped_samples" not in loaded.parts(NO_STEPS * 2)
 
 
 def test_dataset_without_good_samples_is_an_error():
@@ -235,13 +219,6 @@ def test_times_arrive_from_dataloader_workers(workers, pin):
     assert parts["loader_read_s"] + parts["loader_preprocess_s"] <= elapsed_s * max(1, workers)
 
 
-def test_each_pass_has_its_own_sums():
-    loaded = passes(Sleeping(range(2)), batch=2)
-    for _ in range(2):
-        labels(loaded)
-        assert 0.04 <= loaded.parts(NO_STEPS)["loader_read_s"] < 0.08
-
-
 @pytest.mark.parametrize(
     ("loaded_s", "compute_s", "workers", "stall_s"),
     [
@@ -255,12 +232,3 @@ def test_each_pass_has_its_own_sums():
 )
 def test_stall_model_matches_the_literature(loaded_s, compute_s, workers, stall_s):
     assert stall_model(loaded_s, compute_s, workers) == stall_s
-
-
-def test_stall_model_uses_compute_from_the_clocks_rows(clock):
-    timed = TimedDataset(lambda transform: Separate(clock, count=2), slow(clock))
-    loaded = make_timed_loader(timed, range(2), 1, num_workers=0)
-    labels(loaded)
-    loaded.loader.num_workers = 1  # as if a process had loaded them
-    rows = [9.0, 9.0, 9.0, 0.004, 9.0, 9.0, 9.0, 0.02]
-    assert loaded.parts(rows)["data_stall_model_s"] == pytest.approx(0.010 - 0.004)

@@ -82,15 +82,10 @@ class ImageFiles:
 
 
 class InMemoryImages(ImageFiles):
-    """The same samples, decoded at construction and kept in memory as pixels: an epoch reads no storage.
-
-    Attributes:
-        unreadable: BadSampleErrors of the unreadable samples, to be raised unless they are skipped.
-    """
+    """The same samples, decoded at construction and kept in memory as pixels: an epoch reads no storage."""
 
     def __init__(self, folder, split, transform, held_out=5):
         super().__init__(folder, split, transform, held_out)
-        self.unreadable = []
         self._pixels = [self._load(index) for index in range(len(self))]
 
     def read(self, index):
@@ -107,8 +102,7 @@ class InMemoryImages(ImageFiles):
         try:
             image = super().decode(super().read(index)[0], index)
         except BadSampleError as bad:
-            self.unreadable.append(_bare_copy(bad))
-            return self.unreadable[-1]
+            return _bare_copy(bad)
         if image.mode not in ("L", "RGB"):
             image = image.convert("RGB")
         return image.mode, image.size, image.tobytes()

@@ -43,8 +43,6 @@ class TimedDataset:
         self._load = self._load_in_steps if self.decodes else self._load_at_once
         self._folder = folder
         self.skip = skip
-        for bad in [] if skip else getattr(self._samples, "unreadable", []):
-            raise bad
 
     def __len__(self):
         return len(self._samples)

@@ -1,0 +1,113 @@
+"""Class and message of the errors that end a run."""
+
+import errno
+import os
+import resource
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch._utils import ExceptionWrapper
+
+from epochmeter.worker.data.faults import BadSampleError, StorageGoneError
+from epochmeter.worker.errors import error_text, failure_kind, final_message
+
+JOB = {"batch": 512, "dataset": {"layout": "files"}}
+CPU = (
+    "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+    "376700928 bytes. Error code 12 (Cannot allocate memory)"
+)
+OLD_CPU = (
+    "[enforce fail at CPUAllocator.cpp:68] . DefaultCPUAllocator: not enough memory: you tried to allocate 4e9 bytes."
+)
+GPU = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 15.77 GiB."
+IN_WORKER = f"Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n{CPU}"
+SHARED_MEMORY = [
+    "DataLoader worker (pid 77) is killed by signal: Bus error. It is possible that dataloader's workers are out of "
+    "shared memory. Please try to raise your shared memory limit.",
+    "unable to write to file </torch_77_1>: No space left on device (28)",
+    "unable to mmap 38535168 bytes from file </torch_77_2>: Cannot allocate memory (12)",
+    "unable to allocate shared memory(shm) for file </torch_77_3>: No space left on device (28)",
+    "unable to open shared memory object </torch_77_4> in read-write mode: No space left on device (28)",
+]
+"""Messages of torch 1.10 to 2.x if /dev/shm is full."""
+OUT_OF_MEMORY = [
+    *map(RuntimeError, (CPU, OLD_CPU, IN_WORKER, "std::bad_alloc", GPU, "CUDA error: out of memory")),
+    torch.cuda.OutOfMemoryError(GPU),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("HIP out of memory. Tried to allocate 20.00 MiB"),
+    MemoryError(),
+    OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+]
+OTHER = [
+    BadSampleError("bad"),
+    RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x21904 and 400x120)"),
+    RuntimeError("CUDA error: an illegal memory access was encountered"),
+    OSError(errno.ENOSPC, "No space left on device", "/runs/weights.pt"),
+    RuntimeError("out of resource: shared memory, Required: 131072, Hardware limit: 101376"),
+    RuntimeError("unable to open shared memory object </torch_77_5> in read-write mode: Too many open files (24)"),
+]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (StorageGoneError("gone"), "storage"),
+        *((error, "oom") for error in OUT_OF_MEMORY),
+        *((RuntimeError(text), "shared_memory") for text in SHARED_MEMORY),
+        *((error, "exception") for error in OTHER),
+    ],
+    ids=str,
+)
+def test_failure_class_by_error(error, kind):
+    assert failure_kind(error) == kind
+    assert ("--shm-size" in final_message(error, JOB)) is (kind == "shared_memory")
+
+
+def test_cause_of_an_error_is_considered():
+    error = RuntimeError("DataLoader worker (pid(s) 77) exited unexpectedly")
+    error.__cause__ = RuntimeError(SHARED_MEMORY[0])
+    assert failure_kind(error) == "shared_memory"
+    assert "--shm-size" in error_text(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CPU, "batch=512 ran out of memory (the training process's peak was 800 MB, and a further 377 MB was"),
+        (GPU, "batch=512 ran out of memory (the GPU's peak was 3.1 GB, and a further 2.00 GiB was requested). Reduce"),
+        ("std::bad_alloc", "batch=512 ran out of memory (the training process's peak was 800 MB). Reduce the batch"),
+        (IN_WORKER, "a DataLoader worker ran out of memory, and a further 377 MB was requested. Use fewer workers"),
+    ],
+)
+def test_message_has_the_peak_of_the_exhausted_memory(monkeypatch, text, message):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: [3_100_000_000, 5][gpu])
+    monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=800_000_000 / 1024))
+    assert final_message(RuntimeError(text), JOB).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (KeyError("label"), "KeyError: 'label'"),
+        (AssertionError(), "AssertionError"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "a.png"), "[Errno 2] No such file: 'a.png'"),
+        (BadSampleError("image a.png cannot be read: it is empty."), "image a.png cannot be read: it is empty."),
+        (RuntimeError("CUDA error: no kernel\nFor debugging consider: waiting"), "CUDA error: no kernel"),
+    ],
+    ids=str,
+)
+def test_error_message_includes_the_class_where_needed(error, message):
+    def raises():
+        raise error
+
+    try:
+        raises()
+    except Exception:
+        sent = ExceptionWrapper(where="in DataLoader worker process 0")
+    assert error_text(error).startswith(message)
+    with pytest.raises(type(error)) as raised:
+        sent.reraise()
+    assert error_text(raised.value) == message
