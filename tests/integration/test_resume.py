@@ -131,25 +131,6 @@ def test_single_run_resumes_only_on_request(ended_by, never_ended):
     assert len(project.sweeps()) == 2
 
 
-def test_run_with_a_damaged_checkpoint_starts_over(ended_by, never_ended):
-    project = ended_by(signal.SIGKILL, "-m")
-    checkpoint = project.record().folder / CHECKPOINT
-    data = bytearray(checkpoint.read_bytes())
-    data[len(data) // 2] ^= 1
-    checkpoint.write_bytes(data)
-    before = project.record().run()
-    done = project.run("train", *project.arguments)
-    assert "the run starts over, because its checkpoint cannot be used: the file is damaged." in " ".join(
-        done.stdout.split()
-    )
-    record = run_of(project)
-    assert "resumed" not in record.run()
-    assert record.run()["record_id"] != before["record_id"]
-    assert record.attempts()[0].windows()
-    assert list(record.folder.rglob(CHECKPOINT)) == [], "no run can resume from it"
-    assert learned(record) == learned(never_ended)
-
-
 def test_changed_configuration_is_another_run(ended_by):
     project = ended_by(signal.SIGKILL, "-m")
     defaults = project.root / "conf" / "train.yaml"

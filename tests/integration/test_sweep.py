@@ -174,20 +174,6 @@ def test_sweep_stops_at_max_failures_with_a_hint(project, stubbed):
 
 
 @pytest.mark.system
-def test_device_cools_down_between_runs_and_the_time_is_recorded(project, stubbed):
-    arguments = stubbed("sweep.cooldown_s=3", "sweep.cool_below_c=200", batch="1,2")
-    done = project.run("train", *arguments)
-    assert done.returncode == 0, done.stderr
-    first, second = (record.run()["rest"] for record in project.records())
-    assert first["waited_s"] < 1
-    assert 0 < second["waited_s"] < 3.5
-    assert {"temperature_c"} & first.keys() or first["reason"]
-    (project.records()[1].folder / "completed.json").unlink()
-    begun = project.run("train", *arguments)
-    assert "Cooling down" not in begun.stdout  # completed runs need no pause, and no run of this command preceded
-
-
-@pytest.mark.system
 def test_same_command_publishes_runs_measured_while_mlflow_was_unreachable(project):
     arguments = project.quick("-m", tracking="mlflow")
     away = project.run("train", *arguments, MLFLOW_TRACKING_URI="http://127.0.0.1:9")

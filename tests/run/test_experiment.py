@@ -7,13 +7,10 @@ import zipfile
 from types import SimpleNamespace
 
 import pytest
-from controls import Board
 from default_jobs import job_of
 from rich.console import Console
 
 from epochmeter.console.console import Terminal
-from epochmeter.power.knobs import privilege
-from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.results.run_result import RunResult
 from epochmeter.run import experiment, launch
 from epochmeter.run.experiment import run, start_training
@@ -30,7 +27,6 @@ from epochmeter.tracking.publisher import Tracker
 from train import is_last
 
 PROCESS = "process 7 (python) also computes on gpu0: 3.0 GiB, 45% utilization"
-LIMIT = "sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw"
 
 
 @pytest.fixture
@@ -195,37 +191,3 @@ def test_another_process_on_the_gpu_before_training_sets_a_flag(terminal, load, 
     check_idle(SimpleNamespace(devices=devices, set_flags=flags.update), instruments, 0, outcome, terminal)
     assert flags.get("gpu_shared", "") == shared
     assert outcome.notes == ([f"{shared}."] if shared else [])
-
-
-@pytest.fixture
-def limited(order, terminal, tmp_path, monkeypatch):
-    """limited("power_limit=65") -> the outcome of a run on a PC whose CPU has a limit; it trains nothing."""
-    board = Board(tmp_path / "pc").with_rapl(packages=1)
-    monkeypatch.setattr(launch, "check_interpreter", lambda python: None)
-
-    def change_settings(plan, outcome, terminal, progress):
-        with AppliedSettings(list(plan.targets.values()), plan.journal, terminal.warn) as settings:
-            plan.applied(settings.applied)
-
-    monkeypatch.setattr(experiment, "run_first_node", change_settings)
-
-    def limited_run(*overrides):
-        folders = (f"machine.{key}={tmp_path / key}" for key in ("lock_dir", "state_dir"))
-        return run(order(*folders, "device=cpu", *overrides), terminal)
-
-    limited_run.board, limited_run.journal = board, lambda: list((tmp_path / "state_dir").rglob("*.json"))
-    return limited_run
-
-
-def refuse_write(file, text):
-    raise RuntimeError(f"the kernel refused to write {text}")
-
-
-def test_limit_that_cannot_be_set_fails_only_its_own_run(limited, monkeypatch):
-    with monkeypatch.context() as change:
-        change.setattr(privilege, "write_file", refuse_write)
-        outcome = limited("power_limit=65")
-    assert (outcome.state, outcome.failure) == ("failed", "the kernel refused to write 65000000")
-    assert limited.journal() == []
-    assert (limited().state, limited("power_limit=65").state) == ("completed", "completed")
-    assert limited.board.read(LIMIT) == "95000000"

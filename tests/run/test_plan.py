@@ -1,21 +1,17 @@
 """The plan of a run, on machines whose files are in a folder."""
 
 import json
-import shutil
 import zipfile
 from dataclasses import replace
 
-import boards
 import pytest
 from controls import Board
 
 from epochmeter.machine.disk import Disk
-from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.run import plan
 from epochmeter.run.nodes import Node
 from epochmeter.run.plan import plan_warnings, resolve_plan
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA
-from epochmeter.tracking import tensorboard
 
 GPU = "GPU-6d5a4f3e-0000-1111-2222-333344445555"
 COMPATIBLE = "sys/firmware/devicetree/base/compatible"
@@ -125,24 +121,6 @@ def test_dataset_on_another_storage_device_is_a_rehearsal(order, rehearsal, monk
     assert [rehearsal(f"storage={storage}") for storage in ("nvme", "ssd", "project")] == [[], [], []]
 
 
-def test_refused_requests_write_nothing(order, rapl, monkeypatch):
-    monkeypatch.setattr(tensorboard, "find_spec", lambda _: None)
-    cases = {
-        "batch=0": "batch=0",
-        f"power_limit=500 machine.root={rapl}": r"power_limit=500 is out of the range of RAPL: up to 120 W",
-        "tracking.tensorboard=true": "Install it",
-        "dataset.layout=tape": "`dataset.layout=tape` is not valid",
-        "dataset.on_bad=ignore": "`dataset.on_bad=ignore` is not valid",
-        "dataset.preprocess=warp": "`dataset.preprocess=warp` is not valid",
-        "strategy=dp strategy.ranks=2": "needs GPUs",
-    }
-    for overrides, message in cases.items():
-        request = order(*overrides.split())
-        with pytest.raises(ValueError, match=message):
-            resolve_plan(request)
-        assert list(request.folder.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("ranks", "reported", "watts", "devices"), [(1, "100 W", 100, 1), (4, "100 W", 100, 1), (1, "99.875 W", 99.875, 1)]
 )
@@ -154,21 +132,6 @@ def test_applied_power_limit_is_recorded(order, rapl, ranks, reported, watts, de
     run = resolved.record.run()
     assert (run["applied"], run["power_limit_applied"]) == ({"power_limit": reported}, reported)
     assert (run["power_limit_w"], run["power_limit_max_w"], run["power_limit_devices"]) == (watts, 120, devices)
-
-
-def test_host_is_recorded_again_with_the_applied_settings(order, tmp_path, monkeypatch):
-    boards.write(tmp_path / "nx", "nx")
-    shutil.rmtree(tmp_path / "nx/var/lib/nvpmodel")  # the stub of nvpmodel writes its own
-    board = Board(tmp_path / "nx").with_modes("nx", current=5)
-    monkeypatch.setenv("PATH", board.on_path())
-    monkeypatch.setenv("AS_ROOT", "1")
-    root, state = f"machine.root={board.root}", f"machine.state_dir={tmp_path / 'state'}"
-    resolved = resolve_plan(order("device=nx", "device.accelerator=cpu", "power_limit=15", root, state))
-    resolved.open_record()
-    before = resolved.record.host()["power_mode"]
-    with AppliedSettings(list(resolved.targets.values()), resolved.journal, print) as settings:
-        resolved.applied(settings.applied)
-    assert (before["id"], resolved.record.host()["power_mode"]["id"]) == (5, 2)
 
 
 def test_first_reason_of_a_flag_is_kept(order):

@@ -2,6 +2,8 @@
 
 import math
 from array import array
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
@@ -90,16 +92,6 @@ def test_epoch_has_parts_scores_rates_and_percentiles_of_its_own_steps(metrics):
     assert {name: found[f"epoch/{name}"] for name in expected} == expected
     assert all(name.startswith("epoch/") for name in found)
     assert not [name for name in found if "energy" in name or "power" in name or "cached" in name]
-
-
-def test_estimated_energy_is_no_measured_energy(close, metrics):
-    found = metrics(at(99.99, cpu=1), at(104.01, cpu=5), meter("cpu", source="estimated"))
-    assert {name: found[name] for name in found if "energy" in name or "power" in name} == {
-        "epoch/estimated_energy_j": 4
-    }
-    opened = WindowOpening("val", 3, 1)
-    line = close(at(99.99, cpu=1), at(104.01, cpu=2), meter("cpu", source="estimated"), opened=opened).line
-    assert line["metrics"].keys() == {"val/e2e_s", "val/loss", "val/accuracy", "val/estimated_energy_j"}
 
 
 def test_readings_long_after_a_window_leave_it_without_energy(close):
@@ -288,27 +280,16 @@ def test_short_window_of_several_nodes_is_a_term_if_each_node_has_one(record):
     assert term(there, {}) == {}
 
 
-class Watched:
-    """A monitor that finds another process at each border."""
-
-    def __init__(self):
-        self.looks = 0
-
-    def poll(self):
-        self.looks += 1
-
-    def drain(self):
-        return [f"process 7 (python) also computes on gpu0: {self.looks}.0 GiB, 45% utilization"]
-
-
 def test_another_process_on_the_gpu_has_a_note_and_a_flag(record):
-    monitor = Watched()
+    looks = count()
+    text = "process 7 (python) also computes on gpu0: {} GiB, 45% utilization"
+    monitor = SimpleNamespace(poll=lambda: None, drain=lambda: [text.format(next(looks))])
     instruments = WindowInstruments(meter("gpu0"), Scripted(), ScriptedSource(), gpu_monitor=monitor)
     borders = at(100, gpu0=0.0), at(104, gpu0=20.0)
     elsewhere = of_a_node()._replace(other_gpu_processes=["process 9 also computes on gpu1"])
     found = build_window(OPENED, WindowMeasured([MEASURED], [elsewhere]), *borders, instruments, record)
-    here = "process 7 (python) also computes on gpu0: 1.0 GiB, 45% utilization"
+    here = text.format(0)
     assert f"epoch 4: {here}." in found.notes
     assert found.flags["gpu_shared"] == f"{here}; n1: process 9 also computes on gpu1"
     node = node_window("n1", WindowClosed(100 * SECOND, 104 * SECOND), *borders, instruments)
-    assert node.other_gpu_processes == [here.replace("1.0", "2.0")]
+    assert node.other_gpu_processes == [text.format(1)]

@@ -96,9 +96,9 @@ def test_inception_without_auxiliary_classifier_has_one_output_and_accepts_small
     [
         ("resnet19", {}, r"`model\.name=resnet19` is not a classifier .* Did you mean resnet18, "),
         ("vgg11", {"norm": "instance"}, r"torchvision's vgg11 has a fixed norm. Set model.norm=batch"),
-        ("resnet18", {"norm": "layer"}, r"model.norm=layer: give one of batch, instance"),
+        ("resnet18", {"norm": "layer"}, r"model.norm=layer: give batch or instance"),
         ("vgg11", {"stem": "cifar"}, r"ResNets .*vgg11 is not one. Set model.stem=imagenet"),
-        ("resnet18", {"stem": "small"}, r"model.stem=small: give one of imagenet, cifar"),
+        ("resnet18", {"stem": "small"}, r"model.stem=small: imagenet or cifar"),
     ],
 )
 def test_invalid_option_is_rejected(architecture, options, error):

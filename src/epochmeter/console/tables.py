@@ -47,8 +47,7 @@ SCORES = {
     "val/loss": "validation loss {:.4f}",
     "val/accuracy": "validation accuracy {:.1%}",
 }
-STATE_STYLES = {"completed": ("completed", "green"), "failed": ("failed", "red"), "killed": ("killed", "yellow")}
-"""State of a run -> its name in the terminal and its color."""
+STATE_COLORS = {"completed": "green", "failed": "red", "killed": "yellow"}
 
 
 def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], warmup: int) -> Table:
@@ -186,7 +185,7 @@ def state_name(outcome: RunResult) -> str:
     """Return the state of a run as the terminal shows it: completed, skipped, reused, failed or killed."""
     if outcome.reused:
         return "reused"
-    return "skipped" if outcome.earlier else STATE_STYLES[outcome.state][0]
+    return "skipped" if outcome.earlier else outcome.state
 
 
 def _epoch_title(row: Mapping[str, Any], warmup: int) -> str:
@@ -230,7 +229,7 @@ def _stall(metrics: Mapping[str, float]) -> float | None:
 
 def _state(outcome: RunResult) -> str:
     rehearsal = " [yellow](rehearsal)[/]" if outcome.rehearsal else ""
-    return f"[{STATE_STYLES[outcome.state][1]}]{state_name(outcome)}[/]{rehearsal}"
+    return f"[{STATE_COLORS[outcome.state]}]{state_name(outcome)}[/]{rehearsal}"
 
 
 def _cell(value: float | None, form: str) -> str:

@@ -18,8 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from epochmeter.config.errors import input_error
-from epochmeter.config.job import ROOT, RunRequest, affects_measurement, device_matches, identity
+from epochmeter.config.job import ROOT, RunRequest, affects_measurement, device_matches, identity, local_device_overrides
 from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_override, redact_tree
 from epochmeter.config.validation import check_all_values
@@ -35,7 +34,7 @@ from epochmeter.results import reuse
 from epochmeter.results.summary import collect_flags
 from epochmeter.run.nodes import Node, check_strategy, current_node
 from epochmeter.run.preflight import check_capacity, usable_cores, validate_job, worker_count
-from epochmeter.run.rehearsal import for_this_machine, missing_gpus, rehearsal_reasons
+from epochmeter.run.rehearsal import missing_gpus, rehearsal_reasons
 from epochmeter.run.resume import KEPT_KEYS, ResumePoint, find_resume_point
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
@@ -218,26 +217,26 @@ def detect(request: RunRequest) -> Plan:
 
 
 def compose(plan: Plan) -> Plan:
-    """Step 2: compose the job for the detected device if `device=auto`; adapt a job for another machine to this one."""
+    """Step 2: compose the job for the detected device if `device=auto`; adapt a job for another machine to this one.
+
+    It gets the accelerator and Python of this machine, unless overrides set them.
+    """
     request = plan.request
     if request.choices["device"] == "auto":
         request = request.with_device(plan.detected)
     is_requested = host.is_match(request.job.device.match, plan.facts)
-    request = request if is_requested else for_this_machine(request)
+    if not is_requested:
+        device = local_device_overrides(request.job.device, request.overrides)
+        request = replace(request, job=replace(request.job, device=device))
     return replace(plan, request=request, job=request.job, is_requested_device=is_requested)
 
 
 def preflight(plan: Plan) -> Plan:
     """Step 3: refuse a job that cannot run here, before it waits for a device; replace `workers=auto` by its number."""
-    job, strategy = plan.job, plan.job.strategy
-    check_strategy(strategy, plan.node)
+    job = plan.job
+    check_strategy(job.strategy, plan.node)
     validate_job(job, plan.request.choices, plan.request.overrides, plan.node.nodes)
     check_capacity(job, ROOT)
-    if strategy.name == "dp" and strategy.ranks and not plan.on_gpu:
-        raise input_error(
-            f"`strategy=dp strategy.ranks={strategy.ranks}` needs GPUs, and this machine has none to train on",
-            f"use strategy=ddp strategy.ranks={strategy.ranks} for processes on the CPU, or leave it out",
-        )
     return replace(plan, job=replace(job, workers=worker_count(job.workers)))
 
 

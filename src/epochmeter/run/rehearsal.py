@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from epochmeter.config.job import RunRequest, local_device_overrides
+from epochmeter.config.job import RunRequest
 from epochmeter.config.schema import Strategy
 from epochmeter.power.knobs.requests import DEFAULTS, SettingRequest
 
@@ -57,9 +56,3 @@ def missing_gpus(strategy: Strategy, gpu_count: int) -> str | None:
         return None
     requested = f"strategy={strategy.name}" + (f" strategy.ranks={ranks}" if ranks else "")
     return f"{requested} requested, this machine has {gpu_count or 'no'} GPU{'s' if gpu_count > 1 else ''}"
-
-
-def for_this_machine(request: RunRequest) -> RunRequest:
-    """Return a request for another machine with the accelerator and Python of this one, unless overrides set them."""
-    device = local_device_overrides(request.job.device, request.overrides)
-    return replace(request, job=replace(request.job, device=device))

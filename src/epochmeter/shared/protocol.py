@@ -159,13 +159,7 @@ Message = Union[
     RankExited,
 ]  # fmt: skip
 Reply = Union[Proceed, NodeWindow]
-KINDS = {
-    kind.__name__: kind
-    for kind in (
-        Joined, Built, WindowOpening, Progress, WindowClosed, WindowMeasured, Trained, TraceFailed, Finished,
-        RankFailed, RankExited, Proceed, NodeWindow,
-    )
-}  # fmt: skip
+KINDS = {kind.__name__: kind for kind in Message.__args__ + Reply.__args__}  # type: ignore[attr-defined]
 
 
 def encode(message: Union[Message, Reply]) -> bytes:

@@ -54,10 +54,10 @@ def test_validation_uses_the_training_vocabulary(folder):
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"a\tb\na b\n", r"train.tsv, line 2 has 0 tabs: 'a b'. Write source<TAB>target"),
-        (b"a\tb\tc\n", r"train.tsv, line 1 has 2 tabs"),
-        (b"a\tb\n\n", r"train.tsv, line 2 has 0 tabs: ''"),
-        (b"a\tb\nc\td\n\xff\tb\n", r"train.tsv, line 3 is not UTF-8: "),
+        (b"a\tb\na b\n", r"train.tsv, line 2 is 'a b'. Write source<TAB>target"),
+        (b"a\tb\tc\n", r"train.tsv, line 1 is "),
+        (b"a\tb\n\n", r"train.tsv, line 2 is ''"),
+        (b"a\tb\nc\td\n\xff\tb\n", r"train.tsv, line 3 is .*UTF-8"),
         (b"", r"train.tsv is empty"),
     ],
 )

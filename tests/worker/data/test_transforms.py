@@ -72,15 +72,10 @@ def test_user_preprocessing_is_given_by_dotted_path(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("keys", "error"),
-    [
-        ({"channels": 2}, r"dataset\.channels=2: give 1 \(gray\) or 3 \(RGB\)"),
-        ({"channels": 1}, r"channels=1, and dataset\.normalize has mean=\[0\.4, 0\.5, 0\.6\] .* one for all"),
-        ({"normalize": {"mean": [0.5], "std": [0.1, 0.2]}}, r"channels=3, .* mean=\[0\.5\] and std=\[0\.1, 0\.2\]"),
-    ],
+    "keys", [{"channels": 2}, {"channels": 1}, {"normalize": {"mean": [0.5], "std": [0.1, 0.2]}}], ids=str
 )
-def test_channel_mismatch_is_rejected(keys, error):
-    with pytest.raises(ValueError, match=error):
+def test_channel_mismatch_is_rejected(keys):
+    with pytest.raises(ValueError, match=r"dataset\.channels=\d: give 1 \(gray\) or 3 \(RGB\), and in dataset\.norm"):
         preprocessing({**COLOR, **keys}, "train")
 
 

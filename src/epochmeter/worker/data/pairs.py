@@ -68,22 +68,15 @@ def read_pairs(folder, split):
         raise bad_sample_error(path, error, folder, kind="file") from error
     if not lines:
         raise ValueError("{} is empty. Add pairs, one source<TAB>target per line. {}".format(path, REMAKE_HINT))
-    return [split_pair(line, "{}, line {}".format(path, number)) for number, line in enumerate(lines, 1)]
-
-
-def split_pair(line, location):
-    """Return the two texts of a line; `location` names the line in errors."""
-    try:
-        texts = line.decode("utf-8").split("\t")
-    except UnicodeDecodeError as error:
-        raise ValueError("{} is not UTF-8: {}. Save it as UTF-8.".format(location, error)) from error
-    if len(texts) != 2:
-        raise ValueError(
-            "{} has {} tabs: {!r}. Write source<TAB>target, with one tab.".format(
-                location, len(texts) - 1, "\t".join(texts)[:40]
+    pairs = [line.decode("utf-8", "replace").split("\t") for line in lines]
+    for number, texts in enumerate(pairs, 1):
+        if len(texts) != 2 or "\ufffd" in "".join(texts):
+            raise ValueError(
+                "{}, line {} is {!r}. Write source<TAB>target, with one tab, in UTF-8.".format(
+                    path, number, "\t".join(texts)[:40]
+                )
             )
-        )
-    return texts
+    return pairs
 
 
 def vocabulary(sentences, words):

@@ -82,12 +82,10 @@ class Normalize:
 def _steps(dataset, geometry):
     channels = dataset["channels"]
     mean, std = (dataset["normalize"][name] for name in ("mean", "std"))
-    if channels not in MODES:
-        raise ValueError("dataset.channels={}: give 1 (gray) or 3 (RGB).".format(channels))
-    if not {len(mean), len(std)} <= {1, channels}:
+    if channels not in MODES or not {len(mean), len(std)} <= {1, channels}:
         raise ValueError(
-            "dataset.channels={}, and dataset.normalize has mean={} and std={}: give one number for each channel, or "
-            "one for all.".format(channels, list(mean), list(std))
+            "dataset.channels={}: give 1 (gray) or 3 (RGB), and in dataset.normalize one number for each channel, or "
+            "one for all.".format(channels)
         )
     tensor = [Normalize(mean, std)] if v2 else [v1.ToTensor(), v1.Normalize(mean, std)]
     return v1.Compose([ConvertMode(channels), *geometry, *tensor])

@@ -19,12 +19,8 @@ class Seq2Seq(nn.Module):
 
     def __init__(self, words, cell, width, layers, dropout):
         super().__init__()
-        if cell not in CELLS:
-            raise ValueError("model.cell={}: give one of {}.".format(cell, ", ".join(CELLS)))
-        if width % 2:
-            raise ValueError(
-                "model.width={}: give an even number, half of it for each direction of the encoder.".format(width)
-            )
+        if cell not in CELLS or width % 2:  # half of the width for each direction of the encoder
+            raise ValueError("model.cell={}, model.width={}: give gru or lstm, and an even width.".format(cell, width))
         between = dropout if layers > 1 else 0
         self.layers = layers
         self.source = nn.Embedding(words, width, padding_idx=PAD)

@@ -23,11 +23,7 @@ class Transformer(nn.Module):
     def __init__(self, words, length, width, heads, layers, hidden, dropout):
         super().__init__()
         if width % (2 * heads):
-            raise ValueError(
-                "model.width={}, model.heads={}: give a width that is a multiple of twice the heads.".format(
-                    width, heads
-                )
-            )
+            raise ValueError("model.width={}: give a multiple of twice the model.heads={}.".format(width, heads))
         self.source = nn.Embedding(words, width, padding_idx=PAD)
         self.target = nn.Embedding(words, width, padding_idx=PAD)
         for embedding in (self.source, self.target):

@@ -2,6 +2,7 @@
 
 import inspect
 from difflib import get_close_matches
+from functools import partial
 
 import torch
 from torch import nn
@@ -11,12 +12,7 @@ INCEPTION = ("googlenet", "inception_v3")
 """Architectures with auxiliary classifiers, whose outputs accompany the main one in training."""
 
 
-def instance_norm(features):
-    """Instance normalization with learned scale and shift, equal to GroupNorm with one group per channel."""
-    return nn.InstanceNorm2d(features, affine=True)
-
-
-NORMS = {"batch": None, "instance": instance_norm}
+NORMS = {"batch": None, "instance": partial(nn.InstanceNorm2d, affine=True)}
 STEMS = ("imagenet", "cifar")
 
 
@@ -31,10 +27,8 @@ def classifier(architecture, channels, classes, norm="batch", stem="imagenet", a
         aux_logits: Whether networks of the Inception family have their auxiliary classifiers.
     """
     make_model = find_architecture(architecture)
-    if norm not in NORMS:
-        raise ValueError("model.norm={}: give one of {}.".format(norm, ", ".join(NORMS)))
-    if stem not in STEMS:
-        raise ValueError("model.stem={}: give one of {}.".format(stem, ", ".join(STEMS)))
+    if norm not in NORMS or stem not in STEMS:
+        raise ValueError("model.norm={}: give batch or instance; model.stem={}: imagenet or cifar.".format(norm, stem))
     options = {"aux_logits": aux_logits, "init_weights": True} if architecture in INCEPTION else {}
     if NORMS[norm]:
         options["norm_layer"] = NORMS[norm]
