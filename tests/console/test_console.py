@@ -195,13 +195,6 @@ def test_progress_line_has_the_loss_if_requested(watched):
     assert "loss" not in drawn
 
 
-def test_throughput_between_two_steps_has_a_line_of_its_own(terminal, lines):
-    known = {"throughput/samples_per_s": 512.345, "throughput/steps": 1000.0}
-    finish(terminal, [{**epoch(0), "partial": True}], RunResult(0, [], metrics=known))
-    assert "Throughput of 1000 steps: 512.3 samples/s." in lines()
-    assert [line for line in lines() if line.startswith("1 (partial)")]
-
-
 class Watch:
     """A scripted clock."""
 

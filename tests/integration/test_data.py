@@ -40,18 +40,6 @@ def test_user_folder_is_trained_on_in_place_and_not_written_to(project, pets):
     assert epoch["epoch/loader_preprocess_s"] > epoch["epoch/loader_decode_s"] > 0
 
 
-@pytest.mark.system
-def test_dataset_is_staged_once_to_another_storage(project, tmp_path):
-    arguments = project.quick(**{"storage.root": tmp_path, "cache": "cold"})
-    first, second = (project.run("train", *arguments) for _ in range(2))
-    assert (first.returncode, second.returncode) == (0, 0), first.stdout + first.stderr
-    assert f"staging dataset digits from {project.root / 'data/digits'} to {tmp_path / 'digits'}" in first.stdout
-    assert "staging" not in second.stdout
-    runs = [record.run() for record in project.records()]
-    assert [run["dataset"]["folder"] for run in runs] == [str(tmp_path / "digits")] * 2
-    assert len({run["dataset"]["digest"] for run in runs}) == 1
-
-
 def test_synthetic_batches_have_all_samples_and_no_loader_and_storage_metrics(project):
     done = project.run("train", *project.quick(synthetic_batches="true", workers=2, batch=100))
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,8 +8,6 @@ import pytest
 import tiny
 from omegaconf import OmegaConf
 
-from epochmeter.run import plan
-
 ROOT = Path(__file__).parents[2] / "conf" / "experiment"
 QUICKEST = "edge/lenet_mnist"
 NAMES = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("[!_]*.yaml"))
@@ -34,16 +32,3 @@ def test_experiment_is_completed(project, composed, name):
         assert all(map(math.isfinite, losses))
     if composed(f"experiment={name}")._get_node("seed")._is_interpolation():
         assert [record.job()["seed"] for record in records] == [0, 1], "each repeat has its own seed"
-
-
-@pytest.mark.parametrize(
-    ("device", "expected_reasons"),
-    [
-        ("auto", ["clocks=locked", "fan=max"]),
-        ("nano", ["device=nano", "storage=edge", "power_limit=MAXN", "clocks=locked", "fan=max"]),
-        ("nx", ["device=nx", "power_limit=15", "clocks=locked", "fan=max"]),
-    ],
-)
-def test_edge_study_is_a_rehearsal_on_other_machines(order, device, expected_reasons):
-    reasons = " ".join(plan.resolve_plan(order("experiment=edge/lenet_mnist", f"device={device}")).run["rehearsal"])
-    assert [text for text in expected_reasons if text not in reasons] == []

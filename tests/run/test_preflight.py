@@ -3,7 +3,6 @@
 from functools import partial
 
 import pytest
-from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
 from epochmeter.config.job import GROUPS
@@ -68,12 +67,6 @@ def test_length_is_checked_against_a_prepared_dataset(validate, tmp_path, overri
         validate(*overrides)
 
 
-@pytest.mark.parametrize("other", [{"version": 2}, {"maker": {"_target_": "epochmeter.datasets.image_folder.adopt"}}])
-def test_length_is_not_checked_against_another_version_of_the_dataset(validate, tmp_path, other):
-    made(tmp_path, **other)
-    validate("drop_last=true", "batch=101")
-
-
 @pytest.fixture
 def sweep(composed, monkeypatch):
     """sweep([...], ...) checks these configurations."""
@@ -126,8 +119,3 @@ def test_only_the_first_of_many_reasons_are_listed(sweep):
     with pytest.raises(ValueError, match="12 of 12") as refused:
         sweep([[f"batch={-number}"] for number in range(12)])
     assert str(refused.value).splitlines()[-1] == "... and 2 more reasons."
-
-
-def test_errors_of_composing_are_hydras(sweep):
-    with pytest.raises(ConfigCompositionException):
-        sweep([["batch=8"], ["bathc=8"]])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import RandomSampler
 
-from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
+from epochmeter.shared.record import CHECKPOINT, Record
 from epochmeter.worker import rng
 from epochmeter.worker.checkpoint import Checkpoint
 from epochmeter.worker.data.timed_dataset import make_timed_loader

@@ -1,13 +1,11 @@
 """The clock with scripted time: every expected value is exact, to the nanosecond."""
 
 import time
-import tracemalloc
-from collections import deque
 
 import pytest
 
 from epochmeter.worker.clock import Clock
-from epochmeter.worker.timeline import EventTimeline, HostTimeline, monotonic_ns, perf_counter_ns
+from epochmeter.worker.timeline import EventTimeline, HostTimeline
 
 MS = 1_000_000
 

@@ -18,7 +18,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from epochmeter.config.job import ROOT, RunRequest, affects_measurement, device_matches, identity, local_device_overrides
+from epochmeter.config.job import (
+    ROOT,
+    RunRequest,
+    affects_measurement,
+    device_matches,
+    identity,
+    local_device_overrides,
+)
 from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_override, redact_tree
 from epochmeter.config.validation import check_all_values

@@ -105,7 +105,7 @@ def build_window(
         *clock_disagreement_note(ranks),
         *throttled,
         *(f"{text}." for text in others),
-        *([f"no energy {'of some phases' if phases.energy_j else 'by phase'}: {phases.reason}"] if phases.reason else []),
+        *_missing_phases_note(phases),
         *skipped_samples_note(merged),
         *not_finite_notes(metrics),
         *(f"{cause}{FLAG_CONSEQUENCES[flag]}." for flag, cause in causes.items()),
@@ -205,6 +205,11 @@ def _window_energy(
     note = f"no energy: the counters were read {between_s:.3f} s apart, much longer than the window."
     term = used.term if between_s - window_s <= MAX_TERM_EXCESS_S else {}
     return WindowEnergy({}, {}, [note], used.unavailable, term)
+
+
+def _missing_phases_note(phases: PhaseEnergy) -> list[str]:
+    some = "of some phases" if phases.energy_j else "by phase"
+    return [f"no energy {some}: {phases.reason}"] if phases.reason else []
 
 
 def _epoch_metrics(

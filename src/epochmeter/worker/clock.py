@@ -70,8 +70,7 @@ class Clock:
     def batches(self, loader, move):
         """Iterate over a loader, with timestamps around each batch's copy (`move`) and compute.
 
-        A step's compute lasts until the next batch is requested. If the consumer leaves early with `break`, its last step
-        ends there.
+        A step's compute lasts until the next batch is requested. If the consumer leaves early, its last step ends then.
         """
         batches = self._timestamped(loader, move)
         self._pass = weakref.ref(batches)  # dead if a consumer that left early released it: then it is closed

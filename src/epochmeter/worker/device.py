@@ -25,9 +25,9 @@ def choose_algorithms(deterministic, cudnn_benchmark):
     """Set how torch chooses its algorithms in this process.
 
     Args:
-        deterministic: Only algorithms that give the same results each time; an operation without one raises RuntimeError.
-        cudnn_benchmark: cuDNN (on AMD MIOpen) times its convolution algorithms for each new shape and keeps the fastest.
-            This choice, and with it the last bits of the results, may change from run to run.
+        deterministic: Only algorithms that give the same results each time; other operations raise RuntimeError.
+        cudnn_benchmark: cuDNN (on AMD MIOpen) times its convolution algorithms for each new shape and keeps the
+            fastest. This choice, and with it the last bits of the results, may change from run to run.
     """
     torch.backends.cudnn.benchmark = cudnn_benchmark
     if deterministic:

@@ -1,4 +1,3 @@
-import pytest
 import torch
 from torch.nn import functional
 
@@ -43,13 +42,3 @@ def test_regression_converges_as_in_the_tutorial(composed):
         losses.append(functional.smooth_l1_loss(model(inputs), targets).item())
     assert losses[0] > 5
     assert losses[-1] < 1e-3
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_polynomial_is_batched_and_timed(composed, workers):
-    job = dict(composed("dataset=polynomial", "dataset.count=10", "batch=4", f"workers={workers}"))
-    training, validation = make_loaders(job, {"folder": None}, Regression("smooth_l1_loss"), Single(1), cuda=False)
-    assert [(inputs.shape, targets.shape) for inputs, targets in training] == [((n, 4), (n, 1)) for n in (4, 4, 2)]
-    assert (len(validation), validation.count) == (1, 2)
-    parts = training.parts([0.0] * 12)
-    assert parts["loader_preprocess_s"] > 0

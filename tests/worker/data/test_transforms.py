@@ -1,7 +1,3 @@
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from PIL import Image
@@ -77,35 +73,3 @@ def test_user_preprocessing_is_given_by_dotted_path(monkeypatch):
 def test_channel_mismatch_is_rejected(keys):
     with pytest.raises(ValueError, match=r"dataset\.channels=\d: give 1 \(gray\) or 3 \(RGB\), and in dataset\.norm"):
         preprocessing({**COLOR, **keys}, "train")
-
-
-OLD = Path(__file__).parents[3] / ".py36" / "bin" / "python"
-MADE = """
-import sys, torch
-from PIL import Image
-from epochmeter.worker.data.transforms import preprocessing
-image = Image.open(sys.argv[1])
-made = []
-for how in ("resize", "crop", "pad"):
-    one = {"channels": 3, "size": 16, "normalize": {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.3, 0.4]}}
-    made.append(preprocessing(dict(one, preprocess=how), "val")(image))
-print(torch.stack(made).flatten().tolist())
-"""
-
-
-@pytest.mark.system
-def test_other_interpreter_gives_the_same_tensors_up_to_rounding(tmp_path):
-    if not OLD.exists():
-        pytest.skip(f"no Python 3.6 here: `make py36` makes {OLD}")
-    gradient(40, 30).save(tmp_path / "gradient.png")
-    made = []
-    for python in (OLD, sys.executable):
-        source = str(Path(transforms.__file__).parents[3])
-        command = [str(python), "-c", MADE, str(tmp_path / "gradient.png")]
-        output = subprocess.run(
-            command, env={"PYTHONPATH": source}, stdout=subprocess.PIPE, text=True, check=True
-        ).stdout
-        made.append(torch.tensor([float(number) for number in output.strip().strip("[]").split(",")]))
-    old, new = made
-    assert old.shape == (3 * 3 * 16 * 16,)
-    assert (old - new).abs().max() <= 1.01 / 255 / 0.2, "one step of an 8-bit pixel, normalized"
