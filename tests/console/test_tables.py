@@ -17,9 +17,10 @@ def test_energy_of_the_run_has_its_uncertainty():
 
 
 def test_data_loading_is_described_as_far_as_it_was_measured():
-    metrics = {"steady/loader_read_s": 0.5, "steady/read_bytes": 2_000_000, "steady/page_cache_residency_before": 0.25}
+    metrics = {"loader_read_s": 0.5, "loader_preprocess_s": 0.2, "read_bytes": 2e6, "page_cache_residency_before": 0.25}
+    metrics = {f"steady/{name}": value for name, value in metrics.items()}
     assert data_line(metrics) == (
-        "DataLoader workers: 0.500 s reading per epoch, summed over workers. "
+        "DataLoader workers: 0.500 s reading, 0.200 s preprocessing per epoch, summed over workers. "
         "Disk: 2.0 MB read per epoch, by all processes. Dataset in the page cache: 25 % before the epoch."
     )
 

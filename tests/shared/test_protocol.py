@@ -15,7 +15,7 @@ from epochmeter.shared.protocol import (
 RANK = RankWindow(1, 2, 0, {"e2e_s": 0.5}, ["a.png"], False, 4.0, 2.0, None)
 NODE = NodeWindow("n1", {"energy_j": 3.0}, {"cpu0": 3.0}, {"end_j": 0.1}, "", ["process 7"])
 MESSAGES = [
-    Built({"parameters": 3}, {"torch": "2.1"}, ["a note"]),
+    Built({"parameters": 3}, {"torch": "2.1"}),
     WindowOpening("epoch", 3, 2, partial=True, epoch_steps=9),
     WindowMeasured([RANK, RANK], [NODE]),
     Finished(),

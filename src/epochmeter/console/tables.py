@@ -99,29 +99,17 @@ def bottleneck_line(metrics: Mapping[str, float], in_memory: bool) -> str:
 
 def data_line(metrics: Mapping[str, float]) -> str:
     """Return how the samples of the mean epoch were loaded, as far as it was measured."""
-
-    def bytes_of(name: str) -> str:
-        return decimal(int(metrics[f"steady/{name}"]))
-
-    def metric(name: str) -> float | None:
-        return metrics.get(f"steady/{name}")
-
-    work = {"reading": metric("loader_read_s"), "preprocessing": metric("loader_preprocess_s")}
-    loader = ", ".join(f"{seconds:.3f} s {kind}" for kind, seconds in work.items() if seconds is not None)
-    disk = f"{bytes_of('read_bytes')} read" if metric("read_bytes") is not None else ""
-    if disk and (metric("read_bytes_per_s") or 0) >= 1:
-        disk += f" at {bytes_of('read_bytes_per_s')}/s"
-    cached = {
-        "before the epoch": metric("page_cache_residency_before"),
-        "after it": metric("page_cache_residency_after"),
-    }
-    cache = ", ".join(f"{percent(share)} {when}" for when, share in cached.items() if share is not None)
-    sentences = {
-        "DataLoader workers: {} per epoch, summed over workers.": loader,
-        "Disk: {} per epoch, by all processes.": disk,
-        "Dataset in the page cache: {}.": cache,
-    }
-    return " ".join(form.format(text) for form, text in sentences.items() if text)
+    steady = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("steady/")}
+    sentences = []
+    if "loader_read_s" in steady:
+        work = "{loader_read_s:.3f} s reading, {loader_preprocess_s:.3f} s preprocessing".format(**steady)
+        sentences.append(f"DataLoader workers: {work} per epoch, summed over workers.")
+    if "read_bytes" in steady:
+        sentences.append(f"Disk: {decimal(int(steady['read_bytes']))} read per epoch, by all processes.")
+    if "page_cache_residency_before" in steady:
+        cached = percent(steady["page_cache_residency_before"])
+        sentences.append(f"Dataset in the page cache: {cached} before the epoch.")
+    return " ".join(sentences)
 
 
 def energy_line(metrics: Mapping[str, float]) -> str:

@@ -43,7 +43,6 @@ def run_event_loop(
         match message:
             case Built():
                 plan.describe(model=message.model, training=message.training)
-                outcome.notes += message.notes
                 check_metered(plan, instruments.meter)
                 instruments.gpu_monitor.own_pids.update(worker.pids)
                 terminal.stage("Waiting for MLflow")

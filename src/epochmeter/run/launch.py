@@ -141,7 +141,8 @@ def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) 
     }
     if ranks is None:
         return environment
-    shared = {"OMP_NUM_THREADS": str(threads_per_rank(ranks))}
+    # An equal share of the cores; torchrun would give each rank one thread.
+    shared = {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // ranks))}
     if node.nodes == 1:
         shared["GLOO_SOCKET_IFNAME"] = "lo"
     return {**shared, **environment}
@@ -150,11 +151,6 @@ def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) 
 def _path() -> str:
     """Return a PYTHONPATH with this project's modules."""
     return os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
-
-
-def threads_per_rank(ranks: int) -> int:
-    """Return an equal share of the cores for each rank; torchrun would give each rank one thread."""
-    return max(1, len(os.sched_getaffinity(0)) // ranks)
 
 
 def _free_port() -> int:

@@ -12,17 +12,11 @@ def instantiate_spec(spec, *args, **kwargs):
 
     Its keys except `_target_` and `name` are keyword arguments; `kwargs` have precedence.
     """
-    target, keywords = resolve_target(spec, *args, **kwargs)
-    return target(*args, **keywords)
-
-
-def resolve_target(spec, *args, **kwargs):
-    """Return a specification's target and its keyword arguments, besides `args`; ValueError if they do not fit."""
     target, keywords = import_object(spec["_target_"]), dict(target_arguments(spec), **kwargs)
     try:
         signature = inspect.signature(target)
     except (TypeError, ValueError):  # some C functions have no signature
-        return target, keywords
+        return target(*args, **keywords)
     try:
         signature.bind(*args, **keywords)
     except TypeError as error:
@@ -31,7 +25,7 @@ def resolve_target(spec, *args, **kwargs):
                 spec["_target_"], error, ", ".join(list(signature.parameters)[len(args) :])
             )
         ) from error
-    return target, keywords
+    return target(*args, **keywords)
 
 
 def target_arguments(spec):

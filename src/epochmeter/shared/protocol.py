@@ -20,7 +20,7 @@ reply, and all ranks wait for it, so that nobody trains while the controller rea
 """
 
 import json
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
 
 
 class Joined(NamedTuple):
@@ -31,11 +31,10 @@ class Joined(NamedTuple):
 
 
 class Built(NamedTuple):
-    """The training process is ready, with facts for the record, and notes for the summary."""
+    """The training process is ready, with facts for the record."""
 
     model: Mapping[str, Any]
     training: Mapping[str, Any]
-    notes: Sequence[str] = ()
 
 
 class WindowOpening(NamedTuple):

@@ -34,7 +34,7 @@ from epochmeter.worker.connection import (
     die_with_parent,
     dump_stack_on_signal,
 )
-from epochmeter.worker.data.loader import loader_notes, make_loaders
+from epochmeter.worker.data.loader import make_loaders
 from epochmeter.worker.device import choose_algorithms, describe_device, make_timeline
 from epochmeter.worker.errors import error_text, failure_kind, final_message, is_peer_rank_error
 from epochmeter.worker.strategy import rank_seed
@@ -81,7 +81,7 @@ def run_training(record, connection):
     model, training_facts = trainer.model_stats(), dict(describe_device(device), **strategy.describe())
     checkpoint = Checkpoint(record, trainer, (training, *validation), strategy, job["checkpoint"]["every"])
     completed, ended = checkpoint.resume()  # just before training: other code may draw random numbers
-    ranks.request(Built(model, training_facts, loader_notes(job, training)))
+    ranks.request(Built(model, training_facts))
     for epoch in range(completed, completed if ended else job["epochs"]):
         last = windows.epoch(epoch, training)
         trainer.step_scheduler()

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from epochmeter.worker.data.loader import loader_notes, make_loaders
+from epochmeter.worker.data.loader import make_loaders
 from epochmeter.worker.data.synthetic import MAX_BYTES, SyntheticBatches
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Classification
@@ -59,13 +59,6 @@ def test_synthetic_dataset_has_the_configured_samples(synthetic, layout):
     config["dataset"]["layout"] = layout
     facts = {"folder": None, "splits": {"train": 9, "val": 5}}
     assert [len(batches) for batches in make_loaders(config, facts, IMAGES, Single(1), cuda=False)] == [3, 2]
-
-
-def test_dataset_smaller_than_a_batch_has_a_note():
-    small, enough = (SyntheticBatches(count, job(batch=4), IMAGES, pinned=False) for count in (3, 4))
-    assert loader_notes(job(batch=4), enough) == []
-    (note,) = loader_notes(job(batch=4), small)
-    assert note.startswith("batch=4 exceeds the 3 ")
 
 
 @pytest.mark.parametrize(

@@ -49,14 +49,6 @@ def make_loaders(job, facts, task, strategy, cuda):
     ]
 
 
-def loader_notes(job, training):
-    """Return warnings about the training batches."""
-    batch, count = job["batch"], training.count
-    if count >= batch:
-        return []
-    return ["batch={} exceeds the {} training samples: an epoch is one step.".format(batch, count)]
-
-
 def open_split(dataset, folder, split):
     """Open a split, `train` or `val`, of the dataset prepared in `folder`, with timed samples."""
     spec = dataset["open"]
