@@ -11,7 +11,6 @@ from epochmeter.console.console import Terminal
 from epochmeter.machine import gpus
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.meter import Meter
-from epochmeter.results.run_result import RunResult
 from epochmeter.results.summary import is_decisive, reaches_target
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.plan import Plan
@@ -35,7 +34,7 @@ FIRST_WAIT_S = 10.0
 
 def run_event_loop(
     messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, instruments: WindowInstruments,
-    settings: AppliedSettings, outcome: RunResult, tracker: Tracker, terminal: Terminal,
+    settings: AppliedSettings, tracker: Tracker, terminal: Terminal,
 ) -> None:  # fmt: skip
     """Handle messages until training has ended: read the counters at each border, record and publish in between."""
     job = plan.job

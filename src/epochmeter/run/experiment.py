@@ -121,7 +121,7 @@ def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress:
             terminal.stage("Starting the training process")
             with start_training(plan) as worker:
                 messages = worker.messages()
-                run_event_loop(messages, worker, plan, instruments, settings, outcome, tracker, terminal)
+                run_event_loop(messages, worker, plan, instruments, settings, tracker, terminal)
                 outcome.notes += trace_notes(messages)
             terminal.stage()
             after_w = measure_idle_w(instruments.meter, idle_s, outcome, terminal)
