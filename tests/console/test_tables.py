@@ -2,6 +2,7 @@
 
 from epochmeter.console.tables import bottleneck_line, data_line, energy_line, target_line, throughput_line
 
+
 def test_missing_metrics_give_no_sentence():
     assert data_line({}) == ""
     assert throughput_line({"steady/e2e_s": 1.0}) == ""

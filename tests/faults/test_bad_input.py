@@ -7,6 +7,7 @@ import pytest
 
 from epochmeter.config import errors
 
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

@@ -174,10 +174,10 @@ def test_dataloader_worker_killed_by_the_kernel_is_out_of_memory(failure_of, oom
 def test_interpreter_without_torch_is_refused_with_a_hint_and_torch_is_not_imported(tmp_path):
     """Neither no package nor a folder without code is torch."""
     python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} -S \"$@\"\n")
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} -S "$@"\n')
     python.chmod(0o755)
     for _ in ("no package", "no code"):
-        with pytest.raises(ValueError, match="is no Python 3.6 or newer with torch\n  hint: "):
+        with pytest.raises(ValueError, match=r"is no Python 3\.6 or newer with torch\n  hint: "):
             check_interpreter(str(python))
         (tmp_path / "torch").mkdir(exist_ok=True)
     (tmp_path / "torch" / "__init__.py").write_text("raise SystemExit(1)")

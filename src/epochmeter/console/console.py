@@ -72,6 +72,7 @@ class Terminal:
             transient=True,
             speed_estimate_period=math.inf,  # epochs may be long
             get_time=time.monotonic,
+            disable=not self.console.is_interactive,
         )
         self._stage: Status | None = None
         self._task: TaskID | None = None
@@ -184,9 +185,7 @@ class Terminal:
         remaining = f"; {timedelta(seconds=round(remaining_s))} left" if remaining_s else ""
         self.info(f"epoch {line['epoch'] + 1}/{epochs}: {values.replace('%', ' %')}{remaining}")
 
-    def run_finished(
-        self, windows: Sequence[Mapping[str, Any]], job: Job, outcome: RunResult, of_sweep: bool
-    ) -> None:
+    def run_finished(self, windows: Sequence[Mapping[str, Any]], job: Job, outcome: RunResult, of_sweep: bool) -> None:
         """Print the results of a run: epochs, bottleneck, notes, error, and where to see more.
 
         A sweep prints the last part for all its runs.

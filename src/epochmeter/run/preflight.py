@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -50,7 +51,7 @@ def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str
         ValueError: Lists each reason with the configurations that have it.
     """
     reasons: dict[str, list[Sequence[str]]] = {}
-    for point in track(points, "Composing configurations", transient=True):
+    for point in track(points, "Composing configurations", transient=True, disable=not sys.stdout.isatty()):
         try:
             config = composed(list(point))
             job, choices, overrides = split_config(config)

@@ -234,6 +234,7 @@ class Record:
         with append_durably(path) as file:
             file.write("".join(lines).encode("utf-8"))
 
+
 def step_count(windows):
     """Return the number of rows of `steps.bin` and `losses.bin` that belong to these windows."""
     return int(sum(window["metrics"].get("epoch/steps", 0) for window in windows))

@@ -14,6 +14,7 @@ from epochmeter.worker.data.timed_dataset import TimedDataset, TimedLoader
 from epochmeter.worker.errors import error_text, failure_kind
 from epochmeter.worker.strategy import Single
 
+
 @pytest.mark.parametrize(
     ("error", "folder", "expected"),
     [

@@ -44,9 +44,7 @@ def make_loaders(job, facts, task, strategy, cuda):
         return [make(part, job, strategy, cuda) for make, part in zip((train_loader, val_loader), samples)]
     counts = [len(strategy.shard(part, order)) for part, order in zip(samples, (_make_generator(job), None))]
     pinned = _pins_memory(job, cuda)
-    return [
-        SyntheticBatches(count, job, task, pinned, drop) for count, drop in zip(counts, (job["drop_last"], False))
-    ]
+    return [SyntheticBatches(count, job, task, pinned, drop) for count, drop in zip(counts, (job["drop_last"], False))]
 
 
 def open_split(dataset, folder, split):
