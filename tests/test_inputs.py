@@ -25,7 +25,6 @@ REFUSED = {
     "hydra.run.dir=/tmp/x": "the name of a run's folder is its number",
     "dataset=imagefolder": "needs the folder of your data",
     "dataset=imagefolder dataset.root=/nonexistent": "`dataset.root=/nonexistent` is not a folder",
-    "optimizer._target_=torch.optim.Nope": "torch.optim.Nope",
     "batch=(": "cannot parse `batch=(`",
     "batch=8,16": "`batch=8,16` has several values",
     "model=[lenet,resnet50]": "`model=` takes one option, not a list",
