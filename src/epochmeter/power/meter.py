@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import NamedTuple, Protocol, TypedDict
 
-from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
+from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, PowerSeries, Sampling
 from epochmeter.power.uncertainty import Response, part_time_j
 from epochmeter.shared.instantiate import instantiate_spec
 
@@ -101,13 +102,18 @@ class PowerSource(Protocol):
     """A source of power samples, integrated to joules: a `Sampler`, or the samples of a service."""
 
     domains: dict[str, Domain]
+    _series: PowerSeries
 
     def joules(self, *, fresh: bool = True) -> dict[str, float]:
         """Joules of each domain up to now; domains that cannot be read are missing. `fresh`: take a sample first."""
+        return self._series.joules(time.monotonic_ns())
 
-    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling: ...
+    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
+        """Sampling statistics of a window, after the sensors have reported all power up to its end."""
 
-    def drain(self, before_ns: int) -> PowerSamples: ...
+    def drain(self, before_ns: int) -> PowerSamples:
+        """Return the samples before a moment and discard them."""
+        return self._series.drain(before_ns)
 
     def close(self) -> bool:
         """Stop reading; whether no read is in progress any more."""

@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from epochmeter.machine.periodic_thread import PeriodicThread
-from epochmeter.power.meter import Instrument
-from epochmeter.power.power_series import PowerSamples, PowerSeries, Sampling
+from epochmeter.power.meter import Instrument, PowerSource
+from epochmeter.power.power_series import PowerSeries, Sampling
 from epochmeter.shared.units import NANOSECOND
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ READ_LIMIT_S = 0.8
 """Longest wait of a border for its sample, in seconds, so that a sensor that hangs does not block the run."""
 
 
-class Sampler:
+class Sampler(PowerSource):
     """Sample power sensors about every `period_s` seconds, and at once on request.
 
     Args:
@@ -54,21 +54,15 @@ class Sampler:
         self._thread.now()  # on a busy machine a border that takes no sample itself might find none at all
 
     def joules(self, *, fresh: bool = True) -> dict[str, float]:
-        """Joules of each domain up to now; domains that cannot be read are missing."""
         if fresh:
             self._thread.now()
-        return self._series.joules(time.monotonic_ns())
+        return super().joules()
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
-        """Sampling statistics of a window, after the sensors have reported all power up to its end."""
         if not self._checks and (settled_s := self._series.settled_s):
             wait_s = settled_s + SLACK * self._thread.mean_interval_s - (time.monotonic_ns() - closed_ns) * NANOSECOND
             time.sleep(max(0.0, wait_s))
         return self._series.sampling(opened_ns, closed_ns)
-
-    def drain(self, before_ns: int) -> PowerSamples:
-        """Return the samples before a moment and discard them."""
-        return self._series.drain(before_ns)
 
     def close(self) -> bool:
         """Stop the threads; False if a read hangs."""

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.machine.slurm import sharing_reason
-from epochmeter.power.meter import Domain, Meter, NullMeter
+from epochmeter.power.meter import Domain, Meter, NullMeter, PowerSource
 from epochmeter.power.meters.board_total import RailTable, rail_scope, total_of
-from epochmeter.power.power_series import PowerSamples, PowerSeries, Sampling
+from epochmeter.power.power_series import PowerSeries, Sampling
 from epochmeter.shared.units import NANOSECOND
 
 log = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ def rail_watts(power: Mapping[str, Any]) -> dict[str, float]:
     return {name: rail["power"] / 1000 for name, rail in rails.items()}
 
 
-class JtopSampler:
+class JtopSampler(PowerSource):
     """The service's power samples as they arrive; the counterpart of `Sampler`."""
 
     def __init__(self, client: Any, domains: Mapping[str, Domain], *, total: Sequence[str]) -> None:
@@ -144,20 +144,12 @@ class JtopSampler:
         self._take()
         threading.Thread(target=self._listen, name="jtop", daemon=True).start()
 
-    def joules(self, *, fresh: bool = True) -> dict[str, float]:
-        """Joules of each rail up to now, with the last sample's power since then; unavailable rails are missing."""
-        return self._series.joules(time.monotonic_ns())
-
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
         """Sampling statistics of a window; waits for the service's first sample after it."""
         until_ns = closed_ns + round(WAIT_PERIODS * self._client.interval / NANOSECOND)
         while self._last_ns <= closed_ns and time.monotonic_ns() < until_ns and not self._error:
             time.sleep(self._client.interval / 20)
         return self._series.sampling(opened_ns, closed_ns)
-
-    def drain(self, before_ns: int) -> PowerSamples:
-        """Return the samples before a moment and discard them."""
-        return self._series.drain(before_ns)
 
     def close(self) -> bool:
         """Stop listening; the thread ends by itself."""
