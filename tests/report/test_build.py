@@ -101,7 +101,7 @@ def test_only_the_analyses_of_a_rehearsal_have_its_banner():
     )
     assert [row.number for row in report.rows] == [0]
     assert (report.banner, report.notes) == ([], [f"Left out: 1 of 2 runs: a rehearsal ({why})."])
-    firsts = {page.name: page.sections[0].sentences for page in report.pages if page.name != "answer"}
+    firsts = {page.name: page.warnings for page in report.pages if page.name != "answer"}
     warnings = [f"REHEARSAL, no result of what was asked (run 1): {why}.", "The rest of the report leaves that out."]
     assert firsts == {"scaling": warnings, "questions": warnings}
 

@@ -207,7 +207,7 @@ def _under_banners(analyzed: Analyses, numbers: Container[int]) -> list[Page]:
     for page in analyzed.pages:
         if any(number not in numbers for number in page.numbers):
             alone = [*analyzed.selection.banner(page.numbers), "The rest of the report leaves that out."]
-            page = replace(page, sections=[Section(alone), *page.sections])
+            page = replace(page, warnings=alone)
         pages.append(page)
     return pages
 

@@ -1,8 +1,12 @@
-"""Numbers as text: three significant digits, units of a readable size, intervals and plurals."""
+"""Numbers as text: three significant digits, units of a readable size, intervals and plurals.
+
+The functions are also filters of the report's templates.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 ABSENT = "-"
@@ -10,6 +14,8 @@ DIGITS = 3
 """Significant digits of a number."""
 MAX_PLUS_MINUS = 1.0
 """Relative half-width up to which an interval is written with a plus-minus sign."""
+WIDEST = 10.0
+"""Multiple of its value up to which an upper bound is written; above it, there are too few repeats."""
 
 
 class Unit(NamedTuple):
@@ -84,9 +90,23 @@ def quantity(value: float | None, base: str, reference: float | None = None) -> 
     return f"{number(value / unit.size, size / unit.size)} {unit.name}".rstrip()
 
 
-def percent(fraction: float | None, decimals: int = 0) -> str:
-    """Format a fraction as a percentage: `31 %`."""
-    return ABSENT if fraction is None or not math.isfinite(fraction) else f"{100 * fraction:.{decimals}f} %"
+def percent(fraction: Interval | float | None, decimals: int = 0) -> str:
+    """Format a fraction as a percentage: `31 %`; an estimate with its interval: `95.0 % (94.1 to 95.9)`."""
+    if fraction is None:
+        return ABSENT
+    if isinstance(fraction, int | float):
+        return f"{100 * fraction:.{decimals}f} %" if math.isfinite(fraction) else ABSENT
+    return f"{number(100 * fraction.value)} %{_bounds(fraction, 100)}"
+
+
+def times(ratio: Interval) -> str:
+    """Format a ratio: `1.90 times (1.88 to 1.92)`."""
+    return f"{number(ratio.value)} times{_bounds(ratio)}"
+
+
+def with_bounds(estimate: Interval | None) -> str:
+    """Format an estimate without a unit: `5.30 (4.90 to 5.70)`."""
+    return ABSENT if estimate is None else f"{number(estimate.value)}{_bounds(estimate)}"
 
 
 def plus_minus(estimate: Interval) -> str:
@@ -126,3 +146,20 @@ def interval(estimate: Interval | None, base: str, reference: float | None = Non
 def plural(count: int, noun: str, plural_noun: str = "") -> str:
     """Format a count with its noun: `1 run`, `3 runs`."""
     return f"{count:,} {noun if count == 1 else plural_noun or f'{noun}s'}"
+
+
+def join_or_more(texts: Iterable[str], limit: int, separator: str = ", ") -> str:
+    """Join the first `limit` texts, and count the others: `a, b, c, 4 more`."""
+    listed = list(texts)
+    more = [f"{len(listed) - limit:,} more"] if len(listed) > limit else []
+    return separator.join([*listed[:limit], *more])
+
+
+def _bounds(estimate: Interval, factor: float = 1.0) -> str:
+    """Format an interval in parentheses, or state that it needs more repeats."""
+    if estimate.low is None or estimate.high is None:
+        return ""
+    if estimate.low > 0 and estimate.high > WIDEST * estimate.value:
+        return " (too few repeats for an interval)"
+    low, high = (number(factor * bound, factor * estimate.value) for bound in (estimate.low, estimate.high))
+    return f" ({low} to {high})"

@@ -24,23 +24,26 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """The text of one analysis.
+    """One analysis, which a template of its name turns into text.
 
     Attributes:
-        name: name of its files: `scaling` -> scaling.json, scaling.md.
+        name: name of its template and files: `scaling` -> scaling.md.j2, scaling.json, scaling.md.
         title: heading.
-        sections: sentences and tables.
+        results: what the analysis returned.
         values: all numbers; None if there is no JSON file.
         numbers: the runs that it is about.
-        summary: up to three sentences that the report starts with.
+        warnings: above its text.
+        sections, summary: the text, of an analysis that has no template yet.
     """
 
     name: Name
     title: str
-    sections: Sequence[Section]
-    values: Any
-    numbers: Sequence[int]
+    sections: Sequence[Section] = ()
+    values: Any = None
+    numbers: Sequence[int] = ()
     summary: Sequence[str] = ()
+    results: Any = None
+    warnings: Sequence[str] = ()
 
 
 def number_columns(grid: Grid) -> list[str]:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 
 from epochmeter.report.analyses.matching import matching
-from epochmeter.report.pages import Page, Section
+from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, no_energy, titles
 from epochmeter.report.runs.costs import ENERGY, POWER, TIME, positive_values
 from epochmeter.report.statistics import ALPHA, Estimate, false_discovery_rates, mean, pairwise_ratios
-from epochmeter.report.words import Grid, finite, number, spread, times
-from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
+from epochmeter.report.words import finite
 
 METRICS = {TIME: ("time", "s"), ENERGY: ("energy", "J"), POWER: ("power", "W")}
 EQUIVALENCE = 0.05
@@ -28,10 +27,6 @@ DIFFERS, SAME, INCONCLUSIVE = "differs", "no difference", "inconclusive"
 RUNS, ONCE, CONFIGURATIONS = "runs", "one run each", "configurations"
 MIN_OVERALL = 3
 """Number of configurations from which on there is also an overall comparison."""
-MAX_WIDTH = 100.0
-"""A wider interval, as the ratio of its ends, is not printed."""
-MAX_ROWS = 60
-"""Ratios in the table; the JSON file has all."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +56,13 @@ class Difference:
     q_value: float | None = None
 
     @property
-    def interval_of(self) -> str:
-        """`3 and 5 runs`."""
-        return f"{self.counts[0]} and {self.counts[1]} runs" if self.basis == RUNS else self.basis
+    def quantity(self) -> str:
+        """`time`, `energy` or `power`."""
+        return METRICS[self.metric][0]
+
+    @property
+    def unit(self) -> str:
+        return METRICS[self.metric][1]
 
     @property
     def differs_alone(self) -> bool:
@@ -79,123 +78,85 @@ class Difference:
         return DIFFERS if self.differs_alone and not by_chance else INCONCLUSIVE
 
 
-def analyze(before: Sequence[Configuration], after: Sequence[Configuration]) -> list[Difference]:
+@dataclass(frozen=True)
+class Comparison:
+    """Two sweeps compared.
+
+    Attributes:
+        names: Names of the sweeps, before and after.
+        count: Number of configurations in both.
+        unmatched: Number of configurations before and after without exactly one counterpart.
+        changed: Keys that changed in all configurations -> values before and after.
+        overall: Geometric mean over all configurations by metric, if there are several; the configuration is the unit.
+        differences: All other differences.
+        energy_reason: Why not all energies can be compared; None if they can.
+    """
+
+    names: tuple[str, str]
+    count: int
+    unmatched: tuple[int, int]
+    changed: Mapping[str, tuple[str, str]]
+    overall: Sequence[Difference]
+    differences: Sequence[Difference]
+    energy_reason: str | None
+
+    @property
+    def significant_times(self) -> list[Difference]:
+        """The times that differ, the largest difference first."""
+        times = [entry for entry in self.differences if entry.metric == TIME and entry.verdict == DIFFERS]
+        return sorted(times, key=_size)
+
+    @property
+    def tested(self) -> int:
+        """Number of configurations among which the false discovery rate is controlled."""
+        tested = [entry.metric for entry in self.differences if entry.p_value is not None]
+        return max(map(tested.count, METRICS))
+
+    @property
+    def is_without_repeats(self) -> bool:
+        return any(entry.basis == ONCE for entry in self.differences)
+
+    @property
+    def has_single_runs(self) -> bool:
+        """Whether a configuration ran once, so that its interval uses the variance of others."""
+        return any(1 in entry.counts for entry in self.differences)
+
+    @property
+    def by_size(self) -> list[Difference]:
+        """All differences, the largest first, below those over all configurations."""
+        return [*self.overall, *sorted(self.differences, key=_size)]
+
+
+def analyze(
+    before: Sequence[Configuration], after: Sequence[Configuration], names: tuple[str, str] = ("before", "after")
+) -> Comparison:
     """Compare time, energy and power per epoch of each configuration, then of all overall if there are several.
 
     Metrics that either side lacks are absent, as are energies that cover different parts of the machine.
     """
-    return _differences(matching(before, after).pairs)
-
-
-def sentences(differences: Sequence[Difference]) -> list[str]:
-    """Return the result in short: over all configurations if there are several, else of the only one."""
-    overall = [difference for difference in differences if difference.basis == CONFIGURATIONS]
-    texts = [sentence(difference) for difference in overall or differences]
-    single = [difference for difference in differences if difference.basis != CONFIGURATIONS]
-    if overall and (
-        significant := [
-            difference for difference in single if difference.verdict == DIFFERS and difference.metric == TIME
-        ]
-    ):
-        most = max(significant, key=lambda difference: abs(math.log(difference.ratio.value)))
-        of = f", the largest of {len(significant)} differences, so probably less" if len(significant) > 1 else ""
-        texts.append(f"Largest difference: {most.title}: {times(most.ratio)} the time{of}.")
-    return [*texts, *caveats(single)]
-
-
-def caveats(differences: Sequence[Difference]) -> list[str]:
-    """Return notes on configurations that are compared one by one."""
-    texts = []
-    tested = max(
-        sum(difference.p_value is not None for difference in differences if difference.metric == name)
-        for name in METRICS
-    )
-    if tested > 1:
-        texts.append(
-            f"Verdicts control the false discovery rate of {tested} configurations at {100 * ALPHA:g} % "
-            "(Benjamini and Hochberg). Intervals are not corrected."
-        )
-    if any(difference.basis == ONCE for difference in differences):
-        texts.append(f"No intervals, as no configuration has repeats. hint: {RECOMMENDED_REPEATS} gives them.")
-    elif any(1 in difference.counts for difference in differences):
-        texts.append("The intervals of configurations that ran once use the variance of the repeats of others.")
-    return texts
-
-
-def sentence(difference: Difference) -> str:
-    """`batch 16: 0.850 times (0.830 to 0.870) the time.`"""
-    what = METRICS[difference.metric][0]
-    if difference.verdict == DIFFERS:
-        return f"{difference.title}: {times(difference.ratio)} the {what}."
-    if difference.verdict == SAME:
-        return f"{difference.title}: no significant difference in {what}: {times(difference.ratio)}."
-    wide = "" if _printable(difference.ratio) == difference.ratio else "; too few repeats for an interval"
-    wide = ", which may be noise, given several comparisons" if difference.differs_alone else wide
-    return f"{difference.title}: inconclusive in {what}: {times(_printable(difference.ratio))}{wide}."
-
-
-def page(
-    before: Sequence[Configuration], after: Sequence[Configuration], names: tuple[str, str] = ("before", "after")
-) -> Page:
-    """Return the page of the comparison; `names` are the names of the two sweeps."""
     matched = matching(before, after)
-    differences = _differences(matched.pairs)
-    lead = f"{names[1]} (after) compared with {names[0]} (before)"
-    if not matched.pairs:
-        none = "no configuration was run in both on the same host"
-        texts = [f"{lead}: nothing to compare: {none}."]
-    elif not differences:
-        texts = [f"{lead}: nothing to compare: the time per epoch is not known in both."]
-    else:
-        texts = [
-            f"{lead}: {len(matched.pairs)} configuration{'s' if len(matched.pairs) > 1 else ''} in both.",
-            *sentences(differences),
-        ]
-    if any(matched.unmatched):
-        counts = "{} before and {} after".format(*matched.unmatched)
-        texts.append(f"Not compared, without exactly one counterpart: {counts}.")
-    if why := no_energy([configuration for pair in matched.pairs for configuration in pair]):
-        texts.append(f"Not all energies can be compared: {why.rstrip('.')}.")
-    changes = [[key, old, new] for key, (old, new) in matched.changed.items()]
-    grids = [grid(differences)] if differences else []
-    grids += [Grid("Changed in all configurations", ["key", "before", "after"], changes)] if changes else []
-    values = {"before": names[0], "after": names[1], "changed": matched.changed, "unmatched": matched.unmatched,
-              "differences": [{**asdict(entry), "verdict": entry.verdict} for entry in differences]}  # fmt: skip
-    numbers = sorted({run for _, configuration in matched.pairs for run in configuration.numbers})
-    return Page("comparison", "Comparison", [Section(texts, grids)], finite(values), numbers)
-
-
-def grid(differences: Sequence[Difference]) -> Grid:
-    """Return the table of all differences, or the largest of many."""
-    ordered = sorted(
-        differences, key=lambda difference: (difference.basis != CONFIGURATIONS, -abs(math.log(difference.ratio.value)))
+    titled = list(zip(titles([old for old, _ in matched.pairs]), matched.pairs, strict=True))
+    by_metric = [_differences_of(metric, titled) for metric in METRICS]
+    order = {title: index for index, (title, _) in enumerate(titled)}
+    return Comparison(
+        names,
+        len(matched.pairs),
+        matched.unmatched,
+        matched.changed,
+        overall=list(chain.from_iterable(map(_overall, by_metric))),
+        differences=sorted(chain.from_iterable(by_metric), key=lambda difference: order[difference.title]),
+        energy_reason=no_energy(list(chain.from_iterable(matched.pairs))),
     )
-    rows = []
-    for difference in ordered[:MAX_ROWS] if len(differences) > MAX_ROWS else differences:
-        what, unit = METRICS[difference.metric]
-        reference = max(difference.before or 0.0, difference.after or 0.0)
-        means = [number(value, reference) for value in (difference.before, difference.after)]
-        rows.append(
-            [
-                difference.title,
-                f"{what} {unit}",
-                *means,
-                spread(_printable(difference.ratio)),
-                difference.interval_of,
-                difference.verdict,
-            ]
-        )
-    columns = ["configuration", "per epoch", "before", "after", "ratio (95 %)", "interval of", "verdict"]
-    some = f", the {MAX_ROWS} largest of {len(differences)} differences" if len(differences) > MAX_ROWS else ""
-    return Grid(f"After, as multiples of before{some}", columns, rows)
 
 
-def _differences(pairs: Sequence[tuple[Configuration, Configuration]]) -> list[Difference]:
-    names = titles([configuration for configuration, _ in pairs])
-    by_metric = [_differences_of(metric, list(zip(names, pairs, strict=True))) for metric in METRICS]
-    overall = [entry for differences in by_metric for entry in _overall(differences)]
-    order = {name: index for index, name in enumerate(names)}
-    return [*overall, *sorted(chain.from_iterable(by_metric), key=lambda difference: order[difference.title])]
+def page(before: Sequence[Configuration], after: Sequence[Configuration], names: tuple[str, str]) -> Page:
+    """Return the page of the comparison; `names` are the names of the two sweeps."""
+    result = analyze(before, after, names)
+    differences = [{**asdict(entry), "verdict": entry.verdict} for entry in (*result.overall, *result.differences)]
+    values = {"before": names[0], "after": names[1], "changed": result.changed, "unmatched": result.unmatched,
+              "differences": differences}  # fmt: skip
+    numbers = sorted({run for configuration in after for run in configuration.numbers})
+    return Page("comparison", "Comparison", results=result, values=finite(values), numbers=numbers)
 
 
 def _differences_of(metric: str, named: Sequence[tuple[str, tuple[Configuration, Configuration]]]) -> list[Difference]:
@@ -230,12 +191,6 @@ def _is_equivalent(ratio: Estimate) -> bool:
     return ratio.contains(1) and not wide
 
 
-def _printable(ratio: Estimate) -> Estimate:
-    """Return the ratio without an interval that says nothing."""
-    vague = ratio.low is not None and ratio.high is not None and ratio.high > MAX_WIDTH * ratio.low
-    return Estimate(ratio.value) if vague else ratio
-
-
 def _overall(differences: Sequence[Difference]) -> Iterator[Difference]:
     """Yield the geometric mean over configurations, if there are several: the configuration is the unit."""
     logs = [math.log(difference.ratio.value) for difference in differences]
@@ -243,3 +198,8 @@ def _overall(differences: Sequence[Difference]) -> Iterator[Difference]:
         ratio = mean(logs).exp()
         title = f"All {len(logs)} configurations"
         yield Difference(title, differences[0].metric, ratio, _is_equivalent(ratio), CONFIGURATIONS)
+
+
+def _size(difference: Difference) -> float:
+    """Sort key: the largest difference first."""
+    return -round(abs(math.log(difference.ratio.value)), 9)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 
 from epochmeter.report.charts.chart import Chart, javascript, theme
-from epochmeter.report.output.render import page_markdown, render_html
+from epochmeter.report.output.render import page_body, page_summary, render_html
 from epochmeter.report.pages import Page
 
 FIRST_PAGES = ("answer", "comparison")
@@ -73,5 +73,5 @@ class _Text:
 
     def __init__(self, page: Page):
         self.name, self.title = page.name, page.title
-        self.summary = page_markdown(Page(page.name, "", [], None, (), page.summary))
-        self.markdown = page_markdown(page, with_summary=False)
+        self.summary = page_summary(page)
+        self.markdown = page_body(page)

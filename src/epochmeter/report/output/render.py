@@ -1,7 +1,11 @@
 """Render templates to Markdown, and Markdown to HTML and to the terminal.
 
-Every analysis has one template in `report/templates`, which gives Markdown. The page and the terminal show the same
-Markdown, so that a sentence exists once.
+Every analysis has one template in `report/templates`, named after its page: the macro `body(results)` gives its text,
+and the macro `summary(results)`, if there is one, up to three sentences that the report starts with. The page and the
+terminal show the same Markdown, so that a sentence exists once.
+
+Lines of a paragraph may be wrapped anywhere in a template, as they are joined. Values are escaped; what a macro, `code`
+or `table` returns is not escaped again.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from markupsafe import Markup
 from epochmeter.report import formatting
 from epochmeter.report.pages import Page, number_columns
 from epochmeter.report.words import Grid
+from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -30,14 +35,10 @@ MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)
 
 COMMAND = re.compile(r"(python src/\w+\.py(?: -m)?(?: [\w./+~]+=(?:\.\.\.|\S*[^\s.;,:])| '[^']*')*)")
 """A command within a sentence, without the full stop of the sentence."""
+FILTERS = ("interval", "join_or_more", "number", "percent", "plural", "plus_minus", "quantity", "times", "with_bounds")
+"""Functions of `formatting` that are filters of the templates."""
 MAX_ROWS = 200
 """Rows of a table; the JSON file has all."""
-
-
-class Safe(str):
-    """Text that is Markdown already and is not escaped again."""
-
-    __slots__ = ()
 
 
 def render_markdown(template: str, **values: object) -> str:
@@ -49,14 +50,27 @@ def render_markdown(template: str, **values: object) -> str:
         template: name of the file, for example `stalls.md.j2`.
         values: variables of the template.
     """
-    lines = _markdown_environment().get_template(template).render(values).splitlines()
-    text = "\n".join(line.rstrip() for line in lines)
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    return _join_lines(_markdown_environment().get_template(template).render(values))
 
 
-def page_markdown(page: Page, *, with_summary: bool = True) -> str:
+def page_summary(page: Page) -> str:
+    """Render the sentences that a report starts with; empty if the analysis has none."""
+    if page.results is None:
+        return "\n\n".join(map(commands, page.summary))
+    return _macro(page, "summary")
+
+
+def page_body(page: Page) -> str:
+    """Render the text of an analysis, without its title and summary."""
+    if page.results is None:
+        return render_markdown("page.md.j2", page=page, max_rows=MAX_ROWS)
+    warnings = "".join(f"**{escape_markdown(warning)}**\n\n" for warning in page.warnings)
+    return warnings + _macro(page, "body")
+
+
+def page_markdown(page: Page) -> str:
     """Render the text of an analysis, without its title."""
-    return render_markdown("page.md.j2", page=page, with_summary=with_summary, max_rows=MAX_ROWS)
+    return f"{page_summary(page)}\n\n{page_body(page)}".lstrip()
 
 
 def grid_markdown(grid: Grid) -> str:
@@ -73,8 +87,9 @@ def page_file(page: Page, title: str, banner: Sequence[str] = (), notes: Sequenc
         banner: warnings above the text.
         notes: which runs are left out, below the text.
     """
-    values = {"page": page, "title": title, "banner": banner, "notes": notes, "with_summary": True}
-    return render_markdown("page_file.md.j2", **values, max_rows=MAX_ROWS)
+    warnings = [f"**{escape_markdown(warning)}**" for warning in banner]
+    heading = escape_markdown(f"{page.title}: {title}")
+    return "\n\n".join([f"# {heading}", *warnings, page_markdown(page).strip(), *map(escape_markdown, notes)]) + "\n"
 
 
 def render_html(template: str, **values: object) -> str:
@@ -108,11 +123,11 @@ def print_markdown(markdown: str, console: Console) -> None:
 
 def escape_markdown(value: object) -> str:
     """Escape a value so that Markdown shows it as it is, in a table too; line breaks become spaces."""
-    if isinstance(value, Safe):
+    if isinstance(value, Markup):
         return value
     text = str(value)
     padding = (" " * text[:1].isspace(), " " * (len(text) > 1 and text[-1:].isspace()))
-    return Safe(MARKUP.sub(r"\\\g<0>", escape(" ".join(text.split()), quote=False)).join(padding))
+    return Markup(MARKUP.sub(r"\\\g<0>", escape(" ".join(text.split()), quote=False)).join(padding))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> str:
@@ -126,27 +141,56 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Seq
     rules = ["---:" if column in numbers else "---" for column in columns]
     cells = [[escape_markdown(column) for column in columns], rules]
     cells += [[escape_markdown(cell) for cell in row] for row in rows]
-    return Safe("\n".join(f"| {' | '.join(row)} |" for row in cells))
+    return Markup("\n".join(f"| {' | '.join(row)} |" for row in cells))
+
+
+def more_rows(rows: Sequence[object], shown: int = MAX_ROWS) -> str:
+    """Return how many rows a table leaves out; empty if none. To be used after the blank line below the table."""
+    return f"{len(rows) - shown:,} more rows are in the JSON file." if len(rows) > shown else ""
 
 
 def code(text: str) -> str:
     """Format a command as Markdown code."""
     fence = "``" if "`" in text else "`"
-    return Safe(f"{fence}{' '.join(text.split())}{fence}")
+    return Markup(f"{fence}{' '.join(text.split())}{fence}")
 
 
 def commands(sentence: str) -> str:
     """Format the commands within a sentence as code, and escape the rest."""
     parts = re.split(COMMAND, sentence)
-    return Safe("".join(code(part) if odd % 2 else escape_markdown(part) for odd, part in enumerate(parts)))
+    return Markup("".join(code(part) if odd % 2 else escape_markdown(part) for odd, part in enumerate(parts)))
+
+
+def _macro(page: Page, name: str) -> str:
+    """Render a macro of a page's template; empty if the template has none of this name."""
+    template = _markdown_environment().get_template(f"{page.name}.md.j2")
+    macro = getattr(template.module, name, None)
+    return _join_lines(macro(page.results)) if macro else ""
+
+
+def _join_lines(markdown: str) -> str:
+    """Return Markdown with one line per paragraph; the lines of tables and lists stay."""
+    paragraphs = []
+    for paragraph in re.split(r"\n\s*\n", str(markdown).strip()):
+        lines = [" ".join(line.split()) for line in paragraph.splitlines()]
+        is_joined = not lines[0].startswith(("|", "- "))
+        paragraphs.append((" " if is_joined else "\n").join(line for line in lines if line))
+    return "\n\n".join(paragraphs) + "\n" if paragraphs != [""] else ""
 
 
 @lru_cache(maxsize=1)
 def _markdown_environment() -> Environment:
     environment = _environment()
-    environment.finalize = escape_markdown
-    environment.filters |= {"commands": commands, "safe": Safe}  # the latter for the result of a macro
-    environment.globals |= {"number_columns": number_columns, "table": table}
+    environment.autoescape = True  # so that macros return `Markup`, and
+    environment.finalize = escape_markdown  # escapes all else, so that nothing is left for `autoescape`
+    environment.filters["commands"] = commands
+    environment.globals |= {
+        "max_rows": MAX_ROWS,
+        "more_rows": more_rows,
+        "number_columns": number_columns,
+        "recommended_repeats": RECOMMENDED_REPEATS,
+        "table": table,
+    }
     return environment
 
 
@@ -163,14 +207,6 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {
-        "code": code,
-        "interval": formatting.interval,
-        "markdown": markdown_to_html,
-        "number": formatting.number,
-        "percent": formatting.percent,
-        "plural": formatting.plural,
-        "plus_minus": formatting.plus_minus,
-        "quantity": formatting.quantity,
-    }
+    environment.filters |= {"code": code, "markdown": markdown_to_html}
+    environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
     return environment

@@ -1,0 +1,29 @@
+"""Golden files: the text of each analysis, which a person has read and approved."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from epochmeter.report.output.render import page_markdown
+from epochmeter.report.pages import Page
+
+FOLDER = Path(__file__).parent / "report" / "golden"
+HINT = "read the text; if it is right, run the tests with UPDATE_GOLDEN=1 to write it"
+
+
+def assert_golden(page: Page | None, case: str = "") -> None:
+    """Compare the text of a page with its golden file, or write the file if UPDATE_GOLDEN=1 is set.
+
+    Args:
+        page: The page.
+        case: What the file shows if an analysis has several: `scaling` and `one_device` -> scaling_one_device.md.
+    """
+    assert page is not None
+    path = FOLDER / f"{'_'.join(filter(None, [page.name, case]))}.md"
+    text = f"# {page.title}\n\n{page_markdown(page)}"
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert path.exists(), f"{path} is missing: {HINT}"
+    assert text == path.read_text(encoding="utf-8"), HINT
