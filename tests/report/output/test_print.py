@@ -59,7 +59,7 @@ def test_runs_on_several_devices_have_scaling_and_questions(tmp_path):
     page = (tmp_path / "scaling.md").read_text()
     assert page.startswith(f"# Scaling: {tmp_path.name}\n\n**resnet152 on jpeg: ddp on 2 ranks")
     assert "| resnet152 on jpeg | ddp | 2 | 64 | weak | 190 | 100 | 1.90 | 0.950 |" in page
-    assert len(json.loads((tmp_path / "questions.json").read_text())) == 7
+    assert json.loads((tmp_path / "questions.json").read_text())["overhead"]
 
 
 def test_numbers_are_complete_in_a_narrow_terminal(tmp_path):

@@ -1,287 +1,322 @@
-"""Answers to seven questions on strategies, models and batch sizes, as sentences and tables."""
+"""Answers to seven questions on strategies, models and batch sizes.
+
+They are the questions of CSC's summer school, HPC and AI, whose demo trains ResNet-152 on CIFAR-100 on one GPU, with
+DataParallel, and with DistributedDataParallel.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import pairwise
 
-from epochmeter.report.analyses.effects import (
-    PARTS,
-    DeviceUse,
-    DpVsDdp,
-    FirstEpoch,
-    LargerBatch,
-    MemoryGrowth,
-    SmallerModel,
-    StepCount,
-    device_uses,
-    dp_vs_ddp,
-    first_epochs,
-    larger_batches,
-    memory_growths,
-    smaller_models,
-    step_counts,
+from epochmeter.report.analyses.scaling import WEAK, Scaling, scalings
+from epochmeter.report.pages import Page
+from epochmeter.report.runs.configuration import (
+    DATA_PARALLEL,
+    DISTRIBUTED,
+    SINGLE,
+    Configuration,
+    group_repeats,
+    groups,
+    on_several_hosts,
+    ratio_of,
+    varied,
 )
-from epochmeter.report.analyses.scaling import WEAK, Scaling, overhead, scalings
-from epochmeter.report.formatting import interval, number, quantity
-from epochmeter.report.pages import Page, Section
-from epochmeter.report.runs.configuration import DISTRIBUTED, SINGLE, Configuration, device_unit, group_repeats
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import MIN_EFFECT, Estimate
-from epochmeter.report.words import Grid, finite, percent, times
-from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
+from epochmeter.report.statistics import MIN_EFFECT, Estimate, mean
+from epochmeter.report.words import finite
 
-COMMAND = "python src/train.py -m experiment=lumi/resnet152_cifar100"
-ONCE = (
-    "Configurations that ran once have no intervals; small differences may be noise. "
-    f"hint: {RECOMMENDED_REPEATS} gives confidence intervals."
-)
-REASONS = {
-    "loader start": "DataLoader workers start, and the first batch is loaded",
-    "waiting for data": "data is not in the page cache yet, or the DataLoader workers are too slow",
-    "copies": "memory for the copies is allocated first",
-    "compute": "kernels are selected and compiled, and memory is allocated first",
-    "overhead": "time between the steps",
+SPEED, MEMORY, STEPS = "steady/samples_per_s", "steady/gpu_memory_peak_bytes", "steady/steps"
+PARAMETERS, FLOPS = "model/parameters", "model/flops_per_sample"
+E2E = "e2e"
+PARTS = {
+    E2E: ("e2e_s", None),
+    "loader start": ("loader_start_s", None),
+    "waiting for data": ("data_stall_s", "loader_start_s"),
+    "copies": ("copy_s", None),
+    "compute": ("compute_s", None),
+    "overhead": ("overhead_s", None),
 }
-"""Part of an epoch -> why it may take longer in the first epoch."""
-NOT_SIGNIFICANT = " (no significant difference)"
+"""Part of an epoch, and all of it -> its metric, and a metric that is subtracted from it."""
+
+Means = tuple[float | None, float | None]
+"""A metric of two configurations; None where it is not known."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The answer to a question.
+class DeviceUse:
+    """Utilization, power and memory of a configuration's devices; quantities that no driver reports are absent.
 
     Attributes:
-        sentences: The answer; empty if the runs do not answer the question.
-        command: Command whose runs would answer it.
-        values: Results that the answer is based on.
+        utilized: `GPU` or `CPU`.
+        utilization: Mean utilization, 0 to 1.
+        memory_bytes: Peak memory of the device that uses most.
     """
 
-    question: str
-    sentences: Sequence[str]
-    command: str
-    grids: Sequence[Grid] = ()
-    values: Sequence[Any] = ()
+    title: str
+    numbers: Sequence[int]
+    utilized: str | None
+    utilization: float | None
+    power_w: float | None
+    memory_bytes: float | None
 
 
-def page(rows: Sequence[Run]) -> Page | None:
-    """Return the page of answers; None if no run has a strategy other than `single` or is part of the lumi study."""
+@dataclass(frozen=True)
+class Effect:
+    """The effect of one key: a configuration compared with another one, all else equal.
+
+    Attributes:
+        key: The key in which they differ.
+        title: The keys that both have in common.
+        base: The value compared with: `batch 64`.
+        value: The other value: `batch 128`.
+        speed: Samples/s, as a multiple of the base's; None if not measured.
+        memory_bytes: Peak memory of a device, of base and value.
+        utilization: GPU utilization of base and value, 0 to 1.
+        steps: Steps per epoch and rank, of base and value.
+        parameters: Model parameters of base and value.
+        flops: Training FLOPs per sample of base and value.
+        same_work: Whether a step of both has the same number of samples.
+    """
+
+    key: str
+    title: str
+    base: str
+    value: str
+    speed: Estimate | None
+    memory_bytes: Means
+    utilization: Means
+    steps: Means
+    parameters: Means
+    flops: Means
+    same_work: bool
+
+    @property
+    def smaller(self) -> dict[str, float]:
+        """How many times the base has the parameters and the FLOPs of the value, where known."""
+        sizes = {"parameters": self.parameters, "FLOPs": self.flops}
+        return {name: base / value for name, (base, value) in sizes.items() if base and value}
+
+
+@dataclass(frozen=True)
+class FirstEpoch:
+    """The first epoch compared with the steady ones.
+
+    Attributes:
+        first_s: Time of the first epoch.
+        later_s: Mean time of the steady epochs.
+        more_s: Their difference.
+        parts_s: Part of the epoch -> its share of the difference; parts that were not measured are absent.
+    """
+
+    title: str
+    numbers: Sequence[int]
+    first_s: float
+    later_s: float
+    more_s: Estimate
+    parts_s: Mapping[str, float]
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the first epoch is significantly slower, by more than `MIN_EFFECT`."""
+        return self.more_s.value > MIN_EFFECT * self.later_s and not self.more_s.contains(0)
+
+    @property
+    def largest_part(self) -> str:
+        """The part with the largest share of the difference; empty if none was measured."""
+        return max(self.parts_s, key=lambda part: self.parts_s[part], default="")
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What the runs answer; empty where they do not.
+
+    Attributes:
+        devices: How busy the devices are.
+        memory: The largest growth of memory by each key.
+        first_epochs: The first epoch compared with later ones.
+        steps: Steps on several devices compared with one.
+        overhead: Scaling of DistributedDataParallel.
+        dp: DistributedDataParallel compared with DataParallel on the same number of devices.
+        models: Each model compared with the next larger one.
+        batches: Each batch size compared with the next smaller one.
+        has_single_runs: Whether a configuration ran once, and so has no interval.
+    """
+
+    devices: Sequence[DeviceUse]
+    memory: Sequence[Effect]
+    first_epochs: Sequence[FirstEpoch]
+    steps: Sequence[Effect]
+    overhead: Sequence[Scaling]
+    dp: Sequence[Effect]
+    models: Sequence[Effect]
+    batches: Sequence[Effect]
+    has_single_runs: bool
+
+
+def analyze(rows: Sequence[Run]) -> Questions | None:
+    """Answer the questions; None if no run has a strategy other than `single` or is part of the lumi study."""
     if not any(_is_relevant(row) for row in rows):
         return None
-    results = answers(rows)
-    sections = [
-        Section([f"{answer.question} {answer.sentences[0]}", *answer.sentences[1:]], answer.grids)
-        for answer in results
-        if answer.sentences
-    ]
-    unanswered = [f"{answer.question} Run: {answer.command}" for answer in results if not answer.sentences]
-    if unanswered:
-        sections.append(Section(["Not answered by these runs:", *unanswered]))
-    if any(len(configuration.runs) == 1 for configuration in group_repeats(rows)):
-        sections.append(Section([ONCE]))
-    values = [
-        {"question": answer.question, "results": [finite(asdict(value)) for value in answer.values]}
-        for answer in results
-    ]
-    return Page("questions", "Questions", sections, values, [row.number for row in rows])
-
-
-def answers(rows: Sequence[Run]) -> list[Answer]:
-    """Return the answers to the seven questions, in order."""
     configurations = group_repeats(rows)
     ranks = [result for result in scalings(rows) if isinstance(result, Scaling) and result.strategy == DISTRIBUTED]
-    weak = [result for result in ranks if result.kind == WEAK] or ranks
-    counts, pairs = step_counts(configurations), dp_vs_ddp(configurations)
-    models, batches = smaller_models(configurations), larger_batches(configurations)
-    return [
-        _device_use(device_uses(configurations), memory_growths(configurations)),
-        _first_epoch(first_epochs(configurations)),
-        Answer(
-            "3. Why does the number of iterations differ under DDP?",
-            list(dict.fromkeys(map(_steps_sentence, counts))),
-            f"{COMMAND} strategy=single,ddp",
-            values=counts,
-        ),
-        Answer(
-            "4. What is the overhead of DDP?",
-            [*map(_ddp_sentence, weak)],
-            f"{COMMAND} strategy=single,ddp",
-            values=weak,
-        ),
-        Answer(
-            "5. Is DataParallel as fast as DDP?",
-            [*map(_dp_sentence, pairs)],
-            f"{COMMAND} strategy=dp,ddp batch=64,128",
-            values=pairs,
-        ),
-        Answer(
-            "6. How much faster is a smaller model?",
-            [*map(_model_sentence, models)],
-            f"{COMMAND} model=resnet50,resnet152",
-            values=models,
-        ),
-        Answer(
-            "7. How much faster is a larger batch?",
-            [*map(_batch_sentence, batches)],
-            f"{COMMAND} batch=64,128",
-            values=batches,
-        ),
-    ]
-
-
-def _device_use(uses: Sequence[DeviceUse], growths: Sequence[MemoryGrowth]) -> Answer:
-    texts, ranges = [], []
-    for utilized in ("GPU", "CPU"):
-        values = [use.utilization for use in uses if use.utilized == utilized and use.utilization is not None]
-        ranges += [f"{utilized} utilization: {_range([100 * value for value in values])} %"] if values else []
-    sizes = [use.memory_bytes for use in uses if use.memory_bytes is not None]
-    if sizes:
-        least, most = (quantity(size, "B") for size in (min(sizes), max(sizes)))
-        ranges.append(f"peak memory of a device: {least if least == most else f'{least} to {most}'}")
-    if ranges:
-        text = "; ".join(ranges)
-        texts.append(f"{text[0].upper()}{text[1:]}.")
-    for key in dict.fromkeys(growth.key for growth in growths):
-        matching = [growth for growth in growths if growth.key == key]
-        texts.append(_growth_sentence(max(matching, key=lambda growth: growth.most_bytes / growth.least_bytes)))
-    if any(use.utilized == "GPU" and use.power_w is not None for use in uses):
-        texts.append(
-            "A driver counts a GPU as busy while any kernel is resident, even one that waits. "
-            "Power shows the load more reliably."
-        )
-    columns = ["configuration", "runs", "utilization", "power", "peak memory"]
-    rows = [
-        [
-            use.title,
-            _run_list(use.numbers),
-            _utilization(use.utilization),
-            quantity(use.power_w, "W"),
-            quantity(use.memory_bytes, "B"),
-        ]
-        for use in uses
-    ]
-    grids = [Grid("Use of the devices", columns, rows)]
-    return Answer(
-        "1. How busy are the devices, and what increases their memory use?", texts, COMMAND, grids, [*uses, *growths]
+    first_epochs = [_first_epoch(configuration, configurations) for configuration in configurations]
+    sized = [configuration for configuration in configurations if configuration.mean(PARAMETERS)]
+    return Questions(
+        devices=_device_uses(configurations),
+        memory=_memory_growths(configurations),
+        first_epochs=[entry for entry in first_epochs if entry],
+        steps=_step_counts(configurations),
+        overhead=[result for result in ranks if result.kind == WEAK] or ranks,
+        dp=_dp_and_ddp(configurations),
+        models=_neighbors("model", sized, lambda configuration: -(configuration.mean(PARAMETERS) or 0.0)),
+        batches=_neighbors("batch", configurations, lambda configuration: configuration.job["batch"]),
+        has_single_runs=any(len(configuration.runs) == 1 for configuration in configurations),
     )
 
 
-def _first_epoch(epochs: Sequence[FirstEpoch]) -> Answer:
-    slower = [epoch for epoch in epochs if epoch.is_slower]
-    texts = []
-    if slower:
-        ratios = _range([epoch.first_s / epoch.later_s for epoch in slower])
-        texts.append(
-            f"The first epoch is slower in {len(slower)} of {len(epochs)} configurations: "
-            f"{ratios} times the time of a steady epoch."
-        )
-        counts = Counter(epoch.largest_part for epoch in slower if epoch.largest_part)
-        texts += [
-            f"Largest part of the difference: {part}, in {count} of {len(slower)}: {REASONS[part]}."
-            for part, count in counts.most_common()
-        ]
-    elif epochs:
-        texts.append(
-            f"The first epoch is not significantly slower than the steady ones, by {100 * MIN_EFFECT:.0f} % or more, "
-            f"in any of {len(epochs)} configurations."
-        )
-    rows = []
-    for epoch in epochs:
-        reference = max(abs(epoch.more_s.value), epoch.later_s / 1000)
-        parts = [quantity(epoch.parts_s.get(part), "s", reference) for part in PARTS]
-        times_s = [quantity(seconds, "s", epoch.later_s) for seconds in (epoch.first_s, epoch.later_s)]
-        rows.append([epoch.title, _run_list(epoch.numbers), *times_s, interval(epoch.more_s, "s", reference), *parts])
-    columns = ["configuration", "runs", "first epoch", "steady epochs", "difference", *PARTS]
-    grids = [Grid("First epoch compared with the steady ones, and the parts of the difference", columns, rows)]
-    return Answer("2. Why is the first epoch slower?", texts, f"{COMMAND} epochs=4", grids, epochs)
+def page(rows: Sequence[Run]) -> Page | None:
+    """Return the page of answers, if there are any."""
+    results = analyze(rows)
+    if results is None:
+        return None
+    return Page(
+        "questions",
+        "Questions",
+        results=results,
+        values=finite(asdict(results)),
+        numbers=[row.number for row in rows],
+    )
 
 
 def _is_relevant(row: Run) -> bool:
     return Configuration([row]).strategy != SINGLE or row.keys.get("experiment", "").startswith("lumi/")
 
 
-def _growth_sentence(growth: MemoryGrowth) -> str:
-    sizes = f"from {quantity(growth.least_bytes, 'B')} to {quantity(growth.most_bytes, 'B')}"
-    where = f" ({growth.title})" if growth.title else ""
-    return f"{growth.key}={growth.most} instead of {growth.least} increases it {sizes}{where}."
+def _device_uses(configurations: Sequence[Configuration]) -> list[DeviceUse]:
+    """Return the device use of each configuration that reports utilization or memory."""
+    results = []
+    for configuration in configurations:
+        gpu, cpu = (configuration.mean(f"steady/{name}_utilization") for name in ("gpu", "cpu"))
+        utilized = "GPU" if gpu is not None else "CPU" if cpu is not None else None
+        memory_bytes = configuration.mean(MEMORY)
+        if utilized or memory_bytes is not None:
+            title, power_w = _title(configuration, configurations), configuration.mean("steady/power_mean_w")
+            utilization = cpu if gpu is None else gpu
+            results.append(DeviceUse(title, configuration.numbers, utilized, utilization, power_w, memory_bytes))
+    return results
 
 
-def _steps_sentence(count: StepCount) -> str:
-    lead = f"Batch {count.batch}: {count.strategy} on {count.devices} {device_unit(count.strategy)}"
-    if count.strategy != DISTRIBUTED:
-        splits = " because it splits each batch" if count.steps == count.one_steps else ""
-        return f"{lead}: {count.steps:g} steps per epoch{splits}, one device: {count.one_steps:g}."
-    rounded = "down, as the last batch is dropped" if count.drops_last else "up"
-    expected = f"{count.samples:g} / ({count.batch} x {count.devices}) = {count.expected}, rounded {rounded}"
-    text = f"{lead}: {count.steps:g} steps per epoch and rank, one device: {count.one_steps:g}. "
-    text += f"Each rank trains on its share of the samples: {expected}"
-    return f"{text}." if count.steps == count.expected else f"{text}, which differs from the measured number."
+def _memory_growths(configurations: Sequence[Configuration]) -> list[Effect]:
+    """Return the largest growth of memory by each key."""
+    measured = [configuration for configuration in configurations if configuration.mean(MEMORY)]
+    largest = []
+    for key in (key for key in varied(measured) if "." not in key):
+        pairs = [(min(group, key=_memory), max(group, key=_memory)) for group in groups(measured, [key])]
+        least, most = max(pairs, key=lambda pair: _memory(pair[1]) / _memory(pair[0]))
+        if _memory(most) > (1 + MIN_EFFECT) * _memory(least):
+            largest.append(_effect([key], least, most, configurations))
+    return largest
 
 
-def _ddp_sentence(scaling: Scaling) -> str:
-    where = f"{scaling.title}, {scaling.strategy} x {scaling.devices}, batch {scaling.device_batch:g} per rank"
-    text = f"{where}: scaling efficiency {percent(scaling.efficiency)}."
-    if scaling.overhead_s is not None and scaling.step_s:
-        text += f" {overhead(scaling.overhead_s, scaling.step_s, scaling.strategy)}"
-    return text
+def _step_counts(configurations: Sequence[Configuration]) -> list[Effect]:
+    """Compare the steps on several devices with those on one device with the same batch size."""
+    results = []
+    for group in groups(configurations, ["strategy"]):
+        one = next((configuration for configuration in group if configuration.strategy == SINGLE), None)
+        several = [configuration for configuration in group if (configuration.devices or 1) > 1]
+        results += [_effect(["strategy"], one, configuration, configurations) for configuration in several if one]
+    return [effect for effect in results if None not in effect.steps]
 
 
-def _dp_sentence(pair: DpVsDdp) -> str:
-    lead = f"{_prefix(pair.title)}on {pair.devices} devices"
-    if pair.same_global_batch:
-        lead += f", {pair.batch} samples per step in both"
-    else:
-        lead += f", batch {pair.batch} split by dp and {pair.distributed_batch} per rank of ddp"
-    text = f"{lead}: ddp reaches {times(pair.speed)} the samples/s of dp{_significance(pair.speed)}."
-    if pair.more_s and pair.step_s and pair.more_s.value > 0 and not pair.more_s.contains(0):
-        more = interval(pair.more_s, "s", pair.step_s)
-        text += f" A step of dp takes {more} longer than ddp's {quantity(pair.step_s, 's')}: in each step, one process "
-        text += "copies the model to each device, scatters the batch and gathers the outputs."
-    return text
+def _dp_and_ddp(configurations: Sequence[Configuration]) -> list[Effect]:
+    """Compare DistributedDataParallel with DataParallel at the same global batch size, else at the same batch size."""
+    results = []
+    for group in groups(configurations, ["strategy", "batch"]):
+        pairs = [
+            (dp, ddp)
+            for dp in group
+            for ddp in group
+            if dp.strategy == DATA_PARALLEL and ddp.strategy == DISTRIBUTED and dp.devices == ddp.devices
+        ]
+        several = [pair for pair in pairs if (pair[0].devices or 1) > 1]
+        same_work = [(dp, ddp) for dp, ddp in several if dp.global_batch == ddp.global_batch]
+        same_batch = [(dp, ddp) for dp, ddp in several if dp.job["batch"] == ddp.job["batch"]]
+        results += [_effect(["strategy", "batch"], *pair, configurations) for pair in same_work or same_batch]
+    return [effect for effect in results if effect.speed]
 
 
-def _model_sentence(model: SmallerModel) -> str:
-    flops = f" and 1/{number(model.flops)} of the FLOPs" if model.flops else ""
-    text = f"{_prefix(model.title)}{model.small} instead of {model.large} reaches {times(model.speed)} the samples/s"
-    text += f"{_significance(model.speed)}, with 1/{number(model.parameters)} of the parameters{flops}."
-    if model.nearer:
-        text += f" The speed-up is nearer to the ratio of {model.nearer}."
-    if model.flops and model.speed.value < (1 - MIN_EFFECT) * min(model.flops, model.parameters):
-        text += " It is smaller than both ratios: costs that do not depend on the model, such as data and kernel "
-        text += "launches, limit it."
-    return text
+def _neighbors(
+    key: str, configurations: Sequence[Configuration], order: Callable[[Configuration], float]
+) -> list[Effect]:
+    """Compare each configuration with the one before it in an order, all else equal; on one device, if possible."""
+    ones = [configuration for configuration in configurations if configuration.strategy == SINGLE]
+    sorted_groups = [sorted(group, key=order) for group in groups(ones if len(ones) > 1 else configurations, [key])]
+    pairs = [pair for group in sorted_groups for pair in pairwise(group) if order(pair[0]) != order(pair[1])]
+    effects = [_effect([key], base, other, configurations) for base, other in pairs]
+    return [effect for effect in effects if effect.speed]
 
 
-def _batch_sentence(batch: LargerBatch) -> str:
-    lead = f"{_prefix(batch.title)}batch {batch.more} instead of {batch.less}"
-    text = f"{lead} reaches {times(batch.speed)} the samples/s{_significance(batch.speed)}"
-    if batch.less_bytes and batch.more_bytes:
-        sizes = f"{quantity(batch.less_bytes, 'B')} to {quantity(batch.more_bytes, 'B')}"
-        text += f", with {number(batch.more_bytes / batch.less_bytes)} times the memory ({sizes})"
-    if batch.less_utilization is not None and batch.more_utilization is not None:
-        values = dict.fromkeys(map(_utilization, (batch.less_utilization, batch.more_utilization)))
-        text += f"; GPU utilization: {' to '.join(values)}"
-    return f"{text}."
+def _effect(
+    keys: Sequence[str], base: Configuration, other: Configuration, configurations: Sequence[Configuration]
+) -> Effect:
+    """Compare two of the configurations that differ in these keys."""
+
+    def means(name: str) -> Means:
+        return base.mean(name), other.mean(name)
+
+    return Effect(
+        keys[0],
+        _title(base, configurations, *keys),
+        base.named(keys),
+        other.named(keys),
+        speed=ratio_of(SPEED, other, base),
+        memory_bytes=means(MEMORY),
+        utilization=means("steady/gpu_utilization"),
+        steps=means(STEPS),
+        parameters=means(PARAMETERS),
+        flops=means(FLOPS),
+        same_work=base.global_batch == other.global_batch,
+    )
 
 
-def _significance(ratio: Estimate) -> str:
-    return NOT_SIGNIFICANT if ratio.contains(1) else ""
+def _first_epoch(configuration: Configuration, configurations: Sequence[Configuration]) -> FirstEpoch | None:
+    """Compare the first epoch with the steady ones; None unless all runs have both."""
+    since = max(1, configuration.job["warmup_epochs"])
+    firsts, laters = [], []
+    for run in configuration.runs:
+        firsts.append([metrics for number, metrics in run.epochs.items() if number == 0])
+        laters.append([metrics for number, metrics in run.epochs.items() if number >= since])
+    means = {part: [[_mean_part(epochs, part) for epochs in side] for side in (firsts, laters)] for part in PARTS}
+    differences = {
+        part: [first - later for first, later in zip(*sides, strict=True) if first is not None and later is not None]
+        for part, sides in means.items()
+    }
+    complete = {part: values for part, values in differences.items() if len(values) == len(configuration.runs)}
+    if E2E not in complete:
+        return None
+    first_s, later_s = (statistics.fmean(seconds for seconds in side if seconds) for side in means[E2E])
+    more_s = mean(complete.pop(E2E))
+    parts_s = {part: statistics.fmean(values) for part, values in complete.items()}
+    title = _title(configuration, configurations)
+    return FirstEpoch(title, configuration.numbers, first_s, later_s, more_s, parts_s)
 
 
-def _prefix(title: str) -> str:
-    return f"{title}: " if title else ""
+def _mean_part(epochs: Sequence[Mapping[str, float]], part: str) -> float | None:
+    """Return the mean time of a part of the epochs; None if there are none, or if it was not measured in all."""
+    name, less = PARTS[part]
+    if not epochs or any(f"epoch/{name}" not in epoch for epoch in epochs):
+        return None
+    return statistics.fmean(epoch[f"epoch/{name}"] - epoch.get(f"epoch/{less}", 0.0) for epoch in epochs)
 
 
-def _range(values: Sequence[float]) -> str:
-    least, most = number(min(values)), number(max(values))
-    return least if least == most else f"{least} to {most}"
+def _title(configuration: Configuration, configurations: Sequence[Configuration], *excluded: str) -> str:
+    """Return a title of a configuration: its model and the keys in which the configurations differ."""
+    keys = [key for key in dict.fromkeys(["model", *varied(configurations)]) if key not in excluded]
+    return configuration.named(keys, on_several_hosts(configurations))
 
 
-def _utilization(value: float | None) -> str:
-    return number(value) if value is None else f"{100 * value:.0f} %"
-
-
-def _run_list(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
+def _memory(configuration: Configuration) -> float:
+    return configuration.mean(MEMORY) or 0.0

@@ -1,0 +1,162 @@
+"""Questions on strategies, models and batch sizes, against known answers."""
+
+from dataclasses import replace
+
+import pytest
+from golden import assert_golden
+from sweeps import trained
+
+from epochmeter.report.analyses.questions import analyze, page
+
+
+def epoch(e2e_s, **parts):
+    return {"epoch/e2e_s": e2e_s, **{f"epoch/{name}": value for name, value in parts.items()}}
+
+
+FIRST = epoch(10.0, data_stall_s=2.5, loader_start_s=2.0, copy_s=0.5, compute_s=6.0, overhead_s=1.0)
+LATER = epoch(6.0, data_stall_s=0.5, loader_start_s=0.4, copy_s=0.5, compute_s=4.5, overhead_s=0.5)
+
+
+def using(number, memory_mb=None, busy=None, speed=100.0, flops=1.0, **keys):
+    steady = {"gpu_memory_peak_bytes": memory_mb and 1e6 * memory_mb, "gpu_utilization": busy, "power_mean_w": 200.0}
+    run = trained(number, speed, steady=steady, **keys)
+    return replace(run, metrics={**run.metrics, "model/flops_per_sample": flops})
+
+
+def ddp(number, speed=190.0, **keys):
+    return trained(number, speed, strategy="ddp", ranks=2, **keys)
+
+
+def dp(number, speed=150.0, **keys):
+    return trained(number, speed, strategy="dp", ranks=2, **keys)
+
+
+def answers(*runs):
+    """Return the answers of runs that are part of the study."""
+    return analyze([replace(run, keys={**run.keys, "experiment": "lumi/resnet152_cifar100"}) for run in runs])
+
+
+def pairs(effects):
+    return [(effect.base, effect.value) for effect in effects]
+
+
+def test_text_of_all_answers():
+    epochs = [FIRST, LATER]
+    assert_golden(page([
+        using(0, 4000, 0.9, flops=2.8, epochs=epochs),
+        using(1, 7000, 0.95, 106.0, flops=2.8, batch=128, epochs=epochs),
+        using(2, 3000, 0.8, 150.0, model="resnet50", epochs=[LATER, LATER]),
+        using(3, 4400, 0.9, 188.0, strategy="ddp", ranks=2),
+        using(4, 4100, 0.9, 120.0, strategy="dp", ranks=2, batch=128),
+    ]))  # fmt: skip
+
+
+def test_text_of_unanswered_questions_has_commands():
+    assert_golden(page([trained(0, 100.0), ddp(1)]), "unanswered")
+
+
+def test_other_sweeps_have_no_questions():
+    assert page([trained(0, 100.0), trained(1, 110.0, batch=128)]) is None
+    assert page([]) is None
+
+
+def test_device_use_is_absent_without_driver_metrics():
+    found = answers(using(0, 8000, 0.9), trained(1, 9.0, batch=8), trained(2, 9.0, batch=9, steady={"cpu_utilization": 1}))
+    assert [(use.numbers, use.utilized, use.utilization, use.memory_bytes) for use in found.devices] == [
+        ([0], "GPU", 0.9, 8e9),
+        ([2], "CPU", 1, None),
+    ]
+
+
+def test_memory_growth_is_of_configurations_that_differ_in_one_key():
+    found = answers(using(0, 4000), using(1, 7000, batch=128), using(2, 3000, model="resnet50"),
+                    using(3, 4400, strategy="ddp", ranks=2))  # fmt: skip
+    assert [(effect.key, effect.memory_bytes) for effect in found.memory] == [
+        ("model", (3e9, 4e9)),
+        ("strategy", (4e9, 4.4e9)),
+        ("batch", (4e9, 7e9)),
+    ]
+    assert answers(using(0, 4000), using(1, 4040, batch=128)).memory == []
+
+
+def test_difference_of_the_first_epoch_is_divided_between_parts():
+    (result,) = answers(trained(0, 100.0, epochs=[FIRST, LATER, LATER])).first_epochs
+    assert (result.first_s, result.later_s, result.more_s.value) == pytest.approx((10.0, 6.0, 4.0))
+    assert result.parts_s == pytest.approx(
+        {"loader start": 1.6, "waiting for data": 0.4, "copies": 0.0, "compute": 1.5, "overhead": 0.5}
+    )
+    assert (result.is_slower, result.largest_part) == (True, "loader start")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "later_s"),
+    [
+        ({0: FIRST}, None),
+        ({0: {"epoch/compute_s": 6.0}, 1: LATER}, None),
+        ({1: LATER, 2: LATER}, None),
+        ({0: epoch(9.0), 1: epoch(7.0), 3: epoch(5.0)}, 6.0),
+    ],
+)
+def test_first_epoch_needs_its_time_and_that_of_later_ones(epochs, later_s):
+    found = answers(replace(trained(0, 100.0), epochs=epochs)).first_epochs
+    assert [result.later_s for result in found] == ([later_s] if later_s else [])
+
+
+def test_insignificant_difference_of_the_first_epoch_is_not_slower():
+    assert not answers(trained(0, 100.0, epochs=[LATER, LATER])).first_epochs[0].is_slower
+    slow, fast = [epoch(9.0), epoch(6.0)], [epoch(4.0), epoch(6.0)]
+    (result,) = answers(*(trained(n, 100.0, epochs=epochs, repeat=n) for n, epochs in enumerate([slow, fast]))).first_epochs
+    assert (result.more_s.value, result.is_slower, result.largest_part) == (pytest.approx(0.5), False, "")
+
+
+@pytest.mark.parametrize(("warmup", "later_s"), [(0, 6.5), (2, 5.0)])
+def test_warm_up_epochs_are_no_later_epochs(warmup, later_s):
+    run = trained(0, 100.0, epochs=[epoch(10.0), epoch(8.0), epoch(5.0)])
+    assert answers(replace(run, job={**run.job, "warmup_epochs": warmup})).first_epochs[0].later_s == later_s
+
+
+def test_steps_are_compared_with_one_device():
+    found = answers(trained(0, 100.0), ddp(1), dp(2), trained(3, 1.0, strategy="ddp", batch=128))
+    assert [(effect.value, effect.steps) for effect in found.steps] == [("ddp x 2", (16, 8)), ("dp x 2", (16, 16))]
+    assert answers(ddp(0)).steps == []
+
+
+def test_overhead_of_ddp_is_that_of_its_weak_scaling():
+    (result,) = answers(trained(0, 100.0), ddp(1, 188.0), dp(2)).overhead
+    assert (result.kind, result.efficiency.value) == ("weak", pytest.approx(0.94))
+
+
+def test_dp_and_ddp_are_compared_at_the_same_global_batch_if_possible():
+    (effect,) = answers(dp(0, 100.0, batch=128), ddp(1, 160.0), ddp(2, 170.0, batch=128)).dp
+    assert (effect.base, effect.value, effect.same_work) == ("dp x 2, batch 128", "ddp x 2, batch 64", True)
+    assert effect.speed.value == pytest.approx(1.6)
+    (effect,) = answers(dp(0, 100.0), ddp(1, 160.0)).dp
+    assert (effect.base, effect.value, effect.same_work) == ("dp x 2, batch 64", "ddp x 2, batch 64", False)
+    assert answers(dp(0, 100.0), trained(1, 160.0, strategy="ddp", ranks=4)).dp == []
+
+
+def test_smaller_model_is_compared_with_its_size():
+    (effect,) = answers(using(0, flops=2.8), using(1, speed=150.0, model="resnet50")).models
+    assert (effect.base, effect.value, effect.speed.value) == ("resnet152", "resnet50", pytest.approx(1.5))
+    assert effect.smaller == pytest.approx({"parameters": 2.4, "FLOPs": 2.8})
+    (effect,) = answers(trained(0, 100.0), trained(1, 150.0, model="resnet50")).models
+    assert effect.smaller == {"parameters": 2.4}
+
+
+def test_batches_are_compared_with_the_next_smaller_on_one_device():
+    several = [ddp(3), ddp(4, 220.0, batch=128)]
+    found = answers(trained(0, 130.0, batch=256), trained(1, 100.0), trained(2, 120.0, batch=128), *several)
+    assert pairs(found.batches) == [("batch 64", "batch 128"), ("batch 128", "batch 256")]
+    assert [effect.speed.value for effect in found.batches] == pytest.approx([1.2, 130 / 120])
+    assert pairs(answers(*several).batches) == [("batch 64", "batch 128")]
+
+
+def test_hosts_are_compared_separately():
+    runs = [replace(trained(n, 100.0 + n, batch=64 * (1 + n % 2)), host=f"h{n // 2}") for n in range(4)]
+    assert [effect.title for effect in answers(*runs).batches] == ["resnet152, h0", "resnet152, h1"]
+
+
+def test_runs_without_repeats_are_stated():
+    runs = [trained(0, 100.0, repeat=0), trained(1, 101.0, repeat=1), ddp(2, repeat=0)]
+    assert answers(*runs).has_single_runs
+    assert not answers(*runs, ddp(3, repeat=1)).has_single_runs
