@@ -68,7 +68,7 @@ def test_run_that_both_sweeps_share_is_not_compared():
 def test_constraint_is_on_the_page_and_an_invalid_one_is_an_error():
     runs = [trained(n, 100.0 + n, batch=8 + n, steady={"energy_j": 100.0 - n}) for n in range(3)]
     page = build_report(sweep(*runs), ReportOptions(deadline_s=1.0)).pages[0]
-    assert any("1 s or less" in sentence for section in page.sections for sentence in section.sentences)
+    assert [unmet.name for unmet in page.results.unmet] == ["deadline"]
     with pytest.raises(ValueError, match=r"report\.eta=2"):
         build_report(sweep(*runs), ReportOptions(eta=2))
 
@@ -81,7 +81,8 @@ def test_target_reached_within_the_warm_up_ranks_the_configurations():
         for n in range(2)
     ]  # fmt: skip
     report = build_report(sweep(*runs), ReportOptions())
-    assert "Fastest: batch 9: 59.0 s to accuracy of at least 0.9." in report.pages[0].summary
+    fastest = report.pages[0].results.choices[0].cost
+    assert (fastest.title, fastest.time_s, fastest.per) == ("batch 9", 59.0, "to accuracy of at least 0.9")
     assert report.notes == []
 
 

@@ -190,15 +190,15 @@ def run_analyses(sweep: Sweep, where: Mapping[str, Any] | None = None, include: 
 def _answer(configurations: Sequence[Configuration], best: Sequence[Best], options: ReportOptions) -> list[Page]:
     """Return the recommendations, if any time is known."""
     breakdowns = epoch_breakdowns(configurations)
-    page = answer.page(
+    result = answer.analyze(
         configurations,
         best,
         breakdowns,
-        prediction=predict(configurations) if options.predict else None,
-        suggestions=suggest_runs(configurations, best, breakdowns),
-        notes=unmet_constraints(configurations, options.power_budget_w, options.deadline_s),
+        unmet_constraints(configurations, options.power_budget_w, options.deadline_s),
+        suggest_runs(configurations, best, breakdowns),
+        predict(configurations) if options.predict else None,
     )
-    return [page] if page else []
+    return [answer.page(result)] if result else []
 
 
 def _under_banners(analyzed: Analyses, numbers: Container[int]) -> list[Page]:

@@ -16,6 +16,7 @@ MAX_PLUS_MINUS = 1.0
 """Relative half-width up to which an interval is written with a plus-minus sign."""
 WIDEST = 10.0
 """Multiple of its value up to which an upper bound is written; above it, there are too few repeats."""
+TOO_FEW = "(too few repeats for an interval)"
 
 
 class Unit(NamedTuple):
@@ -113,10 +114,12 @@ def plus_minus(estimate: Interval) -> str:
     """Format the half-width of a 95 % interval relative to its value, `± 1.6 %`; empty if there is none.
 
     An interval that is not symmetric is described by its longer side. An interval that is wider than its value is
-    written by its bounds relative to the value.
+    written by its bounds relative to the value, or as missing if it is too wide to mean anything.
     """
     if estimate.low is None or estimate.high is None or not estimate.value:
         return ""
+    if estimate.low > 0 and estimate.high > WIDEST * estimate.value:
+        return TOO_FEW
     sides = (estimate.high - estimate.value, estimate.value - estimate.low)
     relative = max(sides) / abs(estimate.value)
     if relative <= MAX_PLUS_MINUS:
@@ -160,6 +163,6 @@ def _bounds(estimate: Interval, factor: float = 1.0) -> str:
     if estimate.low is None or estimate.high is None:
         return ""
     if estimate.low > 0 and estimate.high > WIDEST * estimate.value:
-        return " (too few repeats for an interval)"
+        return f" {TOO_FEW}"
     low, high = (number(factor * bound, factor * estimate.value) for bound in (estimate.low, estimate.high))
     return f" ({low} to {high})"

@@ -4,7 +4,7 @@ Time and energy are those per epoch, or up to the quality target if all configur
 
 The trade-off is that of J. You, J.-W. Chung, M. Chowdhury, Zeus: Understanding and Optimizing GPU Energy Consumption of
 DNN Training, NSDI 2023: the minimum of eta x energy + (1 - eta) x maximum power x time. Maximum power is the highest
-limit that the device takes; if no run recorded it, the sentence names what is used instead.
+limit that the device takes; if no run recorded it, the result names what is used instead.
 """
 
 from __future__ import annotations
@@ -15,23 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from epochmeter.report.formatting import interval, number, plural, quantity
-from epochmeter.report.runs.configuration import Configuration, no_energy
-from epochmeter.report.runs.costs import (
-    PER_EPOCH,
-    TIME_TO_TARGET,
-    Cost,
-    comparable,
-    costs,
-    max_power,
-    ranked_costs,
-)
+from epochmeter.report.runs.configuration import Configuration
+from epochmeter.report.runs.costs import Cost, comparable, costs, max_power, ranked_costs
 from epochmeter.report.statistics import indistinguishable_from_best
 from epochmeter.results.pareto import is_pareto_front
 
-MAX_NAMED = 3
-"""Configurations that are named in a sentence; further ones are counted."""
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
+Values = Callable[[Cost], Sequence[float]]
+"""What a criterion compares: a value per run."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +30,47 @@ class Best:
     """The best configuration by one criterion.
 
     Attributes:
+        cost: Its time and energy.
         value: Its time in seconds, or its energy in joules; of the trade-off, its cost in joules.
-        sentence: The result as text.
-        not_significantly_different: Configurations that repeats do not distinguish from it, or that are equal.
+        ties: Configurations that repeats do not distinguish from it, or that are equal, and how much larger their value
+            is, as a fraction.
+        scope: The parts of the machine that the compared energies cover; None if all configurations are compared.
+        bound: The constraint: a multiple of the shortest time, watts or seconds; of the trade-off, eta.
+        fastest: The fastest configuration of the scope.
+        max_power: Maximum power of the trade-off in watts, and its source.
     """
 
     name: Name
-    configuration: Configuration
+    cost: Cost
     value: float
-    sentence: str
-    not_significantly_different: Sequence[Configuration] = ()
+    ties: Sequence[tuple[Cost, float]] = ()
+    scope: str | None = None
+    bound: float | None = None
+    fastest: Cost | None = None
+    max_power: tuple[float, str] | None = None
+
+    @property
+    def configuration(self) -> Configuration:
+        return self.cost.configuration
+
+    @property
+    def not_significantly_different(self) -> list[Configuration]:
+        return [cost.configuration for cost, _ in self.ties]
+
+
+@dataclass(frozen=True)
+class Unmet:
+    """A constraint that no configuration meets.
+
+    Attributes:
+        nearest: The configuration that comes nearest.
+        scope: As of `Best`.
+    """
+
+    name: Name
+    bound: float
+    nearest: Cost
+    scope: str | None
 
 
 def find_best(
@@ -74,27 +96,38 @@ def find_best(
     Raises:
         ValueError: A constraint is out of range.
     """
-    check(eta, max_slowdown, power_budget_w, deadline_s)
+    _check(eta, max_slowdown, power_budget_w, deadline_s)
     ranked = ranked_costs(configurations)
     if not ranked:
         return []
-    per = ranked[0].per
-    result = [_fastest(ranked)]
-    groups = comparable(ranked)
-    for covers, group in groups.items():
-        of = f" ({covers})" if len(groups) > 1 else " (of those with energy)" if len(group) < len(ranked) else ""
-        result += [_least_energy(group, of), _tradeoff(group, eta, of), _within_slowdown(group, max_slowdown, of)]
+    result = [_best("fastest", ranked, _times)]
+    for scope, group in _scopes(ranked):
+        fastest, limit = min(group, key=lambda cost: cost.time_s), max_power(group)
+        near = [cost for cost in group if cost.time_s <= max_slowdown * fastest.time_s]
+        result += [
+            _best("least_energy", group, _joules, scope),
+            _best("tradeoff", group, _weighted(eta, limit[0]), scope, eta, max_power=limit),
+            _best("within_slowdown", near, _joules, scope, max_slowdown, fastest=fastest),
+        ]
         if power_budget_w and (allowed := [cost for cost in group if _power(cost) <= power_budget_w]):
-            best, ties = _best(allowed, _times)
-            lead = f"Fastest at a mean power of {power_budget_w:g} W or less{of}: {best.title}"
-            text = f"{lead}: {_time_text(best)} {per}, {quantity(_power(best), 'W')}.{also_as_good(ties, best, _times)}"
-            result.append(Best("power_budget", best.configuration, best.time_s, text, _configurations(ties)))
+            result.append(_best("power_budget", allowed, _times, scope, power_budget_w))
         if deadline_s and (allowed := [cost for cost in group if cost.time_s <= deadline_s]):
-            best, ties = _best(allowed, _joules)
-            lead = f"Least energy within {deadline_s:g} s {per}{of}: {best.title}"
-            text = f"{lead}: {_energy_text(best)} {per}, {_time_text(best)}.{also_as_good(ties, best, _joules)}"
-            result.append(Best("deadline", best.configuration, _energy(best), text, _configurations(ties)))
+            result.append(_best("deadline", allowed, _joules, scope, deadline_s))
     return result
+
+
+def unmet_constraints(
+    configurations: Sequence[Configuration], power_budget_w: float | None = None, deadline_s: float | None = None
+) -> list[Unmet]:
+    """Return the constraints that no configuration meets."""
+    unmet = []
+    for scope, group in _scopes(ranked_costs(configurations)):
+        frugal, fast = min(group, key=_power), min(group, key=lambda cost: cost.time_s)
+        if power_budget_w and _power(frugal) > power_budget_w:
+            unmet.append(Unmet("power_budget", power_budget_w, frugal, scope))
+        if deadline_s and fast.time_s > deadline_s:
+            unmet.append(Unmet("deadline", deadline_s, fast, scope))
+    return unmet
 
 
 def pareto(configurations: Sequence[Configuration]) -> list[Configuration]:
@@ -106,35 +139,7 @@ def pareto(configurations: Sequence[Configuration]) -> list[Configuration]:
     return [configuration for configuration in configurations if id(configuration) in chosen]
 
 
-def unmet_constraints(
-    configurations: Sequence[Configuration], power_budget_w: float | None = None, deadline_s: float | None = None
-) -> list[str]:
-    """Return why configurations are not ranked, and why constraints have no result, as sentences."""
-    ranked = ranked_costs(configurations)
-    ranked_ids = {id(cost.configuration) for cost in ranked}
-    texts = []
-    if missing := [configuration for configuration in configurations if id(configuration) not in ranked_ids]:
-        texts.append(_not_ranked(missing, len(configurations), ranked[0].per if ranked else PER_EPOCH))
-    if not ranked:
-        return texts
-    per, groups = ranked[0].per, comparable(ranked)
-    if why := no_energy([cost.configuration for cost in ranked]):
-        some = "Not all energies can be compared" if groups else "No result for energy"
-        texts.append(f"{some}: {why.rstrip('.')}.")
-    for covers, group in groups.items():
-        of = f" ({covers})" if len(groups) > 1 else ""
-        frugal, fast = min(group, key=_power), min(group, key=lambda cost: cost.time_s)
-        if power_budget_w and _power(frugal) > power_budget_w:
-            least = f"the lowest is {quantity(_power(frugal), 'W')}, {frugal.title}"
-            texts.append(f"No configuration{of} needs {power_budget_w:g} W or less: {least}.")
-        if deadline_s and fast.time_s > deadline_s:
-            least = f"the fastest needs {quantity(fast.time_s, 's')}, {fast.title}"
-            texts.append(f"No configuration{of} needs {deadline_s:g} s or less {per}: {least}.")
-    return texts
-
-
-def check(eta: float, max_slowdown: float, power_budget_w: float | None, deadline_s: float | None) -> None:
-    """Raise ValueError if a constraint is out of range."""
+def _check(eta: float, max_slowdown: float, power_budget_w: float | None, deadline_s: float | None) -> None:
     if not 0 <= eta <= 1:
         raise ValueError(f"report.eta={eta}: give a weight from 0 (time only) to 1 (energy only)")
     if not 1 <= max_slowdown < math.inf:
@@ -144,106 +149,34 @@ def check(eta: float, max_slowdown: float, power_budget_w: float | None, deadlin
             raise ValueError(f"report.{name}={bound}: give {unit} above 0, or null")
 
 
-def also_as_good(ties: Sequence[Cost], best: Cost, values: Callable[[Cost], Sequence[float]]) -> str:
-    """Return a sentence on the configurations that are not significantly different from the best; empty without any.
-
-    Each comes with how far it is from the best, and its repeats: a large difference needs more of them.
-    """
-    if not ties:
-        return ""
-    least = statistics.fmean(values(best))
-    texts = []
-    for cost in ties[:MAX_NAMED]:
-        runs = plural(len(values(cost)), "run")
-        texts.append(f"{cost.title} ({100 * (statistics.fmean(values(cost)) / least - 1):+.1f} %, {runs})")
-    more = [f"{len(ties) - MAX_NAMED} more"] if len(ties) > MAX_NAMED else []
-    return f" Not significantly different: {'; '.join([*texts, *more])}."
+def _scopes(ranked: Sequence[Cost]) -> list[tuple[str | None, list[Cost]]]:
+    """Return the configurations with comparable energy, and what it covers unless that is so for all of them."""
+    groups = comparable(ranked)
+    return [(None if len(group) == len(ranked) else covers, group) for covers, group in groups.items()]
 
 
-def _fastest(ranked: Sequence[Cost]) -> Best:
-    best, ties = _best(ranked, _times)
-    energy = f", {_energy_text(best)}" if best.joules else ""
-    text = f"Fastest: {best.title}: {_time_text(best)} {best.per}{energy}.{also_as_good(ties, best, _times)}"
-    return Best("fastest", best.configuration, best.time_s, text, _configurations(ties))
-
-
-def _least_energy(group: Sequence[Cost], of: str) -> Best:
-    best, ties = _best(group, _joules)
-    lead = f"Least energy{of}: {best.title}"
-    text = f"{lead}: {_energy_text(best)} {best.per}, {_time_text(best)}.{also_as_good(ties, best, _joules)}"
-    return Best("least_energy", best.configuration, _energy(best), text, _configurations(ties))
-
-
-def _tradeoff(group: Sequence[Cost], eta: float, of: str) -> Best:
-    most_w, source = max_power(group)
-
-    def cost_j(cost: Cost) -> list[float]:
-        return [eta * energy_j + (1 - eta) * most_w * time_s
-                for energy_j, time_s in zip(cost.joules, cost.times_s, strict=True)]  # fmt: skip
-
-    best, ties = _best(group, cost_j)
-    value = statistics.fmean(cost_j(best))
-    formula = f"{eta:g} x energy + {round(1 - eta, 10):g} x {number(most_w)} W x time"
-    text = (
-        f"Best trade-off{of}: {best.title}: {_time_text(best)} and {_energy_text(best)} {best.per}, the minimum of "
-        f"{formula}: {quantity(value, 'J')}. {number(most_w)} W is {source}.{also_as_good(ties, best, cost_j)}"
-    )
-    return Best("tradeoff", best.configuration, value, text, _configurations(ties))
-
-
-def _within_slowdown(group: Sequence[Cost], max_slowdown: float, of: str) -> Best:
-    fastest, _ = _best(group, _times)
-    best, ties = _best([cost for cost in group if cost.time_s <= max_slowdown * fastest.time_s], _joules)
-    lead = f"Least energy within {max_slowdown:g} times the shortest time{of}: {best.title}"
-    if best is fastest:
-        text = f"{lead}, the fastest itself: {_energy_text(best)} {best.per}, {_time_text(best)}."
-    else:
-        saved = 100 * (1 - _energy(best) / _energy(fastest))
-        longer = 100 * (best.time_s / fastest.time_s - 1)
-        text = f"{lead}: {_energy_text(best)} {best.per}, {number(saved, 10)} % less energy and {number(longer, 10)} % "
-        text += "more time than the fastest."
-    return Best(
-        "within_slowdown",
-        best.configuration,
-        _energy(best),
-        text + also_as_good(ties, best, _joules),
-        _configurations(ties),
-    )
-
-
-def _best(candidates: Sequence[Cost], values: Callable[[Cost], Sequence[float]]) -> tuple[Cost, list[Cost]]:
+def _best(
+    name: Name,
+    candidates: Sequence[Cost],
+    values: Values,
+    scope: str | None = None,
+    bound: float | None = None,
+    fastest: Cost | None = None,
+    max_power: tuple[float, str] | None = None,
+) -> Best:
     """Return the configuration with the least mean, and those that are not significantly different from it."""
 
     def order(cost: Cost) -> tuple[float, ...]:
-        return statistics.fmean(values(cost)), cost.time_s, cost.energy_j or math.inf
+        return statistics.fmean(values(cost)), cost.time_s, _energy(cost)
 
     best = min(candidates, key=order)
+    value = order(best)[0]
     is_tie = indistinguishable_from_best(
         [values(cost) for cost in candidates], candidates.index(best), [cost.rounds for cost in candidates]
     )
-    return best, [cost for cost, tied in zip(candidates, is_tie, strict=True) if tied and cost is not best]
-
-
-def _not_ranked(missing: Sequence[Configuration], count: int, per: str) -> str:
-    """Return how many configurations are not ranked, and why; those that missed the target with their rate."""
-    if per == PER_EPOCH:
-        return f"{len(missing)} of {count} configurations are not ranked: the time per epoch is not known."
-    rates = [
-        f"{configuration.runs_text} ({_reached(configuration)} of {len(configuration.runs)})"
-        for configuration in missing[:MAX_NAMED]
-    ]
-    more = [f"{len(missing) - MAX_NAMED} more"] if len(missing) > MAX_NAMED else []
-    texts = "; ".join([*rates, *more])
-    lead = f"{len(missing)} of {count} configurations are not ranked, as not all of their runs reached the target"
-    return f"{lead}: {texts}."
-
-
-def _reached(configuration: Configuration) -> int:
-    return sum(TIME_TO_TARGET in run.metrics for run in configuration.runs)
-
-
-def _configurations(ties: Sequence[Cost]) -> list[Configuration]:
-    return [cost.configuration for cost in ties]
+    tied = [cost for cost, tie in zip(candidates, is_tie, strict=True) if tie and cost is not best]
+    ties = [(cost, order(cost)[0] / value - 1) for cost in tied]
+    return Best(name, best, value, ties, scope, bound, fastest, max_power)
 
 
 def _times(cost: Cost) -> Sequence[float]:
@@ -254,12 +187,12 @@ def _joules(cost: Cost) -> Sequence[float]:
     return cost.joules
 
 
-def _time_text(cost: Cost) -> str:
-    return interval(cost.time, "s")
-
-
-def _energy_text(cost: Cost) -> str:
-    return interval(cost.energy, "J")
+def _weighted(eta: float, max_power_w: float) -> Values:
+    """Return the cost of the trade-off."""
+    return lambda cost: [
+        eta * energy_j + (1 - eta) * max_power_w * time_s
+        for energy_j, time_s in zip(cost.joules, cost.times_s, strict=True)
+    ]
 
 
 def _energy(cost: Cost) -> float:

@@ -11,7 +11,14 @@ from epochmeter.report.analyses.best import find_best
 from epochmeter.report.build import Analyses, run_analyses
 from epochmeter.report.output import table
 from epochmeter.report.output.files import write_page
-from epochmeter.report.output.render import grid_markdown, page_file, page_markdown, print_markdown
+from epochmeter.report.output.render import (
+    grid_markdown,
+    page_file,
+    page_markdown,
+    plain_text,
+    print_markdown,
+    render_macro,
+)
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import group_repeats, without_synthetic
 from epochmeter.report.runs.filter import select_any
@@ -44,8 +51,8 @@ def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
     if not configurations:
         return []
     choices = find_best(configurations) if is_choice and len(configurations) > 1 else []
-    best = {choice.name: choice.sentence for choice in choices}
-    answer = " ".join(best[name] for name in ("fastest", "least_energy") if name in best)
+    texts = [render_macro("answer.md.j2", "choice", choice) for choice in choices[:2]]
+    answer = " ".join(plain_text(text).strip() for text in texts)
     return [
         *([f"Answer:  {answer}"] if answer else []),
         f"Report:  python src/report.py sweep={folder.name}  ->  {display_path(folder / 'report.html')}",

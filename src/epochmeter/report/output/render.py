@@ -57,7 +57,7 @@ def page_summary(page: Page) -> str:
     """Render the sentences that a report starts with; empty if the analysis has none."""
     if page.results is None:
         return "\n\n".join(map(commands, page.summary))
-    return _macro(page, "summary")
+    return render_macro(f"{page.name}.md.j2", "summary", page.results)
 
 
 def page_body(page: Page) -> str:
@@ -65,12 +65,12 @@ def page_body(page: Page) -> str:
     if page.results is None:
         return render_markdown("page.md.j2", page=page, max_rows=MAX_ROWS)
     warnings = "".join(f"**{escape_markdown(warning)}**\n\n" for warning in page.warnings)
-    return warnings + _macro(page, "body")
+    return warnings + render_macro(f"{page.name}.md.j2", "body", page.results)
 
 
 def page_markdown(page: Page) -> str:
     """Render the text of an analysis, without its title."""
-    return f"{page_summary(page)}\n\n{page_body(page)}".lstrip()
+    return f"{page_summary(page)}\n{page_body(page)}".lstrip()
 
 
 def grid_markdown(grid: Grid) -> str:
@@ -92,6 +92,17 @@ def page_file(page: Page, title: str, banner: Sequence[str] = (), notes: Sequenc
     return "\n\n".join([f"# {heading}", *warnings, page_markdown(page).strip(), *map(escape_markdown, notes)]) + "\n"
 
 
+def render_macro(template: str, name: str, *values: object) -> str:
+    """Render a macro of a template to Markdown; empty if the template has none of this name."""
+    macro = getattr(_markdown_environment().get_template(template).module, name, None)
+    return _join_lines(macro(*values)) if macro else ""
+
+
+def plain_text(markdown: str) -> str:
+    """Return Markdown without escapes."""
+    return re.sub(r"\\([^\w\s])", r"\1", unescape(markdown))
+
+
 def render_html(template: str, **values: object) -> str:
     """Render a template of `report/templates` to HTML; values are escaped."""
     return _html_environment().get_template(template).render(values)
@@ -107,8 +118,7 @@ def markdown_to_html(markdown: str) -> Markup:
 def print_markdown(markdown: str, console: Console) -> None:
     """Print Markdown: formatted in a terminal, and without escapes and line breaks in a file or a pipe."""
     if not console.is_terminal:
-        text = re.sub(r"\\([^\w\s])", r"\1", unescape(markdown))
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        console.print(plain_text(markdown), markup=False, highlight=False, soft_wrap=True)
         return
     from rich.markdown import Markdown
 
@@ -159,13 +169,6 @@ def commands(sentence: str) -> str:
     """Format the commands within a sentence as code, and escape the rest."""
     parts = re.split(COMMAND, sentence)
     return Markup("".join(code(part) if odd % 2 else escape_markdown(part) for odd, part in enumerate(parts)))
-
-
-def _macro(page: Page, name: str) -> str:
-    """Render a macro of a page's template; empty if the template has none of this name."""
-    template = _markdown_environment().get_template(f"{page.name}.md.j2")
-    macro = getattr(template.module, name, None)
-    return _join_lines(macro(page.results)) if macro else ""
 
 
 def _join_lines(markdown: str) -> str:
