@@ -30,7 +30,7 @@ def test_key_changed_in_all_configurations_is_ignored_and_listed():
     after = [run(0, 1.0, device=ORIN), run(1, 1.0, batch=8, device=ORIN)]
     pairs, found = matched(before, after)
     assert pairs == [([0], [0]), ([1], [1])]
-    assert found.changed == {"device": ("cpu", "agx_orin")}
+    assert found.changed == {"device": (["cpu"], ["agx_orin"])}
 
 
 def on(host, number, **keys):
@@ -51,13 +51,13 @@ def test_configuration_on_another_host_has_no_counterpart():
 
 def test_changed_host_is_listed():
     pairs, found = matched([on("h1", 0), on("h1", 1, batch=8)], [on("h2", 0), on("h2", 1, batch=8)])
-    assert (pairs, found.changed) == ([([0], [0]), ([1], [1])], {"host": ("h1", "h2")})
+    assert (pairs, found.changed) == ([([0], [0]), ([1], [1])], {"host": (["h1"], ["h2"])})
 
 
 def test_changed_platform_is_listed():
     before = replace(run(0, 1.0), host="a", platform={"git commit": "1234", "CPU": "x"})
     after = replace(run(0, 1.0), host="a", platform={"git commit": "5678", "CPU": "x"})
-    assert matched([before], [after])[1].changed == {"git commit": ("1234", "5678")}
+    assert matched([before], [after])[1].changed == {"git commit": (["1234"], ["5678"])}
 
 
 def test_configuration_of_one_sweep_only_has_no_counterpart():
@@ -73,8 +73,8 @@ def test_varied_key_without_common_value_leaves_no_pair():
 
 def test_single_configurations_are_matched():
     pairs, found = matched([run(0, 1.0)], [run(1, 2.0, batch=128)])
-    assert (pairs, found.changed) == ([([0], [1])], {"batch": ("64", "128")})
+    assert (pairs, found.changed) == ([([0], [1])], {"batch": (["64"], ["128"])})
 
 
 def test_key_of_newer_versions_does_not_prevent_a_match():
-    assert matched([run(0, 1.0)], [run(0, 1.0, fan="keep")])[1].changed == {"fan": ("absent", "keep")}
+    assert matched([run(0, 1.0)], [run(0, 1.0, fan="keep")])[1].changed == {"fan": (["absent"], ["keep"])}

@@ -55,6 +55,8 @@ def verdict(
     times: Samples,
     device: Mapping[str, Sequence[float]] | None = None,
     rounds: Mapping[str, Rounds] | None = None,
+    *,
+    in_memory: bool = False,
 ) -> Bottleneck:
     """Decide the bottleneck of a configuration that reads from storage.
 
@@ -63,40 +65,35 @@ def verdict(
         device: Part -> its seconds in each run on synthetic batches, if those runs measured them: compute, copy and
             overhead. Otherwise all of T1 counts as compute.
         rounds: Condition -> the round of each run.
+        in_memory: Decide for the same configuration with its dataset in memory instead.
     """
-    if _impossible(FETCH, times, rounds) or _impossible(PREPROCESSED, times, rounds):
+    differences = {PREP_STALL: PREPROCESSED} if in_memory else {PREP_STALL: PREPROCESSED, FETCH_STALL: FETCH}
+    if any(_is_impossible(weights, times, rounds) for weights in differences.values()):
         return undecided(DISTURBED)
-    stalls = {PREP_STALL: _weighted(PREPROCESSED, times), FETCH_STALL: _weighted(FETCH, times)}
-    return _decided(stalls, times, FROM_STORAGE, device, rounds)
+    on_device = device or {COMPUTE: times[SYNTHETIC]}
+    parts: dict[str, Part] = {part: {SYNTHETIC: seconds} for part, seconds in on_device.items()}
+    for stall, weights in differences.items():
+        parts[stall] = {name: [weight * seconds for seconds in times[name]] for name, weight in weights.items()}
+    bottleneck = decide(parts, statistics.fmean(times[FROM_CACHE if in_memory else FROM_STORAGE]), rounds)
+    return bottleneck or undecided("the runs on synthetic batches did not measure all parts of their epochs")
 
 
-def verdict_in_memory(
-    times: Samples,
-    device: Mapping[str, Sequence[float]] | None = None,
-    rounds: Mapping[str, Rounds] | None = None,
+def check_cache_state(
+    bottleneck: Bottleneck, rows: Mapping[str, Sequence[Run]], *, in_memory: bool = False
 ) -> Bottleneck:
-    """Decide the bottleneck of the same configuration with its dataset in memory."""
-    if _impossible(PREPROCESSED, times, rounds):
-        return undecided(DISTURBED)
-    return _decided({PREP_STALL: _weighted(PREPROCESSED, times)}, times, FROM_CACHE, device, rounds)
-
-
-def check_cache_state(bottleneck: Bottleneck, rows: Mapping[str, Sequence[Run]]) -> Bottleneck:
     """Withdraw a verdict that a page cache in another state than asked for does not allow.
 
-    In that case the fetch stall is larger than measured: only a verdict that names the fetch stall remains valid.
+    In that case the fetch stall is larger than measured: only a verdict that names the fetch stall remains valid. In
+    memory there is none, but if warm runs were not warm, part of their prep stall is fetch stall.
     """
-    if not bottleneck.parts or bottleneck.parts == (FETCH_STALL,) or (was_warm(rows) and was_cold(rows)):
+    if in_memory:
+        is_valid = PREP_STALL not in bottleneck.parts or was_warm(rows)
+    else:
+        is_valid = bottleneck.parts in ((), (FETCH_STALL,)) or (was_warm(rows) and was_cold(rows))
+    if is_valid:
         return bottleneck
     wrong = "warm runs were not warm" if not was_warm(rows) else "cold runs were not cold"
     return undecided(f"{wrong}, so the fetch stall may be larger than measured")
-
-
-def check_cache_state_in_memory(bottleneck: Bottleneck, rows: Mapping[str, Sequence[Run]]) -> Bottleneck:
-    """Withdraw a verdict of prep-bound in memory if warm runs were not warm: part of their stall is fetch stall."""
-    if PREP_STALL in bottleneck.parts and not was_warm(rows):
-        return undecided("warm runs were not warm, so part of their stall may be fetch stall")
-    return bottleneck
 
 
 def undecided(why: str) -> Bottleneck:
@@ -118,25 +115,8 @@ def repeated(samples: Samples) -> bool:
     return all(len(values) > 1 for values in samples.values())
 
 
-def _decided(
-    stalls: Mapping[str, Part],
-    times: Samples,
-    condition: str,
-    device: Mapping[str, Sequence[float]] | None,
-    rounds: Mapping[str, Rounds] | None,
-) -> Bottleneck:
-    on_device = device or {COMPUTE: times[SYNTHETIC]}
-    parts = {**{part: {SYNTHETIC: list(runs)} for part, runs in on_device.items()}, **stalls}
-    bottleneck = decide(parts, statistics.fmean(times[condition]), rounds)
-    return bottleneck or undecided("the runs on synthetic batches did not measure all parts of their epochs")
-
-
 def _estimate(part: Part, rounds: Mapping[str, Rounds] | None = None) -> Estimate:
     return contrast(dict.fromkeys(part, 1.0), part, rounds)
-
-
-def _weighted(weights: Mapping[str, float], times: Samples) -> Part:
-    return {name: [weight * seconds for seconds in times[name]] for name, weight in weights.items()}
 
 
 def _difference(part: Part, other: Part) -> Part:
@@ -147,7 +127,7 @@ def _difference(part: Part, other: Part) -> Part:
     return result
 
 
-def _impossible(weights: Mapping[str, float], times: Samples, rounds: Mapping[str, Rounds] | None) -> bool:
+def _is_impossible(weights: Mapping[str, float], times: Samples, rounds: Mapping[str, Rounds] | None) -> bool:
     """Whether a stall is significantly below zero, by more than `MIN_FRACTION` of the epoch."""
     stall = contrast(weights, times, rounds)
     neglected_s = MIN_FRACTION * statistics.fmean(times[FROM_STORAGE])

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 
-from epochmeter.report.analyses.matching import matching
+from epochmeter.report.analyses.matching import Values, matching
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, no_energy, titles
 from epochmeter.report.runs.costs import ENERGY, POWER, TIME, positive_values
@@ -95,7 +95,7 @@ class Comparison:
     names: tuple[str, str]
     count: int
     unmatched: tuple[int, int]
-    changed: Mapping[str, tuple[str, str]]
+    changed: Mapping[str, Values]
     overall: Sequence[Difference]
     differences: Sequence[Difference]
     energy_reason: str | None

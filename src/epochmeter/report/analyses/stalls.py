@@ -18,10 +18,8 @@ from epochmeter.report.analyses.bottleneck import (
     PREPROCESSED,
     STALLED,
     check_cache_state,
-    check_cache_state_in_memory,
     repeated,
     verdict,
-    verdict_in_memory,
 )
 from epochmeter.report.analyses.what_if import Pipeline, Prediction, fraction_without_stall, pipeline_of, predictions
 from epochmeter.report.runs.data_source import (
@@ -193,7 +191,7 @@ def _analyze(title: str, group: RunsByCondition) -> Analysis | Incomplete:
     in_memory = rows[FROM_STORAGE][0].job["dataset"]["layout"] != "files"
     conditions, warm_conditions = ([], []) if in_memory else cache_violations(rows)
     device = _device_parts(rows[SYNTHETIC])
-    warm_verdict = verdict_in_memory(times, device, rounds)
+    warm_verdict = verdict(times, device, rounds, in_memory=True)
     bottleneck = warm_verdict if in_memory else check_cache_state(verdict(times, device, rounds), rows)
     energy = energy_of(rows, times)
     pipeline = pipeline_of(rows, times)
@@ -211,7 +209,7 @@ def _analyze(title: str, group: RunsByCondition) -> Analysis | Incomplete:
         preprocessing=contrast(PREPROCESSED, times, rounds),
         fetch=contrast(FETCH, times, rounds),
         verdict=bottleneck,
-        in_memory=check_cache_state_in_memory(warm_verdict, rows) if not in_memory else warm_verdict,
+        in_memory=check_cache_state(warm_verdict, rows, in_memory=True) if not in_memory else warm_verdict,
         conditions=conditions,
         in_memory_conditions=warm_conditions,
         notes=_notes(rows, times, rounds),

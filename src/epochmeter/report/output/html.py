@@ -35,10 +35,9 @@ def report_html(
         notes: which runs are left out.
         banner: warnings above everything else.
     """
-    texts = [_Text(page) for page in pages]
-    first_pages = [text for text in texts if text.name in FIRST_PAGES]
-    last_pages = [text for text in texts if text.name in LAST_PAGES]
-    other_pages = [text for text in texts if text not in (*first_pages, *last_pages)]
+    first_pages = [page for page in pages if page.name in FIRST_PAGES]
+    last_pages = [page for page in pages if page.name in LAST_PAGES]
+    other_pages = [page for page in pages if page.name not in (*FIRST_PAGES, *LAST_PAGES)]
     specs = {
         "specs": {chart.name: chart.spec for chart in charts},
         "themes": {"light": theme(), "dark": theme(is_dark=True)},
@@ -50,7 +49,8 @@ def report_html(
         title=title,
         banner=banner,
         notes=notes,
-        summary="\n\n".join(text.summary for text in first_pages),
+        summary="\n".join(map(page_summary, first_pages)),
+        body=page_body,
         contents=[*shown[:1], *first_pages, *shown[1:], *other_pages, *runs, *last_pages],
         first_charts=charts[:1],
         charts=charts[1:],
@@ -66,12 +66,3 @@ def report_html(
 def pack(text: str) -> str:
     """Compress a text for the page to unpack; the result has no characters that mean anything in HTML."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-class _Text:
-    """A page as Markdown."""
-
-    def __init__(self, page: Page):
-        self.name, self.title = page.name, page.title
-        self.summary = page_summary(page)
-        self.markdown = page_body(page)
