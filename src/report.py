@@ -20,7 +20,7 @@ Exit code: 0, or 1 if there is no run to report.
 
 import gc
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -106,14 +106,13 @@ def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict
 
 def runs(keys: dict[str, Any], key: str) -> "Sweep":
     """Load the runs of the sweeps that a key names, or of the newest sweep."""
-    from epochmeter.report.runs.load import load_runs
+    from epochmeter.report.runs.load import load_published, load_sweep
 
-    def download(folder: Path, choose: Callable[[Iterable[str]], Iterable[str]]) -> None:
-        from epochmeter.tracking.load import download_records
-
-        download_records(folder, choose, keys["tracking"]["experiment"], keys["tracking"].get("uri"))
-
-    return load_runs(texts(keys[key]), keys["study"], str(keys["source"]), MULTIRUN, download)
+    if keys["source"] == "mlflow":
+        return load_published(texts(keys[key]), keys["study"], MULTIRUN, keys["tracking"])
+    if keys["source"] != "records":
+        raise ValueError(f"source={keys['source']}: give records or mlflow.")
+    return load_sweep(texts(keys[key]), keys["study"], MULTIRUN)
 
 
 def with_addresses(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":
