@@ -123,7 +123,7 @@ def test_names_with_markup_quotes_and_spaces_stay_text(report, tmp_path):
         ("report.power_of=abc", "report.power_of=abc"),
         ("out=conf/report.yaml", "cannot be written to"),
         ("report.power_of=[3]", "report.power_of=3: the report has no such run"),
-        ("include=[rehearsal]", "Do you mean rehearsals?"),
+        ("include=[rehearsal]", "There are: rehearsals"),
         ("where={bach: 8}", "Do you mean batch"),
         ("where=batch", "give keys and values"),
         ("source=nowhere.csv", "give records or mlflow"),

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby
 from typing import Any
 
 from epochmeter.report.runs.run import Run
@@ -43,8 +42,18 @@ class Configuration:
 
     @property
     def runs_text(self) -> str:
-        """`runs 0, 3`."""
         return f"run{'s' if len(self.runs) > 1 else ''} {', '.join(map(str, self.numbers))}"
+
+    @property
+    def energy_scope(self) -> str | None:
+        """What its energy covers; None if a run has no energy or the runs differ."""
+        scopes = {run.energy_covers for run in self.runs}
+        return scopes.pop() if len(scopes) == 1 else None
+
+    @property
+    def link(self) -> str | None:
+        """The page in MLflow of its first run that has one."""
+        return next((run.link for run in self.runs if (run.link or "").startswith(("http://", "https://"))), None)
 
     @property
     def strategy(self) -> str:
@@ -99,15 +108,20 @@ class Configuration:
         value = self.runs[0].value(key)
         return self.runs[0].keys.get(key, "null") if value is None else value
 
+    def named(self, keys: Sequence[str], with_host: bool = False) -> str:
+        """Return a title of some keys, and of the host if asked: `resnet50 on mnist, ddp x 2, batch 64`."""
+        texts = [self._key_text(key) for key in keys if key in self.job or key in self.runs[0].keys]
+        return ", ".join([*texts, self.host or "unknown host"] if with_host else texts).replace(", on ", " on ")
+
     @property
     def _distributed(self) -> bool:
         return self.strategy not in (SINGLE, DATA_PARALLEL)
 
-    def named(self, keys: Sequence[str], with_host: bool = False) -> str:
-        """Return a title of some keys, and of the host if asked: `resnet50 on mnist, ddp x 2, batch 64`."""
-        present = [key for key in keys if key in self.job or key in self.runs[0].keys]
-        host = [self.host or "unknown host"] if with_host else []
-        return ", ".join([*(_key_text(key, self) for key in present), *host]).replace(", on ", " on ")
+    def _key_text(self, key: str) -> str:
+        if key not in self.job:
+            return f"{key}={self.runs[0].keys[key]}"  # as typed
+        prefix = {"model": "", "strategy": "", "dataset": "on "}.get(key, f"{key} ")
+        return f"{prefix}{self.value(key)}"
 
 
 def group_repeats(runs: Sequence[Run]) -> list[Configuration]:
@@ -120,9 +134,8 @@ def group_repeats(runs: Sequence[Run]) -> list[Configuration]:
 
 def without_synthetic(configurations: Sequence[Configuration]) -> list[Configuration]:
     """Return the configurations that load samples; all if none does. Synthetic batches show the device's speed only."""
-    return [
-        configuration for configuration in configurations if not configuration.job.get("synthetic_batches")
-    ] or list(configurations)
+    real = [configuration for configuration in configurations if not configuration.job.get("synthetic_batches")]
+    return real or list(configurations)
 
 
 def fingerprint(job: Mapping[str, Any], excluded: Sequence[str] = ()) -> str:
@@ -134,9 +147,8 @@ def fingerprint(job: Mapping[str, Any], excluded: Sequence[str] = ()) -> str:
 
 def quality_target(job: Mapping[str, Any]) -> str | None:
     """Return the quality target of a configuration as text; None without one."""
-    targets = {"accuracy": job.get("target_accuracy"), "loss": job.get("target_loss")}
-    bounds = {"accuracy": "at least", "loss": "at most"}
-    texts = [f"{name} of {bounds[name]} {value:g}" for name, value in targets.items() if value is not None]
+    targets = {"accuracy of at least": job.get("target_accuracy"), "loss of at most": job.get("target_loss")}
+    texts = [f"{name} {value:g}" for name, value in targets.items() if value is not None]
     where = "" if job.get("evaluate", True) else " while training"
     return f"{' and '.join(texts)}{where}" if texts else None
 
@@ -146,29 +158,22 @@ def device_unit(strategy: str) -> str:
     return "devices" if strategy == DATA_PARALLEL else "ranks"
 
 
-def titles(configurations: Sequence[Configuration]) -> list[str]:
-    """Return unique titles: the keys in which the configurations differ, and the runs if those are not enough."""
-    return list(_titles(tuple(configurations)))
+def on_several_hosts(configurations: Sequence[Configuration]) -> bool:
+    """Whether the configurations ran on more than one host."""
+    return len({configuration.host for configuration in configurations}) > 1
 
 
 def groups(configurations: Sequence[Configuration], excluded: Sequence[str]) -> list[list[Configuration]]:
     """Group the configurations on one host that differ in these keys only."""
-    keyed = sorted(
-        ((configuration.host or "", fingerprint(configuration.job, excluded)), index)
-        for index, configuration in enumerate(configurations)
-    )
-    together = [[configurations[index] for _, index in group] for _, group in groupby(keyed, key=lambda pair: pair[0])]
-    return sorted(together, key=lambda group: group[0].numbers[0])
+    together: dict[tuple[str | None, str], list[Configuration]] = {}
+    for configuration in configurations:
+        together.setdefault((configuration.host, fingerprint(configuration.job, excluded)), []).append(configuration)
+    return list(together.values())
 
 
-def varied(configurations: Sequence[Configuration]) -> list[str]:
-    """Return the keys in which configurations differ: top-level keys, then overrides below them (`optimizer.lr`)."""
-    return list(_varied(tuple(configurations)))
-
-
-def on_several_hosts(configurations: Sequence[Configuration]) -> bool:
-    """Whether the configurations ran on more than one host."""
-    return len({configuration.host for configuration in configurations}) > 1
+def titles(configurations: Sequence[Configuration]) -> list[str]:
+    """Return unique titles: the keys in which the configurations differ, and the runs if those are not enough."""
+    return list(_titles(tuple(configurations)))
 
 
 @lru_cache(maxsize=16)  # several parts of a report need those of the same configurations
@@ -182,24 +187,27 @@ def _titles(configurations: tuple[Configuration, ...]) -> list[str]:
     ]
 
 
+def varied(configurations: Sequence[Configuration]) -> list[str]:
+    """Return the keys in which configurations differ: top-level keys, then overrides below them (`optimizer.lr`)."""
+    return list(_varied(tuple(configurations)))
+
+
 @lru_cache(maxsize=16)
 def _varied(configurations: tuple[Configuration, ...]) -> list[str]:
     jobs = [configuration.job for configuration in configurations]
-    keys = [key for key in dict.fromkeys(key for job in jobs for key in job) if key not in NON_CONFIG_KEYS]
+    keys = dict.fromkeys(key for job in jobs for key in job if key not in NON_CONFIG_KEYS)
     differing = [key for key in keys if any(job.get(key) != jobs[0].get(key) for job in jobs)]
-    overridden = dict.fromkeys(
-        key for configuration in configurations for run in configuration.runs for key in run.keys if "." in key
-    )
+    visible = [key for key in differing if len({configuration.value(key) for configuration in configurations}) > 1]
+    visible.sort(key=lambda key: FIRST_KEYS.index(key) if key in FIRST_KEYS else len(FIRST_KEYS))
+    overridden = dict.fromkeys(key for point in configurations for run in point.runs for key in run.keys if "." in key)
     below = [
         key
         for key in overridden
-        if (top := key.partition(".")[0]) in differing
-        and top != "strategy"  # its text includes the number of devices
+        if key.partition(".")[0] in differing
+        and not key.startswith(("strategy.", "model.name"))  # a title has the number of devices and the model
         and len({configuration.runs[0].keys.get(key) for configuration in configurations}) > 1
     ]
-    visible = [key for key in differing if len({configuration.value(key) for configuration in configurations}) > 1]
-    ordered = sorted(visible, key=lambda key: FIRST_KEYS.index(key) if key in FIRST_KEYS else len(FIRST_KEYS))
-    return ordered + [key for key in below if key not in ordered and key != "model.name"]
+    return visible + [key for key in below if key not in visible]
 
 
 def ratio_of(name: str, above: Configuration, below: Configuration) -> Estimate | None:
@@ -213,16 +221,7 @@ def ratio_of(name: str, above: Configuration, below: Configuration) -> Estimate 
 def no_energy(configurations: Sequence[Configuration]) -> str | None:
     """Return why the energies of configurations cannot be compared; None if they can."""
     runs = [run for configuration in configurations for run in configuration.runs]
-    unmeasured = [run for run in runs if run.energy_covers is None]
-    if unmeasured:
+    if unmeasured := [run for run in runs if run.energy_covers is None]:
         return f"{len(unmeasured)} of {len(runs)} runs measured none: {unmeasured[0].no_energy}"
     covers = {str(run.energy_covers) for run in runs}
     return f"it covers different things: {', '.join(sorted(covers))}" if len(covers) > 1 else None
-
-
-def _key_text(key: str, configuration: Configuration) -> str:
-    if key not in configuration.job:
-        return f"{key}={configuration.runs[0].keys[key]}"  # as typed
-    if key in ("model", "strategy"):
-        return configuration.value(key)
-    return f"on {configuration.value(key)}" if key == "dataset" else f"{key} {configuration.value(key)}"

@@ -71,9 +71,7 @@ def costs_to_target(configurations: Sequence[Configuration]) -> list[Cost]:
     Empty unless all configurations have the same target on the same dataset: others cannot be compared.
     """
     goals = {(quality_target(configuration.job), configuration.value("dataset")) for configuration in configurations}
-    if len(goals) != 1:
-        return []
-    ((goal, _),) = goals
+    goal = next(iter(goals))[0] if len(goals) == 1 else None
     return _costs(configurations, TIME_TO_TARGET, ENERGY_TO_TARGET, f"to {goal}") if goal else []
 
 
@@ -117,22 +115,14 @@ def _costs(configurations: Sequence[Configuration], time: str, energy: str, per:
     named = zip(configurations, titles(configurations), strict=True)
     measured = [(configuration, title) for configuration, title in named if positive_values(configuration, time)]
     times_s = [positive_values(configuration, time) for configuration, _ in measured]
-    energies = [_energy(configuration, energy) for configuration, _ in measured]
+    energies_j = [positive_values(point, energy) if point.energy_scope else [] for point, _ in measured]
     time_estimates = positive_means(times_s)
-    energy_estimates = iter(positive_means([joules for joules, _ in energies if joules]))
-    return [
-        Cost(configuration, title, seconds, joules, covers, per, estimate, next(energy_estimates) if joules else None)
-        for (configuration, title), seconds, (joules, covers), estimate in zip(
-            measured, times_s, energies, time_estimates, strict=True
-        )
-    ]
-
-
-def _energy(configuration: Configuration, name: str) -> tuple[Sequence[float], str | None]:
-    covers = {run.energy_covers for run in configuration.runs}
-    joules = positive_values(configuration, name)
-    same = len(covers) == 1 and None not in covers
-    return (joules, str(covers.pop())) if joules and same else ((), None)
+    energy_estimates = iter(positive_means([joules for joules in energies_j if joules]))
+    results = []
+    for (point, title), seconds, joules, estimate in zip(measured, times_s, energies_j, time_estimates, strict=True):
+        covers, mean_j = (point.energy_scope, next(energy_estimates)) if joules else (None, None)
+        results.append(Cost(point, title, seconds, joules, covers, per, estimate, mean_j))
+    return results
 
 
 def _most(cost: Cost) -> tuple[float, str]:
@@ -146,6 +136,5 @@ def _most(cost: Cost) -> tuple[float, str]:
 
 
 def _limit_w(cost: Cost, name: str) -> float:
-    """Return a limit of all limited devices together; zero if it is not known."""
     devices = cost.configuration.runs[0].power_limited_devices or 0
     return devices * max(positive_values(cost.configuration, name), default=0.0)

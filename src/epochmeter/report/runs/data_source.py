@@ -85,12 +85,12 @@ def mean(runs: Sequence[Run], name: str) -> float | None:
 
 def was_warm(runs: Mapping[str, Sequence[Run]]) -> bool:
     """Whether all warm runs with a known residency were warm."""
-    return all(residency >= MIN_WARM for residency in _residencies(runs[FROM_CACHE]))
+    return not any(_is_wrong(FROM_CACHE, run.steady(RESIDENCY)) for run in runs[FROM_CACHE])
 
 
 def was_cold(runs: Mapping[str, Sequence[Run]]) -> bool:
     """Whether all cold runs with a known residency were cold."""
-    return all(residency <= MAX_COLD for residency in _residencies(runs[FROM_STORAGE]))
+    return not any(_is_wrong(FROM_STORAGE, run.steady(RESIDENCY)) for run in runs[FROM_STORAGE])
 
 
 def cache_violations(runs: Mapping[str, Sequence[Run]]) -> tuple[list[str], list[str]]:
@@ -100,27 +100,24 @@ def cache_violations(runs: Mapping[str, Sequence[Run]]) -> tuple[list[str], list
 
 
 def _cache_violations(name: str, runs: Sequence[Run]) -> Iterator[str]:
-    state, unknown = CACHE_STATES[name], []
+    state = CACHE_STATES[name]
     for run in runs:
         residency = run.steady(RESIDENCY)
-        if residency is None:
-            unknown.append(str(run.number))
-        elif residency < MIN_WARM if name == FROM_CACHE else residency > MAX_COLD:
+        if residency is not None and _is_wrong(name, residency):
             yield f"run {run.number} was to be {state}, and {100 * residency:.0f} % was cached"
-    if unknown:
+    if unknown := [str(run.number) for run in runs if run.steady(RESIDENCY) is None]:
         yield f"whether the cache was {state} is not known (run {', '.join(unknown)}: no page-cache residency)"
+
+
+def _is_wrong(name: str, residency: float | None) -> bool:
+    if residency is None:
+        return False
+    return residency < MIN_WARM if name == FROM_CACHE else residency > MAX_COLD
 
 
 def _elsewhere(
     here: Mapping[str, list[Run]], hosts: Mapping[str | None, Mapping[str, list[Run]]]
 ) -> dict[str, list[str]]:
-    hosts_of = {
-        name: [host or "unknown host" for host, runs in hosts.items() if name in runs]
-        for name in CONDITIONS
-        if name not in here
-    }
+    hosts_of = {name: [host or "unknown host" for host, runs in hosts.items() if name in runs]
+                for name in CONDITIONS if name not in here}  # fmt: skip
     return {name: names for name, names in hosts_of.items() if names}
-
-
-def _residencies(runs: Sequence[Run]) -> list[float]:
-    return [residency for run in runs if (residency := run.steady(RESIDENCY)) is not None]

@@ -16,19 +16,18 @@ from epochmeter.config.validation import format_value
 from epochmeter.report.runs.run import ESTIMATED, NOT_COMPLETED, TOO_SHORT, Run, Sweep
 
 FAILURES, REHEARSALS, ESTIMATES = "failures", "rehearsals", "estimates"
-KINDS = (REHEARSALS, ESTIMATES, FAILURES)
-"""Values of `include=`."""
-MEASURED_TO_THE_END = (REHEARSALS, ESTIMATES)
-"""Kinds that are reported if nothing else is left."""
 BANNERS = {
     REHEARSALS: "REHEARSAL, no result of what was asked",
     ESTIMATES: "ESTIMATE, energy that nothing measured",
     FAILURES: "NOT COMPLETED",
 }
+"""Values of `include=` -> warning."""
+MEASURED_TO_THE_END = (REHEARSALS, ESTIMATES)
+"""Kinds that are reported if nothing else is left."""
 AN_ESTIMATE = "an estimate, measured by nothing"
 """Value of `energy_covers` of an estimate."""
-RUN_KEYS = ("sweep", "host", "state", "experiment")
-"""Keys to select by besides those of the configuration; `run` is the number."""
+RUN_KEYS = {"run": "number", "sweep": "sweep", "host": "host", "state": "state", "experiment": "experiment"}
+"""Keys to select by besides those of the configuration -> attribute of a run."""
 MAX_NAMED = 5
 """Runs that are named in a note; further ones are counted."""
 
@@ -56,24 +55,17 @@ class Selection:
         """Number of all runs that match the selected keys."""
         return len(self.ended) + len(self.excluded) + len(self.unreadable)
 
-    def excluded_counts(self, reported: Container[int] = ()) -> Counter[str]:
-        """Return the number of excluded runs by reason, without those of some reported numbers."""
-        runs = (run for run in (*self.ended, *self.excluded) if run.number not in reported)
-        return Counter(run.excluded_because for run in runs if run.excluded_because)
-
     def below(self, reported: Container[int]) -> list[str]:
         """Return notes on excluded, damaged and reused runs, given the numbers of the reported ones."""
-        notes = [
-            f"Left out: {many} of {self.count} runs: {why}." for why, many in self.excluded_counts(reported).items()
-        ]
+        unreported = (run for run in (*self.ended, *self.excluded) if run.number not in reported)
+        reasons = Counter(run.excluded_because for run in unreported if run.excluded_because)
+        notes = [f"Left out: {many} of {self.count} runs: {why}." for why, many in reasons.items()]
         if damaged := [f"{name} ({why})" for name, why in self.unreadable.items()]:
-            notes.append(
-                f"Left out: {len(damaged)} of {self.count} runs, whose records cannot be read: {_first_few(damaged)}."
-            )
+            what = f"Left out: {len(damaged)} of {self.count} runs, whose records cannot be read"
+            notes.append(f"{what}: {_first_few(damaged)}.")
         if reused := [f"run {run.number} in {run.reused}" for run in self.ended if run.reused]:
-            notes.append(
-                f"Reused: {len(reused)} of {self.count} runs, measured by other commands: {_first_few(reused)}."
-            )
+            what = f"Reused: {len(reused)} of {self.count} runs, measured by other commands"
+            notes.append(f"{what}: {_first_few(reused)}.")
         if errors := [f"run {run.number}: {error}" for run in self.ended for error in run.read_errors]:
             count = sum(bool(run.read_errors) for run in self.ended)
             notes.append(f"Left out of {count} run{'s' if count > 1 else ''}: {_first_few(errors)}.")
@@ -86,7 +78,8 @@ class Selection:
         for kind in self.included:
             reasons = {run.number: why for run in runs if (why := reasons_of(run).get(kind))}
             if reasons:
-                which = f" ({_run_numbers(list(reasons))})" if len(reasons) < len(runs) else ""
+                numbers = _first_few(list(map(str, reasons)), ", ")
+                which = f" (run{'s' if len(reasons) > 1 else ''} {numbers})" if len(reasons) < len(runs) else ""
                 warnings.append(f"{BANNERS[kind]}{which}: {'; '.join(dict.fromkeys(reasons.values()))}.")
         return warnings
 
@@ -97,17 +90,19 @@ def select(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequen
     Args:
         sweep: All runs.
         where: Key -> value, or a list of possible values: a key of the configuration as typed (`batch`,
-            `optimizer.lr`), `run`, or one of `RUN_KEYS`; null selects runs without a value.
+            `optimizer.lr`), or one of `RUN_KEYS`; null selects runs without a value.
         include: Kinds of runs to include that are no results.
 
     Raises:
         ValueError: Unknown kinds, or keys and values that no run has; the message suggests similar ones.
     """
-    check_kinds(include)
+    for kind in include:
+        if kind not in BANNERS:
+            raise ValueError(f"include={kind}: there is no such kind of runs. There are: {', '.join(BANNERS)}.")
     runs: list[Run] = []
     too_short: list[Run] = []
     excluded: list[Run] = []
-    for run in runs_where(sweep.runs, where or {}):
+    for run in _runs_where(sweep.runs, where or {}):
         reasons = reasons_of(run)
         is_short = "steady/e2e_s" not in run.metrics
         why = next((_exclusion(kind, why) for kind, why in reasons.items()), TOO_SHORT if is_short else None)
@@ -115,22 +110,15 @@ def select(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequen
         if reasons.keys() - set(include) or (is_short and FAILURES in reasons):
             excluded.append(run)
         else:
-            (too_short if is_short else runs).append(_with_estimate(run))
-    return Selection(runs, [*runs, *too_short], excluded, sweep.unreadable, [kind for kind in KINDS if kind in include])
+            (too_short if is_short else runs).append(_with_estimate(run) if ESTIMATES in reasons else run)
+    included = [kind for kind in BANNERS if kind in include]
+    return Selection(runs, [*runs, *too_short], excluded, sweep.unreadable, included)
 
 
 def select_any(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequence[str] = ()) -> Selection:
     """Select results, or, if there are none, also rehearsals and estimates."""
     selection = select(sweep, where, include)
     return selection if selection.ended else select(sweep, where, (*include, *MEASURED_TO_THE_END))
-
-
-def check_kinds(include: Iterable[str]) -> None:
-    """Raise ValueError for an unknown kind of runs."""
-    for kind in include:
-        if kind not in KINDS:
-            similar = _did_you_mean(str(kind), KINDS)
-            raise ValueError(f"include={kind}: there is no such kind of runs.{similar} There are: {', '.join(KINDS)}.")
 
 
 def reasons_of(run: Run) -> dict[str, str]:
@@ -143,16 +131,6 @@ def reasons_of(run: Run) -> dict[str, str]:
     if run.energy_source == ESTIMATED and run.energy_covers in (None, AN_ESTIMATE):
         reasons[ESTIMATES] = run.no_energy or "no meter"
     return reasons
-
-
-def runs_where(runs: Sequence[Run], where: Mapping[str, Any]) -> Iterator[Run]:
-    """Yield the runs that have one of the values of each key."""
-    wanted = {key: texts_of(values) for key, values in where.items()}
-    for key, texts in wanted.items():
-        _check_known(runs, key, texts)
-    for run in runs:
-        if all(_matches(run, key, texts) for key, texts in wanted.items()):
-            yield run
 
 
 def texts_of(values: Any) -> list[str]:
@@ -180,33 +158,34 @@ def _exclusion(kind: str, why: str) -> str:
 
 def _with_estimate(run: Run) -> Run:
     """Return a run with its estimated energy in place of measured energy; what it covers says so."""
-    if ESTIMATES not in reasons_of(run):
-        return run
     estimates = {
         name.replace("/estimated_", "/"): value for name, value in run.metrics.items() if "/estimated_" in name
     }
     return replace(run, metrics={**run.metrics, **estimates}, energy_covers=AN_ESTIMATE) if estimates else run
 
 
+def _runs_where(runs: Sequence[Run], where: Mapping[str, Any]) -> Iterator[Run]:
+    """Return the runs that have one of the values of each key."""
+    wanted = {key: texts_of(values) for key, values in where.items()}
+    for key, texts in wanted.items():
+        _check_known(runs, key, texts)
+    return (run for run in runs if all(_matches(run, key, texts) for key, texts in wanted.items()))
+
+
 def _values(run: Run, key: str) -> list[str]:
     """Return a key's values for a run as texts: as configured, and as typed."""
-    if key == "run":
-        return [str(run.number)]
-    if key in RUN_KEYS and (value := getattr(run, key)) is not None:
+    if key in RUN_KEYS and (value := getattr(run, RUN_KEYS[key])) is not None:
         return [format_value(value)]
     return [value for value in (run.value(key), run.keys.get(key)) if value is not None]
 
 
 def _matches(run: Run, key: str, texts: Sequence[str]) -> bool:
-    values = _values(run, key) or ["null"]
-    return any(_is_equal(value, text) for value in values for text in texts)
+    return any(_is_equal(value, text) for value in _values(run, key) or ["null"] for text in texts)
 
 
 def _is_equal(value: str, text: str) -> bool:
-    if value == text:
-        return True
     try:
-        return float(value) == float(text)
+        return value == text or float(value) == float(text)
     except ValueError:
         return False
 
@@ -215,24 +194,13 @@ def _check_known(runs: Sequence[Run], key: str, texts: Sequence[str]) -> None:
     values = dict.fromkeys(value for run in runs for value in _values(run, key)[:1])
     if not values and not any(key in run.job for run in runs):
         names = dict.fromkeys(name for run in runs for name in (*run.job, *flat(run.job), *run.keys))
-        raise ValueError(f"where={key}: no run has such a key.{_did_you_mean(key, [*names, 'run', *RUN_KEYS])}")
+        similar = " or ".join(get_close_matches(key, [*names, *RUN_KEYS]))
+        raise ValueError(f"where={key}: no run has such a key.{f' Do you mean {similar}?' if similar else ''}")
     if not any(_matches(run, key, texts) for run in runs):
         some = ", ".join([*values][:20]) or "null"
         raise ValueError(f"where={key}: {', '.join(texts)}: none of {len(runs)} runs. There are: {some}.")
 
 
-def _did_you_mean(word: str, names: Iterable[str]) -> str:
-    similar = get_close_matches(word, list(names), n=3)
-    return f" Do you mean {' or '.join(similar)}?" if similar else ""
-
-
-def _run_numbers(numbers: Sequence[int]) -> str:
-    """Return `runs 1, 3`, of many the first and how many more."""
-    more = len(numbers) - MAX_NAMED
-    first = ", ".join(map(str, numbers[:MAX_NAMED]))
-    return f"run{'s' if len(numbers) > 1 else ''} {first}{f' and {more} more' if more > 0 else ''}"
-
-
-def _first_few(texts: Sequence[str]) -> str:
-    more = len(texts) - MAX_NAMED
-    return "; ".join([*texts[:MAX_NAMED], *([f"and {more} more"] if more > 0 else [])])
+def _first_few(texts: Sequence[str], separator: str = "; ") -> str:
+    more = [f"and {len(texts) - MAX_NAMED} more"] if len(texts) > MAX_NAMED else []
+    return separator.join([*texts[:MAX_NAMED], *more])

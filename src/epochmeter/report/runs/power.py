@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
 
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.run import Run
@@ -17,8 +18,7 @@ MAX_SAMPLES = 600
 """Samples per run: more than a page can show."""
 
 
-@dataclass(frozen=True)
-class Power:
+class Power(NamedTuple):
     """The sampled total power of a run.
 
     Attributes:
@@ -42,11 +42,8 @@ def chosen(runs: Sequence[Run], power_of: Sequence[int] = (), best: Sequence[Con
 
 def powers(runs: Iterable[Run]) -> list[Power]:
     """Return the power of the first runs that have any."""
-    results: list[Power] = []
-    for run in runs:
-        if len(results) < MOST_RUNS and run.folder and (sampled := power(run)):
-            results.append(sampled)
-    return results
+    sampled = (power(run) for run in runs if run.folder)
+    return list(islice(filter(None, sampled), MOST_RUNS))
 
 
 def missing_power_note(runs: Sequence[Run], drawn: Sequence[Power]) -> list[str]:
@@ -55,8 +52,7 @@ def missing_power_note(runs: Sequence[Run], drawn: Sequence[Power]) -> list[str]
     missing = [str(run.number) for run in runs if run.number not in numbers]
     if not missing:
         return []
-    is_full = len(drawn) == MOST_RUNS
-    why = f"no more than {MOST_RUNS} are drawn" if is_full else "no record here has sampled power of it"
+    why = f"no more than {MOST_RUNS} are drawn" if len(drawn) == MOST_RUNS else "no record here has sampled power of it"
     return [f"Power over time is not drawn of run{'s' if len(missing) > 1 else ''} {', '.join(missing)}: {why}."]
 
 
