@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from epochmeter.report.analyses import answer, comparison, questions, scaling, search_front, stall_page, targets
 from epochmeter.report.analyses.best import Best, find_best, pareto, unmet_constraints
@@ -15,9 +15,9 @@ from epochmeter.report.analyses.prediction import predict
 from epochmeter.report.analyses.stalls import Incomplete, analyses
 from epochmeter.report.charts.all_charts import all_charts
 from epochmeter.report.charts.chart import Chart
-from epochmeter.report.formatting import plural
+from epochmeter.report.formatting import join_or_more, plural
 from epochmeter.report.output import table
-from epochmeter.report.pages import Page, Section
+from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
 from epochmeter.report.runs.costs import costs_to_target
 from epochmeter.report.runs.filter import MEASURED_TO_THE_END, Selection, select, select_any, texts_of
@@ -61,7 +61,7 @@ class Report:
     Attributes:
         title: names of the sweeps.
         rows: runs of the table.
-        pages: texts of the analyses.
+        pages: analyses.
         charts: in the order of the page.
         banner: warnings above everything else.
         notes: which runs are left out, and why.
@@ -82,7 +82,7 @@ class Analyses:
     """The analyses of a sweep.
 
     Attributes:
-        pages: their texts.
+        pages: the analyses.
         selection: the runs that they were made from.
         hints: what to run for the ones that lack runs.
     """
@@ -95,20 +95,6 @@ class Analyses:
     def numbers(self) -> set[int]:
         """The numbers of the runs that the pages are about."""
         return {number for page in self.pages for number in page.numbers}
-
-    @property
-    def runs(self) -> list[Run]:
-        """The runs that the pages are about."""
-        numbers = self.numbers
-        return [run for run in self.selection.ended if run.number in numbers]
-
-
-class ComparisonParts(NamedTuple):
-    """What the comparison with another sweep adds to a report."""
-
-    pages: Sequence[Page] = ()
-    banner: Sequence[str] = ()
-    notes: Sequence[str] = ()
 
 
 def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = None) -> Report:
@@ -124,45 +110,35 @@ def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = N
     """
     analyzed = run_analyses(sweep, options.where, options.include)
     selection = select_any(sweep, options.where, options.include)
-    numbers = {row.number for row in selection.ended}
-    rows = {row.number: row for row in (*analyzed.runs, *selection.ended)}
-    _check_numbers(options.power_of, rows)
+    numbers = {run.number for run in selection.ended}
+    runs = {run.number: run for run in (*analyzed.selection.ended, *selection.ended)}
+    runs = {number: run for number, run in runs.items() if number in numbers | analyzed.numbers}
+    _check_numbers(options.power_of, runs)
     configurations = group_repeats(selection.runs)
     real = without_synthetic(configurations)
     to_target = without_synthetic(group_repeats(selection.ended))  # a target may be reached within the warm-up
     if by_target := bool(costs_to_target(to_target)):
         real = to_target
     best = find_best(real, options.eta, options.max_slowdown, options.power_budget_w, options.deadline_s)
-    banner = selection.banner(numbers)
-    power_runs = chosen([*rows.values()], options.power_of, [choice.configuration for choice in best])
+    power_runs = chosen([*runs.values()], options.power_of, [choice.configuration for choice in best])
     power = powers(power_runs)
-    other = _comparison(selection.runs, sweep.title, against, options) if against else ComparisonParts()
-    return Report(
-        title=report_title(sweep, against),
+    pages = [_answer(real, best, options), *_under_banners(analyzed, numbers), _differences(selection.ended)]
+    report = Report(
+        title=sweep.title,
         rows=selection.ended,
-        pages=[
-            *_answer(real, best, options),
-            *other.pages,
-            *_under_banners(analyzed, numbers),
-            *_ran_on(selection.ended),
-        ],
+        pages=[page for page in pages if page],
         charts=all_charts(configurations, [] if by_target else best, pareto(real), power),
-        banner=_merge_banners(banner, other.banner, against.title) if against else banner,
+        banner=selection.banner(numbers),
         notes=[
-            *_controls(len(configurations) - len(without_synthetic(configurations))),
-            *_where(options.where, selection.count, sweep),
+            *_synthetic_note(len(configurations) - len(without_synthetic(configurations))),
+            *_where_note(options.where, selection.count, sweep),
             *selection.below(numbers),
-            *_disturbed(selection.ended),
+            *_disturbed_notes(selection.ended),
             *(missing_power_note(power_runs, power) if options.power_of else []),
-            *other.notes,
         ],
         hints=analyzed.hints,
     )
-
-
-def report_title(sweep: Sweep, against: Sweep | None = None) -> str:
-    """Return the names of the sweeps."""
-    return f"{sweep.title} against {against.title}" if against else sweep.title
+    return _with_comparison(report, selection.runs, against, options) if against else report
 
 
 def run_analyses(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequence[str] = ()) -> Analyses:
@@ -187,7 +163,7 @@ def run_analyses(sweep: Sweep, where: Mapping[str, Any] | None = None, include: 
     return Analyses([*complete, *others], selection, hints)
 
 
-def _answer(configurations: Sequence[Configuration], best: Sequence[Best], options: ReportOptions) -> list[Page]:
+def _answer(configurations: Sequence[Configuration], best: Sequence[Best], options: ReportOptions) -> Page | None:
     """Return the recommendations, if any time is known."""
     breakdowns = epoch_breakdowns(configurations)
     result = answer.analyze(
@@ -198,7 +174,7 @@ def _answer(configurations: Sequence[Configuration], best: Sequence[Best], optio
         suggest_runs(configurations, best, breakdowns),
         predict(configurations) if options.predict else None,
     )
-    return [answer.page(result)] if result else []
+    return answer.page(result) if result else None
 
 
 def _under_banners(analyzed: Analyses, numbers: Container[int]) -> list[Page]:
@@ -212,73 +188,71 @@ def _under_banners(analyzed: Analyses, numbers: Container[int]) -> list[Page]:
     return pages
 
 
-def _comparison(rows: Sequence[Run], title: str, against: Sweep, options: ReportOptions) -> ComparisonParts:
-    """Compare with an earlier sweep."""
+def _with_comparison(report: Report, runs: Sequence[Run], against: Sweep, options: ReportOptions) -> Report:
+    """Return a report with the comparison with an earlier sweep after its answer; a common warning is shown once."""
     selection = select_any(against, options.where, options.include)
-    numbers = {row.number for row in selection.ended}
-    before, after = _without_reused(selection.runs, rows)
-    page = comparison.page(group_repeats(before), group_repeats(after), (against.title, title))
-    notes = [f"{against.title}: {note}" for note in selection.below(numbers)]
-    return ComparisonParts([page], selection.banner(numbers), [*_shared(selection.runs, rows), *notes])
+    numbers = {run.number for run in selection.ended}
+    before, after = _without_reused(selection.runs, runs)
+    page = comparison.page(group_repeats(before), group_repeats(after), (against.title, report.title))
+    count = len([page for page in report.pages if page.name == "answer"])
+    own, other = report.banner, selection.banner(numbers)
+    return replace(
+        report,
+        title=f"{report.title} against {against.title}",
+        pages=[*report.pages[:count], page, *report.pages[count:]],
+        banner=[f"Of both: {text}" if text in other else text for text in own]
+        + [f"{against.title}: {text}" for text in other if text not in own],
+        notes=[
+            *report.notes,
+            *_shared_note(selection.runs, runs),
+            *(f"{against.title}: {note}" for note in selection.below(numbers)),
+        ],
+    )
 
 
 def _without_reused(before: Sequence[Run], after: Sequence[Run]) -> tuple[Sequence[Run], Sequence[Run]]:
     """Return the runs of two sweeps without those that one reuses from the other, which would show no change."""
-    of_before = {row.name for row in before}
-    kept = [row for row in after if not (row.reused and row.name in of_before)]
-    of_kept = {row.name for row in kept}
-    return [row for row in before if not (row.reused and row.name in of_kept)], kept
+    of_before = {run.name for run in before}
+    kept = [run for run in after if not (run.reused and run.name in of_before)]
+    of_kept = {run.name for run in kept}
+    return [run for run in before if not (run.reused and run.name in of_kept)], kept
 
 
-def _shared(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
+def _shared_note(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
     """Return a note on the runs that one of two sweeps reuses from the other."""
-    reused = {row.name for row in (*before, *after) if row.reused}
-    names = sorted({row.name for row in before} & {row.name for row in after} & reused)
+    reused = {run.name for run in (*before, *after) if run.reused}
+    names = sorted({run.name for run in before} & {run.name for run in after} & reused)
     if not names:
         return []
-    listed = ", ".join(names[:MAX_SHARED]) + (" ..." if len(names) > MAX_SHARED else "")
-    count = plural(len(names), "run")
+    count, listed = plural(len(names), "run"), join_or_more(names, MAX_SHARED)
     return [f"Not compared: {count} in both sweeps, measured once ({listed}); sweep.again=true measures all again."]
 
 
-def _merge_banners(banner: Sequence[str], other: Sequence[str], title: str) -> list[str]:
-    """Merge the warnings of two sweeps; a common one is shown once."""
-    own = [f"Of both: {text}" if text in other else text for text in banner]
-    return [*own, *(f"{title}: {text}" for text in other if text not in banner)]
+def _synthetic_note(count: int) -> list[str]:
+    what = plural(count, "configuration")
+    return [f"Not recommended: {what} on synthetic batches, which show only the device's speed."] if count else []
 
 
-def _controls(count: int) -> list[str]:
-    """Return a note on configurations with synthetic batches, which are not recommended."""
-    text = (
-        f"Not recommended: {plural(count, 'configuration')} on synthetic batches, which show only the device's speed."
-    )
-    return [text] if count else []
+def _where_note(where: Mapping[str, Any], count: int, sweep: Sweep) -> list[str]:
+    keys = ", ".join(f"{key} {' or '.join(texts_of(values))}" for key, values in where.items())
+    return [f"Chosen: {count - len(sweep.unreadable)} of {len(sweep.runs)} runs: {keys}."] if where else []
 
 
-def _disturbed(rows: Sequence[Run]) -> list[str]:
+def _disturbed_notes(runs: Sequence[Run]) -> list[str]:
     """Return notes on disturbed runs, one per kind, with the details of the first run."""
     notes = []
     for name, meaning in DISTURBED.items():
-        if runs := [row for row in rows if name in row.disturbed]:
-            numbers = ", ".join(str(row.number) for row in runs)
-            first = runs[0].disturbed[name].rstrip(".")
-            notes.append(f"Run{'s' if len(runs) > 1 else ''} {numbers}: {meaning} ({first}).")
+        if disturbed := [run for run in runs if name in run.disturbed]:
+            numbers = ", ".join(str(run.number) for run in disturbed)
+            first = disturbed[0].disturbed[name].rstrip(".")
+            notes.append(f"Run{'s' if len(disturbed) > 1 else ''} {numbers}: {meaning} ({first}).")
     return notes
 
 
-def _where(where: Mapping[str, Any], count: int, sweep: Sweep) -> list[str]:
-    """Return a note on the filter of the runs."""
-    if not where:
-        return []
-    keys = ", ".join(f"{key} {' or '.join(texts_of(values))}" for key, values in where.items())
-    return [f"Chosen: {count - len(sweep.unreadable)} of {len(sweep.runs)} runs: {keys}."]
-
-
-def _ran_on(rows: Sequence[Run]) -> list[Page]:
+def _differences(runs: Sequence[Run]) -> Page | None:
     """Return a page on the hosts and the software, if they differ."""
-    grid = table.platform_differences(rows)
-    text = "The runs differ in hosts or software, which may explain differences between them."
-    return [Page("differences", "Hosts and software", [Section([text], [grid])], None, ())] if grid else []
+    results = table.platform_differences(runs)
+    return Page("differences", "Hosts and software", results=results) if results else None
 
 
 def _check_numbers(numbers: Iterable[int], available: Collection[int]) -> None:

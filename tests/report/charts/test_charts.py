@@ -9,7 +9,7 @@ from sweeps import trained
 from epochmeter.report.charts.all_charts import all_charts
 from epochmeter.report.charts.bars import energy_domains
 from epochmeter.report.charts.chart import even_columns, make_axis, theme, to_png, to_svg
-from epochmeter.report.charts.points import Palette, steady
+from epochmeter.report.charts.points import Palette, mean_sd
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.power import Power
 from epochmeter.report.statistics import ratio
@@ -85,7 +85,7 @@ def test_repeats_are_one_mark_with_their_standard_deviation():
 def test_standard_deviation_of_a_single_run_is_over_its_epochs():
     run = ran(0, 10.0)
     (configuration,) = group_repeats([replace(run, metrics={**run.metrics, "std/e2e_s": 0.3})])
-    assert steady(configuration, "e2e_s") == (10.0, 0.3, "epochs")
+    assert mean_sd(configuration, "steady/e2e_s") == (10.0, 0.3, "epochs")
 
 
 def test_configurations_without_finite_energy_are_counted():
@@ -256,7 +256,7 @@ def test_the_fastest_with_several_epochs_are_drawn():
     chart = drawn(runs)["epochs_time"]
     panels = dict.fromkeys(panel for (panel,) in rows(chart, "values", "panel"))
     assert [*panels] == [f"batch {n}" for n in range(2, 8)]
-    assert chart.caption.endswith("The 6 fastest of 10 configurations.")
+    assert chart.caption.endswith("The 6 fastest configurations.")
 
 
 def test_power_is_drawn_in_a_readable_unit():

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
 
 from epochmeter.report.charts.chart import (
     BLUE,
@@ -18,75 +17,50 @@ from epochmeter.report.charts.chart import (
     SKY,
     VERMILION,
     Chart,
+    Rows,
     Spec,
     make_axis,
     make_spec,
+    tooltips,
 )
-from epochmeter.report.charts.points import (
-    ChartPoint,
-    MeanSd,
-    Palette,
-    by_energy_scope,
-    join,
-    name_suffix,
-    scope_note,
-    steady,
-)
+from epochmeter.report.charts.points import ChartPoint, MeanSd, Palette, by_energy_scope, join, mean_sd, scope_note
 from epochmeter.report.formatting import percent, plural, quantity
 from epochmeter.report.runs.configuration import Configuration
 
-if TYPE_CHECKING:
-    import altair as alt
-
-MAX_BARS = 15
-MAX_FOLDED_BARS = 60
+MAX_BARS, MAX_FOLDED_BARS = 15, 60
 BAR_PX, STEP_PX = 14, 40
-PARTS = {"data stall": "data_stall_s", "copy": "copy_s", "compute": "compute_s", "overhead": "overhead_s"}
-PHASES = {
-    "data stall": "stall_energy_j",
-    "copy": "copy_energy_j",
-    "compute": "compute_energy_j",
-    "overhead": "overhead_energy_j",
-}
-PART_COLORS = {"data stall": VERMILION, "copy": ORANGE, "compute": BLUE, "overhead": GRAY}
+TIMES = {name: f"{name.replace(' ', '_')}_s" for name in ("data stall", "copy", "compute", "overhead")}
+ENERGIES = {name: f"{name.split()[-1]}_energy_j" for name in TIMES}
+PART_COLORS = dict(zip(TIMES, (VERMILION, ORANGE, BLUE, GRAY), strict=True))
 DOMAIN_COLORS = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, BROWN)
 DOMAIN = re.compile(r"steady/energy_(?!per_sample_j$|uncertainty_j$)(?!.*_sampled_j$)(.+)_j")
 REST = "rest"
 """The part of a total that its domains do not cover."""
 DOMAIN_TOLERANCE = 0.02
 """Relative difference between a total and its domains, which are read one after the other."""
-
-
-class Parts(NamedTuple):
-    """A configuration, and the parts of its time or energy."""
-
-    point: ChartPoint
-    parts: Mapping[str, float]
-    total: MeanSd
+Bar = tuple[ChartPoint, MeanSd, Mapping[str, float]]
+"""A configuration, the total of its time or energy, and its parts."""
 
 
 def epoch_parts(points: Sequence[ChartPoint]) -> list[Chart]:
     """Draw the parts of the time of a steady epoch."""
     caption = "A steady epoch by the activity of the device. Each part is measured separately."
-    parts = _ordered(points, "e2e_s", lambda point, total: _all_known(point.configuration, PARTS))
-    return _stacked("epoch_parts", "Time per epoch by part", "Time per epoch", "s", points, parts, PART_COLORS, caption)
+    bars = _bars(points, "steady/e2e_s", lambda configuration, total: _all_known(configuration, TIMES))
+    return _stacked("epoch_parts", "Time per epoch", "part", "s", points, bars, PART_COLORS, caption)
 
 
 def energy_parts(points: Sequence[ChartPoint]) -> list[Chart]:
     """Draw the energy of a steady epoch by domain and by phase, one chart per energy scope."""
-    charts = []
-    groups = by_energy_scope(points)
-    for index, group in enumerate(groups.values()):
-        suffix = name_suffix(index, groups)
-        domains = _ordered(group, "energy_j", lambda point, total: energy_domains(point.configuration, total.mean))
-        phases = _ordered(group, "energy_j", lambda point, total: _all_known(point.configuration, PHASES))
-        by_domain = join("A steady epoch by component.", scope_note(group))
-        by_phase = join("A steady epoch by the activity of the device.", scope_note(group))
-        label = "Energy per epoch"
-        charts += _stacked(f"energy_domains{suffix}", f"{label} by component", label, "J", group, domains,
-                           _domain_colors(domains), by_domain)  # fmt: skip
-        charts += _stacked(f"energy_phases{suffix}", f"{label} by part", label, "J", group, phases, PART_COLORS,
-                           by_phase)  # fmt: skip
+    charts, label = [], "Energy per epoch"
+    for suffix, group in by_energy_scope(points):
+        bars = _bars(group, "steady/energy_j", energy_domains)
+        names = sorted({part for _, _, parts in bars for part in parts} - {REST})
+        colors = {name: DOMAIN_COLORS[place % len(DOMAIN_COLORS)] for place, name in enumerate(names)} | {REST: GRAY}
+        caption = join("A steady epoch by component.", scope_note(group))
+        charts += _stacked(f"energy_domains{suffix}", label, "component", "J", group, bars, colors, caption)
+        bars = _bars(group, "steady/energy_j", lambda configuration, total: _all_known(configuration, ENERGIES))
+        caption = join("A steady epoch by the activity of the device.", scope_note(group))
+        charts += _stacked(f"energy_phases{suffix}", label, "part", "J", group, bars, PART_COLORS, caption)
     return charts
 
 
@@ -101,9 +75,8 @@ def time_bars(
         kind = palette.kind(point.configuration)
         value = axis.value(time.mean)
         rows.append({**point.tooltip(time=time.text("s")), "bar": index, "part": kind, "start": 0, "end": value})
-    colors = dict(zip(palette.kinds, palette.colors, strict=True))
     caption = join("Energy to the target is unknown.", note, _fewer_note(len(times_s), "fastest"))
-    return Chart(name, title, caption, _spec(axis.title, rows, [point.title for point, _ in shown], colors, ["time"]))
+    return Chart(name, title, caption, _spec(axis.title, rows, [point for point, _ in shown], palette.colors, "time"))
 
 
 def energy_domains(configuration: Configuration, total_j: float) -> dict[str, float]:
@@ -133,70 +106,62 @@ def _domain(metric: str) -> str | None:
 
 def _all_known(configuration: Configuration, metrics: Mapping[str, str]) -> dict[str, float]:
     """Return the means of metrics by their names in the chart; empty unless all are known."""
-    values = {name: steady(configuration, metric) for name, metric in metrics.items()}
+    values = {name: mean_sd(configuration, f"steady/{metric}") for name, metric in metrics.items()}
     return {name: value.mean for name, value in values.items() if value} if all(values.values()) else {}
 
 
-def _ordered(
-    points: Sequence[ChartPoint], metric: str, parts_of: Callable[[ChartPoint, MeanSd], dict[str, float]]
-) -> list[Parts]:
+def _bars(
+    points: Sequence[ChartPoint], metric: str, parts_of: Callable[[Configuration, float], dict[str, float]]
+) -> list[Bar]:
     """Return the configurations that have parts, the smallest total first."""
-    totals = [(point, total) for point in points if (total := steady(point.configuration, metric))]
+    totals = [(point, total) for point in points if (total := mean_sd(point.configuration, metric))]
     totals.sort(key=lambda pair: pair[1].mean)
-    return [Parts(point, parts, total) for point, total in totals if (parts := parts_of(point, total))]
+    bars = ((point, total, parts_of(point.configuration, total.mean)) for point, total in totals)
+    return [bar for bar in bars if bar[2]]
 
 
 def _stacked(
-    name: str, title: str, label: str, base: str, points: Sequence[ChartPoint], ordered: Sequence[Parts],
+    name: str, label: str, what: str, base: str, points: Sequence[ChartPoint], bars: Sequence[Bar],
     colors: Mapping[str, str], caption: str,
 ) -> list[Chart]:  # fmt: skip
     """Draw the first bars, and the next ones in a chart that the page folds."""
-    missing = len(points) - len(ordered)
-    order = "fastest" if base == "s" else "most frugal"
-    caption = join(
-        caption,
-        _fewer_note(len(ordered), order),
-        f"The parts of {missing:,} of {plural(len(points), 'configuration')} are unknown." if missing else "",
-    )
-    charts = []
-    groups = [ordered[:MAX_BARS], ordered[MAX_BARS : MAX_BARS + MAX_FOLDED_BARS]]
-    for group, suffix, heading in zip(groups, ("", "_more"), ("", ": further configurations"), strict=True):
-        if group:
-            spec = _parts_spec(label, base, group, colors)
-            charts.append(Chart(f"{name}{suffix}", f"{title}{heading}", caption, spec, is_folded=bool(suffix)))
-            caption = f"The next {len(group):,}."
+    missing = len(points) - len(bars)
+    total = plural(len(points), "configuration")
+    unknown = f"The parts of {missing:,} of {total} are unknown." if missing else ""
+    fewer = _fewer_note(len(bars), "fastest" if base == "s" else "most frugal")
+    first, more = bars[:MAX_BARS], bars[MAX_BARS : MAX_BARS + MAX_FOLDED_BARS]
+    title, caption = f"{label} by {what}", join(caption, fewer, unknown)
+    charts = [Chart(name, title, caption, _parts_spec(label, base, first, colors))] if first else []
+    if more:
+        title, caption = f"{title}: further configurations", f"The next {len(more):,}."
+        spec = _parts_spec(label, base, more, colors)
+        charts.append(Chart(f"{name}_more", title, caption, spec, is_folded=True))
     return charts
 
 
-def _parts_spec(label: str, base: str, group: Sequence[Parts], colors: Mapping[str, str]) -> Spec:
-    axis = make_axis(label, [bar.total.mean for bar in group], base, zero=True)
-    rows: list[Mapping[str, object]] = []
-    for index, bar in enumerate(group):
+def _parts_spec(label: str, base: str, bars: Sequence[Bar], colors: Mapping[str, str]) -> Spec:
+    axis = make_axis(label, [total.mean for _, total, _ in bars], base, zero=True)
+    rows: list[dict[str, object]] = []
+    for index, (point, total, parts) in enumerate(bars):
         start = 0.0
         for part in colors:
-            joules_or_seconds = bar.parts.get(part)
-            if not joules_or_seconds:
+            if not (size := parts.get(part)):
                 continue
-            end = start + axis.value(joules_or_seconds)
-            share = percent(joules_or_seconds / bar.total.mean) if bar.total.mean else ""
-            text = f"{quantity(joules_or_seconds, base, bar.total.mean)} ({share})"
-            tooltip = bar.point.tooltip(part=part, value=text, total=bar.total.text(base))
+            end = start + axis.value(size)
+            text = f"{quantity(size, base, total.mean)} ({percent(size / total.mean)})"
+            tooltip = point.tooltip(part=part, value=text, total=total.text(base))
             rows.append({**tooltip, "bar": index, "start": start, "end": end})
             start = end
     used = {row["part"] for row in rows}
     shown = {part: color for part, color in colors.items() if part in used}
-    return _spec(axis.title, rows, [bar.point.title for bar in group], shown, ["part", "value", "total"])
+    return _spec(axis.title, rows, [point for point, _, _ in bars], shown, "part", "value", "total")
 
 
-def _spec(
-    title: str, rows: Sequence[Mapping[str, object]], bars: Sequence[str], colors: Mapping[str, str],
-    fields: Sequence[str],
-) -> Spec:  # fmt: skip
+def _spec(title: str, rows: Rows, points: Sequence[ChartPoint], colors: Mapping[str, str], *fields: str) -> Spec:
     """Bars with their names above them, which also fits a narrow page."""
     import altair as alt
 
     scale = alt.Scale(domain=list(colors), range=list(colors.values()))
-    legend = alt.Legend(title=None) if len(colors) > 1 else None
     place = alt.Y("bar:O", axis=None)
     pieces = (
         alt.Chart(alt.NamedData("parts"))
@@ -204,24 +169,19 @@ def _spec(
         .encode(
             alt.X("start:Q", title=title, scale=alt.Scale(zero=True)),
             place,
-            alt.Color("part:N", scale=scale, legend=legend),
+            alt.Color("part:N", scale=scale, legend=alt.Legend(title=None) if len(colors) > 1 else None),
             x2="end:Q",
             href="link:N",
-            tooltip=[alt.Tooltip(f"{field}:N") for field in ("title", *fields, "runs")],
+            tooltip=tooltips("title", *fields, "runs"),
         )
     )
     names = alt.Chart(alt.NamedData("bars")).mark_text(
         align="left", baseline="bottom", dy=-BAR_PX / 2 - 2, limit=alt.expr("width"), aria=False
     )
     labels = names.encode(place, x=alt.datum(0), text="name:N")
-    datasets = {"parts": rows, "bars": [{"bar": index, "name": name} for index, name in enumerate(bars)]}
+    datasets = {"parts": rows, "bars": [{"bar": index, "name": point.title} for index, point in enumerate(points)]}
     chart: alt.LayerChart = alt.layer(pieces, labels).properties(height=alt.Step(STEP_PX))
     return make_spec(chart, "bars", datasets)
-
-
-def _domain_colors(ordered: Sequence[Parts]) -> dict[str, str]:
-    names = sorted({part for bar in ordered for part in bar.parts} - {REST})
-    return {name: DOMAIN_COLORS[index % len(DOMAIN_COLORS)] for index, name in enumerate(names)} | {REST: GRAY}
 
 
 def _fewer_note(count: int, order: str) -> str:

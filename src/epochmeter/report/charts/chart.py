@@ -54,14 +54,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Axis:
-    """Title and unit of an axis.
-
-    Attributes:
-        title: title with the unit in parentheses.
-        unit: unit of the values.
-        scale: linear or log.
-        domain: the smallest and the largest value of the axis, in its unit.
-    """
+    """An axis: its title with the unit, and the smallest and the largest value in that unit."""
 
     title: str
     unit: Unit
@@ -81,10 +74,12 @@ class Axis:
 
 def make_axis(label: str, values: Sequence[float], base: str, *, zero: bool = False, margin: float = 0.08) -> Axis:
     """Return the axis for values in a base unit: logarithmic if they differ much, unless it starts at zero."""
-    low, high = min(values), max(values)
-    unit = _axis_unit(high, base)
+    units = UNITS.get(base, (Unit(base, 1, 0),))
+    largest = max(map(abs, values))
+    # Minutes only from 10 min on, so that few axes have them.
+    unit = [unit for unit in units if unit.start <= largest and (unit.name != "min" or largest >= 600)][-1]
     title = f"{label} ({unit.name})" if unit.name else label
-    low, high = low / unit.size, high / unit.size
+    low, high = min(values) / unit.size, max(values) / unit.size
     if not zero and low > 0 and high > LOG_RATIO * low:
         room = (high / low) ** margin
         return Axis(title, unit, "log", (low / room, high * room))
@@ -117,6 +112,12 @@ def make_spec(
     return spec
 
 
+def tooltips(*fields: str) -> list[alt.Tooltip]:
+    import altair as alt
+
+    return [alt.Tooltip(f"{field}:N") for field in fields]
+
+
 def even_columns(panels: int, most: int) -> list[int]:
     """Return the numbers of columns that leave no gap in the last row, the largest first."""
     return [columns for columns in range(most, 0, -1) if panels % columns == 0]
@@ -142,10 +143,16 @@ def theme(*, is_dark: bool = False) -> Spec:
 
 
 def to_svg(chart: Chart) -> str:
-    """Draw a chart as SVG in the light theme."""
+    """Draw a chart as SVG in the light theme, with its title and a fixed width."""
     import vl_convert
 
-    return vl_convert.vegalite_to_svg(_still(chart), config=theme())
+    title = {"text": chart.title, "anchor": "start", "fontSize": 14, "offset": 12}
+    spec = {**chart.spec, "title": title, "padding": 12}
+    if columns := spec["usermeta"]["columns"]:
+        spec |= {"columns": columns[0], "spec": {**spec["spec"], "width": WIDTH_PX / columns[0] - 60}}
+    else:
+        spec["width"] = WIDTH_PX
+    return vl_convert.vegalite_to_svg(spec, config=theme())
 
 
 def to_png(svg: str) -> bytes:
@@ -160,19 +167,3 @@ def javascript() -> str:
     import vl_convert
 
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-
-
-def _still(chart: Chart) -> Spec:
-    """Return the specification with a title and a fixed width."""
-    title = {"text": chart.title, "anchor": "start", "fontSize": 14, "offset": 12}
-    spec = {**chart.spec, "title": title, "padding": 12}
-    columns = spec["usermeta"]["columns"]
-    if not columns:
-        return {**spec, "width": WIDTH_PX}
-    return {**spec, "columns": columns[0], "spec": {**spec["spec"], "width": WIDTH_PX / columns[0] - 60}}
-
-
-def _axis_unit(largest: float, base: str) -> Unit:
-    """The unit for an axis: minutes only from 10 min on, so that few axes have them."""
-    units = UNITS.get(base, (Unit(base, 1, 0),))
-    return [unit for unit in units if unit.start <= abs(largest) and (unit.name != "min" or largest >= 600)][-1]

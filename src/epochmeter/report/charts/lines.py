@@ -5,22 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
 from epochmeter.report.analyses.scaling import Scaling, Unpaired
-from epochmeter.report.charts.chart import COLORS, HEIGHT_PX, Chart, even_columns, make_axis, make_spec
-from epochmeter.report.charts.points import (
-    ChartPoint,
-    Palette,
-    by_energy_scope,
-    join,
-    name_suffix,
-    scope_note,
-    steady,
-)
-from epochmeter.report.formatting import interval, percent, plural, quantity
+from epochmeter.report.charts.chart import COLORS, HEIGHT_PX, Chart, Rows, even_columns, make_axis, make_spec, tooltips
+from epochmeter.report.charts.points import ChartPoint, Palette, by_energy_scope, join, mean_sd, scope_note
+from epochmeter.report.formatting import interval, percent, quantity
 from epochmeter.report.runs.configuration import Configuration, device_unit
+from epochmeter.report.runs.costs import TIME
 from epochmeter.report.runs.power import Power
 
 if TYPE_CHECKING:
@@ -35,12 +28,11 @@ MAX_TICKS = 6
 
 def epochs(points: Sequence[ChartPoint], palette: Palette) -> list[Chart]:
     """Draw the time, and the energy per energy scope, of each epoch of the fastest configurations."""
-    times = [(time.mean, index) for index, point in enumerate(points) if (time := steady(point.configuration, "e2e_s"))]
-    fastest = [points[index] for _, index in sorted(times)]
+    times = [(time.mean, place) for place, point in enumerate(points) if (time := mean_sd(point.configuration, TIME))]
+    fastest = [points[place] for _, place in sorted(times)]
     charts = [_epochs("epochs_time", "Time by epoch", "epoch/e2e_s", "s", fastest, palette)]
-    groups = by_energy_scope(fastest)
-    for index, group in enumerate(groups.values()):
-        name, note = f"epochs_energy{name_suffix(index, groups)}", scope_note(group)
+    for suffix, group in by_energy_scope(fastest):
+        name, note = f"epochs_energy{suffix}", scope_note(group)
         charts.append(_epochs(name, "Energy by epoch", "epoch/energy_j", "J", group, palette, note))
     return [chart for chart in charts if chart]
 
@@ -88,7 +80,7 @@ def efficiency(results: Sequence[Scaling | Unpaired], points: Sequence[ChartPoin
     marks = base.mark_line(point=alt.OverlayMarkDef(size=70)).encode(
         color,
         href="link:N",
-        tooltip=[alt.Tooltip(f"{field}:N") for field in ("title", "efficiency", "speedup", "runs")],
+        tooltip=tooltips("title", "efficiency", "speedup", "runs"),
     )
     bars = base.transform_filter("isValid(datum.low)").mark_rule(aria=False)
     intervals = bars.encode(alt.Y("low:Q", title="Scaling efficiency (%)"), color, y2="high:Q")
@@ -104,7 +96,6 @@ def efficiency(results: Sequence[Scaling | Unpaired], points: Sequence[ChartPoin
 
 
 def _efficiency_row(name: str, result: Scaling, by_run: Mapping[int, ChartPoint]) -> dict[str, object]:
-    """The row of a result; the interval of a ratio is longer upward."""
     share = result.efficiency
     row: dict[str, object] = {
         "title": f"{name}, {result.devices} {device_unit(result.strategy)}",
@@ -118,39 +109,38 @@ def _efficiency_row(name: str, result: Scaling, by_run: Mapping[int, ChartPoint]
     if share.low is not None and share.high is not None:
         row |= {"low": 100 * share.low, "high": 100 * share.high}
     point = by_run.get(result.numbers[0])
-    return {**row, "link": point.link} if point and point.link else row
+    return {**row, "link": point.configuration.link} if point and point.configuration.link else row
 
 
 def _epochs(
     name: str, title: str, metric: str, base: str, points: Sequence[ChartPoint], palette: Palette, note: str = ""
 ) -> Chart | None:
     """Draw the first of these configurations that have several epochs, one panel each."""
-    with_epochs = [(point, values) for point in points if len(values := _by_epoch(point.configuration, metric)) > 1]
-    if not with_epochs:
+    with_epochs = ((point, values) for point in points if len(values := _by_epoch(point.configuration, metric)) > 1)
+    shown = list(islice(with_epochs, MAX_PANELS))
+    if not shown:
         return None
-    shown = with_epochs[:MAX_PANELS]
-    is_cut = len(with_epochs) > MAX_PANELS
-    axis = make_axis(
-        title.partition(" ")[0], [value for _, values in shown for value in values.values()], base, zero=True
-    )
+    values_of = [value for _, values in shown for value in values.values()]
+    axis = make_axis(title.partition(" ")[0], values_of, base, zero=True)
     rows = []
     for point, values in shown:
         warm_up = point.configuration.job.get("warmup_epochs", 0)
+        color = palette.color(point.configuration)
         for epoch, value in values.items():
             tooltip = point.tooltip(epoch=str(epoch + 1), value=quantity(value, base))
             row = {"panel": point.title, "x": epoch + 1, "y": axis.value(value), "is_warm_up": epoch < warm_up}
-            rows.append({**tooltip, **row, "color": palette.color(point.configuration)})
+            rows.append({**tooltip, **row, "color": color})
     caption = join(
-        f"Colors show {palette.label}." if palette.key else "",
+        palette.caption,
         "Hollow points are warm-up epochs, which are in no mean." if any(row["is_warm_up"] for row in rows) else "",
         "Means over repeats." if any(len(point.configuration.runs) > 1 for point, _ in shown) else "",
-        f"The {MAX_PANELS} fastest of {plural(len(with_epochs), 'configuration')}." if is_cut else "",
+        f"The {MAX_PANELS} fastest configurations." if len(points) > MAX_PANELS else "",
         note,
     )
     return Chart(name, title, caption, _panels(rows, "Epoch", axis.title, has_points=True))
 
 
-def _panels(rows: Sequence[Mapping[str, object]], x: str, y: str, *, has_points: bool) -> dict[str, object]:
+def _panels(rows: Rows, x: str, y: str, *, has_points: bool) -> dict[str, object]:
     """Small multiples: one panel per value of `panel`, all with the same axes."""
     import altair as alt
 
@@ -162,10 +152,12 @@ def _panels(rows: Sequence[Mapping[str, object]], x: str, y: str, *, has_points:
     )
     layers: list[alt.Chart] = [base.mark_line(strokeWidth=1.4, aria=False)]
     if has_points:
-        fields = [alt.Tooltip(f"{field}:N") for field in ("title", "epoch", "value", "runs")]
         filled = alt.when(alt.datum.is_warm_up).then(alt.value(0)).otherwise(alt.value(1))
         points = base.mark_point(size=55, filled=False).encode(
-            fill=alt.Fill("color:N", scale=None), fillOpacity=filled, href="link:N", tooltip=fields
+            fill=alt.Fill("color:N", scale=None),
+            fillOpacity=filled,
+            href="link:N",
+            tooltip=tooltips("title", "epoch", "value", "runs"),
         )
         layers.append(points)
     panels = list(dict.fromkeys(str(row["panel"]) for row in rows))
@@ -175,7 +167,7 @@ def _panels(rows: Sequence[Mapping[str, object]], x: str, y: str, *, has_points:
     return make_spec(faceted, "lines", {"values": rows}, columns=columns)
 
 
-def _epoch_ticks(rows: Sequence[Mapping[str, object]]) -> list[int]:
+def _epoch_ticks(rows: Rows) -> list[int]:
     """Return few integer ticks; with `tickMinStep=1`, Vega draws ticks at half epochs too."""
     epochs = sorted({int(str(row["x"])) for row in rows})
     step = math.ceil((epochs[-1] - epochs[0] + 1) / MAX_TICKS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,9 +15,8 @@ from epochmeter.report.statistics import deviation
 
 MAX_KINDS = 7
 """Values of a key up to which they get a color each."""
-SELF_EXPLAINING = ("", "model", "dataset", "strategy", "device")
+SELF_EXPLAINING = ("model", "dataset", "strategy", "device")
 """Keys whose values need no key in a legend."""
-LINK_SCHEMES = ("http://", "https://")
 
 
 class ChartPoint(NamedTuple):
@@ -26,26 +25,11 @@ class ChartPoint(NamedTuple):
     configuration: Configuration
     title: str
 
-    @property
-    def link(self) -> str | None:
-        """The page in MLflow of its first run that has one."""
-        links = (run.link for run in self.configuration.runs if run.link)
-        return next((link for link in links if link.startswith(LINK_SCHEMES)), None)
-
-    @property
-    def energy_scope(self) -> str | None:
-        """What its energy covers; None if a run has no energy or the runs differ."""
-        scopes = {run.energy_covers for run in self.configuration.runs}
-        return scopes.pop() if len(scopes) == 1 else None
-
     def tooltip(self, **lines: str) -> dict[str, object]:
         """Return the fields of a row that a tooltip shows, with the link that a click opens."""
-        fields: dict[str, object] = {
-            "title": self.title,
-            **lines,
-            "runs": ", ".join(map(str, self.configuration.numbers)),
-        }
-        return {**fields, "link": self.link} if self.link else fields
+        runs = ", ".join(map(str, self.configuration.numbers))
+        link = self.configuration.link
+        return {"title": self.title, **lines, "runs": runs, **({"link": link} if link else {})}
 
 
 class MeanSd(NamedTuple):
@@ -60,6 +44,11 @@ class MeanSd(NamedTuple):
     mean: float
     sd: float | None = None
     over: str = ""
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The ends of its error bar."""
+        return self.mean - (self.sd or 0.0), self.mean + (self.sd or 0.0)
 
     def text(self, base: str) -> str:
         """Format it in a readable unit: `90.0 s (SD 1.4 s)`."""
@@ -89,12 +78,12 @@ class Palette:
         return cls("", ["configurations"])
 
     @property
-    def label(self) -> str:
-        return self.key.replace("_", " ")
+    def caption(self) -> str:
+        return f"Colors show {self.key.replace('_', ' ')}." if self.key else ""
 
     @property
-    def colors(self) -> list[str]:
-        return list(COLORS[: len(self.kinds)])
+    def colors(self) -> dict[str, str]:
+        return dict(zip(self.kinds, COLORS, strict=False))
 
     @property
     def shapes(self) -> list[str]:
@@ -104,33 +93,25 @@ class Palette:
         return _kind(self.key, configuration.value(self.key)) if self.key else self.kinds[0]
 
     def color(self, configuration: Configuration) -> str:
-        kind = self.kind(configuration)
-        return COLORS[self.kinds.index(kind)] if kind in self.kinds else COLORS[0]
+        return self.colors.get(self.kind(configuration), COLORS[0])
 
 
 def chart_points(configurations: Sequence[Configuration]) -> list[ChartPoint]:
     return [ChartPoint(*pair) for pair in zip(configurations, titles(configurations), strict=True)]
 
 
-def steady(configuration: Configuration, name: str) -> MeanSd | None:
-    """Return a metric of the steady epochs; None if a run lacks it.
+def mean_sd(configuration: Configuration, metric: str) -> MeanSd | None:
+    """Return a metric; None if a run lacks it or its value is not finite.
 
-    The standard deviation is over the runs, or over the epochs of the only run.
+    The standard deviation is over the runs, or over the steady epochs of the only run.
     """
-    value = over_runs(configuration, f"steady/{name}")
-    if value is None or value.sd is not None:
-        return value
-    over_epochs = configuration.runs[0].metrics.get(f"std/{name}", math.nan)
-    return MeanSd(value.mean, over_epochs, "epochs") if math.isfinite(over_epochs) else value
-
-
-def over_runs(configuration: Configuration, name: str) -> MeanSd | None:
-    """Return a metric by its full name; None if a run lacks it or its value is not finite."""
-    values = configuration.values(name)
+    values = configuration.values(metric)
     if not values or not all(map(math.isfinite, values)):
         return None
-    mean = statistics.fmean(values)
-    return MeanSd(mean, deviation(values), "runs") if len(values) > 1 else MeanSd(mean)
+    if len(values) > 1:
+        return MeanSd(statistics.fmean(values), deviation(values), "runs")
+    over_epochs = configuration.values(metric.replace("steady/", "std/")) if metric.startswith("steady/") else []
+    return MeanSd(values[0], over_epochs[0], "epochs") if over_epochs else MeanSd(values[0])
 
 
 def natural_order(text: str) -> tuple[bool, float, str]:
@@ -141,43 +122,38 @@ def natural_order(text: str) -> tuple[bool, float, str]:
         return True, 0.0, text
 
 
-def by_energy_scope(points: Iterable[ChartPoint]) -> dict[str, list[ChartPoint]]:
-    """Group configurations by what their energy covers; energies of different scopes are not comparable."""
+def by_energy_scope(points: Iterable[ChartPoint]) -> list[tuple[str, list[ChartPoint]]]:
+    """Group configurations by what their energy covers, as such energies are comparable.
+
+    Returns:
+        The suffix of the name of each group's chart, empty if there is only one, and the group.
+    """
     groups: dict[str, list[ChartPoint]] = {}
     for point in points:
-        if point.energy_scope:
-            groups.setdefault(point.energy_scope, []).append(point)
-    return dict(sorted(groups.items()))
-
-
-def name_suffix(index: int, groups: Mapping[str, Sequence[ChartPoint]]) -> str:
-    """Return the suffix of a chart's name if there is one chart per group."""
-    return f"_{index}" if len(groups) > 1 else ""
-
-
-def sd_note(values: Iterable[MeanSd]) -> str:
-    over = dict.fromkeys(value.over for value in values if value.sd is not None)
-    return f"Bars are one standard deviation over {' or '.join(over)}." if over else ""
+        if scope := point.configuration.energy_scope:
+            groups.setdefault(scope, []).append(point)
+    suffixes = [f"_{index}" if len(groups) > 1 else "" for index in range(len(groups))]
+    return list(zip(suffixes, [groups[scope] for scope in sorted(groups)], strict=True))
 
 
 def scope_note(points: Iterable[ChartPoint]) -> str:
-    scopes = sorted({point.energy_scope for point in points if point.energy_scope})
+    scopes = sorted({scope for point in points if (scope := point.configuration.energy_scope)})
     return f"Energy of: {'; '.join(scopes)}." if scopes else ""
 
 
-def missing_note(points: Sequence[ChartPoint], shown: int, what: str) -> str:
+def missing_energy_note(points: Sequence[ChartPoint], shown: int) -> str:
     """Return how many configurations a chart lacks, and the first reason that their runs give."""
     if shown == len(points):
         return ""
-    runs = [run for point in points if not point.energy_scope for run in point.configuration.runs]
+    runs = [run for point in points if not point.configuration.energy_scope for run in point.configuration.runs]
     reasons = [run.no_energy for run in runs if run.no_energy] or ["their runs measured different things"]
-    why = f" ({reasons[0].rstrip('.')})" if runs and "energy" in what else ""
-    return f"Without {what}: {len(points) - shown:,} of {plural(len(points), 'configuration')}{why}."
+    why = f" ({reasons[0].rstrip('.')})" if runs else ""
+    return f"Without energy: {len(points) - shown:,} of {plural(len(points), 'configuration')}{why}."
 
 
 def join(*sentences: str) -> str:
     """Join the sentences that are not empty."""
-    return " ".join(sentence for sentence in sentences if sentence)
+    return " ".join(filter(None, sentences))
 
 
 def _kind(key: str, value: str) -> str:

@@ -60,14 +60,20 @@ def write_report(report: Report, folder: Path, say: Callable[[str], None]) -> li
     Returns:
         The files, the page first.
     """
-    missing = [name for name in PAGE_NEEDS if find_spec(name) is None]
     has_earlier = (folder / TABLE).exists()  # else other charts and pages in the folder are no report's
+    missing = [name for name in PAGE_NEEDS if find_spec(name) is None]
     if missing:
         say(f"No page and no charts: {', '.join(missing)} not installed. For them: make .venv/.with-report")
-        return _write_texts(report, folder, has_earlier)
-    html = _write_html(report, folder)
-    charts = _write_charts(report.charts, folder / CHARTS, has_earlier)
-    return [html, *charts, *_write_texts(report, folder, has_earlier)]
+        written = []
+    else:
+        written = [_write_html(report, folder), *_write_charts(report.charts, folder / CHARTS)]
+    written += _write_texts(report, folder)
+    if has_earlier:
+        names = [f"{name}.{suffix}" for name in pages.NAMES for suffix in ("json", "md")]
+        pictures = [] if missing else [path for path in (folder / CHARTS).iterdir() if path.suffix in (".png", ".svg")]
+        for path in {*pictures, *(folder / name for name in names)} - {*written}:
+            path.unlink(missing_ok=True)
+    return written
 
 
 def write_page(folder: Path, name: str, markdown: str, values: Any) -> list[Path]:
@@ -87,7 +93,7 @@ def _write_html(report: Report, folder: Path) -> Path:
     return _write_text(folder / PAGE, html)
 
 
-def _write_charts(charts: Sequence[Chart], folder: Path, has_earlier: bool) -> list[Path]:
+def _write_charts(charts: Sequence[Chart], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for chart in charts:
@@ -96,24 +102,17 @@ def _write_charts(charts: Sequence[Chart], folder: Path, has_earlier: bool) -> l
         drawing.write_text(svg, encoding="utf-8")
         image.write_bytes(to_png(svg))
         written += [image, drawing]
-    if has_earlier:
-        for path in {*folder.glob("*.png"), *folder.glob("*.svg")} - {*written}:
-            path.unlink()
     return written
 
 
-def _write_texts(report: Report, folder: Path, has_earlier: bool) -> list[Path]:
+def _write_texts(report: Report, folder: Path) -> list[Path]:
     written = [
-        _write_text(folder / TABLE, table.text(report.rows)),
-        _write_text(folder / "report.md", table.markdown(report.rows, report.title)),
+        _write_text(folder / TABLE, table.csv_text(report.rows)),
+        _write_text(folder / "report.md", table.markdown_file(report.rows, report.title)),
     ]
     for page in report.pages:
         markdown = page_file(page, report.title, report.banner, report.notes)
         written += write_page(folder, page.name, markdown, page.values)
-    if has_earlier:
-        possible = {folder / f"{name}.{suffix}" for name in pages.NAMES for suffix in ("json", "md")}
-        for path in possible - {*written}:
-            path.unlink(missing_ok=True)
     return written
 
 

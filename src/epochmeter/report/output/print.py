@@ -87,7 +87,7 @@ def print_report(report: Report, console: Console) -> None:
     for page in report.pages:
         _print_page(page, console)
     if report.rows and all(page.name in REPORT_PAGES for page in report.pages):
-        print_markdown(grid_markdown(table.grid(report.rows[:MAX_PRINTED])), console)
+        print_markdown(table.markdown(report.rows[:MAX_PRINTED]), console)
         if (more := len(report.rows) - MAX_PRINTED) > 0:
             print_text(console, f"{more} more are in report.csv.")
         console.print()

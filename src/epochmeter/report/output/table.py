@@ -5,24 +5,18 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from html import escape
 from io import StringIO
 from itertools import chain
 from typing import Any
 
-from epochmeter.report.output.render import escape_markdown, grid_markdown
-from epochmeter.report.runs.filter import flat
+from epochmeter.report.formatting import ABSENT, number
+from epochmeter.report.output.render import escape_markdown, table
+from epochmeter.report.runs.frames import column_order, run_columns
 from epochmeter.report.runs.run import Run
-from epochmeter.report.words import ABSENT, Grid
 
-FACTS = ("number", "sweep", "state", "excluded_because", "host", "experiment", "devices", "power_limited_devices",
-         "cores", "samples", "energy_source", "energy_covers", "no_energy", "link", "reused")  # fmt: skip
-"""Attributes of a run with one value each; column `run.sweep`."""
-LISTS = ("added", "energy_domains", "rehearsal", "read_errors")
-RUN, HOST = "run.", "host."
-KEYS, STORAGE = "run.typed", "run.storage"
 COLUMNS = {"e2e (s)": "steady/e2e_s", "stall (s)": "steady/data_stall_s", "copy (s)": "steady/copy_s",
            "compute (s)": "steady/compute_s", "overhead (s)": "steady/overhead_s",
            "samples/s": "steady/samples_per_s", "energy (J)": "steady/energy_j", "power (W)": "steady/power_mean_w",
@@ -31,64 +25,66 @@ COLUMNS = {"e2e (s)": "steady/e2e_s", "stall (s)": "steady/data_stall_s", "copy 
 """Column of Markdown and HTML -> metric."""
 PARTS = ("stall (s)", "copy (s)", "compute (s)", "overhead (s)")
 """Columns with the decimals of `e2e (s)`, of which they are parts."""
-DIGITS, MAX_DECIMALS = 3, 6
-"""Significant digits of the smallest value in a column."""
 MIN_FILTERED = 11
 """Rows from which the HTML table has a filter per column, a search field and several pages."""
 FORMULA = ("=", "+", "-", "@")
 """Beginnings of a text that a spreadsheet would run as a formula."""
-MAX_LISTED = 5
-"""Numbers of runs that a cell lists."""
 
 
-def text(rows: Sequence[Run]) -> str:
+def csv_text(runs: Sequence[Run]) -> str:
     """Format everything known of runs, except their epochs, as CSV; absent values are empty.
 
     Keys have their names in `conf`, metrics those of docs/metrics.md.
     """
-    layouts: dict[tuple[str, ...], int] = {}  # 10,000 rows share few layouts; one dict per row would be 100 MB
+    layouts: dict[tuple[str, ...], int] = {}  # 10,000 runs share few layouts; one dict per run would be 100 MB
     lines = []
-    for row in rows:
-        line = _line(row)
+    for run in runs:
+        line = run_columns(run)
         lines.append((layouts.setdefault(tuple(line), len(layouts)), tuple(line.values())))
-    columns = sorted(dict.fromkeys(chain.from_iterable(layouts)), key=_column_order)
+    columns = sorted(dict.fromkeys(chain.from_iterable(layouts)), key=column_order)
     places = [[layout.index(name) if name in layout else -1 for name in columns] for layout in layouts]
     output = StringIO()
     writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(map(_scalar, columns))
-    writer.writerows([values[place] if place >= 0 else "" for place in places[layout]] for layout, values in lines)
+    writer.writerow(map(_cell, columns))
+    for layout, values in lines:
+        writer.writerow([_cell(values[place]) if place >= 0 else "" for place in places[layout]])
     return output.getvalue()
 
 
-def grid(rows: Sequence[Run], title: str = "Runs, means of their steady epochs") -> Grid:
+def columns_and_rows(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
     """Return the keys in which runs differ and their main metrics; a metric that no run has is left out."""
-    keys = varied(rows)
-    metrics = {name: metric for name, metric in COLUMNS.items() if any(metric in row.metrics for row in rows)}
-    decimals = {name: _decimals(row.metrics.get(metric) for row in rows) for name, metric in metrics.items()}
-    decimals |= {name: decimals["e2e (s)"] for name in PARTS if name in decimals and "e2e (s)" in decimals}
-    cells = []
-    for row in rows:
-        measured = [_fixed(row.metrics.get(metric), decimals[name]) for name, metric in metrics.items()]
-        cells.append([str(row.number), *(value(row, key) for key in keys), *measured])
-    return Grid(title, ["run", *keys, *metrics], cells)
+    keys = varied(runs)
+    values = {name: [run.metrics.get(metric) for run in runs] for name, metric in COLUMNS.items()}
+    values = {name: column for name, column in values.items() if any(value is not None for value in column)}
+    smallest = {name: _smallest(values["e2e (s)" if name in PARTS else name]) for name in values}
+    columns = [[number(value, smallest[name]) for value in column] for name, column in values.items()]
+    cells = zip(runs, *columns, strict=True)
+    rows = [[str(run.number), *(value_of(run, key) for key in keys), *measured] for run, *measured in cells]
+    return ["run", *keys, *values], rows
 
 
-def markdown(rows: Sequence[Run], title: str) -> str:
+def markdown(runs: Sequence[Run]) -> str:
+    """Format the table as Markdown."""
+    columns, rows = columns_and_rows(runs)
+    return f"Runs, means of their steady epochs:\n\n{table(columns, rows, ['run', *COLUMNS])}\n"
+
+
+def markdown_file(runs: Sequence[Run], title: str) -> str:
     """Format the table as a Markdown page."""
-    return f"# {escape_markdown(title)}\n\n{grid_markdown(grid(rows))}"
+    return f"# {escape_markdown(title)}\n\n{markdown(runs)}"
 
 
-def html(rows: Sequence[Run]) -> str:
+def html(runs: Sequence[Run]) -> str:
     """Format the table as part of a page that needs no network: sortable, and with filters if it is long."""
     from itables import options, to_html_datatable
     from itables.javascript import generate_init_offline_itables_html
     from pandas import DataFrame
 
-    shown = grid(rows)
-    cells = [[_linked(row), *map(escape, line[1:])] for row, line in zip(rows, shown.rows, strict=True)]
-    is_long = len(rows) >= MIN_FILTERED
-    table = to_html_datatable(
-        DataFrame(cells, columns=[escape(column) for column in shown.columns]),
+    columns, rows = columns_and_rows(runs)
+    cells = [[_linked(run), *map(escape, line[1:])] for run, line in zip(runs, rows, strict=True)]
+    is_long = len(runs) >= MIN_FILTERED
+    datatable = to_html_datatable(
+        DataFrame(cells, columns=[escape(column) for column in columns]),
         connected=False,
         table_id="runs",
         allow_html=True,  # for the links; all other texts are escaped
@@ -102,101 +98,48 @@ def html(rows: Sequence[Run]) -> str:
         lengthMenu=[10, 25, 100, 1000],
         order=[],
     )
-    return generate_init_offline_itables_html(options.dt_bundle) + table
+    return generate_init_offline_itables_html(options.dt_bundle) + datatable
 
 
-def platform_differences(rows: Sequence[Run]) -> Grid | None:
-    """Return in what the hosts and the software of runs differ; None if they are the same."""
-    cells = []
-    for kind in dict.fromkeys(name for row in rows for name in row.platform):
-        runs: dict[str, list[int]] = {}
-        for row in rows:
-            runs.setdefault(row.platform.get(kind, ABSENT), []).append(row.number)
-        if len(runs) > 1:
-            cells += [[kind, version, str(len(numbers)), _some(numbers)] for version, numbers in runs.items()]
-    columns = ["what", "is", "runs", "such as"]
-    return Grid("What the runs ran on and with, where it differs", columns, cells) if cells else None
+def platform_differences(runs: Sequence[Run]) -> list[tuple[str, str, list[int]]]:
+    """Return in what the hosts and the software of runs differ: the kind, its value, and the runs that have it."""
+    differences = []
+    for kind in dict.fromkeys(name for run in runs for name in run.platform):
+        numbers: dict[str, list[int]] = {}
+        for run in runs:
+            numbers.setdefault(run.platform.get(kind, ABSENT), []).append(run.number)
+        if len(numbers) > 1:
+            differences += [(kind, value, some) for value, some in numbers.items()]
+    return differences
 
 
-def varied(rows: Sequence[Run]) -> list[str]:
+def varied(runs: Sequence[Run]) -> list[str]:
     """Return the keys that were overridden in some run and are not the same in all of them."""
-    keys = dict.fromkeys(key for row in rows for key in row.keys)
-    sweeps = ["sweep"] if len({row.sweep for row in rows}) > 1 else []
-    return sweeps + [key for key in keys if len({value(row, key) for row in rows}) > 1]
+    keys = dict.fromkeys(key for run in runs for key in run.keys)
+    sweeps = ["sweep"] if len({run.sweep for run in runs}) > 1 else []
+    return sweeps + [key for key in keys if len({value_of(run, key) for run in runs}) > 1]
 
 
-def value(row: Run, key: str) -> str:
+def value_of(run: Run, key: str) -> str:
     """Return the value of a key: the override, or else the configured value."""
-    text = row.sweep if key == "sweep" else row.override_or_value(key)
+    text = run.sweep if key == "sweep" else run.override_or_value(key)
     return ABSENT if text is None else text
 
 
-def _line(row: Run) -> dict[str, str | float]:
-    """Return the columns and values of a run."""
-    facts: dict[str, Any] = {f"{RUN}{name}": getattr(row, name) for name in FACTS}
-    facts |= {f"{RUN}{name}": list(getattr(row, name)) or None for name in LISTS}
-    facts |= {KEYS: dict(row.keys), STORAGE: dict(row.storage) or None}
-    line: dict[str, str | float] = {
-        name: _cell(fact) for name, fact in facts.items() if fact is not None and fact is not False
-    }
-    line |= {key: _cell(leaf) for key, leaf in flat(row.job).items()}
-    line |= row.metrics
-    line |= {f"{HOST}{name}": _scalar(entry) for name, entry in row.platform.items()}
-    return line
-
-
-def _column_order(column: str) -> int:
-    """Sort key: attributes of the run, then keys, metrics and the host."""
-    if column.startswith(RUN):
-        return 0
-    return 3 if column.startswith(HOST) else 2 if _is_metric(column) else 1
-
-
-def _is_metric(column: str) -> bool:
-    """Whether a column is a metric, such as `steady/e2e_s`; a key with a slash has a dot before it."""
-    section, slash, _ = column.partition("/")
-    return bool(slash) and "." not in section
-
-
-def _cell(fact: Any) -> str:
-    """Format a value so that JSON or the text itself gives it back."""
-    return json.dumps(fact) if isinstance(fact, dict | list) else _scalar(fact)
-
-
 @lru_cache(maxsize=4096, typed=True)  # the values of a configuration are mostly those of the next one
-def _scalar(fact: Any) -> str:
-    """Format a value; a text that is empty, or that would be read as something else, is quoted as JSON."""
-    if isinstance(fact, str) and fact and fact.isprintable() and not fact.startswith(FORMULA) and not _is_json(fact):
-        return fact
-    return json.dumps(fact)
+def _cell(value: Any) -> str:
+    """Format a value; a text that a spreadsheet would run, or with line breaks, is quoted as JSON."""
+    is_plain = isinstance(value, str) and value.isprintable() and not value.startswith(FORMULA)
+    return value if is_plain else json.dumps(value)
 
 
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+def _smallest(values: Sequence[float | None]) -> float:
+    """Return the smallest size, whose third digit is the last one in its column."""
+    return min((abs(value) for value in values if value and math.isfinite(value)), default=0.0)
 
 
-def _linked(row: Run) -> str:
+def _linked(run: Run) -> str:
     """Return the number of a run, with a link to its page if it has one."""
-    if not (row.link or "").startswith(("http://", "https://")):
-        return str(row.number)
-    return f'<a href="{escape(row.link or "")}" target="_blank" rel="noopener">{row.number}</a>'
-
-
-def _decimals(values: Iterable[float | None]) -> int:
-    """Return the decimals that give the smallest value of a column three significant digits."""
-    sizes = [abs(value) for value in values if value and math.isfinite(value)]
-    digits = DIGITS - 1 - math.floor(math.log10(min(sizes))) if sizes else 0
-    return min(max(digits, 0), MAX_DECIMALS)
-
-
-def _fixed(value: float | None, decimals: int) -> str:
-    """Format a number with a number of decimals; `-` if it is absent or not finite."""
-    return ABSENT if value is None or not math.isfinite(value) else f"{value:.{decimals}f}"
-
-
-def _some(numbers: Sequence[int]) -> str:
-    return ", ".join([*map(str, numbers[:MAX_LISTED]), *(["..."] if len(numbers) > MAX_LISTED else [])])
+    if not (run.link or "").startswith(("http://", "https://")):
+        return str(run.number)
+    return f'<a href="{escape(run.link or "")}" target="_blank" rel="noopener">{run.number}</a>'

@@ -1,0 +1,175 @@
+"""Runs as data: typed, and as pandas or polars frames of runs, epochs, steps and power samples."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from epochmeter.report.runs.filter import flat
+from epochmeter.report.runs.load import has_runs, merge_sweeps, read
+from epochmeter.report.runs.run import Run
+from epochmeter.shared.record import INTERVALS, Record
+from epochmeter.shared.units import NANOSECOND
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+
+FACTS = ("number", "sweep", "state", "excluded_because", "host", "experiment", "devices", "power_limited_devices",
+         "cores", "samples", "energy_source", "energy_covers", "no_energy", "link", "reused")  # fmt: skip
+"""Attributes of a run with one value each; column `run.sweep`."""
+LISTS = ("added", "energy_domains", "rehearsal", "read_errors")
+Columns = Mapping[str, Any]
+"""Name -> values of the rows of one run; a single value is that of all rows."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A table that is read when it is converted: one row per run, epoch, step or power sample."""
+
+    parts: Callable[[], Iterable[Columns]]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the table as a pandas frame; absent values are NaN or None."""
+        import pandas as pd
+
+        frames = [pd.DataFrame(part) for part in self.parts()]
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the table as a polars frame; ImportError if polars is not installed."""
+        try:
+            import polars as pl
+        except ImportError as error:
+            raise ImportError("polars is not installed: run `pip install polars`, or use to_pandas()") from error
+        return pl.from_pandas(self.to_pandas())
+
+
+class Runs(Sequence[Run]):
+    """Runs, and what they measured as tables.
+
+    Attributes:
+        unreadable: Name of each run whose record is damaged -> the error.
+    """
+
+    def __init__(self, runs: Sequence[Run], unreadable: Mapping[str, str]) -> None:
+        self._runs = runs
+        self.unreadable = unreadable
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> Runs: ...
+    def __getitem__(self, index: int | slice) -> Run | Runs:
+        return Runs(self._runs[index], self.unreadable) if isinstance(index, slice) else self._runs[index]
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row per run: attributes (`run.state`), configuration (`batch`), metrics (`steady/e2e_s`), host."""
+        frame = Frame(lambda: [{name: [value] for name, value in run_columns(run).items()} for run in self]).to_pandas()
+        return frame[sorted(frame.columns, key=column_order)]
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the same as a polars frame; ImportError if polars is not installed."""
+        return Frame(lambda: [self.to_pandas()]).to_polars()
+
+    @property
+    def epochs(self) -> Frame:
+        """One row per window: `run`, `window` (`epoch` or `val`), `epoch` from 0, `warmup`, and its metrics."""
+        return Frame(lambda: map(_windows, self))
+
+    @property
+    def steps(self) -> Frame:
+        """One row per step: `run`, `epoch`, `step` from 0 through all epochs, intervals in seconds, and `loss`."""
+        return Frame(lambda: map(_steps, self))
+
+    @property
+    def power(self) -> Frame:
+        """One row per power sample: `run`, `time_s` from the first sample on, and watts by domain (`total_w`)."""
+        return Frame(lambda: map(_power, self))
+
+
+def load_runs(source: str | Path | Iterable[str | Path]) -> Runs:
+    """Load runs from their folders, also while a sweep is running.
+
+    Args:
+        source: The folder of a sweep or of a run, a pattern of such folders, or several of them.
+
+    Raises:
+        FileNotFoundError: A path or pattern matches no folder with runs.
+    """
+    sources = [source] if isinstance(source, str | Path) else source
+    folders = dict.fromkeys(folder for each in sources for folder in _folders(each))
+    merged = merge_sweeps([read(folder) for folder in folders], Path())
+    return Runs(merged.runs, merged.unreadable)
+
+
+def run_columns(run: Run) -> dict[str, Any]:
+    """Return everything known of a run, except its epochs, by column; lists and mappings are JSON."""
+    columns: dict[str, Any] = {f"run.{name}": value for name in FACTS if (value := getattr(run, name)) not in (None, "")}
+    columns |= {f"run.{name}": json.dumps([*value]) for name in LISTS if (value := getattr(run, name))}
+    columns["run.typed"] = json.dumps(run.keys)
+    columns |= {f"run.storage.{name}": value for name, value in flat(run.storage).items()}
+    columns |= flat(run.job)
+    columns = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in columns.items()}
+    columns |= run.metrics
+    return columns | {f"host.{name}": value for name, value in run.platform.items()}
+
+
+def column_order(column: str) -> int:
+    """Sort key: attributes of the run, then keys, metrics and the host."""
+    if column.startswith("run."):
+        return 0
+    if column.startswith("host."):
+        return 3
+    return 2 if "/" in column.partition(".")[0] else 1
+
+
+def _folders(source: str | Path) -> list[Path]:
+    folders = [Path(path).absolute() for path in sorted(glob(str(source))) or [source]]
+    with_runs = [folder for folder in folders if has_runs(folder)]
+    if not with_runs:
+        raise FileNotFoundError(f"no runs in {source}: no job.json in it or in its numbered folders")
+    return with_runs
+
+
+def _windows(run: Run) -> Columns:
+    windows = Record(run.folder).windows()
+    names = dict.fromkeys(name for window in windows for name in window["metrics"])
+    return {
+        "run": [run.name] * len(windows),
+        **{name: [window[name] for window in windows] for name in ("window", "epoch")},
+        "warmup": [bool(window.get("warmup")) for window in windows],
+        **{name: [window["metrics"].get(name) for window in windows] for name in names},
+    }
+
+
+def _steps(run: Run) -> Columns:
+    record = Record(run.folder)
+    values, losses = record.steps(), record.losses()
+    windows = [window for window in record.windows() if window["window"] == "epoch"]
+    epochs = [window["epoch"] for window in windows for _ in range(int(window["metrics"].get("epoch/steps", 0)))]
+    count = min(len(epochs), len(values) // len(INTERVALS))
+    intervals = {name: values[place :: len(INTERVALS)][:count] for place, name in enumerate(INTERVALS)}
+    loss = {"loss": losses[:count]} if len(losses) >= count else {}
+    return {"run": [run.name] * count, "epoch": epochs[:count], "step": range(count), **intervals, **loss}
+
+
+def _power(run: Run) -> Columns:
+    try:
+        with open(Record(run.folder).folder / "power.csv", newline="") as file:
+            header, *lines = csv.reader(file)
+    except (OSError, ValueError):
+        return {}
+    rows = [line for line in lines if len(line) == len(header)]  # the last line of a running run may be truncated
+    times_ns, *domains = zip(*rows, strict=True) if rows else ()
+    times_s = [(int(time_ns) - int(times_ns[0])) * NANOSECOND for time_ns in times_ns]
+    watts = {name: [float(value or "nan") for value in values] for name, values in zip(header[1:], domains)}
+    return {"run": [run.name] * len(rows), "time_s": times_s, **watts}
