@@ -38,16 +38,12 @@ class Frame:
         """Return the table as a pandas frame; absent values are NaN or None."""
         import pandas as pd
 
-        frames = [pd.DataFrame(part) for part in self.parts()]
+        frames = [pd.DataFrame(part) for part in self.parts() if part]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     def to_polars(self) -> pl.DataFrame:
         """Return the table as a polars frame; ImportError if polars is not installed."""
-        try:
-            import polars as pl
-        except ImportError as error:
-            raise ImportError("polars is not installed: run `pip install polars`, or use to_pandas()") from error
-        return pl.from_pandas(self.to_pandas())
+        return _to_polars(self.to_pandas())
 
 
 class Runs(Sequence[Run]):
@@ -73,12 +69,14 @@ class Runs(Sequence[Run]):
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per run: attributes (`run.state`), configuration (`batch`), metrics (`steady/e2e_s`), host."""
-        frame = Frame(lambda: [{name: [value] for name, value in run_columns(run).items()} for run in self]).to_pandas()
+        import pandas as pd
+
+        frame = pd.DataFrame([run_columns(run) for run in self])
         return frame[sorted(frame.columns, key=column_order)]
 
     def to_polars(self) -> pl.DataFrame:
         """Return the same as a polars frame; ImportError if polars is not installed."""
-        return Frame(lambda: [self.to_pandas()]).to_polars()
+        return _to_polars(self.to_pandas())
 
     @property
     def epochs(self) -> Frame:
@@ -130,6 +128,14 @@ def column_order(column: str) -> int:
     if column.startswith("host."):
         return 3
     return 2 if "/" in column.partition(".")[0] else 1
+
+
+def _to_polars(frame: pd.DataFrame) -> pl.DataFrame:
+    try:
+        import polars as pl
+    except ImportError as error:
+        raise ImportError("polars is not installed: run `pip install polars`, or use to_pandas()") from error
+    return pl.from_pandas(frame)
 
 
 def _folders(source: str | Path) -> list[Path]:
