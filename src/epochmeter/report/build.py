@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from epochmeter.report.analyses import answer, comparison, questions, scaling, search_front, stall_page, targets
+from epochmeter.report.analyses import answer, comparison, questions, scaling, search_front, stalls, targets
 from epochmeter.report.analyses.best import Best, find_best, pareto, unmet_constraints
 from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
 from epochmeter.report.analyses.next_runs import suggest_runs
 from epochmeter.report.analyses.prediction import predict
-from epochmeter.report.analyses.stalls import Incomplete, analyses
 from epochmeter.report.charts.all_charts import all_charts
 from epochmeter.report.charts.chart import Chart
 from epochmeter.report.formatting import join_or_more, plural
 from epochmeter.report.output import table
+from epochmeter.report.output.render import render_macro
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
 from epochmeter.report.runs.costs import costs_to_target
@@ -153,9 +153,9 @@ def run_analyses(sweep: Sweep, where: Mapping[str, Any] | None = None, include: 
         include: kinds of runs that are left out otherwise.
     """
     selection = select(sweep, where, include)
-    stalls = analyses(selection.runs)
-    complete = [page] if (page := stall_page.page(stalls)) else []
-    hints = [] if complete else [stall_page.incomplete(stall) for stall in stalls if isinstance(stall, Incomplete)]
+    results = stalls.analyze(selection.runs)
+    complete = [page] if (page := stalls.page(results)) else []
+    hints = [] if complete else [render_macro("stalls.md.j2", "incomplete", result) for result in results]
     others, wider = _others(selection, sweep.folder), select(sweep, where, (*include, *MEASURED_TO_THE_END))
     if not others and len(wider.ended) > len(selection.ended):
         others = _others(wider, sweep.folder)

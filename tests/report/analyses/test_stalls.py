@@ -1,226 +1,213 @@
 """Where stalls come from, by difference: known answers, computed by hand or published."""
 
+import io
+import json
 from dataclasses import replace
 
 import pytest
-from sweeps import row, rows
+from golden import assert_golden
+from rich.console import Console
+from sweeps import row, rows, write
 
 from epochmeter.report.analyses.bottleneck import STALLED
-from epochmeter.report.analyses.stalls import Analysis, Incomplete, analyses, stall_power
+from epochmeter.report.analyses.stalls import Incomplete, StallAnalysis, analyze, page, stall_power
+from epochmeter.report.output.print import print_analyses
 from epochmeter.report.runs.data_source import CACHE_STATES, condition
 from epochmeter.report.statistics import contrast
 from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, PREP_STALL
 
 T1, T3, T2 = [1.5, 1.6, 1.7], [3.7, 3.8, 3.9], [9.0, 9.1, 9.2]
+TITLE = "resnet18 on jpeg, batch 64, 4 workers"
 
 
-def one(found):
-    (analysis,) = analyses(found)
-    assert isinstance(analysis, Analysis)
-    return analysis
-
-
-def samples(t1, t3, t2):
-    return {"synthetic": t1, "cached": t3, "storage": t2}
+def one(runs):
+    (result,) = analyze(runs)
+    assert isinstance(result, StallAnalysis)
+    return result
 
 
 def spread(mean, by=0.01):
     return [mean - by, mean, mean + by]
 
 
-# Which runs are put side by side
+def with_joules(runs, synthetic=500.0, cached=550.0, storage=850.0, covers="gpu0"):
+    joules = {"synthetic": synthetic, "cached": cached, "storage": storage}
+    return [replace(run, metrics={**run.metrics, "steady/energy_j": joules[condition(run.job)]}, energy_covers=covers)
+            for run in runs]  # fmt: skip
 
 
-def test_missing_condition_is_listed():
-    (found,) = analyses([row(0, "cached", 1.0), row(1, "storage", 2.0)])
-    assert isinstance(found, Incomplete)
-    assert found.missing == ["synthetic"]
+PAIRS = rows([5.0, 5.0], [6.0, 6.0], [12.0, 12.0], steady={"steps": 1000.0})
 
 
-def test_a_sweep_over_warm_runs_alone_is_no_stall_experiment():
-    assert analyses([row(number, "cached", 1.0, job_keys={"batch": number}) for number in range(3)]) == []
+# Groups of runs
 
 
-def test_a_sweep_over_more_gives_a_verdict_for_each_job():
+@pytest.mark.parametrize("missing", ["synthetic", "cached"])
+def test_missing_condition_is_listed(missing):
+    times = {"synthetic": [1.0], "cached": T3, "storage": T2, missing: []}
+    (result,) = analyze(rows(**times))
+    assert isinstance(result, Incomplete)
+    assert (result.missing, page([result])) == ([missing], None)
+
+
+def test_condition_on_another_host_is_missing_here():
+    other, *runs = [replace(run, host="h1") for run in rows([1.0], T3, T2)]
+    here, there = analyze([*runs, replace(other, host="h2")])
+    assert (here.title, here.missing, here.elsewhere) == (f"{TITLE}, h1", ["synthetic"], {"synthetic": ["h2"]})
+    assert there.elsewhere == {"cached": ["h1"], "storage": ["h1"]}
+
+
+def test_runs_of_one_condition_have_no_stall_analysis():
+    assert analyze([row(number, "cached", 1.0, job_keys={"batch": number}) for number in range(3)]) == []
+
+
+def test_each_configuration_and_host_has_a_verdict():
     four = rows(T1, T3, T2, typed={"workers": "4"})
-    eight = rows(
-        spread(5.6), spread(5.6), spread(5.6), job_keys={"workers": 8}, typed={"workers": "8", "power_limit": "15"}
-    )
-    found = analyses([*four, *eight])
-    assert [analysis.verdict.parts for analysis in found] == [(FETCH_STALL,), (COMPUTE,)]
-    assert [analysis.title for analysis in found] == [
-        "resnet18 on jpeg, batch 64, 4 workers",
-        "resnet18 on jpeg, batch 64, 8 workers, power_limit=15",
-    ]
-
-
-def test_runs_of_different_hosts_are_no_repeats_of_each_other():
-    nano, orin = ([replace(each, host=host) for each in rows(T1, T3, T2)] for host in ("nano", "orin"))
-    assert [analysis.title for analysis in analyses([*nano, *orin])] == [
-        "resnet18 on jpeg, batch 64, 4 workers, nano",
-        "resnet18 on jpeg, batch 64, 4 workers, orin",
-    ]
+    fast = [spread(5.6)] * 3
+    eight = rows(*fast, job_keys={"workers": 8}, typed={"workers": "8", "power_limit": "15"})
+    results = analyze([*four, *eight])
+    assert [result.verdict.parts for result in results] == [(FETCH_STALL,), (COMPUTE,)]
+    assert results[1].title == "resnet18 on jpeg, batch 64, 8 workers, power_limit=15"
+    nano, orin = ([replace(run, host=host) for run in four] for host in ("nano", "orin"))
+    assert [result.title for result in analyze([*nano, *orin])] == [f"{TITLE}, nano", f"{TITLE}, orin"]
 
 
 @pytest.mark.parametrize("key", ["repeat", "seed", "profiler"])
-def test_repeats_belong_to_one_job(key):
-    found = [row(number, data_source, 1.0 + number, job_keys={key: number % 3}, typed={key: str(number % 3)})
-             for number, data_source in enumerate(["synthetic"] * 3 + ["cached"] * 3 + ["storage"] * 3)]  # fmt: skip
-    assert one(found).numbers == {"synthetic": [0, 1, 2], "cached": [3, 4, 5], "storage": [6, 7, 8]}
+def test_repeats_belong_to_one_configuration(key):
+    runs = [row(number, data_source, 1.0 + number, job_keys={key: number % 3}, typed={key: str(number % 3)})
+            for number, data_source in enumerate(["synthetic"] * 3 + ["cached"] * 3 + ["storage"] * 3)]  # fmt: skip
+    assert one(runs).numbers == {"synthetic": [0, 1, 2], "cached": [3, 4, 5], "storage": [6, 7, 8]}
 
 
-# Estimates
+# Stalls and verdicts
 
 
-def test_the_stalls_are_the_differences():
-    found = one(rows(T1, T3, T2))
-    assert found.preprocessing.value == pytest.approx(2.2)
-    assert found.fetch.value == pytest.approx(5.3)
-    assert [found.times_s[name].value for name in ("synthetic", "cached", "storage")] == pytest.approx([1.6, 3.8, 9.1])
+def test_stalls_are_differences():
+    runs = rows(T1, T3, T2, steady={"data_stall_s": 6.4, "data_stall_model_s": 6.6})
+    result = one(runs)
+    assert (result.preprocessing.value, result.fetch.value) == pytest.approx((2.2, 5.3))
+    assert [time_s.value for time_s in result.times_s.values()] == pytest.approx([1.6, 3.8, 9.1])
+    differential = contrast(STALLED, {"synthetic": T1, "cached": T3, "storage": T2}).value
+    expected = {"measured": 6.4, "model": 6.6, "differential": differential}
+    assert result.definitions_s["storage"] == pytest.approx(expected)
+    assert result.definitions_s["cached"]["differential"] == pytest.approx(2.2)
+    assert result.verdict == one(runs[::-1]).verdict
+    assert (result.verdict.parts, result.in_memory.parts) == ((FETCH_STALL,), (PREP_STALL,))
 
 
 @pytest.mark.parametrize("once", [([1.0], [2.0], [5.0]), ([1.0, 1.1], [2.0], [5.0, 5.1])])
 def test_single_run_of_a_condition_has_no_interval(once):
-    found = one(rows(*once))
-    assert found.fetch.low is None
-    assert found.fetch.high is None
-    assert "ran only once" in found.notes[0]
-    assert found.verdict.parts == (FETCH_STALL,)
-    assert found.verdict.repeats is None
+    result = one(rows(*once))
+    assert (result.fetch.low, result.fetch.high) == (None, None)
+    assert "cached" in result.ran_once
+    assert (result.verdict.parts, result.verdict.repeats) == ((FETCH_STALL,), None)
 
 
-def test_a_negative_stall_is_shown_and_flagged_and_never_clipped():
-    found = one(rows(spread(5.0, 0.1), spread(7.0, 0.1), spread(6.99, 0.1)))
-    assert found.fetch.value == pytest.approx(-0.01)
-    assert found.fetch.is_negative
-    assert any("below zero" in note and "noise" in note for note in found.notes)
+def test_negative_stall_is_not_clipped():
+    result = one(rows(spread(5.0, 0.1), spread(7.0, 0.1), spread(6.99, 0.1)))
+    assert result.fetch.value == pytest.approx(-0.01)
+    assert result.fetch.is_negative
 
 
-def test_significantly_negative_stall_is_not_noise():
-    found = one(rows(spread(5.0), spread(7.0), spread(6.0)))
-    assert any("something else changed" in note for note in found.notes)
-
-
-# Verdicts
-
-
-def test_a_verdict_does_not_depend_on_the_order_of_the_runs():
-    found = rows(T1, T3, T2)
-    assert one(found).verdict == one(found[::-1]).verdict
-
-
-def test_with_the_dataset_in_memory_there_is_a_verdict_of_its_own():
-    found = one(rows(T1, T3, T2))
-    assert found.verdict.parts == (FETCH_STALL,)
-    assert found.in_memory.parts == (PREP_STALL,)
-
-
-# What the page cache really held
-
-
-def share(name, value):
-    """A row of that condition whose page-cache residency is another."""
-    return [
-        replace(each, metrics={**each.metrics, "steady/page_cache_residency_before": value})
-        if condition(each.job) == name
-        else each for each in rows(T1, T3, T2)
+def test_stalls_are_compared_round_by_round():
+    """Each round is slower by seconds, which cancel in the differences."""
+    shifts, times = (0.0, 4.0, 9.0), {"synthetic": 1.5, "cached": 3.7, "storage": 9.0}
+    noise = {"synthetic": (0.0, 0.1, -0.1), "cached": (0.1, -0.1, 0.0), "storage": (-0.1, 0.0, 0.1)}
+    runs = [
+        row(3 * place + turn, name, seconds + shifts[turn] + noise[name][turn],
+            job_keys={"repeat": turn, "sweep": {"repeats": 3, "order": "random"}})
+        for place, (name, seconds) in enumerate(times.items()) for turn in range(3)
     ]  # fmt: skip
+    paired = one(runs)
+    assert (paired.fetch.value, paired.preprocessing.value) == pytest.approx((5.3, 2.2))
+    assert paired.fetch.high - paired.fetch.low < 1
+    apart = one([replace(run, job={**run.job, "sweep": {"repeats": None, "order": "grid"}}) for run in runs])
+    assert apart.fetch.high - apart.fetch.low > 10
 
 
-def test_requested_cache_state_has_no_assumptions():
-    found = one(rows(T1, T3, T2))
-    assert found.conditions == []
-    assert found.in_memory_conditions == []
+# Page-cache states
 
 
-@pytest.mark.parametrize(("name", "value", "said"), [("cached", 0.6, "60 %"), ("storage", 0.3, "30 %")])
-def test_wrong_cache_state_is_an_assumption(name, value, said):
-    found = one(share(name, value))
-    assert found.verdict.parts == (FETCH_STALL,), "the fetch stall is even more than it seems"
-    assert len(found.conditions) == 3
-    assert f"was to be {CACHE_STATES[name]}" in found.conditions[0]
-    assert said in found.conditions[0]
-    assert (found.in_memory.parts == ()) == (name == "cached")
+@pytest.mark.parametrize(("name", "value", "percentage"), [("cached", 0.6, "60 %"), ("storage", 0.3, "30 %")])
+def test_wrong_cache_state_is_an_assumption(name, value, percentage):
+    residency = {"steady/page_cache_residency_before": value}
+    result = one([replace(run, metrics={**run.metrics, **residency}) if condition(run.job) == name else run
+                  for run in rows(T1, T3, T2)])  # fmt: skip
+    assert result.verdict.parts == (FETCH_STALL,), "the fetch stall is even more than it seems"
+    assert len(result.conditions) == 3
+    assert f"was to be {CACHE_STATES[name]}" in result.conditions[0]
+    assert percentage in result.conditions[0]
+    assert (result.in_memory.parts == ()) == (name == "cached")
+    assert one(rows(T1, T3, T2)).conditions == []
 
 
 def test_warm_cold_run_without_fetch_stall_is_undecided():
-    found = one(rows(T1, spread(6.8), spread(6.8), steady={"page_cache_residency_before": 1.0}))
-    assert found.verdict.parts == ()
-    assert "not cold" in found.verdict.why
-    assert found.in_memory.parts == (PREP_STALL,)
+    result = one(rows(T1, spread(6.8), spread(6.8), steady={"page_cache_residency_before": 1.0}))
+    assert (result.verdict.parts, result.best_change) == ((), None)
+    assert "not cold" in result.verdict.why
+    assert result.in_memory.parts == (PREP_STALL,)
 
 
 def test_unknown_residency_is_an_assumption():
-    found = one(rows(T1, T3, T2, steady={"page_cache_residency_before": None}))
-    assert found.verdict.parts == (FETCH_STALL,)
-    assert [text for text in found.conditions if "not known" in text] == found.conditions
-    assert len(found.conditions) == 2
+    result = one(rows(T1, T3, T2, steady={"page_cache_residency_before": None}))
+    assert result.verdict.parts == (FETCH_STALL,)
+    assert ["not known" in text for text in result.conditions] == [True, True]
 
 
-def test_in_memory_storage_plays_no_part():
-    found = one(rows(T1, T3, T3, job_keys={"layout": "memory"}, steady={"page_cache_residency_before": None}))
-    assert found.lives_in_memory
-    assert found.conditions == []
-    assert found.verdict.parts == (PREP_STALL,)
-    assert found.full_cache_share is None
-    assert {asked.question for asked in found.predictions} == {"workers"}
+def test_dataset_in_memory_has_no_fetch_stall():
+    result = one(rows(T1, T3, T3, job_keys={"layout": "memory"}, steady={"page_cache_residency_before": None}))
+    assert (result.lives_in_memory, result.conditions, result.full_cache_share) == (True, [], None)
+    assert result.verdict.parts == (PREP_STALL,)
+    assert {prediction.change for prediction in result.predictions} == {"workers"}
 
 
-# The three definitions of the stall
+# The most effective change
 
 
-def test_the_three_definitions_stand_side_by_side():
-    found = one(rows(T1, T3, T2, steady={"data_stall_s": 6.4, "data_stall_model_s": 6.6}))
-    assert (found.storage.measured_s, found.storage.model_s) == pytest.approx((6.4, 6.6))
-    assert found.storage.differential_s == pytest.approx(contrast(STALLED, samples(T1, T3, T2)).value)
-    assert found.cached.differential_s == pytest.approx(2.2)
+@pytest.mark.parametrize(
+    ("runs", "change", "epoch_s"),
+    [
+        (rows(T1, T3, T2, steady={"steps": 1000.0}), ("in memory", 1.0), 3.8),
+        # 80 ms disk, 80 ms decoding, 20 ms compute per batch, one worker: 1.43 s with storage 10 times faster.
+        (rows([0.32], [1.30], [2.58], steady={"steps": 16.0}, job_keys={"workers": 1}, cores=2), ("workers", 2), 1.32),
+        (rows(*map(spread, (2.0, 12.0, 12.0)), cores=8), ("workers", 8), 6.0),
+        (rows(*map(spread, (8.0, 10.0, 12.0)), job_keys={"workers": 0}, steady={"steps": 1000.0}), ("workers", 1), 8.0),
+        # Eight workers: 4.5 s, but 8.7 s on saturated storage.
+        (rows([0.5], [1.0], [9.0], steady={"steps": 1000.0}, cores=8), ("in memory", 1.0), 1.0),
+    ],
+)
+def test_most_effective_change_is_the_smallest_of_equal_effect(runs, change, epoch_s):
+    best = one(runs).best_change
+    assert (best.change, best.value) == change
+    assert best.worst_s == pytest.approx(epoch_s, rel=0.02)
 
 
-def test_unmeasured_definition_is_absent():
-    assert one(rows(T1, T3, T2)).storage.model_s is None
+def test_no_change_helps_if_the_device_or_all_cores_limit():
+    full = one(rows(*map(spread, (2.0, 12.0, 12.0)), cores=4))
+    assert (full.best_change, full.pipeline.uses_all_cores) == (None, True)
+    assert one(rows(*map(spread, (12.0, 12.0, 12.0)), cores=8)).best_change is None
 
 
 # Energy
 
 
-def with_joules(synthetic, cached, storage, **each):
-    joules = {"synthetic": synthetic, "cached": cached, "storage": storage}
-    return [
-        replace(found, metrics={**found.metrics, "steady/energy_j": joules[condition(found.job)]},
-                energy_covers="gpu0", no_energy=None)
-        for found in rows([5.0, 5.0], [6.0, 6.0], [12.0, 12.0], **each)
-    ]  # fmt: skip
-
-
-def test_the_energy_of_the_stalls_is_the_difference_too():
-    found = one(with_joules(500.0, 550.0, 850.0)).energy
-    assert found.preprocessing.value == pytest.approx(50)
-    assert found.fetch.value == pytest.approx(300)
-    assert found.stall_w == pytest.approx(50)
-
-
-def test_a_predicted_epochs_energy_is_its_stalls_at_the_power_of_a_stall():
-    found = one(with_joules(500.0, 550.0, 850.0, steady={"steps": 1000.0}))
-    (disk,) = [each for each in found.predictions if (each.question, each.choice) == ("storage", "2 times as fast")]
+def test_energy_of_the_stalls_is_a_difference():
+    result = one(with_joules(PAIRS))
+    assert (result.energy.preprocessing.value, result.energy.fetch.value) == pytest.approx((50, 300))
+    assert result.energy.stall_w == pytest.approx(50)
+    disk = next(each for each in result.predictions if (each.change, each.value) == ("storage", 2.0))
     # 12 s of which 6 s are spent reading: 9 s with the disk twice as fast, as preprocessing follows reading.
     assert (disk.epoch_s, disk.energy_j) == pytest.approx((9.0, 850 - 50 * 3), rel=0.02)
 
 
-def test_shorter_stall_does_not_save_energy_of_preprocessing():
+@pytest.mark.parametrize(("domain", "saved_w"), [("VDD_IN", 10), ("gpu0", 50)])
+def test_shorter_stall_does_not_save_energy_of_preprocessing(domain, saved_w):
     """8 s of 10 s wait for preprocessing at 10 W idle: 8 workers save 5 s of idling, on a GPU's meter of its wait."""
-    joules = {"synthetic": {"steady/energy_j": 100.0}, "cached": {"steady/energy_j": 500.0},
-              "storage": {"steady/energy_j": 500.0}}  # fmt: skip
-    module, gpu = (
-        one([
-            replace(each, energy_domains=[domain], metrics={**each.metrics, **joules[each.keys["data_source"]]})
-            for each in rows([2.0], [10.0], [10.0], steady={"steps": 1000.0}, total={"idle_power_w": 10.0},
-                             energy_covers="covered", cores=8)
-        ])
-        for domain in ("VDD_IN", "gpu0")
-    )  # fmt: skip
-    found = [next(each for each in told.predictions if each.choice == "8") for told in (module, gpu)]
-    assert [each.epoch_s for each in found] == pytest.approx([5.0, 5.0], rel=0.01)
-    assert [each.energy_j for each in found] == pytest.approx([500 - 10 * 5, 500 - 50 * 5], rel=0.01)
+    runs = rows([2.0], [10.0], [10.0], steady={"steps": 1000.0}, total={"idle_power_w": 10.0}, cores=8,
+                energy_domains=[domain])  # fmt: skip
+    result = one(with_joules(runs, 100.0, 500.0, 500.0))
+    eight = next(each for each in result.predictions if (each.change, each.value) == ("workers", 8))
+    assert (eight.epoch_s, eight.energy_j) == pytest.approx((5.0, 500 - saved_w * 5), rel=0.01)
 
 
 def test_short_stall_has_idle_power_or_none():
@@ -229,38 +216,69 @@ def test_short_stall_has_idle_power_or_none():
     assert stall_power(500, 490, 10.0, 12.0, 30.0) == 30, "noise is no negative power"
 
 
-def test_run_without_energy_gives_a_reason():
-    measured = with_joules(500.0, 550.0, 850.0)
-    found = one([*measured[:-1], rows([1], [1], [12.0])[-1]]).energy
-    assert found.fetch is None
-    assert "1 of 6" in found.reason
-    assert "no meter here" in found.reason
+@pytest.mark.parametrize(
+    ("runs", "reason"),
+    [
+        ([*with_joules(PAIRS)[:-1], PAIRS[-1]], "1 of 6 runs measured none: no meter here"),
+        (rows([5.0], [6.0], [12.0], steady={"estimated_energy_j": 500.0}), "3 of 3 runs measured none"),
+        ([*with_joules(PAIRS[:1], covers="module"), *with_joules(PAIRS[1:])], "different things: gpu0, module"),
+    ],
+)
+def test_energies_that_cannot_be_compared_have_a_reason(runs, reason):
+    result = one(runs)
+    assert reason in result.energy.reason
+    assert (result.energy.fetch, result.energy.epochs_j) == (None, {})
+    assert all(prediction.energy_j is None for prediction in result.predictions)
 
 
-def test_an_estimate_is_no_measurement():
-    found = one(rows([5.0], [6.0], [12.0], steady={"estimated_energy_j": 500.0}))
-    assert found.energy.storage_j is None
-    assert all(each.energy_j is None for each in found.predictions)
+# The page
 
 
-def test_energies_that_cover_different_things_are_not_compared():
-    measured = with_joules(500.0, 550.0, 850.0)
-    found = one([replace(measured[0], energy_covers="module"), *measured[1:]]).energy
-    assert found.fetch is None
-    assert "gpu0, module" in found.reason
+def text_cases():
+    yield "", with_joules(rows(T1, T3, T2, steady={"data_stall_s": 6.4}))
+    yield "in_memory", rows(T1, T3, T3, job_keys={"layout": "memory"})
+    yield "undecided", rows(spread(2.46), spread(0.28), spread(0.52))
+    yield "more_repeats", rows([4.3, 4.6, 4.9], [5.3, 5.6, 5.9], [10.5, 10.8, 11.1])
+    yield "saturated_storage", rows([0.5], [1.0], [9.0], steady={"steps": 1000.0}, cores=8)
+    ddp = {"workers": 2, "strategy": {"name": "ddp", "ranks": 2}}
+    yield "workers_per_rank", rows(*map(spread, (2.0, 12.0, 12.0)), cores=8, job_keys=ddp, devices=2)
+    yield "no_more_cores", rows(*map(spread, (2.0, 12.0, 12.0)), cores=4, job_keys=ddp, devices=2)
 
 
-def test_stalls_are_taken_round_by_round():
-    """Each round is slower by seconds, which cancel in the differences."""
-    shifts, times = (0.0, 4.0, 9.0), {"synthetic": 1.5, "cached": 3.7, "storage": 9.0}
-    noise = {"synthetic": (0.0, 0.1, -0.1), "cached": (0.1, -0.1, 0.0), "storage": (-0.1, 0.0, 0.1)}
-    found = [
-        row(3 * place + turn, name, seconds + shifts[turn] + noise[name][turn],
-            job_keys={"repeat": turn, "sweep": {"repeats": 3, "order": "random"}})
-        for place, (name, seconds) in enumerate(times.items()) for turn in range(3)
-    ]  # fmt: skip
-    told = one(found)
-    assert (told.fetch.value, told.preprocessing.value) == pytest.approx((5.3, 2.2))
-    assert told.fetch.high - told.fetch.low < 1
-    apart = one([replace(each, job={**each.job, "sweep": {"repeats": None, "order": "grid"}}) for each in found])
-    assert apart.fetch.high - apart.fetch.low > 10
+@pytest.mark.parametrize(("case", "runs"), text_cases())
+def test_text(case, runs):
+    assert_golden(page(analyze(runs)), case)
+
+
+def printed(folder, runs, **options):
+    for run in runs:
+        write(folder, run, **options)
+    paper = io.StringIO()
+    print_analyses(folder, Console(file=paper, width=80, force_terminal=True, color_system=None, highlight=False))
+    return paper.getvalue()
+
+
+def test_stall_sweep_is_printed_in_eighty_columns_and_written(tmp_path):
+    text = printed(tmp_path, rows(T1, T3, T3, job_keys={"layout": "memory"}))
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert "prep-bound" in text
+    (values,) = json.loads((tmp_path / "stalls.json").read_text())
+    assert (values["verdict"]["parts"], values["full_cache_share"]) == (["prep_stall"], None)
+    assert (tmp_path / "stalls.md").read_text().startswith(f"# Stalls: {tmp_path.name}\n\n**resnet18 on jpeg")
+
+
+@pytest.mark.parametrize(
+    ("runs", "options", "expected"),
+    [
+        (rows([], T3, T2), {}, "no completed run of data_source=synthetic. Run: python src/train.py -m"),
+        (rows(T1, T3, T2), {"rehearsal": ["rehearse=true"]}, "Left out: 9 of 9 runs: a rehearsal (rehearse=true)."),
+        (
+            [row(n, "cached", 2.0 + n, job_keys={"cache": "keep"}, typed={"batch": str(n)}) for n in range(2)],
+            {},
+            "it takes completed runs of data_source=synthetic, cached and storage. Run: python src/train.py -m",
+        ),
+    ],
+)
+def test_sweep_without_stall_analysis_has_a_hint(tmp_path, runs, options, expected):
+    assert expected in " ".join(printed(tmp_path, runs, **options).split())
+    assert not list(tmp_path.glob("stalls.*"))

@@ -8,7 +8,7 @@ import pytest
 from pipeline import Took, truth
 from sweeps import rows
 
-from epochmeter.report.analyses.stalls import analyses
+from epochmeter.report.analyses.stalls import analyze
 from epochmeter.report.analyses.what_if import Pipeline, epoch_s, fraction_without_stall, predictions, saturated_s
 
 STEPS, PREFETCH = 40, 2
@@ -33,8 +33,13 @@ CHANGES = [
 
 
 def one(found):
-    (analysis,) = analyses(found)
+    (analysis,) = analyze(found)
     return analysis
+
+
+def by_workers(pipeline_predictions):
+    """Number of workers -> predicted time."""
+    return {each.value: each.epoch_s for each in pipeline_predictions if each.change == "workers"}
 
 
 def pipeline(**changed):
@@ -79,11 +84,11 @@ def test_predictions_are_within_5_percent_of_the_simulated_change(job, variation
 
 def test_a_second_worker_helps_more_than_faster_storage():
     """16 batches of 80 ms disk and 80 ms decoding by one worker, 20 ms compute: 2.58 s."""
-    found = one(rows([0.32], [1.30], [2.58], steady={"steps": 16.0}, job_keys={"workers": 1}, cores=2))
-    told = {each.choice: each.epoch_s for each in found.predictions}
-    assert told["2 times as fast"] == pytest.approx(16 * 0.120 + 0.02)
-    assert told["10 times as fast"] == pytest.approx(16 * 0.088 + 0.02)
-    assert told["2"] == pytest.approx(8 * 0.160 + 2 * 0.02)
+    result = one(rows([0.32], [1.30], [2.58], steady={"steps": 16.0}, job_keys={"workers": 1}, cores=2))
+    times_s = {(each.change, each.value): each.epoch_s for each in result.predictions}
+    assert times_s["storage", 2] == pytest.approx(16 * 0.120 + 0.02)
+    assert times_s["storage", 10] == pytest.approx(16 * 0.088 + 0.02)
+    assert times_s["workers", 2] == pytest.approx(8 * 0.160 + 2 * 0.02)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 4, 8])
@@ -104,16 +109,14 @@ def test_preprocessing_is_limited_by_the_cores_and_reading_is_not():
 
 def test_workers_that_outnumber_the_cores_are_measured_slower_than_they_are():
     found = one(rows([1.0, 1.0], [12.0, 12.0], [12.0, 12.0], cores=2, steady={"steps": 1000.0}))
-    workers = {each.choice: each.epoch_s for each in found.predictions if each.question == "workers"}
-    assert workers == pytest.approx({"1": 24.0, "2": 12.0, "4": 12.0}, rel=0.01)
+    assert by_workers(found.predictions) == pytest.approx({1: 24.0, 2: 12.0, 4: 12.0}, rel=0.01)
 
 
 def test_training_on_the_cores_leaves_preprocessing_fewer():
     # Both of 2 cores train for 1 s; 1 s of preprocessing makes 1.5 s, however many workers do it.
     steady = {"steps": 1000.0, "cpu_utilization": 1.0}
     found = one(rows([1.0], [1.5], [1.5], cores=2, steady=steady, job_keys={"workers": 1}))
-    workers = {each.choice: each.epoch_s for each in found.predictions if each.question == "workers"}
-    assert workers == pytest.approx({"1": 1.5, "2": 1.5}, rel=0.01)
+    assert by_workers(found.predictions) == pytest.approx({1: 1.5, 2: 1.5}, rel=0.01)
 
 
 def distributed(*times, devices=2, **each):
@@ -124,10 +127,9 @@ def distributed(*times, devices=2, **each):
 def test_the_workers_of_all_ranks_share_the_cores():
     steady = {"steps": 1000.0}
     found = distributed([2.0, 2.0], [12.0, 12.0], [12.0, 12.0], cores=12, steady=steady)
-    workers = {each.choice: each.epoch_s for each in found.predictions if each.question == "workers"}
-    assert workers == pytest.approx({"1": 48.0, "2": 24.0, "4": 12.0, "6": 8.0}, rel=0.01)
+    assert by_workers(found.predictions) == pytest.approx({1: 48.0, 2: 24.0, 4: 12.0, 6: 8.0}, rel=0.01)
     found = distributed([2.0, 2.0], [12.0, 12.0], [12.0, 12.0], cores=8, steady=steady)
-    assert [each.choice for each in found.predictions if each.question == "workers"] == ["1", "2", "4"]
+    assert [*by_workers(found.predictions)] == [1, 2, 4]
 
 
 @pytest.mark.parametrize("devices", [2, 4])
@@ -151,12 +153,12 @@ def test_storage_that_four_workers_only_read_from_may_have_no_more_to_give():
 
 
 def test_more_workers_are_predicted_with_the_time_on_saturated_storage():
-    found = {each.choice: each for each in predictions(pipeline(cold_s=2.0), lambda _: None)}
-    assert (found["1"].saturated_s, found["2"].saturated_s) == (None, None)
+    found = {each.value: each for each in predictions(pipeline(cold_s=2.0), storage=False)}
+    assert (found[1].saturated_s, found[2].saturated_s) == (None, None)
     # Two readers that read half of the time: each finds the other one reading in half of its reads.
-    assert found["4"].epoch_s == pytest.approx(1.0, rel=0.01)
-    assert found["4"].saturated_s == pytest.approx(2.0 / 1.5)
-    assert found["4"].worst_s == found["4"].saturated_s
+    assert found[4].epoch_s == pytest.approx(1.0, rel=0.01)
+    assert found[4].saturated_s == pytest.approx(2.0 / 1.5)
+    assert found[4].worst_s == found[4].saturated_s
 
 
 # Cache, start of the workers, missing timers
@@ -177,8 +179,7 @@ def test_the_start_of_workers_in_each_epoch_is_included():
     known = {"job_keys": {"workers": 1, "persistent_workers": False}, "steady": steady, "cores": 2}
     found = one(rows([0.1], [1.501], [1.501], **known))
     assert found.pipeline.start_s == pytest.approx(0.5)
-    workers = {each.choice: each.epoch_s for each in found.predictions if each.question == "workers"}
-    assert workers == pytest.approx({"1": 1.501, "2": 1.502}, abs=1e-3)
+    assert by_workers(found.predictions) == pytest.approx({1: 1.501, 2: 1.502}, abs=1e-3)
 
 
 def test_loading_that_training_hides_is_an_upper_bound_without_timers():
@@ -188,5 +189,5 @@ def test_loading_that_training_hides_is_an_upper_bound_without_timers():
 
 
 def test_without_a_processor_count_twice_the_workers_are_predicted():
-    found = predictions(pipeline(workers=4), lambda _: None)
-    assert [each.choice for each in found if each.question == "workers"] == ["1", "2", "4", "8"]
+    found = predictions(pipeline(workers=4))
+    assert [*by_workers(found)] == [1, 2, 4, 8]

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
-from epochmeter.report.analyses.scaling import WEAK, Scaling, scalings
+from epochmeter.report.analyses import scaling
+from epochmeter.report.analyses.scaling import WEAK, Scaling
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import (
     DATA_PARALLEL,
@@ -161,7 +162,8 @@ def analyze(rows: Sequence[Run]) -> Questions | None:
     if not any(_is_relevant(row) for row in rows):
         return None
     configurations = group_repeats(rows)
-    ranks = [result for result in scalings(rows) if isinstance(result, Scaling) and result.strategy == DISTRIBUTED]
+    compared = result.compared if (result := scaling.analyze(rows)) else []
+    ranks = [result for result in compared if result.strategy == DISTRIBUTED]
     first_epochs = [_first_epoch(configuration, configurations) for configuration in configurations]
     sized = [configuration for configuration in configurations if configuration.mean(PARAMETERS)]
     return Questions(

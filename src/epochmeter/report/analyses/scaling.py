@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from epochmeter.report.formatting import ABSENT, interval, number, quantity
-from epochmeter.report.pages import Page, Section
+from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import (
-    DATA_PARALLEL,
     SINGLE,
     Configuration,
-    device_unit,
     fingerprint,
     group_repeats,
     no_energy,
@@ -25,15 +22,9 @@ from epochmeter.report.runs.configuration import (
 )
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, difference, mean, positive_mean, ratio
-from epochmeter.report.words import Grid, percent, plain_values, spread, times
-from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
+from epochmeter.report.words import plain_values
 
 WEAK, STRONG = "weak", "strong"
-SCALING_TEXTS = {
-    WEAK: "the same batch per device (weak scaling)",
-    STRONG: "the same global batch (strong scaling)",
-}
-NOT_SIGNIFICANT = " (no significant difference)"
 SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
 VARIED = ("strategy", "batch")
 """Keys in which a configuration on several devices may differ from that on one."""
@@ -78,40 +69,95 @@ class Scaling:
     memory_bytes: float | None
     one_memory_bytes: float | None
 
+    @property
+    def is_superlinear(self) -> bool:
+        """Whether the efficiency is significantly above one."""
+        return self.efficiency.value > 1 + MIN_EFFECT and not self.efficiency.contains(1)
+
+    @property
+    def has_overhead(self) -> bool:
+        """Whether the compute time per step significantly differs from that on one device."""
+        if self.overhead_s is None or self.step_s is None or self.overhead_s.contains(0):
+            return False
+        return self.overhead_s.low is not None or abs(self.overhead_s.value) > MIN_EFFECT * self.step_s
+
 
 @dataclass(frozen=True)
 class Unpaired:
-    """A configuration on several devices without a run on one, and what is missing."""
+    """A configuration on several devices that cannot be compared.
+
+    Attributes:
+        devices: Number of devices; None if it is not known.
+        batches: Batch sizes on one device to compare with.
+        elsewhere: Other hosts that ran them.
+    """
 
     title: str
-    missing: str
+    strategy: str
+    devices: int | None
     numbers: Sequence[int]
+    batches: Sequence[float]
+    elsewhere: Sequence[str]
 
 
-def scalings(rows: Sequence[Run]) -> list[Scaling | Unpaired]:
-    """Compare each configuration on several devices with one device, by weak and strong scaling where runs exist."""
-    if all(row.job.get("strategy", {}).get("name", SINGLE) == SINGLE for row in rows):
-        return []
-    configurations = group_repeats(rows)
+@dataclass(frozen=True)
+class ScalingAnalysis:
+    """All configurations on several devices; those compared in two ways come twice, weak scaling first."""
+
+    compared: Sequence[Scaling]
+    unpaired: Sequence[Unpaired]
+
+    @property
+    def described(self) -> list[Scaling]:
+        """One comparison per configuration, by weak scaling if possible."""
+        return [*{tuple(result.numbers): result for result in reversed(self.compared)}.values()][::-1]
+
+
+def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
+    """Compare configurations on several devices with one device, by weak and strong scaling; None without any."""
+    if all(run.job.get("strategy", {}).get("name", SINGLE) == SINGLE for run in runs):
+        return None
+    configurations = group_repeats(runs)
     names = [name for name in dict.fromkeys(["model", "dataset", *varied(configurations)]) if name not in VARIED]
     several_hosts = on_several_hosts(configurations)
+    measured = [configuration for configuration in configurations if configuration.values(SPEED)]
     ones: dict[str, list[Configuration]] = {}
-    for configuration in configurations:
-        if configuration.devices == 1 and configuration.values(SPEED):
+    for configuration in measured:
+        if configuration.devices == 1:
             ones.setdefault(fingerprint(configuration.job, VARIED), []).append(configuration)
-    results: list[Scaling | Unpaired] = []
-    for configuration in configurations:
-        if configuration.devices != 1 and configuration.values(SPEED):
-            results += _compare(
-                configuration,
-                ones.get(fingerprint(configuration.job, VARIED), []),
-                configuration.named(names, several_hosts),
-            )
+    compared: list[Scaling] = []
+    unpaired: list[Unpaired] = []
+    for configuration in measured:
+        if configuration.devices != 1:
+            title = configuration.named(names, several_hosts)
+            partners = ones.get(fingerprint(configuration.job, VARIED), [])
+            results = _compare_kinds(configuration, partners, title)
+            compared += results
+            unpaired += [] if results else [_unpaired(configuration, partners, title)]
+    return ScalingAnalysis(compared, unpaired) if compared or unpaired else None
+
+
+def page(runs: Sequence[Run]) -> Page | None:
+    """Return the page of scaling; None if no run is on several devices."""
+    if not (result := analyze(runs)):
+        return None
+    every = [*result.compared, *result.unpaired]
+    numbers = {number for entry in every for number in entry.numbers}
+    numbers.update(number for entry in result.compared for number in entry.one_numbers)
+    return Page("scaling", "Scaling", results=result, values=plain_values(every), numbers=sorted(numbers))
+
+
+def _compare_kinds(configuration: Configuration, ones: Sequence[Configuration], title: str) -> list[Scaling]:
+    """Compare with one device of the same host, preferably by `strategy=single`."""
+    here = sorted((one for one in ones if one.host == configuration.host), key=lambda one: one.strategy != SINGLE)
+    results = []
+    for kind, batch in {WEAK: configuration.device_batch, STRONG: configuration.global_batch}.items():
+        matching = [one for one in here if one.device_batch == batch]
+        results += [_compare(kind, configuration, one, title) for one in matching[:1]]
     return results
 
 
-def scaling(kind: str, configuration: Configuration, one: Configuration, title: str) -> Scaling:
-    """Compare a configuration with one on a single device; both have a known speed and number of devices."""
+def _compare(kind: str, configuration: Configuration, one: Configuration, title: str) -> Scaling:
     devices, device_batch = configuration.devices or 1, configuration.device_batch or 0.0
     speedup = ratio(configuration.values(SPEED), one.values(SPEED))
     why = no_energy([configuration, one])
@@ -138,108 +184,9 @@ def scaling(kind: str, configuration: Configuration, one: Configuration, title: 
     )
 
 
-def sentences(result: Scaling) -> list[str]:
-    """Return the sentences on one comparison, the answer first."""
-    several = f"{result.devices} {device_unit(result.strategy)}"
-    where = f"{result.title}: {result.strategy} on {several}, batch {result.device_batch:g} per device"
-    speed = f"{times(result.speedup)} the samples/s of one device with {SCALING_TEXTS[result.kind]}"
-    unshown = NOT_SIGNIFICANT if result.speedup.contains(1) else ""
-    texts = [f"{where}: {speed}{unshown}; scaling efficiency {percent(result.efficiency)}."]
-    if is_superlinear(result.efficiency):
-        texts.append(
-            "Scaling is superlinear, so something else differs, such as other load on the machine, the threads of a "
-            "rank, or cached data."
-        )
-    if result.overhead_s is not None and result.step_s:
-        texts.append(overhead(result.overhead_s, result.step_s, result.strategy))
-    if result.energy:
-        unshown = NOT_SIGNIFICANT if result.energy.contains(1) else ""
-        texts.append(f"Energy per sample: {times(result.energy)} that on one device{unshown}.")
-    return texts
-
-
-def is_superlinear(efficiency: Estimate) -> bool:
-    """Whether an efficiency is significantly above one."""
-    return efficiency.value > 1 + MIN_EFFECT and not efficiency.contains(1)
-
-
-def overhead(more_s: Estimate, step_s: float, strategy: str) -> str:
-    """Return the sentence on the compute time that several devices add to a step, which takes `step_s` on one."""
-    step = quantity(step_s, "s")
-    difference_s = interval(more_s, "s", max(abs(more_s.value), step_s / 100))
-    if more_s.contains(0) or (more_s.low is None and abs(more_s.value) <= MIN_EFFECT * step_s):
-        return f"Compute time per step does not differ significantly from one device's {step}: {difference_s}."
-    if more_s.value < 0:
-        lead = f"Compute time per step is shorter than one device's {step}: {difference_s}"
-        return f"{lead}. Something else differs, such as clocks or other load."
-    what = "Copying the model, scattering and gathering" if strategy == DATA_PARALLEL else "Gradient exchange"
-    relative = f"{number(100 * more_s.value / step_s, 10)} % of one device's {step}"
-    return f"{what} and waiting for the slowest device add {difference_s} of compute time per step, {relative}."
-
-
-def page(rows: Sequence[Run]) -> Page | None:
-    """Return the page of scaling; None if no run is on several devices."""
-    results = scalings(rows)
-    if not results:
-        return None
-    compared = [result for result in results if isinstance(result, Scaling)]
-    unpaired = [result for result in results if isinstance(result, Unpaired)]
-    # One sentence per configuration, on weak scaling if possible; the table has all comparisons.
-    described = {tuple(result.numbers): result for result in reversed(compared)}.values()
-    texts = [" ".join(sentences(result)) for result in reversed(described)]
-    texts += [f"{result.title}: no scaling: {result.missing}." for result in unpaired]
-    sections = [Section([*texts, *notes(compared)], [grid(compared)])] if compared else [Section(texts)]
-    numbers = {run for result in results for run in result.numbers} | {
-        run for result in compared for run in result.one_numbers
-    }
-    return Page("scaling", "Scaling", sections, plain_values(results), sorted(numbers))
-
-
-def notes(results: Sequence[Scaling]) -> list[str]:
-    """Return notes on all comparisons."""
-    texts = ["A data stall of one rank appears as compute time of the other ranks, which wait for it."]
-    if any(result.speedup.low is None for result in results):
-        texts.append(f"No intervals for configurations that ran once. hint: {RECOMMENDED_REPEATS} gives them.")
-    reasons = dict.fromkeys(result.no_energy for result in results if result.no_energy)
-    texts += [f"Energies are not compared: {why.rstrip('.')}." for why in reasons]
-    if all(result.memory_bytes is None for result in results):
-        texts.append("No device memory: no accelerator reports it.")
-    return texts
-
-
-def grid(results: Sequence[Scaling]) -> Grid:
-    """Return the table of all comparisons."""
-    rows = []
-    for result in results:
-        rows.append([
-            result.title, result.strategy, str(result.devices), f"{result.device_batch:g}", result.kind,
-            spread(result.samples_per_s), spread(result.one_samples_per_s), spread(result.speedup),
-            spread(result.efficiency),
-            spread(result.energy) if result.energy else ABSENT,
-            interval(result.overhead_s, "s", result.step_s),
-            quantity(result.memory_bytes, "B"), quantity(result.one_memory_bytes, "B"),
-        ])  # fmt: skip
-    columns = ["configuration", "strategy", "devices", "batch per device", "scaling", "samples/s",
-               "samples/s, one device", "speed-up", "efficiency", "energy per sample, ratio", "overhead per step",
-               "memory per device", "memory, one device"]  # fmt: skip
-    return Grid("Several devices compared with one", columns, rows)
-
-
-def _compare(configuration: Configuration, ones: Sequence[Configuration], title: str) -> list[Scaling | Unpaired]:
-    """Compare a configuration with those on one device of its host; name other hosts that have some."""
-    if configuration.devices is None or configuration.device_batch is None:
-        what = f"the number of {device_unit(configuration.strategy)} of {configuration.strategy} is not known"
-        return [Unpaired(title, what, configuration.numbers)]
-    batches = {WEAK: configuration.device_batch, STRONG: configuration.global_batch}
-    fitting = [one for one in ones if one.device_batch in batches.values()]
-    here = sorted((one for one in fitting if one.host == configuration.host), key=lambda one: one.strategy != SINGLE)
-    results: list[Scaling | Unpaired] = []
-    for kind, batch in batches.items():
-        matching = [one for one in here if one.device_batch == batch]
-        results += [scaling(kind, configuration, one, title) for one in matching[:1]]
-    if results:
-        return results
-    wanted = f"strategy=single batch={configuration.device_batch:g} or {configuration.global_batch:g}"
-    there = ", ".join(dict.fromkeys(one.host or "unknown host" for one in fitting))
-    partner = f"{configuration.value('strategy')}{f' on its host: it ran on {there}' if there else ''}"
-    return [Unpaired(title, f"no run of {wanted} to compare with {partner}", configuration.numbers)]
+def _unpaired(configuration: Configuration, ones: Sequence[Configuration], title: str) -> Unpaired:
+    batches = [batch for batch in (configuration.device_batch, configuration.global_batch) if batch]
+    hosts = dict.fromkeys(one.host or "unknown host" for one in ones if one.device_batch in batches)
+    return Unpaired(
+        title, configuration.strategy, configuration.devices, configuration.numbers, batches, list(hosts)
+    )

@@ -18,10 +18,11 @@ from epochmeter.report.analyses.bottleneck import (
     PREPROCESSED,
     STALLED,
     check_cache_state,
-    repeated,
     verdict,
 )
 from epochmeter.report.analyses.what_if import Pipeline, Prediction, fraction_without_stall, pipeline_of, predictions
+from epochmeter.report.pages import Page
+from epochmeter.report.runs.configuration import Configuration, no_energy
 from epochmeter.report.runs.data_source import (
     CONDITIONS,
     FROM_CACHE,
@@ -35,47 +36,26 @@ from epochmeter.report.runs.data_source import (
     titles,
 )
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import MIN_EFFECT, Estimate, Rounds, Samples, contrast, positive_means
+from epochmeter.report.statistics import MIN_EFFECT, Estimate, contrast, positive_means
+from epochmeter.report.words import plain_values
 from epochmeter.results.bottleneck import COMPUTE, COPY, OVERHEAD, Bottleneck
-from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
 
 @dataclass(frozen=True)
-class StallDefinitions:
-    """The data stall per epoch by three definitions; absent if a run did not record it.
-
-    Attributes:
-        measured_s: Idle time of the device that waiting for data explains, with preprocessing that is not overlapped.
-        model_s: The stall model: max(read + preprocess - compute, 0), summed over steps.
-        differential_s: T2 - T1 from storage, T3 - T1 from the page cache.
-    """
-
-    measured_s: float | None
-    model_s: float | None
-    differential_s: float
-
-
-@dataclass(frozen=True)
-class Energy:
+class StallEnergy:
     """Energy per epoch and of the stalls.
 
     Attributes:
         covers: What the energy includes.
         reason: Why there is no energy.
-        synthetic_j: Energy per epoch on synthetic batches.
-        cached_j: The same from the page cache.
-        storage_j: The same from storage.
-        preprocessing: Energy of the prep stall.
-        fetch: Energy of the fetch stall.
+        epochs_j: Condition -> energy per epoch.
         stall_w: Power while stalled; None if the stall is too short and idle power is not known.
         wait_w: Power that a shorter wait saves; preprocessing is still needed. None as above.
     """
 
     covers: str | None = None
     reason: str | None = None
-    synthetic_j: float | None = None
-    cached_j: float | None = None
-    storage_j: float | None = None
+    epochs_j: Mapping[str, float] = field(default_factory=dict)
     preprocessing: Estimate | None = None
     fetch: Estimate | None = None
     stall_w: float | None = None
@@ -83,7 +63,7 @@ class Energy:
 
 
 @dataclass(frozen=True)
-class Analysis:
+class StallAnalysis:
     """The stall analysis of one configuration.
 
     Attributes:
@@ -97,6 +77,11 @@ class Analysis:
         conditions: Assumptions of the verdict; empty if the page cache was in the requested states.
         in_memory_conditions: The same of the verdict in memory.
         lives_in_memory: Whether the dataset is in memory, so that there is no fetch stall.
+        samples_differ: Whether the epochs have different numbers of samples.
+        skipped_samples: Bad samples that were skipped.
+        definitions_s: Condition -> the data stall per epoch, as measured, by the stall model (the sum over steps of
+            max(read + preprocess - compute, 0)), and as the difference from T1; None if a run did not record it.
+        best_change: The smallest change of those predicted to help most; None if none helps.
         full_cache_share: Fraction of the dataset in memory above which no fetch stall is left; None if all of it is.
     """
 
@@ -108,16 +93,22 @@ class Analysis:
     fetch: Estimate
     verdict: Bottleneck
     in_memory: Bottleneck
-    conditions: list[str]
-    in_memory_conditions: list[str]
-    notes: list[str]
+    conditions: Sequence[str]
+    in_memory_conditions: Sequence[str]
     lives_in_memory: bool
-    storage: StallDefinitions
-    cached: StallDefinitions
-    energy: Energy
+    samples_differ: bool
+    skipped_samples: float
+    definitions_s: Mapping[str, Mapping[str, float | None]]
+    energy: StallEnergy
     pipeline: Pipeline
-    predictions: list[Prediction]
+    predictions: Sequence[Prediction]
+    best_change: Prediction | None
     full_cache_share: float | None
+
+    @property
+    def ran_once(self) -> list[str]:
+        """The conditions without repeats."""
+        return [name for name, numbers in self.numbers.items() if len(numbers) == 1]
 
 
 @dataclass(frozen=True)
@@ -126,51 +117,28 @@ class Incomplete:
 
     Attributes:
         missing: The conditions without runs.
-        numbers: Condition -> numbers of its runs.
         elsewhere: Missing condition -> the hosts that have runs of it.
     """
 
     title: str
-    missing: list[str]
-    numbers: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    elsewhere: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    missing: Sequence[str]
+    elsewhere: Mapping[str, Sequence[str]]
 
 
-def analyses(rows: Sequence[Run]) -> list[Analysis | Incomplete]:
+def analyze(runs: Sequence[Run]) -> list[StallAnalysis | Incomplete]:
     """Analyze each configuration and host with runs of two conditions or more."""
-    groups = by_job(rows)
+    groups = by_job(runs)
     names = titles([next(iter(group.runs.values()))[0] for group in groups])
     return [_analyze(name, group) for name, group in zip(names, groups, strict=True)]
 
 
-def energy_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Energy:
-    """Return the energy of the stalls; without it, the reason: a run has none, or they cover different parts."""
-    every = [row for group in rows.values() for row in group]
-    unmeasured = [row for row in every if row.steady("energy_j") is None]
-    if unmeasured:
-        return Energy(reason=f"{len(unmeasured)} of {len(every)} runs measured none: {unmeasured[0].no_energy}")
-    covers = {str(row.energy_covers) for row in every}
-    if len(covers) > 1:
-        return Energy(reason=f"it covers different things: {', '.join(sorted(covers))}")
-    joules = {name: [row.metrics["steady/energy_j"] for row in group] for name, group in rows.items()}
-    rounds = {name: [run.round for run in group] for name, group in rows.items()}
-    e1, e3, e2 = (statistics.fmean(joules[name]) for name in CONDITIONS)
-    t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
-    idle = [row.metrics["total/idle_power_w"] for row in every if "total/idle_power_w" in row.metrics]
-    idle_w = statistics.fmean(idle) if idle else None
-    stall_w = stall_power(e1, e2, t1, t2, idle_w)
-    domains = {domain for row in every for domain in row.energy_domains}
-    only_gpus = bool(domains) and all(domain.startswith("gpu") for domain in domains)
-    return Energy(
-        covers=covers.pop(),
-        synthetic_j=e1,
-        cached_j=e3,
-        storage_j=e2,
-        preprocessing=contrast(PREPROCESSED, joules, rounds),
-        fetch=contrast(FETCH, joules, rounds),
-        stall_w=stall_w,
-        wait_w=stall_power(e3, e2, t3, t2, stall_w if only_gpus else idle_w),
-    )
+def page(results: Sequence[StallAnalysis | Incomplete]) -> Page | None:
+    """Return the page of all analyses, with missing conditions; None if no analysis is complete."""
+    complete = [result for result in results if isinstance(result, StallAnalysis)]
+    numbers = sorted(number for result in complete for runs in result.numbers.values() for number in runs)
+    if not complete:
+        return None
+    return Page("stalls", "Stalls", results=results, values=plain_values(results), numbers=numbers)
 
 
 def stall_power(e1: float, e2: float, t1: float, t2: float, idle_w: float | None) -> float | None:
@@ -180,79 +148,89 @@ def stall_power(e1: float, e2: float, t1: float, t2: float, idle_w: float | None
     return idle_w
 
 
-def _analyze(title: str, group: RunsByCondition) -> Analysis | Incomplete:
-    numbers = {name: [row.number for row in group.runs[name]] for name in CONDITIONS if name in group.runs}
+def _analyze(title: str, group: RunsByCondition) -> StallAnalysis | Incomplete:
     missing = [name for name in CONDITIONS if name not in group.runs]
     if missing:
-        return Incomplete(title, missing, numbers, group.elsewhere)
+        return Incomplete(title, missing, group.elsewhere)
     rows = {name: group.runs[name] for name in CONDITIONS}
-    times = {name: [row.metrics["steady/e2e_s"] for row in rows[name]] for name in CONDITIONS}
-    rounds = {name: [run.round for run in rows[name]] for name in CONDITIONS}
-    in_memory = rows[FROM_STORAGE][0].job["dataset"]["layout"] != "files"
+    every = [run for runs in rows.values() for run in runs]
+    times = {name: [run.metrics["steady/e2e_s"] for run in runs] for name, runs in rows.items()}
+    rounds = {name: [run.round for run in runs] for name, runs in rows.items()}
+    in_memory = every[0].job["dataset"]["layout"] != "files"
     conditions, warm_conditions = ([], []) if in_memory else cache_violations(rows)
     device = _device_parts(rows[SYNTHETIC])
     warm_verdict = verdict(times, device, rounds, in_memory=True)
     bottleneck = warm_verdict if in_memory else check_cache_state(verdict(times, device, rounds), rows)
-    energy = energy_of(rows, times)
-    pipeline = pipeline_of(rows, times)
-
-    def joules(seconds: float) -> float | None:
-        if energy.storage_j is None or energy.wait_w is None:
-            return None
-        return energy.storage_j - energy.wait_w * (pipeline.cold_s - seconds)
-
-    return Analysis(
+    energy, pipeline = _energy(rows), pipeline_of(rows, times)
+    changes = predictions(pipeline, not in_memory, energy.epochs_j.get(FROM_STORAGE), energy.wait_w)
+    differences_s = {FROM_STORAGE: STALLED, FROM_CACHE: PREPROCESSED}
+    return StallAnalysis(
         title=title,
         keys=naming(rows[FROM_STORAGE][0]),
-        numbers=numbers,
+        numbers={name: [run.number for run in runs] for name, runs in rows.items()},
         times_s=dict(zip(CONDITIONS, positive_means([times[name] for name in CONDITIONS]), strict=True)),
         preprocessing=contrast(PREPROCESSED, times, rounds),
         fetch=contrast(FETCH, times, rounds),
         verdict=bottleneck,
-        in_memory=check_cache_state(warm_verdict, rows, in_memory=True) if not in_memory else warm_verdict,
+        in_memory=warm_verdict if in_memory else check_cache_state(warm_verdict, rows, in_memory=True),
         conditions=conditions,
         in_memory_conditions=warm_conditions,
-        notes=_notes(rows, times, rounds),
         lives_in_memory=in_memory,
-        storage=_agreement(rows[FROM_STORAGE], contrast(STALLED, times).value),
-        cached=_agreement(rows[FROM_CACHE], contrast(PREPROCESSED, times).value),
+        samples_differ=len({run.steady("samples") for run in every}) > 1,
+        skipped_samples=sum(run.steady("skipped_samples") or 0 for run in every),
+        definitions_s={
+            name: {
+                "measured": mean(rows[name], "data_stall_s"),
+                "model": mean(rows[name], "data_stall_model_s"),
+                "differential": contrast(weights, times).value,
+            }
+            for name, weights in differences_s.items()
+        },
         energy=energy,
         pipeline=pipeline,
-        predictions=predictions(pipeline, joules, storage=not in_memory),
+        predictions=changes,
+        best_change=_best_change(changes, statistics.fmean(times[FROM_STORAGE])) if bottleneck.parts else None,
         full_cache_share=None if in_memory else fraction_without_stall(pipeline),
     )
 
 
-def _device_parts(rows: Sequence[Run]) -> dict[str, list[float]] | None:
+def _best_change(changes: Sequence[Prediction], epoch_s: float) -> Prediction | None:
+    """Return the first and smallest of the changes that help most; more workers by their time on saturated storage."""
+    least_s = min(change.worst_s for change in changes)
+    if least_s > (1 - MIN_EFFECT) * epoch_s:
+        return None
+    return next(change for change in changes if change.worst_s <= (1 + MIN_EFFECT) * least_s)
+
+
+def _energy(rows: Mapping[str, Sequence[Run]]) -> StallEnergy:
+    """Return the energy of the stalls; without it, the reason: a run has none, or they cover different parts."""
+    every = [run for runs in rows.values() for run in runs]
+    unmeasured = [run for run in every if run.steady("energy_j") is None]
+    if unmeasured:
+        return StallEnergy(reason=f"{len(unmeasured)} of {len(every)} runs measured none: {unmeasured[0].no_energy}")
+    if reason := no_energy([Configuration(every)]):
+        return StallEnergy(reason=reason)
+    joules = {name: [run.metrics["steady/energy_j"] for run in runs] for name, runs in rows.items()}
+    times = {name: [run.metrics["steady/e2e_s"] for run in runs] for name, runs in rows.items()}
+    rounds = {name: [run.round for run in runs] for name, runs in rows.items()}
+    e1, e3, e2 = (statistics.fmean(joules[name]) for name in CONDITIONS)
+    t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
+    idle = [run.metrics["total/idle_power_w"] for run in every if "total/idle_power_w" in run.metrics]
+    idle_w = statistics.fmean(idle) if idle else None
+    stall_w = stall_power(e1, e2, t1, t2, idle_w)
+    domains = {domain for run in every for domain in run.energy_domains}
+    only_gpus = bool(domains) and all(domain.startswith("gpu") for domain in domains)
+    return StallEnergy(
+        covers=every[0].energy_covers,
+        epochs_j=dict(zip(CONDITIONS, (e1, e3, e2), strict=True)),
+        preprocessing=contrast(PREPROCESSED, joules, rounds),
+        fetch=contrast(FETCH, joules, rounds),
+        stall_w=stall_w,
+        wait_w=stall_power(e3, e2, t3, t2, stall_w if only_gpus else idle_w),
+    )
+
+
+def _device_parts(runs: Sequence[Run]) -> dict[str, list[float]] | None:
     """Return compute, copy and overhead of each run on synthetic batches; None unless all runs measured all three."""
-    parts = {part: [row.steady(f"{part}_s") for row in rows] for part in (COMPUTE, COPY, OVERHEAD)}
-    measured = {part: [value for value in values if value is not None] for part, values in parts.items()}
-    return measured if all(len(values) == len(rows) for values in measured.values()) else None
-
-
-def _notes(rows: Mapping[str, Sequence[Run]], times: Samples, rounds: Mapping[str, Rounds]) -> list[str]:
-    notes = []
-    if not repeated(times):
-        once = [name for name in CONDITIONS if len(times[name]) < 2]
-        notes.append(f"no intervals: {', '.join(once)} ran only once; {RECOMMENDED_REPEATS} gives them")
-    for name, weights in {"fetch stall": FETCH, "prep stall": PREPROCESSED}.items():
-        stall = contrast(weights, times, rounds)
-        if stall.is_negative:
-            notes.append(f"{name} is below zero, which none can be: {_against_noise(stall)}")
-    samples = {row.steady("samples") for group in rows.values() for row in group}
-    if len(samples) > 1:
-        notes.append("epochs do not all have the same number of samples: their times compare less well")
-    skipped = sum(row.steady("skipped_samples") or 0 for group in rows.values() for row in group)
-    if skipped:
-        notes.append("bad samples were skipped in some runs")
-    return notes
-
-
-def _against_noise(stall: Estimate) -> str:
-    if stall.low is None or stall.contains(0.0):
-        return "noise, taken as none"
-    return "more than chance; something else changed between the runs"
-
-
-def _agreement(rows: Sequence[Run], differential_s: float) -> StallDefinitions:
-    return StallDefinitions(mean(rows, "data_stall_s"), mean(rows, "data_stall_model_s"), differential_s)
+    measured = {part: Configuration(runs).values(f"steady/{part}_s") for part in (COMPUTE, COPY, OVERHEAD)}
+    return measured if all(measured.values()) else None

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.data_source import CONDITIONS, FROM_CACHE, FROM_STORAGE, SYNTHETIC, mean
@@ -23,6 +23,9 @@ FASTER = (2.0, 10.0)
 """Storage speed-ups that are predicted."""
 CACHED = (0.25, 0.5, 0.75, 1.0)
 """Fractions of the dataset in the page cache that are predicted."""
+
+
+Change = Literal["workers", "storage", "in memory"]
 
 
 @dataclass(frozen=True)
@@ -55,22 +58,32 @@ class Pipeline:
     host_s: float = 0.0
     exact: bool = True
 
+    @property
+    def prep_cpu_s(self) -> float:
+        """Processor time of preprocessing per epoch, divided by the cores."""
+        return self.steps * self.ranks * self.prep_s / self.cores if self.cores else 0.0
+
+    @property
+    def uses_all_cores(self) -> bool:
+        """Whether there are as many workers as cores."""
+        return self.cores is not None and self.workers * self.ranks >= self.cores
+
 
 @dataclass(frozen=True)
 class Prediction:
     """The predicted time and energy per epoch after one change.
 
     Attributes:
-        question: `workers`, `storage` or `in memory`.
-        choice: The value, as text.
+        change: The changed quantity.
+        value: Workers per rank, speed-up of the storage, or fraction of the dataset in memory.
         epoch_s: Time per epoch.
         saturated_s: The same if the storage cannot deliver more than it did; None if that makes no difference.
         at_most: Whether `epoch_s` is an upper bound.
         energy_j: Energy per epoch, if it was measured.
     """
 
-    question: str
-    choice: str
+    change: Change
+    value: float
     epoch_s: float
     saturated_s: float | None = None
     at_most: bool = False
@@ -95,34 +108,34 @@ def pipeline_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Pipeline:
     t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
     cold = rows[FROM_STORAGE]
     configuration = Configuration(cold)
-    workers, cores = configuration.job["workers"], cold[0].cores
+    workers, cores, ranks = configuration.job["workers"], cold[0].cores, configuration.ranks
     global_batch = configuration.job["batch"] * configuration.processes
     steps = mean(cold, "steps") or max(1.0, math.ceil((mean(cold, "samples") or 0.0) / global_batch))
-    timers = {name: _timed_load_s(rows[name], steps * configuration.processes) for name in (FROM_CACHE, FROM_STORAGE)}
-    start_s = _start_s(cold, timers[FROM_STORAGE]) if workers else 0.0
-    loads = {
-        name: _load(seconds - start_s, t1, steps, workers, timers[name])
-        for name, seconds in {FROM_CACHE: t3, FROM_STORAGE: t2}.items()
-    }
-    load_s, warm_s = loads[FROM_STORAGE].load_s, loads[FROM_CACHE].load_s
-    paced = [load.device_s for name in (FROM_STORAGE, FROM_CACHE) if (load := loads[name]).device_s is not None]
+    warm_timed_s, timed_s = (
+        _timed_load_s(rows[name], steps * configuration.processes) for name in (FROM_CACHE, FROM_STORAGE)
+    )
+    start_s = _start_s(cold, timed_s) if workers else 0.0
+    load = _load(t2 - start_s, t1, steps, workers, timed_s)
+    warm = _load(t3 - start_s, t1, steps, workers, warm_timed_s)
     # More workers than cores wait for each other: their timers, too, are longer than the work.
-    prep_s = warm_s * min(1.0, (cores or math.inf) / max(1, workers * configuration.ranks))
+    prep_s = warm.load_s * min(1.0, (cores or math.inf) / max(1, workers * ranks))
     in_files = configuration.job["dataset"]["layout"] == "files"
-    fetches = in_files and load_s - warm_s > MIN_EFFECT * load_s
-    return Pipeline(
+    fetches = in_files and load.load_s - warm.load_s > MIN_EFFECT * load.load_s
+    pipeline = Pipeline(
         steps=steps,
-        device_s=paced[0] if paced else t1,
+        device_s=next((part.device_s for part in (load, warm) if part.device_s is not None), t1),
         cold_s=t2,
-        fetch_s=load_s - prep_s if fetches else 0.0,
+        fetch_s=load.load_s - prep_s if fetches else 0.0,
         prep_s=prep_s,
         workers=workers,
         cores=cores,
-        ranks=configuration.ranks,
+        ranks=ranks,
         start_s=start_s,
-        host_s=_host_s(rows[SYNTHETIC], t1, min(t2, t3) - _prep_cpu_s(steps, prep_s, configuration.ranks, cores)),
-        exact=all(load.exact for load in loads.values()),
+        exact=load.exact and warm.exact,
     )
+    # Training uses the processor as on synthetic batches, as far as the measured epochs leave time for it.
+    host_s = (mean(rows[SYNTHETIC], "cpu_utilization") or 0.0) * t1
+    return replace(pipeline, host_s=max(0.0, min(host_s, min(t2, t3) - pipeline.prep_cpu_s)))
 
 
 def epoch_s(pipeline: Pipeline, workers: int | None = None, faster: float = 1.0, cached: float = 0.0) -> float:
@@ -147,8 +160,8 @@ def epoch_s(pipeline: Pipeline, workers: int | None = None, faster: float = 1.0,
     rounds = math.ceil(pipeline.steps / workers)
     last = pipeline.steps - workers * (rounds - 1)
     pipelined_s = max(load_s + pipeline.device_s, rounds * load_s + last * step_s)
-    cores_s = pipeline.host_s + _prep_cpu_s(pipeline.steps, pipeline.prep_s, pipeline.ranks, pipeline.cores)
-    return pipeline.start_s * workers / max(1, pipeline.workers) + max(pipelined_s, cores_s)
+    start_s = pipeline.start_s * workers / max(1, pipeline.workers)
+    return start_s + max(pipelined_s, pipeline.host_s + pipeline.prep_cpu_s)
 
 
 def saturated_s(pipeline: Pipeline) -> float:
@@ -170,27 +183,28 @@ def fraction_without_stall(pipeline: Pipeline) -> float:
     return min(1.0, max(0.0, 1 - spare_s / pipeline.fetch_s))
 
 
-def predictions(pipeline: Pipeline, energy: Callable[[float], float | None], storage: bool = True) -> list[Prediction]:
+def predictions(
+    pipeline: Pipeline, storage: bool = True, cold_j: float | None = None, wait_w: float | None = None
+) -> list[Prediction]:
     """Predict what other workers, faster storage and a larger page cache would bring.
 
     Args:
         pipeline: The measured pipeline.
-        energy: Time per epoch -> energy per epoch, None if it is not known.
         storage: Whether data is read from storage at all.
+        cold_j: Energy per epoch with no data in the page cache, if known.
+        wait_w: Power that a shorter wait saves, if known.
     """
-
-    def predicted(question: str, choice: str, seconds: float, saturated: float | None = None) -> Prediction:
-        return Prediction(question, choice, seconds, saturated, not pipeline.exact, energy(seconds))
-
-    results = []
-    for workers in _workers(pipeline):
-        seconds = epoch_s(pipeline, workers)
-        least_s = saturated_s(pipeline) if workers > pipeline.workers else 0.0
-        limited = least_s > (1 + MIN_EFFECT) * seconds
-        results.append(predicted("workers", str(workers), seconds, least_s if limited else None))
+    changed: list[tuple[Change, float, float]]
+    changed = [("workers", count, epoch_s(pipeline, count)) for count in _workers(pipeline)]
     if storage:
-        results += [predicted("storage", f"{k:g} times as fast", epoch_s(pipeline, faster=k)) for k in FASTER]
-        results += [predicted("in memory", f"{100 * x:.0f} %", epoch_s(pipeline, cached=x)) for x in CACHED]
+        changed += [("storage", factor, epoch_s(pipeline, faster=factor)) for factor in FASTER]
+        changed += [("in memory", fraction, epoch_s(pipeline, cached=fraction)) for fraction in CACHED]
+    results = []
+    for change, value, seconds in changed:
+        least_s = saturated_s(pipeline) if change == "workers" and value > pipeline.workers else 0.0
+        limit_s = least_s if least_s > (1 + MIN_EFFECT) * seconds else None
+        energy_j = None if cold_j is None or wait_w is None else cold_j - wait_w * (pipeline.cold_s - seconds)
+        results.append(Prediction(change, value, seconds, limit_s, not pipeline.exact, energy_j))
     return results
 
 
@@ -242,23 +256,9 @@ def _start_s(rows: Sequence[Run], timed_s: float | None) -> float:
     return max(0.0, first_s - timed_s)
 
 
-def _host_s(rows: Sequence[Run], device_s: float, most_s: float) -> float:
-    """Return the processor time of training itself, divided by the cores; at most `most_s`, as measured epochs show."""
-    utilization = mean(rows, "cpu_utilization")
-    return max(0.0, min((utilization or 0.0) * device_s, most_s))
-
-
-def _prep_cpu_s(steps: float, prep_s: float, ranks: int, cores: int | None) -> float:
-    """Return the processor time of preprocessing, divided by the cores."""
-    return steps * ranks * prep_s / cores if cores else 0.0
-
-
 def _workers(pipeline: Pipeline) -> list[int]:
     """Return numbers of workers of each rank: powers of two up to the cores, and the number measured."""
     used = max(1, pipeline.workers)
     most = max(1, pipeline.cores // pipeline.ranks) if pipeline.cores else 2 * used
-    counts, count = {most, pipeline.workers}, 1
-    while count < most:
-        counts.add(count)
-        count *= 2
-    return sorted(count for count in counts if count > 0)
+    powers = {2**power for power in range(most.bit_length())}
+    return sorted(count for count in {*powers, most, pipeline.workers} if count > 0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from epochmeter.report.analyses.scaling import scalings
+from epochmeter.report.analyses import scaling
 from epochmeter.report.charts.bars import energy_parts, epoch_parts
 from epochmeter.report.charts.chart import Chart
 from epochmeter.report.charts.heatmap import heatmaps
@@ -38,6 +38,7 @@ def all_charts(
         return []
     palette = Palette.of(configurations)
     points = chart_points(configurations)
+    compared = scaling.analyze([run for configuration in configurations for run in configuration.runs])
     real = without_synthetic(configurations)
     real_points = chart_points(real)
     charts = [
@@ -48,6 +49,6 @@ def all_charts(
         *heatmaps(real_points, varied(real)),
         *epochs(points, palette),
         power_over_time(powers, points, palette),
-        efficiency(scalings([run for configuration in configurations for run in configuration.runs]), points),
+        efficiency(compared.compared if compared else [], points),
     ]
     return [chart for chart in charts if chart]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby, islice
 from typing import TYPE_CHECKING
 
-from epochmeter.report.analyses.scaling import Scaling, Unpaired
+from epochmeter.report.analyses.scaling import Scaling
 from epochmeter.report.charts.chart import COLORS, HEIGHT_PX, Chart, Rows, even_columns, make_axis, make_spec, tooltips
 from epochmeter.report.charts.points import ChartPoint, Palette, by_energy_scope, join, mean_sd, scope_note
 from epochmeter.report.formatting import interval, percent, quantity
@@ -61,15 +61,14 @@ def power_over_time(powers: Sequence[Power], points: Sequence[ChartPoint], palet
     return Chart("power", "Power over time", caption, _panels(rows, x.title, y.title, has_points=False))
 
 
-def efficiency(results: Sequence[Scaling | Unpaired], points: Sequence[ChartPoint] = ()) -> Chart | None:
+def efficiency(results: Sequence[Scaling], points: Sequence[ChartPoint] = ()) -> Chart | None:
     """Draw scaling efficiency by the number of devices; None if no configuration ran on one and on several."""
     import altair as alt
 
-    scalings = [result for result in results if isinstance(result, Scaling)]
-    if not scalings:
+    if not results:
         return None
     by_run = {number: point for point in points for number in point.configuration.numbers}
-    scalings.sort(key=lambda result: (_line(result), result.devices))
+    scalings = sorted(results, key=lambda result: (_line(result), result.devices))
     lines = [(name, list(group)) for name, group in groupby(scalings, key=_line)]
     rows = [_efficiency_row(name, result, by_run) for name, group in lines[:MAX_LINES] for result in group]
     color = alt.Color("line:N", legend=alt.Legend(title=None, columns=1), sort=None)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from epochmeter.console.console import display_path
-from epochmeter.report.analyses import stall_page
 from epochmeter.report.analyses.best import find_best
 from epochmeter.report.build import Analyses, run_analyses
 from epochmeter.report.output import table
@@ -30,10 +29,6 @@ if TYPE_CHECKING:
 
     from epochmeter.report.build import Report
 
-NO_STALLS = (
-    "No stall analysis: it takes completed runs of data_source=synthetic, cached and storage. "
-    f"Run: {stall_page.WHAT_TO_RUN}"
-)
 REPORT_PAGES = ("answer", "comparison", "differences")
 """Pages about the whole report. If it has no others, the terminal lists its runs."""
 MAX_PRINTED = 40
@@ -65,8 +60,8 @@ def print_analyses(folder: Path, console: Console) -> None:
     analyses = run_analyses(sweep)
     if not analyses.pages:
         print_markdown(grid_markdown(plain(sweep)), console)
-        for hint in analyses.hints or [NO_STALLS]:
-            print_text(console, hint)
+        for hint in analyses.hints or [render_macro("stalls.md.j2", "no_runs")]:
+            print_markdown(hint, console)
     _print_and_write(analyses, sweep.folder, console)
 
 
@@ -74,7 +69,7 @@ def print_other_analyses(folder: Path, console: Console) -> None:
     """Print and write the analyses of a sweep except those of stalls."""
     sweep = read(folder)
     analyses = run_analyses(sweep)
-    others = [page for page in analyses.pages if page.name != stall_page.NAME]
+    others = [page for page in analyses.pages if page.name != "stalls"]
     if others:
         console.print()
         _print_and_write(Analyses(others, analyses.selection, ()), sweep.folder, console)
@@ -92,7 +87,7 @@ def print_report(report: Report, console: Console) -> None:
             print_text(console, f"{more} more are in report.csv.")
         console.print()
     for hint in report.hints:
-        print_text(console, hint)
+        print_markdown(hint, console)
     for note in report.notes:
         print_text(console, note, "yellow")
 
