@@ -121,7 +121,7 @@ def print_sweep(outcomes: "list[RunResult]", stop_reasons: "Sequence[str]" = ())
     """Print the table of a sweep, its answer and analyses, and why it stopped early."""
     if any(outcome.of_sweep for outcome in outcomes):
         from epochmeter.console.console import Terminal
-        from epochmeter.report.output.print import answer_lines, print_analyses, print_other_analyses
+        from epochmeter.report.output.print import answer_lines, print_analyses
 
         terminal = Terminal()
         folders = {outcome.folder.parent for outcome in outcomes if outcome.folder}
@@ -130,11 +130,7 @@ def print_sweep(outcomes: "list[RunResult]", stop_reasons: "Sequence[str]" = ())
         answers = [line for folder in recorded for line in answer_lines(folder, is_choice=folder not in of_sources)]
         terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number), answers)
         for folder in folders:
-            if folder in of_sources:
-                terminal.console.print()
-                print_analyses(folder, terminal.console)
-            else:
-                print_other_analyses(folder, terminal.console)
+            print_analyses(folder, terminal.console, of_sources=folder in of_sources)
         for reason in stop_reasons:
             terminal.warn(reason)
 

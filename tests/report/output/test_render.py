@@ -11,24 +11,22 @@ HOSTILE = "a|b*_c_ `d` <script>alert(1)</script>\n[link](http://x)"
 
 
 @pytest.fixture
-def template(tmp_path, monkeypatch):
+def rendered(tmp_path, monkeypatch):
+    """Return a function that renders the body of a macro with two arguments."""
     monkeypatch.setattr(render, "TEMPLATES", tmp_path)
     render._markdown_environment.cache_clear()
-    render._html_environment.cache_clear()
 
-    def write(name, text):
-        (tmp_path / name).write_text(text, encoding="utf-8")
+    def body(text, *values):
+        (tmp_path / "x.md.j2").write_text(f"{{% macro body(a, b) %}}\n{text}\n{{% endmacro %}}", encoding="utf-8")
+        return render.render_macro("x.md.j2", "body", *values, *[None] * (2 - len(values)))
 
-    yield write
+    yield body
     render._markdown_environment.cache_clear()
-    render._html_environment.cache_clear()
 
 
-def test_values_cannot_become_markup(template):
-    template(
-        "x.md.j2", "Run {{ name }} of {{ time_s | quantity('s') }}.\n\n{{ table(['key', 'n'], [[name, 1]], ['n']) }}"
-    )
-    markdown = render.render_markdown("x.md.j2", name=HOSTILE, time_s=3515)
+def test_values_cannot_become_markup(rendered):
+    template = "Run {{ a }} of {{ b | quantity('s') }}.\n\n{{ table(['key', 'n'], [[a, 1]], ['n']) }}"
+    markdown = rendered(template, HOSTILE, 3515)
     html = render.markdown_to_html(markdown)
     assert "58.6 min" in markdown
     assert html.count("<td>a|b*_c_ `d` &lt;script&gt;alert(1)&lt;/script&gt; [link](http://x)</td>") == 1
@@ -36,18 +34,29 @@ def test_values_cannot_become_markup(template):
     assert "<a " not in html
 
 
+def test_macros_are_escaped_once_and_may_be_missing(rendered):
+    inner = "{% macro inner(x) -%}\n{{ x }}\n{%- endmacro %}\n"
+    assert rendered("{{ inner(a) }}{% endmacro %}\n" + inner + "{% macro last() %}", "a*b") == "a\\*b\n"
+    assert render.render_macro("x.md.j2", "summary", None) == ""
+
+
 def test_numbers_are_aligned_to_the_right():
     assert render.table(["a", "b"], [["x", "1"]], ["b"]).splitlines() == ["| a | b |", "| --- | ---: |", "| x | 1 |"]
 
 
-def test_command_is_code_and_is_not_escaped(template):
-    template("x.md.j2", "Run {{ command | code }}.")
-    assert render.render_markdown("x.md.j2", command="train.py a_b=*") == "Run `train.py a_b=*`.\n"
+def test_command_is_code_and_is_not_escaped(rendered):
+    assert rendered("Run {{ a | code }}.", "train.py a_b=*") == "Run `train.py a_b=*`.\n"
 
 
-def test_empty_blocks_leave_no_gap(template):
-    template("x.md.j2", "one\n\n{% if false %}\nno\n{% endif %}\n\n\n\ntwo\n")
-    assert render.render_markdown("x.md.j2") == "one\n\ntwo\n"
+def test_lines_of_a_paragraph_are_joined(rendered):
+    assert rendered("one\n{% if false %}\nno\n{% endif %}\ntwo\n\n\n\n| a |\n| - |\n\n- b\n- c\n") == (
+        "one two\n\n| a |\n| - |\n\n- b\n- c\n"
+    )
+
+
+def test_rows_of_a_long_table_are_counted(rendered):
+    assert rendered("| a |\n\n{{ more_rows(a) }}", range(1250)) == "| a |\n\n1,050 more rows are in the JSON file.\n"
+    assert rendered("| a |\n\n{{ more_rows(a) }}", range(200)) == "| a |\n"
 
 
 def test_markdown_is_printed_as_it_is_where_it_is_no_terminal():

@@ -16,7 +16,6 @@ from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, fingerprint, no_energy, varied
 from epochmeter.report.runs.costs import TIME_TO_TARGET, Cost, positive_values, ranked_costs
 from epochmeter.report.statistics import MIN_EFFECT
-from epochmeter.report.words import finite
 from epochmeter.results.bottleneck import Bottleneck, bottleneck_sentence
 
 MANY = 5
@@ -147,7 +146,7 @@ def page(answer: Answer) -> Page:
         "unmet": {unmet.name: unmet.bound for unmet in answer.unmet},
     }
     numbers = sorted(number for cost in answer.costs for number in cost.configuration.numbers)
-    return Page("answer", "The answer", results=answer, values=finite(values), numbers=numbers)
+    return Page("answer", "The answer", results=answer, values=values, numbers=numbers)
 
 
 def _differing_samples(configurations: Sequence[Configuration]) -> tuple[float, float] | None:

@@ -18,7 +18,6 @@ from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, no_energy, titles
 from epochmeter.report.runs.costs import ENERGY, POWER, TIME, positive_values
 from epochmeter.report.statistics import ALPHA, Estimate, false_discovery_rates, mean, pairwise_ratios
-from epochmeter.report.words import finite
 
 METRICS = {TIME: ("time", "s"), ENERGY: ("energy", "J"), POWER: ("power", "W")}
 EQUIVALENCE = 0.05
@@ -156,7 +155,7 @@ def page(before: Sequence[Configuration], after: Sequence[Configuration], names:
     values = {"before": names[0], "after": names[1], "changed": result.changed, "unmatched": result.unmatched,
               "differences": differences}  # fmt: skip
     numbers = sorted({run for configuration in after for run in configuration.numbers})
-    return Page("comparison", "Comparison", results=result, values=finite(values), numbers=numbers)
+    return Page("comparison", "Comparison", results=result, values=values, numbers=numbers)
 
 
 def _differences_of(metric: str, named: Sequence[tuple[str, tuple[Configuration, Configuration]]]) -> list[Difference]:

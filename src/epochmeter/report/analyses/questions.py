@@ -27,7 +27,6 @@ from epochmeter.report.runs.configuration import (
 )
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, mean
-from epochmeter.report.words import finite
 
 SPEED, MEMORY, STEPS = "steady/samples_per_s", "steady/gpu_memory_peak_bytes", "steady/steps"
 PARAMETERS, FLOPS = "model/parameters", "model/flops_per_sample"
@@ -184,13 +183,7 @@ def page(rows: Sequence[Run]) -> Page | None:
     results = analyze(rows)
     if results is None:
         return None
-    return Page(
-        "questions",
-        "Questions",
-        results=results,
-        values=finite(asdict(results)),
-        numbers=[row.number for row in rows],
-    )
+    return Page("questions", "Questions", results, asdict(results), [row.number for row in rows])
 
 
 def _is_relevant(row: Run) -> bool:

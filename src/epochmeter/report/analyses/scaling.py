@@ -7,7 +7,7 @@ samples per second, efficiency is speedup divided by the number of devices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import (
@@ -22,7 +22,6 @@ from epochmeter.report.runs.configuration import (
 )
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, difference, mean, positive_mean, ratio
-from epochmeter.report.words import plain_values
 
 WEAK, STRONG = "weak", "strong"
 SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
@@ -144,7 +143,7 @@ def page(runs: Sequence[Run]) -> Page | None:
     every = [*result.compared, *result.unpaired]
     numbers = {number for entry in every for number in entry.numbers}
     numbers.update(number for entry in result.compared for number in entry.one_numbers)
-    return Page("scaling", "Scaling", results=result, values=plain_values(every), numbers=sorted(numbers))
+    return Page("scaling", "Scaling", results=result, values=[asdict(entry) for entry in every], numbers=sorted(numbers))
 
 
 def _compare_kinds(configuration: Configuration, ones: Sequence[Configuration], title: str) -> list[Scaling]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import group_repeats, no_energy, titles
 from epochmeter.report.runs.run import Run
-from epochmeter.report.words import plain_values
 from epochmeter.results.pareto import is_pareto_front, to_losses
 from epochmeter.shared.atomic_files import read_json
 from epochmeter.sweep.sweep_folder import SEARCH_FILE
@@ -50,7 +49,7 @@ def page(runs: Sequence[Run], folder: Path) -> Page | None:
         return None
     points = (*result.front, *result.others, *result.incomplete)
     numbers = sorted(number for point in points for number in point.numbers)
-    return Page("front", "Search", results=result, values=plain_values([result]), numbers=numbers)
+    return Page("front", "Search", results=result, values=[asdict(result)], numbers=numbers)
 
 
 def search_objectives(folder: Path) -> Sequence[str]:

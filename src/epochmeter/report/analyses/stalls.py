@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from epochmeter.report.analyses.bottleneck import (
@@ -37,7 +37,6 @@ from epochmeter.report.runs.data_source import (
 )
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, contrast, positive_means
-from epochmeter.report.words import plain_values
 from epochmeter.results.bottleneck import COMPUTE, COPY, OVERHEAD, Bottleneck
 
 
@@ -138,7 +137,7 @@ def page(results: Sequence[StallAnalysis | Incomplete]) -> Page | None:
     numbers = sorted(number for result in complete for runs in result.numbers.values() for number in runs)
     if not complete:
         return None
-    return Page("stalls", "Stalls", results=results, values=plain_values(results), numbers=numbers)
+    return Page("stalls", "Stalls", results=results, values=[asdict(entry) for entry in results], numbers=numbers)
 
 
 def stall_power(e1: float, e2: float, t1: float, t2: float, idle_w: float | None) -> float | None:

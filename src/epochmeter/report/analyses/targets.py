@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, group_repeats, quality_target, ratio_of, titles
@@ -18,7 +18,6 @@ from epochmeter.report.runs.costs import TIME_TO_TARGET as TIME
 from epochmeter.report.runs.costs import positive_values
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import Estimate, indistinguishable_from_best, positive_means
-from epochmeter.report.words import plain_values
 from epochmeter.results.pareto import is_pareto_front
 
 EPOCHS = "total/epochs_to_target"
@@ -98,7 +97,7 @@ def page(runs: Sequence[Run]) -> Page | None:
     if not results:
         return None
     numbers = sorted(number for result in results for point in result.points for number in point.numbers)
-    values = plain_values(results)
+    values = [asdict(entry) for entry in results]
     return Page("targets", "Time and energy to target", results=results, values=values, numbers=numbers)
 
 

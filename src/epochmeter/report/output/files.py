@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -80,9 +81,18 @@ def write_page(folder: Path, name: str, markdown: str, values: Any) -> list[Path
     """Write the text and the numbers of an analysis, each completely or not at all."""
     paths = [_write_text(folder / f"{name}.md", markdown)]
     if values is not None:
-        write_json(folder / f"{name}.json", values)
+        write_json(folder / f"{name}.json", _finite(values))
         paths.insert(0, folder / f"{name}.json")
     return paths
+
+
+def _finite(value: Any) -> Any:
+    """Replace numbers that are not finite by None, which JSON can hold."""
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write_html(report: Report, folder: Path) -> Path:

@@ -7,22 +7,14 @@ from typing import TYPE_CHECKING
 
 from epochmeter.console.console import display_path
 from epochmeter.report.analyses.best import find_best
-from epochmeter.report.build import Analyses, run_analyses
+from epochmeter.report.build import run_analyses
 from epochmeter.report.output import table
 from epochmeter.report.output.files import write_page
-from epochmeter.report.output.render import (
-    grid_markdown,
-    page_file,
-    page_markdown,
-    plain_text,
-    print_markdown,
-    render_macro,
-)
+from epochmeter.report.output.render import page_file, page_markdown, plain_text, print_markdown, render_macro
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import group_repeats, without_synthetic
 from epochmeter.report.runs.filter import select_any
 from epochmeter.report.runs.load import read
-from epochmeter.report.words import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,25 +46,35 @@ def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
     ]
 
 
-def print_analyses(folder: Path, console: Console) -> None:
-    """Print and write the analyses of a sweep; without any, print its runs and what to run for an analysis."""
+def print_analyses(folder: Path, console: Console, *, of_sources: bool = False) -> None:
+    """Print the analyses of a sweep, write them to its folder, and print which runs are left out.
+
+    Args:
+        folder: the sweep's folder.
+        console: where to print.
+        of_sources: whether the sweep compares data sources. Only then stalls are analyzed; if they cannot be, its runs
+            are printed, and what to run.
+    """
     sweep = read(folder)
     analyses = run_analyses(sweep)
-    if not analyses.pages:
-        print_markdown(grid_markdown(plain(sweep)), console)
+    pages = [page for page in analyses.pages if of_sources or page.name != "stalls"]
+    if not pages and not of_sources:
+        return
+    console.print()
+    if not pages:
+        print_markdown(table.markdown(sweep.runs), console)
         for hint in analyses.hints or [render_macro("stalls.md.j2", "no_runs")]:
             print_markdown(hint, console)
-    _print_and_write(analyses, sweep.folder, console)
-
-
-def print_other_analyses(folder: Path, console: Console) -> None:
-    """Print and write the analyses of a sweep except those of stalls."""
-    sweep = read(folder)
-    analyses = run_analyses(sweep)
-    others = [page for page in analyses.pages if page.name != "stalls"]
-    if others:
-        console.print()
-        _print_and_write(Analyses(others, analyses.selection, ()), sweep.folder, console)
+    numbers = {number for page in pages for number in page.numbers}
+    banner, notes = analyses.selection.banner(numbers), analyses.selection.below(numbers)
+    for warning in banner:
+        print_text(console, warning, "bold yellow")
+    for page in pages:
+        _print_page(page, console)
+        write_page(folder, page.name, page_file(page, folder.name, banner, notes), page.values)
+        print_text(console, f"Written: {folder.name}/{page.name}.json and {page.name}.md")
+    for note in notes:
+        print_text(console, note, "yellow")
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -101,16 +103,3 @@ def print_text(console: Console, text: str, style: str = "") -> None:
 
 def _print_page(page: Page, console: Console) -> None:
     print_markdown(f"## {page.title}\n\n{page_markdown(page)}", console)
-
-
-def _print_and_write(analyses: Analyses, folder: Path, console: Console) -> None:
-    """Print analyses and write them to the sweep's folder; then print which runs are left out."""
-    banner, notes = analyses.selection.banner(analyses.numbers), analyses.selection.below(analyses.numbers)
-    for warning in banner:
-        print_text(console, warning, "bold yellow")
-    for page in analyses.pages:
-        _print_page(page, console)
-        write_page(folder, page.name, page_file(page, folder.name, banner, notes), page.values)
-        print_text(console, f"Written: {folder.name}/{page.name}.json and {page.name}.md")
-    for note in notes:
-        print_text(console, note, "yellow")

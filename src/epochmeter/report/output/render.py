@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from epochmeter.report import formatting
-from epochmeter.report.pages import Page, number_columns
-from epochmeter.report.words import Grid
+from epochmeter.report.pages import Page
 from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
 
 if TYPE_CHECKING:
@@ -31,39 +30,19 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent.parent / "templates"
 MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)[.)](?= )")
 """Characters that Markdown may read as markup: no underscore within a word, and lists only at the start."""
-
-
-COMMAND = re.compile(r"(python src/\w+\.py(?: -m)?(?: [\w./+~]+=(?:\.\.\.|\S*[^\s.;,:])| '[^']*')*)")
-"""A command within a sentence, without the full stop of the sentence."""
 FILTERS = ("interval", "join_or_more", "number", "percent", "plural", "plus_minus", "quantity", "times", "with_bounds")
 """Functions of `formatting` that are filters of the templates."""
 MAX_ROWS = 200
 """Rows of a table; the JSON file has all."""
 
 
-def render_markdown(template: str, **values: object) -> str:
-    """Render a template of `report/templates` to Markdown.
-
-    Values are escaped, so that the name of a run cannot become markup.
-
-    Args:
-        template: name of the file, for example `stalls.md.j2`.
-        values: variables of the template.
-    """
-    return _join_lines(_markdown_environment().get_template(template).render(values))
-
-
 def page_summary(page: Page) -> str:
     """Render the sentences that a report starts with; empty if the analysis has none."""
-    if page.results is None:
-        return "\n\n".join(map(commands, page.summary))
     return render_macro(f"{page.name}.md.j2", "summary", page.results)
 
 
 def page_body(page: Page) -> str:
     """Render the text of an analysis, without its title and summary."""
-    if page.results is None:
-        return render_markdown("page.md.j2", page=page, max_rows=MAX_ROWS)
     warnings = "".join(f"**{escape_markdown(warning)}**\n\n" for warning in page.warnings)
     return warnings + render_macro(f"{page.name}.md.j2", "body", page.results)
 
@@ -71,11 +50,6 @@ def page_body(page: Page) -> str:
 def page_markdown(page: Page) -> str:
     """Render the text of an analysis, without its title."""
     return f"{page_summary(page)}\n{page_body(page)}".lstrip()
-
-
-def grid_markdown(grid: Grid) -> str:
-    """Format one table with its title."""
-    return f"{escape_markdown(grid.title)}:\n\n{table(grid.columns, grid.rows, number_columns(grid))}\n"
 
 
 def page_file(page: Page, title: str, banner: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
@@ -165,12 +139,6 @@ def code(text: str) -> str:
     return Markup(f"{fence}{' '.join(text.split())}{fence}")
 
 
-def commands(sentence: str) -> str:
-    """Format the commands within a sentence as code, and escape the rest."""
-    parts = re.split(COMMAND, sentence)
-    return Markup("".join(code(part) if odd % 2 else escape_markdown(part) for odd, part in enumerate(parts)))
-
-
 def _join_lines(markdown: str) -> str:
     """Return Markdown with one line per paragraph; the lines of tables and lists stay."""
     paragraphs = []
@@ -186,11 +154,9 @@ def _markdown_environment() -> Environment:
     environment = _environment()
     environment.autoescape = True  # so that macros return `Markup`, and
     environment.finalize = escape_markdown  # escapes all else, so that nothing is left for `autoescape`
-    environment.filters["commands"] = commands
     environment.globals |= {
         "max_rows": MAX_ROWS,
         "more_rows": more_rows,
-        "number_columns": number_columns,
         "recommended_repeats": RECOMMENDED_REPEATS,
         "table": table,
     }
