@@ -11,7 +11,7 @@ from epochmeter.report.analyses import prediction as predicted
 from epochmeter.report.analyses.best import Best, Unmet
 from epochmeter.report.analyses.epoch_breakdown import EpochBreakdown
 from epochmeter.report.analyses.next_runs import Suggestion
-from epochmeter.report.analyses.prediction import Prediction
+from epochmeter.report.analyses.prediction import NoPrediction, Prediction
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, fingerprint, no_energy, varied
 from epochmeter.report.runs.costs import TIME_TO_TARGET, Cost, positive_values, ranked_costs
@@ -68,7 +68,7 @@ class Answer:
     on_several_hosts: bool
     is_best_of_many: bool
     suggestions: Sequence[Suggestion]
-    prediction: Prediction | str | None
+    prediction: Prediction | NoPrediction | None
 
     @property
     def count(self) -> int:
@@ -106,7 +106,7 @@ def analyze(
     breakdowns: Sequence[EpochBreakdown],
     unmet: Sequence[Unmet] = (),
     suggestions: Sequence[Suggestion] = (),
-    prediction: Prediction | str | None = None,
+    prediction: Prediction | NoPrediction | None = None,
 ) -> Answer | None:
     """Return the answer; None if no configuration has a time. The arguments are attributes of `Answer`."""
     ranked = ranked_costs(configurations)

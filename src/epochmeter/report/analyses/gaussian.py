@@ -7,19 +7,20 @@ held-out configurations, as the intervals of the process itself are too narrow w
 from __future__ import annotations
 
 import math
-import random
-import statistics
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from epochmeter.report.statistics import MIN_EFFECT, Estimate
 
+Array = NDArray[np.float64]
 MAX_LEAVE_ONE_OUT = 30
 """Up to this number of configurations, cross-validation leaves out one at a time; otherwise it has `FOLDS` folds."""
 FOLDS = 10
-"""Number of folds; random, with a fixed seed."""
 MAX_UNEXPLAINED = 0.5
 """Fraction of the variance; a process that leaves more unexplained is not used."""
 LENGTH_SCALES = (0.05, 20.0)
@@ -56,13 +57,32 @@ class Error:
         return self.median <= MIN_EFFECT or self.unexplained < MAX_UNEXPLAINED
 
 
-def fit(places: list[list[float]], values: Sequence[float], like: Any = None, starts: int = 3) -> Any:
+def encode(settings: Sequence[Sequence[str]]) -> Array:
+    """Return coordinates from 0 to 1, one row per configuration.
+
+    A key whose values are numbers has one coordinate, on a logarithmic scale unless some are negative. Other keys have
+    one per value, or one if there are two values.
+    """
+    from sklearn.compose import make_column_transformer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder
+
+    table = np.array(settings, dtype=object)
+    numeric = make_pipeline(FunctionTransformer(_scale), MinMaxScaler())
+    encoders = [
+        (numeric if _numbers(column) is not None else OneHotEncoder(drop="if_binary"), [index])
+        for index, column in enumerate(table.T)
+    ]
+    return np.asarray(make_column_transformer(*encoders, sparse_threshold=0).fit_transform(table), dtype=np.float64)
+
+
+def fit(places: Array, logs: Array, like: Any = None, starts: int = 3) -> Any:
     """Fit a process; with the length scales of another if `like` is given, else from several starting points."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-    free = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * len(places[0]), LENGTH_SCALES, nu=2.5)
+    free = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * places.shape[1], LENGTH_SCALES, nu=2.5)
     free += WhiteKernel(1e-3, (1e-6, 0.5))
     process = GaussianProcessRegressor(
         like.kernel_ if like else free,
@@ -74,74 +94,82 @@ def fit(places: list[list[float]], values: Sequence[float], like: Any = None, st
     with warnings.catch_warnings():
         # The length scale of a key without effect ends at its bound.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return process.fit(places, values)
+        return process.fit(places, logs)
 
 
-def predict_at(model: Any, places: list[list[float]], width: float) -> list[Estimate]:
+def predict_at(model: Any, places: Array, width: float) -> list[Estimate]:
     """Predict the quantity itself, with intervals of this many standard deviations of the logarithm to each side."""
     means, deviations = model.predict(places, return_std=True)
-    pairs = zip(means.tolist(), deviations.tolist(), strict=True)
-    return [Estimate(middle, middle - width * off, middle + width * off).exp() for middle, off in pairs]
+    pairs = zip(means.tolist(), (width * deviations).tolist(), strict=True)
+    return [Estimate(mean, mean - half, mean + half).exp() for mean, half in pairs]
 
 
-def cross_validate(places: list[list[float]], values: Sequence[float]) -> Error:
+def cross_validate(places: Array, logs: Array) -> Error:
     """Return the errors of predictions for held-out configurations, by processes fitted to the others."""
-    count = len(values)
+    from sklearn.model_selection import KFold
+
+    count = len(logs)
     folds = count if count <= MAX_LEAVE_ONE_OUT else FOLDS
-    shuffled = random.Random(0).sample(range(count), count)
-    errors, guesses, deviations = [], [], []
-    for fold in (shuffled[first::folds] for first in range(folds)):
-        others = [index for index in range(count) if index not in fold]
-        kept = [values[other] for other in others]
-        model = fit([places[other] for other in others], kept, starts=1)
-        means, spreads = model.predict([places[index] for index in fold], return_std=True)
-        errors += [float(mean) - values[index] for mean, index in zip(means, fold, strict=True)]
-        guesses += [statistics.fmean(kept) - values[index] for index in fold]
-        deviations += [float(spread) for spread in spreads]
+    errors, guesses, deviations = np.zeros((3, count))
+    for others, held_out in KFold(folds, shuffle=True, random_state=0).split(places):
+        model = fit(places[others], logs[others], starts=1)
+        means, deviations[held_out] = model.predict(places[held_out], return_std=True)
+        errors[held_out] = means - logs[held_out]
+        guesses[held_out] = logs[others].mean() - logs[held_out]
     width = _calibrated_width(errors, deviations)
-    relative, guessed = ([abs(math.expm1(error)) for error in logs] for logs in (errors, guesses))
-    squares, guessed_squares = (math.fsum(error**2 for error in logs) for logs in (errors, guesses))
+    relative, guessed = (np.abs(np.expm1(values)) for values in (errors, guesses))
+    guessed_squares = np.sum(guesses**2)
     return Error(
-        median=statistics.median(relative),
-        most=max(relative),
-        guess=statistics.median(guessed),
-        unexplained=squares / guessed_squares if guessed_squares else 0.0,
-        within=sum(abs(error) <= width * spread for error, spread in zip(errors, deviations, strict=True)),
+        median=float(np.median(relative)),
+        most=float(relative.max()),
+        guess=float(np.median(guessed)),
+        unexplained=float(np.sum(errors**2) / guessed_squares) if guessed_squares else 0.0,
+        within=int(np.sum(np.abs(errors) <= width * deviations)),
         configurations=count,
         folds=folds,
         width=width,
     )
 
 
-def _calibrated_width(errors: Sequence[float], deviations: Sequence[float]) -> float:
+def most_informative(models: Mapping[str, Any], places: Array, grid: Array, count: int) -> list[int]:
+    """Return indices of the grid: each has the largest uncertainty of all quantities, given those before it."""
+    chosen: list[int] = []
+    while len(chosen) < min(count, len(grid)):
+        at = np.concatenate([places, grid[chosen]])
+        doubt = np.zeros(len(grid))
+        for model in models.values():
+            # The values at chosen places are taken as predicted; deviations hardly depend on them.
+            expected = model.predict(at)
+            doubt += fit(at, expected, like=model).predict(grid, return_std=True)[1] ** 2
+        doubt[chosen] = -1.0
+        chosen.append(int(np.argmax(doubt)))
+    return chosen
+
+
+def _calibrated_width(errors: Array, deviations: Array) -> float:
     """Return the half-width of a 95 % interval in standard deviations, from the standardized errors.
 
-    It is Student's quantile times their root mean square, so that few errors give wide intervals.
+    It is Student's quantile times their root mean square, so that few errors give wide intervals, or their own 95 %
+    quantile if that is larger, as with outliers.
     """
     from scipy.special import stdtrit
 
-    ratios = [error / spread for error, spread in zip(errors, deviations, strict=True) if spread]
-    if not ratios:
+    ratios = np.abs(errors[deviations > 0] / deviations[deviations > 0])
+    if not ratios.size:
         return 0.0
-    root_mean_square = math.sqrt(statistics.fmean(ratio**2 for ratio in ratios))
-    return float(stdtrit(max(1, len(ratios) - 1), 0.975)) * root_mean_square
+    normal = float(stdtrit(max(1, ratios.size - 1), 0.975)) * math.sqrt(np.mean(ratios**2))
+    return max(normal, float(np.quantile(ratios, 0.95)))
 
 
-def most_informative(
-    models: Mapping[str, Any], places: list[list[float]], grid: list[list[float]], count: int
-) -> list[int]:
-    """Return indices of the grid: each has the largest uncertainty of all quantities, given those before it."""
-    chosen: list[int] = []
-    current = dict(models)
-    at = list(places)
-    while len(chosen) < min(count, len(grid)):
-        predicted = {name: model.predict(grid, return_std=True) for name, (model, _) in current.items()}
-        doubt = [
-            sum(float(deviations[index]) ** 2 for _, deviations in predicted.values()) for index in range(len(grid))
-        ]
-        best = max((index for index in range(len(grid)) if index not in chosen), key=lambda index: doubt[index])
-        chosen.append(best)
-        at = [*at, grid[best]]
-        assumed = {name: [*values, float(predicted[name][0][best])] for name, (_, values) in current.items()}
-        current = {name: (fit(at, values, models[name][0]), values) for name, values in assumed.items()}
-    return chosen
+def _numbers(column: Any) -> Array | None:
+    """Return the values of a key as numbers; None if they are not all finite numbers."""
+    try:
+        values = np.asarray(column, dtype=np.float64)
+    except ValueError:
+        return None
+    return values if np.isfinite(values).all() else None
+
+
+def _scale(column: Any) -> Array:
+    values = np.asarray(column, dtype=np.float64)
+    return values if values.min() < 0 else np.log(values) if values.min() > 0 else np.log1p(values)

@@ -10,15 +10,15 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
-from epochmeter.report.analyses.gaussian import Error, cross_validate, fit, most_informative, predict_at
+import numpy as np
+
+from epochmeter.report.analyses.gaussian import Array, Error, cross_validate, encode, fit, most_informative, predict_at
 from epochmeter.report.analyses.next_runs import command_line
-from epochmeter.report.formatting import interval, number, plural, quantity
 from epochmeter.report.runs.configuration import NON_CONFIG_KEYS, Configuration, no_energy, varied
 from epochmeter.report.runs.costs import Cost, costs
 from epochmeter.report.statistics import Estimate
-from epochmeter.report.words import Grid
 
 MIN_CONFIGURATIONS, MAX_CONFIGURATIONS = 6, 100
 """A prediction needs the minimum; of more than the maximum, a random sample is used."""
@@ -26,10 +26,10 @@ PER_COORDINATE = 2
 """Configurations needed per coordinate of a grid point."""
 MOST_GRID = 10_000
 NEXT_RUNS = 3
-MAX_ROWS = 10
-"""Predictions in the table; the JSON file has all."""
 IGNORED_KEYS = (*NON_CONFIG_KEYS, "hydra")
 TIME, POWER = "time", "power"
+Column = tuple[str, ...]
+"""A key's value in each measured configuration."""
 
 
 @dataclass(frozen=True)
@@ -52,165 +52,141 @@ class Prediction:
     """Predicted configurations, and the cross-validated errors.
 
     Attributes:
+        points: The predicted configurations, the fastest first.
         errors: `time`, and `power` if it could be predicted.
         next_three: The most informative runs: each is the most uncertain once those before it are run.
-        of: What the intervals are of: a run, or the mean of several runs.
+        repeats: Number of runs whose mean the intervals are of; None if it differs between configurations.
+        measured: Number of configurations that were run; the processes are fitted to a random sample of many.
+        no_power: Why there is no power.
+        poor_power: Error of the power, if it is hardly better than that of the mean.
     """
 
     points: Sequence[Predicted]
     errors: Mapping[str, Error]
     next_three: Sequence[Predicted]
-    of: str
-    notes: Sequence[str] = ()
+    repeats: int | None
+    measured: int
+    no_power: str | None = None
+    poor_power: Error | None = None
+
+    @property
+    def least_energy(self) -> Predicted | None:
+        """The configuration with the least predicted energy."""
+        metered = [point for point in self.points if point.energy_j is not None]
+        return min(metered, key=lambda point: point.energy_j or math.inf, default=None)
 
 
-def predict(configurations: Sequence[Configuration]) -> Prediction | str:
+Reason = Literal["hosts", "few", "no keys", "large", "other keys", "complete", "inaccurate"]
+
+
+@dataclass(frozen=True)
+class NoPrediction:
+    """Why nothing is predicted.
+
+    Attributes:
+        keys: Keys of the grid, or the hosts if there are several.
+        count: Number of configurations, of the grid if that is too large.
+        needed: Number of configurations that are needed.
+        error: Error of the time, if it is hardly better than that of the mean.
+    """
+
+    reason: Reason
+    keys: Sequence[str] = ()
+    count: int = 0
+    needed: int = 0
+    error: Error | None = None
+
+
+def predict(configurations: Sequence[Configuration]) -> Prediction | NoPrediction:
     """Predict the configurations of the grid of varying keys that were not run; else return why not."""
     measured = costs(configurations)
-    (keys, followers), hosts = _keys(measured), dict.fromkeys(cost.configuration.host or "unknown" for cost in measured)
+    count = len(measured)
+    hosts = list(dict.fromkeys(cost.configuration.host or "unknown" for cost in measured))
     if len(hosts) > 1:
-        one = f"where={{host: {next(iter(hosts))}}}"
-        return f"the configurations ran on {len(hosts)} hosts; hint: select one host with {one}"
-    if len(measured) < MIN_CONFIGURATIONS:
-        return f"only {plural(len(measured), 'configuration')} with a time; {MIN_CONFIGURATIONS} are needed"
-    if not keys:
-        return "the configurations do not differ in any key"
-    choices = [list(dict.fromkeys(_setting(cost, key) for cost in measured)) for key in keys]
-    count = math.prod(map(len, choices))
-    if count > MOST_GRID:
-        return f"the grid of {', '.join(keys)} has {count:,} configurations; hint: select some of the runs with where="
-    run = {tuple(_setting(cost, key) for key in keys) for cost in measured}
-    if len(run) < len(measured):
-        return (
-            f"some configurations do not differ in {', '.join(keys)} but in other keys; hint: select runs with where="
-        )
-    missing = [point for point in itertools.product(*choices) if point not in run]
+        return NoPrediction("hosts", hosts)
+    if count < MIN_CONFIGURATIONS:
+        return NoPrediction("few", count=count, needed=MIN_CONFIGURATIONS)
+    columns, followers = _columns(measured)
+    if not columns:
+        return NoPrediction("no keys")
+    keys, settings = list(columns), list(zip(*columns.values(), strict=True))
+    choices = [list(dict.fromkeys(column)) for column in columns.values()]
+    size = math.prod(map(len, choices))
+    if size > MOST_GRID:
+        return NoPrediction("large", keys, size)
+    if len(set(settings)) < count:
+        return NoPrediction("other keys", keys)
+    missing = [point for point in itertools.product(*choices) if point not in set(settings)]
     if not missing:
-        return f"all configurations of the grid of {', '.join(keys)} were run"
-    columns = list(map(_column, choices))
-    if len(measured) < (needed := PER_COORDINATE * sum(len(next(iter(column.values()))) for column in columns)):
-        return f"only {len(measured)} configurations; {needed} are needed to fit {', '.join(keys)}"
-    fitted = _sample(measured)
-    places = [_place(tuple(_setting(cost, key) for key in keys), columns) for cost in fitted]
-    grid = [_place(point, columns) for point in missing]
-    models, errors, notes = _fit(places, fitted)
-    if len(fitted) < len(measured):
-        notes.insert(0, f"Fitted to a random sample of {len(fitted)} of {len(measured)} configurations.")
+        return NoPrediction("complete", keys)
+    coordinates = encode([*settings, *missing])
+    if count < (needed := PER_COORDINATE * coordinates.shape[1]):
+        return NoPrediction("few", keys, count, needed)
+    sample = sorted(random.Random(0).sample(range(count), min(count, MAX_CONFIGURATIONS)))
+    places, grid = coordinates[sample], coordinates[count:]
+    fitted = [measured[index] for index in sample]
+    logs, no_power = _logs(fitted)
+    errors = {name: cross_validate(places, values) for name, values in logs.items()}
     if not errors[TIME].is_useful:
-        return _inaccurate(TIME, errors[TIME])
-    models, errors = ({name: kept[name] for name in kept if errors[name].is_useful} for kept in (models, errors))
-    estimates = {name: predict_at(model, grid, errors[name].width) for name, (model, _) in models.items()}
-    predicted = [
-        _predicted(
-            measured[0],
-            dict(zip(keys, point, strict=True)),
-            followers,
-            {name: values[index] for name, values in estimates.items()},
-        )
-        for index, point in enumerate(missing)
+        return NoPrediction("inaccurate", keys, error=errors[TIME])
+    useful = [name for name, error in errors.items() if error.is_useful]
+    models = {name: fit(places, logs[name]) for name in useful}
+    estimates = {name: predict_at(model, grid, errors[name].width) for name, model in models.items()}
+    no_powers = [None] * len(missing)
+    points = [
+        _predicted(measured[0], dict(zip(keys, point, strict=True)), followers, time_s, power_w)
+        for point, time_s, power_w in zip(missing, estimates[TIME], estimates.get(POWER, no_powers), strict=True)
     ]
-    informative = most_informative(models, places, grid, NEXT_RUNS)
-    return Prediction(predicted, errors, [predicted[index] for index in informative], _of(fitted), notes)
-
-
-def sentences(prediction: Prediction | str) -> list[str]:
-    """Return the sentences on a prediction, its errors first; or why there is none."""
-    if isinstance(prediction, str):
-        return [f"No prediction: {prediction}."]
-    count = prediction.errors[TIME].configurations
-    texts = [f"Predicted from {count} configurations: {len(prediction.points)} configurations that were not run."]
-    for name, error in prediction.errors.items():
-        texts.append(
-            f"Cross-validated error of {name} ({_method(error)}): median {number(100 * error.median)} %, "
-            f"maximum {number(100 * error.most)} %; {number(100 * error.guess)} % if predicted by the mean. "
-            f"{error.within} of {count} are within their 95 % interval."
-        )
-    texts += prediction.notes
-    fastest = min(prediction.points, key=lambda point: point.time_s.value)
-    texts.append(f"Fastest prediction: {fastest.title}: {interval(fastest.time_s, 's')} per epoch.")
-    if metered := [point for point in prediction.points if point.power_w]:
-        least = min(metered, key=_joules)
-        texts.append(f"Least predicted energy: {least.title}: {quantity(_joules(least), 'J')} per epoch.")
-    texts.append("The most informative next runs, in this order:")
-    return [*texts, *(point.command for point in prediction.next_three)]
-
-
-def grid(prediction: Prediction) -> Grid:
-    """Return the table of predictions, the fastest first."""
-    ordered = sorted(prediction.points, key=lambda point: point.time_s.value)
-    rows = [
-        [point.title, interval(point.time_s, "s"), interval(point.power_w, "W"), quantity(point.energy_j, "J")]
-        for point in ordered[:MAX_ROWS]
-    ]
-    some = f", the {MAX_ROWS} fastest of {len(ordered)}" if len(ordered) > MAX_ROWS else ", the fastest first"
-    return Grid(
-        f"Predicted, with 95 % intervals of {prediction.of}{some}",
-        ["configuration", "time per epoch", "power", "energy"],
-        rows,
+    repeats = {len(cost.times_s) for cost in fitted}
+    return Prediction(
+        points=sorted(points, key=lambda point: point.time_s.value),
+        errors={name: errors[name] for name in useful},
+        next_three=[points[index] for index in most_informative(models, places, grid, NEXT_RUNS)],
+        repeats=repeats.pop() if len(repeats) == 1 else None,
+        measured=count,
+        no_power=no_power,
+        poor_power=errors[POWER] if POWER in errors and POWER not in useful else None,
     )
 
 
-def values(prediction: Prediction | str) -> dict[str, Any]:
+def values(prediction: Prediction | NoPrediction) -> dict[str, Any]:
     """Return all numbers for the JSON file, or why there are none."""
-    if isinstance(prediction, str):
-        return {"why_not": prediction}
+    if isinstance(prediction, NoPrediction):
+        return {"why_not": asdict(prediction)}
     return {**asdict(prediction), "energies_j": [point.energy_j for point in prediction.points]}
 
 
-# Coordinates of configurations: numbers from 0 to 1 for each key
+def _columns(measured: Sequence[Cost]) -> tuple[dict[str, Column], dict[str, tuple[str, Column, Column]]]:
+    """Return the keys of the grid with their values, and the keys that follow from another one.
 
-
-class DependentKey(NamedTuple):
-    """A key determined by another one: `storage.root` by `storage`; `values` maps the leader's to its own."""
-
-    key: str
-    leader: str
-    values: Mapping[str, str]
-
-
-def _keys(measured: Sequence[Cost]) -> tuple[list[str], list[DependentKey]]:
-    """Return the keys of the grid, and the overridden keys that follow from one of them.
-
+    `storage.root` follows from `storage`, so that a command never combines a storage with the folder of another one.
     A key that was not overridden is part of the grid if the others do not determine it: `data_source` sets `cache`.
+
+    Returns:
+        Key -> its value in each configuration; dependent key -> its leader, the leader's values and its own.
     """
-    every = dict.fromkeys(key for cost in measured for row in cost.configuration.runs for key in row.keys)
-    overridden = [key for key in every if key.partition(".")[0] not in IGNORED_KEYS]
-    varying = [key for key in overridden if len({_setting(cost, key) for cost in measured}) > 1]
-    keys = list(varying)
-    followers: list[DependentKey] = []
+    overridden = dict.fromkeys(key for cost in measured for run in cost.configuration.runs for key in run.keys)
+    others = varied([cost.configuration for cost in measured])
+    every = {key: tuple(_setting(cost, key) for cost in measured) for key in (*overridden, *others)}
+    varying = [key for key in overridden if key.partition(".")[0] not in IGNORED_KEYS and len(set(every[key])) > 1]
+    groups = {key.partition(".")[0] for key in varying}
+    keys, followers = list(varying), {}
     for key in reversed(varying):
-        led = ((other, _determined(measured, other, key)) for other in keys if other != key)
-        if follower := next((DependentKey(key, other, values) for other, values in led if values), None):
-            keys.remove(key)
-            followers.insert(0, follower)
-    varied_groups = {key.partition(".")[0] for key in varying}
-    for key in varied([cost.configuration for cost in measured]):
-        if key.partition(".")[0] not in varied_groups and _values(measured, keys, key) is None:
+        for leader in keys:
+            is_often = 2 * len(set(every[leader])) <= len(measured)
+            if leader != key and is_often and _determine([every[leader]], every[key]):
+                keys.remove(key)
+                followers[key] = (leader, every[leader], every[key])
+                break
+    for key in others:
+        if key.partition(".")[0] not in groups and not _determine([every[other] for other in keys], every[key]):
             keys.append(key)
-    return keys, followers
+    return {key: every[key] for key in keys}, followers
 
 
-def _determined(measured: Sequence[Cost], leader: str, key: str) -> dict[str, str] | None:
-    """Return a key's value for each value of another; None if undetermined, or in too few configurations."""
-    values = _values(measured, [leader], key)
-    return {value: its for (value,), its in values.items()} if values and len(measured) >= 2 * len(values) else None
-
-
-def _values(measured: Sequence[Cost], keys: Sequence[str], key: str) -> dict[tuple[str, ...], str] | None:
-    """Return a key's value for each setting of other keys; None if these do not determine it."""
-    values: dict[tuple[str, ...], str] = {}
-    for cost in measured:
-        its = _setting(cost, key)
-        if values.setdefault(tuple(_setting(cost, other) for other in keys), its) != its:
-            return None
-    return values
-
-
-def _of(fitted: Sequence[Cost]) -> str:
-    runs = {len(cost.times_s) for cost in fitted}
-    if runs == {1}:
-        return "a run"
-    return f"the mean of {runs.pop()} runs" if len(runs) == 1 else "the mean of the runs of a configuration"
+def _determine(leaders: Sequence[Column], column: Column) -> bool:
+    """Whether equal values of the leaders always come with equal values in a column."""
+    return len(set(zip(*leaders, column, strict=True))) == len(set(zip(*leaders, strict=True)))
 
 
 def _setting(cost: Cost, key: str) -> str:
@@ -219,75 +195,26 @@ def _setting(cost: Cost, key: str) -> str:
     return keys[key] if key in keys else cost.configuration.value(key)
 
 
-def _column(choices: Sequence[str]) -> dict[str, list[float]]:
-    """Return the coordinates of a key's values: one on a logarithmic scale for numbers, else one-hot."""
-    numbers = [_number(choice) for choice in choices]
-    if all(math.isfinite(value) for value in numbers):
-        scaled = [math.log(value) for value in numbers] if min(numbers) > 0 else numbers
-        scaled = [math.log1p(value) for value in numbers] if min(numbers) == 0 else scaled
-        low, high = min(scaled), max(scaled)
-        if low == high:  # 8 and 8.0
-            return {choice: [0.0] for choice in choices}
-        return {choice: [(value - low) / (high - low)] for choice, value in zip(choices, scaled, strict=True)}
-    if len(choices) == 2:
-        return {choice: [float(index)] for index, choice in enumerate(choices)}
-    return {choice: [float(choice == other) for other in choices] for choice in choices}
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def _place(point: Sequence[str], columns: Sequence[Mapping[str, list[float]]]) -> list[float]:
-    return [coordinate for value, column in zip(point, columns, strict=True) for coordinate in column[value]]
-
-
-def _sample(measured: Sequence[Cost]) -> list[Cost]:
-    """Return all, or a random sample with a fixed seed."""
-    chosen = sorted(random.Random(0).sample(range(len(measured)), min(len(measured), MAX_CONFIGURATIONS)))
-    return [measured[index] for index in chosen]
-
-
-# Gaussian processes
-
-
-def _fit(places: list[list[float]], fitted: Sequence[Cost]) -> tuple[dict[str, Any], dict[str, Error], list[str]]:
-    """Return the fitted processes with their data, their errors, and notes on quantities that are not predicted."""
-    logs = {TIME: [math.log(cost.time_s) for cost in fitted]}
-    watts = [cost.power_w for cost in fitted if cost.power_w]
-    why = no_energy([cost.configuration for cost in fitted])
-    notes = []
-    if why or len(watts) < len(fitted):
-        notes.append(f"No power is predicted: {(why or 'not all configurations have one').rstrip('.')}.")
-    else:
-        logs[POWER] = [math.log(watt) for watt in watts]
-    models = {name: (fit(places, values), values) for name, values in logs.items()}
-    errors = {name: cross_validate(places, values) for name, values in logs.items()}
-    notes += [f"Not predicted: {_inaccurate(name, error)}." for name, error in errors.items() if not error.is_useful]
-    return models, errors, notes
-
-
-def _inaccurate(name: str, error: Error) -> str:
-    errors = f"median error {number(100 * error.median)} %, {number(100 * error.guess)} % by the mean"
-    return f"{name} is predicted hardly better than by the mean ({_method(error)}: {errors})"
-
-
-def _method(error: Error) -> str:
-    return "leave-one-out" if error.folds == error.configurations else f"{error.folds}-fold"
+def _logs(fitted: Sequence[Cost]) -> tuple[dict[str, Array], str | None]:
+    """Return the logarithms of time and power, and why there is no power."""
+    logs = {TIME: np.log([cost.time_s for cost in fitted])}
+    if why := no_energy([cost.configuration for cost in fitted]):
+        return logs, why
+    powers_w = [cost.power_w for cost in fitted if cost.power_w]
+    if len(powers_w) < len(fitted):
+        return logs, "not all configurations have one"
+    return {**logs, POWER: np.log(powers_w)}, None
 
 
 def _predicted(
-    like: Cost, keys: Mapping[str, str], followers: Sequence[DependentKey], estimates: Mapping[str, Estimate]
+    like: Cost,
+    keys: Mapping[str, str],
+    followers: Mapping[str, tuple[str, Column, Column]],
+    time_s: Estimate,
+    power_w: Estimate | None,
 ) -> Predicted:
-    title = ", ".join(f"{key} {value}" for key, value in keys.items())
     settings = dict(keys)
-    for follower in followers:  # a dependent key follows its leader in the list
-        settings[follower.key] = follower.values[settings[follower.leader]]
-    return Predicted(title, keys, estimates[TIME], estimates.get(POWER), command_line(like.configuration, settings))
-
-
-def _joules(point: Predicted) -> float:
-    return math.inf if point.energy_j is None else point.energy_j
+    for key, (leader, values, own) in reversed(followers.items()):  # leaders first
+        settings[key] = own[values.index(settings[leader])]
+    title = ", ".join(f"{key} {value}" for key, value in keys.items())
+    return Predicted(title, keys, time_s, power_w, command_line(like.configuration, settings))
