@@ -8,10 +8,10 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from string import ascii_uppercase
 
 from epochmeter.report.analyses.best import Best
 from epochmeter.report.analyses.epoch_breakdown import EpochBreakdown
+from epochmeter.report.formatting import plural
 from epochmeter.report.runs.configuration import DATA_PARALLEL, REPEATED, Configuration
 from epochmeter.report.runs.costs import LIMIT, costs, positive_values
 from epochmeter.results.bottleneck import (
@@ -27,13 +27,13 @@ from epochmeter.results.bottleneck import (
     percent,
 )
 
-PROGRAM, REPORT = "python src/train.py", "python src/report.py"
+PROGRAM = "python src/train.py"
 OWN = (*REPEATED, "tracking", "sweep", "hydra")
 """Overrides that are not part of the configuration."""
 MAX_COMMANDS = 4
 """Half of them for time and half for energy, without repeats."""
-MAX_REPEATED = 3
-"""Configurations to repeat, if each needs its own command."""
+MAX_EXTRA = 2
+"""Configurations of a sweep of repeats, as a multiple of those that are to be repeated."""
 LOWER = 0.75
 """The next power limit, as a fraction of the lowest power or limit so far."""
 AMPERE = {
@@ -41,8 +41,6 @@ AMPERE = {
     "board": re.compile("Orin|Thor"),
 }
 """Names of devices with the tensor cores of Ampere or newer: `A100`, `L40S`, `GH200`, `RTX 3090`."""
-MIN_START = 0.5
-"""Fraction of the data stall from which on the start of the DataLoader workers is the cause."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +60,14 @@ def suggest_runs(
     for name, ways in (("fastest", _faster), ("least_energy", _save_energy)):
         choice = next((choice for choice in choices if choice.name == name), None)
         breakdown = breakdown_of.get(id(choice.configuration)) if choice else None
-        if choice and breakdown:
-            same_model = [
-                configuration
-                for configuration in configurations
-                if configuration.value("model") == choice.configuration.value("model")
-            ]
-            new = (
-                (key, value, why)
-                for key, value, why in ways(breakdown, same_model)
-                if not _was_run(key, value, same_model)
-            )
-            for key, value, why in itertools.islice(new, MAX_COMMANDS // 2):
-                command = command_line(choice.configuration, {key: value})
-                suggestions.setdefault(command, Suggestion(command, why))
+        if not breakdown:
+            continue
+        best = breakdown.configuration
+        same_model = [other for other in configurations if other.value("model") == best.value("model")]
+        new = (way for way in ways(breakdown, same_model) if not _was_run(*way[:2], same_model))
+        for key, value, why in itertools.islice(new, MAX_COMMANDS // 2):
+            command = command_line(best, {key: value})
+            suggestions.setdefault(command, Suggestion(command, why))
     for again in _more_repeats(choices):
         suggestions.setdefault(again.command, again)
     return list(suggestions.values())
@@ -96,7 +88,7 @@ def _faster(breakdown: EpochBreakdown, configurations: Sequence[Configuration]) 
     largest = bottleneck.parts[0]
     share = f"{percent(bottleneck.fractions[largest])} of the epoch"
     if bottleneck.data_stall >= bottleneck.fractions[largest]:  # one stall, or prep and fetch stall together
-        if _starts(breakdown.configuration) and not job.get("persistent_workers", True):
+        if _waits_for_workers(breakdown.configuration):
             yield "persistent_workers", "true", "the DataLoader workers are started again for every epoch"
         yield from _faster_data(breakdown.configuration, bottleneck)
     elif largest == COMPUTE:
@@ -175,45 +167,24 @@ def _lower(power_w: float) -> str:
 
 
 def _more_repeats(choices: Sequence[Best]) -> Iterator[Suggestion]:
-    """Yield more repeats of the fastest and its ties on the same host.
-
-    They are one sweep if their keys make a grid, else one sweep per configuration and a report of all.
-    """
+    """Yield more repeats of the fastest and its ties on the same host, in one sweep over the keys that differ."""
     fastest = next((choice for choice in choices if choice.name == "fastest"), None)
     if not fastest:
         return
-    every = [fastest.configuration, *fastest.not_significantly_different]
+    every = [fastest.configuration, *(tie.configuration for tie, _ in fastest.ties)]
     tied = [configuration for configuration in every if configuration.host == fastest.configuration.host]
-    if len(tied) < 2:
-        return
-    more = str(max(3, 2 * max(len(configuration.runs) for configuration in tied)))
-    repeats = {"sweep.repeats": more, "sweep.order": "random"}
-    count = len(tied) - 1
-    why = f"{count} other{'s are' if count > 1 else ' is'} not significantly slower than the fastest"
-    if grid := _grid(tied):
-        yield Suggestion(command_line(tied[0], {**grid, **repeats}, multirun=True), why)
-        return
-    commands = list(dict.fromkeys(command_line(configuration, repeats, multirun=True) for configuration in tied))[
-        :MAX_REPEATED
-    ]
-    if len(commands) > 1:
-        yield Suggestion(commands[0], why)
-        for command in commands[1:]:
-            yield Suggestion(command, "another of the ties, as often" if count > 1 else "the other, as often")
-        names = ",".join(ascii_uppercase[: len(commands)])
-        yield Suggestion(f"{REPORT} 'sweep=[{names}]'", "then a report of the sweeps that these commands made")
-
-
-def _grid(configurations: Sequence[Configuration]) -> dict[str, str]:
-    """Return the differing keys with all of their values if the configurations are that grid; else empty."""
-    jobs = [_keys(configuration) for configuration in configurations]
-    every = {key: list(dict.fromkeys(keys.get(key) for keys in jobs)) for key in dict.fromkeys(itertools.chain(*jobs))}
-    axes = {key: [str(value) for value in values] for key, values in every.items() if len(values) > 1}
-    is_complete = all(key in keys for key in axes for keys in jobs)
-    present = {tuple(keys.get(key) for key in axes) for keys in jobs}
-    if not is_complete or not math.prod(map(len, axes.values())) == len(present) == len(configurations):
-        return {}
-    return {key: ",".join(values) for key, values in axes.items()}
+    keys = [_keys(configuration) for configuration in tied]
+    axes = {key: list(dict.fromkeys(words.get(key) for words in keys)) for key in dict.fromkeys(itertools.chain(*keys))}
+    axes = {key: values for key, values in axes.items() if len(values) > 1}
+    is_small = math.prod(map(len, axes.values())) <= MAX_EXTRA * len(tied)
+    if len(tied) > 1 and is_small and not any(None in values for values in axes.values()):
+        repeats = str(max(3, 2 * max(len(configuration.runs) for configuration in tied)))
+        changed = {key: ",".join(map(str, values)) for key, values in axes.items()}
+        command = command_line(
+            tied[0], {**changed, "sweep.repeats": repeats, "sweep.order": "random"}, multirun=True
+        )
+        others = plural(len(tied) - 1, "other is", "others are")
+        yield Suggestion(command, f"{others} not significantly slower than the fastest")
 
 
 def _keys(configuration: Configuration) -> dict[str, str]:
@@ -235,6 +206,7 @@ def _was_run(key: str, value: str, configurations: Sequence[Configuration]) -> b
     return False
 
 
-def _starts(configuration: Configuration) -> bool:
-    stall_s, start_s = (configuration.mean(f"steady/{name}_s") for name in ("data_stall", "loader_start"))
-    return bool(stall_s and start_s and start_s > MIN_START * stall_s)
+def _waits_for_workers(configuration: Configuration) -> bool:
+    """Whether most of the data stall is the start of DataLoader workers in every epoch."""
+    stall_s, start_s = (configuration.mean(f"steady/{name}_s") or 0.0 for name in ("data_stall", "loader_start"))
+    return not configuration.job.get("persistent_workers", True) and start_s > stall_s / 2
