@@ -27,12 +27,6 @@ def test_stall_sweep_has_a_stall_page():
     assert report.charts
 
 
-def test_plain_sweep_has_no_analysis_and_no_hint():
-    report = build_report(sweep(trained(0, 100.0), trained(1, 110.0, batch=8)), ReportOptions())
-    assert not {"stalls", "scaling", "targets"} & set(names(report))
-    assert report.hints == []
-
-
 def test_report_has_only_the_selected_runs():
     runs = [trained(number, 100.0, batch=8 + number) for number in range(4)]
     report = build_report(sweep(*runs), ReportOptions(where={"batch": [8, 10]}))

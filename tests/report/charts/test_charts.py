@@ -334,11 +334,3 @@ def test_png_and_svg_have_the_title_and_names_stay_text():
 def test_link_that_is_no_web_page_is_not_drawn():
     runs = [replace(ran(n, 10.0, 500.0, batch=n + 1), link="javascript:alert(1)") for n in range(2)]
     assert "link" not in rows(drawn(runs)["energy_by_time"], "points")[0]
-
-
-def test_single_configuration_has_no_chart_that_compares():
-    assert not {"energy_by_time", "grid_time"} & {*drawn([ran(0, 10.0, 500.0)])}
-
-
-def test_themes_have_the_same_keys():
-    assert theme().keys() == theme(is_dark=True).keys()

@@ -50,11 +50,6 @@ def test_report_has_a_page_charts_and_a_table(tmp_path):
     assert (tmp_path / "made" / "report.md").read_text().startswith("# some\n")
 
 
-def test_analysis_is_written_as_json_and_markdown(tmp_path):
-    written, _ = write(report(trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2)), tmp_path)
-    assert {"scaling.json", "scaling.md"} <= set(written)
-
-
 def test_charts_of_an_earlier_report_are_removed_and_other_files_kept(tmp_path):
     (tmp_path / "report").mkdir()
     (tmp_path / "report" / "mine.png").touch()
@@ -89,14 +84,6 @@ def test_without_the_packages_for_pages_the_table_is_written(tmp_path, monkeypat
     assert written == ["report.csv", "report.md", "answer.json", "answer.md"]
     assert len(messages) == 1
     assert "altair, itables" in messages[0]
-
-
-def test_differences_between_hosts_have_a_page_without_json(tmp_path):
-    rows = [replace(run, platform={"CPU": f"{run.number} cores"}) for run in batches(100.0, 200.0)]
-    written, _ = write(report(*rows), tmp_path)
-    assert "differences.md" in written
-    assert not (tmp_path / "differences.json").exists()
-    assert "| CPU | 0 cores |" in (tmp_path / "differences.md").read_text()
 
 
 @pytest.mark.parametrize("in_the_way", ["", "report", "report.csv"])

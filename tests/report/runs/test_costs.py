@@ -99,9 +99,8 @@ def test_configurations_without_a_common_target_are_ranked_by_epoch(runs):
         ([costing(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0)], (20.0, LIMIT)),
         # Of two GPUs each has its limit.
         ([costing(0, 10.0, 300.0, limit_w=20.0, power_limited_devices=2, strategy="ddp", ranks=2)], (40.0, LIMIT)),
-        # Four ranks on one CPU have one limit, and one process on two CPUs has two.
+        # Four ranks on one CPU have one limit.
         ([costing(0, 10.0, 150.0, limit_w=20.0, strategy="ddp", ranks=4)], (20.0, LIMIT)),
-        ([costing(0, 10.0, 300.0, limit_w=20.0, power_limited_devices=2)], (40.0, LIMIT)),
         ([costing(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0, power_limited_devices=None)], (15.0, PEAK)),
         # What draws more than its limit has more in its energy than what is limited.
         ([costing(0, 10.0, 300.0, limit_w=20.0, peak_w=35.0)], (35.0, PEAK)),
@@ -117,7 +116,6 @@ def test_configurations_without_a_common_target_are_ranked_by_epoch(runs):
             (25.0, HIGHEST),
         ),
         ([costing(0, 10.0, 300.0, limit_w=20.0, highest_w=25.0, power_limited_devices=2)], (50.0, HIGHEST)),
-        ([costing(0, 10.0, 200.0, limit_w=20.0, highest_w=25.0, strategy="ddp", ranks=4)], (25.0, HIGHEST)),
         # What draws more in the mean is of another device.
         (
             [costing(0, 10.0, 100.0, limit_w=20.0, highest_w=25.0), costing(1, 9.0, 270.0, batch=128, peak_w=33.0)],

@@ -4,33 +4,24 @@ import pytest
 from sweeps import row, trained, write
 
 from epochmeter.report.runs import load
-from epochmeter.report.runs.load import newest_sweep, read, run_folders
+from epochmeter.report.runs.load import read, run_folders, sweep_folders
 from epochmeter.shared.atomic_files import read_json, write_json
 
 
 def test_record_is_loaded_as_written(tmp_path):
     covers = {"source": "counter", "covers": "GPUs used", "domains": ["gpu0"], "reason": None}
-    write(tmp_path, row(3, "cached", 2.5, steady={"energy_j": 40.0}, typed={"batch": "8"}), energy=covers)
+    typed = {"batch": "8", "+note": "mine"}
+    record = write(tmp_path, row(3, "cached", 2.5, steady={"energy_j": 40.0}, typed=typed), energy=covers)
+    record.describe(record.job(), {**record.run(), "flags": {"gpu_shared": "process 7", "diverged": "epoch window 3"}})
     (found,) = read(tmp_path).runs
+    assert read(record.folder).runs == [found], "a single run is a sweep of one"
     assert (found.number, found.state, found.excluded_because) == (3, "completed", None)
-    assert found.keys == {"data_source": "cached", "batch": "8"}
+    assert (found.keys, found.added) == ({"data_source": "cached", "batch": "8", "note": "mine"}, ["+note"])
+    assert found.disturbed == {"gpu_shared": "process 7"}
     assert found.steady("e2e_s") == 2.5
     assert found.steady("data_stall_s") is None
     assert (found.energy_covers, found.energy_domains, found.no_energy) == ("GPUs used", ["gpu0"], None)
     assert found.cores == 8
-
-
-def test_added_key_is_kept_by_name_and_as_typed(tmp_path):
-    write(tmp_path, row(0, "cached", 2.5, typed={"batch": "8", "+note": "mine"}))
-    (found,) = read(tmp_path).runs
-    assert found.keys == {"data_source": "cached", "batch": "8", "note": "mine"}
-    assert found.added == ["+note"]
-
-
-def test_runs_are_ordered_by_number(tmp_path):
-    for number in (10, 9, 2):
-        write(tmp_path, row(number, "storage", 1.0))
-    assert [found.number for found in read(tmp_path).runs] == [2, 9, 10]
 
 
 def test_run_without_result_has_a_reason(tmp_path):
@@ -85,21 +76,13 @@ def test_metric_that_is_not_finite_is_absent_and_reported(tmp_path):
 
 
 def test_damaged_line_loses_its_epoch_only(tmp_path):
-    record = write(tmp_path, trained(0, 100.0, epochs=[{"epoch/e2e_s": 2.0}, {"epoch/e2e_s": 1.0}]))
-    path = record.folder / "epochs.jsonl"
-    path.write_text("{\n[]\n" + path.read_text() + '{"window": "epoch", "metr')
-    (found,) = read(tmp_path).runs
-    assert found.epochs == {0: {"epoch/e2e_s": 2.0}, 1: {"epoch/e2e_s": 1.0}}
-    assert found.read_errors == ["2 of the lines of epochs.jsonl cannot be read"]
-
-
-def test_epochs_keep_their_numbers_if_one_is_lost(tmp_path):
     record = write(tmp_path, trained(0, 100.0, epochs=[{"epoch/e2e_s": float(time)} for time in (9, 2, 3)]))
     path = record.folder / "epochs.jsonl"
     first, _, last = path.read_text().splitlines()
-    path.write_text(f"{first}\n{{\n{last}\n")
+    path.write_text(f'{first}\n{{\n[]\n{last}\n{{"window": "epoch", "metr')
     (found,) = read(tmp_path).runs
     assert found.epochs == {0: {"epoch/e2e_s": 9.0}, 2: {"epoch/e2e_s": 3.0}}
+    assert found.read_errors == ["2 of the lines of epochs.jsonl cannot be read"]
 
 
 def test_run_has_its_origin_and_platform(tmp_path):
@@ -130,18 +113,14 @@ def test_run_has_its_origin_and_platform(tmp_path):
 
 
 def test_two_processes_load_the_same_as_one(tmp_path, monkeypatch):
-    for number in range(7):
+    for number in range(12):
         write(tmp_path, row(number, "storage", 1.0 + number, steady={"energy_j": 2.0}))
-    (tmp_path / "6" / "summary.json").write_text("{")
+    (tmp_path / "11" / "summary.json").write_text("{")
     alone = read(tmp_path)
     monkeypatch.setattr(load, "MAX_ONE_PROCESS", 3)
     assert read(tmp_path) == alone
-    assert list(alone.unreadable) == ["6"]
-
-
-def test_single_run_is_a_sweep_of_one(tmp_path):
-    record = write(tmp_path, row(7, "storage", 1.0))
-    assert [found.number for found in read(record.folder).runs] == [7]
+    assert list(alone.unreadable) == ["11"]
+    assert [found.number for found in alone.runs] == list(range(11))
 
 
 def test_archived_attempts_and_other_folders_are_no_runs(tmp_path):
@@ -152,26 +131,13 @@ def test_archived_attempts_and_other_folders_are_no_runs(tmp_path):
     assert run_folders(tmp_path / "none") == []
 
 
-def test_newest_sweep_has_runs(tmp_path):
-    assert newest_sweep(tmp_path) is None
-    assert newest_sweep(tmp_path / "none") is None
-    write(tmp_path / "2026-11-20_12-00-00-aa", row(0, "storage", 1.0))
-    write(tmp_path / "2026-11-21_12-00-00-bb", row(0, "storage", 1.0))
-    (tmp_path / "2026-11-22_12-00-00-cc").mkdir()
-    assert newest_sweep(tmp_path).name == "2026-11-21_12-00-00-bb"
-
-
-def test_renamed_sweep_is_older_than_any_other(tmp_path):
-    names = ("baseline", "2026-11-20_12-00-00-aa", "2026-11-20_12-00-00.2-aa", "2026-11-20_12-00-00.10-aa")
+def test_sweeps_with_runs_are_ordered_by_time_and_renamed_ones_come_first(tmp_path):
+    names = ["baseline", "2026-11-20_12-00-00-aa", "2026-11-20_12-00-00.2-aa", "2026-11-20_12-00-00.10-aa"]
     for name in names:
         write(tmp_path / name, row(0, "storage", 1.0))
-        assert newest_sweep(tmp_path).name == name
-
-
-def test_varied_keys_are_the_overrides(tmp_path):
-    for number, (data_source, batch) in enumerate([("cached", "8"), ("storage", "8"), ("storage", "8")]):
-        write(tmp_path, row(number, data_source, 1.0, typed={"batch": batch, "model": "lenet"}))
-    assert read(tmp_path).varied() == ["data_source"]
+    (tmp_path / "2026-11-22_12-00-00-cc").mkdir()
+    assert [folder.name for folder in sweep_folders(tmp_path)] == names
+    assert sweep_folders(tmp_path / "none") == []
 
 
 @pytest.mark.parametrize(
@@ -190,15 +156,3 @@ def test_number_of_devices_is_reported_by_the_training_process(tmp_path, strateg
     job = {**record.job(), "strategy": {"name": strategy, "ranks": ranks}}
     record.describe(job, {**record.run(), "training": training})
     assert read(tmp_path).runs[0].devices == devices
-
-
-def test_epochs_include_the_warm_up(tmp_path):
-    write(tmp_path, trained(0, 100.0, epochs=[{"epoch/e2e_s": 2.0}, {"epoch/e2e_s": 1.0}]))
-    assert read(tmp_path).runs[0].epochs == {0: {"epoch/e2e_s": 2.0}, 1: {"epoch/e2e_s": 1.0}}
-
-
-def test_disturbances_are_flags_of_the_record(tmp_path):
-    record = write(tmp_path, row(0, "cached", 2.5))
-    marks = {"gpu_shared": "process 7", "diverged": "epoch window 3"}
-    record.describe(record.job(), {**record.run(), "flags": marks})
-    assert read(tmp_path).runs[0].disturbed == {"gpu_shared": "process 7"}

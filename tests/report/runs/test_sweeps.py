@@ -3,7 +3,7 @@
 import pytest
 from sweeps import row, write
 
-from epochmeter.report.runs.load import load_sweep, with_links
+from epochmeter.report.runs.load import load_sweep
 
 FIRST, SECOND, THIRD = (f"2026-11-{day}_12-00-00-{name}" for day, name in ((20, "aa"), (21, "bb"), (22, "cc")))
 
@@ -74,8 +74,3 @@ def test_missing_sweep_or_study_lists_existing_ones(multirun, sweeps, study, sai
 def test_without_runs_the_error_suggests_a_command(tmp_path):
     with pytest.raises(ValueError, match=r"There are no runs yet\. Run first: python src/train.py"):
         asked(tmp_path / "multirun")
-
-
-def test_runs_have_the_links_of_their_pages(multirun):
-    sweep = with_links(asked(multirun, FIRST), {f"{FIRST}/1": "http://127.0.0.1/#/1"})
-    assert [each.link for each in sweep.runs] == [None, "http://127.0.0.1/#/1"]
