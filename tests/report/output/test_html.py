@@ -16,7 +16,7 @@ from epochmeter.report.words import Grid
 pytest.importorskip("altair")
 EVIL = "<script>alert(1)</script> & $x_1$"
 CHARTS = [
-    Chart(name, f"Title of {name}", EVIL, {"usermeta": {"kind": "bars"}, "datasets": {"x": [EVIL]}}, name == "third")
+    Chart(name, f"Title of {name}", EVIL, {"datasets": {"x": [EVIL]}}, name == "third")
     for name in ("first", "second", "third")
 ]
 

@@ -181,7 +181,7 @@ def _spec(title: str, rows: Rows, points: Sequence[ChartPoint], colors: Mapping[
     labels = names.encode(place, x=alt.datum(0), text="name:N")
     datasets = {"parts": rows, "bars": [{"bar": index, "name": point.title} for index, point in enumerate(points)]}
     chart: alt.LayerChart = alt.layer(pieces, labels).properties(height=alt.Step(STEP_PX))
-    return make_spec(chart, "bars", datasets)
+    return make_spec(chart, datasets)
 
 
 def _fewer_note(count: int, order: str) -> str:

@@ -46,11 +46,6 @@ class Chart:
     spec: Spec
     is_folded: bool = False
 
-    @property
-    def kind(self) -> str:
-        """The module that draws it."""
-        return str(self.spec["usermeta"]["kind"])
-
 
 @dataclass(frozen=True)
 class Axis:
@@ -89,18 +84,12 @@ def make_axis(label: str, values: Sequence[float], base: str, *, zero: bool = Fa
 
 
 def make_spec(
-    chart: alt.TopLevelMixin,
-    kind: str,
-    datasets: Mapping[str, Rows],
-    *,
-    is_large: bool = False,
-    columns: Sequence[int] = (),
+    chart: alt.TopLevelMixin, datasets: Mapping[str, Rows], *, is_large: bool = False, columns: Sequence[int] = ()
 ) -> Spec:
     """Return the specification of an Altair chart.
 
     Args:
         chart: the chart; its data are named.
-        kind: name of the module that draws it.
         datasets: the rows of each named dataset. They are added here because Altair converts them slowly.
         is_large: whether the page draws it on a canvas.
         columns: possible numbers of columns of small multiples, the largest first; empty for a single view.
@@ -108,7 +97,7 @@ def make_spec(
     spec: Spec = chart.to_dict()
     spec.pop("config", None)
     spec["datasets"] = {name: [dict(row) for row in rows] for name, rows in datasets.items()}
-    spec["usermeta"] = {"kind": kind, "renderer": "canvas" if is_large else "svg", "columns": list(columns)}
+    spec["usermeta"] = {"renderer": "canvas" if is_large else "svg", "columns": list(columns)}
     return spec
 
 

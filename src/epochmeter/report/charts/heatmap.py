@@ -106,8 +106,8 @@ def _spec(label: str, base: str, cells: Cells, words: Sequence[str]) -> Spec:
     chart = alt.layer(*layers).properties(height=alt.Step(ROW_PX))
     data = alt.NamedData("cells")
     if "panel" not in rows[0]:
-        return make_spec(chart.properties(data=data), "heatmap", {"cells": rows})
+        return make_spec(chart.properties(data=data), {"cells": rows})
     panels = sorted({str(row["panel"]) for row in rows}, key=lambda panel: natural_order(panel.rpartition(" ")[2]))
     across = even_columns(len(panels), MAX_COLUMNS)
     faceted = chart.facet(facet=alt.Facet("panel:N", sort=panels), columns=across[0], data=data)
-    return make_spec(faceted, "heatmap", {"cells": rows}, columns=across)
+    return make_spec(faceted, {"cells": rows}, columns=across)

@@ -90,7 +90,7 @@ def efficiency(results: Sequence[Scaling], points: Sequence[ChartPoint] = ()) ->
         "Bars are 95 % intervals." if any("low" in row for row in rows) else "",
         f"The first {MAX_LINES} of {len(lines):,} lines." if len(lines) > MAX_LINES else "",
     )
-    spec = make_spec(chart, "lines", {"results": rows, "ideal": [{"percent": 100}]})
+    spec = make_spec(chart, {"results": rows, "ideal": [{"percent": 100}]})
     return Chart("scaling", "Scaling efficiency", caption, spec)
 
 
@@ -163,7 +163,7 @@ def _panels(rows: Rows, x: str, y: str, *, has_points: bool) -> dict[str, object
     chart = alt.layer(*layers).properties(height=PANEL_PX)
     columns = even_columns(len(panels), MAX_COLUMNS)
     faceted = chart.facet(facet=alt.Facet("panel:N", sort=panels), columns=columns[0], data=alt.NamedData("values"))
-    return make_spec(faceted, "lines", {"values": rows}, columns=columns)
+    return make_spec(faceted, {"values": rows}, columns=columns)
 
 
 def _epoch_ticks(rows: Rows) -> list[int]:

@@ -202,7 +202,7 @@ def _spec(x: Axis, y: Axis, rows: Rows, front: Rows, labels: Rows, palette: Pale
         rings = alt.Chart(alt.NamedData("labels")).mark_point(size=170, filled=False, style="front", aria=False)
         layers += [rings.encode(across, up), text.encode(across, up, text="text:N")]
     chart = alt.layer(*layers).properties(height=HEIGHT_PX)
-    return make_spec(chart, "scatter", {"points": rows, "front": front, "labels": labels}, is_large=is_large)
+    return make_spec(chart, {"points": rows, "front": front, "labels": labels}, is_large=is_large)
 
 
 def _row(point: ChartPoint, time: MeanSd, energy: MeanSd, x: Axis, y: Axis, palette: Palette) -> dict[str, object]:
