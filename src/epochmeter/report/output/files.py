@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,10 +117,8 @@ def _write_charts(charts: Sequence[Chart], folder: Path) -> list[Path]:
 
 
 def _write_texts(report: Report, folder: Path) -> list[Path]:
-    written = [
-        _write_text(folder / TABLE, table.csv_text(report.rows)),
-        _write_text(folder / "report.md", table.markdown_file(report.rows, report.title)),
-    ]
+    written = [folder / TABLE, _write_text(folder / "report.md", table.markdown_file(report.rows, report.title))]
+    write_atomically(folder / TABLE, partial(table.write_csv, report.rows))
     for page in report.pages:
         markdown = page_file(page, report.title, report.banner, report.notes)
         written += write_page(folder, page.name, markdown, page.values)

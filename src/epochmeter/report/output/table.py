@@ -8,9 +8,8 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from html import escape
-from io import StringIO
 from itertools import chain
-from typing import Any
+from typing import Any, TextIO
 
 from epochmeter.report.formatting import ABSENT, number
 from epochmeter.report.output.render import escape_markdown, table
@@ -31,8 +30,8 @@ FORMULA = ("=", "+", "-", "@")
 """Beginnings of a text that a spreadsheet would run as a formula."""
 
 
-def csv_text(runs: Sequence[Run]) -> str:
-    """Format everything known of runs, except their epochs, as CSV; absent values are empty.
+def write_csv(runs: Sequence[Run], file: TextIO) -> None:
+    """Write everything known of runs, except their epochs, as CSV; absent values are empty.
 
     Keys have their names in `conf`, metrics those of docs/metrics.md.
     """
@@ -43,12 +42,10 @@ def csv_text(runs: Sequence[Run]) -> str:
         lines.append((layouts.setdefault(tuple(line), len(layouts)), tuple(line.values())))
     columns = sorted(dict.fromkeys(chain.from_iterable(layouts)), key=column_order)
     places = [[layout.index(name) if name in layout else -1 for name in columns] for layout in layouts]
-    output = StringIO()
-    writer = csv.writer(output, lineterminator="\n")
+    writer = csv.writer(file, lineterminator="\n")
     writer.writerow(map(_cell, columns))
     for layout, values in lines:
         writer.writerow([_cell(values[place]) if place >= 0 else "" for place in places[layout]])
-    return output.getvalue()
 
 
 def columns_and_rows(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import marshal
 import math
 import os
 import shutil
@@ -14,6 +15,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
+from sys import intern
 from tempfile import mkdtemp
 from typing import Any
 
@@ -29,6 +31,7 @@ DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
 """Errors of reading a damaged record."""
 YAML_VALUES = {"True": "true", "False": "false", "None": "null"}
 """Values of overrides as Hydra's sweeps write them -> as one types them."""
+_SHARED: dict[bytes, Any] = {}
 TO_RUN = "Run first: python src/train.py -m experiment=stalls"
 
 
@@ -212,7 +215,7 @@ def _load_record(folder: Path) -> Run:
     description = _json(f"{folder}/job.json")
     if (schema := description.get("schema", SCHEMA)) != SCHEMA:
         raise ValueError(f"it is of schema {schema}, and schema {SCHEMA} is read here: report it where it was written")
-    job, run = description["job"], description["run"]
+    job, run = {_share(key): _share(value) for key, value in description["job"].items()}, description["run"]
     host = _host(f"{folder}/host.json")
     epochs, broken_lines = _epochs(f"{folder}/epochs.jsonl")
     summary = _json(f"{folder}/summary.json") if os.path.exists(f"{folder}/summary.json") else None
@@ -263,7 +266,12 @@ def _excluded_because(
 
 
 def _finite(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if value is not None and math.isfinite(value)}
+    return {intern(name): value for name, value in metrics.items() if value is not None and math.isfinite(value)}
+
+
+def _share(value: Any) -> Any:
+    """Return the same object for equal values: those of most runs of a sweep are, and 10,000 copies need 300 MB."""
+    return _SHARED.setdefault(marshal.dumps(value, 2), value)
 
 
 def _override_values(overrides: Iterable[str]) -> dict[str, str]:
