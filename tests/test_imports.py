@@ -14,7 +14,7 @@ LAYERS = [
     *({"hydra_plugins"}, {"entries"}),
 ]
 """A package may import itself and the layers above it in this list."""
-REPORT_LAYERS = [("statistics", "formatting"), "runs", ("words", "pages"), "analyses", "charts"]
+REPORT_LAYERS = [("statistics", "formatting"), "runs", "pages", "analyses", "charts"]
 """The same within the report; its other modules may import all of these."""
 EXCEPTIONS = {"worker": {"shared"}}  # the training process runs on a board's own Python
 

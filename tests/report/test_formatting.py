@@ -39,6 +39,7 @@ def test_parts_are_shown_in_the_unit_and_digits_of_their_total():
         (3515, 3459, 3571, "58.6 min ± 1.6 %"),
         (2.0, 1.4, 3.0, "2.00 s ± 50.0 %"),
         (1.0, 0.3, 9.0, "1.00 s (0.300 to 9.00 times)"),
+        (1.0, 0.3, 11.0, "1.00 s (too few repeats for an interval)"),
         (0.12, -0.02, 0.26, "0.120 s (-0.020 to 0.260)"),
         (5.0, None, None, "5.00 s"),
     ],
@@ -47,8 +48,22 @@ def test_interval_is_relative_unless_it_is_wide_or_includes_zero(value, low, hig
     assert formatting.interval(SimpleNamespace(value=value, low=low, high=high), "s") == text
 
 
+def test_ratios_have_their_bounds():
+    ratio = SimpleNamespace(value=0.95, low=0.941, high=0.959)
+    assert formatting.percent(ratio) == "95.0 % (94.1 to 95.9)"
+    assert formatting.times(ratio) == "0.950 times (0.941 to 0.959)"
+    assert formatting.with_bounds(SimpleNamespace(value=6.3, low=3e-5, high=1.5e6)) == (
+        "6.30 (too few repeats for an interval)"
+    )
+    assert formatting.with_bounds(SimpleNamespace(value=6.3, low=None, high=None)) == "6.30"
+
+
 def test_percent():
     assert [formatting.percent(fraction) for fraction in (0.314, 1, None)] == ["31 %", "100 %", "-"]
+
+
+def test_texts_above_the_limit_are_counted():
+    assert [formatting.join_or_more("abcd", limit, "; ") for limit in (4, 2)] == ["a; b; c; d", "a; b; 2 more"]
 
 
 def test_plural_counts_with_thousands_separator():

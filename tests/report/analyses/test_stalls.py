@@ -254,7 +254,8 @@ def printed(folder, runs, **options):
     for run in runs:
         write(folder, run, **options)
     paper = io.StringIO()
-    print_analyses(folder, Console(file=paper, width=80, force_terminal=True, color_system=None, highlight=False))
+    console = Console(file=paper, width=80, force_terminal=True, color_system=None, highlight=False)
+    print_analyses(folder, console, of_sources=True)
     return paper.getvalue()
 
 

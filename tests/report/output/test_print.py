@@ -7,12 +7,13 @@ import pytest
 from rich.console import Console
 from sweeps import row, rows, trained, write
 
-from epochmeter.report.output.print import answer_lines, print_analyses, print_other_analyses
+from epochmeter.report.output.print import answer_lines, print_analyses
 
 
-def printed(folder, how=print_analyses):
+def printed(folder, width=80, **options):
     paper = io.StringIO()
-    how(folder, Console(file=paper, width=80, force_terminal=True, color_system=None, highlight=False))
+    console = Console(file=paper, width=width, force_terminal=True, color_system=None, highlight=False)
+    print_analyses(folder, console, **options)
     return " ".join(paper.getvalue().split())
 
 
@@ -58,22 +59,18 @@ def test_runs_on_several_devices_have_scaling_and_questions(tmp_path):
     assert (values["kind"], values["efficiency"]["value"]) == ("weak", pytest.approx(0.95))
     page = (tmp_path / "scaling.md").read_text()
     assert page.startswith(f"# Scaling: {tmp_path.name}\n\n**resnet152 on jpeg: ddp on 2 ranks")
-    assert "| resnet152 on jpeg | ddp | 2 | 64 | weak | 190 | 100 | 1.90 | 0.950 |" in page
+    assert "| resnet152 on jpeg | ddp x 2 | 64 | weak | 190 | 100 | 1.90 |" in page
     assert json.loads((tmp_path / "questions.json").read_text())["overhead"]
 
 
 def test_numbers_are_complete_in_a_narrow_terminal(tmp_path):
-    paper = io.StringIO()
     folder = sweep(tmp_path, [trained(0, 123.0), on_two(1, 234.0)])
-    print_analyses(folder, Console(file=paper, width=40, force_terminal=True, color_system=None, highlight=False))
-    assert "resnet152 on jpeg ddp 2 64 weak 234 123" in [
-        " ".join(line.split()[:9]) for line in paper.getvalue().splitlines()
-    ]
+    assert "resnet152 on jpeg ddp x 2 64 weak 234 123" in printed(folder, width=40)
 
 
 def test_runs_with_a_target_have_time_and_energy_to_it(tmp_path):
     text = printed(sweep(tmp_path, [reached(0, 100.0, 900.0), reached(1, 60.0, 1000.0, batch=128)]))
-    assert "batch 128: 60.0 s, 1000 J" in text
+    assert "batch 128: 60.0 s, 1.00 kJ" in text
     assert "batch 64: 100 s, 900 J" in text
     assert files(tmp_path) == ["targets.json", "targets.md"]
     (values,) = json.loads((tmp_path / "targets.json").read_text())
@@ -106,38 +103,26 @@ def test_rehearsals_alone_are_analyzed_below_a_banner(tmp_path):
 
 def test_comparison_with_a_rehearsal_is_below_a_banner_with_its_run(tmp_path):
     runs = [trained(0, 100.0), on_two(1, 101.0, rehearsal=["2 GPUs asked for, 1 there"])]
-    text = printed(sweep(tmp_path, runs), print_other_analyses)
+    text = printed(sweep(tmp_path, runs))
     assert text.startswith("REHEARSAL, no result of what was asked (run 1): 2 GPUs asked for, 1 there. Scaling")
     assert "1.01 times" in text
     assert "Left out" not in text
 
 
-def test_rehearsals_are_left_out_if_there_are_results(tmp_path):
-    runs = [trained(0, 100.0), on_two(1, 190.0), on_two(2, 999.0, batch=128, rehearsal=["2 GPUs asked for, 1 there"])]
-    text = printed(sweep(tmp_path, runs))
-    assert "REHEARSAL" not in text
-    assert "999" not in text
-    assert "Left out: 1 of 3 runs: a rehearsal (2 GPUs asked for, 1 there)." in text
-
-
 def test_stall_sweep_has_only_the_stall_analysis(tmp_path):
     for run in rows([1.5, 1.6], [3.7, 3.8], [12.0, 12.1]):
         write(tmp_path, run)
-    assert "fetch-bound" in printed(tmp_path)
+    assert printed(tmp_path) == ""
+    assert "fetch-bound" in printed(tmp_path, of_sources=True)
     assert files(tmp_path) == ["stalls.json", "stalls.md"]
-    assert printed(tmp_path, print_other_analyses) == ""
 
 
 def test_sweep_without_analyses_prints_and_writes_nothing(tmp_path):
     sweep(tmp_path, [trained(0, 100.0), trained(1, 110.0, batch=128)])
-    assert printed(tmp_path, print_other_analyses) == ""
-    assert printed(tmp_path / "none", print_other_analyses) == ""
+    assert printed(tmp_path) == ""
+    assert printed(tmp_path / "none") == ""
+    assert "experiment=stalls" in printed(tmp_path, of_sources=True)
     assert files(tmp_path) == []
-
-
-def test_sweep_with_a_target_ends_with_its_analysis(tmp_path):
-    sweep(tmp_path, [reached(0, 100.0, 900.0), reached(1, 60.0, 1000.0, batch=128)])
-    assert "Time and energy to target" in printed(tmp_path, print_other_analyses)
 
 
 def test_unreadable_epochs_do_not_prevent_the_analyses(tmp_path):
