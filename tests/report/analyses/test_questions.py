@@ -71,7 +71,7 @@ def test_device_use_is_absent_without_driver_metrics():
 def test_memory_growth_is_of_configurations_that_differ_in_one_key():
     found = answers(using(0, 4000), using(1, 7000, batch=128), using(2, 3000, model="resnet50"),
                     using(3, 4400, strategy="ddp", ranks=2))  # fmt: skip
-    assert [(effect.key, effect.memory_bytes) for effect in found.memory] == [
+    assert [(effect.key, effect.means["memory_bytes"]) for effect in found.memory] == [
         ("model", (3e9, 4e9)),
         ("strategy", (4e9, 4.4e9)),
         ("batch", (4e9, 7e9)),
@@ -117,7 +117,7 @@ def test_warm_up_epochs_are_no_later_epochs(warmup, later_s):
 
 def test_steps_are_compared_with_one_device():
     found = answers(trained(0, 100.0), ddp(1), dp(2), trained(3, 1.0, strategy="ddp", batch=128))
-    assert [(effect.value, effect.steps) for effect in found.steps] == [("ddp x 2", (16, 8)), ("dp x 2", (16, 16))]
+    assert [(effect.value, effect.means["steps"]) for effect in found.steps] == [("ddp x 2", (16, 8)), ("dp x 2", (16, 16))]
     assert answers(ddp(0)).steps == []
 
 
@@ -138,9 +138,9 @@ def test_dp_and_ddp_are_compared_at_the_same_global_batch_if_possible():
 def test_smaller_model_is_compared_with_its_size():
     (effect,) = answers(using(0, flops=2.8), using(1, speed=150.0, model="resnet50")).models
     assert (effect.base, effect.value, effect.speed.value) == ("resnet152", "resnet50", pytest.approx(1.5))
-    assert effect.smaller == pytest.approx({"parameters": 2.4, "FLOPs": 2.8})
+    assert (effect.means["parameters"], effect.means["flops"]) == ((60e6, 25e6), (2.8, 1.0))
     (effect,) = answers(trained(0, 100.0), trained(1, 150.0, model="resnet50")).models
-    assert effect.smaller == {"parameters": 2.4}
+    assert "flops" not in effect.means
 
 
 def test_batches_are_compared_with_the_next_smaller_on_one_device():

@@ -13,7 +13,8 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from operator import attrgetter
+from typing import Any, Literal
 
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import Cost, comparable, costs, max_power, ranked_costs
@@ -23,6 +24,7 @@ from epochmeter.results.pareto import is_pareto_front
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
 Values = Callable[[Cost], Sequence[float]]
 """What a criterion compares: a value per run."""
+TIMES, JOULES = attrgetter("times_s"), attrgetter("joules")
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class Best:
     name: Name
     cost: Cost
     value: float
-    ties: Sequence[tuple[Cost, float]] = ()
-    scope: str | None = None
+    ties: Sequence[tuple[Cost, float]]
+    scope: str | None
     bound: float | None = None
     fastest: Cost | None = None
     max_power: tuple[float, str] | None = None
@@ -92,27 +94,23 @@ def find_best(
         max_slowdown: Maximum time of the frugal choice, as a multiple of the shortest.
         power_budget_w: Maximum mean power, if any.
         deadline_s: Maximum time, if any.
-
-    Raises:
-        ValueError: A constraint is out of range.
     """
-    _check(eta, max_slowdown, power_budget_w, deadline_s)
     ranked = ranked_costs(configurations)
     if not ranked:
         return []
-    result = [_best("fastest", ranked, _times)]
+    result = [_best("fastest", ranked, TIMES)]
     for scope, group in _scopes(ranked):
         fastest, limit = min(group, key=lambda cost: cost.time_s), max_power(group)
         near = [cost for cost in group if cost.time_s <= max_slowdown * fastest.time_s]
         result += [
-            _best("least_energy", group, _joules, scope),
-            _best("tradeoff", group, _weighted(eta, limit[0]), scope, eta, max_power=limit),
-            _best("within_slowdown", near, _joules, scope, max_slowdown, fastest=fastest),
+            _best("least_energy", group, JOULES, scope),
+            _best("tradeoff", group, _weighted(eta, limit[0]), scope, bound=eta, max_power=limit),
+            _best("within_slowdown", near, JOULES, scope, bound=max_slowdown, fastest=fastest),
         ]
         if power_budget_w and (allowed := [cost for cost in group if _power(cost) <= power_budget_w]):
-            result.append(_best("power_budget", allowed, _times, scope, power_budget_w))
+            result.append(_best("power_budget", allowed, TIMES, scope, bound=power_budget_w))
         if deadline_s and (allowed := [cost for cost in group if cost.time_s <= deadline_s]):
-            result.append(_best("deadline", allowed, _joules, scope, deadline_s))
+            result.append(_best("deadline", allowed, JOULES, scope, bound=deadline_s))
     return result
 
 
@@ -139,31 +137,13 @@ def pareto(configurations: Sequence[Configuration]) -> list[Configuration]:
     return [configuration for configuration in configurations if id(configuration) in chosen]
 
 
-def _check(eta: float, max_slowdown: float, power_budget_w: float | None, deadline_s: float | None) -> None:
-    if not 0 <= eta <= 1:
-        raise ValueError(f"report.eta={eta}: give a weight from 0 (time only) to 1 (energy only)")
-    if not 1 <= max_slowdown < math.inf:
-        raise ValueError(f"report.max_slowdown={max_slowdown}: give a multiple of the fastest's time, 1 or more")
-    for name, bound, unit in (("power_budget", power_budget_w, "watts"), ("deadline", deadline_s, "seconds")):
-        if bound is not None and not 0 < bound < math.inf:
-            raise ValueError(f"report.{name}={bound}: give {unit} above 0, or null")
-
-
 def _scopes(ranked: Sequence[Cost]) -> list[tuple[str | None, list[Cost]]]:
     """Return the configurations with comparable energy, and what it covers unless that is so for all of them."""
     groups = comparable(ranked)
     return [(None if len(group) == len(ranked) else covers, group) for covers, group in groups.items()]
 
 
-def _best(
-    name: Name,
-    candidates: Sequence[Cost],
-    values: Values,
-    scope: str | None = None,
-    bound: float | None = None,
-    fastest: Cost | None = None,
-    max_power: tuple[float, str] | None = None,
-) -> Best:
+def _best(name: Name, candidates: Sequence[Cost], values: Values, scope: str | None = None, **more: Any) -> Best:
     """Return the configuration with the least mean, and those that are not significantly different from it."""
 
     def order(cost: Cost) -> tuple[float, ...]:
@@ -175,16 +155,7 @@ def _best(
         [values(cost) for cost in candidates], candidates.index(best), [cost.rounds for cost in candidates]
     )
     tied = [cost for cost, tie in zip(candidates, is_tie, strict=True) if tie and cost is not best]
-    ties = [(cost, order(cost)[0] / value - 1) for cost in tied]
-    return Best(name, best, value, ties, scope, bound, fastest, max_power)
-
-
-def _times(cost: Cost) -> Sequence[float]:
-    return cost.times_s
-
-
-def _joules(cost: Cost) -> Sequence[float]:
-    return cost.joules
+    return Best(name, best, value, [(cost, order(cost)[0] / value - 1) for cost in tied], scope, **more)
 
 
 def _weighted(eta: float, max_power_w: float) -> Values:

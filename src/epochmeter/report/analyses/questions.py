@@ -28,8 +28,15 @@ from epochmeter.report.runs.configuration import (
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, mean
 
-SPEED, MEMORY, STEPS = "steady/samples_per_s", "steady/gpu_memory_peak_bytes", "steady/steps"
-PARAMETERS, FLOPS = "model/parameters", "model/flops_per_sample"
+SPEED, MEMORY, PARAMETERS = "steady/samples_per_s", "steady/gpu_memory_peak_bytes", "model/parameters"
+METRICS = {
+    "memory_bytes": MEMORY,
+    "gpu_utilization": "steady/gpu_utilization",
+    "steps": "steady/steps",
+    "parameters": PARAMETERS,
+    "flops": "model/flops_per_sample",
+}
+"""Name in an effect -> metric."""
 E2E = "e2e"
 PARTS = {
     E2E: ("e2e_s", None),
@@ -40,10 +47,6 @@ PARTS = {
     "overhead": ("overhead_s", None),
 }
 """Part of an epoch, and all of it -> its metric, and a metric that is subtracted from it."""
-
-Means = tuple[float | None, float | None]
-"""A metric of two configurations; None where it is not known."""
-
 
 @dataclass(frozen=True)
 class DeviceUse:
@@ -73,11 +76,7 @@ class Effect:
         base: The value compared with: `batch 64`.
         value: The other value: `batch 128`.
         speed: Samples/s, as a multiple of the base's; None if not measured.
-        memory_bytes: Peak memory of a device, of base and value.
-        utilization: GPU utilization of base and value, 0 to 1.
-        steps: Steps per epoch and rank, of base and value.
-        parameters: Model parameters of base and value.
-        flops: Training FLOPs per sample of base and value.
+        means: Name in `METRICS` -> means of the base and of the value, if both are known.
         same_work: Whether a step of both has the same number of samples.
     """
 
@@ -86,18 +85,8 @@ class Effect:
     base: str
     value: str
     speed: Estimate | None
-    memory_bytes: Means
-    utilization: Means
-    steps: Means
-    parameters: Means
-    flops: Means
+    means: Mapping[str, tuple[float, float]]
     same_work: bool
-
-    @property
-    def smaller(self) -> dict[str, float]:
-        """How many times the base has the parameters and the FLOPs of the value, where known."""
-        sizes = {"parameters": self.parameters, "FLOPs": self.flops}
-        return {name: base / value for name, (base, value) in sizes.items() if base and value}
 
 
 @dataclass(frozen=True)
@@ -223,7 +212,7 @@ def _step_counts(configurations: Sequence[Configuration]) -> list[Effect]:
         one = next((configuration for configuration in group if configuration.strategy == SINGLE), None)
         several = [configuration for configuration in group if (configuration.devices or 1) > 1]
         results += [_effect(["strategy"], one, configuration, configurations) for configuration in several if one]
-    return [effect for effect in results if None not in effect.steps]
+    return [effect for effect in results if "steps" in effect.means]
 
 
 def _dp_and_ddp(configurations: Sequence[Configuration]) -> list[Effect]:
@@ -258,21 +247,14 @@ def _effect(
     keys: Sequence[str], base: Configuration, other: Configuration, configurations: Sequence[Configuration]
 ) -> Effect:
     """Compare two of the configurations that differ in these keys."""
-
-    def means(name: str) -> Means:
-        return base.mean(name), other.mean(name)
-
+    pairs = {name: (base.mean(metric), other.mean(metric)) for name, metric in METRICS.items()}
     return Effect(
         keys[0],
         _title(base, configurations, *keys),
         base.named(keys),
         other.named(keys),
-        speed=ratio_of(SPEED, other, base),
-        memory_bytes=means(MEMORY),
-        utilization=means("steady/gpu_utilization"),
-        steps=means(STEPS),
-        parameters=means(PARAMETERS),
-        flops=means(FLOPS),
+        ratio_of(SPEED, other, base),
+        {name: (old, new) for name, (old, new) in pairs.items() if old is not None and new is not None},
         same_work=base.global_batch == other.global_batch,
     )
 
