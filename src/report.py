@@ -108,11 +108,12 @@ def runs(keys: dict[str, Any], key: str) -> "Sweep":
     """Load the runs of the sweeps that a key names, or of the newest sweep."""
     from epochmeter.report.runs.load import load_published, load_sweep
 
+    sweeps = [str(name) for name in as_list(keys[key])]
     if keys["source"] == "mlflow":
-        return load_published(texts(keys[key]), keys["study"], MULTIRUN, keys["tracking"])
+        return load_published(sweeps, keys["study"], MULTIRUN, keys["tracking"])
     if keys["source"] != "records":
         raise ValueError(f"source={keys['source']}: give records or mlflow.")
-    return load_sweep(texts(keys[key]), keys["study"], MULTIRUN)
+    return load_sweep(sweeps, keys["study"], MULTIRUN)
 
 
 def with_addresses(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":
@@ -126,12 +127,9 @@ def with_addresses(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], No
         return sweep
     from epochmeter.tracking.load import run_links
 
+    tracking, sweeps = keys["tracking"], {run.name.partition("/")[0] for run in sweep.runs}
     with suppress(Exception):  # the report does not need them
-        tracking = keys["tracking"]
-        return with_links(
-            sweep,
-            run_links({row.name.partition("/")[0] for row in sweep.runs}, tracking["experiment"], tracking.get("uri")),
-        )
+        return with_links(sweep, run_links(sweeps, tracking["experiment"], tracking.get("uri")))
     return sweep
 
 
@@ -139,31 +137,22 @@ def report_options(keys: dict[str, Any]) -> "ReportOptions":
     """Return the options of a report; ValueError if one is not valid."""
     from epochmeter.report.build import ReportOptions
 
-    of = keys["report"]
+    options = keys["report"]
     if not isinstance(keys["where"] or {}, dict):
         raise ValueError(f"where={keys['where']}: give keys and values: 'where={{model: lenet, batch: [8, 16]}}'")
-    power_of = several(of["power_of"])
-    for number in power_of:
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise ValueError(f"report.power_of={number}: give the numbers of runs: report.power_of=[3,5]")
     return ReportOptions(
         where=keys["where"] or {},
-        include=texts(keys["include"]),
-        eta=of["eta"],
-        max_slowdown=of["max_slowdown"],
-        power_budget_w=of["power_budget"],
-        deadline_s=of["deadline"],
-        predict=of["predict"],
-        power_of=power_of,
+        include=as_list(keys["include"]),
+        eta=options["eta"],
+        max_slowdown=options["max_slowdown"],
+        power_budget_w=options["power_budget"],
+        deadline_s=options["deadline"],
+        predict=options["predict"],
+        power_of=as_list(options["power_of"]),
     )
 
 
-def texts(value: Any) -> list[str]:
-    """Return one value or a list of values as texts."""
-    return [str(item) for item in several(value)]
-
-
-def several(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
     """Return one value, or none, as a list."""
     if isinstance(value, list):
         return value

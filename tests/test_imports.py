@@ -14,7 +14,7 @@ LAYERS = [
     *({"hydra_plugins"}, {"entries"}),
 ]
 """A package may import itself and the layers above it in this list."""
-REPORT_LAYERS = [("statistics", "formatting"), "runs", "pages", "analyses", "charts"]
+REPORT_LAYERS = ["statistics", "formatting", "runs", "pages", "analyses", "charts"]
 """The same within the report; its other modules may import all of these."""
 EXCEPTIONS = {"worker": {"shared"}}  # the training process runs on a board's own Python
 
@@ -58,11 +58,7 @@ def test_packages_import_only_the_layers_below_them():
 
 def test_the_report_imports_only_the_layers_below():
     report = SOURCE / "epochmeter/report"
-    layer_of = {
-        name: number
-        for number, names in enumerate(REPORT_LAYERS)
-        for name in ([names] if isinstance(names, str) else names)
-    }
+    layer_of = {name: number for number, name in enumerate(REPORT_LAYERS)}
     for path in report.rglob("*.py"):
         layer = layer_of.get(path.relative_to(report).with_suffix("").parts[0], len(REPORT_LAYERS))
         targets = {

@@ -38,7 +38,7 @@ def test_parts_are_shown_in_the_unit_and_digits_of_their_total():
     [
         (3515, 3459, 3571, "58.6 min ± 1.6 %"),
         (2.0, 1.4, 3.0, "2.00 s ± 50.0 %"),
-        (1.0, 0.3, 9.0, "1.00 s (0.300 to 9.00 times)"),
+        (1.0, 0.3, 9.0, "1.00 s (0.30 to 9.00)"),
         (1.0, 0.3, 11.0, "1.00 s (too few repeats for an interval)"),
         (0.12, -0.02, 0.26, "0.120 s (-0.020 to 0.260)"),
         (5.0, None, None, "5.00 s"),

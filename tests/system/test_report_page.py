@@ -7,9 +7,9 @@ import pytest
 from project import Project
 from sweeps import trained
 
-from epochmeter.report.analyses.answer import page as answer_page
+from epochmeter.report.analyses import answer
 from epochmeter.report.analyses.best import find_best, pareto
-from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
+from epochmeter.report.analyses.bottleneck import epoch_breakdowns
 from epochmeter.report.charts.all_charts import all_charts
 from epochmeter.report.output import table
 from epochmeter.report.output.html import report_html
@@ -45,9 +45,10 @@ def written(runs, path):
     configurations = group_repeats(runs)
     best = find_best(configurations)
     charts = all_charts(configurations, best, pareto(configurations))
-    pages = [answer_page(configurations, best, epoch_breakdowns(configurations))]
+    result = answer.analyze(configurations, best, epoch_breakdowns(configurations))
+    pages = [answer.page(result)] if result else []
     path.write_text(
-        report_html("a sweep", [page for page in pages if page], charts, table.html(runs)), encoding="utf-8"
+        report_html("a sweep", pages, charts, table.html(runs)), encoding="utf-8"
     )
     return path
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from epochmeter.report.analyses import answer, comparison, questions, scaling, search_front, stalls, targets
 from epochmeter.report.analyses.best import Best, find_best, pareto, unmet_constraints
-from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
+from epochmeter.report.analyses.bottleneck import epoch_breakdowns
 from epochmeter.report.analyses.next_runs import suggest_runs
 from epochmeter.report.analyses.prediction import predict
 from epochmeter.report.charts.all_charts import all_charts

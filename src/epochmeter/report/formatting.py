@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from epochmeter.report.statistics import Estimate
 
 ABSENT = "-"
 DIGITS = 3
@@ -16,32 +18,14 @@ MAX_PLUS_MINUS = 1.0
 """Relative half-width up to which an interval is written with a plus-minus sign."""
 WIDEST = 10.0
 """Multiple of its value up to which an upper bound is written; above it, there are too few repeats."""
-TOO_FEW = "(too few repeats for an interval)"
 
 
 class Unit(NamedTuple):
-    """A unit to show values in.
-
-    Attributes:
-        name: symbol of the unit.
-        size: one of it in the base unit.
-        start: smallest value, in the base unit, that is shown in it.
-    """
+    """A unit: its symbol, its size in the base unit, and the smallest value, in the base unit, that is shown in it."""
 
     name: str
     size: float
     start: float
-
-
-class Interval(Protocol):
-    """A value with its 95 % confidence interval; `low` and `high` are None if it is unknown."""
-
-    @property
-    def value(self) -> float: ...
-    @property
-    def low(self) -> float | None: ...
-    @property
-    def high(self) -> float | None: ...
 
 
 UNITS = {
@@ -62,12 +46,7 @@ def readable_unit(value: float, base: str) -> Unit:
 
 
 def number(value: float | None, reference: float | None = None) -> str:
-    """Format a number with three significant digits; `-` if it is absent.
-
-    Args:
-        value: the number.
-        reference: number whose last digit is also the last one of `value`, for example the total of a part.
-    """
+    """Format a number with three significant digits; those of `reference` if that is its total; `-` if it is absent."""
     if value is None or not math.isfinite(value):
         return ABSENT
     size = abs(value if reference is None else reference)
@@ -91,7 +70,7 @@ def quantity(value: float | None, base: str, reference: float | None = None) -> 
     return f"{number(value / unit.size, size / unit.size)} {unit.name}".rstrip()
 
 
-def percent(fraction: Interval | float | None, decimals: int = 0) -> str:
+def percent(fraction: Estimate | float | None, decimals: int = 0) -> str:
     """Format a fraction as a percentage: `31 %`; an estimate with its interval: `95.0 % (94.1 to 95.9)`."""
     if fraction is None:
         return ABSENT
@@ -100,50 +79,39 @@ def percent(fraction: Interval | float | None, decimals: int = 0) -> str:
     return f"{number(100 * fraction.value)} %{_bounds(fraction, 100)}"
 
 
-def times(ratio: Interval) -> str:
+def times(ratio: Estimate) -> str:
     """Format a ratio: `1.90 times (1.88 to 1.92)`."""
     return f"{number(ratio.value)} times{_bounds(ratio)}"
 
 
-def with_bounds(estimate: Interval | None) -> str:
+def with_bounds(estimate: Estimate | None) -> str:
     """Format an estimate without a unit: `5.30 (4.90 to 5.70)`."""
     return ABSENT if estimate is None else f"{number(estimate.value)}{_bounds(estimate)}"
 
 
-def plus_minus(estimate: Interval) -> str:
-    """Format the half-width of a 95 % interval relative to its value, `± 1.6 %`; empty if there is none.
-
-    An interval that is not symmetric is described by its longer side. An interval that is wider than its value is
-    written by its bounds relative to the value, or as missing if it is too wide to mean anything.
-    """
-    if estimate.low is None or estimate.high is None or not estimate.value:
+def plus_minus(estimate: Estimate) -> str:
+    """Format the longer side of a 95 % interval relative to its value, `± 1.6 %`; empty if it is none or too wide."""
+    if not estimate.low or estimate.high is None or estimate.low < 0:
         return ""
-    if estimate.low > 0 and estimate.high > WIDEST * estimate.value:
-        return TOO_FEW
-    sides = (estimate.high - estimate.value, estimate.value - estimate.low)
-    relative = max(sides) / abs(estimate.value)
-    if relative <= MAX_PLUS_MINUS:
-        return f"± {number(100 * relative) if relative >= 0.1 else f'{100 * relative:.1f}'} %"
-    low, high = (number(bound / estimate.value) for bound in (estimate.low, estimate.high))
-    return f"({low} to {high} times)"
+    relative = max(estimate.high - estimate.value, estimate.value - estimate.low) / estimate.value
+    if relative > MAX_PLUS_MINUS:
+        return ""
+    return f"± {number(100 * relative) if relative >= 0.1 else f'{100 * relative:.1f}'} %"
 
 
-def interval(estimate: Interval | None, base: str, reference: float | None = None) -> str:
+def interval(estimate: Estimate | None, base: str, reference: float | None = None) -> str:
     """Format an estimate in a readable unit with its 95 % interval: `58.6 min ± 1.6 %`.
 
-    An estimate that may be zero or negative, such as a difference, gets the bounds instead: `0.12 s (-0.02 to 0.26)`.
+    An interval that is wide, or that includes zero, is written by its bounds: `0.12 s (-0.02 to 0.26)`.
     """
     if estimate is None:
         return ABSENT
     text = quantity(estimate.value, base, reference)
-    if estimate.low is None or estimate.high is None:
-        return text
-    if estimate.low > 0:
-        return f"{text} {plus_minus(estimate)}".rstrip()
+    if relative := plus_minus(estimate):
+        return f"{text} {relative}"
     size = estimate.value if reference is None else reference
     unit = readable_unit(size, base)
-    low, high = (number(bound / unit.size, size / unit.size) for bound in (estimate.low, estimate.high))
-    return f"{text} ({low} to {high})"
+    return text + _bounds(estimate, 1 / unit.size, size)
 
 
 def plural(count: int, noun: str, plural_noun: str = "") -> str:
@@ -158,11 +126,11 @@ def join_or_more(texts: Iterable[str], limit: int, separator: str = ", ") -> str
     return separator.join([*listed[:limit], *more])
 
 
-def _bounds(estimate: Interval, factor: float = 1.0) -> str:
+def _bounds(estimate: Estimate, factor: float = 1.0, reference: float | None = None) -> str:
     """Format an interval in parentheses, or state that it needs more repeats."""
     if estimate.low is None or estimate.high is None:
         return ""
     if estimate.low > 0 and estimate.high > WIDEST * estimate.value:
-        return f" {TOO_FEW}"
-    low, high = (number(factor * bound, factor * estimate.value) for bound in (estimate.low, estimate.high))
-    return f" ({low} to {high})"
+        return " (too few repeats for an interval)"
+    size = factor * (estimate.value if reference is None else reference)
+    return f" ({number(factor * estimate.low, size)} to {number(factor * estimate.high, size)})"

@@ -9,7 +9,7 @@ from sweeps import trained
 
 from epochmeter.report.analyses.answer import analyze, page
 from epochmeter.report.analyses.best import find_best, unmet_constraints
-from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
+from epochmeter.report.analyses.bottleneck import epoch_breakdowns
 from epochmeter.report.analyses.next_runs import Suggestion
 from epochmeter.report.analyses.prediction import NoPrediction
 from epochmeter.report.runs.configuration import group_repeats

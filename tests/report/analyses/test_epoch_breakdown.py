@@ -3,7 +3,7 @@
 import pytest
 from sweeps import trained
 
-from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
+from epochmeter.report.analyses.bottleneck import epoch_breakdowns
 from epochmeter.report.runs.configuration import group_repeats
 
 

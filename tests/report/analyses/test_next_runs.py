@@ -7,7 +7,7 @@ import pytest
 from sweeps import trained
 
 from epochmeter.report.analyses.best import find_best
-from epochmeter.report.analyses.epoch_breakdown import epoch_breakdowns
+from epochmeter.report.analyses.bottleneck import epoch_breakdowns
 from epochmeter.report.analyses.next_runs import command_line, suggest_runs
 from epochmeter.report.runs.configuration import group_repeats
 

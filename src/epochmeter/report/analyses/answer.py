@@ -9,7 +9,7 @@ from typing import Any
 
 from epochmeter.report.analyses import prediction as predicted
 from epochmeter.report.analyses.best import Best, Unmet
-from epochmeter.report.analyses.epoch_breakdown import EpochBreakdown
+from epochmeter.report.analyses.bottleneck import EpochBreakdown
 from epochmeter.report.analyses.next_runs import Suggestion
 from epochmeter.report.analyses.prediction import NoPrediction, Prediction
 from epochmeter.report.pages import Page

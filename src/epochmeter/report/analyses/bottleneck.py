@@ -8,12 +8,23 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from epochmeter.report.runs.configuration import Configuration
+from epochmeter.report.runs.costs import TIME, positive_values
 from epochmeter.report.runs.data_source import FROM_CACHE, FROM_STORAGE, SYNTHETIC, was_cold, was_warm
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import Estimate, Rounds, Samples, contrast, half_width
-from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, MIN_FRACTION, PREP_STALL, Bottleneck, find_bottleneck
+from epochmeter.results.bottleneck import (
+    COMPUTE,
+    FETCH_STALL,
+    MIN_FRACTION,
+    PARTS,
+    PREP_STALL,
+    Bottleneck,
+    find_bottleneck,
+    part_seconds,
+)
 
 DISTURBED = (
     "a stall is significantly below zero, so some of the runs were disturbed; measure them again with sweep.again=true"
@@ -26,6 +37,27 @@ STALLED = {FROM_STORAGE: 1.0, SYNTHETIC: -1.0}
 
 Part = Samples
 """A part of the epoch as the sum over conditions of the mean over runs: condition -> seconds of each run."""
+
+
+@dataclass(frozen=True)
+class EpochBreakdown:
+    """A configuration and its bottleneck."""
+
+    configuration: Configuration
+    bottleneck: Bottleneck
+
+
+def epoch_breakdowns(configurations: Sequence[Configuration]) -> list[EpochBreakdown]:
+    """Return the bottleneck of each configuration for which it is known, from the parts of its runs' mean epochs."""
+    results = []
+    for configuration in configurations:
+        in_memory = (configuration.job.get("dataset") or {}).get("layout", "files") != "files"
+        runs = [part_seconds(row.metrics, in_memory) for row in configuration.runs]
+        parts = {part: {"runs": [run[part] for run in runs]} for part in PARTS if all(part in run for run in runs)}
+        e2e_s = positive_values(configuration, TIME)
+        if e2e_s and (bottleneck := decide(parts, statistics.fmean(e2e_s))):
+            results.append(EpochBreakdown(configuration, bottleneck))
+    return results
 
 
 def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds] | None = None) -> Bottleneck | None:
@@ -109,10 +141,6 @@ def repeats_needed(part: Part) -> int | None:
         if half_width(weights, part, dict.fromkeys(weights, count)) < distance:
             return count
     return None
-
-
-def repeated(samples: Samples) -> bool:
-    return all(len(values) > 1 for values in samples.values())
 
 
 def _estimate(part: Part, rounds: Mapping[str, Rounds] | None = None) -> Estimate:

@@ -19,7 +19,7 @@ from epochmeter.report.runs.configuration import Configuration, no_energy, title
 from epochmeter.report.runs.costs import ENERGY, POWER, TIME, positive_values
 from epochmeter.report.statistics import ALPHA, Estimate, false_discovery_rates, mean, pairwise_ratios
 
-METRICS = {TIME: ("time", "s"), ENERGY: ("energy", "J"), POWER: ("power", "W")}
+METRICS = (TIME, ENERGY, POWER)
 EQUIVALENCE = 0.05
 """Two values are equivalent if the interval of their ratio contains 1 and is within this relative difference."""
 DIFFERS, SAME, INCONCLUSIVE = "differs", "no difference", "inconclusive"
@@ -53,15 +53,6 @@ class Difference:
     counts: tuple[int, int] = (0, 0)
     p_value: float | None = None
     q_value: float | None = None
-
-    @property
-    def quantity(self) -> str:
-        """`time`, `energy` or `power`."""
-        return METRICS[self.metric][0]
-
-    @property
-    def unit(self) -> str:
-        return METRICS[self.metric][1]
 
     @property
     def differs_alone(self) -> bool:
@@ -102,8 +93,7 @@ class Comparison:
     @property
     def significant_times(self) -> list[Difference]:
         """The times that differ, the largest difference first."""
-        times = [entry for entry in self.differences if entry.metric == TIME and entry.verdict == DIFFERS]
-        return sorted(times, key=_size)
+        return [entry for entry in self.by_size if entry.metric == TIME and entry.verdict == DIFFERS]
 
     @property
     def tested(self) -> int:
@@ -112,18 +102,9 @@ class Comparison:
         return max(map(tested.count, METRICS))
 
     @property
-    def is_without_repeats(self) -> bool:
-        return any(entry.basis == ONCE for entry in self.differences)
-
-    @property
-    def has_single_runs(self) -> bool:
-        """Whether a configuration ran once, so that its interval uses the variance of others."""
-        return any(1 in entry.counts for entry in self.differences)
-
-    @property
     def by_size(self) -> list[Difference]:
-        """All differences, the largest first, below those over all configurations."""
-        return [*self.overall, *sorted(self.differences, key=_size)]
+        """The differences, the largest first."""
+        return sorted(self.differences, key=lambda entry: -round(abs(math.log(entry.ratio.value)), 9))
 
 
 def analyze(
@@ -197,8 +178,3 @@ def _overall(differences: Sequence[Difference]) -> Iterator[Difference]:
         ratio = mean(logs).exp()
         title = f"All {len(logs)} configurations"
         yield Difference(title, differences[0].metric, ratio, _is_equivalent(ratio), CONFIGURATIONS)
-
-
-def _size(difference: Difference) -> float:
-    """Sort key: the largest difference first."""
-    return -round(abs(math.log(difference.ratio.value)), 9)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from epochmeter.report.analyses.best import Best
-from epochmeter.report.analyses.epoch_breakdown import EpochBreakdown
+from epochmeter.report.analyses.bottleneck import EpochBreakdown
 from epochmeter.report.formatting import plural
 from epochmeter.report.runs.configuration import DATA_PARALLEL, REPEATED, Configuration
 from epochmeter.report.runs.costs import LIMIT, costs, positive_values
