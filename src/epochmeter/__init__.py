@@ -10,7 +10,7 @@ __all__ = ["load_runs"]
 def __getattr__(name):
     """Import the public functions when they are used, as `import epochmeter` is also the training process's."""
     if name != "load_runs":
-        raise AttributeError("module {!r} has no attribute {!r}".format(__name__, name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from epochmeter.report.runs.frames import load_runs
 
     return load_runs

@@ -47,9 +47,7 @@ def written(runs, path):
     charts = all_charts(configurations, best, pareto(configurations))
     result = answer.analyze(configurations, best, epoch_breakdowns(configurations))
     pages = [answer.page(result)] if result else []
-    path.write_text(
-        report_html("a sweep", pages, charts, table.html(runs)), encoding="utf-8"
-    )
+    path.write_text(report_html("a sweep", pages, charts, table.html(runs)), encoding="utf-8")
     return path
 
 

@@ -45,7 +45,9 @@ def test_text_of_unmet_constraints():
 
 
 def test_text_of_the_best_by_all_criteria():
-    assert_golden(page(answer(run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32, ranks=2, strategy="dp"))), "best_by_all")
+    assert_golden(
+        page(answer(run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32, ranks=2, strategy="dp"))), "best_by_all"
+    )
 
 
 def test_text_of_a_single_configuration():

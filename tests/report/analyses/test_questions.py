@@ -61,7 +61,9 @@ def test_other_sweeps_have_no_questions():
 
 
 def test_device_use_is_absent_without_driver_metrics():
-    found = answers(using(0, 8000, 0.9), trained(1, 9.0, batch=8), trained(2, 9.0, batch=9, steady={"cpu_utilization": 1}))
+    found = answers(
+        using(0, 8000, 0.9), trained(1, 9.0, batch=8), trained(2, 9.0, batch=9, steady={"cpu_utilization": 1})
+    )
     assert [(use.numbers, use.utilized, use.utilization, use.memory_bytes) for use in found.devices] == [
         ([0], "GPU", 0.9, 8e9),
         ([2], "CPU", 1, None),
@@ -105,7 +107,9 @@ def test_first_epoch_needs_its_time_and_that_of_later_ones(epochs, later_s):
 def test_insignificant_difference_of_the_first_epoch_is_not_slower():
     assert not answers(trained(0, 100.0, epochs=[LATER, LATER])).first_epochs[0].is_slower
     slow, fast = [epoch(9.0), epoch(6.0)], [epoch(4.0), epoch(6.0)]
-    (result,) = answers(*(trained(n, 100.0, epochs=epochs, repeat=n) for n, epochs in enumerate([slow, fast]))).first_epochs
+    (result,) = answers(
+        *(trained(n, 100.0, epochs=epochs, repeat=n) for n, epochs in enumerate([slow, fast]))
+    ).first_epochs
     assert (result.more_s.value, result.is_slower, result.largest_part) == (pytest.approx(0.5), False, "")
 
 
@@ -117,7 +121,10 @@ def test_warm_up_epochs_are_no_later_epochs(warmup, later_s):
 
 def test_steps_are_compared_with_one_device():
     found = answers(trained(0, 100.0), ddp(1), dp(2), trained(3, 1.0, strategy="ddp", batch=128))
-    assert [(effect.value, effect.means["steps"]) for effect in found.steps] == [("ddp x 2", (16, 8)), ("dp x 2", (16, 16))]
+    assert [(effect.value, effect.means["steps"]) for effect in found.steps] == [
+        ("ddp x 2", (16, 8)),
+        ("dp x 2", (16, 16)),
+    ]
     assert answers(ddp(0)).steps == []
 
 

@@ -8,7 +8,7 @@ from sweeps import trained
 
 from epochmeter.report.charts.all_charts import all_charts
 from epochmeter.report.charts.bars import energy_domains
-from epochmeter.report.charts.chart import even_columns, make_axis, theme, to_png, to_svg
+from epochmeter.report.charts.chart import even_columns, make_axis, to_png, to_svg
 from epochmeter.report.charts.points import Palette, mean_sd
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.power import Power

@@ -42,7 +42,9 @@ def unpacked(html, name):
 
 
 def test_everything_is_in_the_file():
-    html = report_html("a sweep", [page("scaling")], CHARTS, "<p>the table</p>", ["Left out: 1 of 9 runs: not completed."])
+    html = report_html(
+        "a sweep", [page("scaling")], CHARTS, "<p>the table</p>", ["Left out: 1 of 9 runs: not completed."]
+    )
     packed = json.loads(unpacked(html, "specs"))
     assert packed["specs"] == {chart.name: chart.spec for chart in CHARTS}
     assert packed["themes"].keys() == {"light", "dark"}

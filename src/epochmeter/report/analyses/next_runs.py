@@ -180,9 +180,7 @@ def _more_repeats(choices: Sequence[Best]) -> Iterator[Suggestion]:
     if len(tied) > 1 and is_small and not any(None in values for values in axes.values()):
         repeats = str(max(3, 2 * max(len(configuration.runs) for configuration in tied)))
         changed = {key: ",".join(map(str, values)) for key, values in axes.items()}
-        command = command_line(
-            tied[0], {**changed, "sweep.repeats": repeats, "sweep.order": "random"}, multirun=True
-        )
+        command = command_line(tied[0], {**changed, "sweep.repeats": repeats, "sweep.order": "random"}, multirun=True)
         others = plural(len(tied) - 1, "other is", "others are")
         yield Suggestion(command, f"{others} not significantly slower than the fastest")
 

@@ -48,6 +48,7 @@ PARTS = {
 }
 """Part of an epoch, and all of it -> its metric, and a metric that is subtracted from it."""
 
+
 @dataclass(frozen=True)
 class DeviceUse:
     """Utilization, power and memory of a configuration's devices; quantities that no driver reports are absent.

@@ -143,7 +143,9 @@ def page(runs: Sequence[Run]) -> Page | None:
     every = [*result.compared, *result.unpaired]
     numbers = {number for entry in every for number in entry.numbers}
     numbers.update(number for entry in result.compared for number in entry.one_numbers)
-    return Page("scaling", "Scaling", results=result, values=[asdict(entry) for entry in every], numbers=sorted(numbers))
+    return Page(
+        "scaling", "Scaling", results=result, values=[asdict(entry) for entry in every], numbers=sorted(numbers)
+    )
 
 
 def _compare_kinds(configuration: Configuration, ones: Sequence[Configuration], title: str) -> list[Scaling]:
@@ -186,6 +188,4 @@ def _compare(kind: str, configuration: Configuration, one: Configuration, title:
 def _unpaired(configuration: Configuration, ones: Sequence[Configuration], title: str) -> Unpaired:
     batches = [batch for batch in (configuration.device_batch, configuration.global_batch) if batch]
     hosts = dict.fromkeys(one.host or "unknown host" for one in ones if one.device_batch in batches)
-    return Unpaired(
-        title, configuration.strategy, configuration.devices, configuration.numbers, batches, list(hosts)
-    )
+    return Unpaired(title, configuration.strategy, configuration.devices, configuration.numbers, batches, list(hosts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -111,7 +111,9 @@ def load_runs(source: str | Path | Iterable[str | Path]) -> Runs:
 
 def run_columns(run: Run) -> dict[str, Any]:
     """Return everything known of a run, except its epochs, by column; lists and mappings are JSON."""
-    columns: dict[str, Any] = {f"run.{name}": value for name in FACTS if (value := getattr(run, name)) not in (None, "")}
+    columns: dict[str, Any] = {
+        f"run.{name}": value for name in FACTS if (value := getattr(run, name)) not in (None, "")
+    }
     columns |= {f"run.{name}": json.dumps([*value]) for name in LISTS if (value := getattr(run, name))}
     columns["run.typed"] = json.dumps(run.keys)
     columns |= {f"run.storage.{name}": value for name, value in flat(run.storage).items()}
