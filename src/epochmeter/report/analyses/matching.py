@@ -23,7 +23,7 @@ class Matching:
 
     Attributes:
         pairs: Each configuration before, with its counterpart after.
-        changed: Keys that changed in all configurations: `device` -> (`nano`), (`agx`), or of the platform: `git commit`.
+        changed: Keys that changed in all configurations: `device`, or of the platform: `git commit`.
         unmatched: Numbers of configurations before and after without exactly one counterpart.
     """
 

@@ -11,21 +11,9 @@ from dataclasses import dataclass
 
 from epochmeter.report.analyses.best import Best
 from epochmeter.report.analyses.bottleneck import EpochBreakdown
-from epochmeter.report.formatting import plural
 from epochmeter.report.runs.configuration import DATA_PARALLEL, REPEATED, Configuration
 from epochmeter.report.runs.costs import LIMIT, costs, positive_values
-from epochmeter.results.bottleneck import (
-    COMPUTE,
-    COPY,
-    DATA_STALL,
-    FETCH_STALL,
-    OVERHEAD,
-    PREP_STALL,
-    STALLS,
-    Bottleneck,
-    part_name,
-    percent,
-)
+from epochmeter.results.bottleneck import COMPUTE, COPY, FETCH_STALL, OVERHEAD, PREP_STALL, STALLS, Bottleneck
 
 PROGRAM = "python src/train.py"
 OWN = (*REPEATED, "tracking", "sweep", "hydra")
@@ -45,32 +33,42 @@ AMPERE = {
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A command, and the reason why it may help."""
+    """A command whose run may be better than the best so far.
+
+    Attributes:
+        key: The key that it changes; `sweep.repeats` if it repeats the fastest and its ties.
+        bottleneck: The bottleneck of the best configuration.
+        has_limits: Whether runs with power limits were compared.
+        ties: Number of configurations to repeat besides the fastest.
+    """
 
     command: str
-    why: str
+    key: str
+    bottleneck: Bottleneck | None = None
+    has_limits: bool = False
+    ties: int = 0
 
 
 def suggest_runs(
     configurations: Sequence[Configuration], choices: Sequence[Best], breakdowns: Sequence[EpochBreakdown]
 ) -> list[Suggestion]:
     """Suggest runs that may be faster, then runs that may need less energy, then repeats; none that was run."""
+    best = {choice.name: choice for choice in reversed(choices)}
     breakdown_of = {id(breakdown.configuration): breakdown for breakdown in breakdowns}
     suggestions: dict[str, Suggestion] = {}
     for name, ways in (("fastest", _faster), ("least_energy", _save_energy)):
-        choice = next((choice for choice in choices if choice.name == name), None)
-        breakdown = breakdown_of.get(id(choice.configuration)) if choice else None
+        breakdown = breakdown_of.get(id(best[name].configuration)) if name in best else None
         if not breakdown:
             continue
-        best = breakdown.configuration
-        same_model = [other for other in configurations if other.value("model") == best.value("model")]
-        new = (way for way in ways(breakdown, same_model) if not _was_run(*way[:2], same_model))
-        for key, value, why in itertools.islice(new, MAX_COMMANDS // 2):
-            command = command_line(best, {key: value})
-            suggestions.setdefault(command, Suggestion(command, why))
-    for again in _more_repeats(choices):
-        suggestions.setdefault(again.command, again)
-    return list(suggestions.values())
+        model = breakdown.configuration.value("model")
+        tried = [other for other in configurations if other.value("model") == model]
+        new = ((key, value) for key, value in ways(breakdown, tried) if value not in _values(key, tried))
+        for key, value in itertools.islice(new, MAX_COMMANDS // 2):
+            command = command_line(breakdown.configuration, {key: value})
+            has_limits = any(positive_values(other, LIMIT) for other in tried)
+            suggestions.setdefault(command, Suggestion(command, key, breakdown.bottleneck, has_limits))
+    repeats = _more_repeats(best["fastest"]) if "fastest" in best else None
+    return [*suggestions.values(), *([repeats] if repeats else [])]
 
 
 def command_line(configuration: Configuration, changed: Mapping[str, str], multirun: bool = False) -> str:
@@ -82,30 +80,22 @@ def command_line(configuration: Configuration, changed: Mapping[str, str], multi
     return " ".join([PROGRAM, *(["-m"] if multirun else []), *words])
 
 
-def _faster(breakdown: EpochBreakdown, configurations: Sequence[Configuration]) -> Iterator[tuple[str, str, str]]:
-    """Yield a key, its new value and the reason, the most promising first."""
-    job, bottleneck = breakdown.configuration.job, breakdown.bottleneck
-    largest = bottleneck.parts[0]
-    share = f"{percent(bottleneck.fractions[largest])} of the epoch"
+def _faster(breakdown: EpochBreakdown, tried: Sequence[Configuration]) -> Iterator[tuple[str, str]]:
+    """Yield a key and its new value, the most promising first."""
+    configuration, bottleneck = breakdown.configuration, breakdown.bottleneck
+    job, largest = configuration.job, bottleneck.parts[0]
     if bottleneck.data_stall >= bottleneck.fractions[largest]:  # one stall, or prep and fetch stall together
-        if _waits_for_workers(breakdown.configuration):
-            yield "persistent_workers", "true", "the DataLoader workers are started again for every epoch"
-        yield from _faster_data(breakdown.configuration, bottleneck)
-    elif largest == COMPUTE:
-        why = f"compute takes {share}"
-        if precision := _halved(breakdown.configuration):
-            yield "precision", precision, f"{why}, in 32 bits"
-        yield "batch", _doubled("batch", configurations), f"{why}: larger batches may use the device better"
-        if not job.get("compile", True) and _compiles(breakdown.configuration):
-            yield "compile", "true", f"{why}: compiled kernels may be fewer and faster"
-    elif largest == COPY:
-        if job.get("pin_memory") is False:
-            yield "pin_memory", "true", f"copies take {share}, from memory that is not pinned"
-        yield "batch", _doubled("batch", configurations), f"copies take {share}: larger ones are fewer"
-    elif largest == OVERHEAD:
-        if job.get("timing") == "synchronous":
-            yield "timing", "deferred", f"overhead takes {share}, and the host waits for each step"
-        yield "batch", _doubled("batch", configurations), f"overhead takes {share}: larger batches are fewer"
+        yield from _faster_data(configuration, bottleneck)
+        return
+    if largest == COMPUTE and (precision := _halved(configuration)):
+        yield "precision", precision
+    if largest == COPY and job.get("pin_memory") is False:
+        yield "pin_memory", "true"
+    if largest == OVERHEAD and job.get("timing") == "synchronous":
+        yield "timing", "deferred"
+    yield "batch", str(2 * max(int(other.job["batch"]) for other in tried))
+    if largest == COMPUTE and not job.get("compile", True) and _compiles(configuration):
+        yield "compile", "true"
 
 
 def _halved(configuration: Configuration) -> str | None:
@@ -123,42 +113,39 @@ def _compiles(configuration: Configuration) -> bool:
     return bool(release and int(release[0]) >= 2)
 
 
-def _faster_data(configuration: Configuration, bottleneck: Bottleneck) -> Iterator[tuple[str, str, str]]:
+def _faster_data(configuration: Configuration, bottleneck: Bottleneck) -> Iterator[tuple[str, str]]:
     """Yield changes that shorten the data stalls, by the larger one of them."""
     job, stall = configuration.job, max(STALLS, key=lambda part: bottleneck.fractions.get(part, 0.0))
-    mostly = "" if stall == DATA_STALL else f", mostly {part_name(stall)}"
-    waits = f"data stalls take {percent(bottleneck.data_stall)} of the epoch{mostly}"
+    stall_s, start_s = (configuration.mean(f"steady/{name}_s") or 0.0 for name in ("data_stall", "loader_start"))
+    if not job.get("persistent_workers", True) and start_s > stall_s / 2:
+        yield "persistent_workers", "true"
     in_files = (job.get("dataset") or {}).get("layout") == "files"
     if stall == FETCH_STALL and in_files:
         if job.get("cache") not in ("warm", None):
-            yield "cache", "warm", f"{waits}: data that fits in memory is then read from the page cache"
+            yield "cache", "warm"
         if (job.get("storage") or {}).get("name") != "nvme":
-            yield "storage", "nvme", f"{waits}: an NVMe disk, if there is one (storage.root=)"
+            yield "storage", "nvme"
     workers, cores = job.get("workers"), configuration.runs[0].cores
     most = math.inf if cores is None else cores // configuration.ranks
     if isinstance(workers, int) and workers < most:
-        more = min(max(1, 2 * workers), most)
-        yield "workers", str(more), f"{waits}: more DataLoader workers load more batches at a time"
+        yield "workers", str(min(max(1, 2 * workers), most))
     if stall == PREP_STALL and in_files:
-        yield "dataset.layout", "memory", f"{waits}: images in memory are decoded already"
+        yield "dataset.layout", "memory"
     if workers:
-        yield "prefetch", str(2 * job.get("prefetch", 2)), f"{waits}: more batches in the queue absorb variation"
+        yield "prefetch", str(2 * job.get("prefetch", 2))
 
 
-def _save_energy(breakdown: EpochBreakdown, configurations: Sequence[Configuration]) -> Iterator[tuple[str, str, str]]:
+def _save_energy(breakdown: EpochBreakdown, tried: Sequence[Configuration]) -> Iterator[tuple[str, str]]:
     """Yield a lower power limit if the least energy was at the lowest, or on a GPU without a limit."""
     configuration = breakdown.configuration
-    largest = breakdown.bottleneck.parts[0]
-    slows = "" if largest == COMPUTE else f", and {part_name(largest)} is its bottleneck, which a limit hardly slows"
-    limits = [watts for configuration in configurations for watts in positive_values(configuration, LIMIT)]
+    limits = [watts for other in tried for watts in positive_values(other, LIMIT)]
     device = configuration.job.get("device") or {}
     if limits and min(limits) in positive_values(configuration, LIMIT):
-        why = f"the least energy was found at the lowest limit that was tried{slows}"
-        yield "power_limit", _lower(min(limits)), why
+        yield "power_limit", _lower(min(limits))
     elif not limits and device.get("accelerator", "cpu") != "cpu" and not device.get("rails"):  # a board has modes
-        (power_w,) = [cost.power_w for cost in costs([configuration])] or [None]
-        if power_w:
-            yield "power_limit", _lower(power_w / (configuration.devices or 1)), f"no power limit was tried{slows}"
+        for cost in costs([configuration]):
+            if cost.power_w:
+                yield "power_limit", _lower(cost.power_w / (configuration.devices or 1))
 
 
 def _lower(power_w: float) -> str:
@@ -166,23 +153,20 @@ def _lower(power_w: float) -> str:
     return str(10 * max(1, math.floor(LOWER * power_w / 10)))
 
 
-def _more_repeats(choices: Sequence[Best]) -> Iterator[Suggestion]:
-    """Yield more repeats of the fastest and its ties on the same host, in one sweep over the keys that differ."""
-    fastest = next((choice for choice in choices if choice.name == "fastest"), None)
-    if not fastest:
-        return
-    every = [fastest.configuration, *(tie.configuration for tie, _ in fastest.ties)]
+def _more_repeats(fastest: Best) -> Suggestion | None:
+    """Suggest repeats of the fastest and its ties on the same host, in one sweep over the keys that differ."""
+    every = [fastest.configuration, *fastest.not_significantly_different]
     tied = [configuration for configuration in every if configuration.host == fastest.configuration.host]
     keys = [_keys(configuration) for configuration in tied]
-    axes = {key: list(dict.fromkeys(words.get(key) for words in keys)) for key in dict.fromkeys(itertools.chain(*keys))}
-    axes = {key: values for key, values in axes.items() if len(values) > 1}
+    columns = {key: dict.fromkeys(words.get(key) for words in keys) for key in dict.fromkeys(itertools.chain(*keys))}
+    axes = {key: list(values) for key, values in columns.items() if len(values) > 1}
     is_small = math.prod(map(len, axes.values())) <= MAX_EXTRA * len(tied)
-    if len(tied) > 1 and is_small and not any(None in values for values in axes.values()):
-        repeats = str(max(3, 2 * max(len(configuration.runs) for configuration in tied)))
-        changed = {key: ",".join(map(str, values)) for key, values in axes.items()}
-        command = command_line(tied[0], {**changed, "sweep.repeats": repeats, "sweep.order": "random"}, multirun=True)
-        others = plural(len(tied) - 1, "other is", "others are")
-        yield Suggestion(command, f"{others} not significantly slower than the fastest")
+    if len(tied) == 1 or not is_small or any(None in values for values in axes.values()):
+        return None
+    changed = {key: ",".join(map(str, values)) for key, values in axes.items()}
+    repeats = max(3, 2 * max(len(configuration.runs) for configuration in tied))
+    changed |= {"sweep.repeats": str(repeats), "sweep.order": "random"}
+    return Suggestion(command_line(tied[0], changed, multirun=True), "sweep.repeats", ties=len(tied) - 1)
 
 
 def _keys(configuration: Configuration) -> dict[str, str]:
@@ -190,21 +174,8 @@ def _keys(configuration: Configuration) -> dict[str, str]:
     return {key: value for key, value in configuration.runs[0].keys.items() if key.partition(".")[0] not in OWN}
 
 
-def _doubled(key: str, configurations: Sequence[Configuration]) -> str:
-    return str(2 * max(int(configuration.job[key]) for configuration in configurations))
-
-
-def _was_run(key: str, value: str, configurations: Sequence[Configuration]) -> bool:
-    """Whether any of the configurations has this value."""
+def _values(key: str, configurations: Sequence[Configuration]) -> set[str]:
+    """Return the values of a key that were run."""
     top, _, below = key.partition(".")
-    for configuration in configurations:
-        current = (configuration.job.get(top) or {}).get(below) if below else configuration.value(top)
-        if str(current).strip('"') == value:
-            return True
-    return False
-
-
-def _waits_for_workers(configuration: Configuration) -> bool:
-    """Whether most of the data stall is the start of DataLoader workers in every epoch."""
-    stall_s, start_s = (configuration.mean(f"steady/{name}_s") or 0.0 for name in ("data_stall", "loader_start"))
-    return not configuration.job.get("persistent_workers", True) and start_s > stall_s / 2
+    values = [(other.job.get(top) or {}).get(below) if below else other.value(top) for other in configurations]
+    return {str(value).strip('"') for value in values}

@@ -36,17 +36,14 @@ class Scaling:
     Attributes:
         kind: `weak` or `strong`.
         device_batch: Samples per step on one device.
-        global_batch: Samples per step on all devices.
-        one_numbers: Numbers of the runs on one device.
         speedup: Samples per second, as a multiple of those on one device.
         efficiency: Speedup divided by the number of devices.
         energy: Energy per sample, as a multiple of that on one device.
         no_energy: Why the energies are not compared.
-        overhead_s: Compute time per step minus that on one device with the same batch size: gradient exchange, and
-            waiting for the slowest rank. None under strong scaling, where the batch size per device differs.
+        overhead_s: Compute time per step minus that on one device: gradient exchange, and waiting for the slowest
+            rank. None under strong scaling, where the batch size per device differs.
         step_s: Compute time per step on one device.
         memory_bytes: Peak memory of the device that uses most; None if no accelerator reports it.
-        one_memory_bytes: The same on one device.
     """
 
     title: str
@@ -54,7 +51,6 @@ class Scaling:
     strategy: str
     devices: int
     device_batch: float
-    global_batch: float
     numbers: Sequence[int]
     one_numbers: Sequence[int]
     samples_per_s: Estimate
@@ -83,13 +79,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Unpaired:
-    """A configuration on several devices that cannot be compared.
-
-    Attributes:
-        devices: Number of devices; None if it is not known.
-        batches: Batch sizes on one device to compare with.
-        elsewhere: Other hosts that ran them.
-    """
+    """A configuration on several devices without a run on one: the batch sizes looked for, other hosts that ran them."""
 
     title: str
     strategy: str
@@ -159,7 +149,7 @@ def _compare_kinds(configuration: Configuration, ones: Sequence[Configuration], 
 
 
 def _compare(kind: str, configuration: Configuration, one: Configuration, title: str) -> Scaling:
-    devices, device_batch = configuration.devices or 1, configuration.device_batch or 0.0
+    devices = configuration.devices or 1
     speedup = ratio(configuration.values(SPEED), one.values(SPEED))
     why = no_energy([configuration, one])
     steps = [member.per_step("compute_s") for member in (configuration, one)]
@@ -168,8 +158,7 @@ def _compare(kind: str, configuration: Configuration, one: Configuration, title:
         kind=kind,
         strategy=configuration.strategy,
         devices=devices,
-        device_batch=device_batch,
-        global_batch=devices * device_batch,
+        device_batch=configuration.device_batch or 0.0,
         numbers=configuration.numbers,
         one_numbers=one.numbers,
         samples_per_s=positive_mean(configuration.values(SPEED)),

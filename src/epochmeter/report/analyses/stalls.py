@@ -66,15 +66,12 @@ class StallAnalysis:
     """The stall analysis of one configuration.
 
     Attributes:
-        keys: Model, dataset and other identifying keys.
         numbers: Condition -> numbers of its runs.
         times_s: Condition -> time per epoch: T1, T3, T2.
         preprocessing: Prep stall per epoch in seconds.
         fetch: Fetch stall per epoch in seconds.
-        verdict: The bottleneck.
-        in_memory: The bottleneck with the dataset in memory.
+        verdict: The bottleneck; with the dataset in memory it is `in_memory`.
         conditions: Assumptions of the verdict; empty if the page cache was in the requested states.
-        in_memory_conditions: The same of the verdict in memory.
         lives_in_memory: Whether the dataset is in memory, so that there is no fetch stall.
         samples_differ: Whether the epochs have different numbers of samples.
         skipped_samples: Bad samples that were skipped.
@@ -93,7 +90,6 @@ class StallAnalysis:
     verdict: Bottleneck
     in_memory: Bottleneck
     conditions: Sequence[str]
-    in_memory_conditions: Sequence[str]
     lives_in_memory: bool
     samples_differ: bool
     skipped_samples: float
@@ -156,7 +152,6 @@ def _analyze(title: str, group: RunsByCondition) -> StallAnalysis | Incomplete:
     times = {name: [run.metrics["steady/e2e_s"] for run in runs] for name, runs in rows.items()}
     rounds = {name: [run.round for run in runs] for name, runs in rows.items()}
     in_memory = every[0].job["dataset"]["layout"] != "files"
-    conditions, warm_conditions = ([], []) if in_memory else cache_violations(rows)
     device = _device_parts(rows[SYNTHETIC])
     warm_verdict = verdict(times, device, rounds, in_memory=True)
     bottleneck = warm_verdict if in_memory else check_cache_state(verdict(times, device, rounds), rows)
@@ -172,8 +167,7 @@ def _analyze(title: str, group: RunsByCondition) -> StallAnalysis | Incomplete:
         fetch=contrast(FETCH, times, rounds),
         verdict=bottleneck,
         in_memory=warm_verdict if in_memory else check_cache_state(warm_verdict, rows, in_memory=True),
-        conditions=conditions,
-        in_memory_conditions=warm_conditions,
+        conditions=[] if in_memory else cache_violations(rows)[0],
         lives_in_memory=in_memory,
         samples_differ=len({run.steady("samples") for run in every}) > 1,
         skipped_samples=sum(run.steady("skipped_samples") or 0 for run in every),

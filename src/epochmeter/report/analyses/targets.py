@@ -8,16 +8,18 @@ runs would be too low, as the slow ones are missing: only configurations that re
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
+from epochmeter.report.analyses.best import Best, find_best
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, group_repeats, quality_target, ratio_of, titles
 from epochmeter.report.runs.costs import ENERGY_TO_TARGET as ENERGY
 from epochmeter.report.runs.costs import TIME_TO_TARGET as TIME
-from epochmeter.report.runs.costs import positive_values
+from epochmeter.report.runs.costs import comparable, costs_to_target
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import Estimate, indistinguishable_from_best, positive_means
+from epochmeter.report.statistics import Estimate
+from epochmeter.report.words import finite
 from epochmeter.results.pareto import is_pareto_front
 
 EPOCHS = "total/epochs_to_target"
@@ -30,10 +32,8 @@ class TargetResult:
     """A configuration with a target.
 
     Attributes:
-        reached: Numbers of the runs that reached the target.
-        epochs: Mean number of epochs of those runs.
-        time_s: Mean time of those runs.
-        energy_j: Mean energy of those runs.
+        reached: Numbers of the runs that reached the target; epochs, time and energy are means over these runs.
+        on_front: Whether it is on the Pareto front of time and energy.
     """
 
     title: str
@@ -42,7 +42,7 @@ class TargetResult:
     epochs: float | None
     time_s: Estimate | None
     energy_j: Estimate | None
-    on_front: bool = False
+    on_front: bool
 
     @property
     def always(self) -> bool:
@@ -56,30 +56,20 @@ class Targets:
 
     Attributes:
         points: Those that always reached the target first, by time.
-        covers: What the energy includes; None if no energies can be compared.
+        choices: The fastest and the least energy of those that always reached the target.
+        covers: What the energies include.
         no_energy: Why some configurations, or all, are not on the front.
-        fastest: Title of the fastest of those that always reached the target.
-        least: Title of the one with the least energy among them.
-        not_significantly_slower: Titles of those that are not significantly slower than the fastest.
-        not_significantly_more_energy: Titles of those that do not need significantly more than the least energy.
-        time_ratio: Time of the one with the least energy, as a multiple of the fastest's.
+        time_ratio: Time of the one with the least energy, as a multiple of the fastest's; None if it is the fastest.
         energy_ratio: Energy of the fastest, as a multiple of the least.
     """
 
     title: str
     points: Sequence[TargetResult]
-    covers: str | None
+    choices: Sequence[Best]
+    covers: Sequence[str]
     no_energy: str | None
-    fastest: str | None
-    least: str | None
-    not_significantly_slower: Sequence[str]
-    not_significantly_more_energy: Sequence[str]
     time_ratio: Estimate | None
     energy_ratio: Estimate | None
-
-    def point(self, title: str) -> TargetResult:
-        """Return the configuration with a title."""
-        return next(point for point in self.points if point.title == title)
 
 
 def analyze(runs: Sequence[Run]) -> list[Targets]:
@@ -96,83 +86,64 @@ def page(runs: Sequence[Run]) -> Page | None:
     results = analyze(runs)
     if not results:
         return None
+    values = [
+        {
+            "title": result.title,
+            "points": [asdict(point) for point in result.points],
+            **{choice.name: choice.cost.title for choice in result.choices},
+            "covers": result.covers,
+            "no_energy": result.no_energy,
+        }
+        for result in results
+    ]
     numbers = sorted(number for result in results for point in result.points for number in point.numbers)
-    values = [asdict(entry) for entry in results]
-    return Page("targets", "Time and energy to target", results=results, values=values, numbers=numbers)
+    return Page("targets", "Time and energy to target", results=results, values=finite(values), numbers=numbers)
 
 
 def _analyze(title: str, configurations: Sequence[Configuration]) -> Targets:
-    successes = [Configuration([run for run in every.runs if TIME in run.metrics]) for every in configurations]
-    reached = [run for success in successes for run in success.runs]
-    covers = {str(run.energy_covers) for run in reached if ENERGY in run.metrics}
-    is_comparable = len(covers) == 1
-    points = [
-        TargetResult(
-            title=name,
-            numbers=configuration.numbers,
-            reached=success.numbers,
-            epochs=success.mean(EPOCHS),
-            time_s=time_s,
-            energy_j=energy_j if is_comparable else None,
+    ranked = {id(cost.configuration): cost for cost in costs_to_target(configurations)}
+    scopes = comparable([*ranked.values()])
+    metered = next(iter(scopes.values())) if len(scopes) == 1 else []
+    is_on_front = is_pareto_front((cost.energy_j or 0.0, cost.time_s) for cost in metered)
+    front = {id(cost.configuration) for cost, kept in zip(metered, is_on_front, strict=True) if kept}
+    points, reached_runs = [], []
+    for name, configuration in zip(titles(configurations), configurations, strict=True):
+        reached = Configuration([run for run in configuration.runs if TIME in run.metrics])
+        reached_runs += reached.runs
+        cost = ranked.get(id(configuration))
+        time_s, energy_j = (cost.time, cost.energy) if cost else (_mean(reached, TIME), _mean(reached, ENERGY))
+        on_front = id(configuration) in front
+        points.append(
+            TargetResult(name, configuration.numbers, reached.numbers, reached.mean(EPOCHS), time_s, energy_j, on_front)
         )
-        for name, configuration, success, time_s, energy_j in zip(
-            titles(configurations), configurations, successes, _means(TIME, successes), _means(ENERGY, successes),
-            strict=True,
-        )
-    ]  # fmt: skip
-    times_s = {index: point.time_s.value for index, point in enumerate(points) if point.always and point.time_s}
-    energies_j = {index: energy_j.value for index in times_s if (energy_j := points[index].energy_j)}
-    is_on_front = is_pareto_front((energy_j, times_s[index]) for index, energy_j in energies_j.items())
-    front = {index for index, kept in zip(energies_j, is_on_front, strict=True) if kept}
-    # Ties in time are ranked by energy, and the other way round.
-    fastest = min(times_s, key=lambda index: (times_s[index], energies_j.get(index, math.inf)), default=None)
-    least = min(energies_j, key=lambda index: (energies_j[index], times_s[index]), default=None)
+    choices = find_best(configurations)[:2] if ranked else []
     ratios: tuple[Estimate | None, Estimate | None] = (None, None)
-    if fastest is not None and least is not None and fastest != least:
-        fast, frugal = successes[fastest], successes[least]
-        ratios = ratio_of(TIME, frugal, fast), ratio_of(ENERGY, fast, frugal)
+    if choices and choices[0].configuration is not choices[-1].configuration:
+        fastest, least = choices[0].configuration, choices[-1].configuration
+        ratios = ratio_of(TIME, least, fastest), ratio_of(ENERGY, fastest, least)
     return Targets(
-        title=title,
-        points=sorted((replace(point, on_front=index in front) for index, point in enumerate(points)), key=_rank),
-        covers=covers.pop() if is_comparable else None,
-        no_energy=_no_energy(reached),
-        fastest=None if fastest is None else points[fastest].title,
-        least=None if least is None else points[least].title,
-        not_significantly_slower=[points[index].title for index in _ties(TIME, fastest, times_s, successes)],
-        not_significantly_more_energy=[points[index].title for index in _ties(ENERGY, least, energies_j, successes)],
+        title,
+        points=sorted(points, key=lambda point: (not point.always, point.time_s.value if point.time_s else math.inf)),
+        choices=choices,
+        covers=[*scopes],
+        no_energy=_no_energy(reached_runs),
         time_ratio=ratios[0],
         energy_ratio=ratios[1],
     )
 
 
-def _means(metric: str, configurations: Sequence[Configuration]) -> list[Estimate | None]:
-    """Return the mean of each configuration that has the metric, with intervals from all of them."""
-    samples = [configuration.values(metric) for configuration in configurations]
-    means = iter(positive_means([values for values in samples if values]))
-    return [next(means) if values else None for values in samples]
-
-
-def _ties(metric: str, best: int | None, ranked: Iterable[int], configurations: Sequence[Configuration]) -> list[int]:
-    """Return the indices of those that are not significantly different from the best."""
-    samples = {index: values for index in ranked if (values := positive_values(configurations[index], metric))}
-    if best not in samples:
-        return []
-    rounds = [[run.round for run in configurations[index].runs] for index in samples]
-    is_tie = indistinguishable_from_best([*samples.values()], [*samples].index(best), rounds)
-    return [index for index, tied in zip(samples, is_tie, strict=True) if tied and index != best]
+def _mean(configuration: Configuration, metric: str) -> Estimate | None:
+    value = configuration.mean(metric)
+    return None if value is None else Estimate(value)
 
 
 def _no_energy(reached: Sequence[Run]) -> str | None:
     """Return why not all runs that reached the target can be compared by energy; None if they can."""
-    without = [run for run in reached if ENERGY not in run.metrics]
     covers = sorted({str(run.energy_covers) for run in reached if ENERGY in run.metrics})
     if len(covers) > 1:
         return f"it covers different things: {', '.join(covers)}"
+    without = [run for run in reached if ENERGY not in run.metrics]
     if not without:
         return None
     why = next((run.no_energy for run in without if run.no_energy), TOO_SHORT)
     return f"{len(without)} of {len(reached)} runs that reached it measured none: {why}"
-
-
-def _rank(point: TargetResult) -> tuple[bool, bool, float]:
-    return not point.always, not point.time_s, point.time_s.value if point.time_s else 0.0

@@ -74,12 +74,9 @@ class Prediction:
     """The predicted time and energy per epoch after one change.
 
     Attributes:
-        change: The changed quantity.
         value: Workers per rank, speed-up of the storage, or fraction of the dataset in memory.
-        epoch_s: Time per epoch.
         saturated_s: The same if the storage cannot deliver more than it did; None if that makes no difference.
         at_most: Whether `epoch_s` is an upper bound.
-        energy_j: Energy per epoch, if it was measured.
     """
 
     change: Change
@@ -100,10 +97,6 @@ def pipeline_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Pipeline:
 
     Where loading is the bottleneck, the time to load a batch follows from the time per epoch; where training hides it,
     from the timers in the workers. The difference between cold and warm runs is the time to fetch from storage.
-
-    Args:
-        rows: Condition -> its runs.
-        times: Condition -> time per epoch of each run.
     """
     t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
     cold = rows[FROM_STORAGE]
@@ -146,9 +139,9 @@ def epoch_s(pipeline: Pipeline, workers: int | None = None, faster: float = 1.0,
 
     Args:
         pipeline: The measured pipeline.
-        workers: DataLoader workers of each rank; those measured, if None.
+        workers: DataLoader workers of each rank, if they change.
         faster: Speed-up of the storage.
-        cached: Fraction of the dataset in the page cache, 0 to 1.
+        cached: Fraction of the dataset in the page cache.
     """
     workers = pipeline.workers if workers is None else workers
     load_s = pipeline.fetch_s * (1 - cached) / faster + pipeline.prep_s
@@ -186,13 +179,9 @@ def fraction_without_stall(pipeline: Pipeline) -> float:
 def predictions(
     pipeline: Pipeline, storage: bool = True, cold_j: float | None = None, wait_w: float | None = None
 ) -> list[Prediction]:
-    """Predict what other workers, faster storage and a larger page cache would bring.
+    """Predict the effect of other workers and, if data is read from storage, of faster storage and a larger page cache.
 
-    Args:
-        pipeline: The measured pipeline.
-        storage: Whether data is read from storage at all.
-        cold_j: Energy per epoch with no data in the page cache, if known.
-        wait_w: Power that a shorter wait saves, if known.
+    Energy follows from that per epoch with no data in the page cache, and from the power that a shorter wait saves.
     """
     changed: list[tuple[Change, float, float]]
     changed = [("workers", count, epoch_s(pipeline, count)) for count in _workers(pipeline)]
