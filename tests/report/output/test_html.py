@@ -59,7 +59,8 @@ def test_order_is_summary_first_chart_answer_charts_analyses_table():
     pages = [page("differences"), page("scaling"), page("answer", text="Fastest: batch 8.")]
     html = report_html("a sweep", pages, CHARTS, "<p>the table</p>", ["Left out."], ["REHEARSAL"])
     parts = ['role="alert"', "summary: Fastest: batch 8.", 'figure id="first"', 'section id="answer"',
-             'figure id="second"', 'section id="scaling"', 'id="all-runs"', 'section id="differences"', "Left out."]  # fmt: skip
+             'figure id="second"', 'section id="scaling"', 'id="all-runs"', 'section id="differences"',
+             "Left out."]  # fmt: skip
     places = [html.index(part) for part in parts]
     assert places == sorted(places)
     assert html.index("<details>") < html.index('figure id="third"') < html.index("</details>")
