@@ -170,7 +170,7 @@ def test_dataset_in_memory_has_no_fetch_stall():
         (rows(T1, T3, T2, steady={"steps": 1000.0}), ("in memory", 1.0), 3.8),
         # 80 ms disk, 80 ms decoding, 20 ms compute per batch, one worker: 1.43 s with storage 10 times faster.
         (rows([0.32], [1.30], [2.58], steady={"steps": 16.0}, job_keys={"workers": 1}, cores=2), ("workers", 2), 1.32),
-        (rows(*map(spread, (2.0, 12.0, 12.0)), cores=8), ("workers", 8), 6.0),
+        (rows(*map(spread, (2.0, 12.0, 12.0)), steady={"steps": 1000.0}), ("workers", 8), 6.0),
         (rows(*map(spread, (8.0, 10.0, 12.0)), job_keys={"workers": 0}, steady={"steps": 1000.0}), ("workers", 1), 8.0),
         # Eight workers: 4.5 s, but 8.7 s on saturated storage.
         (rows([0.5], [1.0], [9.0], steady={"steps": 1000.0}, cores=8), ("in memory", 1.0), 1.0),
@@ -234,18 +234,21 @@ def test_energies_that_cannot_be_compared_have_a_reason(runs, reason):
 # The page
 
 
-def text_cases():
-    yield "", with_joules(rows(T1, T3, T2, steady={"data_stall_s": 6.4}))
-    yield "in_memory", rows(T1, T3, T3, job_keys={"layout": "memory"})
-    yield "undecided", rows(spread(2.46), spread(0.28), spread(0.52))
-    yield "more_repeats", rows([4.3, 4.6, 4.9], [5.3, 5.6, 5.9], [10.5, 10.8, 11.1])
-    yield "saturated_storage", rows([0.5], [1.0], [9.0], steady={"steps": 1000.0}, cores=8)
-    ddp = {"workers": 2, "strategy": {"name": "ddp", "ranks": 2}}
-    yield "workers_per_rank", rows(*map(spread, (2.0, 12.0, 12.0)), cores=8, job_keys=ddp, devices=2)
-    yield "no_more_cores", rows(*map(spread, (2.0, 12.0, 12.0)), cores=4, job_keys=ddp, devices=2)
+DDP = {"workers": 2, "strategy": {"name": "ddp", "ranks": 2}}
 
 
-@pytest.mark.parametrize(("case", "runs"), text_cases())
+@pytest.mark.parametrize(
+    ("case", "runs"),
+    [
+        ("", with_joules(rows(T1, T3, T2, steady={"data_stall_s": 6.4}))),
+        ("in_memory", rows(T1, T3, T3, job_keys={"layout": "memory"})),
+        ("undecided", rows(spread(2.46), spread(0.28), spread(0.52))),
+        ("more_repeats", rows([4.3, 4.6, 4.9], [5.3, 5.6, 5.9], [10.5, 10.8, 11.1])),
+        ("saturated_storage", rows([0.5], [1.0], [9.0], steady={"steps": 1000.0}, cores=8)),
+        ("workers_per_rank", rows(*map(spread, (2.0, 12.0, 12.0)), cores=8, job_keys=DDP, devices=2)),
+        ("no_more_cores", rows(*map(spread, (2.0, 12.0, 12.0)), cores=4, job_keys=DDP, devices=2)),
+    ],
+)
 def test_text(case, runs):
     assert_golden(page(analyze(runs)), case)
 

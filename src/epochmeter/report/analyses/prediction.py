@@ -214,7 +214,7 @@ def _predicted(
     power_w: Estimate | None,
 ) -> Predicted:
     settings = dict(keys)
-    for key, (leader, values, own) in reversed(followers.items()):  # leaders first
+    for key, (leader, values, own) in reversed([*followers.items()]):  # leaders first
         settings[key] = own[values.index(settings[leader])]
     title = ", ".join(f"{key} {value}" for key, value in keys.items())
     return Predicted(title, keys, time_s, power_w, command_line(like.configuration, settings))

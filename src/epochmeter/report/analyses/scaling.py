@@ -79,7 +79,7 @@ class Scaling:
 
 @dataclass(frozen=True)
 class Unpaired:
-    """A configuration on several devices without a run on one: the batch sizes looked for, other hosts that ran them."""
+    """A configuration on several devices without a run on one; `elsewhere` are other hosts that have one."""
 
     title: str
     strategy: str
@@ -130,12 +130,11 @@ def page(runs: Sequence[Run]) -> Page | None:
     """Return the page of scaling; None if no run is on several devices."""
     if not (result := analyze(runs)):
         return None
-    every = [*result.compared, *result.unpaired]
+    every: list[Scaling | Unpaired] = [*result.compared, *result.unpaired]
     numbers = {number for entry in every for number in entry.numbers}
     numbers.update(number for entry in result.compared for number in entry.one_numbers)
-    return Page(
-        "scaling", "Scaling", results=result, values=[asdict(entry) for entry in every], numbers=sorted(numbers)
-    )
+    values = [asdict(entry) for entry in every]
+    return Page("scaling", "Scaling", results=result, values=values, numbers=sorted(numbers))
 
 
 def _compare_kinds(configuration: Configuration, ones: Sequence[Configuration], title: str) -> list[Scaling]:

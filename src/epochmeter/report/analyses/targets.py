@@ -19,7 +19,6 @@ from epochmeter.report.runs.costs import TIME_TO_TARGET as TIME
 from epochmeter.report.runs.costs import comparable, costs_to_target
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import Estimate
-from epochmeter.report.words import finite
 from epochmeter.results.pareto import is_pareto_front
 
 EPOCHS = "total/epochs_to_target"
@@ -97,7 +96,7 @@ def page(runs: Sequence[Run]) -> Page | None:
         for result in results
     ]
     numbers = sorted(number for result in results for point in result.points for number in point.numbers)
-    return Page("targets", "Time and energy to target", results=results, values=finite(values), numbers=numbers)
+    return Page("targets", "Time and energy to target", results=results, values=values, numbers=numbers)
 
 
 def _analyze(title: str, configurations: Sequence[Configuration]) -> Targets:
@@ -106,7 +105,8 @@ def _analyze(title: str, configurations: Sequence[Configuration]) -> Targets:
     metered = next(iter(scopes.values())) if len(scopes) == 1 else []
     is_on_front = is_pareto_front((cost.energy_j or 0.0, cost.time_s) for cost in metered)
     front = {id(cost.configuration) for cost, kept in zip(metered, is_on_front, strict=True) if kept}
-    points, reached_runs = [], []
+    points: list[TargetResult] = []
+    reached_runs: list[Run] = []
     for name, configuration in zip(titles(configurations), configurations, strict=True):
         reached = Configuration([run for run in configuration.runs if TIME in run.metrics])
         reached_runs += reached.runs
@@ -118,7 +118,7 @@ def _analyze(title: str, configurations: Sequence[Configuration]) -> Targets:
         )
     choices = find_best(configurations)[:2] if ranked else []
     ratios: tuple[Estimate | None, Estimate | None] = (None, None)
-    if choices and choices[0].configuration is not choices[-1].configuration:
+    if len(scopes) == 1 and choices[0].configuration is not choices[-1].configuration:
         fastest, least = choices[0].configuration, choices[-1].configuration
         ratios = ratio_of(TIME, least, fastest), ratio_of(ENERGY, fastest, least)
     return Targets(
