@@ -166,8 +166,8 @@ def test_key_with_unique_values_determines_no_other():
         (group_repeats([replace(run(n, 8, 2**n, 1), host=f"h{n % 2}") for n in range(8)]), "hosts",
          {"keys": ["h0", "h1"]}),
         (group_repeats([run(n, 8 * (1 + n), n, 100 + n) for n in range(30)]), "large", {"count": 27_000}),
-        (group_repeats([run(n, 8 * (1 + n % 4), n % 3, 100 + n % 2) for n in range(7)]), "few",
-         {"keys": ["batch", "workers", "power_limit"], "count": 7}),
+        (group_repeats([replace(run(n, 8, n, 100), keys={"workers": str(n % 4), "optimizer": f"o{n % 5}"})
+                        for n in range(7)]), "few", {"keys": ["workers", "optimizer"], "count": 7, "needed": 12}),
     ],
 )  # fmt: skip
 def test_impossible_prediction_has_a_reason(configurations, reason, details):
@@ -193,7 +193,7 @@ def test_without_energy_only_time_is_predicted(monkeypatch):
     monkeypatch.setattr(prediction, "MAX_CONFIGURATIONS", 12)
     result = predict(grid(20, energy=False))
     assert (list(result.errors), result.points[0].power_w, result.least_energy) == (["time"], None, None)
-    assert result.no_power == "20 of 20 runs measured none: no meter here"
+    assert result.no_power == "12 of 12 runs measured none: no meter here"
     assert (result.errors["time"].configurations, result.measured, len(result.points)) == (12, 20, 28)
 
 
