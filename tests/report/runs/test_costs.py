@@ -45,7 +45,7 @@ def test_a_point_without_a_time_has_no_cost(time_s):
 @pytest.mark.parametrize("energy_j", [None, float("nan"), float("inf"), -1.0])
 def test_configuration_with_a_run_without_energy_has_none(energy_j):
     (told,) = of(costing(0, 10.0, 100.0), replace(costing(1, 10.0, energy_j, repeat=1), energy_covers="GPUs used"))
-    assert (told.joules, told.energy_j, told.power_w, told.covers) == ((), None, None, None)
+    assert (told.joules, told.energy_j, told.power_w, told.covers) == ([], None, None, None)
 
 
 def test_energies_of_different_scope_are_grouped():
