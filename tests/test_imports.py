@@ -12,6 +12,7 @@ LAYERS = [
     {"run", "report"},
     {"doctor", "cluster"},
     *({"hydra_plugins"}, {"entries"}),
+    {"__init__"},  # the public functions, imported when they are used
 ]
 """A package may import itself and the layers above it in this list."""
 REPORT_LAYERS = ["statistics", "formatting", "runs", "pages", "analyses", "charts"]

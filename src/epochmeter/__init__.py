@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 __all__ = ["load_runs"]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> object:
     """Import the public functions when they are used, as `import epochmeter` is also the training process's."""
     if name != "load_runs":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

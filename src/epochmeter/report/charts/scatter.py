@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from epochmeter.report.charts.bars import time_bars
@@ -136,10 +136,8 @@ def _scatter(
     labels: Mapping[int, Sequence[str]], note: str,
 ) -> Chart:  # fmt: skip
     """Draw energy against time; `on_front` and `labels` are by the id of a configuration."""
-    x, y = (
-        make_axis(label, [end for bar in measured for end in bar[side].ends if end > 0] or [0.0], base, margin=margin)
-        for side, label, base, margin in ((1, f"Time {of}", "s", 0.08), (2, f"Energy {of}", "J", 0.16))
-    )
+    x = make_axis(f"Time {of}", _positive_ends(time for _, time, _ in measured), "s")
+    y = make_axis(f"Energy {of}", _positive_ends(energy for *_, energy in measured), "J", margin=0.16)
     rows = [_row(*each, x, y, palette) for each in measured]
     places = [{"x": row["x"], "y": row["y"]} for row in rows]
     ids = [id(point.configuration) for point, *_ in measured]
@@ -163,6 +161,10 @@ def _scatter(
         note,
     )
     return Chart(name, title, caption, _spec(x, y, rows, front, _placed(texts, x, y), palette))
+
+
+def _positive_ends(values: Iterable[MeanSd]) -> list[float]:
+    return [end for value in values for end in value.ends if end > 0] or [0.0]
 
 
 def _spec(x: Axis, y: Axis, rows: Rows, front: Rows, labels: Rows, palette: Palette) -> Spec:

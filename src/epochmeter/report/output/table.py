@@ -53,7 +53,8 @@ def columns_and_rows(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
     keys = varied(runs)
     values = {name: [run.metrics.get(metric) for run in runs] for name, metric in COLUMNS.items()}
     values = {name: column for name, column in values.items() if any(value is not None for value in column)}
-    smallest = {name: _smallest(values["e2e (s)" if name in PARTS else name]) for name in values}
+    smallest = {name: _smallest(column) for name, column in values.items()}
+    smallest |= {name: smallest["e2e (s)"] for name in PARTS if "e2e (s)" in smallest}
     columns = [[number(value, smallest[name]) for value in column] for name, column in values.items()]
     cells = zip(runs, *columns, strict=True)
     rows = [[str(run.number), *(value_of(run, key) for key in keys), *measured] for run, *measured in cells]

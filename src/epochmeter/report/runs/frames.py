@@ -111,9 +111,8 @@ def load_runs(source: str | Path | Iterable[str | Path]) -> Runs:
 
 def run_columns(run: Run) -> dict[str, Any]:
     """Return everything known of a run, except its epochs, by column; lists and mappings are JSON."""
-    columns: dict[str, Any] = {
-        f"run.{name}": value for name in FACTS if (value := getattr(run, name)) not in (None, "")
-    }
+    facts = {f"run.{name}": getattr(run, name) for name in FACTS}
+    columns: dict[str, Any] = {name: value for name, value in facts.items() if value not in (None, "")}
     columns |= {f"run.{name}": json.dumps([*value]) for name in LISTS if (value := getattr(run, name))}
     columns["run.typed"] = json.dumps(run.keys)
     columns |= {f"run.storage.{name}": value for name, value in flat(run.storage).items()}
@@ -141,7 +140,7 @@ def _to_polars(frame: pd.DataFrame) -> pl.DataFrame:
 
 
 def _folders(source: str | Path) -> list[Path]:
-    folders = [Path(path).absolute() for path in sorted(glob(str(source))) or [source]]
+    folders = [Path(path).absolute() for path in sorted(glob(str(source))) or [str(source)]]
     with_runs = [folder for folder in folders if has_runs(folder)]
     if not with_runs:
         raise FileNotFoundError(f"no runs in {source}: no job.json in it or in its numbered folders")
@@ -177,7 +176,6 @@ def _power(run: Run) -> Columns:
     except (OSError, ValueError):
         return {}
     rows = [line for line in lines if len(line) == len(header)]  # the last line of a running run may be truncated
-    times_ns, *domains = zip(*rows, strict=True) if rows else ()
-    times_s = [(int(time_ns) - int(times_ns[0])) * NANOSECOND for time_ns in times_ns]
-    watts = {name: [float(value or "nan") for value in values] for name, values in zip(header[1:], domains)}
+    times_s = [(int(row[0]) - int(rows[0][0])) * NANOSECOND for row in rows]
+    watts = {name: [float(row[place] or "nan") for row in rows] for place, name in enumerate(header) if place}
     return {"run": [run.name] * len(rows), "time_s": times_s, **watts}
