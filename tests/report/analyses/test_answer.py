@@ -13,6 +13,7 @@ from epochmeter.report.analyses.bottleneck import epoch_breakdowns
 from epochmeter.report.analyses.next_runs import Suggestion
 from epochmeter.report.analyses.prediction import NoPrediction
 from epochmeter.report.runs.configuration import group_repeats
+from epochmeter.results.bottleneck import Bottleneck
 
 
 def run(number, time_s, energy_j=None, *, stall=0.1, **keys):
@@ -35,7 +36,7 @@ THREE = [run(0, 10.0, 300.0, stall=0.8), run(1, 10.8, 200.0, batch=32), run(2, 1
 
 def test_text_of_the_best_by_each_criterion():
     few = NoPrediction("few", count=3, needed=6)
-    suggestion = Suggestion("python src/train.py batch=128", "the fastest computes")
+    suggestion = Suggestion("python src/train.py batch=128", "batch", Bottleneck(("compute",), {"compute": 0.8}))
     found = answer(*THREE, power_budget_w=20.0, deadline_s=11.0, suggestions=[suggestion], prediction=few)
     assert_golden(page(found))
 
