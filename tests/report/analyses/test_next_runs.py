@@ -4,11 +4,13 @@ import shlex
 from dataclasses import replace
 
 import pytest
+from golden import assert_golden
 from sweeps import trained
 
 from epochmeter.report.analyses.best import find_best
 from epochmeter.report.analyses.bottleneck import epoch_breakdowns
 from epochmeter.report.analyses.next_runs import command_line, suggest_runs
+from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import group_repeats
 
 CPU = {"name": "cpu", "accelerator": "cpu", "rails": None}
@@ -22,10 +24,10 @@ def run(number, e2e_s=10.0, cores=8, limit_w=None, energy_j=None, parts=None, on
     shares = {"compute": 0.0, "copy": 0.0, "overhead": 0.0, "data_stall": 0.0, **(parts or {"compute": 1.0})}
     steady = {f"{part}_s": share * e2e_s for part, share in shares.items()}
     total = {} if limit_w is None else {"power_limit_w": limit_w}
-    told = trained(number, 100.0, steady={"e2e_s": e2e_s, "energy_j": energy_j, **steady}, total=total,
+    result = trained(number, 100.0, steady={"e2e_s": e2e_s, "energy_j": energy_j, **steady}, total=total,
                    **{**USUAL, **keys})  # fmt: skip
-    typed_keys = {key: str(told.job[key]) for key in ("batch", "workers")}
-    return replace(told, cores=cores, keys=typed_keys, platform={"torch": "2.9.0+cpu", **(on or {})})
+    typed_keys = {key: str(result.job[key]) for key in ("batch", "workers")}
+    return replace(result, cores=cores, keys=typed_keys, platform={"torch": "2.9.0+cpu", **(on or {})})
 
 
 def waiting(number, read_s, preprocess_s, **more):
@@ -37,10 +39,13 @@ def waiting(number, read_s, preprocess_s, **more):
 MIXED = {"compute": 0.4, "data_stall": 0.6, "loader_read": 9.0, "loader_preprocess": 11.0, "loader_decode": 0.0}
 
 
-def commands(*runs):
+def suggested(*runs):
     configurations = group_repeats(list(runs))
-    suggestions = suggest_runs(configurations, find_best(configurations), epoch_breakdowns(configurations))
-    return [suggestion.command for suggestion in suggestions]
+    return suggest_runs(configurations, find_best(configurations), epoch_breakdowns(configurations))
+
+
+def commands(*runs):
+    return [suggestion.command for suggestion in suggested(*runs)]
 
 
 def changes(*runs):
@@ -58,8 +63,7 @@ def changes(*runs):
         (waiting(0, 1.0, 9.0, workers=0), ["workers=1", "dataset.layout=memory"]),
         (waiting(0, 1.0, 9.0, cores=0, workers=0), ["dataset.layout=memory"]),  # nothing to keep batches ready
         (waiting(0, 1.0, 9.0, cores=None), ["workers=4", "dataset.layout=memory"]),
-        # The loader processes of all ranks share the cores.
-        (waiting(0, 1.0, 9.0, strategy="ddp", ranks=2), ["workers=4", "dataset.layout=memory"]),
+        # The DataLoader workers of all ranks share the cores.
         (waiting(0, 1.0, 9.0, strategy="ddp", ranks=2, workers=4), ["dataset.layout=memory", "prefetch=4"]),
         (waiting(0, 9.0, 1.0), ["cache=warm", "storage=nvme"]),
         (waiting(0, 9.0, 1.0, storage={"name": "nvme"}), ["cache=warm", "workers=4"]),
@@ -70,9 +74,7 @@ def changes(*runs):
         (run(0, device=GPU), ["precision=fp16", "batch=128"]),
         (run(0, device=GPU, strategy="dp", ranks=2), ["batch=128", "compile=true"]),
         (run(0, device=GPU, precision="bf16", compile=True), ["batch=128"]),
-        (run(0, parts={"copy": 1.0}), ["batch=128"]),
         (run(0, parts={"copy": 1.0}, pin_memory=False), ["pin_memory=true", "batch=128"]),
-        (run(0, parts={"overhead": 1.0}), ["batch=128"]),
         (run(0, parts={"overhead": 1.0}, timing="synchronous"), ["timing=deferred", "batch=128"]),
     ],
 )
@@ -95,20 +97,17 @@ def test_bf16_is_suggested_on_gpus_that_support_it(on, precision):
     assert changes(run(0, device=GPU, on=on))[0] == f"precision={precision}"
 
 
+RESTARTED = waiting(0, 1.0, 9.0, persistent_workers=False)
+SLOW_START = replace(RESTARTED, metrics={**RESTARTED.metrics, "steady/loader_start_s": 7.0})
+
+
 def test_persistent_workers_are_suggested():
-    of = waiting(0, 1.0, 9.0, persistent_workers=False)
-    slow = replace(of, metrics={**of.metrics, "steady/loader_start_s": 7.0})
-    assert changes(slow)[0] == "persistent_workers=true"
-    assert changes(of)[0] == "workers=4"
+    assert changes(SLOW_START)[0] == "persistent_workers=true"
+    assert changes(RESTARTED)[0] == "workers=4"
 
 
 def test_tried_values_are_not_suggested():
-    fast = waiting(0, 1.0, 9.0)
-    slower = waiting(1, 1.0, 9.0, e2e_s=11.0, workers=4)
-    assert changes(fast, slower) == ["dataset.layout=memory", "prefetch=4"]
-
-
-def test_suggested_batch_is_larger_than_all_tried_ones():
+    assert changes(waiting(0, 1.0, 9.0), waiting(1, 1.0, 9.0, e2e_s=11.0, workers=4))[0] == "dataset.layout=memory"
     assert changes(run(0), run(1, e2e_s=12.0, batch=256))[0] == "batch=512"
 
 
@@ -155,26 +154,30 @@ def test_unknown_bottleneck_has_no_suggestion():
     assert suggest_runs([], [], []) == []
 
 
-@pytest.mark.parametrize("value", ["/data/my pets", "it's", "a;b", "$HOME", "{a: 1}"])
-def test_a_value_is_quoted_for_the_shell(value):
-    (point,) = group_repeats([trained(0, 100.0, typed={"dataset.root": value, "repeat": "2", "tracking": "none"})])
+@pytest.mark.parametrize("value", ["it's in my folder", "a;b $HOME", "{a: 1}"])
+def test_command_has_the_overrides_of_the_configuration_quoted_for_the_shell(value):
+    typed = {"dataset.root": value, "note": "mine", "repeat": "2", "tracking": "none"}
+    (point,) = group_repeats([replace(trained(0, 100.0, typed=typed), added=["++note"])])
     words = shlex.split(command_line(point, {"workers": "4"}))
-    assert words[:2] == ["python", "src/train.py"]
-    assert f"dataset.root={value}" in words
-    assert not any(word.startswith(("repeat", "tracking")) for word in words)
+    assert words == ["python", "src/train.py", "strategy=single", f"dataset.root={value}", "++note=mine", "workers=4"]
 
 
-def test_added_key_keeps_its_plus_sign():
-    row = trained(0, 100.0, typed={"device.slurm.python": "/opt/python", "note": "mine"})
-    (point,) = group_repeats([replace(row, added=["+device.slurm.python", "++note"])])
-    words = shlex.split(command_line(point, {"workers": "4"}))
-    assert {"+device.slurm.python=/opt/python", "++note=mine", "workers=4"} <= set(words)
+CASES = [
+    waiting(0, 1.0, 9.0),
+    waiting(0, 9.0, 1.0),
+    run(0, device=GPU, energy_j=2000.0),
+    run(0, parts={"overhead": 1.0}),
+]
 
 
-@pytest.mark.parametrize(
-    "of",
-    [waiting(0, 1.0, 9.0), waiting(0, 9.0, 1.0), run(0, device=GPU, energy_j=2000.0), run(0, parts={"overhead": 1.0})],
-)
-def test_commands_are_such_as_hydra_takes(composed, of):
+@pytest.mark.parametrize("of", CASES)
+def test_commands_are_valid_in_hydra(composed, of):
     for command in commands(of):
         assert composed(*shlex.split(command)[2:]).batch
+
+
+def test_text():
+    more = [SLOW_START, run(0, energy_j=900.0, limit_w=100.0, parts={"copy": 1.0}, pin_memory=False),
+            run(0, parts={"overhead": 1.0}, timing="synchronous")]  # fmt: skip
+    results = [suggestion for of in (*CASES, *more) for suggestion in suggested(of)]
+    assert_golden(Page("next_runs", "Next runs", results=[*results, *suggested(run(0), run(1, batch=128))]))

@@ -61,14 +61,11 @@ def stall_runs(fetch_s, prep_s, compute_s, workers, variation):
     timed = {"synthetic": None, "cached": warm, "storage": cold}
     found = rows([STEPS * compute_s], [warm.e2e_s], [cold.e2e_s], steady={"steps": float(STEPS)}, cores=None,
                  job_keys={"workers": workers})  # fmt: skip
-    return [_timed(row, timed[row.keys["data_source"]]) for row in found]
-
-
-def _timed(row, known):
-    if known is None:
-        return row
-    timers = {"steady/loader_read_s": known.read_s, "steady/loader_preprocess_s": known.preprocess_s}
-    return replace(row, metrics={**row.metrics, **timers})
+    for row in found:
+        if known := timed[row.keys["data_source"]]:
+            row.metrics["steady/loader_read_s"] = known.read_s
+            row.metrics["steady/loader_preprocess_s"] = known.preprocess_s
+    return found
 
 
 @pytest.mark.parametrize("variation", [0.0, 0.2])
@@ -80,15 +77,6 @@ def test_predictions_are_within_5_percent_of_the_simulated_change(job, variation
         left = (1 - change.get("cached", 0.0)) / change.get("faster", 1.0)
         real = simulated(fetch_s * left, prep_s, compute_s, change.get("workers", workers), variation)
         assert epoch_s(model, **change) == pytest.approx(real.e2e_s, rel=0.05), change
-
-
-def test_a_second_worker_helps_more_than_faster_storage():
-    """16 batches of 80 ms disk and 80 ms decoding by one worker, 20 ms compute: 2.58 s."""
-    result = one(rows([0.32], [1.30], [2.58], steady={"steps": 16.0}, job_keys={"workers": 1}, cores=2))
-    times_s = {(each.change, each.value): each.epoch_s for each in result.predictions}
-    assert times_s["storage", 2] == pytest.approx(16 * 0.120 + 0.02)
-    assert times_s["storage", 10] == pytest.approx(16 * 0.088 + 0.02)
-    assert times_s["workers", 2] == pytest.approx(8 * 0.160 + 2 * 0.02)
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 4, 8])
@@ -146,9 +134,7 @@ def test_the_workers_timers_are_summed_over_all_ranks(devices):
 def test_a_single_reader_keeps_storage_busy_only_while_it_reads():
     # 1000 batches of 2 ms reading and 2 ms preprocessing, one after the other: reading alone takes 2 s of 4 s.
     assert saturated_s(pipeline(workers=1, cold_s=4.0)) == pytest.approx(2.0)
-
-
-def test_storage_that_four_workers_only_read_from_may_have_no_more_to_give():
+    # Four workers that only read may have saturated it.
     assert saturated_s(pipeline(fetch_s=0.008, prep_s=0.0, workers=4, cold_s=2.0)) == pytest.approx(2.0)
 
 
@@ -186,8 +172,5 @@ def test_loading_that_training_hides_is_an_upper_bound_without_timers():
     found = one(rows([12.0, 12.0], [12.0, 12.0], [12.0, 12.0]))
     assert not found.pipeline.exact
     assert all(each.at_most for each in found.predictions)
-
-
-def test_without_a_processor_count_twice_the_workers_are_predicted():
-    found = predictions(pipeline(workers=4))
-    assert [*by_workers(found)] == [1, 2, 4, 8]
+    without_cores = predictions(pipeline(workers=4))
+    assert [*by_workers(without_cores)] == [1, 2, 4, 8], "twice the workers, if the number of cores is not known"
