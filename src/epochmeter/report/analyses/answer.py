@@ -141,7 +141,7 @@ def page(answer: Answer) -> Page:
     values = {
         "choices": [_choice_values(choice, bottlenecks[id(choice.cost)]) for choice in answer.choices],
         "bottlenecks": Counter(breakdown.bottleneck.label for breakdown in answer.breakdowns),
-        "what_next": [{"command": each.command, "key": each.key} for each in answer.suggestions],
+        "what_next": [{"command": suggestion.command, "key": suggestion.key} for suggestion in answer.suggestions],
         "prediction": predicted.values(answer.prediction) if answer.prediction else None,
         "unmet": {unmet.name: unmet.bound for unmet in answer.unmet},
     }

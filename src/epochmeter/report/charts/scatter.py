@@ -138,18 +138,18 @@ def _scatter(
     """Draw energy against time; `on_front` and `labels` are by the id of a configuration."""
     x = make_axis(f"Time {of}", _positive_ends(time for _, time, _ in measured), "s")
     y = make_axis(f"Energy {of}", _positive_ends(energy for *_, energy in measured), "J", margin=0.16)
-    rows = [_row(*each, x, y, palette) for each in measured]
+    rows = [_row(*cost, x, y, palette) for cost in measured]
     places = [{"x": row["x"], "y": row["y"]} for row in rows]
     ids = [id(point.configuration) for point, *_ in measured]
-    front = [place for place, each in zip(places, ids, strict=True) if each in on_front]
+    front = [place for place, key in zip(places, ids, strict=True) if key in on_front]
     texts = []
-    for place, each, row in zip(places, ids, rows, strict=True):
-        if words := list(dict.fromkeys(labels.get(each, ()))):
+    for place, key, row in zip(places, ids, rows, strict=True):
+        if words := list(dict.fromkeys(labels.get(key, ()))):
             is_only = len(labels) == 1 and len(words) > 2
             texts.append({**place, "text": "best in all" if is_only else ", ".join(words)})
-        elif each in on_front and len(front) <= MAX_LABELS:
+        elif key in on_front and len(front) <= MAX_LABELS:
             texts.append({**place, "text": row["title"]})
-    sd_over = dict.fromkeys(value.over for each in measured for value in each[1:] if value.sd is not None)
+    sd_over = dict.fromkeys(value.over for cost in measured for value in cost[1:] if value.sd is not None)
     caption = join(
         "Each mark is a configuration.",
         palette.caption,
@@ -227,7 +227,7 @@ def _placed(texts: Rows, x: Axis, y: Axis) -> list[dict[str, object]]:
         width = LETTER_PX * len(str(text["text"]))
         is_left = across < 0.6
         start = across * NARROW_PX - (0 if is_left else width)
-        near = [top for left, right, top in boxes if left <= start + width and start <= right]
+        near = [top for low, high, top in boxes if low <= start + width and start <= high]
         point_y = (1 - up) * HEIGHT_PX
         lines = (point_y + LINE_PX * (line + 1.2) for line in range(len(texts)))
         top = next(line for line in lines if all(abs(line - other) >= LINE_PX for other in near))

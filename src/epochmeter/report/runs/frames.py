@@ -104,7 +104,7 @@ def load_runs(source: str | Path | Iterable[str | Path]) -> Runs:
         FileNotFoundError: A path or pattern matches no folder with runs.
     """
     sources = [source] if isinstance(source, str | Path) else source
-    folders = dict.fromkeys(folder for each in sources for folder in _folders(each))
+    folders = dict.fromkeys(folder for source in sources for folder in _folders(source))
     merged = merge_sweeps([read(folder) for folder in folders], Path())
     return Runs(merged.runs, merged.unreadable)
 

@@ -323,8 +323,8 @@ def _epochs(path: str) -> tuple[dict[int, dict[str, float]], int]:
         return {}, 0
     windows = [_parse_window(line) for line in lines]
     epochs = [window for window in windows if window and window["window"] == "epoch" and is_steady(window)]
-    known = [_finite({name: window["metrics"].get(name) for name in EPOCH_METRICS}) for window in epochs]
-    return {window["epoch"]: metrics for window, metrics in zip(epochs, known, strict=True)}, windows.count(None)
+    metrics = [_finite({name: window["metrics"].get(name) for name in EPOCH_METRICS}) for window in epochs]
+    return {window["epoch"]: values for window, values in zip(epochs, metrics, strict=True)}, windows.count(None)
 
 
 def _parse_window(line: str) -> dict[str, Any] | None:
