@@ -12,10 +12,11 @@ from golden import assert_golden
 from sweeps import DATA_SOURCES, trained
 
 from epochmeter.report.analyses import gaussian, prediction
-from epochmeter.report.analyses.prediction import NoPrediction, predict, values
+from epochmeter.report.analyses.prediction import NoPrediction, Predicted, Prediction, predict, values
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.costs import costs
+from epochmeter.report.statistics import Estimate
 
 BATCHES, WORKERS, LIMITS = (8, 16, 32, 64), (0, 1, 2, 4), (100, 150, 200)
 
@@ -51,28 +52,22 @@ def result():
     return predict(grid(20))
 
 
-def test_all_other_configurations_of_the_grid_are_predicted(result):
+def test_time_power_and_energy_of_all_other_configurations_of_the_grid_are_predicted(result):
     assert len(result.points) == 4 * 4 * 3 - 20
     errors = [abs(point.time_s.value / time_of(*place(point)) - 1) for point in result.points]
     assert np.median(errors) < 0.01
     assert max(errors) < 0.1
     times_s = [point.time_s.value for point in result.points]
     assert times_s == sorted(times_s)
-
-
-def test_power_and_energy_are_predicted(result):
     assert all(abs(point.power_w.value / (0.8 * place(point)[2]) - 1) < 0.03 for point in result.points)
     assert result.points[0].energy_j == pytest.approx(result.points[0].time_s.value * result.points[0].power_w.value)
     assert result.least_energy.energy_j == min(point.energy_j for point in result.points)
 
 
-def test_intervals_cover_the_true_values(result):
+def test_intervals_cover_the_true_values_and_held_out_ones(result):
     held = [point.time_s.contains(time_of(*place(point))) for point in result.points]
     assert sum(held) >= 0.9 * len(held)
     assert all(point.time_s.low < point.time_s.value < point.time_s.high for point in result.points)
-
-
-def test_cross_validated_error_is_smaller_than_that_of_the_mean(result):
     error = result.errors["time"]
     assert error.configurations == error.folds == 20
     assert error.median < 0.05 < error.guess
@@ -239,9 +234,23 @@ def test_95_percent_of_held_out_errors_with_outliers_are_within_the_width():
     assert np.mean(errors <= width) >= 0.95
 
 
-def test_text(result):
-    assert_golden(text_page(result))
-    assert len(json.loads(json.dumps(values(result), allow_nan=False))["points"]) == 28
+ERROR = gaussian.Error(0.3, 0.9, 0.35, 0.8, 15, 16, 16, 2.2)
+POINTS = [Predicted(f"batch {n}", {"batch": f"{n}"}, Estimate(n, 0.9 * n, 1.2 * n), Estimate(100.0, 95.0, 105.0),
+                    f"python src/train.py batch={n}") for n in range(8, 20)]  # fmt: skip
+WITHOUT_POWER = [replace(point, power_w=None) for point in POINTS[:5]]
+
+
+@pytest.mark.parametrize(
+    ("case", "prediction"),
+    [
+        ("", Prediction(POINTS, {"time": ERROR, "power": replace(ERROR, folds=10)}, POINTS[:3], 1, 20)),
+        ("no_power", Prediction(WITHOUT_POWER, {"time": ERROR}, POINTS[:1], 3, 16, no_power="no meter.")),
+        ("poor_power", Prediction(WITHOUT_POWER, {"time": ERROR}, POINTS[:1], None, 16, poor_power=ERROR)),
+    ],
+)
+def test_text(case, prediction):
+    assert_golden(text_page(prediction), case)
+    assert len(json.loads(json.dumps(values(prediction), allow_nan=False))["points"]) == len(prediction.points)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +262,7 @@ def test_text(result):
         NoPrediction("large", ["batch", "workers"], 27_000),
         NoPrediction("other keys", ["batch"]),
         NoPrediction("complete", ["batch"]),
-        NoPrediction("inaccurate", error=gaussian.Error(0.3, 0.9, 0.35, 0.8, 15, 16, 16, 2.2)),
+        NoPrediction("inaccurate", error=ERROR),
     ],
     ids=lambda result: result.reason,
 )

@@ -30,6 +30,8 @@ IGNORED_KEYS = (*NON_CONFIG_KEYS, "hydra")
 TIME, POWER = "time", "power"
 Column = tuple[str, ...]
 """A key's value in each measured configuration."""
+Followers = Mapping[str, tuple[str, Column, Column]]
+"""Dependent key -> its leader, the leader's values and its own."""
 
 
 @dataclass(frozen=True)
@@ -114,28 +116,38 @@ def predict(configurations: Sequence[Configuration]) -> Prediction | NoPredictio
     size = math.prod(map(len, choices))
     if size > MOST_GRID:
         return NoPrediction("large", keys, size)
-    if len(set(settings)) < count:
+    run = set(settings)
+    if len(run) < count:
         return NoPrediction("other keys", keys)
-    missing = [point for point in itertools.product(*choices) if point not in set(settings)]
+    missing = [point for point in itertools.product(*choices) if point not in run]
     if not missing:
         return NoPrediction("complete", keys)
     coordinates = encode([*settings, *missing])
     if count < (needed := PER_COORDINATE * coordinates.shape[1]):
         return NoPrediction("few", keys, count, needed)
+    points = [dict(zip(keys, point, strict=True)) for point in missing]
+    return _predict(measured, coordinates, points, followers)
+
+
+def _predict(
+    measured: Sequence[Cost], coordinates: Array, missing: Sequence[dict[str, str]], followers: Followers
+) -> Prediction | NoPrediction:
+    """Predict the missing points of the grid, whose coordinates follow those of the measured configurations."""
+    count = len(measured)
     sample = sorted(random.Random(0).sample(range(count), min(count, MAX_CONFIGURATIONS)))
     places, grid = coordinates[sample], coordinates[count:]
     fitted = [measured[index] for index in sample]
     logs, no_power = _logs(fitted)
     errors = {name: cross_validate(places, values) for name, values in logs.items()}
     if not errors[TIME].is_useful:
-        return NoPrediction("inaccurate", keys, error=errors[TIME])
+        return NoPrediction("inaccurate", error=errors[TIME])
     useful = [name for name, error in errors.items() if error.is_useful]
     models = {name: fit(places, logs[name]) for name in useful}
     estimates = {name: predict_at(model, grid, errors[name].width) for name, model in models.items()}
     no_powers = [None] * len(missing)
     points = [
-        _predicted(measured[0], dict(zip(keys, point, strict=True)), followers, time_s, power_w)
-        for point, time_s, power_w in zip(missing, estimates[TIME], estimates.get(POWER, no_powers), strict=True)
+        _predicted(measured[0], keys, followers, time_s, power_w)
+        for keys, time_s, power_w in zip(missing, estimates[TIME], estimates.get(POWER, no_powers), strict=True)
     ]
     repeats = {len(cost.times_s) for cost in fitted}
     return Prediction(
@@ -156,21 +168,19 @@ def values(prediction: Prediction | NoPrediction) -> dict[str, Any]:
     return {**asdict(prediction), "energies_j": [point.energy_j for point in prediction.points]}
 
 
-def _columns(measured: Sequence[Cost]) -> tuple[dict[str, Column], dict[str, tuple[str, Column, Column]]]:
+def _columns(measured: Sequence[Cost]) -> tuple[dict[str, Column], Followers]:
     """Return the keys of the grid with their values, and the keys that follow from another one.
 
     `storage.root` follows from `storage`, so that a command never combines a storage with the folder of another one.
     A key that was not overridden is part of the grid if the others do not determine it: `data_source` sets `cache`.
-
-    Returns:
-        Key -> its value in each configuration; dependent key -> its leader, the leader's values and its own.
     """
     overridden = dict.fromkeys(key for cost in measured for run in cost.configuration.runs for key in run.keys)
     others = varied([cost.configuration for cost in measured])
     every = {key: tuple(_setting(cost, key) for cost in measured) for key in (*overridden, *others)}
     varying = [key for key in overridden if key.partition(".")[0] not in IGNORED_KEYS and len(set(every[key])) > 1]
     groups = {key.partition(".")[0] for key in varying}
-    keys, followers = list(varying), {}
+    keys = list(varying)
+    followers: dict[str, tuple[str, Column, Column]] = {}
     for key in reversed(varying):
         for leader in keys:
             is_often = 2 * len(set(every[leader])) <= len(measured)
@@ -207,11 +217,7 @@ def _logs(fitted: Sequence[Cost]) -> tuple[dict[str, Array], str | None]:
 
 
 def _predicted(
-    like: Cost,
-    keys: Mapping[str, str],
-    followers: Mapping[str, tuple[str, Column, Column]],
-    time_s: Estimate,
-    power_w: Estimate | None,
+    like: Cost, keys: Mapping[str, str], followers: Followers, time_s: Estimate, power_w: Estimate | None
 ) -> Predicted:
     settings = dict(keys)
     for key, (leader, values, own) in reversed([*followers.items()]):  # leaders first
