@@ -81,6 +81,7 @@ def fit(places: Array, logs: Array, like: Any = None, starts: int = 3) -> Any:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+    from threadpoolctl import threadpool_limits
 
     free = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * places.shape[1], LENGTH_SCALES, nu=2.5)
     free += WhiteKernel(1e-3, (1e-6, 0.5))
@@ -91,7 +92,7 @@ def fit(places: Array, logs: Array, like: Any = None, starts: int = 3) -> Any:
         normalize_y=True,
         random_state=0,
     )
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), threadpool_limits(1):  # matrices are too small for threads
         # The length scale of a key without effect ends at its bound.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return process.fit(places, logs)
