@@ -36,7 +36,7 @@ from epochmeter.report.runs.data_source import (
     titles,
 )
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import MIN_EFFECT, Estimate, contrast, positive_means
+from epochmeter.report.statistics import MIN_EFFECT, Estimate, Rounds, Samples, contrast, positive_means
 from epochmeter.results.bottleneck import COMPUTE, COPY, OVERHEAD, Bottleneck
 
 
@@ -155,7 +155,7 @@ def _analyze(title: str, group: RunsByCondition) -> StallAnalysis | Incomplete:
     device = _device_parts(rows[SYNTHETIC])
     warm_verdict = verdict(times, device, rounds, in_memory=True)
     bottleneck = warm_verdict if in_memory else check_cache_state(verdict(times, device, rounds), rows)
-    energy, pipeline = _energy(rows), pipeline_of(rows, times)
+    energy, pipeline = _energy(rows, times, rounds), pipeline_of(rows, times)
     changes = predictions(pipeline, not in_memory, energy.epochs_j.get(FROM_STORAGE), energy.wait_w)
     differences_s = {FROM_STORAGE: STALLED, FROM_CACHE: PREPROCESSED}
     return StallAnalysis(
@@ -167,7 +167,7 @@ def _analyze(title: str, group: RunsByCondition) -> StallAnalysis | Incomplete:
         fetch=contrast(FETCH, times, rounds),
         verdict=bottleneck,
         in_memory=warm_verdict if in_memory else check_cache_state(warm_verdict, rows, in_memory=True),
-        conditions=[] if in_memory else cache_violations(rows)[0],
+        conditions=[] if in_memory else cache_violations(rows),
         lives_in_memory=in_memory,
         samples_differ=len({run.steady("samples") for run in every}) > 1,
         skipped_samples=sum(run.steady("skipped_samples") or 0 for run in every),
@@ -195,7 +195,7 @@ def _best_change(changes: Sequence[Prediction], epoch_s: float) -> Prediction | 
     return next(change for change in changes if change.worst_s <= (1 + MIN_EFFECT) * least_s)
 
 
-def _energy(rows: Mapping[str, Sequence[Run]]) -> StallEnergy:
+def _energy(rows: Mapping[str, Sequence[Run]], times: Samples, rounds: Mapping[str, Rounds]) -> StallEnergy:
     """Return the energy of the stalls; without it, the reason: a run has none, or they cover different parts."""
     every = [run for runs in rows.values() for run in runs]
     unmeasured = [run for run in every if run.steady("energy_j") is None]
@@ -204,8 +204,6 @@ def _energy(rows: Mapping[str, Sequence[Run]]) -> StallEnergy:
     if reason := no_energy([Configuration(every)]):
         return StallEnergy(reason=reason)
     joules = {name: [run.metrics["steady/energy_j"] for run in runs] for name, runs in rows.items()}
-    times = {name: [run.metrics["steady/e2e_s"] for run in runs] for name, runs in rows.items()}
-    rounds = {name: [run.round for run in runs] for name, runs in rows.items()}
     e1, e3, e2 = (statistics.fmean(joules[name]) for name in CONDITIONS)
     t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
     idle = [run.metrics["total/idle_power_w"] for run in every if "total/idle_power_w" in run.metrics]

@@ -93,10 +93,9 @@ def was_cold(runs: Mapping[str, Sequence[Run]]) -> bool:
     return not any(_is_wrong(FROM_STORAGE, run.steady(RESIDENCY)) for run in runs[FROM_STORAGE])
 
 
-def cache_violations(runs: Mapping[str, Sequence[Run]]) -> tuple[list[str], list[str]]:
-    """Return where the page cache was not in the requested state, or is not known to be: of all runs, of warm runs."""
-    warm, cold = ([*_cache_violations(name, runs[name])] for name in (FROM_CACHE, FROM_STORAGE))
-    return [*warm, *cold], warm
+def cache_violations(runs: Mapping[str, Sequence[Run]]) -> list[str]:
+    """Return where the page cache was not in the requested state, or is not known to be."""
+    return [text for name in CACHE_STATES for text in _cache_violations(name, runs[name])]
 
 
 def _cache_violations(name: str, runs: Sequence[Run]) -> Iterator[str]:
