@@ -112,7 +112,8 @@ def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = N
     selection = select_any(sweep, options.where, options.include)
     numbers = {run.number for run in selection.ended}
     runs = {run.number: run for run in (*analyzed.selection.ended, *selection.ended)}
-    runs = {number: run for number, run in runs.items() if number in numbers | analyzed.numbers}
+    shown = numbers | analyzed.numbers
+    runs = {number: run for number, run in runs.items() if number in shown}
     _check_numbers(options.power_of, runs)
     configurations = group_repeats(selection.runs)
     real = without_synthetic(configurations)

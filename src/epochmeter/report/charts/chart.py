@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from epochmeter.report.formatting import UNITS, Unit
+from epochmeter.shared.atomic_files import write_atomically
 
 if TYPE_CHECKING:
     import altair as alt
@@ -19,12 +24,11 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A
 """After M. Okabe and K. Ito, Color Universal Design, 2008, without the colors that vanish on white or on black."""
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, GRAY, BROWN = COLORS
 SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "triangle-right", "stroke")
-WIDTH_PX, HEIGHT_PX = 680, 360
+HEIGHT_PX = 360
 LOG_RATIO = 30
 """Ratio of the largest value to the smallest from which an axis is logarithmic."""
 MAX_SVG_MARKS = 1000
 """Marks up to which the page draws a chart as SVG, with error bars; more are drawn on a canvas."""
-STILL_SCALE = 2.0
 FONT = "system-ui, -apple-system, Segoe UI, Roboto, Liberation Sans, sans-serif"
 
 
@@ -131,28 +135,16 @@ def theme(*, is_dark: bool = False) -> Spec:
     }
 
 
-def to_svg(chart: Chart) -> str:
-    """Draw a chart as SVG in the light theme, with its title and a fixed width."""
-    import vl_convert
-
-    title = {"text": chart.title, "anchor": "start", "fontSize": 14, "offset": 12}
-    spec = {**chart.spec, "title": title, "padding": 12}
-    if columns := spec["usermeta"]["columns"]:
-        spec |= {"columns": columns[0], "spec": {**spec["spec"], "width": WIDTH_PX / columns[0] - 60}}
-    else:
-        spec["width"] = WIDTH_PX
-    return vl_convert.vegalite_to_svg(spec, config=theme())
-
-
-def to_png(svg: str) -> bytes:
-    """Convert an SVG image to PNG; this is faster than drawing the chart again."""
-    import vl_convert
-
-    return vl_convert.svg_to_png(svg, scale=STILL_SCALE)
-
-
 def javascript() -> str:
-    """Return the source of Vega, Vega-Lite and Vega-Embed."""
+    """Return the source of Vega, Vega-Lite and Vega-Embed, from a cache, as bundling it takes a second."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "epochmeter"
+    cached = folder / f"vega-{version('vl-convert-python')}.js"
+    with suppress(OSError):
+        return cached.read_text(encoding="utf-8")
     import vl_convert
 
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    source = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(cached, lambda file: file.write(source))
+    return source

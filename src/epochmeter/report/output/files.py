@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochmeter.report import pages
-from epochmeter.report.charts.chart import Chart, to_png, to_svg
 from epochmeter.report.output import table
 from epochmeter.report.output.render import page_file
 from epochmeter.shared.atomic_files import lock_folder, write_atomically, write_json
@@ -66,10 +65,9 @@ def write_report(report: Report, folder: Path, say: Callable[[str], None]) -> li
     missing = [name for name in PAGE_NEEDS if find_spec(name) is None]
     if missing:
         say(f"No page and no charts: {', '.join(missing)} not installed. For them: make .venv/.with-report")
-        written = []
+        written = _write_texts(report, folder)
     else:
-        written = [_write_html(report, folder), *_write_charts(report.charts, folder / CHARTS)]
-    written += _write_texts(report, folder)
+        written = _write_with_charts(report, folder)
     if has_earlier:
         names = [f"{name}.{suffix}" for name in pages.NAMES for suffix in ("json", "md")]
         pictures = [] if missing else [path for path in (folder / CHARTS).iterdir() if path.suffix in (".png", ".svg")]
@@ -96,24 +94,14 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _write_html(report: Report, folder: Path) -> Path:
+def _write_with_charts(report: Report, folder: Path) -> list[Path]:
+    from epochmeter.report.charts.draw import drawing
     from epochmeter.report.output.html import report_html
 
-    runs = table.html(report.rows)
-    html = report_html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
-    return _write_text(folder / PAGE, html)
-
-
-def _write_charts(charts: Sequence[Chart], folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for chart in charts:
-        image, drawing = folder / f"{chart.name}.png", folder / f"{chart.name}.svg"
-        svg = to_svg(chart)
-        drawing.write_text(svg, encoding="utf-8")
-        image.write_bytes(to_png(svg))
-        written += [image, drawing]
-    return written
+    with drawing(report.charts, folder / CHARTS) as images:
+        runs = table.html(report.rows)
+        html = report_html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
+        return [_write_text(folder / PAGE, html), *images, *_write_texts(report, folder)]
 
 
 def _write_texts(report: Report, folder: Path) -> list[Path]:

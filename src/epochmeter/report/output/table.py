@@ -11,6 +11,8 @@ from html import escape
 from itertools import chain
 from typing import Any, TextIO
 
+from markupsafe import Markup
+
 from epochmeter.report.formatting import ABSENT, number
 from epochmeter.report.output.render import escape_markdown, table
 from epochmeter.report.runs.frames import column_order, run_columns
@@ -45,7 +47,8 @@ def write_csv(runs: Sequence[Run], file: TextIO) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(map(_cell, columns))
     for layout, values in lines:
-        writer.writerow([_cell(values[place]) if place >= 0 else "" for place in places[layout]])
+        cells = [value if type(value) is float else _cell(value) for value in values]
+        writer.writerow([cells[place] if place >= 0 else "" for place in places[layout]])
 
 
 def columns_and_rows(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
@@ -55,7 +58,7 @@ def columns_and_rows(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
     values = {name: column for name, column in values.items() if any(value is not None for value in column)}
     smallest = {name: _smallest(column) for name, column in values.items()}
     smallest |= {name: smallest["e2e (s)"] for name in PARTS if "e2e (s)" in smallest}
-    columns = [[number(value, smallest[name]) for value in column] for name, column in values.items()]
+    columns = [[Markup(number(value, smallest[name])) for value in column] for name, column in values.items()]
     cells = zip(runs, *columns, strict=True)
     rows = [[str(run.number), *(value_of(run, key) for key in keys), *measured] for run, *measured in cells]
     return ["run", *keys, *values], rows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,13 +9,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from epochmeter.report.runs.run import NON_CONFIG_KEYS as NON_CONFIG_KEYS
+from epochmeter.report.runs.run import REPEATED as REPEATED
 from epochmeter.report.runs.run import Run
+from epochmeter.report.runs.run import fingerprint as fingerprint
 from epochmeter.report.statistics import Estimate, ratio
 
-REPEATED = ("repeat", "seed")
-"""Keys in which the repeats of a configuration differ."""
-NON_CONFIG_KEYS = (*REPEATED, "tracking", "sweep", "machine", "save_model", "profiler")
-"""Keys that do not distinguish configurations."""
 FIRST_KEYS = ("model", "dataset", "strategy", "batch")
 """Keys that come first in a title."""
 SINGLE, DATA_PARALLEL, DISTRIBUTED = "single", "dp", "ddp"
@@ -128,7 +126,7 @@ def group_repeats(runs: Sequence[Run]) -> list[Configuration]:
     """Group runs by host and configuration, in the order of the first runs."""
     groups: dict[tuple[str | None, str], list[Run]] = {}
     for run in runs:
-        groups.setdefault((run.host, fingerprint(run.job)), []).append(run)
+        groups.setdefault((run.host, run.fingerprint), []).append(run)
     return [Configuration(group) for group in groups.values()]
 
 
@@ -136,13 +134,6 @@ def without_synthetic(configurations: Sequence[Configuration]) -> list[Configura
     """Return the configurations that load samples; all if none does. Synthetic batches show the device's speed only."""
     real = [configuration for configuration in configurations if not configuration.job.get("synthetic_batches")]
     return real or list(configurations)
-
-
-def fingerprint(job: Mapping[str, Any], excluded: Sequence[str] = ()) -> str:
-    """Return a text that is equal for the same configuration, apart from some keys."""
-    return json.dumps(
-        {key: value for key, value in job.items() if key not in (*NON_CONFIG_KEYS, *excluded)}, sort_keys=True
-    )
 
 
 def quality_target(job: Mapping[str, Any]) -> str | None:

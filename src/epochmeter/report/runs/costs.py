@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from epochmeter.report.runs.configuration import Configuration, quality_target, titles
 from epochmeter.report.statistics import Estimate, Rounds, positive_means
@@ -62,7 +62,7 @@ class Cost:
 
 def costs(configurations: Sequence[Configuration]) -> list[Cost]:
     """Return the costs per epoch, of the configurations whose time is known."""
-    return _costs(configurations, TIME, ENERGY, PER_EPOCH)
+    return list(_costs(tuple(configurations), TIME, ENERGY, PER_EPOCH))
 
 
 def costs_to_target(configurations: Sequence[Configuration]) -> list[Cost]:
@@ -72,7 +72,7 @@ def costs_to_target(configurations: Sequence[Configuration]) -> list[Cost]:
     """
     goals = {(quality_target(configuration.job), configuration.value("dataset")) for configuration in configurations}
     goal = next(iter(goals))[0] if len(goals) == 1 else None
-    return _costs(configurations, TIME_TO_TARGET, ENERGY_TO_TARGET, f"to {goal}") if goal else []
+    return list(_costs(tuple(configurations), TIME_TO_TARGET, ENERGY_TO_TARGET, f"to {goal}")) if goal else []
 
 
 def ranked_costs(configurations: Sequence[Configuration]) -> list[Cost]:
@@ -111,7 +111,8 @@ def max_power(ranked: Sequence[Cost]) -> tuple[float, str]:
     return most_w, f"{source}, as no run recorded the highest limit of the devices"
 
 
-def _costs(configurations: Sequence[Configuration], time: str, energy: str, per: str) -> list[Cost]:
+@lru_cache(maxsize=8)  # several parts of a report need those of the same configurations
+def _costs(configurations: tuple[Configuration, ...], time: str, energy: str, per: str) -> list[Cost]:
     named = zip(configurations, titles(configurations), strict=True)
     measured = [(configuration, title) for configuration, title in named if positive_values(configuration, time)]
     times_s = [positive_values(configuration, time) for configuration, _ in measured]

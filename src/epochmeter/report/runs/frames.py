@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import marshal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 FACTS = ("number", "sweep", "state", "excluded_because", "host", "experiment", "devices", "power_limited_devices",
          "cores", "samples", "energy_source", "energy_covers", "no_energy", "link", "reused")  # fmt: skip
 """Attributes of a run with one value each; column `run.sweep`."""
+_LEAVES: dict[tuple[str, bytes], Mapping[str, Any]] = {}
 LISTS = ("added", "energy_domains", "rehearsal", "read_errors")
 Columns = Mapping[str, Any]
 """Name -> values of the rows of one run; a single value is that of all rows."""
@@ -115,11 +117,19 @@ def run_columns(run: Run) -> dict[str, Any]:
     columns: dict[str, Any] = {name: value for name, value in facts.items() if value not in (None, "")}
     columns |= {f"run.{name}": json.dumps([*value]) for name in LISTS if (value := getattr(run, name))}
     columns["run.typed"] = json.dumps(run.keys)
-    columns |= {f"run.storage.{name}": value for name, value in flat(run.storage).items()}
-    columns |= flat(run.job)
-    columns = {name: json.dumps(value) if isinstance(value, dict | list) else value for name, value in columns.items()}
+    for key, value in {**({"run.storage": run.storage} if run.storage else {}), **run.job}.items():
+        columns |= _leaves(key, value) if isinstance(value, dict | list) else {key: value}
     columns |= run.metrics
     return columns | {f"host.{name}": value for name, value in run.platform.items()}
+
+
+def _leaves(key: str, value: Any) -> Mapping[str, Any]:
+    """Return the columns of a group of keys; most runs of a sweep have the same, and flattening them is slow."""
+    place = key, marshal.dumps(value, 2)
+    if place not in _LEAVES:
+        leaves = flat({key: value}).items()
+        _LEAVES[place] = {name: json.dumps(leaf) if isinstance(leaf, dict | list) else leaf for name, leaf in leaves}
+    return _LEAVES[place]
 
 
 def column_order(column: str) -> int:

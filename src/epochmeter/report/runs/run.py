@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,10 @@ NOT_COMPLETED = "not completed"
 MAX_TITLE_SWEEPS = 3
 """Sweeps that are named in a title."""
 ESTIMATED = "estimated"
+REPEATED = ("repeat", "seed")
+"""Keys in which the repeats of a configuration differ."""
+NON_CONFIG_KEYS = (*REPEATED, "tracking", "sweep", "machine", "save_model", "profiler")
+"""Keys that do not distinguish configurations."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,11 @@ class Run:
             return None
         return self.name.partition("/")[0], self.job.get("repeat", 0)
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """A text that is equal for the runs of one configuration."""
+        return fingerprint(self.job)
+
     def steady(self, name: str) -> float | None:
         """Return the mean of a metric over the steady epochs, if known."""
         return self.metrics.get(f"steady/{name}")
@@ -105,6 +116,13 @@ class Run:
     def override_or_value(self, key: str) -> str | None:
         """Return a value as it was typed, or else as it was configured."""
         return self.keys[key] if key in self.keys else self.value(key)
+
+
+def fingerprint(job: Mapping[str, Any], excluded: Sequence[str] = ()) -> str:
+    """Return a text that is equal for the same configuration, apart from some keys."""
+    return json.dumps(
+        {key: value for key, value in job.items() if key not in (*NON_CONFIG_KEYS, *excluded)}, sort_keys=True
+    )
 
 
 @dataclass(frozen=True)
