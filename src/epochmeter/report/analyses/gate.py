@@ -1,0 +1,158 @@
+"""Check a change against bounds, for continuous integration: no slower than 1.03 times, no more energy than 1.05 times.
+
+A bound is violated if the ratio is significantly above it. It holds if the ratio is significantly below it: a missing
+difference is no proof (equivalence tests; D. J. Schuirmann, A comparison of the two one-sided tests procedure, 1987).
+Otherwise the runs are too few to decide. Violations of several checks are corrected by Holm's method (S. Holm, A simple
+sequentially rejective multiple test procedure, 1979).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from epochmeter.report.runs.configuration import Configuration, no_energy, titles
+from epochmeter.report.runs.costs import ENERGY, TIME, positive_values
+from epochmeter.report.statistics import ALPHA, Estimate, Variance, fit
+
+Verdict = Literal["violated", "undecided", "passed"]
+METRICS = {"time": TIME, "energy": ENERGY}
+POWER = 0.8
+"""Probability of a decision with the number of repeats that is recommended."""
+MAX_REPEATS = 200
+"""If more repeats would be needed, none are recommended: the ratio is too close to the bound."""
+EXIT_CODES: Mapping[Verdict, int] = {"passed": 0, "violated": 2, "undecided": 3}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One bound on one configuration.
+
+    Attributes:
+        title: The configuration.
+        metric: `time` or `energy`, per epoch.
+        bound: Largest ratio that is allowed.
+        verdict: Whether the bound is violated, holds, or cannot be decided.
+        ratio: After as a multiple of before, with its 95 % interval; None if it is not known.
+        reason: Why there is no ratio.
+        repeats: Runs of each side that would probably decide; None if decided, not known, or too many.
+    """
+
+    title: str
+    metric: str
+    bound: float
+    verdict: Verdict
+    ratio: Estimate | None = None
+    reason: str | None = None
+    repeats: int | None = None
+
+
+def check_bounds(
+    pairs: Sequence[tuple[Configuration, Configuration]], bounds: Mapping[str, float], *, interleaved: bool = False
+) -> list[Check]:
+    """Check each configuration against each bound.
+
+    Args:
+        pairs: Each configuration before, with its counterpart after.
+        bounds: Metric (`time`, `energy`) -> largest ratio.
+        interleaved: Whether both sides ran in the same rounds of one sweep, so that drift cancels.
+    """
+    tests = [test for metric, bound in bounds.items() for test in _tests(metric, bound, pairs, interleaved)]
+    violations = _holm([test.above for test in tests])
+    return [_decided(test, p_value) for test, p_value in zip(tests, violations, strict=True)]
+
+
+def exit_code(checks: Sequence[Check]) -> int:
+    """Return 2 if a bound is violated, 3 if one is undecided, 0 if all hold."""
+    verdicts = {check.verdict for check in checks}
+    return next((EXIT_CODES[verdict] for verdict in ("violated", "undecided") if verdict in verdicts), 0)
+
+
+@dataclass(frozen=True)
+class _Test:
+    """A check before its verdict.
+
+    Attributes:
+        above: p-value of a ratio that is at most the bound; small if the bound is violated.
+        within: p-value of a ratio that is at least the bound; small if it holds.
+    """
+
+    check: Check
+    above: float = 1.0
+    within: float = 1.0
+
+
+def _tests(
+    metric: str, bound: float, pairs: Sequence[tuple[Configuration, Configuration]], interleaved: bool
+) -> list[_Test]:
+    reasons = [_missing(metric, pair) for pair in pairs]
+    measured = [pair for pair, reason in zip(pairs, reasons, strict=True) if reason is None]
+    sides = list(dict.fromkeys(side for pair in measured for side in pair))  # one sweep has one baseline for all
+    logs = [[math.log(value) for value in positive_values(side, METRICS[metric])] for side in sides]
+    fitted = fit(logs, [[run.round for run in side.runs] for side in sides] if interleaved else ())
+    place = {side: index for index, side in enumerate(sides)}
+    tests = []
+    for title, (before, after), reason in zip(titles([pair[1] for pair in pairs]), pairs, reasons, strict=True):
+        check = Check(title, metric, bound, "undecided", reason=reason)
+        if reason:
+            tests.append(_Test(check))
+            continue
+        one, other = place[after], place[before]
+        compared = fitted.difference(one, other)
+        if compared is None:
+            tests.append(_Test(replace(check, ratio=Estimate(math.exp(fitted.means[one] - fitted.means[other])))))
+            continue
+        single = math.fsum(variance.variance for index in (one, other) if (variance := fitted.variances[index]))
+        tests.append(_test(check, *compared, single))
+    return tests
+
+
+def _missing(metric: str, pair: tuple[Configuration, Configuration]) -> str | None:
+    """Return why a metric of two configurations cannot be compared; None if it can."""
+    if metric == "energy" and (reason := no_energy(pair)):
+        return reason
+    return None if all(positive_values(side, METRICS[metric]) for side in pair) else f"no {metric} per epoch"
+
+
+def _test(check: Check, difference: float, error: Variance, single: float) -> _Test:
+    """Test the difference of two logarithms; `single` is the variance of the difference of two single runs."""
+    from scipy.special import stdtr, stdtrit
+
+    margin = difference - math.log(check.bound)
+    if not error.variance:
+        return _Test(replace(check, ratio=Estimate(math.exp(difference))), float(margin <= 0), float(margin > 0))
+    deviation = math.sqrt(error.variance)
+    half = float(stdtrit(error.dof, 1 - ALPHA / 2)) * deviation
+    ratio = Estimate(difference, difference - half, difference + half).exp()
+    above, within = (float(stdtr(error.dof, sign * margin / deviation)) for sign in (-1, 1))
+    return _Test(replace(check, ratio=ratio, repeats=_repeats(abs(margin), single)), above, within)
+
+
+def _repeats(margin: float, single: float) -> int | None:
+    """Return the number of runs of each side that would decide with the probability `POWER`."""
+    from scipy.special import stdtrit
+
+    for count in range(2, MAX_REPEATS + 1):
+        quantiles = float(stdtrit(2 * count - 2, 1 - ALPHA)) + float(stdtrit(2 * count - 2, POWER))
+        if margin >= quantiles * math.sqrt(single / count):
+            return count
+    return None
+
+
+def _decided(test: _Test, violation: float) -> Check:
+    """Return the check with its verdict; each bound that holds is a claim of its own and needs no correction."""
+    if violation <= ALPHA:
+        return replace(test.check, verdict="violated", repeats=None)
+    return replace(test.check, verdict="passed", repeats=None) if test.within <= ALPHA else test.check
+
+
+def _holm(p_values: Sequence[float]) -> list[float]:
+    """Return the p-values corrected by Holm's method."""
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted

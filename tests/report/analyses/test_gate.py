@@ -1,0 +1,105 @@
+"""A gate: bounds that are violated, that hold, and that cannot be decided."""
+
+import math
+import random
+
+import pytest
+from sweeps import trained
+
+from epochmeter.report.analyses.gate import check_bounds, exit_code
+from epochmeter.report.runs.configuration import group_repeats
+
+
+def configurations(*samples, energy_j=None):
+    """One configuration per sample of times in s."""
+    runs = [
+        trained(
+            100 * place + repeat,
+            100.0,
+            batch=8 * 2**place,
+            repeat=repeat,
+            sweep={"order": "random", "repeats": len(times)},
+            steady={"e2e_s": time_s, "energy_j": energy_j and energy_j * time_s},
+        )
+        for place, times in enumerate(samples)
+        for repeat, time_s in enumerate(times)
+    ]
+    return group_repeats(runs)
+
+
+def checks(before, after, bound=1.03, **energy):
+    pairs = list(zip(configurations(*before), configurations(*after), strict=True))
+    return check_bounds(pairs, {"time": bound, **energy})
+
+
+def around(value, spread=0.01, count=5):
+    return [value * (1 + spread * (place - (count - 1) / 2)) for place in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict", "code"), [(1.10, "violated", 2), (1.03, "undecided", 3), (1.00, "passed", 0), (0.9, "passed", 0)]
+)
+def test_ratio_is_compared_with_the_bound(after, verdict, code):
+    result = checks([around(1.0, 0.001)], [around(after, 0.001)])
+    assert [check.verdict for check in result] == [verdict]
+    assert exit_code(result) == code
+    assert result[0].ratio.value == pytest.approx(after, rel=1e-6)
+
+
+def test_without_repeats_nothing_is_decided():
+    (check,) = checks([[1.0]], [[2.0]])
+    assert (check.verdict, check.ratio.value, check.ratio.low, check.repeats) == ("undecided", 2.0, None, None)
+
+
+def test_equal_repeats_are_compared_exactly():
+    assert [check.verdict for check in checks([[1.0, 1.0]] * 3, [[1.0, 1.0], [1.03, 1.03], [1.04, 1.04]])] == [
+        "passed",
+        "passed",
+        "violated",
+    ]
+
+
+def test_recommended_repeats_decide():
+    """With the recommended number of runs, about 80 % of simulated gates are decided."""
+    chance, noise, slower = random.Random(5), 0.02, 1.06
+
+    def sample(mean, count):
+        return [mean * math.exp(chance.gauss(0, noise)) for _ in range(count)]
+
+    undecided = next(
+        check
+        for _ in range(100)
+        if (check := checks([sample(1.0, 3)], [sample(slower, 3)])[0]).verdict == "undecided" and check.repeats
+    )
+    assert undecided.repeats > 3
+    count = 5  # for a margin of 2.9 % at a noise of 2 %
+    decided = sum(
+        checks([sample(1.0, count)], [sample(slower, count)])[0].verdict == "violated" for _ in range(200)
+    )
+    assert 100 < decided < 190
+
+
+def test_many_configurations_at_the_bound_are_rarely_called_violations():
+    """Holm's correction: any violation among eight configurations exactly at the bound in about 5 % of the gates."""
+    chance = random.Random(1)
+    alarms = 0
+    for _ in range(200):
+        before = [[math.exp(chance.gauss(0, 0.01)) for _ in range(3)] for _ in range(8)]
+        after = [[1.03 * math.exp(chance.gauss(0, 0.01)) for _ in range(3)] for _ in range(8)]
+        alarms += exit_code(checks(before, after)) == 2
+    assert alarms <= 20
+
+
+def test_missing_energy_is_undecided_with_the_reason():
+    time, energy = checks([around(1.0)], [around(1.0)], energy=1.1)
+    assert time.verdict == "passed" if time.ratio.high < 1.03 else "undecided"
+    assert (energy.metric, energy.verdict, energy.ratio) == ("energy", "undecided", None)
+    assert energy.reason
+
+
+def test_drift_cancels_between_interleaved_configurations():
+    drift = [1.0, 1.1, 1.2, 1.3, 1.4]
+    noise = [1.0, 1.001, 0.999, 1.0, 1.001]
+    baseline, other = configurations(drift, [1.06 * a * b for a, b in zip(drift, noise, strict=True)])
+    assert check_bounds([(baseline, other)], {"time": 1.03})[0].verdict == "undecided"
+    assert check_bounds([(baseline, other)], {"time": 1.03}, interleaved=True)[0].verdict == "violated"
