@@ -15,7 +15,8 @@ and for sweeps that allow it, with all numbers (.json) and as a page (.md):
     questions  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why
     targets    target_accuracy or target_loss: time and energy to the target, and the Pareto front
 
-Exit code: 0, or 1 if there is no run to report.
+Exit code: 0, or 1 if there is no run to report; with gate.time or gate.energy 2 if a bound is violated, and 3 if the
+runs are too few to decide.
 """
 
 import gc
@@ -56,13 +57,20 @@ def main(config: DictConfig) -> None:
     keys: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     try:
         validation.check_all_values(keys)
-        report(keys, Console(highlight=False))
+        code = report(keys, Console(highlight=False))
     except (ValueError, RuntimeError) as error:
         sys.exit(errors.format_error(error))
+    if code:
+        sys.exit(code)
 
 
-def report(keys: dict[str, Any], console: "Console") -> None:
-    """Load the runs, print the report, write its files and show it in MLflow; ValueError if no run is selected."""
+def report(keys: dict[str, Any], console: "Console") -> int:
+    """Load the runs, print the report, write its files and show it in MLflow; return the exit code.
+
+    Raises:
+        ValueError: no run is selected, or an option is not valid.
+    """
+    from epochmeter.report.analyses.gate import exit_code
     from epochmeter.report.build import build_report
     from epochmeter.report.output.files import locked, write_report
     from epochmeter.report.output.print import print_report, print_text
@@ -81,6 +89,7 @@ def report(keys: dict[str, Any], console: "Console") -> None:
     with locked(folder, warn):
         written = write_report(content, folder, warn)
         show_files(written, folder, content.title, keys["tracking"], console)
+    return next((exit_code(page.results) for page in content.pages if page.name == "gate"), 0)
 
 
 def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict[str, Any], console: "Console") -> None:
@@ -140,6 +149,9 @@ def report_options(keys: dict[str, Any]) -> "ReportOptions":
     options = keys["report"]
     if not isinstance(keys["where"] or {}, dict):
         raise ValueError(f"where={keys['where']}: give keys and values: 'where={{model: lenet, batch: [8, 16]}}'")
+    gate = {name: bound for name, bound in keys["gate"].items() if bound is not None}
+    if gate and not keys["against"]:
+        raise ValueError("gate.time and gate.energy compare with an earlier sweep: give against=NAME too.")
     return ReportOptions(
         where=keys["where"] or {},
         include=as_list(keys["include"]),
@@ -149,6 +161,7 @@ def report_options(keys: dict[str, Any]) -> "ReportOptions":
         deadline_s=options["deadline"],
         predict=options["predict"],
         power_of=as_list(options["power_of"]),
+        gate=gate,
     )
 
 

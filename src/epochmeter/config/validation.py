@@ -161,6 +161,8 @@ RULES = {
     "report.max_slowdown": finite_number(1, unit="a multiple of the shortest time"),
     "report.power_budget": or_null(positive("watts")),
     "report.deadline": or_null(positive("seconds")),
+    "gate.time": or_null(positive("a ratio")),
+    "gate.energy": or_null(positive("a ratio")),
 }
 """Allowed values by key, for all commands. A rule for a key of a group applies to all options with this key."""
 REQUIRED = required_keys(Job)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from epochmeter.report.analyses import answer, comparison, questions, scaling, search_front, stalls, targets
+from epochmeter.report.analyses import answer, comparison, gate, questions, scaling, search_front, stalls, targets
 from epochmeter.report.analyses.best import Best, find_best, pareto, unmet_constraints
 from epochmeter.report.analyses.bottleneck import epoch_breakdowns
+from epochmeter.report.analyses.matching import matching
 from epochmeter.report.analyses.next_runs import suggest_runs
 from epochmeter.report.analyses.prediction import predict
 from epochmeter.report.charts.all_charts import all_charts
@@ -42,6 +43,7 @@ class ReportOptions:
         deadline_s: largest time; None for any.
         predict: whether unmeasured configurations are predicted.
         power_of: numbers of the runs whose power is drawn; empty for the recommended ones.
+        gate: metric (`time`, `energy`) -> largest ratio to the earlier sweep.
     """
 
     where: Mapping[str, Any] = field(default_factory=dict)
@@ -52,6 +54,7 @@ class ReportOptions:
     deadline_s: float | None = None
     predict: bool = False
     power_of: Sequence[int] = ()
+    gate: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -194,13 +197,16 @@ def _with_comparison(report: Report, runs: Sequence[Run], against: Sweep, option
     selection = select_any(against, options.where, options.include)
     numbers = {run.number for run in selection.ended}
     before, after = _without_reused(selection.runs, runs)
-    page = comparison.page(group_repeats(before), group_repeats(after), (against.title, report.title))
+    configurations = group_repeats(before), group_repeats(after)
+    pages = [comparison.page(*configurations, (against.title, report.title))]
+    if options.gate:
+        pages.append(gate.page(matching(*configurations).pairs, options.gate))
     count = len([page for page in report.pages if page.name == "answer"])
     own, other = report.banner, selection.banner(numbers)
     return replace(
         report,
         title=f"{report.title} against {against.title}",
-        pages=[*report.pages[:count], page, *report.pages[count:]],
+        pages=[*report.pages[:count], *pages, *report.pages[count:]],
         banner=[f"Of both: {text}" if text in other else text for text in own]
         + [f"{against.title}: {text}" for text in other if text not in own],
         notes=[

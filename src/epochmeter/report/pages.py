@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-Name = Literal["answer", "comparison", "stalls", "scaling", "questions", "targets", "front", "differences"]
+Name = Literal["answer", "comparison", "gate", "stalls", "scaling", "questions", "targets", "front", "differences"]
 NAMES: tuple[Name, ...] = get_args(Name)
 
 

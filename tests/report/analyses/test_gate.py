@@ -2,11 +2,14 @@
 
 import math
 import random
+from xml.etree import ElementTree
 
 import pytest
+from golden import assert_golden
 from sweeps import trained
 
-from epochmeter.report.analyses.gate import check_bounds, exit_code
+from epochmeter.report.analyses.gate import check_bounds, exit_code, page
+from epochmeter.report.output.junit import junit_xml
 from epochmeter.report.runs.configuration import group_repeats
 
 
@@ -91,8 +94,8 @@ def test_many_configurations_at_the_bound_are_rarely_called_violations():
 
 
 def test_missing_energy_is_undecided_with_the_reason():
-    time, energy = checks([around(1.0)], [around(1.0)], energy=1.1)
-    assert time.verdict == "passed" if time.ratio.high < 1.03 else "undecided"
+    time, energy = checks([around(1.0, 0.001)], [around(1.0, 0.001)], energy=1.1)
+    assert time.verdict == "passed"
     assert (energy.metric, energy.verdict, energy.ratio) == ("energy", "undecided", None)
     assert energy.reason
 
@@ -103,3 +106,23 @@ def test_drift_cancels_between_interleaved_configurations():
     baseline, other = configurations(drift, [1.06 * a * b for a, b in zip(drift, noise, strict=True)])
     assert check_bounds([(baseline, other)], {"time": 1.03})[0].verdict == "undecided"
     assert check_bounds([(baseline, other)], {"time": 1.03}, interleaved=True)[0].verdict == "violated"
+
+
+def test_gate_without_common_configurations_is_an_error():
+    with pytest.raises(ValueError, match="no configuration"):
+        page([], {"time": 1.03})
+
+
+def test_text_of_a_gate():
+    before = [around(1.0, 0.002, 3), around(2.0, 0.002, 3), around(3.0, 0.02, 3)]
+    after = [around(1.1, 0.002, 3), around(1.99, 0.002, 3), around(3.05, 0.02, 3)]
+    pairs = list(zip(configurations(*before), configurations(*after), strict=True))
+    assert_golden(page(pairs, {"time": 1.03, "energy": 1.05}))
+
+
+def test_junit_file_counts_failures_and_errors():
+    checked = checks([around(1.0, 0.001), [1.0, 1.0]], [around(1.1, 0.001), [1.0, 1.0]], energy=1.05)
+    suite = ElementTree.fromstring(junit_xml(checked, "B against A").encode())
+    assert suite.attrib == {"name": "B against A", "tests": "4", "failures": "1", "errors": "2"}
+    cases = {(case.get("classname"), case.get("name")): [part.tag for part in case] for case in suite}
+    assert [*cases.values()] == [["failure"], [], ["error"], ["error"]]

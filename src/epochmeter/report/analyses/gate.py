@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
+from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, no_energy, titles
 from epochmeter.report.runs.costs import ENERGY, TIME, positive_values
 from epochmeter.report.statistics import ALPHA, Estimate, Variance, fit
@@ -62,6 +63,19 @@ def check_bounds(
     tests = [test for metric, bound in bounds.items() for test in _tests(metric, bound, pairs, interleaved)]
     violations = _holm([test.above for test in tests])
     return [_decided(test, p_value) for test, p_value in zip(tests, violations, strict=True)]
+
+
+def page(pairs: Sequence[tuple[Configuration, Configuration]], bounds: Mapping[str, float]) -> Page:
+    """Return the page of the checks of two sweeps.
+
+    Raises:
+        ValueError: nothing can be compared, so that a gate must not pass.
+    """
+    if not pairs:
+        raise ValueError("gate: no configuration was run in both sweeps on the same host.")
+    checks = check_bounds(pairs, bounds)
+    numbers = sorted({number for _, after in pairs for number in after.numbers})
+    return Page("gate", "Gate", checks, [asdict(check) for check in checks], numbers)
 
 
 def exit_code(checks: Sequence[Check]) -> int:

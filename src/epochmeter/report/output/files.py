@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochmeter.report import pages
 from epochmeter.report.output import table
+from epochmeter.report.output.junit import junit_xml
 from epochmeter.report.output.render import page_file
 from epochmeter.shared.atomic_files import lock_folder, write_atomically, write_json
 
@@ -69,7 +70,7 @@ def write_report(report: Report, folder: Path, say: Callable[[str], None]) -> li
     else:
         written = _write_with_charts(report, folder)
     if has_earlier:
-        names = [f"{name}.{suffix}" for name in pages.NAMES for suffix in ("json", "md")]
+        names = [f"{name}.{suffix}" for name in pages.NAMES for suffix in ("json", "md", "xml")]
         pictures = [] if missing else [path for path in (folder / CHARTS).iterdir() if path.suffix in (".png", ".svg")]
         for path in {*pictures, *(folder / name for name in names)} - {*written}:
             path.unlink(missing_ok=True)
@@ -110,6 +111,8 @@ def _write_texts(report: Report, folder: Path) -> list[Path]:
     for page in report.pages:
         markdown = page_file(page, report.title, report.banner, report.notes)
         written += write_page(folder, page.name, markdown, page.values)
+        if page.name == "gate":
+            written.append(_write_text(folder / "gate.xml", junit_xml(page.results, report.title)))
     return written
 
 

@@ -11,7 +11,7 @@ from epochmeter.report.charts.chart import Chart, javascript, theme
 from epochmeter.report.output.render import page_body, page_summary, render_html
 from epochmeter.report.pages import Page
 
-FIRST_PAGES = ("answer", "comparison")
+FIRST_PAGES = ("answer", "gate", "comparison")
 """Pages directly below the first chart."""
 LAST_PAGES = ("differences",)
 """Pages below the table of runs."""
