@@ -84,9 +84,9 @@ def times(ratio: Estimate) -> str:
     return f"{number(ratio.value)} times{_bounds(ratio)}"
 
 
-def with_bounds(estimate: Estimate | None) -> str:
-    """Format an estimate without a unit: `5.30 (4.90 to 5.70)`."""
-    return ABSENT if estimate is None else f"{number(estimate.value)}{_bounds(estimate)}"
+def with_bounds(estimate: Estimate | None, reference: float | None = None) -> str:
+    """Format an estimate without a unit: `5.30 (4.90 to 5.70)`; `reference` determines the digits."""
+    return ABSENT if estimate is None else f"{number(estimate.value, reference)}{_bounds(estimate, 1.0, reference)}"
 
 
 def plus_minus(estimate: Estimate) -> str:

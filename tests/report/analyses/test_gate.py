@@ -40,7 +40,8 @@ def around(value, spread=0.01, count=5):
 
 
 @pytest.mark.parametrize(
-    ("after", "verdict", "code"), [(1.10, "violated", 2), (1.03, "undecided", 3), (1.00, "passed", 0), (0.9, "passed", 0)]
+    ("after", "verdict", "code"),
+    [(1.10, "violated", 2), (1.03, "undecided", 3), (1.00, "passed", 0), (0.9, "passed", 0)],
 )
 def test_ratio_is_compared_with_the_bound(after, verdict, code):
     result = checks([around(1.0, 0.001)], [around(after, 0.001)])
@@ -76,9 +77,7 @@ def test_recommended_repeats_decide():
     )
     assert undecided.repeats > 3
     count = 5  # for a margin of 2.9 % at a noise of 2 %
-    decided = sum(
-        checks([sample(1.0, count)], [sample(slower, count)])[0].verdict == "violated" for _ in range(200)
-    )
+    decided = sum(checks([sample(1.0, count)], [sample(slower, count)])[0].verdict == "violated" for _ in range(200))
     assert 100 < decided < 190
 
 
