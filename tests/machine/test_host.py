@@ -92,6 +92,8 @@ def test_recorded_board_is_described_completely(board):
         "board": {
             "model": "NVIDIA Jetson Nano Developer Kit",
             "compatible": "nvidia,p3450-0000 nvidia,jetson-nano nvidia,tegra210",
+            "module": "p3448",
+            "carrier": "p3449",
         },
         "cpu": {"model": "Cortex-A57", "cores": 4},
         "memory_bytes": 4059244 * 1024,
@@ -103,6 +105,7 @@ def test_recorded_board_is_described_completely(board):
         "kernel": "4.9.337-tegra",
         "os": "Ubuntu 18.04.6 LTS",
         "l4t": "32.7.4",
+        "jetpack": "4.6.4",
     }
 
 
@@ -167,3 +170,37 @@ def test_git_commit_and_dirty_state_are_described(tmp_path):
     assert describe(project=tmp_path)["git"] == {"commit": commit, "dirty": False}
     (tmp_path / "file").write_text("two")
     assert describe(project=tmp_path)["git"] == {"commit": commit, "dirty": True}
+
+
+@pytest.mark.parametrize(
+    ("names", "module", "carrier"),
+    [
+        (["nvidia,p3449-0000-b00+p3448-0000-b00", "nvidia,jetson-nano"], "p3448-0000", "p3449-0000"),
+        (["nvidia,p3509-0000+p3668-0000", "nvidia,p3668-0000"], "p3668-0000", "p3509-0000"),
+        (["nvidia,p3768-0000+p3767-0005-super", "nvidia,p3767-0005"], "p3767-0005", "p3768-0000"),
+        (["nvidia,e3900-0000+p2888-0008", "nvidia,p2888-0008"], "p2888-0008", "e3900-0000"),
+        (["nvidia,p2972-0000", "nvidia,tegra194"], "p2888", "p2822"),
+        (["nvidia,p3701-0000", "nvidia,tegra234"], "p3701-0000", None),
+        (["raspberrypi,4-model-b", "brcm,bcm2711"], None, None),
+    ],
+)
+def test_module_and_carrier_board_are_distinguished(board, names, module, carrier):
+    described = describe(board(names))["board"]
+    assert (described.get("module"), described.get("carrier")) == (module, carrier)
+
+
+@pytest.mark.parametrize(
+    ("release", "l4t", "jetpack"),
+    [
+        ("R32 (release), REVISION: 7.4", "32.7.4", "4.6.4"),
+        ("R35 (release), REVISION: 5.0", "35.5.0", "5.1.3"),
+        ("R36 (release), REVISION: 4.3", "36.4.3", "6.2"),
+        ("R36 (release), REVISION: 9.9", "36.9.9", "6"),
+        ("R38 (release), REVISION: 2.1", "38.2.1", "7.0"),
+        ("R39 (release), REVISION: 2.0", "39.2.0", "7.2"),
+        ("R99 (release), REVISION: 1.0", "99.1.0", None),
+    ],
+)
+def test_jetpack_is_derived_from_the_l4t_release(tree, release, l4t, jetpack):
+    described = describe(tree(**{"etc/nv_tegra_release": f"# {release}, GCID: 1, BOARD: generic\n"}))
+    assert (described["l4t"], described.get("jetpack")) == (l4t, jetpack)

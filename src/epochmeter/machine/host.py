@@ -40,6 +40,7 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, o
             "kernel": read_text(root / "proc/sys/kernel/osrelease"),
             "os": match_group(r'^PRETTY_NAME="?([^"\n]+)', read_text(root / "etc/os-release")),
             "l4t": jetson.l4t(root),
+            "jetpack": jetson.jetpack(jetson.l4t(root)),
             "python": platform.python_version(),
             "packages": _packages(),
             "git": _git(project) if project else None,
@@ -86,7 +87,7 @@ def _board(root: Path) -> dict[str, str]:
     for tree in (root / "sys/firmware/devicetree/base", root / "proc/device-tree"):
         names = drop_empty({"model": read_text(tree / "model"), "compatible": read_text(tree / "compatible")})
         if names:
-            return names
+            return {**names, **jetson.part_numbers(names.get("compatible", ""))}
     return {}
 
 

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 
+KITS = {"p3450": ("p3448", "p3449"), "p2972": ("p2888", "p2822")}
+"""Developer kits with a part number of their own: module and carrier board."""
 GPU = re.compile(r"gpu(?!-nvd)|gp10b|gv11b|ga10b")
 """The kernel's names of the GPU's frequency; Thor's video engines have other names and scale independently."""
 LOCKED, UNLOCKED = "locked", "free"
@@ -16,6 +18,20 @@ FAN = re.compile(r"pwm.?fan")
 """The kernel's names of the fan, which NVIDIA has spelled in several ways."""
 
 CONF_FILE = "etc/nvpmodel.conf"
+
+JETPACKS = {
+    "32": "4", "32.1": "4.2", "32.2": "4.2.1", "32.2.1": "4.2.2", "32.2.3": "4.2.3", "32.3.1": "4.3", "32.4.3": "4.4",
+    "32.4.4": "4.4.1", "32.5": "4.5", "32.5.1": "4.5.1", "32.5.2": "4.5.1", "32.6.1": "4.6", "32.7.1": "4.6.1",
+    "32.7.2": "4.6.2", "32.7.3": "4.6.3", "32.7.4": "4.6.4", "32.7.5": "4.6.5", "32.7.6": "4.6.6",
+    "34": "5",
+    "35": "5", "35.1": "5.0.2", "35.2.1": "5.1", "35.3.1": "5.1.1", "35.4.1": "5.1.2", "35.5": "5.1.3",
+    "35.6": "5.1.4", "35.6.1": "5.1.5", "35.6.2": "5.1.5",
+    "36": "6", "36.3": "6.0", "36.4": "6.1", "36.4.3": "6.2", "36.4.4": "6.2.1", "36.4.7": "6.2.1", "36.5": "6.2.2",
+    "36.5.2": "6.2.3",
+    "38": "7", "38.2": "7.0", "38.2.1": "7.0", "38.2.2": "7.0", "38.4": "7.1",
+    "39": "7", "39.2": "7.2",
+}  # fmt: skip
+"""JetPack by release of Linux for Tegra; by its major number for unknown releases."""
 
 
 class Mode(NamedTuple):
@@ -73,6 +89,22 @@ def l4t(root: Path) -> str:
     """The release of Linux for Tegra, such as 36.4.3."""
     release = re.search(r"R(\d+) \(release\), REVISION: ([\d.]+)", read_text(root / "etc/nv_tegra_release"))
     return ".".join(release.groups()) if release else ""
+
+
+def jetpack(release: str) -> str:
+    """The JetPack version of a release of Linux for Tegra; only the major version for unknown releases."""
+    return JETPACKS.get(release.removesuffix(".0")) or JETPACKS.get(release.partition(".")[0], "")
+
+
+def part_numbers(compatible: str) -> dict[str, str]:
+    """The part numbers of module and carrier board, from the device tree's `compatible` names."""
+    numbers = re.findall(r"p\d{4}(?:-\d{4})?", compatible)
+    if not numbers:
+        return {}
+    if pair := re.search(r"([a-z]\d{4}-\d{4})[-\w]*\+(p\d{4}-\d{4})", compatible):
+        return {"module": pair[2], "carrier": pair[1]}
+    module, carrier = KITS.get(numbers[0][:5], (numbers[0], ""))
+    return drop_empty({"module": module, "carrier": carrier})
 
 
 def power_mode(root: Path) -> dict[str, str | int]:

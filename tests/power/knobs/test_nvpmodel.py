@@ -100,6 +100,18 @@ def test_mode_that_needs_a_reboot_is_refused_with_the_command(board, knob_of, na
         assert board.mode() == start.number
 
 
+@pytest.mark.parametrize(
+    ("name", "choices"),
+    [
+        ("nano", "MAXN (id:0), 5W (id:1)"),
+        ("thor", "MAXN (id:0), 120W (id:1); after a reboot: 90W (id:2), 70W (id:3)"),
+        ("agx_orin", "MODE_30W (id:2); after a reboot: MAXN (id:0), MODE_15W (id:1), MODE_50W (id:3)"),
+    ],
+)
+def test_modes_that_need_a_reboot_are_listed_separately(board, knob_of, name, choices):
+    assert knob_of(name).choices() == choices
+
+
 def test_reboot_prompt_of_nvpmodel_is_not_answered(board, knob_of):
     """If the board's file lacks the masks, only nvpmodel knows that a reboot is needed."""
     knob = knob_of("agx_orin", 2)

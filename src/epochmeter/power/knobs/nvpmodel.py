@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.machine.jetson import CONF_FILE, LOCKED, Mode, clocks, current_mode, read_modes
@@ -54,6 +55,13 @@ class Nvpmodel(Knob):
         wait_until_set(self, str(mode), output)
 
     def choices(self) -> str:
+        """All power modes; those that need a reboot are listed separately."""
+        with suppress(RuntimeError):  # the current mode is unknown, and with it the modes that need a reboot
+            current = self._current()
+            after_reboot = [mode for mode in self._modes.values() if mode.gating != current.gating]
+            if after_reboot and current.number in self._modes:
+                at_once = ", ".join(str(mode) for mode in self._modes.values() if mode not in after_reboot)
+                return f"{at_once}; after a reboot: {', '.join(map(str, after_reboot))}"
         return ", ".join(map(str, self._modes.values()))
 
     def target_for(self, value: str | float) -> SettingTarget:

@@ -19,6 +19,7 @@ class DeviceLimit(NamedTuple):
         read: Returns the limit in watts; raises OSError or RuntimeError.
         by_hand: Returns the shell command that sets a limit.
         file: The kernel's file of the limit, if there is one.
+        low_source: Source of the lowest limit, or why it is unknown.
         check: Raises RuntimeError if a limit would have no effect.
     """
 
@@ -28,6 +29,7 @@ class DeviceLimit(NamedTuple):
     write: Callable[[float], None]
     by_hand: Callable[[float], str]
     file: Path | None = None
+    low_source: str = ""
     check: Callable[[], None] = lambda: None
 
 
@@ -70,13 +72,15 @@ class WattLimit(Knob):
         return all(map(is_close, self._limits(setting), self._limits(other)))
 
     def choices(self) -> str:
-        """The range of limits; RuntimeError if no limit would have an effect."""
+        """The range of limits, with the source of the lowest; RuntimeError if no limit would have an effect."""
         for limit in self._device_limits:
             limit.check()
         low, high = self._bounds()
+        source = next((f": {limit.low_source}" for limit in self._device_limits
+                       if limit.low_w == low and limit.low_source), "")  # fmt: skip
         if low is None:
-            return f"{f'up to {high:g} W' if high else 'watts'} (lowest limit unknown)"
-        return f"{low:g} to {high:g} W" if high else f"{low:g} W and more"
+            return f"{f'up to {high:g} W' if high else 'watts'} (lowest limit unknown{source})"
+        return (f"{low:g} to {high:g} W" if high else f"{low:g} W and more") + (source and f" (lowest limit{source})")
 
     def target_for(self, value: str | float) -> SettingTarget:
         choices = self.choices()
