@@ -1,13 +1,14 @@
 """Checks of a job and of a sweep's configurations before anything waits for a device."""
 
 from functools import partial
+from importlib.util import find_spec
 
 import pytest
 from omegaconf import OmegaConf
 
 from epochmeter.config.job import GROUPS
 from epochmeter.run import preflight
-from epochmeter.run.preflight import validate_job, validate_sweep
+from epochmeter.run.preflight import construction_error, validate_job, validate_sweep
 from epochmeter.shared.atomic_files import write_json
 
 MADE = {
@@ -67,6 +68,22 @@ def test_length_is_checked_against_a_prepared_dataset(validate, tmp_path, overri
         validate(*overrides)
 
 
+@pytest.mark.skipif(find_spec("torchvision") is None, reason="no torchvision in this environment, as on a board")
+def test_unknown_torchvision_model_is_refused_with_suggestions(validate):
+    with pytest.raises(ValueError, match=r"`model\.name=resnet81` is not .* Did you mean resnet18, "):
+        validate("model=torchvision", "model.name=resnet81")
+
+
+def test_added_key_that_its_class_lacks_is_refused(validate):
+    with pytest.raises(ValueError, match=r"torch\.optim\.SGD does not accept .*nestrov"):
+        validate("+optimizer.nestrov=true")
+
+
+@pytest.mark.parametrize("python", ["/nowhere/python", "/bin/false"])
+def test_interpreter_that_does_not_answer_refuses_nothing(python):
+    assert construction_error(python, "{}") == ""
+
+
 @pytest.fixture
 def sweep(composed, monkeypatch):
     """sweep([...], ...) checks these configurations."""
@@ -119,3 +136,28 @@ def test_only_the_first_of_many_reasons_are_listed(sweep):
     with pytest.raises(ValueError, match="12 of 12") as refused:
         sweep([[f"batch={-number}"] for number in range(12)])
     assert str(refused.value).splitlines()[-1] == "... and 2 more reasons."
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["precision=fp16"], "`precision=fp16` is not available on a CPU"),
+        (["strategy=dp", "strategy.ranks=2"], "`strategy=dp strategy.ranks=2` needs GPUs"),
+    ],
+)
+def test_what_no_cpu_can_do_is_refused(sweep, overrides, message):
+    with pytest.raises(ValueError, match=message):
+        sweep([[*overrides, "device.accelerator=cpu"]])
+
+
+def test_progress_in_a_file_has_few_lines_and_none_for_short_work(monkeypatch, capsys):
+    def lines(seconds_each):
+        now = iter(range(10_000))
+        monkeypatch.setattr(preflight.time, "monotonic", lambda: next(now) * seconds_each)
+        assert len(list(preflight.track_points([[]] * 200))) == 200
+        return capsys.readouterr().out.splitlines()
+
+    assert lines(0.001) == []
+    progress = lines(0.2)
+    assert progress[0] == "Composing configurations 4/200"
+    assert 3 < len(progress) < 9

@@ -81,7 +81,7 @@ def closest_names(name: str, names: Collection[str], cutoff: float = 0.6) -> lis
 
 
 def check_overrides(overrides: Sequence[str], choices: Mapping[str, str]) -> None:
-    """Refuse overrides that would mislabel a run; raises InputError.
+    """Refuse overrides that would mislabel a run, and numbers that Hydra takes as true; raises InputError.
 
     The name of an option, such as `model.name` in conf/model/lenet.yaml, only labels a run. Only an option that uses
     `${<group>.name}` as a value, such as model=torchvision, changes with its name.
@@ -94,6 +94,10 @@ def check_overrides(overrides: Sequence[str], choices: Mapping[str, str]) -> Non
     for key, _, value in (override.lstrip("+").partition("=") for override in overrides):
         group, _, name = key.partition(".")
         if group not in choices:
+            default = entry_keys("train")[1].get(group)
+            is_flag = isinstance(default.get(name) if isinstance(default, dict) else default, bool)
+            if is_flag and value.lstrip("-").isdecimal() and value not in ("0", "1"):
+                problems.append(Problem(f"`{key}={value}` is not valid", "give true or false"))
             continue
         option, reference = choices[group], f"${{{group}.name}}"
         content = merged_defaults(group, option)

@@ -87,6 +87,11 @@ def read_between(before: ReadCounters | None, after: ReadCounters | None) -> Rea
 
 def open_data_source(job: Job, folder: str | None, say: Notify) -> DataSource:
     """Return the source of a job's samples; `folder` is that of the prepared dataset, None if it has no files."""
-    if folder is None or job.synthetic_batches or job.dataset.layout != "files":
+    if folder is None or is_in_memory(job):
         return DataSource()
     return FileSource(Path(folder), job.cache.name, job.drop_caches, say)
+
+
+def is_in_memory(job: Job) -> bool:
+    """Return whether training reads nothing from storage."""
+    return job.synthetic_batches or job.dataset.layout != "files"

@@ -39,8 +39,16 @@ from epochmeter.power.knobs.requests import refuse_unrestored, requested_setting
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.results import reuse
 from epochmeter.results.summary import collect_flags
+from epochmeter.run.data_source import is_in_memory
 from epochmeter.run.nodes import Node, check_strategy, current_node
-from epochmeter.run.preflight import check_capacity, usable_cores, validate_job, worker_count
+from epochmeter.run.preflight import (
+    check_accelerator,
+    check_capacity,
+    trains_on_gpu,
+    usable_cores,
+    validate_job,
+    worker_count,
+)
 from epochmeter.run.rehearsal import missing_gpus, rehearsal_reasons
 from epochmeter.run.resume import KEPT_KEYS, ResumePoint, find_resume_point
 from epochmeter.shared.atomic_files import write_json
@@ -86,8 +94,7 @@ class Plan:
     @property
     def on_gpu(self) -> bool:
         """Whether a GPU trains."""
-        accelerator = self.job.device.accelerator
-        return accelerator == "cuda" or (accelerator == "auto" and bool(self.facts["gpu"]))
+        return trains_on_gpu(self.job.device, self.facts)
 
     @property
     def gpus(self) -> list[str]:
@@ -244,6 +251,7 @@ def preflight(plan: Plan) -> Plan:
     check_strategy(job.strategy, plan.node)
     validate_job(job, plan.request.choices, plan.request.overrides, plan.node.nodes)
     check_capacity(job, ROOT)
+    check_accelerator(job, is_gpu=plan.on_gpu)
     return replace(plan, job=replace(job, workers=worker_count(job.workers)))
 
 
@@ -323,6 +331,9 @@ def plan_warnings(plan: Plan) -> list[str]:
     if is_override and worker_count(job.workers) * ranks > cores:
         of_ranks = f" for each of {ranks} ranks" if ranks > 1 else ""
         messages.append(f"warning: workers={job.workers} DataLoader workers{of_ranks} are more than the {cores} cores.")
+    if is_in_memory(job):
+        what = "synthetic_batches" if job.synthetic_batches else f"dataset.layout={job.dataset.layout}"
+        messages.append(f"note: {what} keeps the samples in memory; storage and page cache are not used")
     return messages
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -13,11 +18,11 @@ from rich.progress import track
 
 from epochmeter.config.errors import input_error
 from epochmeter.config.job import ROOT, local_device_overrides, split_config
-from epochmeter.config.schema import Dataset, Job
+from epochmeter.config.schema import INSTANTIATED_GROUPS, Dataset, Device, Job, Precision, Storage
 from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values
 from epochmeter.datasets.manifest import without_secrets
-from epochmeter.datasets.ready import peek_manifest
+from epochmeter.datasets.ready import peek_manifest, training_folder
 from epochmeter.machine import host
 from epochmeter.results.throughput import check_length
 from epochmeter.run import launch
@@ -25,6 +30,13 @@ from epochmeter.tracking.client import check as check_store
 from epochmeter.tracking.tensorboard import check_installed as check_events
 
 MAX_SHOWN = 10
+CHECK_LIMIT_S = 60.0
+PROGRESS_DELAY_S = 1.0
+"""Time after which the first line of progress is printed."""
+CPU_PRECISIONS = (Precision.fp32, Precision.bf16)
+"""The numeric precisions of a CPU, as in `worker.precision`, which needs torch."""
+BLOCK_BYTES = 4096
+"""Smallest disk space of a file, in bytes."""
 PROCESSES_PER_CORE = 16
 MIN_PROCESSES = 64
 """Number of processes that is allowed on any machine, so that a sweep may include more workers than cores."""
@@ -42,6 +54,7 @@ def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str],
         strategy = job.strategy
         processes = (strategy.ranks or 1) if strategy.has_processes else 1  # each loads its own batches
         check_length(job, count, processes * nodes)
+    check_constructible(job, overrides)
 
 
 def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str]], DictConfig]) -> None:
@@ -51,7 +64,7 @@ def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str
         ValueError: Lists each reason with the configurations that have it.
     """
     reasons: dict[str, list[Sequence[str]]] = {}
-    for point in track(points, "Composing configurations", transient=True, disable=not sys.stdout.isatty()):
+    for point in track_points(points):
         try:
             config = composed(list(point))
             job, choices, overrides = split_config(config)
@@ -74,13 +87,75 @@ def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str
     raise ValueError("\n".join(lines))
 
 
+def track_points(points: Sequence[Sequence[str]]) -> Iterator[Sequence[str]]:
+    """Yield configurations and show their number: live in a terminal, else in a few lines at doubling intervals."""
+    what, due_s = "Composing configurations", (begun_s := time.monotonic()) + PROGRESS_DELAY_S
+    if sys.stdout.isatty():
+        yield from track(points, what, transient=True)
+        return
+    for count, point in enumerate(points):
+        if (now_s := time.monotonic()) >= due_s:
+            print(f"{what} {count}/{len(points)}", flush=True)
+            due_s = now_s + (now_s - begun_s)
+        yield point
+
+
 def check_machine(job: Job, overrides: Sequence[str]) -> None:
-    """Refuse a job that this machine cannot run: its size or its Python interpreter; ValueError."""
+    """Refuse a job that this machine cannot run: its size, its precision or its Python interpreter; ValueError."""
     check_capacity(job, ROOT)
     facts = host.device_facts(job.machine.root)
     fits = host.is_match(job.device.match, facts)
     device = job.device if fits else local_device_overrides(job.device, overrides)
+    check_accelerator(job, is_gpu=trains_on_gpu(device, facts))
     launch.check_interpreter(device.python)
+
+
+def trains_on_gpu(device: Device, facts: Mapping[str, str | None]) -> bool:
+    """Return whether a device's job trains on a GPU of the machine with these facts."""
+    return device.accelerator == "cuda" or (device.accelerator == "auto" and bool(facts["gpu"]))
+
+
+def check_accelerator(job: Job, *, is_gpu: bool) -> None:
+    """Refuse what no CPU can do, raises InputError; the training process checks what its GPU can."""
+    if not is_gpu and job.precision not in CPU_PRECISIONS:
+        how = f"give one of {', '.join(map(str, CPU_PRECISIONS))}"
+        raise input_error(f"`precision={job.precision}` is not available on a CPU", how)
+    ranks = job.strategy.ranks
+    if not is_gpu and job.strategy.name == "dp" and ranks:
+        raise input_error(
+            f"`strategy=dp strategy.ranks={ranks}` needs GPUs, and this machine has none to train on",
+            f"use strategy=ddp strategy.ranks={ranks} for processes on the CPU, or leave it out",
+        )
+
+
+def check_constructible(job: Job, overrides: Sequence[str]) -> None:
+    """Refuse names that only the training process can check: torchvision's models and added keys; ValueError.
+
+    Only overrides are checked: the tests cover the values in conf/.
+    """
+    keys = {override.partition("=")[0] for override in overrides}
+    added = {key.lstrip("+~").partition(".")[0] for key in keys if key.startswith(("+", "~"))}
+    added |= {key.removesuffix("._target_") for key in keys if key.endswith("._target_")}
+    specs: dict[str, object] = {group: getattr(job, group).to_dict() for group in INSTANTIATED_GROUPS if group in added}
+    if keys & {"model.name", "model.architecture"} and "architecture" in job.model.spec:
+        specs.setdefault("model", {"architecture": job.model.spec["architecture"]})
+    if specs and (error := construction_error(job.device.python or sys.executable, json.dumps(specs, sort_keys=True))):
+        raise ValueError(error)
+
+
+@cache
+def construction_error(python: str, specs: str) -> str:
+    """Return why this interpreter cannot construct the objects; empty if it can, or does not answer."""
+    path = os.pathsep.join(filter(None, (str(launch.SOURCE), os.environ.get("PYTHONPATH"))))
+    try:
+        done = subprocess.run(
+            [python, "-m", "epochmeter.worker.check_spec", specs],
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=CHECK_LIMIT_S,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def training_samples(job: Job) -> int | None:
@@ -93,9 +168,10 @@ def training_samples(job: Job) -> int | None:
 
 
 def check_capacity(job: Job, root: Path) -> None:
-    """Refuse a job with too many processes, or with a dataset folder that is missing; raises InputError."""
+    """Refuse a job with too many processes, or with a dataset that is missing or too large; raises InputError."""
     check_processes(worker_count(job.workers), job.strategy.ranks or 1, usable_cores())
     check_dataset_exists(job.dataset, root)
+    check_dataset_fits(job.dataset, job.storage, root)
 
 
 def usable_cores() -> int:
@@ -130,3 +206,25 @@ def check_dataset_exists(dataset: Dataset, root: Path) -> None:
     if not (root / Path(dataset.root).expanduser()).is_dir():
         remedy = "mount its storage device, or give another folder"
         raise input_error(f"`dataset.root={dataset.root}` is not a folder", remedy)
+
+
+def check_dataset_fits(dataset: Dataset, storage: Storage, root: Path) -> None:
+    """Refuse to create a dataset that is larger than the free disk space; raises InputError."""
+    needed, folder = space_bytes(dataset), training_folder(dataset, storage, root)
+    if needed is None or folder is None or peek_manifest(dataset, storage, root):
+        return
+    free = shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free
+    if needed > free:
+        raise input_error(
+            f"`dataset={dataset.name}` needs {needed / 1e9:,.1f} GB; {folder.parent} has {free / 1e9:,.1f} GB free",
+            "free disk space, select another disk with `dataset.root=`, or use a smaller dataset",
+        )
+
+
+def space_bytes(dataset: Dataset) -> int | None:
+    """Return the disk space that a dataset needs at least, in bytes; None if unknown before it is created."""
+    if dataset.space_bytes is not None or dataset.count is None:
+        return dataset.space_bytes
+    if "file_bytes" in dataset.spec:
+        return dataset.count * ((dataset.spec["file_bytes"] or 0) + BLOCK_BYTES)
+    return dataset.count * 4 * dataset.length if dataset.length else None  # a line of digits for each pair

@@ -8,7 +8,13 @@ import inspect
 
 
 def instantiate_spec(spec, *args, **kwargs):
-    """Call a specification's target; ValueError if it cannot be imported, or does not accept the arguments.
+    """Call a specification's target; ValueError if it cannot be imported, or does not accept the arguments."""
+    target, keywords = resolve_target(spec, *args, **kwargs)
+    return target(*args, **keywords)
+
+
+def resolve_target(spec, *args, **kwargs):
+    """Return a specification's target and its keyword arguments; ValueError as `instantiate_spec`.
 
     Its keys except `_target_` and `name` are keyword arguments; `kwargs` have precedence.
     """
@@ -16,7 +22,7 @@ def instantiate_spec(spec, *args, **kwargs):
     try:
         signature = inspect.signature(target)
     except (TypeError, ValueError):  # some C functions have no signature
-        return target(*args, **keywords)
+        return target, keywords
     try:
         signature.bind(*args, **keywords)
     except TypeError as error:
@@ -25,7 +31,7 @@ def instantiate_spec(spec, *args, **kwargs):
                 spec["_target_"], error, ", ".join(list(signature.parameters)[len(args) :])
             )
         ) from error
-    return target(*args, **keywords)
+    return target, keywords
 
 
 def target_arguments(spec):
