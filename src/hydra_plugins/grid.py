@@ -19,12 +19,12 @@ from omegaconf import DictConfig
 
 from epochmeter.config import errors
 from epochmeter.config.errors import InputError, Problem, input_error
-from epochmeter.config.secrets import redact
+from epochmeter.config.secrets import redact, redact_tree
 from epochmeter.config.validation import problems_of, whole_number
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import SweepLoader, device_of
-from epochmeter.sweep.grid import check_size, draw_sample, shuffle_points
-from epochmeter.sweep.sweep_folder import REPEAT, key_of, repeats_override
+from epochmeter.sweep.grid import Point, check_size, draw_sample, shuffle_points
+from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS, REPEAT, is_sweep_override, key_of, repeats_override
 
 
 class GridSweeper(BasicSweeper):
@@ -51,9 +51,12 @@ class GridSweeper(BasicSweeper):
 
     def sweep(self, arguments: list[str]) -> object:
         check_sweeper(self.max_batch_size, {"sample": self.sample, "repeats": self.repeats, "seed": self.seed})
+        listed = [argument for argument in arguments if key_of(argument) == REPEAT]
         if self.repeats is None:
+            if self.order != "random":
+                warn_of_consecutive_repeats(listed)
             return super().sweep(arguments)
-        if listed := [argument for argument in arguments if key_of(argument) == REPEAT]:
+        if listed:
             message = f"`{listed[0]}` and `sweep.repeats={self.repeats}` both set the repeats"
             raise input_error(message, "give only one of them")
         return super().sweep([repeats_override(self.repeats), *arguments])
@@ -66,8 +69,10 @@ class GridSweeper(BasicSweeper):
         if self.order == "random":
             points = shuffle_points(points, self.seed)
         assert self.config is not None
+        folder = Path(self.config.hydra.sweep.dir)
+        print_completed(folder, points)
         check_configurations(points, self)
-        sweep_folder.write_points(Path(self.config.hydra.sweep.dir), points)
+        sweep_folder.write_points(folder, points)
         return list(BasicSweeper.split_overrides_to_chunks(points, max_batch_size))
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
@@ -101,3 +106,24 @@ def check_sweeper(max_batch_size: object, keys: Mapping[str, object]) -> None:
         problems.append(Problem(f"`hydra.sweeper.max_batch_size={max_batch_size}` is not valid", "leave it out"))
     if problems:
         raise InputError(*problems)
+
+
+def warn_of_consecutive_repeats(overrides: Sequence[str]) -> None:
+    """Warn of a list of repeats in grid order, since drift over time may then look like a difference."""
+    if listed := next(filter(is_sweep_override, overrides), None):
+        from epochmeter.console.console import Terminal
+
+        Terminal().warn(
+            f"warning: `{listed}` may run the repeats of a configuration one after another, so that drift over time "
+            f"looks like a difference between configurations\n  hint: use {RECOMMENDED_REPEATS} instead"
+        )
+
+
+def print_completed(folder: Path, points: Sequence[Point]) -> None:
+    """Print how many runs an earlier start of the same command completed; changes are checked later."""
+    before = sweep_folder.read_points(folder)
+    sweep_folder.read_points.cache_clear()
+    if before.completed and list(before.overrides) == redact_tree(points):
+        remaining = len(points) - len(before.completed)
+        rest = f"{remaining} left to run" if remaining else "nothing to do unless a default or the dataset has changed"
+        print(f"{len(before.completed)} of {len(points)} runs are completed in {folder.name}: {rest}.", flush=True)

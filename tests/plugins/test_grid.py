@@ -91,6 +91,26 @@ def test_points_are_recorded_before_the_first_run(sweeper, tmp_path):
     assert recorded.varied_keys == {"batch=8", "batch=16", "batch=32"}
 
 
+@pytest.mark.parametrize(
+    ("completed", "message"),
+    [
+        (3, "3 of 3 runs are completed in sweep: nothing to do"),
+        (2, "2 of 3 runs are completed in sweep: 1 left to run"),
+        (0, "composing"),
+    ],
+)
+def test_completed_runs_are_counted_before_composing(sweeper, tmp_path, monkeypatch, capsys, completed, message):
+    points(sweeper(), "batch=8,16,32")
+    for number in range(completed):
+        (run := tmp_path / "sweep" / str(number)).mkdir()
+        (run / "completed.json").write_text("{}")
+    monkeypatch.setattr(plugin, "check_configurations", lambda *_: print("composing"))
+    points(sweeper(), "batch=8,16,32")
+    printed = capsys.readouterr().out
+    assert printed.startswith(message)
+    assert printed.endswith("composing\n")
+
+
 def test_batches_have_the_configured_size(sweeper):
     parsed = OverridesParser.create().parse_overrides(["batch=1,2,3,4,5"])
     assert [len(batch) for batch in sweeper(2, sample=3).split_arguments(parsed, 2)] == [2, 1]
@@ -101,3 +121,15 @@ def test_invalid_sample_and_repeats_are_refused(sweeper):
         sweeper(sample=0).sweep(["batch=8,16"])
     with pytest.raises(InputError, match=r"`repeat=0,1` and `sweep\.repeats=3` both set the repeats"):
         sweeper(repeats=3).sweep(["batch=8,16", "repeat=0,1"])
+
+
+@pytest.mark.parametrize(
+    ("order", "override", "warns"),
+    [("grid", "repeat=0,1,2", True), ("random", "repeat=0,1,2", False), ("grid", "repeat=1", False)],
+)
+def test_list_of_repeats_causes_a_warning_unless_the_order_is_random(
+    sweeper, monkeypatch, capsys, order, override, warns
+):
+    monkeypatch.setattr(plugin.BasicSweeper, "sweep", lambda self, arguments: arguments)
+    sweeper(order=order).sweep(["batch=8,16", override])
+    assert ("hint: use sweep.repeats=3 sweep.order=random" in capsys.readouterr().out) == warns

@@ -95,10 +95,14 @@ def command_hash(command: Sequence[str], many: bool) -> str:
     relevant = [
         item for item in overrides if affects_measurement(key_of(item)) or (many and key_of(item) in SAMPLING_KEYS)
     ]
-    # Only Hydra knows exactly which overrides are lists or functions.
-    axes = [item for item in relevant if many and any(sign in item.partition("=")[2] for sign in ",(")]
+    axes = [item for item in relevant if many and is_sweep_override(item)]
     host = "" if SLURM_OVERRIDE in command else platform.node()
     return hash_value([sorted(set(relevant) - set(axes)), axes, many, host])[:8]
+
+
+def is_sweep_override(override: str) -> bool:
+    """Whether an override may be swept over: a list or a function. Only Hydra knows exactly."""
+    return any(sign in override.partition("=")[2] for sign in ",(")
 
 
 def normalize_command(command: Sequence[str]) -> list[str]:
