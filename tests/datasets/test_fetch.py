@@ -48,12 +48,6 @@ def names(folder):
     return {path.name for path in folder.iterdir()}
 
 
-def test_file_is_downloaded(host, tmp_path):
-    fetch(f"{host}/file", tmp_path / "file", MD5, print)
-    assert (tmp_path / "file").read_bytes() == CONTENTS
-    assert names(tmp_path) == {"file", ".file.lock"}
-
-
 def test_existing_file_needs_no_network_and_is_verified(tmp_path):
     file = tmp_path / "file"
     file.write_bytes(CONTENTS)

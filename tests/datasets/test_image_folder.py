@@ -45,7 +45,7 @@ def test_other_files_and_hidden_files_do_not_count(tmp_path):
 @pytest.mark.parametrize(
     ("trees", "classes", "error"),
     [
-        ({}, 2, r"has no class folder"),
+        ({}, 2, r"has no class folders"),
         ({"train": {"cat": 1}}, 2, r"has no val/. Add it .* or set dataset.root=\S+train .* evaluate=false"),
         ({"val": {"cat": 1}}, 2, r"has no train/. Add it"),
         ({".": {"cat": 9, "dog": 0, "eel": 0}}, 2, r"has classes without images: dog, eel"),

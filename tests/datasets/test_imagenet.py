@@ -139,24 +139,3 @@ def test_disk_space_is_checked_before_unpacking(arguments, prepare, tmp_path):
 def test_invalid_archives_are_rejected(arguments, prepare, part, contents, error):
     with pytest.raises(ValueError, match=error):
         prepare(arguments(**{part: contents}))
-
-
-def tree(folder, sorted_val=True):
-    for wnid in CLASSES.values():
-        for split in ("train", "val"):
-            (folder / split / wnid).mkdir(parents=True)
-            (folder / split / wnid / f"{wnid}_1.JPEG").write_bytes(jpeg(1))
-    if not sorted_val:
-        for image in [*(folder / "val").glob("*/*")]:
-            image.rename(folder / "val" / image.name)
-            image.parent.rmdir()
-    return folder
-
-
-def test_unpacked_folder_needs_its_number_of_classes_and_sorted_images(tmp_path):
-    folder = tree(tmp_path / "mine")
-    assert imagenet.scan_imagenet(folder, say=print, classes=3)["splits"] == {"train": 3, "val": 3}
-    with pytest.raises(ValueError, match=rf"dataset.classes=1000, but {folder} has 3 .* Set dataset.classes=3"):
-        imagenet.scan_imagenet(folder, say=print, classes=1000)
-    with pytest.raises(ValueError, match=r"no class folders. Sort .*ground_truth.txt; or .*archives="):
-        imagenet.scan_imagenet(tree(tmp_path / "unsorted", sorted_val=False), say=print, classes=3)

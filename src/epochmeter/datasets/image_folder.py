@@ -57,7 +57,7 @@ def _count_images(folder: Path, say: Notify) -> dict[str, int]:
             counts[entry.name] = sum(_is_image(file) for file in _entries(Path(entry.path)))
             progress.update(sum(counts.values()))
     if not counts:
-        raise ValueError(f"{folder} has no class folder. Put the images of each class into a folder of their own.")
+        raise ValueError(f"{folder} has no class folders. Put the images of each class into a folder of their own.")
     if empty := sorted(name for name, count in counts.items() if not count):
         raise ValueError(
             f"{folder} has classes without images: {_first_names(empty)}. Delete these folders, or add images "

@@ -1,4 +1,4 @@
-"""ImageNet (ILSVRC 2012): created from the official archives, or a user's unpacked folder."""
+"""ImageNet (ILSVRC 2012), created from the official archives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from epochmeter.datasets.archives import iter_files, open_archive, write_file
 from epochmeter.datasets.disk_space import check_free_space
 from epochmeter.datasets.fetch import verify
-from epochmeter.datasets.image_folder import scan
 from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import MB, Notify, Progress
 from epochmeter.shared.units import IMAGE_SUFFIXES
@@ -57,18 +56,6 @@ def make(
         "val": _val(paths["val"], wnids, truth, folder / "val", say),
     }
     return {"splits": splits, "classes": classes, "channels": 3, "source": f"ILSVRC 2012, archives in {archives}"}
-
-
-def scan_imagenet(folder: Path, say: Notify, classes: int) -> Facts:
-    """Inspect an unpacked folder, `<split>/<wnid>/<image>`; ValueError if validation images are not sorted by class."""
-    val = folder / "val"
-    if (folder / "train").is_dir() and val.is_dir() and not any(entry.is_dir() for entry in val.iterdir()):
-        raise ValueError(
-            f"{val} has no class folders. Sort its images into {val}/<wnid>/ by the devkit's {GROUND_TRUTH_FILE}; "
-            "or create the dataset from the archives, in another folder: "
-            "dataset.root=/another dataset.make.archives=/folder/of/the/archives."
-        )
-    return scan(folder, say, classes)
 
 
 def _find_archives(archives: str | None, names: dict[str, str]) -> dict[str, Path]:
