@@ -54,7 +54,6 @@ class Scaling:
     numbers: Sequence[int]
     one_numbers: Sequence[int]
     samples_per_s: Estimate
-    one_samples_per_s: Estimate
     speedup: Estimate
     efficiency: Estimate
     energy: Estimate | None
@@ -62,7 +61,6 @@ class Scaling:
     overhead_s: Estimate | None
     step_s: float | None
     memory_bytes: float | None
-    one_memory_bytes: float | None
 
     @property
     def is_superlinear(self) -> bool:
@@ -161,7 +159,6 @@ def _compare(kind: str, configuration: Configuration, one: Configuration, title:
         numbers=configuration.numbers,
         one_numbers=one.numbers,
         samples_per_s=positive_mean(configuration.values(SPEED)),
-        one_samples_per_s=positive_mean(one.values(SPEED)),
         speedup=speedup,
         efficiency=speedup.scaled(1 / devices),
         energy=None if why else ratio_of("steady/energy_per_sample_j", configuration, one),
@@ -169,7 +166,6 @@ def _compare(kind: str, configuration: Configuration, one: Configuration, title:
         overhead_s=difference(*steps) if kind == WEAK and all(steps) else None,
         step_s=mean(steps[1]).value if steps[1] else None,
         memory_bytes=configuration.mean(MEMORY),
-        one_memory_bytes=one.mean(MEMORY),
     )
 
 
