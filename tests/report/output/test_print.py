@@ -59,13 +59,13 @@ def test_runs_on_several_devices_have_scaling_and_questions(tmp_path):
     assert (values["kind"], values["efficiency"]["value"]) == ("weak", pytest.approx(0.95))
     page = (tmp_path / "scaling.md").read_text()
     assert page.startswith(f"# Scaling: {tmp_path.name}\n\n**resnet152 on jpeg: ddp on 2 ranks")
-    assert "| resnet152 on jpeg | ddp x 2 | 64 | weak | 190 | 100 | 1.90 |" in page
+    assert "| resnet152 on jpeg | ddp x 2 | 64 | weak | 190 | 1.90 |" in page
     assert json.loads((tmp_path / "questions.json").read_text())["overhead"]
 
 
 def test_numbers_are_complete_in_a_narrow_terminal(tmp_path):
     folder = sweep(tmp_path, [trained(0, 123.0), on_two(1, 234.0)])
-    assert "resnet152 on jpeg ddp x 2 64 weak 234 123" in printed(folder, width=40)
+    assert "resnet152 on jpeg ddp x 2 64 weak 234 1.90" in printed(folder, width=40)
 
 
 def test_runs_with_a_target_have_time_and_energy_to_it(tmp_path):
