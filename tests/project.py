@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import stub
 
 from epochmeter.results.metrics import METRICS
 from epochmeter.shared.record import Record
@@ -115,6 +116,15 @@ class Project:
         """Return the arguments of `src/train.py` for a run of seconds."""
         keys = {**QUICK, "machine.lock_dir": self.root / "locks", **overrides}
         return [*flags, *(f"{key}={value}" for key, value in keys.items())]
+
+    def stubbed(self, *flags: str, **overrides: object) -> list[str]:
+        """Return the arguments for a run whose training process only sleeps, which takes 1 CPU second instead of 6."""
+        python = stub.program(self.root)
+        return self.quick(*flags, **{**stub.JOB, "device": "cpu", "device.python": python, **overrides})
+
+    def long_stubbed(self, *flags: str, **overrides: object) -> list[str]:
+        """Return the same with epochs of half a second, until it is stopped."""
+        return self.stubbed(*flags, **{"epochs": 1000, "batch": 500, **overrides})
 
     def long(self, *flags: str, **overrides: object) -> list[str]:
         """Return the arguments of `src/train.py` for a run that continues until it is stopped."""

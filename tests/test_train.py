@@ -97,7 +97,7 @@ def test_publishing_again_adds_nothing(completed):
 
 
 def test_other_device_is_a_rehearsal_marked_in_the_first_and_last_line(project):
-    done = project.run("train", *project.quick(device="nano", power_limit=10))
+    done = project.run("train", *project.stubbed(device="nano", power_limit=10))
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stderr
     assert lines[0].startswith(

@@ -30,18 +30,22 @@ class Nx:
             "machine.root": root,
             "machine.state_dir": root / "state",
             "meter.idle_s": 0.3,
-            "device.python": "null",
+            "device": "auto",
             "device.accelerator": "cpu",
             "workers": 0,
         }
 
     def run(self, *flags, **overrides):
         """Run the command until it ends."""
-        return self.project.run("train", *self.project.quick(*flags, **self.overrides, **overrides), **self.environment)
+        return self.project.run(
+            "train", *self.project.stubbed(*flags, **self.overrides, **overrides), **self.environment
+        )
 
     def in_training(self, **overrides):
         """Return process and record of a run in the middle of an epoch."""
-        process = self.project.start("train", *self.project.long(**self.overrides, **overrides), **self.environment)
+        process = self.project.start(
+            "train", *self.project.long_stubbed(**self.overrides, **overrides), **self.environment
+        )
         return process, self.project.until_in_training()
 
 
@@ -70,7 +74,7 @@ def metrics(record):
 
 @pytest.mark.system
 def test_sweep_over_power_limits_sets_measures_and_restores_them(nx):
-    done = nx.run("-m", power_limit="15,20,99")
+    done = nx.run("-m", power_limit="15,20,99", batch=500)
     fifteen, twenty = (Record(record.folder) for record in nx.project.records())
     assert [record.run()["power_limit_applied"] for record in (fifteen, twenty)] == [
         "MODE_15W_6CORE (id:2)",
@@ -132,7 +136,7 @@ def test_sensor_failure_in_a_run_is_reported_without_energy(nx):
 
 @pytest.mark.system
 def test_resumed_run_with_a_repaired_sensor_loses_its_flag_and_keeps_notes_of_remaining_epochs(nx):
-    overrides = {"epochs": 20, "batch": 32, "checkpoint.every": 10, "sweep.resume": "true", "tracking": "mlflow"}
+    overrides = {"epochs": 20, "batch": 32, "checkpoint.every": 10, "sweep.resume": "true", "device.python": "null"}
     command = nx.project.quick(**nx.overrides, **overrides)
     process = nx.project.start("train", *command, **nx.environment)
     record = nx.project.until_in_training()
