@@ -37,15 +37,13 @@ class Nx:
 
     def run(self, *flags, **overrides):
         """Run the command until it ends."""
-        return self.project.run(
-            "train", *self.project.stubbed(*flags, **self.overrides, **overrides), **self.environment
-        )
+        arguments = self.project.stubbed(*flags, **self.overrides, **overrides)
+        return self.project.run("train", *arguments, **self.environment)
 
     def in_training(self, **overrides):
         """Return process and record of a run in the middle of an epoch."""
-        process = self.project.start(
-            "train", *self.project.long_stubbed(**self.overrides, **overrides), **self.environment
-        )
+        arguments = self.project.long_stubbed(**self.overrides, **overrides)
+        process = self.project.start("train", *arguments, **self.environment)
         return process, self.project.until_in_training()
 
 

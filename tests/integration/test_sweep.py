@@ -63,12 +63,13 @@ def test_incomplete_run_folder_is_archived_and_measured_again(again):
 
 
 def test_failed_run_does_not_stop_the_sweep_and_only_it_runs_again(project):
-    arguments = project.quick("-m", **{"model.channels": "3,1"})
+    pythons = f"{stub.failing(project.root)},{stub.program(project.root)}"
+    arguments = project.stubbed("-m", **{"device.python": pythons})
     first = project.run("train", *arguments)
     assert (first.returncode, table(first.stdout)) == (1, {"0": "failed", "1": "completed"})
-    assert re.search(r"^error: run 0 failed: .*does not accept the images.* of dataset digits", first.stdout, re.M)
+    assert re.search(r"^error: run 0 failed: ", first.stdout, re.MULTILINE)
     failed, completed = project.records()
-    assert (failed.summary()["state"], failed.summary()["failure"]["kind"]) == ("failed", "exception")
+    assert failed.summary()["state"] == "failed"
 
     second = project.run("train", *arguments)
     assert (second.returncode, table(second.stdout)) == (1, {"0": "failed", "1": "skipped"})
@@ -140,9 +141,8 @@ def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(proje
 
 @pytest.mark.system
 def test_sweep_stops_at_max_failures_with_a_hint(project):
-    arguments = project.stubbed(
-        "-m", "sweep.max_failures=2", **{"device.python": stub.failing(project.root), "batch": "1,2,3,4"}
-    )
+    failing = {"device.python": stub.failing(project.root)}
+    arguments = project.stubbed("-m", "sweep.max_failures=2", batch="1,2,3,4", **failing)
     done = project.run("train", *arguments)
     assert (done.returncode, table(done.stdout)) == (1, {"0": "failed", "1": "failed"})
     message, hint = done.stdout.splitlines()[-2:]
