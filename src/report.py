@@ -149,6 +149,10 @@ def report_options(keys: dict[str, Any]) -> "ReportOptions":
     options = keys["report"]
     if not isinstance(keys["where"] or {}, dict):
         raise ValueError(f"where={keys['where']}: give keys and values: 'where={{model: lenet, batch: [8, 16]}}'")
+    if not isinstance(options["baseline"] or {}, dict) and options["baseline"] != "defaults":
+        raise ValueError(
+            f"report.baseline={options['baseline']}: give keys and values, 'report.baseline={{batch: 8}}', or defaults"
+        )
     gate = {name: bound for name, bound in keys["gate"].items() if bound is not None}
     if gate and not keys["against"]:
         raise ValueError("gate.time and gate.energy compare with an earlier sweep: give against=NAME too.")
@@ -160,6 +164,7 @@ def report_options(keys: dict[str, Any]) -> "ReportOptions":
         power_budget_w=options["power_budget"],
         deadline_s=options["deadline"],
         predict=options["predict"],
+        baseline=options["baseline"],
         power_of=as_list(options["power_of"]),
         gate=gate,
     )

@@ -25,12 +25,12 @@ def list_choices(group: str) -> list[str]:
 
 
 @cache
-def entry_keys(entry: str) -> tuple[list[str], Mapping[str, Any]]:
-    """Return the groups of a command, and its other keys with their defaults."""
+def entry_keys(entry: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the groups of a command, and its other keys, with their defaults."""
     keys = _load(CONF / f"{entry}.yaml")
-    groups = [group for default in keys["defaults"] if isinstance(default, dict) for group in default]
+    groups = [group for default in keys["defaults"] if isinstance(default, dict) for group in default.items()]
     return (
-        [group for group in groups if not group.startswith("override ")],
+        {group: option for group, option in groups if not group.startswith("override ")},
         {key: value for key, value in keys.items() if key not in ("defaults", "hydra")},
     )
 

@@ -42,6 +42,7 @@ class ReportOptions:
         power_budget_w: largest mean power; None for any.
         deadline_s: largest time; None for any.
         predict: whether unmeasured configurations are predicted.
+        baseline: values of the configuration that the best are compared with, or `defaults`.
         power_of: numbers of the runs whose power is drawn; empty for the recommended ones.
         gate: metric (`time`, `energy`) -> largest ratio to the earlier sweep.
     """
@@ -53,6 +54,7 @@ class ReportOptions:
     power_budget_w: float | None = None
     deadline_s: float | None = None
     predict: bool = False
+    baseline: Mapping[str, Any] | str | None = None
     power_of: Sequence[int] = ()
     gate: Mapping[str, float] = field(default_factory=dict)
 
@@ -177,6 +179,7 @@ def _answer(configurations: Sequence[Configuration], best: Sequence[Best], optio
         unmet_constraints(configurations, options.power_budget_w, options.deadline_s),
         suggest_runs(configurations, best, breakdowns),
         predict(configurations) if options.predict else None,
+        options.baseline,
     )
     return answer.page(result) if result else None
 

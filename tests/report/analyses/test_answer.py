@@ -24,11 +24,11 @@ def run(number, time_s, energy_j=None, *, stall=0.1, **keys):
     return trained(number, 100.0, steady={"e2e_s": time_s, "energy_j": energy_j, **parts}, **keys)
 
 
-def answer(*runs, suggestions=(), prediction=None, **constraints):
+def answer(*runs, suggestions=(), prediction=None, baseline=None, **constraints):
     configurations = group_repeats(list(runs))
     best, breakdowns = find_best(configurations, **constraints), epoch_breakdowns(configurations)
     unmet = unmet_constraints(configurations, **constraints)
-    return analyze(configurations, best, breakdowns, unmet, suggestions, prediction)
+    return analyze(configurations, best, breakdowns, unmet, suggestions, prediction, baseline)
 
 
 THREE = [run(0, 10.0, 300.0, stall=0.8), run(1, 10.8, 200.0, batch=32), run(2, 15.0, 250.0, batch=16)]
@@ -70,6 +70,30 @@ def test_text_of_missed_targets_and_different_energies():
     assert_golden(page(answer(*reached[:2], replace(reached[2], energy_covers="module"), *never)), "target")
 
 
+def test_text_of_a_comparison_with_a_baseline():
+    assert_golden(page(answer(*THREE, run(3, 30.0, batch=8), baseline={"batch": 16, "model": "resnet152"})), "baseline")
+
+
+def test_baseline_is_compared_by_its_repeats():
+    times = [(10.0, 64), (10.1, 64), (8.0, 32), (8.1, 32)]
+    runs = [run(n, time_s, 100.0 + n, batch=batch, repeat=n % 2) for n, (time_s, batch) in enumerate(times)]
+    best, baseline = answer(*runs, baseline={"batch": 64}).rows
+    assert (best.cost.title, best.time.value) == ("batch 32", pytest.approx((64.8 / 101.0) ** 0.5))
+    assert best.time.low < best.time.value < 0.9
+    assert (baseline.best_by[-1], baseline.time, baseline.energy) == ("baseline", None, None)
+
+
+def test_default_configuration_may_be_the_baseline():
+    runs = [run(n, 10.0, batch=batch) for n, batch in enumerate((8, 16))]
+    assert answer(*runs, baseline="defaults").baseline.title == "batch 16"
+
+
+@pytest.mark.parametrize(("baseline", "count"), [({"batch": 9}, 0), ({"model": "resnet152"}, 3), ({"bach": 8}, 0)])
+def test_baseline_is_exactly_one_configuration(baseline, count):
+    with pytest.raises(ValueError, match=rf"{count} configurations have the values .*: batch 64; batch 32; batch 16"):
+        answer(*THREE, baseline=baseline)
+
+
 def test_tie_is_not_best_by_every_criterion():
     assert answer(run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32)).is_best_by_all
     near = [run(n, 10.0 + n / 10, 100.0 + 30 * n, repeat=n) for n in range(3)]
@@ -89,7 +113,7 @@ def test_values_are_plain_json():
         "name": "fastest", "job": "batch 64", "runs": [0], "value": 10.0, "time_s": 10.0, "energy_j": 300.0,
         "power_w": 30.0, "energy_covers": "GPUs used", "bottleneck": "compute-bound; 10 % prep stall",
         "fractions": pytest.approx({"compute": 0.8, "prep_stall": 0.1, "fetch_stall": 0, "copy": 0, "overhead": 0.1}),
-        "not_significantly_different": [],
+        "not_significantly_different": [], "time_ratio": None, "energy_ratio": None,
     }  # fmt: skip
     assert values["bottlenecks"] == {"compute-bound": 2}
     assert values["prediction"] is None

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from epochmeter.config.suggestions import entry_keys
 from epochmeter.report.analyses import prediction as predicted
 from epochmeter.report.analyses.best import Best, Unmet
 from epochmeter.report.analyses.bottleneck import EpochBreakdown
 from epochmeter.report.analyses.next_runs import Suggestion
 from epochmeter.report.analyses.prediction import NoPrediction, Prediction
+from epochmeter.report.formatting import join_or_more
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, fingerprint, no_energy, varied
 from epochmeter.report.runs.costs import TIME_TO_TARGET, Cost, positive_values, ranked_costs
-from epochmeter.report.statistics import MIN_EFFECT
+from epochmeter.report.runs.filter import has_values
+from epochmeter.report.statistics import MIN_EFFECT, Estimate, ratio
 from epochmeter.results.bottleneck import Bottleneck, bottleneck_sentence
 
 MANY = 5
@@ -30,12 +33,16 @@ class Row:
 
     Attributes:
         bottleneck: None if it is not known.
-        best_by: Names of the criteria.
+        best_by: Names of the criteria; `baseline` for the configuration that the others are compared with.
+        time: Time as a multiple of that of the baseline; None without a baseline.
+        energy: The same of the energy; None also if the energies cannot be compared.
     """
 
     cost: Cost
     bottleneck: Bottleneck | None
     best_by: Sequence[str]
+    time: Estimate | None
+    energy: Estimate | None
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ class Answer:
         is_best_of_many: Whether the interval of the best may be biased by its selection.
         suggestions: Runs to try next.
         prediction: Predicted configurations, why there are none, or None if not asked for.
+        baseline: The configuration that those are compared with, if any.
     """
 
     choices: Sequence[Best]
@@ -69,6 +77,7 @@ class Answer:
     is_best_of_many: bool
     suggestions: Sequence[Suggestion]
     prediction: Prediction | NoPrediction | None
+    baseline: Cost | None
 
     @property
     def count(self) -> int:
@@ -77,17 +86,24 @@ class Answer:
 
     @property
     def rows(self) -> list[Row]:
-        """The configurations that are the best by any criterion."""
+        """The configurations that are the best by any criterion, and the baseline."""
         bottlenecks = {id(breakdown.configuration): breakdown.bottleneck for breakdown in self.breakdowns}
-        best = {id(choice.configuration): choice.cost for choice in self.choices}
-        names = {key: [choice.name for choice in self.choices if id(choice.configuration) == key] for key in best}
-        return [Row(cost, bottlenecks.get(key), names[key]) for key, cost in best.items()]
+        names: dict[int, list[str]] = {}
+        for choice in self.choices:
+            names.setdefault(id(choice.configuration), []).append(choice.name)
+        if self.baseline:
+            names.setdefault(id(self.baseline.configuration), []).append("baseline")
+        costs = {id(cost.configuration): cost for cost in self.costs}
+        return [
+            Row(costs[key], bottlenecks.get(key), best_by, *_ratios(costs[key], self.baseline))
+            for key, best_by in names.items()
+        ]
 
     @property
     def is_best_by_all(self) -> bool:
         """Whether one configuration is significantly the best by all criteria."""
         is_certain = not self.unmet and not any(choice.ties for choice in self.choices)
-        return is_certain and len(self.choices) > 1 and len(self.rows) == 1
+        return is_certain and len(self.choices) > 1 and len({choice.cost.title for choice in self.choices}) == 1
 
     @property
     def energy_reason(self) -> str | None:
@@ -107,8 +123,18 @@ def analyze(
     unmet: Sequence[Unmet] = (),
     suggestions: Sequence[Suggestion] = (),
     prediction: Prediction | NoPrediction | None = None,
+    baseline: Mapping[str, Any] | str | None = None,
 ) -> Answer | None:
-    """Return the answer; None if no configuration has a time. The arguments are attributes of `Answer`."""
+    """Return the answer; None if no configuration has a time.
+
+    Args:
+        configurations: All configurations of the report.
+        baseline: Values of the configuration to compare with, or `defaults`; the other arguments are attributes of
+            `Answer`.
+
+    Raises:
+        ValueError: Not exactly one configuration has the values of the baseline.
+    """
     ranked = ranked_costs(configurations)
     if not choices or not ranked:
         return None
@@ -132,14 +158,16 @@ def analyze(
         is_best_of_many=len(configurations) >= MANY and len(once) < len(configurations),
         suggestions=suggestions,
         prediction=prediction,
+        baseline=None if baseline is None else _find_baseline(ranked, baseline),
     )
 
 
 def page(answer: Answer) -> Page:
     """Return the page at the top of a report."""
-    bottlenecks = {id(row.cost): row.bottleneck for row in answer.rows}
+    rows = {id(row.cost.configuration): row for row in answer.rows}
     values = {
-        "choices": [_choice_values(choice, bottlenecks[id(choice.cost)]) for choice in answer.choices],
+        "choices": [_choice_values(choice, rows[id(choice.configuration)]) for choice in answer.choices],
+        "baseline": answer.baseline.title if answer.baseline else None,
         "bottlenecks": Counter(breakdown.bottleneck.label for breakdown in answer.breakdowns),
         "what_next": [{"command": suggestion.command, "key": suggestion.key} for suggestion in answer.suggestions],
         "prediction": predicted.values(answer.prediction) if answer.prediction else None,
@@ -161,7 +189,37 @@ def _convergence_keys(configurations: Sequence[Configuration]) -> list[str]:
     return [key for key in varied(configurations) if key.partition(".")[0] in CONVERGENCE_KEYS]
 
 
-def _choice_values(choice: Best, bottleneck: Bottleneck | None) -> dict[str, Any]:
+def _find_baseline(costs: Sequence[Cost], values: Mapping[str, Any] | str) -> Cost:
+    """Return the only configuration with these values, or with the default of each key that varies."""
+    if isinstance(values, str):
+        options, defaults = entry_keys("train")
+        keys = varied([cost.configuration for cost in costs])
+        values = {key: value for key, value in {**options, **defaults}.items() if key in keys}
+    matching = [cost for cost in costs if has_values(cost.configuration.runs[0], values)]
+    if len(matching) != 1:
+        titles = join_or_more([cost.title for cost in costs], 10, "; ")
+        text = ", ".join(f"{key}: {value}" for key, value in values.items())
+        raise ValueError(
+            f"report.baseline: {len(matching)} configurations have the values {{{text}}}. "
+            f"Give values that one of these has: {titles}."
+        )
+    return matching[0]
+
+
+def _ratios(cost: Cost, baseline: Cost | None) -> tuple[Estimate | None, Estimate | None]:
+    """Return time and energy as multiples of those of the baseline."""
+    if baseline is None or cost is baseline:
+        return None, None
+    rounds = (cost.rounds, baseline.rounds)
+    comparable = cost.joules and cost.covers == baseline.covers
+    return (
+        ratio(cost.times_s, baseline.times_s, rounds=rounds),
+        ratio(cost.joules, baseline.joules, rounds=rounds) if comparable else None,
+    )
+
+
+def _choice_values(choice: Best, row: Row) -> dict[str, Any]:
+    bottleneck = row.bottleneck
     return {
         "name": choice.name,
         "job": choice.cost.title,
@@ -171,6 +229,8 @@ def _choice_values(choice: Best, bottleneck: Bottleneck | None) -> dict[str, Any
         "energy_j": choice.cost.energy_j,
         "power_w": choice.cost.power_w,
         "energy_covers": choice.cost.covers,
+        "time_ratio": asdict(row.time) if row.time else None,
+        "energy_ratio": asdict(row.energy) if row.energy else None,
         "bottleneck": bottleneck.text if bottleneck else None,
         "fractions": dict(bottleneck.fractions) if bottleneck else None,
         "not_significantly_different": [point.numbers for point in choice.not_significantly_different],

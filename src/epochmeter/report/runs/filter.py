@@ -139,6 +139,11 @@ def texts_of(values: Any) -> list[str]:
     return [format_value(value) for value in several]
 
 
+def has_values(run: Run, where: Mapping[str, Any]) -> bool:
+    """Whether a run has the value, or one of the values, of each key."""
+    return all(_matches(run, key, texts_of(values)) for key, values in where.items())
+
+
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the leaves of a configuration by dotted keys: `optimizer.lr`."""
     leaves: dict[str, Any] = {}
@@ -166,10 +171,9 @@ def _with_estimate(run: Run) -> Run:
 
 def _runs_where(runs: Sequence[Run], where: Mapping[str, Any]) -> Iterator[Run]:
     """Return the runs that have one of the values of each key."""
-    wanted = {key: texts_of(values) for key, values in where.items()}
-    for key, texts in wanted.items():
-        _check_known(runs, key, texts)
-    return (run for run in runs if all(_matches(run, key, texts) for key, texts in wanted.items()))
+    for key, values in where.items():
+        _check_known(runs, key, texts_of(values))
+    return (run for run in runs if has_values(run, where))
 
 
 def _values(run: Run, key: str) -> list[str]:
