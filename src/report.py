@@ -15,8 +15,8 @@ and for sweeps that allow it, with all numbers (.json) and as a page (.md):
     questions  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why
     targets    target_accuracy or target_loss: time and energy to the target, and the Pareto front
 
-Exit code: 0, or 1 if there is no run to report; with gate.time or gate.energy 2 if a bound is violated, and 3 if the
-runs are too few to decide.
+Exit code: 0, or 1 if there is no run to report. With gate.time or gate.energy:
+2 if a bound is violated, and 3 if the runs are too few to decide.
 """
 
 import gc

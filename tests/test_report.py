@@ -121,7 +121,7 @@ def test_names_with_markup_quotes_and_spaces_stay_text(report, tmp_path):
         ("report.deadline=true", "`report.deadline=true` is not valid"),
         ("report.predict=maybe", "`report.predict=maybe` is not valid"),
         ("report.power_of=abc", "report.power_of=abc"),
-        ("report.baseline=3", "report.baseline=3: give keys and values"),
+        ("report.baseline=3", "give keys and values, 'report.baseline"),
         ("out=conf/report.yaml", "cannot be written to"),
         ("report.power_of=[3]", "report.power_of=3: the report has no such run"),
         ("include=[rehearsal]", "There are: rehearsals"),

@@ -34,14 +34,14 @@ ONLY_IN = {
     "pynvml": "epochmeter/machine/nvml.py",
     "amdsmi": "epochmeter/power/meters/amd.py",
     "jtop": "epochmeter/power/meters/jtop.py",
-    "numpy": ("epochmeter/worker/rng.py", "epochmeter/power/", "epochmeter/datasets/", "epochmeter/report/analyses/"),
+    "numpy": ("epochmeter/worker/rng.py", "epochmeter/power/", "epochmeter/datasets/", "epochmeter/report/"),
     "sklearn": ("epochmeter/datasets/digits.py", "epochmeter/report/analyses/gaussian.py"),
     "scipy": ("epochmeter/datasets/imagenet.py", "epochmeter/report/"),
     "tensorboard": "epochmeter/tracking/tensorboard.py",
     "pandas": ("epochmeter/report/output/table.py", "epochmeter/report/runs/frames.py"),
     "itables": "epochmeter/report/output/table.py",
     "altair": "epochmeter/report/charts/",
-    "vl_convert": "epochmeter/report/charts/chart.py",
+    "vl_convert": "epochmeter/report/charts/",
     "jinja2": "epochmeter/report/output/render.py",
 }
 """Where a library may be imported."""
