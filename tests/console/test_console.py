@@ -76,17 +76,6 @@ def test_missing_energy_has_no_column_but_a_warning_unless_it_was_requested(term
     assert rows()[-1] == "Energy was not measured (meter=none)."
 
 
-def test_a_task_without_accuracy_shows_losses_only(terminal, rows):
-    numbers = epoch(0)
-    del numbers["metrics"]["epoch/train_accuracy"]
-    finish(terminal, [numbers, {"window": "val", "epoch": 0, "metrics": {"val/loss": 0.25}}])
-    assert rows()[:3] == [
-        "time data copy compute overhead train val",
-        "epoch s stall s s s s loss loss",
-        "1 (warm-up) 12.346 3.211 0.500 8.000 0.635 0.5123 0.2500",
-    ]
-
-
 def test_validation_accuracy_is_in_the_row_of_its_epoch_and_in_the_mean(terminal, lines):
     windows = [epoch(0), val(0, 0.5), epoch(1), val(1, 0.75), epoch(2), val(2, 0.85)]
     finish(terminal, windows, RunResult(0, [], metrics=steady()))

@@ -8,7 +8,6 @@ import sys
 import pytest
 from controls import Board
 
-from epochmeter.power.knobs import knob, privilege
 from epochmeter.power.knobs.privilege import run_program
 from epochmeter.power.knobs.requests import restore_after_kill
 from epochmeter.power.knobs.restore_journal import RestoreJournal
@@ -102,11 +101,6 @@ def controller(board):
     process.communicate()
 
 
-def test_settings_of_a_running_controller_are_not_restored(board, journal, controller):
-    restore_after_kill(journal, print)
-    assert board.read(LIMIT) == "65000000"
-
-
 def test_next_start_restores_settings_of_a_killed_controller(board, journal, controller):
     controller.kill()
     controller.wait()
@@ -118,51 +112,6 @@ def test_next_start_restores_settings_of_a_killed_controller(board, journal, con
     assert messages[0].endswith("left it at 65 W")
     assert "the killed run" in messages[0]
     assert journal.unrestored() == []
-
-
-def test_later_change_by_someone_else_is_kept(board, journal, controller):
-    controller.kill()
-    controller.wait()
-    board.put(**{LIMIT: 80_000_000})
-    messages = []
-    restore_after_kill(journal, messages.append)
-    assert board.read(LIMIT) == "80000000"
-    assert "not restored to 95 W" in messages[0]
-    assert "changed it to 80 W" in messages[0]
-    assert journal.unrestored() == []
-
-
-def test_entry_is_dropped_after_a_reboot(board, journal, controller):
-    controller.kill()
-    controller.wait()
-    board.put(**{LIMIT: 65_000_000})  # set by the firmware, not by a run
-    journal.boot_id = "the next boot"
-    restore_after_kill(journal, print)
-    assert board.read(LIMIT) == "65000000"
-    assert journal.unrestored() == []
-
-
-def ignore_limits(monkeypatch):
-    """Let the kernel accept limits without applying them."""
-    monkeypatch.setattr(knob, "SETTLE_LIMIT_S", 0.1)
-    monkeypatch.setattr(privilege, "write_file", lambda file, text: None)
-
-
-def test_a_setting_that_cannot_be_restored_is_reported_with_the_command_and_tried_again(
-    board, journal, controller, monkeypatch
-):
-    controller.kill()
-    controller.wait()
-    ignore_limits(monkeypatch)
-    messages = []
-    restore_after_kill(journal, messages.append)
-    (entry,) = journal.unrestored()
-    assert entry.was == "95 W"
-    assert messages[0].startswith("warning: cannot restore RAPL to 95 W: ")
-    assert f"\nhint: echo 95000000 | sudo tee {board.root / LIMIT}" in messages[0]
-    monkeypatch.undo()
-    restore_after_kill(journal, print)
-    assert (board.read(LIMIT), journal.unrestored()) == ("95000000", [])
 
 
 DIES = """

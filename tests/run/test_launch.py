@@ -194,20 +194,6 @@ def test_interpreter_that_does_not_exist_is_refused(tmp_path):
             start("/nowhere/python")
 
 
-def test_interpreter_that_does_not_answer_is_accepted(tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "INTERPRETER_LIMIT_S", 0.1)
-    (tmp_path / "python").write_text("#!/bin/sh\nexec sleep 60\n")
-    (tmp_path / "python").chmod(0o755)
-    check_interpreter(str(tmp_path / "python"))
-
-
-def test_process_that_hangs_after_its_last_message_is_ended(interpreter, tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "EXIT_LIMIT_S", 0.1)
-    with launched(tmp_path, interpreter("connection.send(Finished()); time.sleep(60)")) as worker:
-        list(worker.messages())
-    assert vanishes(worker.pid)
-
-
 @pytest.mark.parametrize(
     ("gpus", "seen"),
     [
@@ -313,11 +299,6 @@ def end_of_two(interpreter, tmp_path, monkeypatch):
         return None
 
     return end
-
-
-def test_first_rank_gets_the_replies_and_finishes_for_all(end_of_two):
-    lines = "if rank: time.sleep(60)\nassert connection.request(OPENING).stop\nconnection.send(Finished())"
-    assert end_of_two(lines) is None
 
 
 def test_rank_that_finishes_before_the_first_is_no_failure(end_of_two, monkeypatch):

@@ -230,16 +230,6 @@ def test_residual_is_the_difference_between_the_clocks():
     assert times(clock)["clock_residual"] == pytest.approx(41 * 0.001)
 
 
-def test_loader_start_and_stop_are_measured():
-    world = World()
-    clock = on_device(world)
-    lagging_epoch(world, clock, [6], start=20, stop=50)
-    assert times(clock)["loader_start"] == 26
-    assert times(clock)["host_wait"] == 26
-    # The loader ends while the device still works for 10 ms of its 50: overhead is what is left.
-    assert times(clock)["overhead"] == times(clock)["loader_stop"] == 40
-
-
 def broken_epoch(world, clock, *, held):
     """Four batches, of which the loop leaves after the second; `held`: it still has the generator at the close."""
     clock.open()

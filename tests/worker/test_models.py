@@ -4,7 +4,7 @@ from torch import nn
 from torchvision import models
 
 from epochmeter.worker.models.lenet import LeNet
-from epochmeter.worker.models.vision import classifier, list_architectures, with_channels
+from epochmeter.worker.models.vision import classifier, list_architectures
 
 FAMILIES = ["resnet18", "vgg11", "squeezenet1_0", "densenet121", "mobilenet_v3_small", "shufflenet_v2_x0_5", "vit_b_16"]
 
@@ -104,11 +104,6 @@ def test_inception_without_auxiliary_classifier_has_one_output_and_accepts_small
 def test_invalid_option_is_rejected(architecture, options, error):
     with pytest.raises(ValueError, match=error), torch.device("meta"):
         classifier(architecture, 3, 10, **options)
-
-
-def test_only_the_first_convolution_is_adapted():
-    model = with_channels(nn.Sequential(nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 1)), 1)
-    assert [layer.in_channels for layer in model] == [1, 3]
 
 
 def test_architectures_match_torchvisions_list_of_classifiers():

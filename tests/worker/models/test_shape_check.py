@@ -10,7 +10,6 @@ from epochmeter.worker.models.model_stats import compute_model_stats
 from epochmeter.worker.models.polynomial import Polynomial
 from epochmeter.worker.models.seq2seq import Seq2Seq
 from epochmeter.worker.models.shape_check import check_inputs
-from epochmeter.worker.models.transformer import Transformer
 from epochmeter.worker.models.vision import classifier
 from epochmeter.worker.precision import NullContext, NullScaler
 from epochmeter.worker.tasks import Classification, Regression, Translation
@@ -58,15 +57,6 @@ def test_model_that_fails_only_on_meta_is_accepted():
     assert torch.equal(torch.random.get_rng_state(), state)
     assert model.norm.running_mean.item() == 0
     assert not model.training
-
-
-@pytest.mark.parametrize(
-    ("model", "config", "task"),
-    [(Polynomial(4), POWERS, NUMBERS), (Seq2Seq(20, "lstm", 8, 2, 0.1), PAIRS, WORDS),
-     (Transformer(20, 6, 8, 2, 1, 16, 0.1), PAIRS, WORDS)],
-)  # fmt: skip
-def test_non_image_inputs_are_accepted(model, config, task):
-    check_inputs(model, config, task)
 
 
 @pytest.mark.parametrize(("model", "size"), [(LeNet(3, 10), 8), (LeNet(3, 10), 64), (made("vit_b_32"), 32)])
