@@ -12,6 +12,8 @@ ROOMY, HUGE = 16, 1437
 LIMITED = """#!{python}
 import resource, runpy, sys
 import torch, torchvision
+if sys.argv[1] == "-c":
+    sys.exit()
 sys.argv = sys.argv[2:]
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (taken + {room}, -1))
