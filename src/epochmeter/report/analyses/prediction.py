@@ -57,7 +57,6 @@ class Prediction:
         points: The predicted configurations, the fastest first.
         errors: `time`, and `power` if it could be predicted.
         next_three: The most informative runs: each is the most uncertain once those before it are run.
-        repeats: Number of runs whose mean the intervals are of; None if it differs between configurations.
         measured: Number of configurations that were run; the processes are fitted to a random sample of many.
         no_power: Why there is no power.
         poor_power: Error of the power, if it is hardly better than that of the mean.
@@ -66,7 +65,6 @@ class Prediction:
     points: Sequence[Predicted]
     errors: Mapping[str, Error]
     next_three: Sequence[Predicted]
-    repeats: int | None
     measured: int
     no_power: str | None = None
     poor_power: Error | None = None
@@ -78,7 +76,7 @@ class Prediction:
         return min(metered, key=lambda point: point.energy_j or math.inf, default=None)
 
 
-Reason = Literal["hosts", "few", "no keys", "large", "other keys", "complete", "inaccurate"]
+Reason = Literal["hosts", "few", "large", "other keys", "complete", "inaccurate"]
 
 
 @dataclass(frozen=True)
@@ -109,8 +107,6 @@ def predict(configurations: Sequence[Configuration]) -> Prediction | NoPredictio
     if count < MIN_CONFIGURATIONS:
         return NoPrediction("few", count=count, needed=MIN_CONFIGURATIONS)
     columns, followers = _columns(measured)
-    if not columns:
-        return NoPrediction("no keys")
     keys, settings = list(columns), list(zip(*columns.values(), strict=True))
     choices = [list(dict.fromkeys(column)) for column in columns.values()]
     size = math.prod(map(len, choices))
@@ -149,12 +145,10 @@ def _predict(
         _predicted(measured[0], keys, followers, time_s, power_w)
         for keys, time_s, power_w in zip(missing, estimates[TIME], estimates.get(POWER, no_powers), strict=True)
     ]
-    repeats = {len(cost.times_s) for cost in fitted}
     return Prediction(
         points=sorted(points, key=lambda point: point.time_s.value),
         errors={name: errors[name] for name in useful},
         next_three=[points[index] for index in most_informative(models, places, grid, NEXT_RUNS)],
-        repeats=repeats.pop() if len(repeats) == 1 else None,
         measured=count,
         no_power=no_power,
         poor_power=errors[POWER] if POWER in errors and POWER not in useful else None,
