@@ -16,8 +16,7 @@ from epochmeter.report.runs.configuration import group_repeats
 CPU = {"name": "cpu", "accelerator": "cpu", "rails": None}
 GPU = {"name": "cuda", "accelerator": "cuda", "rails": None}
 BOARD = {"name": "nano", "accelerator": "cuda", "rails": {"total": ["VDD_IN"]}}
-USUAL = {"device": CPU, "workers": 2, "prefetch": 2, "persistent_workers": True, "precision": "fp32", "compile": False,
-         "timing": "deferred", "pin_memory": "auto"}  # fmt: skip
+USUAL = {"device": CPU, "workers": 2, "prefetch": 2, "persistent_workers": True, "precision": "fp32", "compile": False}
 
 
 def run(number, e2e_s=10.0, cores=8, limit_w=None, energy_j=None, parts=None, on=None, **keys):
@@ -74,8 +73,7 @@ def changes(*runs):
         (run(0, device=GPU), ["precision=fp16", "batch=128"]),
         (run(0, device=GPU, strategy="dp", ranks=2), ["batch=128", "compile=true"]),
         (run(0, device=GPU, precision="bf16", compile=True), ["batch=128"]),
-        (run(0, parts={"copy": 1.0}, pin_memory=False), ["pin_memory=true", "batch=128"]),
-        (run(0, parts={"overhead": 1.0}, timing="synchronous"), ["timing=deferred", "batch=128"]),
+        (run(0, parts={"copy": 1.0}), ["batch=128"]),
     ],
 )
 def test_suggestions_follow_the_bottleneck_of_the_fastest(of, expected):
@@ -177,7 +175,6 @@ def test_commands_are_valid_in_hydra(composed, of):
 
 
 def test_text():
-    more = [SLOW_START, run(0, energy_j=900.0, limit_w=100.0, parts={"copy": 1.0}, pin_memory=False),
-            run(0, parts={"overhead": 1.0}, timing="synchronous")]  # fmt: skip
+    more = [SLOW_START, run(0, energy_j=900.0, limit_w=100.0, parts={"copy": 1.0})]
     results = [suggestion for of in (*CASES, *more) for suggestion in suggested(of)]
     assert_golden(Page("next_runs", "Next runs", results=[*results, *suggested(run(0), run(1, batch=128))]))

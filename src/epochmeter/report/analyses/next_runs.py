@@ -13,7 +13,7 @@ from epochmeter.report.analyses.best import Best
 from epochmeter.report.analyses.bottleneck import EpochBreakdown
 from epochmeter.report.runs.configuration import DATA_PARALLEL, REPEATED, Configuration
 from epochmeter.report.runs.costs import LIMIT, costs, positive_values
-from epochmeter.results.bottleneck import COMPUTE, COPY, FETCH_STALL, OVERHEAD, PREP_STALL, STALLS, Bottleneck
+from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, PREP_STALL, STALLS, Bottleneck
 
 PROGRAM = "python src/train.py"
 OWN = (*REPEATED, "tracking", "sweep", "hydra")
@@ -83,18 +83,14 @@ def command_line(configuration: Configuration, changed: Mapping[str, str], multi
 def _faster(breakdown: EpochBreakdown, tried: Sequence[Configuration]) -> Iterator[tuple[str, str]]:
     """Yield a key and its new value, the most promising first."""
     configuration, bottleneck = breakdown.configuration, breakdown.bottleneck
-    job, largest = configuration.job, bottleneck.parts[0]
+    largest = bottleneck.parts[0]
     if bottleneck.data_stall >= bottleneck.fractions[largest]:  # one stall, or prep and fetch stall together
         yield from _faster_data(configuration, bottleneck)
         return
     if largest == COMPUTE and (precision := _halved(configuration)):
         yield "precision", precision
-    if largest == COPY and job.get("pin_memory") is False:
-        yield "pin_memory", "true"
-    if largest == OVERHEAD and job.get("timing") == "synchronous":
-        yield "timing", "deferred"
     yield "batch", str(2 * max(int(other.job["batch"]) for other in tried))
-    if largest == COMPUTE and not job.get("compile", True) and _compiles(configuration):
+    if largest == COMPUTE and not configuration.job.get("compile", True) and _compiles(configuration):
         yield "compile", "true"
 
 
