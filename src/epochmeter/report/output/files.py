@@ -20,7 +20,7 @@ from epochmeter.shared.atomic_files import lock_folder, write_atomically, write_
 if TYPE_CHECKING:
     from epochmeter.report.build import Report
 
-PAGE_NEEDS = ("altair", "vl_convert", "pandas", "itables")
+PAGE_NEEDS = ("altair", "vl_convert", "itables")
 """Packages of the extra `report`."""
 PAGE, CHARTS, TABLE = "report.html", "report", "report.csv"
 

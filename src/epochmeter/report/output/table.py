@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import json
 import math
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import lru_cache
 from html import escape
+from importlib.metadata import distribution
 from itertools import chain
+from pathlib import Path
 from typing import Any, TextIO
 
 from markupsafe import Markup
 
 from epochmeter.report.formatting import ABSENT, number
-from epochmeter.report.output.render import escape_markdown, table
+from epochmeter.report.output.render import escape_markdown, render_html, table
 from epochmeter.report.runs.frames import column_order, run_columns
 from epochmeter.report.runs.run import Run
 
@@ -76,30 +79,25 @@ def markdown_file(runs: Sequence[Run], title: str) -> str:
 
 
 def html(runs: Sequence[Run]) -> str:
-    """Format the table as part of a page that needs no network: sortable, and with filters if it is long."""
-    from itables import options, to_html_datatable
-    from itables.javascript import generate_init_offline_itables_html
-    from pandas import DataFrame
+    """Format the table as part of a page that needs no network: sortable, and with filters if it is long.
 
+    The scripts are those of itables; its functions would import pandas, which takes as long as a short report.
+    """
     columns, rows = columns_and_rows(runs)
-    cells = [[_linked(run), *map(escape, line[1:])] for run, line in zip(runs, rows, strict=True)]
+    heads = "".join(f"<th>{escape(column)}</th>" for column in columns)
     is_long = len(runs) >= MIN_FILTERED
-    datatable = to_html_datatable(
-        DataFrame(cells, columns=[escape(column) for column in columns]),
-        connected=False,
-        table_id="runs",
-        allow_html=True,  # for the links; all other texts are escaped
-        maxBytes=0,
-        showIndex=False,
-        column_filters="footer" if is_long else False,
-        layout={} if is_long else dict.fromkeys(("topStart", "topEnd", "bottomStart", "bottomEnd")),
-        text_in_header_can_be_selected=False,  # a click on a header sorts
-        display_logo_when_loading=False,
-        classes="display compact",
-        lengthMenu=[10, 25, 100, 1000],
-        order=[],
-    )
-    return generate_init_offline_itables_html(options.dt_bundle) + datatable
+    options = {
+        "classes": ["display", "compact"],
+        "data_json": json.dumps([[_linked(run), *map(_escape, row[1:])] for run, row in zip(runs, rows, strict=True)]),
+        "layout": {} if is_long else dict.fromkeys(("topStart", "topEnd", "bottomStart", "bottomEnd")),
+        "lengthMenu": [10, 25, 100, 1000],
+        "order": [],
+        "table_html": f"<table><thead><tr>{heads}</tr></thead>{f'<tfoot>{heads}</tfoot>' if is_long else ''}</table>",
+        **({"column_filters": "footer"} if is_long else {}),
+    }
+    bundle = Path(str(distribution("itables").locate_file("itables/html/dt_bundle.js")))
+    css = bundle.with_suffix(".css").read_text(encoding="utf-8")
+    return render_html("runs.html.j2", css=css, bundle=b64encode(bundle.read_bytes()).decode(), options=options)
 
 
 def platform_differences(runs: Sequence[Run]) -> list[tuple[str, str, list[int]]]:
@@ -137,6 +135,10 @@ def _cell(value: Any) -> str:
 def _smallest(values: Sequence[float | None]) -> float:
     """Return the smallest size, whose third digit is the last one in its column."""
     return min((abs(value) for value in values if value and math.isfinite(value)), default=0.0)
+
+
+def _escape(cell: str) -> str:
+    return str(cell) if isinstance(cell, Markup) else escape(cell)
 
 
 def _linked(run: Run) -> str:

@@ -321,7 +321,7 @@ def _epochs(path: str) -> tuple[dict[int, dict[str, float]], int]:
         *lines, _ = _bytes(path).decode("utf-8", errors="replace").split("\n")
     except OSError:
         return {}, 0
-    windows = [_parse_window(line) for line in lines]
+    windows = [_parse_window(line) for line in lines if '"window": "val"' not in line]
     epochs = [window for window in windows if window and window["window"] == "epoch" and is_steady(window)]
     metrics = [_finite({name: window["metrics"].get(name) for name in EPOCH_METRICS}) for window in epochs]
     return {window["epoch"]: values for window, values in zip(epochs, metrics, strict=True)}, windows.count(None)
