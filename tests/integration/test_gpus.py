@@ -20,7 +20,8 @@ def on_a_gpu(project, tmp_path, nvml_stub):  # noqa: F811
     environment["STUB_PROCESSES"] = f"{os.getpid()}:3072:45"  # a process that is not the run's
 
     def run(*flags, stub="ticks", **overrides):
-        arguments = project.quick(*flags, **machine, **{"meter.idle_s": 1.1, "batch": 1, **overrides})
+        keys = {"device": "auto", "epochs": 1, "batch": 3000, "meter.idle_s": 1.1, **overrides}
+        arguments = project.stubbed(*flags, **machine, **keys)
         return project.run("train", *arguments, STUB=stub, **environment)
 
     return run

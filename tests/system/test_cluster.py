@@ -14,7 +14,8 @@ from epochmeter.tracking.client import open_store
 
 pytestmark = pytest.mark.system
 FEATURES = {"n0": "nano", "n1": "agx"}
-LONG = {"epochs": 1000, "batch": 32, "evaluate": "false"}
+LONG = {"epochs": 1000, "batch": 500}
+TEN_EPOCHS = {"device": "nano,agx", "epochs": 10, "batch": 500, "tracking": "mlflow"}
 LIMIT_S = 500
 
 
@@ -32,7 +33,7 @@ def sweep(cluster, project):
     """A project with the cluster: sweep.submit(device="nano,agx") -> the started command."""
 
     def submit(**overrides):
-        arguments = project.quick("-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", workers=0, **overrides)
+        arguments = project.stubbed("-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", **overrides)
         # Both nodes are one host: each has its own locks.
         arguments.append("machine.lock_dir=" + str(project.root / "locks") + "-${oc.env:SLURMD_NODENAME,none}")
         return project.start("train", *arguments, **{**cluster.environment, "OMP_NUM_THREADS": "1"})
@@ -127,7 +128,7 @@ def test_command_finds_the_runs_of_a_killed_one_and_ctrl_c_cancels_them(sweep):
 
 
 def test_run_on_a_failed_node_fails_and_is_measured_again(sweep):
-    command = sweep.submit(device="nano,agx", epochs=10, batch=32, evaluate="false", tracking="mlflow")
+    command = sweep.submit(**TEN_EPOCHS)
     sweep.until(lambda: sum(bool(record.windows()) for record in sweep.records()) == 2, LIMIT_S)
     sweep.cluster.stop_node("n1")
     try:
@@ -141,7 +142,7 @@ def test_run_on_a_failed_node_fails_and_is_measured_again(sweep):
     assert "its node n1 failed (Slurm job" in lost.summary()["failure"]["message"]
     assert sorted(sweep.shown("status")) == ["FAILED", "FINISHED"]
 
-    code, output = result_of(sweep.submit(device="nano,agx", epochs=10, batch=32, evaluate="false", tracking="mlflow"))
+    code, output = result_of(sweep.submit(**TEN_EPOCHS))
     assert code == 0, output
     assert [record.is_completed() for record in sweep.records()] == [True, True]
     assert re.search(r"^0 .*skipped", output, re.M)
