@@ -69,7 +69,7 @@ def test_intervals_cover_the_true_values_and_held_out_ones(result):
     assert sum(held) >= 0.9 * len(held)
     assert all(point.time_s.low < point.time_s.value < point.time_s.high for point in result.points)
     error = result.errors["time"]
-    assert error.configurations == error.folds == 20
+    assert error.configurations == 20
     assert error.median < 0.05 < error.guess
     assert error.median <= error.most
     assert error.within >= 19
@@ -213,8 +213,8 @@ def test_held_out_configurations_are_predicted_by_other_processes(monkeypatch):
 
     monkeypatch.setattr(gaussian, "fit", watched)
     coordinates = np.random.default_rng(0).random((20, 2))
-    error = gaussian.cross_validate(coordinates, coordinates.sum(axis=1))
-    assert (sizes, error.folds) == ([18] * gaussian.FOLDS, gaussian.FOLDS)
+    gaussian.cross_validate(coordinates, coordinates.sum(axis=1))
+    assert sizes == [18] * gaussian.FOLDS
 
 
 @pytest.mark.parametrize("bias", [0.5, 3.0])
@@ -232,7 +232,7 @@ def test_95_percent_of_held_out_errors_with_outliers_are_within_the_width():
     assert np.mean(errors <= width) >= 0.95
 
 
-ERROR = gaussian.Error(0.3, 0.9, 0.35, 0.8, 15, 16, 16, 2.2)
+ERROR = gaussian.Error(0.3, 0.9, 0.35, 15, 16, 2.2, is_useful=False)
 POINTS = [Predicted(f"batch {n}", {"batch": f"{n}"}, Estimate(n, 0.9 * n, 1.2 * n), Estimate(100.0, 95.0, 105.0),
                     f"python src/train.py batch={n}") for n in range(8, 20)]  # fmt: skip
 WITHOUT_POWER = [replace(point, power_w=None) for point in POINTS[:5]]
@@ -241,7 +241,7 @@ WITHOUT_POWER = [replace(point, power_w=None) for point in POINTS[:5]]
 @pytest.mark.parametrize(
     ("case", "prediction"),
     [
-        ("", Prediction(POINTS, {"time": ERROR, "power": replace(ERROR, folds=10)}, POINTS[:3], 20)),
+        ("", Prediction(POINTS, {"time": ERROR, "power": ERROR}, POINTS[:3], 20)),
         ("no_power", Prediction(WITHOUT_POWER, {"time": ERROR}, POINTS[:1], 16, no_power="no meter.")),
         ("poor_power", Prediction(WITHOUT_POWER, {"time": ERROR}, POINTS[:1], 16, poor_power=ERROR)),
     ],

@@ -35,26 +35,19 @@ class Error:
         median: Median absolute error.
         most: Largest absolute error.
         guess: Median error of the mean of the other configurations.
-        unexplained: Squared error of the logarithms, as a fraction of that of the guess.
         within: Number of configurations within their 95 % interval.
         configurations: Number of configurations.
-        folds: Number of folds of the cross-validation.
         width: Half-width of a 95 % interval, in standard deviations of the process.
+        is_useful: Whether the error is negligible, or much smaller than that of the guess.
     """
 
     median: float
     most: float
     guess: float
-    unexplained: float
     within: int
     configurations: int
-    folds: int
     width: float
-
-    @property
-    def is_useful(self) -> bool:
-        """Whether the error is negligible, or much smaller than that of the guess."""
-        return self.median <= MIN_EFFECT or self.unexplained < MAX_UNEXPLAINED
+    is_useful: bool
 
 
 def encode(settings: Sequence[Sequence[str]]) -> Array:
@@ -119,16 +112,15 @@ def cross_validate(places: Array, logs: Array) -> Error:
         guesses[held_out] = logs[others].mean() - logs[held_out]
     width = _calibrated_width(errors, deviations)
     relative, guessed = (np.abs(np.expm1(values)) for values in (errors, guesses))
-    guessed_squares = np.sum(guesses**2)
+    median = float(np.median(relative))
     return Error(
-        median=float(np.median(relative)),
+        median=median,
         most=float(relative.max()),
         guess=float(np.median(guessed)),
-        unexplained=float(np.sum(errors**2) / guessed_squares) if guessed_squares else 0.0,
         within=int(np.sum(np.abs(errors) <= width * deviations)),
         configurations=count,
-        folds=folds,
         width=width,
+        is_useful=median <= MIN_EFFECT or bool(np.sum(errors**2) < MAX_UNEXPLAINED * np.sum(guesses**2)),
     )
 
 
