@@ -115,15 +115,9 @@ def test_names_with_markup_quotes_and_spaces_stay_text(report, tmp_path):
     ("override", "message"),
     [
         ("report.eta=2", "report.eta"),
-        ("report.max_slowdown=0.5", "report.max_slowdown"),
-        ("report.power_budget=-1", "report.power_budget"),
-        ("report.deadline=soon", "`report.deadline=soon` is not valid"),
-        ("report.deadline=true", "`report.deadline=true` is not valid"),
-        ("report.predict=maybe", "`report.predict=maybe` is not valid"),
         ("report.power_of=abc", "report.power_of=abc"),
         ("report.baseline=3", "give keys and values, 'report.baseline"),
         ("out=conf/report.yaml", "cannot be written to"),
-        ("report.power_of=[3]", "report.power_of=3: the report has no such run"),
         ("include=[rehearsal]", "There are: rehearsals"),
         ("where={bach: 8}", "Do you mean batch"),
         ("where=batch", "give keys and values"),
@@ -155,14 +149,6 @@ def test_sweep_without_usable_runs_is_an_error_and_writes_nothing(report, tmp_pa
 
 
 @pytest.mark.system
-def test_missing_sweep_is_an_error(report):
-    ended = report("sweep=2026-01-01_00-00-00-aa")
-    assert ended.returncode == 1
-    assert "no runs there" in ended.stderr
-    assert "python src/train.py" in ended.stderr
-
-
-@pytest.mark.system
 def test_help_does_not_import_the_packages_of_the_page(report, tmp_path):
     for name in ("altair", "vl_convert", "pandas", "mlflow", "scipy"):
         (tmp_path / "src" / f"{name}.py").write_text("raise SystemExit('imported')")
@@ -184,41 +170,22 @@ def test_without_the_packages_of_the_page_texts_and_table_are_written(report, tm
     assert not (folder / "report.html").exists()
 
 
-@pytest.fixture
-def shown(tmp_path, monkeypatch):
-    """Return a function that gives the printed lines for written files and an MLflow address."""
-
-    def show(names, address):
-        monkeypatch.setattr("epochmeter.tracking.report_artifacts.log_report", lambda *_: address)
-        paper = io.StringIO()
-        written = [tmp_path / name for name in names]
-        show_files(written, tmp_path, "a sweep", {}, Console(file=paper, width=80, highlight=False))
-        return paper.getvalue().splitlines()
-
-    return show
-
-
-PAGE = ["report.html", "report.csv"]
-
-
 @pytest.mark.parametrize(
-    ("names", "pictures"),
+    ("address", "lines"),
     [
-        ([*PAGE, *(f"report/{each}" for each in ("a.png", "a.svg", "b.png", "b.svg"))],
-         ", 2 pictures as PNG and SVG in report/"),
-        ([*PAGE, "report/a.png", "report/a.svg"], ", 1 picture as PNG and SVG in report/"),
-        (PAGE, ""),
+        (None, ["Not shown in MLflow: tracking=none."]),
+        ("http://127.0.0.1:5000/#/experiments/1", ["http://127.0.0.1:5000/#/experiments/1", UI_HINT]),
+        ("https://mlflow.example.org/#/experiments/1", ["https://mlflow.example.org/#/experiments/1"]),
     ],
-)  # fmt: skip
-def test_pictures_are_counted_once_for_both_formats(shown, tmp_path, names, pictures):
-    assert shown(names, None)[0] == f"Written to {tmp_path}: report.html, report.csv{pictures}"
-
-
-def test_address_of_the_local_mlflow_has_the_command_that_serves_it(shown):
-    here, there = "http://127.0.0.1:5000/#/experiments/1", "https://mlflow.example.org/#/experiments/1"
-    assert shown(PAGE, here)[1:] == [here, UI_HINT]
-    assert shown(PAGE, there)[1:] == [there]
-    assert shown(PAGE, None)[1:] == ["Not shown in MLflow: tracking=none."]
+)
+def test_written_files_and_their_address_are_printed(tmp_path, monkeypatch, address, lines):
+    monkeypatch.setattr("epochmeter.tracking.report_artifacts.log_report", lambda *_: address)
+    paper = io.StringIO()
+    written = [tmp_path / name for name in ("report.html", "report/a.png", "report/a.svg", "report/b.png")]
+    show_files(written, tmp_path, "a sweep", {}, Console(file=paper, width=80, highlight=False))
+    first, *others = paper.getvalue().splitlines()
+    assert first == f"Written to {tmp_path}: report.html, 2 pictures as PNG and SVG in report/"
+    assert others == lines
 
 
 def test_sweep_ends_with_the_comparison_of_its_runs(tmp_path, capsys):
