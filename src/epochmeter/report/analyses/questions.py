@@ -148,9 +148,10 @@ class Questions:
 
 def analyze(rows: Sequence[Run]) -> Questions | None:
     """Answer the questions; None if no run has a strategy other than `single` or is part of the lumi study."""
-    if not any(_is_relevant(row) for row in rows):
-        return None
     configurations = group_repeats(rows)
+    is_study = any(row.keys.get("experiment", "").startswith("lumi/") for row in rows)
+    if not is_study and all(configuration.strategy == SINGLE for configuration in configurations):
+        return None
     compared = result.compared if (result := scaling.analyze(rows)) else []
     ranks = [result for result in compared if result.strategy == DISTRIBUTED]
     first_epochs = [_first_epoch(configuration, configurations) for configuration in configurations]
@@ -174,10 +175,6 @@ def page(rows: Sequence[Run]) -> Page | None:
     if results is None:
         return None
     return Page("questions", "Questions", results, asdict(results), [row.number for row in rows])
-
-
-def _is_relevant(row: Run) -> bool:
-    return Configuration([row]).strategy != SINGLE or row.keys.get("experiment", "").startswith("lumi/")
 
 
 def _device_uses(configurations: Sequence[Configuration]) -> list[DeviceUse]:

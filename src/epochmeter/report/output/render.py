@@ -4,8 +4,8 @@ Every analysis has one template in `report/templates`, named after its page: the
 and the macro `summary(results)`, if there is one, up to three sentences that the report starts with. The page and the
 terminal show the same Markdown, so that a sentence exists once.
 
-Lines of a paragraph may be wrapped anywhere in a template, as they are joined. Values are escaped; what a macro, `code`
-or `table` returns is not escaped again.
+Lines of a paragraph may be wrapped anywhere in a template, as they are joined. Values are escaped; what a macro or
+`code` returns is not escaped again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent.parent / "templates"
 MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)[.)](?= )")
 """Characters that Markdown may read as markup: no underscore within a word, and lists only at the start."""
-FILTERS = ("interval", "join_or_more", "number", "percent", "plural", "plus_minus", "quantity", "times", "with_bounds")
+FILTERS = ("interval", "join_or_more", "number", "percent", "plural", "quantity", "times", "with_bounds")
 """Functions of `formatting` that are filters of the templates."""
 MAX_ROWS = 200
 """Rows of a table; the JSON file has all."""
@@ -53,14 +53,7 @@ def page_markdown(page: Page) -> str:
 
 
 def page_file(page: Page, title: str, banner: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
-    """Render the Markdown file of an analysis.
-
-    Args:
-        page: its text.
-        title: name of the sweep.
-        banner: warnings above the text.
-        notes: which runs are left out, below the text.
-    """
+    """Render the Markdown file of an analysis of a sweep: the banner, its text, and the notes."""
     warnings = [f"**{escape_markdown(warning)}**" for warning in banner]
     heading = escape_markdown(f"{page.title}: {title}")
     return "\n\n".join([f"# {heading}", *warnings, page_markdown(page).strip(), *map(escape_markdown, notes)]) + "\n"
@@ -68,7 +61,7 @@ def page_file(page: Page, title: str, banner: Sequence[str] = (), notes: Sequenc
 
 def render_macro(template: str, name: str, *values: object) -> str:
     """Render a macro of a template to Markdown; empty if the template has none of this name."""
-    macro = getattr(_markdown_environment().get_template(template).module, name, None)
+    macro = getattr(_environment(is_markdown=True).get_template(template).module, name, None)
     return _join_lines(macro(*values)) if macro else ""
 
 
@@ -79,7 +72,7 @@ def plain_text(markdown: str) -> str:
 
 def render_html(template: str, **values: object) -> str:
     """Render a template of `report/templates` to HTML; values are escaped."""
-    return _html_environment().get_template(template).render(values)
+    return _environment(is_markdown=False).get_template(template).render(values)
 
 
 def markdown_to_html(markdown: str) -> Markup:
@@ -115,13 +108,7 @@ def escape_markdown(value: object) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> str:
-    """Format a Markdown table.
-
-    Args:
-        columns: headers.
-        rows: cells by column.
-        numbers: headers of the columns that are aligned to the right.
-    """
+    """Format a Markdown table; the columns of numbers are aligned to the right."""
     rules = ["---:" if column in numbers else "---" for column in columns]
     cells = [[escape_markdown(column) for column in columns], rules]
     cells += [[escape_markdown(cell) for cell in row] for row in rows]
@@ -149,33 +136,23 @@ def _join_lines(markdown: str) -> str:
     return "\n\n".join(paragraphs) + "\n" if paragraphs != [""] else ""
 
 
-@lru_cache(maxsize=1)
-def _markdown_environment() -> Environment:
-    environment = _environment()
-    environment.autoescape = True  # so that macros return `Markup`, and
-    environment.finalize = escape_markdown  # escapes all else, so that nothing is left for `autoescape`
-    environment.globals |= {
-        "max_rows": MAX_ROWS,
-        "more_rows": more_rows,
-        "recommended_repeats": RECOMMENDED_REPEATS,
-        "table": table,
-    }
-    return environment
+@lru_cache(maxsize=2)
+def _environment(*, is_markdown: bool) -> Environment:
+    """Return the environment of the templates of Markdown, or of HTML.
 
-
-@lru_cache(maxsize=1)
-def _html_environment() -> Environment:
-    environment = _environment()
-    environment.autoescape = True
-    return environment
-
-
-def _environment() -> Environment:
+    With `autoescape`, macros return `Markup`. In Markdown, `finalize` escapes all else, and `autoescape` nothing.
+    """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=True,
+        finalize=escape_markdown if is_markdown else None,
     )
     environment.filters |= {"code": code, "markdown": markdown_to_html}
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
+    environment.globals |= {"max_rows": MAX_ROWS, "more_rows": more_rows, "recommended_repeats": RECOMMENDED_REPEATS}
     return environment
