@@ -123,24 +123,16 @@ def check_metered(plan: Plan, meter: Meter) -> None:
     training = plan.run["training"]
     if not (meter.domains and plan.gpus) or plan.job.machine.root != "/":
         return
-    if training["accelerator"] == "cpu":
+    on_cpu = training["accelerator"] == "cpu"
+    reported = [] if on_cpu else training.get("gpus_here") or training.get("gpus") or [training["gpu"].get("uuid")]
+    trained = sorted({uuid for uuid in reported if uuid})  # empty with an old torch
+    are_metered = all(any(gpus.matches_uuid(uuid, name) for name in plan.gpus) for uuid in trained)
+    if on_cpu or (trained and not (are_metered and len(trained) == len(plan.gpus))):
+        training_gpus = ",".join(f"GPU-{uuid}" for uuid in trained)
         raise RuntimeError(
-            f"the CPU trains, but {plan.gpus[0]} is metered: torch {training['torch']} finds no GPU\n"
-            "  hint: set `device.python=` to an interpreter whose torch finds it, or set `device=cpu`"
-        )
-    reported = training.get("gpus_here") or training.get("gpus") or [training["gpu"].get("uuid")]
-    trained = {uuid for uuid in reported if uuid}  # empty with an old torch
-    unmetered = [uuid for uuid in trained if not any(gpus.matches_uuid(uuid, name) for name in plan.gpus)]
-    if unmetered:
-        names = ",".join(f"GPU-{uuid}" for uuid in sorted(trained))
-        raise RuntimeError(
-            f"{unmetered[0]} trains, but {', '.join(plan.gpus)} is metered\n"
-            f"  hint: select the GPUs that train: CUDA_VISIBLE_DEVICES={names}"
-        )
-    if trained and len(trained) < len(plan.gpus):
-        raise RuntimeError(
-            f"{len(plan.gpus)} GPUs are metered, but {len(trained)} of them train\n"
-            f"  hint: set `strategy.ranks={len(trained)}`"
+            f"{training_gpus or 'the CPU'} trains, but {','.join(plan.gpus)} is metered\n"
+            "  hint: select the GPUs that train with CUDA_VISIBLE_DEVICES and `strategy.ranks=`; if the CPU trains, "
+            "set `device=cpu`, or `device.python=` to an interpreter whose torch finds the GPU"
         )
 
 

@@ -1,10 +1,7 @@
-"""Data errors: unreadable samples, lost storage, and DataLoader workers that die."""
+"""Data errors: unreadable samples and lost storage."""
 
 import errno
 import os
-import signal
-import time
-from multiprocessing.connection import wait
 
 STORAGE_GONE_ERRORS = (
     errno.EIO,
@@ -16,8 +13,6 @@ STORAGE_GONE_ERRORS = (
     errno.EREMOTEIO,
 )
 """Error numbers of an unplugged storage device, or of a network file system whose server is gone."""
-EXIT_WAIT_S = 5.0
-"""How long to wait for the exit status of a DataLoader worker whose connection broke, in seconds."""
 REMAKE_HINT = "A dataset prepared by epochmeter is prepared again if you delete its folder; your own dataset is not."
 
 
@@ -61,20 +56,3 @@ def bad_sample_error(name, error, folder, kind="image"):
         ),
         name,
     )
-
-
-def dead_loader_error(processes):
-    """Return torch's exception for the first DataLoader worker ended by a signal; None if there is none.
-
-    torch itself raises it, except if a worker dies while it sends a batch: then only the connection fails.
-    """
-    end, running = time.monotonic() + EXIT_WAIT_S, list(processes)
-    while running and wait([process.sentinel for process in running], max(0, end - time.monotonic())):
-        codes = [(process, process.exitcode) for process in running]  # read once: the process may end in between
-        for process, code in codes:
-            if code is not None and code < 0:
-                number = -code
-                name = {signal.SIGKILL: "Killed", signal.SIGBUS: "Bus error"}.get(number, number)
-                return RuntimeError("DataLoader worker (pid {}) is killed by signal: {}.".format(process.pid, name))
-        running = [process for process, code in codes if code is None]  # some ended normally: wait for the rest
-    return None

@@ -3,19 +3,20 @@
 The times travel with the batch through the DataLoader's queue as a few integers, so that processes share no state.
 """
 
+import time
 from array import array
 from itertools import islice
-from multiprocessing import active_children
 
 from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data.dataloader import default_collate
 
 from epochmeter.shared.units import NANOSECOND
-from epochmeter.worker.data.faults import BadSampleError, bad_sample_error, dead_loader_error
+from epochmeter.worker.data.faults import BadSampleError, bad_sample_error
 from epochmeter.worker.timeline import perf_counter_ns
 
 COMPUTE, WIDTH = 3, 4
 """Column of a step's compute in the clock's rows, and number of columns."""
+EXIT_WAIT_S = 2.0
 MAX_NAMED = 5
 """Most bad samples that are named."""
 
@@ -178,15 +179,11 @@ class TimedLoader:
             )
 
     def _load(self):
-        batches = iter(self.loader)
-        processes = active_children()
         try:
-            yield from batches
-        except (ConnectionError, EOFError) as error:
-            cause = dead_loader_error(processes)
-            if cause is None:
-                raise
-            raise cause from error
+            yield from self.loader
+        except (ConnectionError, EOFError):  # a worker died while it sent a batch
+            time.sleep(EXIT_WAIT_S)  # torch raises the cause meanwhile, in its handler of SIGCHLD
+            raise
 
     def _reset(self):
         self._times = array("q")
