@@ -154,8 +154,8 @@ def report_options(keys: dict[str, Any]) -> "ReportOptions":
             f"report.baseline={options['baseline']}: give keys and values, 'report.baseline={{batch: 8}}', or defaults"
         )
     gate = {name: bound for name, bound in keys["gate"].items() if bound is not None}
-    if gate and not keys["against"]:
-        raise ValueError("gate.time and gate.energy compare with an earlier sweep: give against=NAME too.")
+    if gate and not keys["against"] and options["baseline"] is None:
+        raise ValueError("gate.time and gate.energy compare: give against=SWEEP, or report.baseline=.")
     return ReportOptions(
         where=keys["where"] or {},
         include=as_list(keys["include"]),

@@ -43,6 +43,16 @@ def report(tmp_path, sources):
     return run
 
 
+def test_exit_code_is_that_of_the_gate(report, tmp_path):
+    for name, factor in {"before": 1.0, "after": 1.1}.items():
+        for number in range(3):
+            write(tmp_path / "multirun" / name, trained(number, 100.0 / factor + number / 10, repeat=number))
+    arguments = ("sweep=after", "against=before", "tracking=none")
+    codes = {bound: report(*arguments, f"gate.time={bound}").returncode for bound in (1.05, 1.1, 1.2)}
+    assert codes == {1.05: 2, 1.1: 3, 1.2: 0}
+    assert "report.baseline" in report("sweep=after", "gate.time=1.1", "tracking=none").stderr
+
+
 def test_report_is_of_the_newest_sweep_and_an_error_without_runs(report, tmp_path):
     ended = report()
     assert ended.returncode == 1

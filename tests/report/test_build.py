@@ -46,6 +46,17 @@ def test_answer_comes_before_the_comparison():
     assert report.notes == ["before: Left out: 1 of 5 runs: not completed (failed)."]
 
 
+def test_gate_compares_with_the_baseline_or_with_another_sweep():
+    runs = [trained(number, 100.0 + number % 2, batch=8 + number // 2, repeat=number % 2) for number in range(4)]
+    options = ReportOptions(baseline={"batch": 8}, gate={"time": 1.2})
+    report = build_report(sweep(*runs), options)
+    assert names(report)[:2] == ["answer", "gate"]
+    assert [(check["title"], check["verdict"]) for check in report.pages[1].values] == [("batch 9", "passed")]
+    report = build_report(sweep(*runs), options, sweep(*(replace(run, sweep="before") for run in runs)))
+    assert names(report)[:3] == ["answer", "comparison", "gate"]
+    assert len(report.pages[2].values) == 2
+
+
 def test_run_that_both_sweeps_share_is_not_compared():
     before = [replace(trained(number, 100.0, batch=8 + number), sweep="before") for number in range(2)]
     own = replace(trained(1, 50.0, batch=9), sweep="after")

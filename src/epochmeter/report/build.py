@@ -44,7 +44,7 @@ class ReportOptions:
         predict: whether unmeasured configurations are predicted.
         baseline: values of the configuration that the best are compared with, or `defaults`.
         power_of: numbers of the runs whose power is drawn; empty for the recommended ones.
-        gate: metric (`time`, `energy`) -> largest ratio to the earlier sweep.
+        gate: metric (`time`, `energy`) -> largest ratio to the earlier sweep, or to the baseline.
     """
 
     where: Mapping[str, Any] = field(default_factory=dict)
@@ -128,7 +128,9 @@ def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = N
     best = find_best(real, options.eta, options.max_slowdown, options.power_budget_w, options.deadline_s)
     power_runs = chosen([*runs.values()], options.power_of, [choice.configuration for choice in best])
     power = powers(power_runs)
-    pages = [_answer(real, best, options), *_under_banners(analyzed, numbers), _differences(selection.ended)]
+    answered = _answer(real, best, options)
+    checked = _baseline_gate(answered, real, options.gate) if options.gate and not against else None
+    pages = [answered, checked, *_under_banners(analyzed, numbers), _differences(selection.ended)]
     report = Report(
         title=sweep.title,
         rows=selection.ended,
@@ -182,6 +184,17 @@ def _answer(configurations: Sequence[Configuration], best: Sequence[Best], optio
         options.baseline,
     )
     return answer.page(result) if result else None
+
+
+def _baseline_gate(
+    answered: Page | None, configurations: Sequence[Configuration], bounds: Mapping[str, float]
+) -> Page | None:
+    """Return the checks of all configurations against the baseline of the same sweep."""
+    baseline = answered.results.baseline if answered else None
+    if baseline is None:
+        return None
+    others = [configuration for configuration in configurations if configuration is not baseline.configuration]
+    return gate.page([(baseline.configuration, other) for other in others], bounds, interleaved=True)
 
 
 def _under_banners(analyzed: Analyses, numbers: Container[int]) -> list[Page]:

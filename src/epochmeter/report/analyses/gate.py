@@ -65,15 +65,17 @@ def check_bounds(
     return [_decided(test, p_value) for test, p_value in zip(tests, violations, strict=True)]
 
 
-def page(pairs: Sequence[tuple[Configuration, Configuration]], bounds: Mapping[str, float]) -> Page:
-    """Return the page of the checks of two sweeps.
+def page(
+    pairs: Sequence[tuple[Configuration, Configuration]], bounds: Mapping[str, float], *, interleaved: bool = False
+) -> Page:
+    """Return the page of the checks; the arguments are those of `check_bounds`.
 
     Raises:
         ValueError: nothing can be compared, so that a gate must not pass.
     """
     if not pairs:
-        raise ValueError("gate: no configuration was run in both sweeps on the same host.")
-    checks = check_bounds(pairs, bounds)
+        raise ValueError("gate: there is no configuration to compare. Give two sweeps with common configurations.")
+    checks = check_bounds(pairs, bounds, interleaved=interleaved)
     numbers = sorted({number for _, after in pairs for number in after.numbers})
     return Page("gate", "Gate", checks, [asdict(check) for check in checks], numbers)
 
@@ -107,8 +109,9 @@ def _tests(
     logs = [[math.log(value) for value in positive_values(side, METRICS[metric])] for side in sides]
     fitted = fit(logs, [[run.round for run in side.runs] for side in sides] if interleaved else ())
     place = {side: index for index, side in enumerate(sides)}
+    named = [after for _, after in pairs] + ([pairs[0][0]] if interleaved else [])  # titles say what differs
     tests = []
-    for title, (before, after), reason in zip(titles([pair[1] for pair in pairs]), pairs, reasons, strict=True):
+    for title, (before, after), reason in zip(titles(named), pairs, reasons, strict=False):
         check = Check(title, metric, bound, "undecided", reason=reason)
         if reason:
             tests.append(_Test(check))
