@@ -36,12 +36,17 @@ def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, s
     record.describe(job_keys(batch, limit, epochs), {**run_metadata(folder, batch, limit, energy), **run})
     write_json(folder / "host.json", {"hostname": socket.gethostname(), "git": {"commit": "a" * 40}})
     power_w = (limit or 250) if energy else None
-    stall_s, compute_s = 0.4 + 2.0 / batch, 16 / batch + 300 / (limit or 250)
     for epoch in range(epochs):
-        record.append(window("epoch", epoch, stall_s * 1.6 if epoch == 0 else stall_s, compute_s, power_w))
-        record.append(window("val", epoch, 0.02, 0.2, power_w))
+        record.append(window("epoch", epoch, 2.0, power_w, train_loss=2.0 / (epoch + 1)))
+        record.append(window("val", epoch, 0.25, power_w, accuracy=1 - 0.9 / (epoch + 1)))
     if state:
-        metrics = summary_metrics(epochs, stall_s, compute_s, power_w)
+        metrics = {
+            "steady/e2e_s": 2.0,
+            "steady/data_stall_s": 0.5,
+            "total/e2e_s": 2.25 * epochs,
+            "total/epochs": epochs,
+        }
+        metrics |= {"steady/energy_j": 2.0 * power_w, "total/energy_j": 2.25 * epochs * power_w} if power_w else {}
         failure = None if state == "completed" else {"kind": "oom", "message": "CUDA out of memory in epoch 2"}
         record.write_summary({"state": state, "metrics": metrics, "notes": [], "failure": failure}, "1d" * 8)
     if state == "completed":
@@ -85,43 +90,17 @@ def run_metadata(folder, batch, limit, energy):
     }
 
 
-def window(kind, epoch, stall_s, compute_s, power_w):
+def window(kind, epoch, e2e_s, power_w, **metrics):
     opened_ns = (100 + 10 * epoch + (5 if kind == "val" else 0)) * SECOND_NS
-    e2e_s = stall_s + compute_s + 0.05
-    metrics = {
-        "epoch/data_stall_s": stall_s,
-        "epoch/compute_s": compute_s,
-        "epoch/overhead_s": 0.05,
-        "epoch/train_loss": 2.0 / (epoch + 1),
-        "epoch/train_accuracy": 1 - 0.8 / (epoch + 1),
-    }
-    if kind == "val":
-        metrics = {"val/loss": 2.1 / (epoch + 1), "val/accuracy": 1 - 0.9 / (epoch + 1)}
-    energy = {f"{kind}/energy_j": e2e_s * power_w} if power_w else {}
+    named = {f"{kind}/{name}": value for name, value in {"e2e_s": e2e_s, **metrics}.items()}
     return {
         "window": kind,
         "epoch": epoch,
         "opened_ns": opened_ns,
         "closed_ns": opened_ns + int(e2e_s * SECOND_NS),
-        "metrics": {f"{kind}/e2e_s": e2e_s, **metrics, **energy},
+        "metrics": {**named, **({f"{kind}/energy_j": e2e_s * power_w} if power_w else {})},
         "energy": None,
     }
-
-
-def summary_metrics(epochs, stall_s, compute_s, power_w):
-    e2e_s = stall_s + compute_s + 0.05
-    metrics = {
-        "steady/e2e_s": e2e_s,
-        "steady/data_stall_s": stall_s,
-        "steady/compute_s": compute_s,
-        "steady/overhead_s": 0.05,
-        "std/e2e_s": 0.01,
-        "total/e2e_s": epochs * e2e_s,
-        "total/epochs": epochs,
-        "model/parameters": 61706,
-    }
-    energy = {"steady/energy_j": e2e_s * power_w, "total/energy_j": epochs * e2e_s * power_w} if power_w else {}
-    return {**metrics, **energy}
 
 
 @pytest.fixture
