@@ -118,7 +118,7 @@ def photograph(url: str, picture: Path) -> int:
     """Take the screenshot of MLflow's view; return the number of runs in the view."""
     store = open_store(uri=url)
     count = runs(store)
-    list(views.save_views(store))
+    views.save_views(store)
     with page(views.results_link(store)) as shown:
         shown.screenshot(path=picture)
     return count

@@ -101,7 +101,7 @@ def publish_records(records: Sequence[Record], destination: Destination, events:
     try:
         store = open_store(*destination, timeout_s=LONG_TIMEOUT_S)
         published = [publish_record(record, store, destination, events) for record in records]
-        list(views.save_views(store))
+        views.save_views(store)
         # The comparison shows completed runs only.
         compared = f": {views.results_link(store)}" if any(record.is_completed() for record in records) else ""
         print(f"{sum(published)} of {len(records)} runs published{compared}")

@@ -1,15 +1,19 @@
 """Publishing adds what is missing, nothing twice, and makes MLflow agree with the record."""
 
+import itertools
 import json
 import zipfile
 from array import array
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
 
 from epochmeter.results.reuse import write_reference
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
-from epochmeter.tracking.publish import SWEEPS, include_reused, publish, publish_steps, records_below
+from epochmeter.tracking.publish import SWEEPS, include_reused, publish, records_below
+from epochmeter.tracking.publisher import CheckedClient, DeadlinePassed
 from epochmeter.tracking.scalars import LOSS
 
 DEAD = {"pid": 2**22 + 1}
@@ -123,18 +127,22 @@ def test_flags_of_deleted_windows_are_removed_and_users_tags_stay(store, make_re
 
 
 def test_interrupted_publishing_is_completed_by_the_next(store, make_record, points):
-    number_of_steps = len(list(publish_steps(make_record(99, epochs=1), store)))
-    for count in range(1, number_of_steps):
-        record = make_record(count, epochs=1)
-        steps = publish_steps(record, store)
-        for _ in range(count):
-            next(steps)
-        steps.close()
+    for count in itertools.count(1):
+        record, calls = make_record(count, epochs=1), itertools.count()
+
+        def interrupt(calls=calls, count=count):
+            if next(calls) == count:
+                raise DeadlinePassed
+
+        with suppress(DeadlinePassed):
+            publish(record, replace(store, client=CheckedClient(store.client, interrupt)))
+            break
         published = publish(record, store)
         logged = [(key, step) for key, step, _ in points(published.run_id)]
         expected = sum(len(window["metrics"]) for window in record.windows()) + len(record.summary()["metrics"])
         assert (len(logged), len(set(logged))) == (expected, expected), count
         assert run_of(store, published).info.status == "FINISHED", count
+    assert count > 8
 
 
 def test_run_grows_with_its_record(store, make_record, points):
@@ -162,7 +170,7 @@ def test_lost_database_is_rebuilt_from_the_records(store, other_store, make_reco
 
 def test_end_known_only_to_the_controller_stays(store, make_record):
     record = make_record(state=None, **DEAD)
-    *_, published = publish_steps(record, store, ended="failed")
+    published = publish(record, store, ended="failed")
     assert run_of(store, published).info.status == "FAILED"
     publish(record, store)
     assert run_of(store, published).info.status == "FAILED"

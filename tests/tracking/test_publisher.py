@@ -11,7 +11,7 @@ import pytest
 from epochmeter.machine.process_identity import this_process
 from epochmeter.tracking import publisher as publishers
 from epochmeter.tracking import queue, views
-from epochmeter.tracking.client import destination_of, open_store
+from epochmeter.tracking.client import Store, destination_of, open_store
 from epochmeter.tracking.publisher import Publisher, make_tracker, publish_pending
 
 NOW = datetime.now().astimezone().isoformat()
@@ -174,9 +174,9 @@ def test_offline_server_is_tried_once_for_all_queued_runs(make_record, make_queu
     for number in range(5):
         make_queued(number)
     record = make_record(9)
-    store = SimpleNamespace(client=SimpleNamespace(get_experiment=offline), experiment_id="1")
+    store = Store(SimpleNamespace(get_experiment=offline), "", "1")
     publisher = Publisher(record, lambda: store, destination_of(record.job()["tracking"]))
-    monkeypatch.setattr(publishers, "publish_steps", offline)
+    monkeypatch.setattr(publishers, "publish", offline)
     assert publisher.publish_pending(LONG_S) == "no answer"
     assert len(calls) == 2, "one record, and a check whether the server is down"
 

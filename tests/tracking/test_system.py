@@ -88,7 +88,7 @@ def test_link_of_a_sweep_shows_only_its_own_and_reused_runs(store, make_record, 
     (new / "2").mkdir()
     write_reference(new / "2", reused, ["batch=8"])
     include_reused(new / "2", store)
-    list(views.save_views(store, sweep=new.name))
+    views.save_views(store, sweep=new.name)
     with picture.server(tmp_path) as url:
         served = open_store(uri=url)
         of_sweep, every = (picture.text(views.results_link(served, *sweep)) for sweep in ([new.name], []))
@@ -124,7 +124,7 @@ def test_experiment_page_has_a_description_whose_links_open_views_with_runs(stor
     (tmp_path / "report.html").write_text("<p>")
     log_report("a sweep", [tmp_path / "report.html"], TRACKED)
     publish(make_record(), store)
-    list(views.save_views(store))
+    views.save_views(store)
     with picture.server(tmp_path) as url, picture.page(views.results_link(open_store(uri=url))) as page:
         assert "where the time of each epoch went" in page.inner_text("body")
         assert "1 matching run" in page.inner_text("body")

@@ -39,7 +39,7 @@ def test_newest_sweeps_have_their_own_views(store, make_record):
     publish(make_record(), store)
     names = [f"2026-11-{day:02}_12-00-00-1a2b3c4d" for day in range(1, 24)]
     for name in names:
-        list(views.save_views(store, sweep=name))
+        views.save_views(store, sweep=name)
     tags = tags_of(store)
     saved = [tag for tag in tags if tag.startswith(views.VIEW_TAG_PREFIX + views.SWEEP_VIEW_PREFIX)]
     assert 20 <= len(saved) <= 21
@@ -74,19 +74,19 @@ def test_best_energy_is_that_of_any_run_or_the_one_that_has_begun(store, make_re
 
 def test_views_are_saved_once_and_a_users_description_is_kept(store, monkeypatch):
     store.client.set_experiment_tag(store.experiment_id, views.NOTE_TAG, "Mine.")
-    list(views.save_views(store))
+    views.save_views(store)
     tags = tags_of(store)
     assert tags[views.NOTE_TAG] == "Mine."
     assert f"viewStateShareKey={views.BY_DEVICE_AND_LIMIT})" in views.experiment_note(store)
     assert {key: tags[views.VIEW_TAG_PREFIX + key] for key in views.views(None)} == views.views(None)
     monkeypatch.setattr(type(store.client), "set_experiment_tag", lambda *_: pytest.fail("written again"))
-    list(views.save_views(store))
+    views.save_views(store)
     assert tags_of(store) == tags
 
 
 def test_failure_to_save_is_no_error(store):
     store.client.delete_experiment(store.experiment_id)
-    list(views.save_views(store))
+    views.save_views(store)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,14 +41,8 @@ class Published:
     uri: str
 
 
-def publish(record: Record, store: Store) -> Published:
-    """Publish all of the record; repeating it adds nothing."""
-    *_, published = publish_steps(record, store)
-    return published
-
-
-def publish_steps(record: Record, store: Store, ended: str | None = None) -> Iterator[Published]:
-    """Publish step by step, one call at a time; the next publishing continues from any yield.
+def publish(record: Record, store: Store, ended: str | None = None) -> Published:
+    """Publish what MLflow lacks of a record; if this is interrupted between two calls, the next publishing continues.
 
     The run's status is set last, so that a run shown as finished is complete. Of a run that may resume from a
     checkpoint, only the epochs before the checkpoint are published, as MLflow cannot delete metrics.
@@ -67,28 +61,21 @@ def publish_steps(record: Record, store: Store, ended: str | None = None) -> Ite
         for failed in _replaced_attempts(record.folder, record, store):
             store.client.delete_run(failed)
     published = Published(run.info.run_id, store.experiment_id, store.uri)
-    yield published
-    for _ in _log_metadata(record, store, run):
-        yield published
-    for _ in _log_windows(record, windows, store, run):
-        yield published
+    _log_metadata(record, store, run)
+    _log_windows(record, windows, store, run)
     if status == "RUNNING":
         if run.info.status != "RUNNING":  # it had ended, and was resumed
             store.client.update_run(run.info.run_id, "RUNNING")
-            yield published
-        return
+        return published
     if summary:
         _log_new(scalars.summary_scalars(record, summary), store, run)
-        yield published
         if scalars.POWER not in run.data.metrics:
             _log_new(scalars.power_scalars(record, windows), store, run)
-            yield published
-    for _ in _log_files(record, store, run):
-        yield published
+    _log_files(record, store, run)
     # A status passed by the controller is kept if the record has none.
     if run.info.status != status and (run.info.status == "RUNNING" or ended or recorded_status(record)):
         store.client.set_terminated(run.info.run_id, status, _ms(ended_s(record)))
-    yield published
+    return published
 
 
 def include_reused(folder: Path, store: Store) -> Published | None:
@@ -149,7 +136,7 @@ def _replaced_attempts(folder: Path, record: Record, store: Store) -> list[str]:
     return [run.info.run_id for run in candidates if run.data.tags[RECORD_ID] != record.run()["record_id"]]
 
 
-def _log_metadata(record: Record, store: Store, run: Run) -> Iterator[None]:
+def _log_metadata(record: Record, store: Store, run: Run) -> None:
     """Add the params, tags and dataset that the run lacks."""
     from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 
@@ -160,22 +147,18 @@ def _log_metadata(record: Record, store: Store, run: Run) -> Iterator[None]:
     tags = [RunTag(*item) for item in expected.items() if item not in run.data.tags.items()]
     for first in range(0, len(params), MAX_BATCH):
         store.client.log_batch(run.info.run_id, params=params[first : first + MAX_BATCH])
-        yield
     if tags:
         store.client.log_batch(run.info.run_id, tags=tags)
-        yield
     for tag in run.data.tags:
         if tag.startswith(TAG_PREFIX) and tag not in (*expected, WINDOWS, SWEEPS):  # of an earlier end or window
             store.client.delete_tag(run.info.run_id, tag)
-            yield
     dataset = run_export.dataset_fields(record)
     if dataset and not (run.inputs and run.inputs.dataset_inputs):
         entry = DatasetInput(Dataset(**dataset), [InputTag("mlflow.data.context", "training")])
         store.client.log_inputs(run.info.run_id, [entry])
-        yield
 
 
-def _log_windows(record: Record, windows: Sequence[Mapping[str, Any]], store: Store, run: Run) -> Iterator[None]:
+def _log_windows(record: Record, windows: Sequence[Mapping[str, Any]], store: Store, run: Run) -> None:
     """Log one batch per window, including its losses by step; more if it exceeds MLflow's batch limit."""
     from mlflow.entities import Metric, RunTag
 
@@ -185,9 +168,7 @@ def _log_windows(record: Record, windows: Sequence[Mapping[str, Any]], store: St
         while len(metrics) > MAX_METRICS:
             store.client.log_batch(run.info.run_id, metrics[:MAX_METRICS])
             metrics = metrics[MAX_METRICS:]
-            yield
         store.client.log_batch(run.info.run_id, metrics, tags=[RunTag(WINDOWS, str(count))])
-        yield
 
 
 def _log_new(candidates: Iterable[Scalar], store: Store, run: Run) -> None:
@@ -199,13 +180,12 @@ def _log_new(candidates: Iterable[Scalar], store: Store, run: Run) -> None:
         store.client.log_batch(run.info.run_id, metrics)
 
 
-def _log_files(record: Record, store: Store, run: Run) -> Iterator[None]:
+def _log_files(record: Record, store: Store, run: Run) -> None:
     """Upload the files that the run lacks."""
     uploaded = {file.path: file.file_size for file in store.client.list_artifacts(run.info.run_id)}
     for path in complete_files(record):
         if uploaded.get(path.name) != path.stat().st_size:
             store.client.log_artifact(run.info.run_id, str(path))
-            yield
 
 
 def _ms(seconds: float) -> int:

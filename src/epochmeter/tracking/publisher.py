@@ -6,18 +6,19 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from epochmeter.config.secrets import redact
 from epochmeter.results.run_status import RUNNING, status_of
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue, views
 from epochmeter.tracking.client import EXPERIMENT, Destination, Store, destination_of, load_mlflow, open_store
-from epochmeter.tracking.publish import Published, include_reused, is_superseded, publish_steps
+from epochmeter.tracking.publish import Published, include_reused, is_superseded, publish
 from epochmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
@@ -31,6 +32,22 @@ MAX_REASON = 300
 """Maximum length of an error's reason."""
 PUBLISH_LOCK = threading.Lock()
 """Held by the publisher that works: a later run's publisher waits for an earlier one's last call."""
+
+
+class DeadlinePassed(BaseException):
+    """The time for publishing is over. Not an Exception, so that handlers of MLflow's errors let it pass."""
+
+
+class CheckedClient:
+    """An MLflow client that calls `check` before each of its calls."""
+
+    def __init__(self, client: object, check: Callable[[], None]):
+        self._client = client
+        self._check = check
+
+    def __getattr__(self, name: str) -> Any:
+        self._check()
+        return getattr(self._client, name)
 
 
 class Tracker:
@@ -151,81 +168,77 @@ class Publisher(Tracker):
     def publish_pending(self, limit_s: float) -> str | None:
         """Publish queued runs with the same destination, within `limit_s`; return an error message, if any."""
 
-        def steps() -> Iterator[None]:
-            store = yield from self._opened()
+        def work() -> None:
+            store = self._opened()
             for record in pending_records(self._destination, queue.multirun_of(self._record)):
                 try:
-                    for _ in publish_steps(record, store):
-                        yield
+                    publish(record, store)
                     queue.dequeue(record)
                 except Exception as error:  # a broken or refused record must not block the next
                     self._outcome = error_reason(error)
                     store.client.get_experiment(store.experiment_id)  # raises if the server is down: no second wait
-                    yield
 
-        self._work_within(limit_s, steps)
+        self._work_within(limit_s, work)
         return self._outcome if isinstance(self._outcome, str) else None
 
     def include(self, folders: Sequence[Path], limit_s: float) -> Published | str:
         """Publish the runs that a sweep's folders reference; return one of them in MLflow, or an error message."""
 
-        def steps() -> Iterator[None]:
-            store = yield from self._opened()
-            published = None
+        def work() -> None:
+            store, published = self._opened(), None
             for folder in folders:
                 published = include_reused(folder, store) or published
-                yield
-            yield from views.save_views(store, sweep=folders[0].parent.name)
+            views.save_views(store, sweep=folders[0].parent.name)
             self._outcome = published
 
-        self._work_within(limit_s, steps)
+        self._work_within(limit_s, work)
         return self._outcome or f"no answer within {limit_s:g} s"
 
-    def _work_within(self, limit_s: float, steps: Callable[[], Iterator[None]]) -> None:
+    def _work_within(self, limit_s: float, work: Callable[[], None]) -> None:
         deadline = self._deadline = time.monotonic() + limit_s
         if self._thread.is_alive():  # an earlier call may still hang
             self._thread.join(limit_s)
         if not self._thread.is_alive():
-            self._start_thread(steps, deadline)
+            self._start_thread(work, deadline)
             self._thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _start_thread(self, steps: Callable[[], Iterator[None]], deadline: float = math.inf) -> None:
+    def _start_thread(self, work: Callable[[], None], deadline: float = math.inf) -> None:
         self._outcome, self._deadline = None, deadline
-        self._thread = threading.Thread(target=self._work, args=(steps,), name="publisher", daemon=True)
+        self._thread = threading.Thread(target=self._work, args=(work,), name="publisher", daemon=True)
         self._thread.start()
 
-    def _work(self, steps: Callable[[], Iterator[None]]) -> None:
+    def _work(self, work: Callable[[], None]) -> None:
         with PUBLISH_LOCK:
             try:
-                for _ in steps():
-                    if time.monotonic() > self._deadline:
-                        return
+                work()
+            except DeadlinePassed:
+                pass
             except Exception as error:  # whatever MLflow raises, the run continues
                 self._outcome = error_reason(error)
 
-    def _publish_record(self) -> Iterator[None]:
-        """Publish everything so far, one call at a time; the deadline may end it at each yield."""
-        yield
-        store = yield from self._opened()
-        for published in publish_steps(self._record, store, self._ended):  # noqa: B007 (the last one counts)
-            yield
-        self._outcome = published
+    def _publish_record(self) -> None:
+        store = self._opened()
+        self._outcome = publish(self._record, store, self._ended)
         if not self._views_saved:
             run = self._record.run()
-            yield from views.save_views(store, self._record, run["sweep_id"] if run.get("of_sweep") else None)
+            views.save_views(store, self._record, run["sweep_id"] if run.get("of_sweep") else None)
             self._views_saved = True
 
-    def _opened(self) -> Generator[None, None, Store]:
-        """Import MLflow and open the destination, once."""
+    def _opened(self) -> Store:
+        """Import MLflow and open the destination, once; no call to it begins after the deadline."""
         if not self._store:
             try:
                 load_mlflow()
             finally:
                 self._loaded.set()
-            yield
-            self._store = self._open_store()
-            yield
+            self._check_deadline()
+            store = self._open_store()
+            self._store = replace(store, client=cast("Any", CheckedClient(store.client, self._check_deadline)))
         return self._store
+
+    def _check_deadline(self) -> None:
+        if time.monotonic() > self._deadline:
+            raise DeadlinePassed
 
 
 def make_tracker(record: Record, **tracking: Any) -> Tracker:

@@ -6,7 +6,7 @@ Views are optional: errors are logged and do not affect the run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
 from epochmeter.config.secrets import strip_credentials
@@ -58,8 +58,8 @@ def artifact_page(published: Published, name: str) -> str:
     return _page(published, f"runs/{published.run_id}/artifacts/{quote(name)}")
 
 
-def save_views(store: Store, record: Record | None = None, sweep: str | None = None) -> Iterator[None]:
-    """Save the views that are missing or outdated, and the experiment's description, one call to MLflow per step.
+def save_views(store: Store, record: Record | None = None, sweep: str | None = None) -> None:
+    """Save the views that are missing or outdated, and the experiment's description.
 
     Args:
         store: Destination.
@@ -68,19 +68,15 @@ def save_views(store: Store, record: Record | None = None, sweep: str | None = N
     """
     try:
         energy = best_energy(store, record)
-        yield
         tags = store.client.get_experiment(store.experiment_id).tags
         for key, view in views(energy, sweep).items():
             if tags.get(VIEW_TAG_PREFIX + key) != view:
                 store.client.set_experiment_tag(store.experiment_id, VIEW_TAG_PREFIX + key, view)
-                yield
         sweep_tags = sorted(tag for tag in tags if tag.startswith(VIEW_TAG_PREFIX + SWEEP_VIEW_PREFIX))
         for tag in sweep_tags[:-SWEEPS_KEPT] if sweep else ():  # the names of sweeps begin with the time
             store.client.delete_experiment_tag(store.experiment_id, tag)
-            yield
         if not tags.get(NOTE_TAG):
             store.client.set_experiment_tag(store.experiment_id, NOTE_TAG, experiment_note(store))
-            yield
     except Exception as error:  # views are optional
         logging.getLogger(__name__).info("MLflow's views were not saved: %s", error)
 
