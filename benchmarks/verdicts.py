@@ -1,12 +1,14 @@
 """How often the verdicts of a report are wrong, and what they detect, by simulation.
 
-    PYTHONPATH=src python benchmarks/verdicts.py [simulations]
+    PYTHONPATH=src:tests python benchmarks/verdicts.py [simulations]
 
 Times are lognormal. Noise of 1 % is the same for all configurations, or drawn from 0.5 to 4 % for each ("unequal").
 With drift, all times grow by 10 % over the sweep, whose order is random within each round.
 
 False alarms: sweeps of equal configurations of which any is called different. Power: configurations 5 % slower than the
 best, or all 5 % slower than in an earlier sweep, that are called different.
+
+Gate: one configuration and its baseline in rounds of one sweep, with `gate.time=1.03` and a known ratio of their times.
 """
 
 from __future__ import annotations
@@ -14,9 +16,14 @@ from __future__ import annotations
 import math
 import random
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
+from sweeps import trained
+
+from epochmeter.report.analyses.gate import check_bounds
+from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.statistics import ALPHA, false_discovery_rates, indistinguishable_from_best, pairwise_ratios
 
 Sample = list[list[float]]
@@ -24,6 +31,9 @@ CONFIGURATIONS = (2, 4, 8, 16)
 REPEATS = (2, 3, 5)
 NOISE = 0.01
 SLOWER = 1.05
+BOUND = 1.03
+RATIOS = (1.0, BOUND, SLOWER)
+PAIRS = (2, 3, 5, 8, 12)
 
 
 def sweep(
@@ -80,6 +90,42 @@ def power(count: int, repeats: int, simulations: int, **noise: float) -> tuple[f
     return tuple(fmean(map(fmean, detected)) for detected in (alone, pairs))  # type: ignore[return-value]
 
 
+def gate_verdicts(ratio: float, repeats: int, simulations: int, **noise: float) -> dict[str, float]:
+    """Return the fraction of each verdict on a configuration that takes `ratio` times the time of its baseline."""
+    chance = random.Random(2)
+    verdicts: Counter[str] = Counter()
+    for _ in range(simulations):
+        runs = [
+            trained(
+                100 * place + turn,
+                100.0,
+                batch=8 * (place + 1),
+                repeat=turn,
+                sweep={"order": "random", "repeats": repeats},
+                steady={"e2e_s": time_s},
+            )
+            for place, times in enumerate(sweep(chance, (1.0, ratio), repeats, **noise))
+            for turn, time_s in enumerate(times)
+        ]
+        baseline, other = group_repeats(runs)
+        (check,) = check_bounds([(baseline, other)], {"time": BOUND}, interleaved=True)
+        verdicts[check.verdict] += 1
+    return {verdict: count / simulations for verdict, count in verdicts.items()}
+
+
+def print_gates(simulations: int) -> None:
+    """Print how often a gate passes and is violated, by the true ratio and the number of rounds."""
+    print("\n| true ratio | noise |", " | ".join(f"{count} rounds" for count in PAIRS), "|")
+    print("| --- | --- |", " | ".join("---" for _ in PAIRS), "|")
+    for ratio in RATIOS:
+        for name, noise in {"1 %": {}, "1 %, drift": {"drift": 0.1}}.items():
+            cells = []
+            for count in PAIRS:
+                fractions = gate_verdicts(ratio, count, simulations, **noise)
+                cells.append(", ".join(f"{100 * fractions.get(verdict, 0):.1f}" for verdict in ("passed", "violated")))
+            print(f"| {ratio} | {name} |", " | ".join(cells), "|", flush=True)
+
+
 def main(simulations: int) -> None:
     cases = {"equal noise": {}, "unequal noise": {"unequal": True}, "drift": {"drift": 0.1}}
     print("| | noise | repeats |", " | ".join(f"{count} configurations" for count in CONFIGURATIONS), "|")
@@ -94,6 +140,7 @@ def main(simulations: int) -> None:
                     for alone, pairs in fractions
                 ]
                 print(f"| {what} % | {name} | {repeats} |", " | ".join(cells), "|", flush=True)
+    print_gates(simulations)
 
 
 if __name__ == "__main__":
