@@ -47,7 +47,8 @@ def written(runs, path):
     charts = all_charts(configurations, best, pareto(configurations))
     result = answer.analyze(configurations, best, epoch_breakdowns(configurations))
     pages = [answer.page(result)] if result else []
-    path.write_text(report_html("a sweep", pages, charts, table.html(runs)), encoding="utf-8")
+    cells = table.columns_and_rows(runs)
+    path.write_text(report_html("a sweep", pages, charts, table.html(runs, cells)), encoding="utf-8")
     return path
 
 

@@ -301,6 +301,7 @@ def _tukey(count: int, dof: int) -> float:
     return high / math.sqrt(2)
 
 
+@lru_cache(maxsize=4096)
 def _student(dof: float) -> float:
     from scipy.special import stdtrit
 

@@ -103,7 +103,7 @@ def test_key_without_override_has_its_configured_value():
 
 def test_names_are_not_markup_in_markdown():
     rows = [row(number, "storage", 1.0, typed={"note": note}) for number, note in enumerate([MARKUP, "a | b\nc"])]
-    page = table.markdown_file(rows, "some")
+    page = table.markdown_file(table.columns_and_rows(rows), "some")
     assert "| 0 | &lt;script&gt;alert(1)&lt;/script&gt; |" in page
     assert r"| 1 | a \| b c |" in page
 
@@ -114,7 +114,7 @@ def test_names_are_not_markup_in_html_and_only_web_addresses_are_links():
         replace(row(number, "storage", 1.0, typed={f"<b>{MARKUP}": MARKUP + str(number)}), link=link)
         for number, link in enumerate([safe, unsafe])
     ]
-    page = table.html(rows)
+    page = table.html(rows, table.columns_and_rows(rows))
     assert MARKUP not in page
     options = json.loads(re.search(r'id="runs-options">(.*?)</script>', page)[1])
     shown = options["table_html"] + options["data_json"]

@@ -98,7 +98,7 @@ def make_spec(
         is_large: whether the page draws it on a canvas.
         columns: possible numbers of columns of small multiples, the largest first; empty for a single view.
     """
-    spec: Spec = chart.to_dict()
+    spec: Spec = chart.to_dict(validate=False)  # validating it takes as long as making it
     spec.pop("config", None)
     spec["datasets"] = {name: [dict(row) for row in rows] for name, rows in datasets.items()}
     spec["usermeta"] = {"renderer": "canvas" if is_large else "svg", "columns": list(columns)}

@@ -66,7 +66,7 @@ def write_report(report: Report, folder: Path, say: Callable[[str], None]) -> li
     missing = [name for name in PAGE_NEEDS if find_spec(name) is None]
     if missing:
         say(f"No page and no charts: {', '.join(missing)} not installed. For them: make .venv/.with-report")
-        written = _write_texts(report, folder)
+        written = _write_texts(report, folder, table.columns_and_rows(report.rows))
     else:
         written = _write_with_charts(report, folder)
     if has_earlier:
@@ -100,13 +100,14 @@ def _write_with_charts(report: Report, folder: Path) -> list[Path]:
     from epochmeter.report.output.html import report_html
 
     with drawing(report.charts, folder / CHARTS) as images:
-        runs = table.html(report.rows)
+        cells = table.columns_and_rows(report.rows)
+        runs = table.html(report.rows, cells)
         html = report_html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
-        return [_write_text(folder / PAGE, html), *images, *_write_texts(report, folder)]
+        return [_write_text(folder / PAGE, html), *images, *_write_texts(report, folder, cells)]
 
 
-def _write_texts(report: Report, folder: Path) -> list[Path]:
-    written = [folder / TABLE, _write_text(folder / "report.md", table.markdown_file(report.rows, report.title))]
+def _write_texts(report: Report, folder: Path, cells: table.Cells) -> list[Path]:
+    written = [folder / TABLE, _write_text(folder / "report.md", table.markdown_file(cells, report.title))]
     write_atomically(folder / TABLE, partial(table.write_csv, report.rows))
     for page in report.pages:
         markdown = page_file(page, report.title, report.banner, report.notes)

@@ -62,7 +62,7 @@ def print_analyses(folder: Path, console: Console, *, of_sources: bool = False) 
         return
     console.print()
     if not pages:
-        print_markdown(table.markdown(sweep.runs), console)
+        print_markdown(table.markdown(table.columns_and_rows(sweep.runs)), console)
         for hint in analyses.hints or [render_macro("stalls.md.j2", "no_runs")]:
             print_markdown(hint, console)
     numbers = {number for page in pages for number in page.numbers}
@@ -84,7 +84,7 @@ def print_report(report: Report, console: Console) -> None:
     for page in report.pages:
         _print_page(page, console)
     if report.rows and all(page.name in REPORT_PAGES for page in report.pages):
-        print_markdown(table.markdown(report.rows[:MAX_PRINTED]), console)
+        print_markdown(table.markdown(table.columns_and_rows(report.rows[:MAX_PRINTED])), console)
         if (more := len(report.rows) - MAX_PRINTED) > 0:
             print_text(console, f"{more} more are in report.csv.")
         console.print()

@@ -29,6 +29,8 @@ COLUMNS = {"e2e (s)": "steady/e2e_s", "stall (s)": "steady/data_stall_s", "copy 
 """Column of Markdown and HTML -> metric."""
 PARTS = ("stall (s)", "copy (s)", "compute (s)", "overhead (s)")
 """Columns with the decimals of `e2e (s)`, of which they are parts."""
+Cells = tuple[Sequence[str], Sequence[Sequence[str]]]
+"""The headers of the table, and the cells of its rows."""
 MIN_FILTERED = 11
 """Rows from which the HTML table has a filter per column, a search field and several pages."""
 FORMULA = ("=", "+", "-", "@")
@@ -50,11 +52,11 @@ def write_csv(runs: Sequence[Run], file: TextIO) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(map(_cell, columns))
     for layout, values in lines:
-        cells = [value if type(value) is float else _cell(value) for value in values]
+        cells = [value if type(value) in (float, int) else _cell(value) for value in values]
         writer.writerow([cells[place] if place >= 0 else "" for place in places[layout]])
 
 
-def columns_and_rows(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
+def columns_and_rows(runs: Sequence[Run]) -> Cells:
     """Return the keys in which runs differ and their main metrics; a metric that no run has is left out."""
     keys = varied(runs)
     values = {name: [run.metrics.get(metric) for run in runs] for name, metric in COLUMNS.items()}
@@ -67,23 +69,23 @@ def columns_and_rows(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
     return ["run", *keys, *values], rows
 
 
-def markdown(runs: Sequence[Run]) -> str:
+def markdown(cells: Cells) -> str:
     """Format the table as Markdown."""
-    columns, rows = columns_and_rows(runs)
+    columns, rows = cells
     return f"Runs, means of their steady epochs:\n\n{table(columns, rows, ['run', *COLUMNS])}\n"
 
 
-def markdown_file(runs: Sequence[Run], title: str) -> str:
+def markdown_file(cells: Cells, title: str) -> str:
     """Format the table as a Markdown page."""
-    return f"# {escape_markdown(title)}\n\n{markdown(runs)}"
+    return f"# {escape_markdown(title)}\n\n{markdown(cells)}"
 
 
-def html(runs: Sequence[Run]) -> str:
+def html(runs: Sequence[Run], cells: Cells) -> str:
     """Format the table as part of a page that needs no network: sortable, and with filters if it is long.
 
     The scripts are those of itables; its functions would import pandas, which takes as long as a short report.
     """
-    columns, rows = columns_and_rows(runs)
+    columns, rows = cells
     heads = "".join(f"<th>{escape(column)}</th>" for column in columns)
     is_long = len(runs) >= MIN_FILTERED
     options = {

@@ -113,8 +113,7 @@ def load_runs(source: str | Path | Iterable[str | Path]) -> Runs:
 
 def run_columns(run: Run) -> dict[str, Any]:
     """Return everything known of a run, except its epochs, by column; lists and mappings are JSON."""
-    facts = {f"run.{name}": getattr(run, name) for name in FACTS}
-    columns: dict[str, Any] = {name: value for name, value in facts.items() if value not in (None, "")}
+    columns = {f"run.{name}": value for name in FACTS if (value := getattr(run, name)) not in (None, "")}
     columns |= {f"run.{name}": json.dumps([*value]) for name in LISTS if (value := getattr(run, name))}
     columns["run.typed"] = json.dumps(run.keys)
     for key, value in {**({"run.storage": run.storage} if run.storage else {}), **run.job}.items():

@@ -108,7 +108,7 @@ class Run:
         """Return a configuration value as one types it, of a group its name; None if it is null or absent."""
         value: Any = self.job
         for part in key.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
+            value = value.get(part) if isinstance(value, dict) else None
         if isinstance(value, Mapping):
             value = value.get("name")
         return None if value is None else format_value(value)
