@@ -100,33 +100,17 @@ class Raising(LeNet):
     def forward(self, images):
         self.steps += self.training
         if self.steps == 10 and os.environ["RANK"] == "1":
-            raise {error}
+            raise KeyError('no such layer')
         return super().forward(images)
 '''
 
 
-@pytest.mark.parametrize(
-    ("error", "kind", "message"),
-    [
-        ('RuntimeError("can\'t allocate memory: you tried to allocate 2000000000 bytes")', "oom", "ran out of memory"),
-        ("KeyError('no such layer')", "exception", "no such layer"),
-    ],
-    ids=["memory", "code"],
-)
-def test_error_of_the_failing_rank_is_reported_and_no_other(project, error, kind, message):
-    (project.root / "src" / "raising.py").write_text(RAISING.format(error=error))
+def test_error_of_the_failing_rank_is_reported_and_no_other(project):
+    (project.root / "src" / "raising.py").write_text(RAISING)
     arguments = project.quick(strategy="ddp", device="cpu", **{"model._target_": "raising.Raising", "batch": 32})
     done = project.run("train", *arguments)
     record = project.record()
     assert done.returncode == 1
-    assert record.summary()["failure"]["kind"] == kind
-    assert message in record.summary()["failure"]["message"]
+    assert record.summary()["failure"]["kind"] == "exception"
+    assert "no such layer" in record.summary()["failure"]["message"]
     assert project.at_work_in(record.folder) == []
-
-
-def test_rank_that_cannot_start_reports_the_reason(project):
-    arguments = project.quick(strategy="ddp", device="cpu", **{"dataset.open.files._target_": "nowhere.Images"})
-    done = project.run("train", *arguments)
-    assert done.returncode == 1
-    assert "error: cannot import _target_ 'nowhere.Images'" in done.stdout
-    assert project.at_work_in(project.record().folder) == []

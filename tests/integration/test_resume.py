@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from epochmeter.shared.record import CHECKPOINT, Record
+from epochmeter.shared.record import CHECKPOINT
 
 pytestmark = pytest.mark.system
 
@@ -50,12 +50,6 @@ def learned(record):
         if name.endswith(("loss", "accuracy"))
     ]
     return list(record.losses()), scores
-
-
-def run_of(project):
-    """Return the record of the only run, without its archived attempts."""
-    (folder,) = project.sweeps()
-    return Record(folder / "0")
 
 
 @pytest.fixture(scope="module")
@@ -113,37 +107,6 @@ def test_resumed_run_with_dataloader_workers_has_the_same_results(ended_by, neve
     assert learned(project.record()) == learned(never_ended)
 
 
-def test_single_run_resumes_only_on_request(ended_by, never_ended):
-    project = ended_by(signal.SIGINT)
-    first = project.record().folder
-    (note,) = (note for note in project.record().summary()["notes"] if "checkpoint" in note)
-    assert note == "a checkpoint after 2 epochs is kept: run the same command with `sweep.resume=true` to resume"
-    assert project.run("train", *project.arguments, "sweep.resume=true").returncode == 0
-    assert project.record().run()["resumed"]
-    assert (first / "attempt1" / "summary.json").exists()
-    assert learned(project.record()) == learned(never_ended)
-
-    again = project.run("train", *project.arguments, "sweep.resume=true")
-    assert (again.returncode, "Already completed: " in again.stdout) == (0, True)
-    assert len(project.records()) == 1
-
-    project.run("train", *project.arguments)
-    assert len(project.sweeps()) == 2
-
-
-def test_changed_configuration_is_another_run(ended_by):
-    project = ended_by(signal.SIGKILL, "-m")
-    defaults = project.root / "conf" / "train.yaml"
-    defaults.write_text(defaults.read_text().replace("\nseed: 0", "\nseed: 1"))
-    project.run("train", *project.arguments)
-    record = run_of(project)
-    assert record.job()["seed"] == 1
-    assert record.is_completed()
-    assert "resumed" not in record.run()
-    assert record.attempts()[0].windows()
-    assert list(record.folder.rglob(CHECKPOINT)) == [], "no run can resume from it"
-
-
 def test_several_ranks_resume_together(ended_by, new_project):
     ranks = {"strategy": "ddp", "strategy.ranks": 2, "checkpoint.every": 2}
     project, uninterrupted = ended_by(signal.SIGKILL, "-m", **ranks), new_project()
@@ -153,13 +116,16 @@ def test_several_ranks_resume_together(ended_by, new_project):
     assert learned(project.record()) == learned(uninterrupted.record())
 
 
-def test_mlflow_shows_a_resumed_run_once_without_duplicate_points(ended_by):
-    project = ended_by(signal.SIGINT, "-m", tracking="mlflow")
+def test_single_run_resumes_on_request_and_mlflow_shows_it_once(ended_by, never_ended):
+    project = ended_by(signal.SIGINT, tracking="mlflow")
+    (note,) = (note for note in project.record().summary()["notes"] if "checkpoint" in note)
+    assert note == "a checkpoint after 2 epochs is kept: run the same command with `sweep.resume=true` to resume"
     assert project.shown("status") == ["KILLED"]
     (before,) = project.shown("run_uuid")
     points = "select key, step from metrics where key not like 'power/%' and key not like 'system/%'"
     assert {step for key, step in project.rows(points) if key == "epoch/train_loss"} == {0, 1}
-    project.run("train", *project.arguments)
+    assert project.run("train", *project.arguments, "sweep.resume=true").returncode == 0
+    assert learned(project.record()) == learned(never_ended)
     assert project.shown("run_uuid") == [before]
     assert project.shown("status") == ["FINISHED"]
     shown = project.rows(points)
