@@ -99,17 +99,7 @@ def test_ties_are_what_repeats_do_not_distinguish():
     assert fastest.ties[0][1] == pytest.approx(11.5 / 11 - 1)
 
 
-def test_repeats_are_one_configuration():
-    (fastest,) = find_best(group_repeats([costing(0, 10.0), costing(1, 12.0)]))
-    assert (fastest.value, fastest.configuration.numbers, fastest.not_significantly_different) == (11.0, [0, 1], [])
-
-
 # What is missing
-
-
-def test_single_configuration_is_the_best_by_everything():
-    assert set(chosen(find_best(FOUR[:1])).values()) == {64}
-    assert pareto(FOUR[:1]) == FOUR[:1]
 
 
 def test_without_configurations_there_is_no_best():

@@ -79,11 +79,6 @@ def test_the_repeats_needed_are_the_first_number_whose_interval_is_narrow_enough
     assert repeats_needed({"a": spread(0.26, 0.3), "b": spread(0.0, 0.3)}) == 12
 
 
-def test_equal_parts_need_no_number_of_repeats():
-    assert repeats_needed({"a": spread(12.0, 0.3), "b": spread(-12.0, 0.3)}) is None
-    assert repeats_needed({"a": [12.0], "b": [-11.0]}) is None
-
-
 @pytest.mark.parametrize("runs", [1, 2])
 def test_equal_parts_are_about_equal(runs):
     found = verdict(samples([4.0] * runs, [8.0] * runs, [12.0] * runs))

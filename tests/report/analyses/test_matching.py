@@ -71,10 +71,5 @@ def test_varied_key_without_common_value_leaves_no_pair():
     assert matched(before, after)[0] == []
 
 
-def test_single_configurations_are_matched():
-    pairs, found = matched([run(0, 1.0)], [run(1, 2.0, batch=128)])
-    assert (pairs, found.changed) == ([([0], [1])], {"batch": (["64"], ["128"])})
-
-
 def test_key_of_newer_versions_does_not_prevent_a_match():
     assert matched([run(0, 1.0)], [run(0, 1.0, fan="keep")])[1].changed == {"fan": (["absent"], ["keep"])}
