@@ -4,6 +4,7 @@
     python src/report.py sweep=2026-11-20_12-00-00-1a2b3c4d   a sweep of multirun/, or a path
     python src/report.py sweep=B against=A                    the changes from A to B
     python src/report.py 'where={model: lenet, batch: [8, 16]}' source=mlflow
+    python src/report.py report.baseline=defaults             what the best configurations save
 
 The answer is printed. These files are written to the sweep's folder and shown in MLflow:
     report.html            the page: answers, charts, the table; it needs no network
