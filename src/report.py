@@ -166,7 +166,6 @@ def report_options(keys: dict[str, Any]) -> "ReportOptions":
         deadline_s=options["deadline"],
         predict=options["predict"],
         baseline=options["baseline"],
-        power_of=as_list(options["power_of"]),
         gate=gate,
     )
 

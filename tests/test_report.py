@@ -125,7 +125,6 @@ def test_names_with_markup_quotes_and_spaces_stay_text(report, tmp_path):
     ("override", "message"),
     [
         ("report.eta=2", "report.eta"),
-        ("report.power_of=abc", "report.power_of=abc"),
         ("report.baseline=3", "give keys and values, 'report.baseline"),
         ("out=conf/report.yaml", "cannot be written to"),
         ("include=[rehearsal]", "There are: rehearsals"),

@@ -3,12 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from sweeps import row, rows, trained
 
 from epochmeter.report.build import ReportOptions, build_report
 from epochmeter.report.runs.run import Sweep
-from epochmeter.shared.record import Record
 
 
 def sweep(*runs, unreadable=None):
@@ -123,25 +121,6 @@ def test_differences_between_hosts_are_a_page():
     runs = [replace(trained(n, 100.0, batch=8 + n), platform={"CPU": cpu}) for n, cpu in enumerate(["Xeon", "EPYC"])]
     assert names(build_report(sweep(*runs), ReportOptions()))[-1] == "differences"
     assert "differences" not in names(build_report(sweep(*runs[:1]), ReportOptions()))
-
-
-def test_power_of_a_missing_run_is_an_error():
-    with pytest.raises(ValueError, match=r"report\.power_of=7"):
-        build_report(sweep(trained(0, 100.0)), ReportOptions(power_of=[7]))
-
-
-def test_power_of_any_reported_run_can_be_drawn(tmp_path):
-    """One run has no epoch after its warm-up, and one is a rehearsal that only an analysis uses."""
-    runs = [trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2, rehearsal=["2 GPUs asked for, 1 there"]),
-             trained(2, 100.0, steady={"e2e_s": None}, batch=8)]  # fmt: skip
-    for run in runs:
-        (tmp_path / str(run.number)).mkdir()
-        Record(tmp_path / str(run.number)).append_power([0, 10**9], {"total": [5.0, 6.0]})
-    rows = [replace(run, folder=tmp_path / str(run.number)) for run in runs]
-    report = build_report(sweep(*rows), ReportOptions(power_of=[2, 1]))
-    (chart,) = [chart for chart in report.charts if chart.name == "power"]
-    assert [*dict.fromkeys(row["panel"] for row in chart.spec["datasets"]["values"])] == ["run 1", "run 2"]
-    assert not any("not drawn" in note for note in report.notes)
 
 
 def test_sweep_of_unreadable_runs_has_a_note_only():

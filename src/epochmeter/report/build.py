@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from epochmeter.report.runs.configuration import Configuration, group_repeats, w
 from epochmeter.report.runs.costs import costs_to_target
 from epochmeter.report.runs.filter import MEASURED_TO_THE_END, Selection, select, select_any, texts_of
 from epochmeter.report.runs.load import DISTURBED
-from epochmeter.report.runs.power import chosen, missing_power_note, powers
+from epochmeter.report.runs.power import powers
 from epochmeter.report.runs.run import Run, Sweep
 
 MAX_SHARED = 5
@@ -43,7 +43,6 @@ class ReportOptions:
         deadline_s: largest time; None for any.
         predict: whether unmeasured configurations are predicted.
         baseline: values of the configuration that the best are compared with, or `defaults`.
-        power_of: numbers of the runs whose power is drawn; empty for the recommended ones.
         gate: metric (`time`, `energy`) -> largest ratio to the earlier sweep, or to the baseline.
     """
 
@@ -55,7 +54,6 @@ class ReportOptions:
     deadline_s: float | None = None
     predict: bool = False
     baseline: Mapping[str, Any] | str | None = None
-    power_of: Sequence[int] = ()
     gate: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -116,18 +114,13 @@ def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = N
     analyzed = run_analyses(sweep, options.where, options.include)
     selection = select_any(sweep, options.where, options.include)
     numbers = {run.number for run in selection.ended}
-    runs = {run.number: run for run in (*analyzed.selection.ended, *selection.ended)}
-    shown = numbers | analyzed.numbers
-    runs = {number: run for number, run in runs.items() if number in shown}
-    _check_numbers(options.power_of, runs)
     configurations = group_repeats(selection.runs)
     real = without_synthetic(configurations)
     to_target = without_synthetic(group_repeats(selection.ended))  # a target may be reached within the warm-up
     if by_target := bool(costs_to_target(to_target)):
         real = to_target
     best = find_best(real, options.eta, options.max_slowdown, options.power_budget_w, options.deadline_s)
-    power_runs = chosen([*runs.values()], options.power_of, [choice.configuration for choice in best])
-    power = powers(power_runs)
+    power = powers([choice.configuration for choice in best])
     answered = _answer(real, best, options)
     checked = _baseline_gate(answered, real, options.gate) if options.gate and not against else None
     pages = [answered, checked, *_under_banners(analyzed, numbers), _differences(selection.ended)]
@@ -142,7 +135,6 @@ def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = N
             *_where_note(options.where, selection.count, sweep),
             *selection.below(numbers),
             *_disturbed_notes(selection.ended),
-            *(missing_power_note(power_runs, power) if options.power_of else []),
         ],
         hints=analyzed.hints,
     )
@@ -276,13 +268,6 @@ def _differences(runs: Sequence[Run]) -> Page | None:
     """Return a page on the hosts and the software, if they differ."""
     results = table.platform_differences(runs)
     return Page("differences", "Hosts and software", results=results) if results else None
-
-
-def _check_numbers(numbers: Iterable[int], available: Collection[int]) -> None:
-    for number in numbers:
-        if number not in available:
-            there = ", ".join(map(str, sorted(available)[:20]))
-            raise ValueError(f"report.power_of={number}: the report has no such run. It has: {there}.")
 
 
 def _others(selection: Selection, folder: Path) -> list[Page]:

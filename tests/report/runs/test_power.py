@@ -6,7 +6,7 @@ import pytest
 from sweeps import trained
 
 from epochmeter.report.runs.configuration import group_repeats
-from epochmeter.report.runs.power import chosen, missing_power_note, power, powers
+from epochmeter.report.runs.power import power, powers
 from epochmeter.shared.record import Record
 
 SECOND = 1_000_000_000
@@ -41,22 +41,8 @@ def test_record_without_readable_power_has_none(tmp_path, text):
     assert power(row) is None
 
 
-def test_requested_runs_or_first_runs_of_the_best(tmp_path):
-    rows = [trained(0, 100.0), trained(1, 101.0, repeat=1), trained(2, 90.0, batch=8)]
-    found = group_repeats(rows)
-    assert [row.number for row in chosen(rows, [1, 2])] == [1, 2]
-    assert [row.number for row in chosen(rows, [], [found[1], found[0], found[1]])] == [2, 0]
-    assert chosen(rows) == []
-
-
-def test_runs_without_a_folder_or_power_are_passed_over_and_no_more_than_six_are_drawn(tmp_path):
+def test_first_run_of_at_most_six_configurations_with_power_is_drawn(tmp_path):
     rows = [trained(99, 100.0), *(sampled(tmp_path, number, [5.0, 6.0]) for number in range(8))]
-    told = powers(rows)
-    assert [each.row.number for each in told] == [0, 1, 2, 3, 4, 5]
-    assert missing_power_note(rows[1:], told) == [
-        "Power over time is not drawn of runs 6, 7: no more than 6 are drawn."
-    ]
-    assert missing_power_note(rows[:2], powers(rows[:2])) == [
-        "Power over time is not drawn of run 99: no record here has sampled power of it."
-    ]
-    assert missing_power_note(rows[1:7], told) == []
+    distinct = [replace(run, job={**run.job, "batch": run.number}) for run in rows]
+    first, *_ = found = group_repeats(distinct)
+    assert [each.row.number for each in powers([*found, first])] == [0, 1, 2, 3, 4, 5]

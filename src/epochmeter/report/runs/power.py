@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -33,27 +33,11 @@ class Power(NamedTuple):
     mean_of_s: float
 
 
-def chosen(runs: Sequence[Run], power_of: Sequence[int] = (), best: Sequence[Configuration] = ()) -> list[Run]:
-    """Return the runs with these numbers, or by default the first run of each of the best configurations."""
-    if power_of:
-        return [run for run in runs if run.number in power_of]
-    return list({point.runs[0].number: point.runs[0] for point in best}.values())
-
-
-def powers(runs: Iterable[Run]) -> list[Power]:
-    """Return the power of the first runs that have any."""
-    sampled = (power(run) for run in runs if run.folder)
+def powers(configurations: Sequence[Configuration]) -> list[Power]:
+    """Return the power of the first run of each configuration, of the first ones that have any."""
+    runs = {configuration.runs[0].number: configuration.runs[0] for configuration in configurations}
+    sampled = (power(run) for run in runs.values() if run.folder)
     return list(islice(filter(None, sampled), MOST_RUNS))
-
-
-def missing_power_note(runs: Sequence[Run], drawn: Sequence[Power]) -> list[str]:
-    """Return which of the requested runs have no line, and why."""
-    numbers = {power.row.number for power in drawn}
-    missing = [str(run.number) for run in runs if run.number not in numbers]
-    if not missing:
-        return []
-    why = f"no more than {MOST_RUNS} are drawn" if len(drawn) == MOST_RUNS else "no record here has sampled power of it"
-    return [f"Power over time is not drawn of run{'s' if len(missing) > 1 else ''} {', '.join(missing)}: {why}."]
 
 
 def power(run: Run) -> Power | None:
