@@ -1,17 +1,13 @@
 """Runs whose process was killed are closed by the next command."""
 
 import json
-from datetime import datetime
-from types import SimpleNamespace
 
 import pytest
 from default_jobs import job_keys
 
-from epochmeter.config.schema import Job
 from epochmeter.machine.process_identity import this_process
-from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import status_of
-from epochmeter.run.finish import close_orphans, write_summary
+from epochmeter.run.finish import close_orphans
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
 from epochmeter.sweep.sweep_folder import SUBMISSIONS_FILE
@@ -76,18 +72,6 @@ def test_run_of_a_living_process_or_another_host_is_left_alone(begun, closed, pr
     record = begun("0", process)
     assert closed() == []
     assert record.summary() is None
-
-
-def test_only_the_process_itself_records_when_a_run_ended(begun, closed):
-    finished, dead = begun("0", this_process()), begun("1", GONE)
-    outcome = RunResult(0, [])
-    outcome.set_failed("exception", "no such file")
-    write_summary(
-        SimpleNamespace(record=finished, job=Job.from_dict(finished.job()), run=finished.run(), of_sweep=False), outcome
-    )
-    closed()
-    assert datetime.fromisoformat(finished.summary()["ended"]) <= datetime.now().astimezone()
-    assert "ended" not in dead.summary()
 
 
 def test_run_without_tracking_leaves_the_queue(begun, closed, tmp_path):

@@ -106,14 +106,6 @@ def test_stopped_controller_does_not_delay_training(connection, controller):
     assert message == Finished()
 
 
-def test_loss_is_read_only_when_progress_is_sent(connection, controller):
-    reads = []
-    for step in range(1, 1001):
-        connection.progress(step, step * 1_000_000 + HALF_A_SECOND_NS, last_loss=lambda: reads.append(1) or 0.5)
-    assert len(reads) == 2
-    assert [controller.received().loss for _ in reads] == [0.5, 0.5]
-
-
 class Ranks:
     """A strategy of two ranks, with the value of the other rank."""
 
