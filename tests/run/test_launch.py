@@ -159,10 +159,13 @@ def oom_kills(monkeypatch):
 
 
 @pytest.mark.parametrize("joined", [True, False], ids=["during training", "before connecting"])
-def test_kill_by_the_kernel_is_out_of_memory(failure_of, oom_kills, joined):
+@pytest.mark.parametrize(("after", "peak"), [(3.1e9, "(SIGKILL, its peak was 3.1 GB)"), (0, "(SIGKILL)")])
+def test_kill_by_the_kernel_is_out_of_memory(failure_of, monkeypatch, oom_kills, joined, after, peak):
+    largest = iter([10, max(10, after)])
+    monkeypatch.setattr(worker_process, "largest_child_bytes", lambda: next(largest))
     failure, message = failure_of("os.kill(os.getpid(), signal.SIGKILL)", joined)
     assert failure == "oom"
-    assert message.startswith("the kernel killed the training process, because the machine ran out of memory (SIGKILL)")
+    assert message.startswith(f"the kernel killed the training process, because the machine ran out of memory {peak}\n")
 
 
 @pytest.mark.parametrize(("failure", "expected"), [("killed", "oom"), ("storage", "storage")])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch._utils import ExceptionWrapper
 
+from epochmeter.worker import errors
 from epochmeter.worker.data.faults import BadSampleError, StorageGoneError
 from epochmeter.worker.errors import error_text, failure_kind, final_message
 
@@ -62,6 +63,20 @@ OTHER = [
 def test_failure_class_by_error(error, kind):
     assert failure_kind(error) == kind
     assert ("--shm-size" in final_message(error, JOB)) is (kind == "shared_memory")
+
+
+@pytest.mark.parametrize(("free_blocks", "kind"), [(1 << 20, "exception"), (0, "shared_memory")])
+def test_full_disk_is_told_from_full_shared_memory(monkeypatch, free_blocks, kind):
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free_blocks, f_frsize=4096))
+    assert failure_kind(OSError(errno.ENOSPC, "No space left on device")) == kind
+
+
+@pytest.mark.parametrize(("counts", "kind"), [(True, "killed"), (False, "oom")])
+def test_killed_loader_is_out_of_memory_where_the_kernel_counts_no_kills(monkeypatch, counts, kind):
+    error = RuntimeError("DataLoader worker (pid 77) is killed by signal: Killed.")
+    monkeypatch.setattr(errors, "_kernel_counts_kills", lambda: counts)
+    assert failure_kind(error) == kind
+    assert final_message(error, JOB).startswith("a DataLoader worker was killed, probably by the kernel")
 
 
 def test_cause_of_an_error_is_considered():

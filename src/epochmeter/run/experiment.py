@@ -156,7 +156,10 @@ def prepare(plan: Plan, outcome: RunResult, terminal: Terminal, progress: SweepP
     terminal.stage(f"Checking dataset {job.dataset.name}")
     plan.describe(dataset=prepare_dataset(job.dataset, job.storage, ROOT, terminal.info))
     terminal.stage()
-    check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
+    samples = plan.run["dataset"]["splits"]["train"]
+    check_length(job, samples, (plan.ranks or 1) * plan.node.nodes)
+    if job.batch > samples:
+        outcome.notes.append(f"batch={job.batch} exceeds the {samples} training samples: an epoch is one step.")
     cool_down(plan, outcome, terminal, progress)
     terminal.stage("Preparing the device and its meter")
 

@@ -20,6 +20,7 @@ from epochmeter.results.run_result import RunResult, is_measured, no_energy_reas
 from epochmeter.results.run_status import FAILED, KILLED, recorded_status, status_of
 from epochmeter.results.summary import collect_notes, no_total_note, summarize, variance_warning
 from epochmeter.results.throughput import measure_throughput
+from epochmeter.run.oom_hint import oom_message
 from epochmeter.run.plan import Plan, write_error
 from epochmeter.run.worker_process import WorkerError
 from epochmeter.shared.record import Record
@@ -40,7 +41,8 @@ def finalizing(plan: Plan, outcome: RunResult, tracker: Tracker, terminal: Termi
         with prefer_stop():
             yield
     except WorkerError as error:
-        outcome.set_failed(error.failure, str(error))
+        is_oom = error.failure == "oom"
+        outcome.set_failed(error.failure, oom_message(str(error), plan.record) if is_oom else str(error))
     except (ValueError, RuntimeError, OSError) as error:
         outcome.set_failed("exception", str(error))
     except Exception as error:  # a bug in this program: the other runs of a sweep may still succeed

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import select
 import signal
 import socket
@@ -109,6 +110,7 @@ class WorkerProcess:
         self._log = log
         self._ended = ended
         self._oom_kills = oom_kills
+        self._largest_before = largest_child_bytes()
         self._connections: list[Connection] = []
         self._first: Connection | None = None
         self._groups = {process.pid}
@@ -261,9 +263,11 @@ class WorkerProcess:
         if code > 0 and self._peer_failure:
             return self._peer_failure
         if code == -signal.SIGKILL and oom_kill_count() > self._oom_kills:
+            now = largest_child_bytes()  # that of this process, unless an earlier child had more
+            peak = f", its peak was {now / 1e9:.1f} GB" if now > self._largest_before else ""
             return WorkerError(
                 "oom",
-                f"the kernel killed {process}, because the machine ran out of memory (SIGKILL)\n"
+                f"the kernel killed {process}, because the machine ran out of memory (SIGKILL{peak})\n"
                 "  hint: reduce the batch size",
             )
         if code < 0:
@@ -282,6 +286,11 @@ def oom_kill_count() -> int:
     except OSError:
         return 0
     return int(counts.get("oom_kill", 0))
+
+
+def largest_child_bytes() -> int:
+    """Return the largest peak memory of ended child processes and their children, in bytes."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 def _last_log_line(log: Path) -> str:

@@ -37,6 +37,7 @@ from epochmeter.worker.connection import (
 from epochmeter.worker.data.loader import make_loaders
 from epochmeter.worker.device import choose_algorithms, describe_device, make_timeline
 from epochmeter.worker.errors import error_text, failure_kind, final_message, is_peer_rank_error
+from epochmeter.worker.models.shape_check import check_smallest
 from epochmeter.worker.strategy import rank_seed
 from epochmeter.worker.trainer import Trainer
 from epochmeter.worker.windows import SuspendCounter, WindowRunner
@@ -71,6 +72,7 @@ def run_training(record, connection):
     device = strategy.device(job["device"]["accelerator"])
     training, *validation = make_loaders(job, record.run()["dataset"], task, strategy, device.type == "cuda")
     trainer = Trainer(job, task, strategy, device)
+    check_smallest(trainer.model, job, training.count, task, strategy.replicas)
     if strategy.rank:  # ranks start with the same weights, but have their own random numbers in training
         rng.seed_all(rank_seed(job["seed"], strategy.rank))
     ranks = RankedConnection(connection, strategy)

@@ -21,6 +21,10 @@ GPU_ERROR = re.compile(r"CUDA|HIP|CUDNN|CUBLAS|GPU")
 TRIED_TO_ALLOCATE = re.compile(r"tried to allocate ([\d.]+) ?(bytes|[KMGT]i?B)", re.IGNORECASE)
 SHARED_MEMORY = re.compile(r"unable to [^<]*</torch_|shared memory object|out of shared memory|signal: Bus error")
 """torch's messages when DataLoader workers have no shared memory left for batches."""
+NO_SPACE = "No space left on device"
+"""A queue's message without shared memory. Any full disk has the same, so the free shared memory is checked too."""
+MIN_FREE_BYTES = 1 << 20
+"""Shared memory counts as exhausted if less than this is free."""
 KILLED = "signal: Killed"
 """torch's message about a DataLoader worker ended by SIGKILL."""
 LOADER_HINT = "Use fewer workers, a smaller batch or prefetch, or workers=0"
@@ -31,8 +35,8 @@ def failure_kind(error):
     text = _chain_text(error)
     if _is_shared_memory(text):
         return "shared_memory"
-    if KILLED in text:  # by the kernel, if it is out of memory: the controller finds out
-        return "killed"
+    if KILLED in text:  # by the kernel, if it is out of memory: the controller finds out, if the kernel counts kills
+        return "killed" if _kernel_counts_kills() else "oom"
     if _is_out_of_memory(error):
         return "oom"
     return "rank" if is_peer_rank_error(error) else getattr(error, "failure", "exception")
@@ -46,7 +50,8 @@ def is_peer_rank_error(error):
 
 def final_message(error, job):
     """Return the message for an error that ends a run of `job`."""
-    return _out_of_memory_message(_chain_text(error), job) if failure_kind(error) == "oom" else error_text(error)
+    is_oom = failure_kind(error) == "oom" and _is_out_of_memory(error)
+    return _out_of_memory_message(_chain_text(error), job) if is_oom else error_text(error)
 
 
 def error_text(error):
@@ -89,7 +94,24 @@ def _chain_text(error):
 
 
 def _is_shared_memory(text):
-    return bool(SHARED_MEMORY.search(text)) and "Too many open files" not in text
+    if "Too many open files" in text:  # the same file names, but another cause
+        return False
+    if SHARED_MEMORY.search(text) or not text.rstrip().endswith(NO_SPACE):
+        return bool(SHARED_MEMORY.search(text))
+    try:
+        disk = os.statvfs("/dev/shm")
+    except OSError:
+        return True
+    return disk.f_bavail * disk.f_frsize < MIN_FREE_BYTES
+
+
+def _kernel_counts_kills():
+    """Whether the kernel counts its out-of-memory kills (Linux 4.13 and newer, so not JetPack 4's)."""
+    try:
+        with open("/proc/vmstat") as file:
+            return any(line.startswith("oom_kill ") for line in file)
+    except OSError:
+        return False
 
 
 def _is_out_of_memory(error):

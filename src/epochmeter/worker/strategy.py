@@ -27,12 +27,14 @@ class Single:
     Attributes:
         node: Index of this rank's node.
         ranks: Number of ranks.
+        replicas: Number of copies of the model that share a rank's batch.
         is_node_leader: Whether this rank sends requests to its node's controller.
     """
 
     rank = 0
     node = 0
     is_node_leader = True
+    replicas = 1
 
     def __init__(self, ranks):
         self.ranks = ranks
@@ -81,6 +83,7 @@ class Parallel(Single):
     def wrap(self, model, device):
         available = torch.cuda.device_count() if device.type == "cuda" else 0
         self._gpus = list(range(min(available, self._max_gpus or available)))
+        self.replicas = max(1, len(self._gpus))
         wrapped = nn.DataParallel(model, self._gpus) if len(self._gpus) > 1 else model
         return wrapped, wrapped
 

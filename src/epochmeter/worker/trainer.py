@@ -3,6 +3,7 @@
 import torch
 
 from epochmeter.shared.instantiate import instantiate_spec
+from epochmeter.worker.compiling import compile_model
 from epochmeter.worker.device import batch_mover, sample_count
 from epochmeter.worker.loop import EpochStats, evaluate, train
 from epochmeter.worker.models.model_stats import compute_model_stats
@@ -34,7 +35,7 @@ class Trainer:
         self._stats = EpochStats(task, device)
         self._train_model, self._eval_model = strategy.wrap(self.model, device)
         if job["compile"]:
-            self._train_model, self._eval_model = torch.compile(self._train_model), torch.compile(self._eval_model)
+            self._train_model, self._eval_model = compile_model(self._train_model), compile_model(self._eval_model)
         self._optimizer = instantiate_spec(scaled_optimizer(job, strategy.ranks), self.model.parameters())
         self._schedule = instantiate_spec(job["scheduler"], self._optimizer)
 

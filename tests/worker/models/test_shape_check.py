@@ -9,7 +9,7 @@ from epochmeter.worker.models.lenet import LeNet
 from epochmeter.worker.models.model_stats import compute_model_stats
 from epochmeter.worker.models.polynomial import Polynomial
 from epochmeter.worker.models.seq2seq import Seq2Seq
-from epochmeter.worker.models.shape_check import check_inputs
+from epochmeter.worker.models.shape_check import check_inputs, check_smallest
 from epochmeter.worker.models.vision import classifier
 from epochmeter.worker.precision import NullContext, NullScaler
 from epochmeter.worker.tasks import Classification, Regression, Translation
@@ -139,3 +139,25 @@ def test_model_of_dictionaries_is_checked_trained_and_has_stats():
     batches = SyntheticBatches(10, dict(config, seed=0), task, pinned=False)
     train(model, batches, task, torch.optim.SGD(model.parameters(), 0.1), stats, NullContext(), NullScaler())
     assert (stats.samples, stats.totals()["weight"]) == (10, 10)
+
+
+NORMALIZED = nn.Sequential(nn.Flatten(), nn.Linear(32 * 32, 10), nn.BatchNorm1d(10))
+
+
+@pytest.mark.parametrize(
+    ("batch", "count", "replicas", "error"),
+    [
+        (1, 40, 1, r"batch=1 a batch of 1 leaves .*\. Set a batch with 2 or more samples per device"),
+        (13, 39, 4, r"batch=13 a batch of 13 leaves .*\. Set a batch with 2 or more samples per device"),
+        (8, 41, 1, r"batch=8 a batch of 1 leaves .*\. Set drop_last=true"),
+    ],
+)
+def test_batch_norm_with_a_single_sample_is_rejected(batch, count, replicas, error):
+    with pytest.raises(ValueError, match=error):
+        check_smallest(NORMALIZED, {**job(batch=batch), "drop_last": False}, count, IMAGES, replicas)
+
+
+def test_single_sample_is_accepted_without_batch_norm_or_if_it_is_dropped():
+    check_smallest(LeNet(1, 10), {**job(batch=1), "drop_last": False}, 40, IMAGES, 1)
+    check_smallest(NORMALIZED, {**job(batch=5), "drop_last": False}, 42, IMAGES, 1)
+    check_smallest(NORMALIZED, {**job(batch=8), "drop_last": True}, 41, IMAGES, 1)

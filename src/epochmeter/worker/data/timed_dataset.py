@@ -153,6 +153,11 @@ class TimedLoader:
     def __len__(self):
         return len(self.loader)
 
+    @property
+    def count(self):
+        """Samples per pass, including those of a dropped last batch."""
+        return len(self.loader.sampler.sampler)
+
     def limit(self, steps):
         """Limit passes to this many steps, with nothing fetched beyond; None: no limit."""
         self.loader.sampler.max_batches = steps

@@ -1,4 +1,4 @@
-"""Check that a model fits the dataset, before training.
+"""Check that a model fits the dataset and the batch size, before training.
 
 Shapes are computed on torch's meta device. Not every model runs there, so a failure is confirmed on the CPU.
 """
@@ -59,6 +59,34 @@ def has_accuracy(task, outputs, targets):
     """Whether a task has an accuracy, computed for zeros in the shapes of these outputs and targets."""
     zeros = map_tensors(lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype), (outputs, targets))
     return task.correct(*zeros) is not None
+
+
+def check_smallest(model, job, count, task, replicas):
+    """Raise ValueError if a batch of one sample occurs on which a model does not train, as with batch normalization.
+
+    Args:
+        count: Samples per epoch of this rank.
+        replicas: Number of copies of the model that share a batch.
+    """
+    full, rest = divmod(count, job["batch"])
+    sizes = [job["batch"]] * bool(full) + [rest] * bool(rest and not job["drop_last"])
+    shares = {size: -(-size // replicas) for size in sizes}
+    single = [size for size, share in shares.items() if (size % share or share) == 1]
+    if not single:
+        return
+    try:
+        dry_run(model, job, task, 1)
+    except Exception as error:
+        raise ValueError(
+            "model {} cannot train on a single sample, but with batch={} a batch of {} leaves a device only one: {}. "
+            "Set {}.".format(
+                job["model"]["name"],
+                job["batch"],
+                max(single),
+                _first_line(error),
+                "a batch with 2 or more samples per device" if job["batch"] in single else "drop_last=true",
+            )
+        ) from error
 
 
 def dry_run(model, job, task, count):
