@@ -1,11 +1,13 @@
 """Output at the end of a run and of a sweep, in a terminal of 80 columns."""
 
 import io
+import time
 
 import pytest
 from default_jobs import job_of
 from rich.console import Console
 
+from epochmeter.console import console as console_module
 from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
 
@@ -259,3 +261,15 @@ def test_hints_are_indented(terminal, lines):
     terminal.warn("warning: cannot restore the fan\nhint: run this")
     finish(terminal, [], RunResult(0, [], state="failed", failure="no device\nhint: name one"))
     assert lines() == ["warning: cannot restore the fan", "  hint: run this", "error: no device", "  hint: name one"]
+
+
+def test_stage_is_printed_in_a_file_only_if_it_lasts(monkeypatch):
+    monkeypatch.setattr(console_module, "STAGE_DELAY_S", 0.05)
+    terminal = Terminal()
+    terminal.console = Console(file=io.StringIO())
+    for what, lasts_s in (("Short", 0), ("Long", 0.3), ("Never shown", 0)):
+        terminal.stage(what)
+        time.sleep(lasts_s)
+    terminal.stage()
+    time.sleep(0.1)
+    assert terminal.console.file.getvalue() == "Long ...\n"

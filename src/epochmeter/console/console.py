@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,8 @@ from epochmeter.results.run_result import RunResult
 from epochmeter.shared.record import Record
 from epochmeter.tracking.views import LOCAL
 
+STAGE_DELAY_S = 1.0
+"""Time after which a running stage is printed in a file, in seconds."""
 PROGRESS_LINE_INTERVAL_S = 1.0
 """Minimum time between the lines of two epochs in a file, in seconds."""
 SEVERITIES = ("error: ", "warning: ", "note: ")
@@ -75,6 +78,7 @@ class Terminal:
             disable=not self.console.is_interactive,
         )
         self._stage: Status | None = None
+        self._timer: threading.Timer | None = None
         self._task: TaskID | None = None
         """The run in the progress line; its unit is an epoch."""
         self._epoch, self._steps = 0, 0
@@ -83,14 +87,20 @@ class Terminal:
         logging.getLogger("epochmeter").handlers = [ConsoleHandler(self)]
 
     def stage(self, what: str = "") -> None:
-        """Show a stage that may take long in an interactive terminal; without a text, end the running one."""
+        """Show a stage that may take long, in a file once it has; without a text, end the running one."""
         if self._stage:
             self._stage.stop()
-        self._stage = None
-        if what:
+        if self._timer:
+            self._timer.cancel()
+        self._stage = self._timer = None
+        if what and self.console.is_interactive:
             # Seldom refreshed, as the work may run on the same cores.
             self._stage = Status(what, console=self.console, refresh_per_second=1)
             self._stage.start()
+        elif what:
+            self._timer = threading.Timer(STAGE_DELAY_S, self.info, (f"{what} ...",))
+            self._timer.daemon = True
+            self._timer.start()
 
     def info(self, text: str, style: str = "") -> None:
         """Print a text, if it is not empty.
