@@ -37,7 +37,7 @@ from epochmeter.tracking.client import (
     open_store,
     tracking_uri,
 )
-from epochmeter.tracking.publish import publish, records_below
+from epochmeter.tracking.publish import close_dead_runs, publish, records_below
 from epochmeter.tracking.publisher import error_reason
 
 
@@ -101,6 +101,7 @@ def publish_records(records: Sequence[Record], destination: Destination, events:
     try:
         store = open_store(*destination, timeout_s=LONG_TIMEOUT_S)
         published = [publish_record(record, store, destination, events) for record in records]
+        close_dead_runs(store)
         views.save_views(store)
         # The comparison shows completed runs only.
         compared = f": {views.results_link(store)}" if any(record.is_completed() for record in records) else ""

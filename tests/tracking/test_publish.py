@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 import zipfile
 from array import array
 from contextlib import suppress
@@ -10,9 +11,10 @@ from datetime import datetime
 
 import pytest
 
+from epochmeter.machine.process_identity import this_process
 from epochmeter.results.reuse import write_reference
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
-from epochmeter.tracking.publish import SWEEPS, include_reused, publish, records_below
+from epochmeter.tracking.publish import SWEEPS, close_dead_runs, include_reused, publish, records_below
 from epochmeter.tracking.publisher import CheckedClient, DeadlinePassed
 from epochmeter.tracking.scalars import LOSS
 
@@ -185,6 +187,35 @@ def test_run_created_twice_by_a_slow_server_is_shown_once(store, make_record):
     (run,) = store.client.search_runs([store.experiment_id])
     assert run.data.metrics["total/epochs"] == record.summary()["metrics"]["total/epochs"]
     assert publish(record, store) == published
+
+
+def publish_as_running(record, store):
+    """Publish a record, and set its run's status as it was during the run."""
+    published = publish(record, store)
+    store.client.update_run(published.run_id, status="RUNNING")
+    return published
+
+
+def test_dead_runs_of_this_host_are_ended_as_their_records_say(store, make_record):
+    reused_pid = {**this_process()._asdict(), "began": "0"}
+    records = {
+        "KILLED": [make_record(0, state=None, **DEAD), make_record(1, state=None, **reused_pid)],
+        "FINISHED": [make_record(2, **DEAD)],
+        "RUNNING": [make_record(3, state=None, host="board-7")],
+    }
+    published = {status: [publish_as_running(record, store) for record in group] for status, group in records.items()}
+    assert len(set(close_dead_runs(store))) == 3
+    for status, group in published.items():
+        assert [run_of(store, run).info.status for run in group] == [status] * len(group)
+
+
+def test_dead_run_with_a_deleted_or_broken_record_was_killed(store, make_record):
+    deleted, broken = (make_record(number, **DEAD) for number in range(2))
+    published = [publish_as_running(record, store) for record in (deleted, broken)]
+    shutil.rmtree(deleted.folder)
+    (broken.folder / "job.json").write_text("{half")
+    assert len(set(close_dead_runs(store))) == 2
+    assert {run_of(store, run).info.status for run in published} == {"KILLED"}
 
 
 def test_records_are_found_in_a_run_a_sweep_and_all_sweeps(make_record, tmp_path):

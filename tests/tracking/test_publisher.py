@@ -12,6 +12,7 @@ from epochmeter.machine.process_identity import this_process
 from epochmeter.tracking import publisher as publishers
 from epochmeter.tracking import queue, views
 from epochmeter.tracking.client import Store, destination_of, open_store
+from epochmeter.tracking.publish import publish
 from epochmeter.tracking.publisher import Publisher, make_tracker, publish_pending
 
 NOW = datetime.now().astimezone().isoformat()
@@ -75,6 +76,15 @@ def test_end_that_could_not_be_recorded_is_the_controllers(make_queued, store, q
     publisher.flush(limit_s=LONG_S)
     assert status_of(store, publisher.close(LONG_S, ended="failed")) == "FAILED"
     assert queued_folders() == ["0"], "the next command closes it"
+
+
+def test_dead_runs_are_ended_before_the_first_window(make_record, store):
+    dead = publish(make_record(0, state=None, **DEAD), store)
+    store.client.update_run(dead.run_id, status="RUNNING")
+    publisher = Publisher(make_record(1, state=None, started=NOW), lambda: store)
+    publisher.start()
+    publisher.flush(limit_s=LONG_S)
+    assert status_of(store, dead) == "KILLED"
 
 
 def test_later_run_waits_for_an_earlier_runs_last_call(make_record, store):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from epochmeter.machine.process_identity import Process, is_alive
 from epochmeter.results.reuse import is_run, referenced_record
 from epochmeter.results.run_status import recorded_status
 from epochmeter.shared.record import Record
@@ -96,6 +99,29 @@ def is_superseded(record: Record) -> bool:
     """Return whether a record is of an incomplete attempt that was archived before a later attempt."""
     is_attempt = record.folder.name.startswith("attempt")
     return is_attempt and not record.is_completed() and is_run(record.folder.parent)
+
+
+def close_dead_runs(store: Store) -> list[str]:
+    """End this host's runs in MLflow whose process is dead; return their IDs.
+
+    A run ends as its record says; as killed if that record is missing, unreadable or another run's.
+    """
+    query = f"attributes.status = 'RUNNING' and tags.`epochmeter.host` = '{platform.node()}'"
+    ended = []
+    for run in store.client.search_runs([store.experiment_id], query):
+        tags = run.data.tags
+        boot_id, began, numbers = (tags.get(f"epochmeter.{name}") for name in ("boot_id", "began", "numbers"))
+        if is_alive(Process(tags["epochmeter.host"], int(tags["epochmeter.pid"]), boot_id, began, numbers)):
+            continue
+        record = Record(tags["epochmeter.folder"])
+        with suppress(Exception):  # one bad record must not block the next run
+            if record.run()["record_id"] == tags[RECORD_ID]:
+                publish(record, store)
+                ended.append(run.info.run_id)
+                continue
+        store.client.set_terminated(run.info.run_id, "KILLED")
+        ended.append(run.info.run_id)
+    return ended
 
 
 def records_below(folder: Path) -> list[Record]:

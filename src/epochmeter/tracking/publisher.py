@@ -18,7 +18,7 @@ from epochmeter.results.run_status import RUNNING, status_of
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue, views
 from epochmeter.tracking.client import EXPERIMENT, Destination, Store, destination_of, load_mlflow, open_store
-from epochmeter.tracking.publish import Published, include_reused, is_superseded, publish
+from epochmeter.tracking.publish import Published, close_dead_runs, include_reused, is_superseded, publish
 from epochmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
@@ -98,9 +98,10 @@ class Tracker:
 class Publisher(Tracker):
     """Publish a record in a background thread that runs on request and stays idle during windows.
 
-    - start: import MLflow, create the run and save the views, while the training process starts
+    - start: import MLflow, create the run, end earlier runs whose process died, and save the views, while the training
+      process starts
     - flush: publish the record's current content; at most one call in flight can reach into a window
-    - close: publish the end, and then the queued runs: those whose process died, and of the time when MLflow was down
+    - close: publish the end, and then the queued runs of the time when MLflow was down
 
     Args:
         record: The run folder.
@@ -123,7 +124,7 @@ class Publisher(Tracker):
         self._loaded = threading.Event()
         self._loading_limit_s = LOADING_LIMIT_S
         self._ended: str | None = None
-        self._views_saved = False
+        self._housekeeping_done = False
         self._outcome: Published | str | None = None
         self._deadline = math.inf
         self._thread = threading.Thread()
@@ -219,10 +220,12 @@ class Publisher(Tracker):
     def _publish_record(self) -> None:
         store = self._opened()
         self._outcome = publish(self._record, store, self._ended)
-        if not self._views_saved:
+        if not self._housekeeping_done:
             run = self._record.run()
             views.save_views(store, self._record, run["sweep_id"] if run.get("of_sweep") else None)
-            self._views_saved = True
+            with suppress(Exception):
+                close_dead_runs(store)
+            self._housekeeping_done = True
 
     def _opened(self) -> Store:
         """Import MLflow and open the destination, once; no call to it begins after the deadline."""
