@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 ROOT = Path(__file__).parents[2] / "conf" / "experiment"
 QUICKEST = "edge/lenet_mnist"
 NAMES = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("[!_]*.yaml"))
-OTHERS = [name for name in NAMES if not re.match("edge/.*_", name)]
-"""All experiments except those that differ from the quickest in model and dataset only, and the bases of others."""
+OTHERS = [name for name in NAMES if not re.match("edge/.*_|smoke|stalls", name)]
+"""Experiments that no other test runs and that differ from the quickest in more than model and dataset."""
 
 
 @pytest.mark.parametrize("name", [QUICKEST, *(pytest.param(name, marks=pytest.mark.system) for name in OTHERS)])

@@ -35,7 +35,7 @@ def test_locked_database_delays_no_epoch(project):
     database = sqlite3.connect(project.root / "mlflow.db", isolation_level=None)
     database.execute("begin exclusive")
     begun = time.monotonic()
-    process = project.start("train", *project.long(epochs=20, tracking="mlflow"))
+    process = project.start("train", *project.long_stubbed(epochs=20, tracking="mlflow"))
     record = project.until_in_training()
     project.until(lambda: len(record.windows()) == 20)
     windows = record.windows()
@@ -49,7 +49,7 @@ def test_locked_database_delays_no_epoch(project):
 
 def test_storage_that_fills_up_fails_the_run_and_keeps_its_epochs(project, small):
     multirun = small(project.root / "multirun", 524_288)
-    process = project.start("train", *project.long())
+    process = project.start("train", *project.long_stubbed())
     record = project.until_in_training()
     subprocess.run(["dd", "if=/dev/zero", f"of={multirun / 'filler'}", "bs=4096"], stderr=subprocess.DEVNULL)
     measured = len(record.windows())
