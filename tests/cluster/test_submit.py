@@ -244,3 +244,11 @@ def test_missing_submitit_is_an_error_with_a_hint(make_task, submit_all, monkeyp
     monkeypatch.setitem(__import__("sys").modules, "submitit", None)
     with pytest.raises(RuntimeError, match="hint: pip install submitit"):
         submit_all(make_task())
+
+
+def test_run_that_failed_unobserved_is_named_before_it_is_submitted_again(make_task, cluster, submit_all):
+    submit_all(make_task())
+    cluster.set_job("17", "FAILED")
+    write_end(make_task(), "failed")
+    assert submit_all(make_task()) == {0: "18"}
+    assert submit_all.lines[0] == "Runs submitted earlier that did not complete: 0; archived and submitted again."

@@ -49,6 +49,18 @@ def test_runs_are_yielded_when_their_jobs_end_with_state_and_node_in_the_log(clu
     assert log[2].state == "GONE"
 
 
+def test_start_of_a_run_and_unusual_pending_reasons_are_printed_once(cluster, log):
+    lines = []
+    cluster.set_job("17_0", "PENDING", reason="Resources")
+    for job in ("17_1", "17_2"):
+        cluster.set_job(job, "PENDING", reason="PartitionConfig")
+    cluster.set_job("17_3", "RUNNING", "b1")
+    awaited = submitted(log, "17_0", "17_1", "17_2", "17_3")
+    assert ended(awaited, log, limit_s=0.1, lines=lines) == []
+    assert lines == ["run 1 is waiting in Slurm: PartitionConfig", "b1: run 3"]
+    assert len(awaited) == 4
+
+
 def test_summary_may_become_visible_after_the_jobs_end(cluster, log, monkeypatch):
     monkeypatch.setattr(wait, "FILE_VISIBILITY_S", 60.0)
     awaited = submitted(log, "18", previous_attempt="r0.0")

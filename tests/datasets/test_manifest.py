@@ -2,6 +2,7 @@ import hashlib
 import json
 
 import pytest
+from PIL import Image
 from tiny import make_config
 
 from epochmeter.datasets import manifest
@@ -110,3 +111,14 @@ def test_invalid_manifest_is_an_error(folder, text):
     (folder / "manifest.json").write_text(text)
     with pytest.raises(RuntimeError, match="is not a valid manifest"):
         load_valid(folder, DATASET)
+
+
+def test_truncated_image_of_a_damaged_dataset_is_named(tmp_path):
+    for name in ("0.png", "1.png"):
+        (tmp_path / "train" / "a").mkdir(parents=True, exist_ok=True)
+        Image.effect_noise((32, 32), 50).save(tmp_path / "train" / "a" / name)
+    describe(tmp_path)
+    damaged = tmp_path / "train" / "a" / "1.png"
+    damaged.write_bytes(damaged.read_bytes()[:200])
+    with pytest.raises(RuntimeError, match=rf"its manifest lists 2 files of \d+ bytes\. Cannot read {damaged}: "):
+        load_valid(tmp_path, DATASET)

@@ -111,8 +111,8 @@ def test_source_that_grows_during_the_copy_is_an_error(home, copy, monkeypatch):
 def test_flipped_bit_is_detected_by_rereading(original, copy, monkeypatch):
     compare = stage_module._compare_with_manifest
 
-    def flip_after_comparison(home, description, total, folder):
-        compare(home, description, total, folder)
+    def flip_after_comparison(home, description, total, folder, images):
+        compare(home, description, total, folder, images)
         with open(folder / "train" / "1" / "9.png", "r+b") as file:
             file.write(bytes([9 ^ 4]))
             os.fsync(file.fileno())

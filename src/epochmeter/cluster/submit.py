@@ -48,7 +48,7 @@ def submit_missing(
     entries = log.entries()
     awaited: dict[int, str] = {}
     earlier: dict[int, Submission] = {}
-    missing = []
+    missing, unreported = [], []
     for task in tasks:
         entry, record = entries.get(task.number, Submission()), Record(task.folder)
         is_same = entry.digest == task.digest
@@ -65,9 +65,14 @@ def submit_missing(
             earlier[task.number] = replace(entry, earlier=True)
         else:
             missing.append(task)
+            if entry.job and not entry.reported and has_started(record, entry):
+                unreported.append(task.number)
     log.write(earlier)
     if awaited:
         notify(f"{format_count(len(awaited), 'run')} submitted earlier: not submitted again.")
+    if unreported:
+        numbers = ", ".join(map(str, unreported))
+        notify(f"Runs submitted earlier that did not complete: {numbers}; archived and submitted again.")
     return {**awaited, **submit_tasks(missing, log, launcher, cluster_nodes, notify)}
 
 

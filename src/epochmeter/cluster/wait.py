@@ -20,6 +20,8 @@ from epochmeter.sweep.sweep_folder import read_points
 
 FILE_VISIBILITY_S = 10.0
 """Time until files written on a node are visible on other hosts (NFS caches)."""
+NORMAL_PENDING_REASONS = ("None", "Resources", "Priority", "JobArrayTaskLimit", "Cleaning", "Prolog")
+"""Slurm's reasons of jobs that only wait for their turn."""
 SIGNAL_EXIT_BASE = 128
 """Exit codes above it are of a process ended by a signal."""
 
@@ -78,6 +80,7 @@ def iter_ended(
     progress = SweepProgress(read_points(log.sweep))
     until = time.monotonic() + limit_s
     running: set[int] = set()
+    known_reasons = {*NORMAL_PENDING_REASONS}
     ended_s: dict[int, float] = {}
     has_failed = False
     while True:
@@ -95,6 +98,9 @@ def iter_ended(
                     if job.state == "RUNNING" and number not in running:
                         running.add(number)
                         notify(f"{job.node}: {progress.label(number) or f'run {number}'}")
+                    elif job.is_waiting and job.reason not in known_reasons:
+                        known_reasons.add(job.reason)
+                        notify(f"run {number} is waiting in Slurm: {job.reason}")
                 elif is_visible(number, log, ended_s.setdefault(number, time.monotonic())):
                     del awaited[number]
                     log.update(number, state=job.state, node=job.node)

@@ -19,6 +19,7 @@ from epochmeter.config.secrets import redact_tree
 from epochmeter.datasets import checksum
 from epochmeter.datasets.checksum import MANIFEST_NAME
 from epochmeter.shared.atomic_files import read_json, write_json
+from epochmeter.shared.units import IMAGE_SUFFIXES
 
 FORMAT = 2
 """Version of the manifest's content; datasets of other formats are created again."""
@@ -166,7 +167,7 @@ def load_valid(
     if difference and user_manifest:
         return None  # users may change their own folders
     if difference:
-        raise RuntimeError(f"dataset folder {folder} {difference}. {remedy}")
+        raise RuntimeError(f"dataset folder {folder} {difference}. {first_unreadable(folder)}{remedy}")
     return manifest
 
 
@@ -180,6 +181,24 @@ def _read_current(path: Path, dataset: Dataset, remedy: str) -> Manifest | None:
     if maker not in [spec["_target_"] for spec in (dataset.make, dataset.adopt) if spec]:
         raise RuntimeError(f"{path.parent} contains another dataset, {manifest.name}. {remedy}")
     return manifest if (manifest.format, manifest.version) == (FORMAT, dataset.version) else None
+
+
+def first_unreadable(folder: Path, images: bool = False) -> str:
+    """Return a sentence about the first unreadable image, such as a truncated one; empty if there is none.
+
+    Slow: for error messages. Of very many files only the first are checked.
+    """
+    from PIL import Image
+
+    for path in sorted(itertools.islice(checksum.iter_files(str(folder), images), CHECK_ALL_UP_TO)):
+        if not path.lower().endswith(IMAGE_SUFFIXES):
+            continue
+        try:
+            with Image.open(folder / path) as image:
+                image.load()
+        except Exception as error:  # Pillow raises many types
+            return f"Cannot read {folder / path}: {error}. "
+    return ""
 
 
 @contextmanager

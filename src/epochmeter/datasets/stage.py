@@ -46,7 +46,7 @@ def stage(dataset: Dataset, home: Path, user_manifest: Path | None, folder: Path
                 task = partial(copy_and_hash, str(copy))
                 total = checksum.sum_files(str(home), task, images, lambda done: progress.update(done.bytes))
                 say(f"{activity}: copied; flushing to the storage device")
-            _compare_with_manifest(home, original, total, copy)
+            _compare_with_manifest(home, original, total, copy, images)
             if reread:
                 say(f"{activity}: reading it back")
                 _compare_with_device(folder, copy, total)
@@ -118,7 +118,7 @@ def _explained_reads(path: str) -> Iterator[None]:
         ) from error
 
 
-def _compare_with_manifest(home: Path, original: Manifest, total: Checksum, copy: Path) -> None:
+def _compare_with_manifest(home: Path, original: Manifest, total: Checksum, copy: Path, images: bool) -> None:
     """Raise RuntimeError if the copy does not match the home's manifest."""
     if original.digest_of == manifest.NAMES_AND_SIZES:  # a user's folder
         total = checksum.sum_files(str(copy), checksum.hash_names_and_sizes)
@@ -126,7 +126,8 @@ def _compare_with_manifest(home: Path, original: Manifest, total: Checksum, copy
         suffix = ", with other contents" if (total.files, total.bytes) == (original.files, original.bytes) else ""
         raise RuntimeError(
             f"dataset folder {home} has {total.files} files of {total.bytes} bytes; its manifest lists "
-            f"{original.files} files of {original.bytes} bytes{suffix}. {manifest.REMEDY}"
+            f"{original.files} files of {original.bytes} bytes{suffix}. "
+            f"{manifest.first_unreadable(home, images)}{manifest.REMEDY}"
         )
 
 
