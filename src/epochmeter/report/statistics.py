@@ -44,10 +44,6 @@ class Estimate:
     low: float | None = None
     high: float | None = None
 
-    @property
-    def is_negative(self) -> bool:
-        return self.value < 0
-
     def contains(self, value: float) -> bool:
         """Whether the interval is known and contains a value."""
         return self.low is not None and self.high is not None and self.low <= value <= self.high

@@ -139,8 +139,3 @@ class Sweep:
         names = list(dict.fromkeys(run.sweep for run in self.runs if run.sweep)) or [self.folder.name]
         more = len(names) - MAX_TITLE_SWEEPS
         return ", ".join([*names[:MAX_TITLE_SWEEPS], *([f"and {more} more"] if more > 0 else [])])
-
-    def varied(self) -> list[str]:
-        """Return the overridden keys that are not the same in all runs."""
-        keys = dict.fromkeys(key for run in self.runs for key in run.keys)
-        return [key for key in keys if len({run.keys.get(key) for run in self.runs}) > 1]
