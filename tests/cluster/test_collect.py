@@ -108,11 +108,8 @@ def test_job_that_did_not_start_its_run_fails_and_keeps_the_previous_attempt(mak
     assert record.summary()["failure"]["message"] == "stopped by Slurm, which ends job 17"
 
 
-@pytest.mark.parametrize("resumed", [True, False])
-def test_job_that_archived_the_previous_end_has_started(make_resubmitted, log, resumed):
+def test_job_that_archived_the_previous_end_has_started(make_resubmitted, log):
     request, record = make_resubmitted("NODE_FAIL")
-    if resumed:
-        record.describe(record.job(), {**record.run(), "resumed": [{"epoch": 3}]})
     (record.folder / "summary.json").unlink()
     assert collect_result(request, Terminal()).failure == "its node b1 failed (Slurm job 18: NODE_FAIL)"
     assert record.summary()["failure"]["kind"] == "node"

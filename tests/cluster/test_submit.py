@@ -169,15 +169,6 @@ def test_resumable_run_keeps_its_checkpoint_and_its_end_is_not_the_next_jobs(mak
     assert has_started(record, log[0])
 
 
-def test_checkpoint_of_another_task_is_not_resumed(make_task, submit_all, log):
-    submit_all(make_task(digest="of one"))
-    write_end(make_task(), "killed", checkpoint=True)
-    log.update(0, reported=True)
-    submit_all(make_task(digest="of another"))
-    assert Record(make_task().folder).attempts()
-    assert not (make_task().folder / CHECKPOINT).exists()
-
-
 def test_changed_configuration_waits_for_the_active_job(make_task, cluster, submit_all):
     submit_all(make_task(digest="two epochs"))
     cluster.set_job("17", "RUNNING")
@@ -204,15 +195,6 @@ def test_unlogged_job_is_canceled_and_awaited_before_submission(make_task, clust
     assert (cluster.canceled, submitted) == (["99"], [0, 0, 0])
 
 
-def test_nothing_is_submitted_while_a_canceled_job_does_not_end(make_task, cluster, submit_all, scripts, monkeypatch):
-    monkeypatch.setattr(submit, "CANCEL_LIMIT_S", 0.0)
-    cluster.set_job("99", "RUNNING")
-    cluster.canceled_state = "COMPLETING"
-    with pytest.raises(RuntimeError, match=r"did not end within 0 s: 99\n.*squeue --name=epochmeter-sweep"):
-        submit_all(make_task())
-    assert scripts() == []
-
-
 def test_refused_array_cancels_the_submitted_ones(make_task, cluster, submit_all, tmp_path):
     refuse = 'case "$(cat $1)" in *constraint=agx*) echo "sbatch: error: no" >&2; exit 1;; esac'
     sbatch = tmp_path / "bin" / "sbatch"
@@ -221,23 +203,6 @@ def test_refused_array_cancels_the_submitted_ones(make_task, cluster, submit_all
     with pytest.raises(RuntimeError, match=r"(?s)Slurm refuses the runs for device=agx: .*sbatch: error: no"):
         submit_all(make_task(), make_task("agx", number=1))
     assert cluster.canceled == ["17"]
-
-
-def test_interrupted_submission_warns_of_jobs_that_cannot_be_canceled(make_task, cluster, submit_all, monkeypatch):
-    def cancel(job_ids):
-        raise RuntimeError("scancel did not answer: timed out")
-
-    def submit_array(array, *_):
-        if array[0].number:
-            raise KeyboardInterrupt
-        return ["17"]
-
-    cluster.array_limit = 1
-    monkeypatch.setattr(submit, "submit_array", submit_array)
-    monkeypatch.setattr(submit.slurm, "cancel", cancel)
-    with pytest.raises(KeyboardInterrupt):
-        submit_all(make_task(number=0), make_task(number=1))
-    assert "jobs may continue\n  hint: once Slurm answers: scancel --name=epochmeter-sweep" in submit_all.lines[-1]
 
 
 def test_missing_submitit_is_an_error_with_a_hint(make_task, submit_all, monkeypatch):

@@ -84,13 +84,6 @@ def test_search_is_closer_to_a_known_front_than_random_points(monkeypatch):
     assert of_search < 0.8 * mean_distance()
 
 
-def test_search_finds_a_minimum_and_a_maximum():
-    for objective, sign in ((TIME, 1), ("steady/samples_per_s", -1)):
-        runs = Runs(lambda number, point: TrialResult({objective: sign * (values(point)["x"] - 7) ** 2}))  # noqa: B023
-        results = search(runs, SearchSpec([real("x", 0, 100)], [objective], trials=24))
-        assert min(abs(result.metrics[objective]) for result in results.values()) < 4
-
-
 # Points and their numbers
 
 
@@ -132,14 +125,6 @@ def test_interrupted_search_resumes_as_if_it_had_not_been_interrupted(cut):
         search(interrupted, spec)
     search(resumed, spec, dict(interrupted))
     assert resumed == complete
-
-
-def test_completed_search_continues_with_more_trials():
-    first, more = Runs(), Runs()
-    search(first, SearchSpec(GRID, STEADY, trials=2))
-    search(more, SearchSpec(GRID, STEADY, trials=5), dict(first))
-    assert more[:2] == first
-    assert [number for number, _ in more] == list(range(5))
 
 
 def test_numbers_of_other_runs_are_not_used_again():

@@ -89,14 +89,6 @@ def test_folder_is_the_newest_although_the_clock_was_set_back(folder):
     assert folder(resume=True, now=NOON) == created
 
 
-def test_renamed_folder_is_the_oldest(folder, multirun):
-    renamed = folder().rename(multirun / f"mine-{HASH}")
-    assert folder(resume=True) == renamed
-    created = folder(now=NOON)
-    assert created.name.startswith("2026-11-20_12-00-00-")
-    assert folder(resume=True) == created
-
-
 def test_single_run_does_not_resume_in_the_folder_of_a_sweep(folder):
     folder()
     single = folder(many=False)

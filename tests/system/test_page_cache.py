@@ -7,7 +7,6 @@ import pytest
 
 from epochmeter.machine.disk import disk_of, read_counters
 from epochmeter.machine.page_cache import Residency, evict, iter_files, prepare_cache, read_into_cache
-from epochmeter.run.data_source import FileSource
 
 pytestmark = [pytest.mark.system, pytest.mark.alone]
 
@@ -61,20 +60,6 @@ def test_warm_is_warm_and_hardly_a_byte_comes_from_the_disk(dataset):
         if fractions_read[-1] < 0.02:
             break
     assert min(fractions_read) < 0.02
-
-
-def test_epoch_metrics_have_reads_and_cached_fractions(dataset):
-    source = FileSource(dataset, "cold", False, print)
-    source.prepare(0)
-    source.mark()
-    read_into_cache(iter_files(dataset))
-    source.mark()
-    metrics = source.window("epoch", 2.0)
-    assert metrics["read_bytes"] >= 0.98 * allocated(dataset)
-    assert metrics["read_bytes_per_s"] == metrics["read_bytes"] / 2
-    assert metrics["read_iops"] > 0
-    assert metrics["page_cache_residency_before"] <= 0.02
-    assert metrics["page_cache_residency_after"] >= 0.99
 
 
 def as_another_user(act):
