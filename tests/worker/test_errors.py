@@ -66,7 +66,7 @@ def test_failure_class_by_error(error, kind):
 
 
 @pytest.mark.parametrize(("free_blocks", "kind"), [(1 << 20, "exception"), (0, "shared_memory")])
-def test_full_disk_is_told_from_full_shared_memory(monkeypatch, free_blocks, kind):
+def test_full_disk_differs_from_full_shared_memory(monkeypatch, free_blocks, kind):
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free_blocks, f_frsize=4096))
     assert failure_kind(OSError(errno.ENOSPC, "No space left on device")) == kind
 
