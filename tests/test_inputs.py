@@ -6,6 +6,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
+from hydra.errors import SearchPathException
 
 from epochmeter.config import job
 from epochmeter.config.app import friendly_hydra_errors
@@ -101,6 +102,19 @@ def test_error_in_a_users_file_has_key_or_position(tmp_path, text, part):
     ):
         job.to_plain(compose("train", overrides=[f"hydra.searchpath=[file://{tmp_path}]", "experiment=mine"]))
     assert re.search(rf"^error: (?s:.)*{re.escape(part)}(?s:.)*\n  hint: ", str(end.value))
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (NotADirectoryError(20, "Not a directory", "/etc/hostname/0"), "give another path, or fix the permissions"),
+        (SearchPathException("Additional config directory '/nowhere' not found"), "give an existing folder"),
+    ],
+    ids=["file", "search path"],
+)
+def test_invalid_path_has_its_own_hint(error, hint):
+    with pytest.raises(SystemExit, match=f"hint: {hint}"), friendly_hydra_errors([], "train"):
+        raise error
 
 
 def test_error_after_composing_is_raised_unchanged():

@@ -10,7 +10,13 @@ from contextlib import contextmanager
 from functools import wraps
 
 import hydra
-from hydra.errors import CompactHydraException, HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import (
+    CompactHydraException,
+    HydraException,
+    MissingConfigException,
+    OverrideParseException,
+    SearchPathException,
+)
 from omegaconf import DictConfig
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
@@ -148,6 +154,11 @@ def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: 
         missing := re.fullmatch(r"((?:hydra/)?\w+)/(.+)", error.missing_cfg_file or "")
     ):
         return unknown_choice_problem(*missing.groups())
+    if isinstance(error, OSError) and error.errno:
+        what = f"cannot use `{error.filename or 'a file'}`: {error.strerror or first}"
+        return Problem(what, "give another path, or fix the permissions")
+    if isinstance(error, SearchPathException):
+        return Problem(first, "give an existing folder")
     if unknown := re.search(r"Could not override '([^']+)'", text):
         return unknown_key_problem(unknown[1], entry)
     if several := re.match(r"Ambiguous value for argument '(.*)'", text):
