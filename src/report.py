@@ -154,6 +154,9 @@ def report_options(keys: dict[str, Any]) -> "ReportOptions":
         raise ValueError(
             f"report.baseline={options['baseline']}: give keys and values, 'report.baseline={{batch: 8}}', or defaults"
         )
+    power_of = as_list(options["power_of"])
+    if not all(type(number) is int for number in power_of):
+        raise ValueError(f"report.power_of={options['power_of']}: give the numbers of runs: report.power_of=[3,5]")
     gate = {name: bound for name, bound in keys["gate"].items() if bound is not None}
     if gate and not keys["against"] and options["baseline"] is None:
         raise ValueError("gate.time and gate.energy compare: give against=SWEEP, or report.baseline=.")
@@ -165,6 +168,7 @@ def report_options(keys: dict[str, Any]) -> "ReportOptions":
         power_budget_w=options["power_budget"],
         deadline_s=options["deadline"],
         predict=options["predict"],
+        power_of=power_of,
         baseline=options["baseline"],
         gate=gate,
     )

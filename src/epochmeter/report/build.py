@@ -23,7 +23,7 @@ from epochmeter.report.runs.configuration import Configuration, group_repeats, w
 from epochmeter.report.runs.costs import costs_to_target
 from epochmeter.report.runs.filter import MEASURED_TO_THE_END, Selection, select, select_any, texts_of
 from epochmeter.report.runs.load import DISTURBED
-from epochmeter.report.runs.power import powers
+from epochmeter.report.runs.power import choose_runs, missing_power_note, powers
 from epochmeter.report.runs.run import Run, Sweep
 
 MAX_SHARED = 5
@@ -42,6 +42,7 @@ class ReportOptions:
         power_budget_w: largest mean power; None for any.
         deadline_s: largest time; None for any.
         predict: whether unmeasured configurations are predicted.
+        power_of: numbers of the runs whose power is drawn; empty for the recommended ones.
         baseline: values of the configuration that the best are compared with, or `defaults`.
         gate: metric (`time`, `energy`) -> largest ratio to the earlier sweep, or to the baseline.
     """
@@ -53,6 +54,7 @@ class ReportOptions:
     power_budget_w: float | None = None
     deadline_s: float | None = None
     predict: bool = False
+    power_of: Sequence[int] = ()
     baseline: Mapping[str, Any] | str | None = None
     gate: Mapping[str, float] = field(default_factory=dict)
 
@@ -120,7 +122,8 @@ def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = N
     if by_target := bool(costs_to_target(to_target)):
         real = to_target
     best = find_best(real, options.eta, options.max_slowdown, options.power_budget_w, options.deadline_s)
-    power = powers([choice.configuration for choice in best])
+    power_runs = choose_runs(selection.ended, options.power_of, [choice.configuration for choice in best])
+    power = powers(power_runs)
     answered = _answer(real, best, options)
     checked = _baseline_gate(answered, real, options.gate) if options.gate and not against else None
     pages = [answered, checked, *_under_banners(analyzed, numbers), _differences(selection.ended)]
@@ -135,6 +138,7 @@ def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = N
             *_where_note(options.where, selection.count, sweep),
             *selection.below(numbers),
             *_disturbed_notes(selection.ended),
+            *(missing_power_note(power_runs, power) if options.power_of else []),
         ],
         hints=analyzed.hints,
     )

@@ -6,7 +6,7 @@ import pytest
 from sweeps import trained
 
 from epochmeter.report.runs.configuration import group_repeats
-from epochmeter.report.runs.power import power, powers
+from epochmeter.report.runs.power import choose_runs, missing_power_note, power, powers
 from epochmeter.shared.record import Record
 
 SECOND = 1_000_000_000
@@ -45,4 +45,17 @@ def test_first_run_of_at_most_six_configurations_with_power_is_drawn(tmp_path):
     rows = [trained(99, 100.0), *(sampled(tmp_path, number, [5.0, 6.0]) for number in range(8))]
     distinct = [replace(run, job={**run.job, "batch": run.number}) for run in rows]
     first, *_ = found = group_repeats(distinct)
-    assert [each.row.number for each in powers([*found, first])] == [0, 1, 2, 3, 4, 5]
+    drawn = powers(choose_runs(rows, [], [*found, first]))
+    assert [each.row.number for each in drawn] == [0, 1, 2, 3, 4, 5]
+
+
+def test_power_of_chosen_runs_is_drawn(tmp_path):
+    rows = [trained(99, 100.0), *(sampled(tmp_path, number, [5.0, 6.0]) for number in range(3))]
+    chosen = choose_runs(rows, [2, 99], group_repeats(rows))
+    drawn = powers(chosen)
+    assert [each.row.number for each in drawn] == [2]
+    assert missing_power_note(chosen, drawn) == [
+        "Power over time is not drawn of run 99: no record here has its sampled power."
+    ]
+    with pytest.raises(ValueError, match=r"report\.power_of=7: the report has no such run\. It has: 0, 1, 2, 99\."):
+        choose_runs(rows, [7], [])

@@ -33,11 +33,32 @@ class Power(NamedTuple):
     mean_of_s: float
 
 
-def powers(configurations: Sequence[Configuration]) -> list[Power]:
-    """Return the power of the first run of each configuration, of the first ones that have any."""
-    runs = {configuration.runs[0].number: configuration.runs[0] for configuration in configurations}
-    sampled = (power(run) for run in runs.values() if run.folder)
-    return list(islice(filter(None, sampled), MOST_RUNS))
+def choose_runs(runs: Sequence[Run], power_of: Sequence[int], best: Sequence[Configuration]) -> list[Run]:
+    """Return the runs with these numbers, or by default the first run of each of the best configurations.
+
+    Raises:
+        ValueError: There is no run with one of the numbers.
+    """
+    if not power_of:
+        return list({configuration.runs[0].number: configuration.runs[0] for configuration in best}.values())
+    numbers = sorted({run.number for run in runs})
+    if missing := sorted(set(power_of) - set(numbers)):
+        there = ", ".join(map(str, numbers[:20]))
+        raise ValueError(f"report.power_of={missing[0]}: the report has no such run. It has: {there}.")
+    return [run for run in runs if run.number in power_of]
+
+
+def powers(runs: Sequence[Run]) -> list[Power]:
+    """Return the power of the first runs that have any."""
+    return list(islice(filter(None, (power(run) for run in runs if run.folder)), MOST_RUNS))
+
+
+def missing_power_note(runs: Sequence[Run], drawn: Sequence[Power]) -> list[str]:
+    """Return which of the requested runs have no line, and why."""
+    missing = [str(run.number) for run in runs if run.number not in {power.row.number for power in drawn}]
+    is_full = len(drawn) == MOST_RUNS
+    why = f"no more than {MOST_RUNS} are drawn" if is_full else "no record here has its sampled power"
+    return [f"Power over time is not drawn of run {', '.join(missing)}: {why}."] if missing else []
 
 
 def power(run: Run) -> Power | None:
