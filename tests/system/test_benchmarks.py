@@ -1,4 +1,4 @@
-"""Every benchmark of `make bench` can be imported, and a sample of them prints its table."""
+"""Every benchmark of `make bench` can be imported, and one of them prints its table."""
 
 import os
 import re
@@ -11,8 +11,6 @@ from project import ROOT
 
 pytestmark = pytest.mark.system
 BENCHES = re.search(r"^BENCHES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
-SAMPLE = ["stalls", "energy"]
-"""One with a pipeline of known times, and one with known power."""
 
 
 def run_python(root, *arguments):
@@ -24,23 +22,14 @@ def run_python(root, *arguments):
     return done.stdout
 
 
-@pytest.mark.parametrize("name", SAMPLE)
-def test_a_short_benchmark_prints_numbers(project, name):
+def test_short_benchmark_prints_numbers(project):
     for folder in ("benchmarks", "tests"):
         shutil.copytree(ROOT / folder, project.root / folder)
-    tables = run_python(project.root, f"benchmarks/{name}.py", "--short").split("(SHORT RUN")[1:]
+    tables = run_python(project.root, "benchmarks/stalls.py", "--short").split("(SHORT RUN")[1:]
     assert tables
     for table in tables:
         header, _, *rows = [line for line in table.splitlines() if line.startswith("|")]
-        assert rows
         assert any(re.search(r"\d", row) for row in rows), header
-
-
-def test_memory_does_not_grow_with_the_steps_of_an_epoch():
-    table = run_python(ROOT, "benchmarks/memory.py")
-    steps, _, more_mb = [cell.strip() for cell in table.strip().splitlines()[-1].strip("|").split("|")]
-    assert steps == "200,000"
-    assert float(more_mb) <= 20
 
 
 def test_all_benchmarks_can_be_imported():
