@@ -70,12 +70,16 @@ def run_links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | No
 
 def _download(run: Run, folder: Path, store: Store) -> Record:
     """Download the record of a run, unless another sweep has."""
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
     record = Record(folder / run.data.tags["epochmeter.sweep_id"] / _number(run))
     if not record.folder.exists():
         record.folder.mkdir(parents=True)
-        for file in store.client.list_artifacts(run.info.run_id):
+        # The client would look up the run for each file.
+        artifacts = get_artifact_repository(run.info.artifact_uri, tracking_uri=store.uri)
+        for file in artifacts.list_artifacts():
             if file.path in REPORTED_FILES:
-                store.client.download_artifacts(run.info.run_id, file.path, str(record.folder))
+                artifacts.download_artifacts(file.path, str(record.folder))
     return record
 
 
