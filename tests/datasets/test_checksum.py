@@ -1,4 +1,5 @@
 from functools import reduce
+from multiprocessing import active_children
 
 import pytest
 
@@ -7,7 +8,7 @@ from epochmeter.datasets import checksum
 
 @pytest.fixture
 def many(tmp_path):
-    """Files enough for several threads."""
+    """Files enough for several processes."""
     for number in range(3000):
         path = tmp_path / str(number % 3) / f"{number}.png"
         path.parent.mkdir(exist_ok=True)
@@ -36,12 +37,14 @@ def test_checksum_covers_names_sizes_and_contents(tmp_path):
     assert len(digests) == 4
 
 
-def test_error_in_a_thread_is_raised(many):
-    def fail(top, batch):
-        raise OSError(28, "No space left on device")
+def fail(top, batch):
+    raise OSError(28, "No space left on device")
 
+
+def test_error_in_a_process_is_raised_and_ends_all(many):
     with pytest.raises(OSError, match="No space left"):
         checksum.sum_files(many, fail)
+    assert not active_children()
 
 
 def test_links_are_followed_and_loops_end(tmp_path):

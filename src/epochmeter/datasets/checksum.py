@@ -1,18 +1,22 @@
 """Checksum of a dataset's files, computed in batches so that memory does not grow with their number.
 
 It is the sum, modulo 2**256, of each file's SHA-256 over its relative path, size and contents. The sum does not depend
-on the order, so files are read in whatever order is fast, by several threads. It detects damage and other versions but
-is no signature: sums of hashes can be forged deliberately.
+on the order, so files are read in whatever order is fast, by several processes. It detects damage and other versions
+but is no signature: sums of hashes can be forged deliberately.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from functools import reduce
+from itertools import chain, islice
+from multiprocessing import active_children, get_context
 from os.path import join
 from typing import NamedTuple
 
@@ -23,9 +27,13 @@ MANIFEST_NAME = "manifest.json"
 SAMPLE_SUFFIXES = (*IMAGE_SUFFIXES, ".tsv")
 """Extensions of files that contain samples."""
 FILES_PER_BATCH = 128
-MAX_THREADS = min(4, len(os.sched_getaffinity(0)))
+POOL_THRESHOLD = 2
+"""With at most this many batches, no pool of processes is started."""
+MAX_PROCESSES = min(4, len(os.sched_getaffinity(0)))
+"""Processes, as threads would mostly wait for the interpreter's lock."""
 CHUNK_BYTES = 1 << 20
 MODULUS = 1 << 256
+PR_SET_PDEATHSIG = 1
 
 
 class FileBatch(NamedTuple):
@@ -53,7 +61,7 @@ class Checksum(NamedTuple):
 
 
 BatchTask = Callable[[str, FileBatch], Checksum]
-"""Processes a batch of files below a folder and returns its totals."""
+"""Processes a batch of files below a folder and returns its totals; can be pickled."""
 
 
 def iter_batches(top: str, images: bool = False) -> Iterator[FileBatch]:
@@ -98,7 +106,7 @@ def iter_files(top: str, images: bool = False) -> Iterator[str]:
 def sum_files(
     top: str, task: BatchTask, images: bool = False, report: Callable[[Checksum], object] = lambda _: None
 ) -> Checksum:
-    """Return the sum of `task` over all files below `top`, computed by several threads.
+    """Return the sum of `task` over all files below `top`, computed by several processes if there are many.
 
     Args:
         top: The folder.
@@ -106,19 +114,35 @@ def sum_files(
         images: For a user's folder: only files that are trained on.
         report: Receives the totals so far.
     """
+    batches = iter_batches(top, images)
+    first = list(islice(batches, POOL_THRESHOLD + 1))
     total = Checksum()
+    if len(first) <= POOL_THRESHOLD:
+        return reduce(Checksum.add, (task(top, batch) for batch in first), total)
     pending = deque[Future[Checksum]]()
-    with ThreadPoolExecutor(MAX_THREADS) as pool:
+    other_processes = active_children()
+    with ProcessPoolExecutor(MAX_PROCESSES, get_context("fork"), _init_process, (os.getpid(),)) as pool:
         try:
-            for batch in iter_batches(top, images):
+            for batch in chain(first, batches):
                 pending.append(pool.submit(task, top, batch))
-                if len(pending) > 4 * MAX_THREADS:
+                if len(pending) > 4 * MAX_PROCESSES:
                     total = total.add(pending.popleft().result())
                     report(total)
             return reduce(Checksum.add, (future.result() for future in pending), total)
         except BaseException:
-            pool.shutdown(cancel_futures=True)
+            for process in set(active_children()).difference(other_processes):
+                process.terminate()  # it may be reading a large file
+            pool.shutdown(cancel_futures=True)  # wait until all have ended
             raise
+
+
+def _init_process(parent: int) -> None:
+    """Initialize a process of the pool: stop signals go to the parent, and it dies with the parent."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def hash_names_and_sizes(top: str, batch: FileBatch) -> Checksum:
