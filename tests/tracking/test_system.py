@@ -79,7 +79,7 @@ def test_run_of_an_offline_server_is_published_when_it_is_back(make_record, tmp_
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
-def test_link_of_a_sweep_shows_only_its_own_and_reused_runs(store, make_record, tmp_path):
+def test_link_of_a_sweep_shows_only_its_own_and_reused_runs_without_rehearsals(store, make_record, tmp_path):
     reused, *others = [make_record(number, batch=8 + number) for number in range(3)]
     new = tmp_path / "multirun" / "2026-11-22_12-00-00-1a2b3c4d"
     others += [make_record(0, new.name), make_record(1, new.name, rehearsal=["no such device"])]
@@ -91,9 +91,11 @@ def test_link_of_a_sweep_shows_only_its_own_and_reused_runs(store, make_record, 
     views.save_views(store, sweep=new.name)
     with picture.server(tmp_path) as url:
         served = open_store(uri=url)
-        of_sweep, every = (picture.text(views.results_link(served, *sweep)) for sweep in ([new.name], []))
-    assert "3 matching runs" in of_sweep
-    assert "total/e2e_s vs. total/energy_j" in of_sweep
+        links = [views.results_link(served, new.name, rehearsal) for rehearsal in (False, True)]
+        result, rehearsed, every = map(picture.text, [*links, views.results_link(served)])
+    assert "2 matching runs" in result
+    assert "total/e2e_s vs. total/energy_j" in result
+    assert "1 matching run" in rehearsed
     assert "5 matching runs" in every
 
 
