@@ -30,7 +30,7 @@ SETTLING_S, SEGMENT_S = 6.0, sized(18.0, 3.0)
 EVERY_S, LASTS = 1.013, sized((1, 10), (1,))
 """Windows begin slightly more than a second apart, so at all phases of a periodic load."""
 STUB, STUB_W = ROOT / "tests/power/nvml_stub.c", 200.0
-TICKS_EVERY_S, TICKS_LAST, TICKS_MARKS = 0.503, (1, 2, 10, 20), sized(61, 25)
+TICKS_EVERY_S, TICKS_LAST, TICKS_MARKS = 0.503, sized((1, 2, 10, 20), (1, 2)), sized(61, 6)
 COST_S, COSTS = sized((5.0, 3), (0.5, 1))
 ERRORS = ("bias", "worst", "covered")
 READ_S = {"memory": 0.0, "I2C": 0.0005}
@@ -89,7 +89,7 @@ def show_cost(tree: Tree) -> None:
     """The fraction of a core that sampling a board's three rails takes, in all threads of a process."""
     rows = []
     for place, read_s in READ_S.items():
-        for period_s in PERIODS_S:
+        for period_s in PERIODS_S[: sized(None, 1)]:
             command = [sys.executable, "-c", SAMPLING, str(tree.root), str(period_s), str(COST_S), str(read_s)]
             runs = [[float(word) for word in subprocess.check_output(command).split()] for _ in range(COSTS)]
             share, rate = (statistics.median(column) for column in zip(*runs, strict=True))

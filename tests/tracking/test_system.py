@@ -114,7 +114,7 @@ def test_report_link_opens_its_page_and_other_files_are_previewed(store, tmp_pat
         address = link.replace(views.LOCAL, url)
         with picture.page(address) as page:
             assert page.frames[-1].inner_text("body").split() == ["In", "words", "and", "drawn"]
-        shown = {name: picture.text(address.replace("report.html", name)) for name in files}
+        shown = {name: picture.text(address.replace("report.html", name)) for name in ("report.md", "report.csv")}
     assert "42.5 J" in shown["report.md"]
     assert "|" not in shown["report.md"]
     assert {"energy_j", "42.5"} <= set(shown["report.csv"].split())
