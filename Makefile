@@ -12,8 +12,6 @@ BENCHES := overhead ranks start residual memory loader stalls what_if staging en
 # One process per core, at most four: each process spends seconds on its own copy of the project.
 # ARGS="-n0 tests/config/test_job.py" runs one file in one process, for a debugger.
 PARALLEL := -n logical --maxprocesses 4 --dist loadscope
-# System tests often wait, for servers, browsers and boards in real time: one more process than for the others.
-PARALLEL_SYSTEM := -n 3 --dist loadscope
 # Exit status of pytest if ARGS select none of the tests.
 NONE_SELECTED := 5
 
@@ -71,7 +69,7 @@ test: setup $(call extra,dev) ## run the tests
 	$(PYTHON) -m pytest $(PARALLEL) $(ARGS)
 
 test-system: setup py36 py38 py310 $(call extra,dev) ## run the tests that need a server, a browser, another Python or root
-	$(PYTHON) -m pytest -m 'system and not alone' $(PARALLEL_SYSTEM) $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
+	$(PYTHON) -m pytest -m 'system and not alone' $(PARALLEL) $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 	$(PYTHON) -m pytest -m 'system and alone' $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 
 lint: setup $(call extra,dev) ## check style, format, words and types
