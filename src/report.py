@@ -159,7 +159,9 @@ def report_options(keys: dict[str, Any]) -> "ReportOptions":
         raise ValueError(f"report.power_of={options['power_of']}: give the numbers of runs: report.power_of=[3,5]")
     gate = {name: bound for name, bound in keys["gate"].items() if bound is not None}
     if gate and not keys["against"] and options["baseline"] is None:
-        raise ValueError("gate.time and gate.energy compare: give against=SWEEP, or report.baseline=.")
+        raise ValueError(
+            "gate.time and gate.energy need another sweep or a baseline: give against=SWEEP or report.baseline=."
+        )
     return ReportOptions(
         where=keys["where"] or {},
         include=as_list(keys["include"]),

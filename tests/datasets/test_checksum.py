@@ -47,6 +47,14 @@ def test_error_in_a_process_is_raised_and_ends_all(many):
     assert not active_children()
 
 
+def test_large_folder_is_listed_in_parts(many, monkeypatch):
+    """Memory does not grow with the files of one folder: batches come before all of it is listed."""
+    monkeypatch.setattr(checksum, "MAX_SORTED", 100)
+    batches = [batch.names for batch in checksum.iter_batches(many)]
+    assert max(map(len, batches)) == 100
+    assert sorted(name for names in batches for name in names) == sorted(f"{number}.png" for number in range(3000))
+
+
 def test_links_are_followed_and_loops_end(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "real.png").touch()

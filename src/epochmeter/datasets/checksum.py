@@ -27,6 +27,8 @@ MANIFEST_NAME = "manifest.json"
 SAMPLE_SUFFIXES = (*IMAGE_SUFFIXES, ".tsv")
 """Extensions of files that contain samples."""
 FILES_PER_BATCH = 128
+MAX_SORTED = 32 * FILES_PER_BATCH
+"""Number of names that are sorted by inode at a time: about their order on disk."""
 POOL_THRESHOLD = 2
 """With at most this many batches, no pool of processes is started."""
 MAX_PROCESSES = min(4, len(os.sched_getaffinity(0)))
@@ -93,9 +95,10 @@ def iter_batches(top: str, images: bool = False) -> Iterator[FileBatch]:
                             f"{entry.path} is neither a file nor a folder, or is a broken link. Delete it."
                         )
                     files.append((entry.inode(), entry.name))
-        names = [name for _, name in sorted(files)]  # by inode: about their order on disk
-        for first in range(0, max(1, len(names)), FILES_PER_BATCH):
-            yield FileBatch(subfolder, names[first : first + FILES_PER_BATCH])
+                    if len(files) == MAX_SORTED:
+                        yield from _make_batches(subfolder, files)
+                        files.clear()
+        yield from _make_batches(subfolder, files) if files else [FileBatch(subfolder, [])]
 
 
 def iter_files(top: str, images: bool = False) -> Iterator[str]:
@@ -193,3 +196,10 @@ def _top_folders(top: str, images: bool) -> list[str]:
     """Return where to start: only train/ and val/ of a user's folder that has train/, as only these are used."""
     splits = [split for split in ("train", "val") if os.path.isdir(join(top, split))]
     return splits if images and "train" in splits else [""]
+
+
+def _make_batches(subfolder: str, files: list[tuple[int, str]]) -> Iterator[FileBatch]:
+    """Yield batches of files, given by inode and name, in the order of their inodes."""
+    names = [name for _, name in sorted(files)]
+    for first in range(0, len(names), FILES_PER_BATCH):
+        yield FileBatch(subfolder, names[first : first + FILES_PER_BATCH])

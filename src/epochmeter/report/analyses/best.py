@@ -4,7 +4,7 @@ Time and energy are those per epoch, or up to the quality target if all configur
 
 The trade-off is that of J. You, J.-W. Chung, M. Chowdhury, Zeus: Understanding and Optimizing GPU Energy Consumption of
 DNN Training, NSDI 2023: the minimum of eta x energy + (1 - eta) x maximum power x time. Maximum power is the highest
-limit that the device takes; if no run recorded it, the result names what is used instead.
+limit that the device accepts; if no run recorded it, the result states the power used instead.
 """
 
 from __future__ import annotations

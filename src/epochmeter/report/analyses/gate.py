@@ -103,6 +103,7 @@ class _Test:
 def _tests(
     metric: str, bound: float, pairs: Sequence[tuple[Configuration, Configuration]], interleaved: bool
 ) -> list[_Test]:
+    """Test one metric of all pairs; the variances of all configurations are estimated together."""
     reasons = [_missing(metric, pair) for pair in pairs]
     measured = [pair for pair, reason in zip(pairs, reasons, strict=True) if reason is None]
     sides = list(dict.fromkeys(side for pair in measured for side in pair))  # one sweep has one baseline for all
@@ -116,13 +117,14 @@ def _tests(
         if reason:
             tests.append(_Test(check))
             continue
-        one, other = place[after], place[before]
-        compared = fitted.difference(one, other)
-        if compared is None:
-            tests.append(_Test(replace(check, ratio=Estimate(math.exp(fitted.means[one] - fitted.means[other])))))
+        places = place[after], place[before]
+        compared = fitted.difference(*places)
+        if compared is None:  # no repeats
+            difference = fitted.means[places[0]] - fitted.means[places[1]]
+            tests.append(_Test(replace(check, ratio=Estimate(math.exp(difference)))))
             continue
-        single = math.fsum(variance.variance for index in (one, other) if (variance := fitted.variances[index]))
-        tests.append(_test(check, *compared, single))
+        of_one_pair = math.fsum(variance.variance for index in places if (variance := fitted.variances[index]))
+        tests.append(_test(check, *compared, of_one_pair))
     return tests
 
 
@@ -133,8 +135,8 @@ def _missing(metric: str, pair: tuple[Configuration, Configuration]) -> str | No
     return None if all(positive_values(side, METRICS[metric]) for side in pair) else f"no {metric} per epoch"
 
 
-def _test(check: Check, difference: float, error: Variance, single: float) -> _Test:
-    """Test the difference of two logarithms; `single` is the variance of the difference of two single runs."""
+def _test(check: Check, difference: float, error: Variance, of_one_pair: float) -> _Test:
+    """Test a difference of mean logarithms; `of_one_pair` is the variance of the difference of one run of each."""
     from scipy.special import stdtr, stdtrit
 
     margin = difference - math.log(check.bound)
@@ -144,16 +146,16 @@ def _test(check: Check, difference: float, error: Variance, single: float) -> _T
     half = float(stdtrit(error.dof, 1 - ALPHA / 2)) * deviation
     ratio = Estimate(difference, difference - half, difference + half).exp()
     above, within = (float(stdtr(error.dof, sign * margin / deviation)) for sign in (-1, 1))
-    return _Test(replace(check, ratio=ratio, repeats=_repeats(abs(margin), single)), above, within)
+    return _Test(replace(check, ratio=ratio, repeats=_repeats(abs(margin), of_one_pair)), above, within)
 
 
-def _repeats(margin: float, single: float) -> int | None:
+def _repeats(margin: float, of_one_pair: float) -> int | None:
     """Return the number of runs of each side that would decide with the probability `POWER`."""
     from scipy.special import stdtrit
 
     for count in range(2, MAX_REPEATS + 1):
         quantiles = float(stdtrit(2 * count - 2, 1 - ALPHA)) + float(stdtrit(2 * count - 2, POWER))
-        if margin >= quantiles * math.sqrt(single / count):
+        if margin >= quantiles * math.sqrt(of_one_pair / count):
             return count
     return None
 

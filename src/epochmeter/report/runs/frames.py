@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 FACTS = ("number", "sweep", "state", "excluded_because", "host", "experiment", "devices", "power_limited_devices",
          "cores", "samples", "energy_source", "energy_covers", "no_energy", "link", "reused")  # fmt: skip
 """Attributes of a run with one value each; column `run.sweep`."""
-_LEAVES: dict[tuple[str, bytes], Mapping[str, Any]] = {}
 LISTS = ("added", "energy_domains", "rehearsal", "read_errors")
+_LEAVES: dict[tuple[str, bytes], Mapping[str, Any]] = {}
+"""Key and content of a group of keys -> its columns."""
 Columns = Mapping[str, Any]
 """Name -> values of the rows of one run; a single value is that of all rows."""
 
@@ -115,7 +116,7 @@ def run_columns(run: Run) -> dict[str, Any]:
     """Return everything known of a run, except its epochs, by column; lists and mappings are JSON."""
     columns = {f"run.{name}": value for name in FACTS if (value := getattr(run, name)) not in (None, "")}
     columns |= {f"run.{name}": json.dumps([*value]) for name in LISTS if (value := getattr(run, name))}
-    columns["run.typed"] = json.dumps(run.keys)
+    columns["run.overrides"] = json.dumps(run.keys)
     for key, value in {**({"run.storage": run.storage} if run.storage else {}), **run.job}.items():
         columns |= _leaves(key, value) if isinstance(value, dict | list) else {key: value}
     columns |= run.metrics
