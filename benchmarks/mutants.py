@@ -106,7 +106,7 @@ MUTANTS = [
         "yield file\n        file.flush()\n        os.fsync(file.fileno())",
         "yield file\n        file.flush()",
     ),
-    Mutant("shared/record.py", 'if line.endswith("\\n"))', ")"),
+    Mutant("shared/record.py", ' if line.endswith("\\n")]', "]"),
     Mutant("shared/record.py", 'if window["epoch"] < epochs]', 'if window["epoch"] <= epochs]'),
     Mutant(
         "shared/record.py",

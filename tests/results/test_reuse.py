@@ -35,6 +35,7 @@ def completed(folder, repeat=0, configuration=CONFIGURATION, state="completed", 
     record.describe({"repeat": repeat, "evaluate": False, "batch": 8}, run)
     for epoch in range(2):
         record.append_steps(array("f", [0.1] * 3 * len(INTERVALS)))
+        record.append_losses(array("f", [0.5] * 3))
         record.append({"window": "epoch", "epoch": epoch, "metrics": {"epoch/steps": 3, "epoch/e2e_s": 1.5}})
     metrics = {"total/epochs": 2, "steady/e2e_s": 1.5}
     summary = {"state": state, "metrics": metrics, "notes": [], "failure": None}
@@ -95,9 +96,9 @@ def cut(name):
 
 @pytest.mark.parametrize(
     "harm",
-    [cut("steps.bin"), cut("epochs.jsonl"), cut("summary.json"), cut("completed.json"), cut("job.json"),
+    [cut("steps.bin"), cut("losses.bin"), cut("epochs.jsonl"), cut("summary.json"), cut("completed.json"), cut("job.json"),
      lambda folder: (folder / "completed.json").unlink()],
-    ids=["steps", "epochs", "summary", "completed", "job", "not completed"],
+    ids=["steps", "losses", "epochs", "summary", "completed", "job", "not completed"],
 )  # fmt: skip
 def test_damaged_or_incomplete_run_or_rehearsal_is_not_reused(tmp_path, new, harm):
     assert not is_usable(completed(tmp_path / "A" / "1", rehearsal=["no such device"]), CONFIGURATION)

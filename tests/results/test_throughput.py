@@ -5,7 +5,7 @@ from array import array
 import pytest
 from default_jobs import job_of
 
-from epochmeter.results.throughput import check_length, measure_throughput, steps_per_epoch
+from epochmeter.results.throughput import check_length, measure_throughput
 
 
 def epoch(number, steps, samples, skipped=None, **keys):
@@ -80,22 +80,14 @@ def test_unknown_throughput_has_a_reason(windows, start, stop, part):
 
 
 @pytest.mark.parametrize(
-    ("count", "batch", "ranks", "drop_last", "steps"),
-    [
-        (101, 10, 1, False, 11),
-        (109, 10, 1, True, 10),
-        (9, 10, 1, True, 0),
-        (100, 10, 3, False, 4),
-        (119, 10, 2, True, 6),  # each rank is filled up to 60
-    ],
+    ("count", "ranks", "drop_last", "steps"),
+    [(101, 1, False, 11), (109, 1, True, 10), (100, 3, False, 4), (119, 2, True, 6)],  # the last is filled up to 60
 )
-def test_steps_per_epoch(count, batch, ranks, drop_last, steps):
-    assert steps_per_epoch(count, batch, ranks, drop_last) == steps
-
-
-def test_run_with_too_few_steps_is_an_error_with_the_largest_values():
-    for stop, ranks in [(200, 1), (100, 2), (None, 1)]:
-        check_length(job(0, stop), 1000, ranks)
+def test_run_with_too_few_steps_is_an_error_with_the_largest_values(count, ranks, drop_last, steps):
+    check_length(job(0, 2 * steps, drop_last=drop_last), count, ranks)
+    with pytest.raises(ValueError, match=rf"Set throughput\.stop={2 * steps} or less"):
+        check_length(job(0, 2 * steps + 1, drop_last=drop_last), count, ranks)
+    check_length(job(0, None), 1000, 1)
     with pytest.raises(ValueError, match=r"Set throughput\.stop=200 or less, or epochs=3 or more"):
         check_length(job(0, 201), 1000, 1)
     with pytest.raises(ValueError, match=r"per rank \(2 ranks\).*throughput\.stop=100 or less"):

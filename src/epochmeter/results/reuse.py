@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from epochmeter.shared.atomic_files import read_json, write_json
-from epochmeter.shared.record import INTERVALS, Record, has_all_windows, is_partial, step_count
+from epochmeter.shared.record import Record, is_partial
 
 REFERENCE = "reused.json"
 READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)
@@ -37,20 +38,15 @@ class ReusePool:
         """Read `completed.json` of every run in the sweeps next to this one, and the references of this sweep."""
         # By identity, and by the identity of the configuration's first repeat.
         self._runs: dict[str, list[CompletedRun]] = defaultdict(list)
-        for completion in sweep.parent.glob("[!.]*/[0-9]*/completed.json"):
-            if completion.parents[1] != sweep:
-                self._add(completion)
+        completions = sweep.parent.glob("[!.]*/[0-9]*/completed.json")
+        for path in (path for path in completions if path.parents[1] != sweep):
+            with suppress(*READ_ERRORS):
+                completion = read_json(path)
+                run = CompletedRun(completion["finished"], completion["identity"], path.parent)
+                for key in {run.identity, completion.get("configuration", run.identity)}:
+                    self._runs[key].append(run)
         references = (referenced_record(path.parent) for path in sweep.glob(f"*/{REFERENCE}"))
         self._used = {record.folder.resolve() for record in references if record}
-
-    def _add(self, path: Path) -> None:
-        try:
-            completion = read_json(path)
-            run = CompletedRun(completion["finished"], completion["identity"], path.parent)
-            for key in {run.identity, completion.get("configuration", run.identity)}:
-                self._runs[key].append(run)
-        except READ_ERRORS:
-            pass
 
     def take(self, identity: str, configuration: str, repeat: int) -> Record | None:
         """Take a run to reuse for a repeat of a configuration; None if it has to be measured.
@@ -69,10 +65,8 @@ class ReusePool:
         return Record(chosen[0].folder)
 
 
-@lru_cache(maxsize=1)
-def reuse_pool(sweep: Path) -> ReusePool:
-    """Return the pool of a sweep, read once per command: runs completed later are not in it."""
-    return ReusePool(sweep)
+reuse_pool = lru_cache(maxsize=1)(ReusePool)
+"""The pool of a sweep, read once per command: runs completed later are not in it."""
 
 
 def find_completed(folder: Path, identity: str, configuration: str, repeat: int) -> Record | None:
@@ -90,16 +84,13 @@ def is_usable(record: Record, identity: str) -> bool:
     try:
         run, windows, summary = record.run(), record.windows(), record.summary()
         epochs = [window for window in windows if window["window"] == "epoch"]
-        rows = (record.folder / "steps.bin").stat().st_size // (4 * len(INTERVALS))
-        measured = [(window["window"], window["epoch"]) for window in windows]
         return (
             record.is_completed(identity)
             and run["identity"] == identity
             and not run["rehearsal"]
             and summary["state"] == "completed"
             and summary["metrics"]["total/epochs"] == sum(not is_partial(epoch) for epoch in epochs)
-            and has_all_windows(measured, len(epochs), record.job()["evaluate"])
-            and rows >= step_count(windows)
+            and record.is_complete(windows, len(epochs), record.job()["evaluate"])
         )
     except READ_ERRORS:
         return False
@@ -143,13 +134,11 @@ def referenced_record(folder: Path) -> Record | None:
     reference = read_reference(folder)
     if reference is None:
         return None
-    try:
+    with suppress(*READ_ERRORS):
         for origin in (folder.absolute().parents[1] / reference["run"], Path(reference["folder"])):
             record = Record(origin)
             if record.is_completed() and record.run()["record_id"] == reference["record_id"]:
                 return record
-    except READ_ERRORS:
-        pass
     return None
 
 

@@ -17,18 +17,13 @@ class RunResult:
     """How a run ended: completed, failed or killed.
 
     Attributes:
-        number: Number in the sweep.
-        kind: Class of the failure.
-        failure: Message of the failure.
         earlier: Whether it was completed before this command.
         reused: Folder of the completed run that is reused, measured by another command.
         rehearsal: The settings that were not applied.
         no_energy: Why energy was not measured.
-        run_link: Address of the run in MLflow.
         compare_link: Address of the sweep's comparison in MLflow.
         publish_error: Why the run is not in MLflow.
-        began_s: Start on the monotonic clock.
-        ended_s: End on the monotonic clock; None if no device was used.
+        ended_s: End on the monotonic clock, as `began_s`; None if no device was used.
         recorded: Whether the record is complete; it does not change afterwards.
         stop: The exception that stopped the run, for the caller to raise after reporting it.
     """
@@ -56,7 +51,6 @@ class RunResult:
 
     @property
     def keys(self) -> list[str]:
-        """Keys of the overrides."""
         return [override.partition("=")[0] for override in self.overrides]
 
     @property

@@ -27,7 +27,8 @@ def status_of(record: Record, ended: str | None = None) -> str:
     recorded = recorded_status(record)
     if recorded:
         return recorded
-    if ended is None and is_alive(process_of(record)):
+    run = record.run()
+    if ended is None and is_alive(Process(*(run.get(field) for field in Process._fields))):
         return RUNNING
     if record.summary():  # measured completely, but `completed.json` could not be written
         return FAILED
@@ -40,9 +41,3 @@ def recorded_status(record: Record) -> str | None:
         return COMPLETED
     summary_state = (record.summary() or {}).get("state")
     return summary_state if summary_state in (FAILED, KILLED) else None
-
-
-def process_of(record: Record) -> Process:
-    """Return the process that measures, or measured, the run."""
-    run = record.run()
-    return Process(run["host"], run["pid"], run["boot_id"], run.get("began"), run.get("numbers"))

@@ -67,19 +67,12 @@ def _step_samples(epoch: Mapping[str, Any], batch: int, used: range) -> list[int
     return [*[global_batch] * (steps - 1), samples - (steps - 1) * global_batch]
 
 
-def steps_per_epoch(count: int, batch: int, ranks: int, drop_last: bool) -> int:
-    """Return the number of steps per epoch for `count` samples, distributed over ranks with batches of their own."""
-    per_rank = math.ceil(count / ranks)
-    return per_rank // batch if drop_last else math.ceil(per_rank / batch)
-
-
 def check_length(job: Job, count: int, ranks: int) -> None:
     """Raise ValueError if a run on `count` samples has no step, or ends before `throughput.stop`."""
-    stop = job.throughput.stop
-    steps = steps_per_epoch(count, job.batch, ranks, job.drop_last)
+    stop, samples = job.throughput.stop, math.ceil(count / ranks)
+    steps = samples // job.batch if job.drop_last else math.ceil(samples / job.batch)
     per_rank = f" per rank ({ranks} ranks)" if ranks > 1 else ""
     if count and not steps:
-        samples = math.ceil(count / ranks)
         raise ValueError(
             f"batch={job.batch} exceeds the {samples} training samples{per_rank}, and drop_last=true drops smaller "
             f"batches: an epoch has no step. Set batch={samples} or less, or drop_last=false."

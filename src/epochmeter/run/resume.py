@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from epochmeter.config.schema import Job
-from epochmeter.shared.record import CHECKPOINT, INTERVALS, Record, has_all_windows, step_count
+from epochmeter.shared.record import CHECKPOINT, Record
 
 KEPT_KEYS = ("record_id", "started", "clock")
 """Metadata that a resumed run keeps."""
@@ -45,21 +45,14 @@ def find_resume_point(record: Record, job: Job, run: Mapping[str, Any]) -> Resum
         return ResumePoint(reason="the file is damaged")
     if checkpoint["record_id"] != earlier["record_id"]:
         return ResumePoint(reason="it belongs to another run")
-    if reason := missing_epochs(record, checkpoint["epochs"], job.evaluate):
-        return ResumePoint(reason=reason)
-    return ResumePoint(checkpoint["epochs"], earlier)
-
-
-def missing_epochs(record: Record, epochs: int, evaluate: bool) -> str:
-    """Return why the measurements of the epochs before the checkpoint are not complete; empty if they are."""
+    epochs = checkpoint["epochs"]
     try:
         windows = [window for window in record.windows() if window["epoch"] < epochs]
-        measured = [(window["window"], window["epoch"]) for window in windows]
-        rows = min(len(record.steps()) // len(INTERVALS), len(record.losses()))
-        is_complete = rows >= step_count(windows) and has_all_windows(measured, epochs, evaluate)
+        if not record.is_complete(windows, epochs, job.evaluate):
+            return ResumePoint(reason="epochs before it are missing")
     except (OSError, ValueError, KeyError):
-        return "the epochs before it cannot be read"
-    return "" if is_complete else "epochs before it are missing"
+        return ResumePoint(reason="the epochs before it cannot be read")
+    return ResumePoint(epochs, earlier)
 
 
 def is_checkpoint_intact(record: Record) -> bool:

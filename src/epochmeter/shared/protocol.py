@@ -163,7 +163,10 @@ KINDS = {kind.__name__: kind for kind in Message.__args__ + Reply.__args__}  # t
 
 def encode(message: Union[Message, Reply]) -> bytes:
     """Return a message or a reply as one line of JSON, in bytes."""
-    return (json.dumps(dict(_fields(message), kind=type(message).__name__)) + "\n").encode("utf-8")
+    fields = dict(message._asdict())
+    if isinstance(message, WindowMeasured):
+        fields = {name: [window._asdict() for window in windows] for name, windows in fields.items()}
+    return (json.dumps(dict(fields, kind=type(message).__name__)) + "\n").encode("utf-8")
 
 
 def decode(line: Union[str, bytes]) -> Any:
@@ -174,13 +177,3 @@ def decode(line: Union[str, bytes]) -> Any:
         ranks = [RankWindow(**rank) for rank in fields.pop("ranks")]
         fields = dict(fields, ranks=ranks, nodes=[NodeWindow(**node) for node in fields.pop("nodes")])
     return kind(**fields)  # type: ignore[call-overload]
-
-
-def _fields(message: Any) -> Dict[str, Any]:
-    """The fields of a message as JSON types; JSON has no named tuples."""
-    return {
-        name: [_fields(item) if hasattr(item, "_fields") else item for item in value]
-        if isinstance(value, (list, tuple))
-        else value
-        for name, value in message._asdict().items()
-    }

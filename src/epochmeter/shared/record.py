@@ -76,7 +76,8 @@ class Record:
         if not path.exists():
             return []
         with open(str(path), encoding="utf-8") as lines:
-            return [json.loads(line) for line in _complete_lines(lines)]
+            # A truncated number would be a different number.
+            return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def is_completed(self, identity=None):
         """Whether the run is completed and, if given, has this identity."""
@@ -187,21 +188,11 @@ class Record:
 
     def steps(self):
         """Return all rows of `INTERVALS` as one flat `array('f')`."""
-        return self.last_steps(None)
+        return self._read_rows("steps.bin", len(INTERVALS))
 
     def last_steps(self, count):
-        """Return the last `count` rows, or all with None."""
-        rows = array.array("f")
-        path = self.folder / "steps.bin"
-        if not path.exists():
-            return rows
-        row_bytes = rows.itemsize * len(INTERVALS)
-        total = path.stat().st_size // row_bytes
-        number = total if count is None else min(count, total)
-        with open(str(path), "rb") as file:
-            file.seek(row_bytes * (total - number))
-            rows.fromfile(file, len(INTERVALS) * number)
-        return _little_endian(rows)
+        """Return the last `count` rows, or all if there are fewer."""
+        return self._read_rows("steps.bin", len(INTERVALS), last=count)
 
     def append_losses(self, losses):
         """Append an epoch's losses: an `array('f')` with one value per step."""
@@ -210,14 +201,32 @@ class Record:
 
     def losses(self, since=0):
         """Return the loss of each step after the first `since`, epoch after epoch, as an `array('f')`."""
-        losses = array.array("f")
-        path = self.folder / "losses.bin"
-        if path.exists():
-            with open(str(path), "rb") as file:
-                file.seek(losses.itemsize * since)
-                total = path.stat().st_size // losses.itemsize
-                losses.fromfile(file, max(0, total - since))
-        return _little_endian(losses)
+        return self._read_rows("losses.bin", 1, first=since)
+
+    def _read_rows(self, name, columns, first=0, last=None):
+        """Return the complete rows of a binary file from the row `first` on, or the `last` ones, as one flat array."""
+        rows, total = array.array("f"), self._row_count(name, columns)
+        if total:
+            first = min(first, total) if last is None else max(0, total - last)
+            with open(str(self.folder / name), "rb") as file:
+                file.seek(rows.itemsize * columns * first)
+                rows.fromfile(file, columns * (total - first))
+        return _little_endian(rows)
+
+    def _row_count(self, name, columns):
+        path = self.folder / name
+        return path.stat().st_size // (array.array("f").itemsize * columns) if path.exists() else 0
+
+    def is_complete(self, windows, epochs, evaluate):
+        """Return whether these are all windows of this many epochs, and the files have their steps and losses.
+
+        The evaluation of the last epoch may be missing, if that epoch was ended before its last step.
+        """
+        names = ("epoch", "val") if evaluate else ("epoch",)
+        expected = [(name, epoch) for epoch in range(epochs) for name in names]
+        measured = [(window["window"], window["epoch"]) for window in windows]
+        rows = min(self._row_count("steps.bin", len(INTERVALS)), self._row_count("losses.bin", 1))
+        return rows >= step_count(windows) and measured in (expected, expected[:-1] if evaluate else expected)
 
     def append_power(self, times_ns, watts):
         """Append power samples.
@@ -240,16 +249,6 @@ def step_count(windows):
     return int(sum(window["metrics"].get("epoch/steps", 0) for window in windows))
 
 
-def has_all_windows(measured, epochs, evaluate):
-    """Return whether the (name, epoch) pairs are all windows of this many epochs.
-
-    The evaluation of the last epoch may be missing, if that epoch was ended before its last step.
-    """
-    names = ("epoch", "val") if evaluate else ("epoch",)
-    expected = [(name, epoch) for epoch in range(epochs) for name in names]
-    return list(measured) in (expected, expected[:-1] if evaluate else expected)
-
-
 def since_resumed(run, epoch):
     """Return the metadata of the start (the first, or a resumption) that measured this epoch; each has its clock."""
     starts = [run] + [start for start in run.get("resumed", []) if start["epoch"] <= epoch]
@@ -268,11 +267,6 @@ def is_steady(epoch):
 def is_partial(window):
     """Return whether a window's epoch ended before its last step."""
     return window.get("partial", False)
-
-
-def _complete_lines(lines):
-    """Yield the complete lines: a truncated number would be a different number."""
-    return (line for line in lines if line.endswith("\n"))
 
 
 def _little_endian(rows):
