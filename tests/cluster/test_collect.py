@@ -85,7 +85,7 @@ def test_run_without_an_end_has_the_metrics_of_its_windows(make_run):
     run = {**record.run(), "model": {"parameters": 61706}, "idle": {"before_w": 2.0}}
     record.describe({**record.job(), **keys, "throughput": {"start": 0, "stop": 2}}, run)
     window = {"window": "epoch", "epoch": 0, "metrics": {"epoch/steps": 2, "epoch/samples": 8, "epoch/e2e_s": 4.0}}
-    record.append({**window, "notes": ["no energy"]})
+    record.append({**window, "energy": {"term": {}}, "notes": ["no energy"]})
     record.append_steps(array("f", [0.0, 0.0, 0.0, 2.0] * 2))
     result = collect_result(request, Terminal())
     assert result.metrics == record.summary()["metrics"]

@@ -8,6 +8,7 @@ import pytest
 from default_jobs import job_of
 
 from epochmeter.results.summary import (
+    ENERGIES,
     collect_flags,
     collect_notes,
     no_total_note,
@@ -26,7 +27,8 @@ NO_STEPS = array("f")
 
 
 def window(kind, number, energy_window_s, metrics, keys):
-    energy = {"opened_ns": 0, "closed_ns": round(energy_window_s * SECOND_NS), "joules": {}}
+    term = {name: metrics[name] for name in ENERGIES if name in metrics}
+    energy = {"opened_ns": 0, "closed_ns": round(energy_window_s * SECOND_NS), "joules": {}, "term": term}
     named = {f"{kind}/{name}": value for name, value in metrics.items()}
     return {"window": kind, "epoch": number, "metrics": named, "energy": energy, **keys}
 

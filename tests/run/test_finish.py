@@ -101,7 +101,7 @@ def test_summary_of_a_closed_run_has_the_notes_of_its_windows(begun, closed):
     record = begun("0", GONE)
     keys = {"target_accuracy": None, "target_loss": None, "evaluate": False}
     record.describe({**JOB, **keys, "throughput": {"start": None, "stop": None}}, record.run())
-    line = {"window": "epoch", "epoch": 0, "metrics": {"epoch/steps": 0, "epoch/e2e_s": 1.0}}
+    line = {"window": "epoch", "epoch": 0, "metrics": {"epoch/steps": 0, "epoch/e2e_s": 1.0}, "energy": {"term": {}}}
     record.append({**line, "notes": ["epoch window 0: no energy of VDD_IN: gone."]})
     closed()
     assert record.summary()["notes"] == ["epoch window 0: no energy of VDD_IN: gone."]

@@ -14,7 +14,7 @@ from epochmeter.shared.record import INTERVALS, is_partial, is_steady
 from epochmeter.shared.units import NANOSECOND
 
 Window = Mapping[str, Any]
-"""A line of `epochs.jsonl`."""
+"""A line of `epochs.jsonl`; `energy.term` has its energies as terms of the run's totals."""
 PERCENTILES = {"step_p50_s": 0.50, "step_p95_s": 0.95, "step_p99_s": 0.99}
 ENERGIES = ("energy_j", "net_energy_j", "estimated_energy_j")
 MAX_VARIATION, MIN_VARIATION_S = 0.1, 0.05
@@ -111,7 +111,7 @@ def total_metrics(windows: Sequence[Window]) -> dict[str, float]:
 
 def total_energy(windows: Sequence[Window]) -> dict[str, float]:
     """Return the energies of all windows together; none if a window has none, or the meter cannot resolve them."""
-    terms = [_term(window) for window in windows]
+    terms = [window["energy"]["term"] for window in windows]
     if not terms or _unresolved_reason(windows):
         return {}
     names = [name for name in terms[0] if name.endswith("_j") and all(name in term for term in terms)]
@@ -141,7 +141,7 @@ def total_uncertainty_j(terms: Sequence[Mapping[str, float]], mean_w: float) -> 
 
 def no_total_note(windows: Sequence[Window]) -> list[str]:
     """Return a note on why a run with measured energy has no total energy."""
-    without_energy = [window["epoch"] + 1 for window in windows if not _term(window)]
+    without_energy = [window["epoch"] + 1 for window in windows if not window["energy"]["term"]]
     if len(without_energy) == len(windows):
         return []
     if reason := _unresolved_reason(windows):
@@ -192,18 +192,9 @@ def reaches_target(window: Window, accuracy: float | None, loss: float | None) -
     return bool(checks) and all(checks)
 
 
-def _term(window: Window) -> Mapping[str, float]:
-    """Return the energies of a window as terms of a total; for an older record without them, its metrics."""
-    term: Mapping[str, float] | None = (window.get("energy") or {}).get("term")
-    if term is not None:
-        return term
-    values = {name: window["metrics"].get(f"{window['window']}/{name}") for name in ENERGIES}
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _unresolved_reason(windows: Sequence[Window]) -> str | None:
-    """Return why the energy meter cannot resolve the windows even together; None if it can."""
-    terms = [_term(window) for window in windows]
+    """Return why the energy meter cannot resolve even all windows together; None if it can."""
+    terms = [window["energy"]["term"] for window in windows]
     shortest_s = max((term.get("shortest_s", 0.0) for term in terms), default=0.0)
     if not shortest_s:
         return None
