@@ -7,7 +7,7 @@ from default_jobs import job_keys
 
 from epochmeter.machine.process_identity import this_process
 from epochmeter.results.run_status import status_of
-from epochmeter.run.finish import close_orphans
+from epochmeter.run.finish import close_orphans, oom_message
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
 from epochmeter.sweep.sweep_folder import SUBMISSIONS_FILE
@@ -105,3 +105,29 @@ def test_summary_of_a_closed_run_has_the_notes_of_its_windows(begun, closed):
     record.append({**line, "notes": ["epoch window 0: no energy of VDD_IN: gone."]})
     closed()
     assert record.summary()["notes"] == ["epoch window 0: no energy of VDD_IN: gone."]
+
+
+@pytest.mark.parametrize(
+    ("keys", "fits"),
+    [({"model": {"name": "vgg11"}}, False), ({"workers": 2}, False), ({"seed": 7}, True), ({"power_limit": 250}, True),
+     ({"tracking": {"name": "mlflow"}}, True)],
+    ids=str,
+)  # fmt: skip
+def test_largest_batch_of_completed_runs_with_the_same_memory_is_the_hint(tmp_path, keys, fits):
+    job = {"batch": 512, "model": {"name": "lenet"}, "workers": 4, "seed": 1, "tracking": {"name": "none"}}
+    runs = [(64, keys, True), (32, {}, True), (256, {}, False), (512, {}, False)]
+    for number, (batch, changed, is_completed) in enumerate(runs):
+        record = Record(tmp_path / str(number))
+        record.folder.mkdir()
+        record.describe({**job, **changed, "batch": batch}, {})
+        if is_completed:
+            write_json(record.folder / "completed.json", {"identity": "1d", "finished": "now"})
+    (tmp_path / "9").mkdir()  # a run without a record yet
+    hint = f"; the largest batch size that fitted in this sweep is batch={64 if fits else 32}."
+    assert oom_message("batch=512 ran out of memory. Reduce it.", record) == (
+        f"batch=512 ran out of memory. Reduce it{hint}"
+    )
+    assert oom_message("killed\n  hint: reduce it", record) == f"killed{hint}\n  hint: reduce it"
+    for number in (0, 1):
+        (tmp_path / str(number) / "completed.json").unlink()
+    assert oom_message("killed", record) == "killed"

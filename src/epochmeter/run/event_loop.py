@@ -15,17 +15,9 @@ from epochmeter.results.summary import is_decisive, reaches_target
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.plan import Plan
 from epochmeter.run.window import Window, build_window, node_window
-from epochmeter.run.worker_process import RunMessage, WorkerError, WorkerProcess
-from epochmeter.shared.protocol import (
-    Built,
-    Proceed,
-    Progress,
-    TraceFailed,
-    Trained,
-    WindowClosed,
-    WindowMeasured,
-    WindowOpening,
-)  # fmt: skip
+from epochmeter.run.worker_process import WorkerError, WorkerProcess
+from epochmeter.shared import protocol
+from epochmeter.shared.protocol import Message
 from epochmeter.tracking.publisher import Tracker
 
 FIRST_WAIT_S = 10.0
@@ -33,14 +25,14 @@ FIRST_WAIT_S = 10.0
 
 
 def run_event_loop(
-    messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, instruments: WindowInstruments,
+    messages: Iterator[Message], worker: WorkerProcess, plan: Plan, instruments: WindowInstruments,
     settings: AppliedSettings, tracker: Tracker, terminal: Terminal,
 ) -> None:  # fmt: skip
     """Handle messages until training has ended: read the counters at each border, record and publish in between."""
     job = plan.job
     for message in messages:
         match message:
-            case Built():
+            case protocol.Built():
                 plan.describe(model=message.model, training=message.training)
                 check_metered(plan, instruments.meter)
                 instruments.gpu_monitor.own_pids.update(worker.pids)
@@ -48,19 +40,19 @@ def run_event_loop(
                 tracker.flush(FIRST_WAIT_S)
                 terminal.stage("Loading samples")
                 worker.reply()
-            case WindowOpening():
+            case protocol.WindowOpening():
                 opened = message
                 terminal.stage("Preparing the page cache")
                 cache_notes = instruments.data_source.prepare(opened.epoch) if opened.window == "epoch" else []
                 terminal.window_opened(opened.window, opened.epoch, job.epochs, opened.steps)
                 before = instruments.read_start()
                 worker.reply()
-            case Progress():
+            case protocol.Progress():
                 terminal.progress(message.steps, message.loss)
-            case WindowClosed():
+            case protocol.WindowClosed():
                 after = instruments.read_end()
                 worker.reply()
-            case WindowMeasured():
+            case protocol.WindowMeasured():
                 window = build_window(opened, message, before, after, instruments, plan.record)
                 remarks = notes_and_flags(window, cache_notes, settings.drift_messages())
                 plan.record.append({**window.line, **resume_warmup(job, plan.run, window.line), **remarks})
@@ -68,8 +60,8 @@ def run_event_loop(
                 terminal.window_closed()
                 terminal.window_measured(window.line, job.epochs)
                 tracker.flush()
-                worker.reply(Proceed(stop=target_reached(job, window.line)))
-            case Trained():
+                worker.reply(protocol.Proceed(stop=target_reached(job, window.line)))
+            case protocol.Trained():
                 terminal.stage("Saving results and recording the profiler's trace")
                 worker.reply()
                 return
@@ -86,34 +78,34 @@ def notes_and_flags(window: Window, cache_notes: Sequence[str], drift: Sequence[
 
 
 def run_secondary_event_loop(
-    messages: Iterator[RunMessage], worker: WorkerProcess, plan: Plan, instruments: WindowInstruments
+    messages: Iterator[Message], worker: WorkerProcess, plan: Plan, instruments: WindowInstruments
 ) -> None:
     """Handle the messages of another node's ranks: its counters are read when the first node's are."""
     for message in messages:
         match message:
-            case Built():
+            case protocol.Built():
                 plan.describe(training=message.training)
                 check_metered(plan, instruments.meter)
                 instruments.gpu_monitor.own_pids.update(worker.pids)
                 worker.reply()
-            case WindowOpening():
+            case protocol.WindowOpening():
                 if message.window == "epoch":
                     instruments.data_source.prepare(message.epoch)
                 before = instruments.read_start()
                 worker.reply()
-            case WindowClosed():
+            case protocol.WindowClosed():
                 worker.reply(node_window(plan.node.name, message, before, instruments.read_end(), instruments))
-            case Trained():
+            case protocol.Trained():
                 worker.reply()
                 return
             case _:
                 worker.reply()
 
 
-def trace_notes(messages: Iterator[RunMessage]) -> list[str]:
+def trace_notes(messages: Iterator[Message]) -> list[str]:
     """Return why there is no profiler trace. Everything is measured by now, so that no failure fails the run."""
     try:
-        return [message.reason for message in messages if isinstance(message, TraceFailed)]
+        return [message.reason for message in messages if isinstance(message, protocol.TraceFailed)]
     except WorkerError as error:
         return [f"no trace: {error}"]
 

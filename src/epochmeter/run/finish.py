@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from epochmeter.config.job import recorded_job
+from epochmeter.config.job import NON_MEASUREMENT_KEYS, recorded_job
 from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
@@ -20,7 +20,6 @@ from epochmeter.results.run_result import RunResult, is_measured, no_energy_reas
 from epochmeter.results.run_status import FAILED, KILLED, recorded_status, status_of
 from epochmeter.results.summary import collect_notes, no_total_note, summarize, variance_warning
 from epochmeter.results.throughput import measure_throughput
-from epochmeter.run.oom_hint import oom_message
 from epochmeter.run.plan import Plan, write_error
 from epochmeter.run.worker_process import WorkerError
 from epochmeter.shared.record import Record
@@ -31,6 +30,8 @@ from epochmeter.tracking.publish import Published
 from epochmeter.tracking.publisher import Tracker
 
 NUMBER = re.compile(r"\d+(\.\d+)?")
+NON_MEMORY_KEYS = ("batch", "seed", "repeat", "power_limit", "clocks", "fan", "cache", "drop_caches", "machine")
+"""Keys that do not change the memory needed per sample."""
 ABORTED_MESSAGE = "epochmeter was killed, the machine stopped, or the disk was full before the run ended"
 
 
@@ -78,6 +79,26 @@ def write_summary(plan: Plan, outcome: RunResult) -> None:
         plan.record.write_summary({**summary, "ended": ended}, plan.run["identity"], plan.run.get("configuration"))
     except OSError as error:
         outcome.set_failed("exception", write_error(error))
+
+
+def oom_message(message: str, record: Record) -> str:
+    """Return the error of a run that ran out of memory, with the largest batch size that fitted in its sweep, if any.
+
+    Only completed runs that need the same memory per sample are considered.
+    """
+
+    def memory_keys(job: Mapping[str, Any]) -> Mapping[str, object]:
+        return {key: value for key, value in job.items() if key not in (*NON_MEMORY_KEYS, *NON_MEASUREMENT_KEYS)}
+
+    own = memory_keys(record.job())
+    siblings = (Record(path.parent) for path in record.folder.parent.glob("*/job.json"))
+    jobs = [sibling.job() for sibling in siblings if sibling.folder.name.isdecimal() and sibling.is_completed()]
+    largest = max((job["batch"] for job in jobs if memory_keys(job) == own), default=None)
+    if largest is None:
+        return message
+    what, newline, hint = message.partition("\n")
+    fitted = f"{what.rstrip('.')}; the largest batch size that fitted in this sweep is batch={largest}."
+    return fitted + newline + hint
 
 
 def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:

@@ -10,18 +10,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import IO
 
 from epochmeter.config.errors import input_error
 from epochmeter.run import worker_process
 from epochmeter.run.nodes import Node
 from epochmeter.run.worker_process import WorkerProcess
 
-SINGLE_NODE = Node()
 SOURCE = Path(__file__).resolve().parents[2]
 EXIT_LIMIT_S = 10.0
 """How long the training process may take to end after its last message."""
@@ -47,27 +45,33 @@ def launched(
     python: str | None,
     gpus: Sequence[str] = (),
     ranks: int | None = None,
-    node: Node = SINGLE_NODE,
+    node: Node = Node(),  # noqa: B008 (immutable)
     limit_s: float | None = None,
     silence_s: float | None = None,
 ) -> Iterator[WorkerProcess]:
-    """Start the training process, and end it with all its children when the `with` block ends.
+    """Start the training process of a run folder, and end it with all its children when the `with` block ends.
 
     Args:
-        folder: The run folder.
         python: `device.python`; None for the controller's own interpreter.
         gpus: UUIDs of the metered GPUs, the only ones that it sees.
         ranks: The number of processes that torchrun starts on this node; None: a single process, without torchrun.
-        limit_s: The time limit.
-        silence_s: The longest time without a message.
+        limit_s: `sweep.timeout_s`.
+        silence_s: `sweep.hung_after_s`, the longest time without a message.
     """
     log = folder / "worker.log"
     worker, ended = None, None
     oom_kills_before = worker_process.oom_kill_count()
     try:
         with _listening_socket() as listener, open(log, "wb") as output:
-            command = _command(folder, python, ranks, node)
-            process = _spawn(command, _environment(listener.getsockname(), gpus, ranks, node), output)
+            process = subprocess.Popen(
+                _command(folder, python, ranks, node),
+                env=_environment(listener.getsockname(), gpus, ranks, node),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                # In a session of its own it gets no Ctrl-C or Ctrl-Z from the terminal: the controller ends it.
+                start_new_session=True,
+            )
             ended = _exit_fd(process)
             worker = WorkerProcess(process, log, ended, oom_kills_before, limit_s, silence_s)
             worker.accept_connections(listener, 1 if ranks is None else ranks + 1)
@@ -83,8 +87,10 @@ def launched(
 
 @contextmanager
 def _listening_socket() -> Iterator[socket.socket]:
+    # A socket's path has at most 107 bytes, and $TMPDIR may be long or on a network.
+    short = "/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir()
     with (
-        tempfile.TemporaryDirectory(prefix="epochmeter-", dir=_socket_dir()) as folder,
+        tempfile.TemporaryDirectory(prefix="epochmeter-", dir=short) as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
     ):
         listener.bind(os.path.join(folder, "link"))
@@ -133,7 +139,7 @@ def _command(folder: Path, python: str | None, ranks: int | None, node: Node) ->
 def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) -> dict[str, str]:
     environment = {name: value for name, value in os.environ.items() if name not in TORCHRUN_VARIABLES}
     environment |= {
-        "PYTHONPATH": _path(),
+        "PYTHONPATH": python_path(),
         "PYTHONUNBUFFERED": "1",
         "EPOCHMETER_SOCKET": link,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -148,7 +154,7 @@ def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) 
     return {**shared, **environment}
 
 
-def _path() -> str:
+def python_path() -> str:
     """Return a PYTHONPATH with this project's modules."""
     return os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
 
@@ -157,18 +163,6 @@ def _free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
-
-
-def _spawn(command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]) -> subprocess.Popen[bytes]:
-    # In a session of its own it gets no Ctrl-C or Ctrl-Z from the terminal: the controller ends it.
-    return subprocess.Popen(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
 
 
 def _visible_gpus_env(gpus: Sequence[str]) -> dict[str, str]:
@@ -193,8 +187,3 @@ def _exit_fd(process: subprocess.Popen[bytes]) -> int:
 
     threading.Thread(target=wait, daemon=True).start()
     return reader
-
-
-def _socket_dir() -> str:
-    """Return a short folder: a socket's path has at most 107 bytes, and $TMPDIR may be long or on a network."""
-    return "/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir()

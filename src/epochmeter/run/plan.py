@@ -208,11 +208,7 @@ def resolve_plan(request: RunRequest) -> Plan:
         ValueError: A value is not valid or, with `rehearse=false`, this machine is not the requested one.
         RuntimeError: This machine has a requested setting but cannot change it, for example without a reboot.
     """
-    plan = detect(request)
-    plan = compose(plan)
-    plan = preflight(plan)
-    plan = claim(plan)
-    return settings(plan)
+    return settings(claim(preflight(compose(detect(request)))))
 
 
 def detect(request: RunRequest) -> Plan:

@@ -146,11 +146,10 @@ def check_constructible(job: Job, overrides: Sequence[str]) -> None:
 @cache
 def construction_error(python: str, specs: str) -> str:
     """Return why this interpreter cannot construct the objects; empty if it can, or does not answer."""
-    path = os.pathsep.join(filter(None, (str(launch.SOURCE), os.environ.get("PYTHONPATH"))))
     try:
         done = subprocess.run(
             [python, "-m", "epochmeter.worker.check_spec", specs],
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": launch.python_path()},
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=CHECK_LIMIT_S,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):

@@ -25,17 +25,8 @@ MAX_TERM_EXCESS_S = 0.5
 Reading the counters of eight GPUs takes longer than `MAX_EXCESS_S`; without this, one short evaluation would leave
 such a run without a total.
 """
-SUM_KEYS = (
-    "energy_j",
-    "net_energy_j",
-    "estimated_energy_j",
-    "machine_energy_j",
-    "energy_uncertainty_j",
-    "power_mean_w",
-)
+SUM_KEYS = (*ENERGIES, "machine_energy_j", "energy_uncertainty_j", "power_mean_w")
 """Metrics of which the nodes of a run have a sum."""
-SEVERAL_RANKS_REASON = "several ranks train, and their phases differ."
-DIFFERENT_TIMES_REASON = "the parts of the total are sampled at different times."
 PAUSED_NOTE = "the training process was suspended and continued (SIGCONT); the pause is included in its times"
 FLAG_CONSEQUENCES = {
     "diverged": "; its mean loss is omitted",
@@ -105,7 +96,7 @@ def build_window(
         *clock_disagreement_note(ranks),
         *throttled,
         *(f"{text}." for text in others),
-        *_missing_phases_note(phases),
+        *([f"no energy {'of some phases' if phases.energy_j else 'by phase'}: {phases.reason}"] if phases.reason else []),
         *skipped_samples_note(merged),
         *not_finite_notes(metrics),
         *(f"{cause}{FLAG_CONSEQUENCES[flag]}." for flag, cause in causes.items()),
@@ -207,11 +198,6 @@ def _window_energy(
     return WindowEnergy({}, {}, [note], used.unavailable, term)
 
 
-def _missing_phases_note(phases: PhaseEnergy) -> list[str]:
-    some = "of some phases" if phases.energy_j else "by phase"
-    return [f"no energy {some}: {phases.reason}"] if phases.reason else []
-
-
 def _epoch_metrics(
     measured: MergedWindow, used: WindowEnergy, phases: PhaseEnergy, gauges: Mapping[str, float], record: Record
 ) -> dict[str, float]:
@@ -237,9 +223,9 @@ def _phases(
     if "energy_j" not in used.metrics or not powers.times_ns:
         return PhaseEnergy()
     if not is_single:
-        return PhaseEnergy(reason=SEVERAL_RANKS_REASON)
+        return PhaseEnergy(reason="several ranks train, and their phases differ.")
     if all(math.isnan(watts) for watts in powers.total_w):
-        return PhaseEnergy(reason=DIFFERENT_TIMES_REASON)
+        return PhaseEnergy(reason="the parts of the total are sampled at different times.")
     window, steps = (measured.opened_ns, measured.closed_ns), record.last_steps(int(measured.parts["steps"]))
     total = (used.metrics["energy_j"], used.metrics.get("energy_uncertainty_j", 0.0))
     return phase_energy(steps, *window, powers.times_ns, powers.total_w, *total, powers.response)

@@ -19,24 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from epochmeter.shared.protocol import (
-    Built,
-    Finished,
-    Joined,
-    Message,
-    Proceed,
-    Progress,
-    RankExited,
-    RankFailed,
-    Reply,
-    TraceFailed,
-    Trained,
-    WindowClosed,
-    WindowMeasured,
-    WindowOpening,
-    decode,
-    encode,
-)  # fmt: skip
+from epochmeter.shared import protocol
+from epochmeter.shared.protocol import Finished, Joined, Message, RankExited, RankFailed
 
 STACKS_S = 0.5
 """How long hung processes have to write their stacks to the log, on SIGUSR1."""
@@ -46,8 +30,6 @@ PEER_RANK_FAILED = "rank"
 """Kind of failure of a rank whose only error is that another rank ended."""
 ProcessMessage = Joined | RankFailed | Finished | RankExited
 """Messages about the start and end of processes, which are handled here."""
-RunMessage = Built | WindowOpening | Progress | WindowClosed | WindowMeasured | Trained | TraceFailed
-"""Messages for the event loop."""
 
 
 class WorkerError(Exception):
@@ -75,7 +57,7 @@ class Connection:
         if not received:
             raise EOFError
         *lines, self._unread = (self._unread + received).split(b"\n")
-        return [decode(line) for line in lines]
+        return [protocol.decode(line) for line in lines]
 
     def fileno(self) -> int:
         return self.socket.fileno()
@@ -85,8 +67,6 @@ class WorkerProcess:
     """The running training process, with a connection to each rank and to torchrun.
 
     Args:
-        process: The training process, or torchrun.
-        log: Its output.
         ended: File descriptor that is readable when the process has ended.
         oom_kills: `oom_kill_count` before the process started.
         limit_s: `sweep.timeout_s`.
@@ -142,8 +122,8 @@ class WorkerProcess:
         """Process IDs of the ranks and of their launcher."""
         return [self.pid, *self._pids]
 
-    def messages(self) -> Iterator[RunMessage]:
-        """Yield messages until the first rank has finished.
+    def messages(self) -> Iterator[Message]:
+        """Yield the messages of a run until the first rank has finished.
 
         Raises:
             WorkerError: A process failed, ended, or sent nothing for too long.
@@ -159,25 +139,31 @@ class WorkerProcess:
                 raise self._timeout_error()
             if not readable:
                 raise self.exit_error() if ready or not self._peer_failure else self._peer_failure
-            for connection in readable:
-                try:
-                    messages = connection.messages()
-                except EOFError:
-                    connections.remove(connection)
-                    self._failing_ranks |= not connection.finished  # torchrun reports how it ended
-                    continue
-                for message in messages:
-                    if isinstance(message, Finished) and connection is self._first:
-                        return
-                    if isinstance(message, ProcessMessage):
-                        self._handle_process_message(message, connection)
-                    else:
-                        yield message
+            for connection, message in self._receive(readable, connections):
+                if isinstance(message, Finished) and connection is self._first:
+                    return
+                if isinstance(message, ProcessMessage):
+                    self._handle_process_message(message, connection)
+                else:
+                    yield message
 
-    def reply(self, reply: Reply = Proceed()) -> None:  # noqa: B008 (immutable)
+    def _receive(
+        self, readable: list[Connection], connections: list[Connection]
+    ) -> Iterator[tuple[Connection, Message]]:
+        """Yield the messages of readable connections; remove those whose process has ended from `connections`."""
+        for connection in readable:
+            try:
+                messages = connection.messages()
+            except EOFError:
+                connections.remove(connection)
+                self._failing_ranks |= not connection.finished  # torchrun reports how it ended
+                continue
+            yield from ((connection, message) for message in messages)
+
+    def reply(self, reply: protocol.Reply = protocol.Proceed()) -> None:  # noqa: B008 (immutable)
         """Send a reply, so that the training process continues; WorkerError if it has ended."""
         try:
-            (self._first or self._connections[0]).socket.sendall(encode(reply))
+            (self._first or self._connections[0]).socket.sendall(protocol.encode(reply))
         except OSError as error:
             raise self.exit_error() from error
 
@@ -195,16 +181,13 @@ class WorkerProcess:
     def _drain_messages(self) -> WorkerError | None:
         """Return an error that was sent but not read yet; None if there is none."""
         connections = list(self._connections)
-        while ready := select.select(connections, [], [], 0)[0]:
-            for connection in ready:
-                try:
-                    for message in connection.messages():
-                        if isinstance(message, ProcessMessage):
-                            self._handle_process_message(message, connection)
-                except EOFError:
-                    connections.remove(connection)
-                except WorkerError as error:
-                    return error
+        try:
+            while ready := select.select(connections, [], [], 0)[0]:
+                for connection, message in self._receive(ready, connections):
+                    if isinstance(message, ProcessMessage):
+                        self._handle_process_message(message, connection)
+        except WorkerError as error:
+            return error
         return None
 
     def terminate(self) -> None:
