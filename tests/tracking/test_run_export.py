@@ -4,11 +4,9 @@ import json
 import os
 from datetime import datetime
 
-import pytest
-
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.tracking import run_export
-from epochmeter.tracking.run_export import ended_s, status_of
+from epochmeter.tracking.run_export import ended_s
 
 FRIDAY_S, MONDAY_S = 2e9, 2e9 + 3 * 86400
 
@@ -56,11 +54,6 @@ def test_dataset_is_described_by_its_manifest(make_record):
     assert len(dataset["digest"]) <= 36
     assert json.loads(dataset["profile"]) == {"count": 1797, "bytes": 123456, "classes": 10}
     assert run_export.dataset_fields(make_record(1, dataset=None)) is None
-
-
-@pytest.mark.parametrize(("state", "status"), [("completed", "FINISHED"), ("failed", "FAILED"), ("killed", "KILLED")])
-def test_end_maps_to_mlflow_status(make_record, state, status):
-    assert status_of(make_record(state=state)) == status
 
 
 def test_recorded_end_is_independent_of_file_times(make_record):

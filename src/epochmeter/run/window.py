@@ -91,12 +91,13 @@ def build_window(
         **({"phases": phases.to_record()} if phases.energy_j else {}),
     }
     title = f"epoch {opened.epoch + 1}" + (", evaluation" if name == "val" else "")
+    phases_lacking = "of some phases" if phases.energy_j else "by phase"
     notes = [
         *used.notes,
         *clock_disagreement_note(ranks),
         *throttled,
         *(f"{text}." for text in others),
-        *([f"no energy {'of some phases' if phases.energy_j else 'by phase'}: {phases.reason}"] if phases.reason else []),
+        *([f"no energy {phases_lacking}: {phases.reason}"] if phases.reason else []),
         *skipped_samples_note(merged),
         *not_finite_notes(metrics),
         *(f"{cause}{FLAG_CONSEQUENCES[flag]}." for flag, cause in causes.items()),

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from epochmeter.machine.process_identity import Process, is_alive
 from epochmeter.results.reuse import is_run, referenced_record
-from epochmeter.results.run_status import recorded_status
+from epochmeter.results.run_status import recorded_status, status_of
 from epochmeter.shared.record import Record
 from epochmeter.tracking import run_export, scalars
 from epochmeter.tracking.client import Store
-from epochmeter.tracking.run_export import complete_files, ended_s, started_s, status_of
+from epochmeter.tracking.run_export import MLFLOW_STATUS, complete_files, ended_s, started_s
 from epochmeter.tracking.scalars import Scalar
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def publish(record: Record, store: Store, ended: str | None = None) -> Published
         store: Destination.
         ended: How the run ended, for a record that could not be completed.
     """
-    status, windows, summary = status_of(record, ended), record.windows(), record.summary()
+    status, windows, summary = MLFLOW_STATUS[status_of(record, ended)], record.windows(), record.summary()
     if (checkpoint := record.checkpoint()) and status != "FINISHED":
         windows, summary = [window for window in windows if window["epoch"] < checkpoint["epochs"]], None
     with record.locked():  # of two processes, the second finds the run created by the first

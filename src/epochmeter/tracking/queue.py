@@ -15,11 +15,10 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
+from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.results.run_status import recorded_status
 from epochmeter.shared.record import Record
 
-READ_ERRORS = (OSError, ValueError, KeyError, TypeError)
-"""Exceptions from reading a broken record."""
 
 
 def multirun_of(record: Record) -> Path:
@@ -59,7 +58,10 @@ def pending_runs(multirun: Path) -> Iterator[Record]:
     for entry in entries:
         with suppress(*READ_ERRORS):
             start = Record(multirun / entry.read_text().strip())
-            record = _find_record(entry.name, start) or _find_locked_record(entry.name, start)
+            record = _find_record(entry.name, start)
+            if record is None and start.folder.exists():
+                with start.locked():  # another process may be starting a run there
+                    record = _find_record(entry.name, start)
             if record:
                 yield record
             else:
@@ -77,11 +79,3 @@ def _find_record(record_id: str, start: Record) -> Record | None:
             if record.run()["record_id"] == record_id:
                 return record
     return None
-
-
-def _find_locked_record(record_id: str, start: Record) -> Record | None:
-    """Return the same, after waiting for a process that starts a run there."""
-    if not start.folder.exists():
-        return None
-    with start.locked():
-        return _find_record(record_id, start)

@@ -49,7 +49,8 @@ def run_params(record: Record) -> dict[str, str]:
 
 def run_tags(record: Record) -> dict[str, str]:
     """Return the run's tags: identifiers and the conditions of the measurement; unknown values have no tag."""
-    run, host, failure = record.run(), _host(record), (record.summary() or {}).get("failure") or {}
+    run, failure = record.run(), (record.summary() or {}).get("failure") or {}
+    host = record.host() if (record.folder / "host.json").exists() else {}
     tags = {
         **{key: run.get(key) for key in ("record_id", "sweep_id", "identity", *Process._fields)},
         "folder": str(record.folder.resolve()),
@@ -118,11 +119,6 @@ def legal_name(name: str) -> str:
     return re.sub(r"[^\w\-. :/]", "_", name)
 
 
-def status_of(record: Record, ended: str | None = None) -> str:
-    """Return the run's MLflow status, from `results.run_status`."""
-    return MLFLOW_STATUS[states.status_of(record, ended)]
-
-
 def started_s(record: Record) -> float:
     """Return the run's start, in seconds since 1970."""
     return datetime.fromisoformat(record.run()["started"]).timestamp()
@@ -147,10 +143,3 @@ def complete_files(record: Record) -> list[Path]:
         for path in record.folder.iterdir()
         if path.is_file() and not path.name.startswith((".", EVENTS)) and path.name != CHECKPOINT
     )
-
-
-def _host(record: Record) -> Mapping[str, Any]:
-    try:
-        return record.host()
-    except FileNotFoundError:
-        return {}

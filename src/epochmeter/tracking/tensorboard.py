@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from epochmeter.results.run_status import RUNNING, status_of
 from epochmeter.shared.record import Record
 from epochmeter.tracking import scalars
-from epochmeter.tracking.run_export import EVENTS, status_of
+from epochmeter.tracking.run_export import EVENTS
 from epochmeter.tracking.scalars import Scalar
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def check_installed(tracking: Mapping[str, Any]) -> None:
 
 def write_events(record: Record) -> None:
     """Write the event file of a run that has ended; during a run, its own controller writes it."""
-    if status_of(record) != "RUNNING":
+    if status_of(record) != RUNNING:
         Events(record).finish()
 
 
