@@ -18,9 +18,7 @@ PLANNED, RUNNING, COMPLETED, FAILED, KILLED = "planned", "running", "completed",
 def status_of(record: Record, ended: str | None = None) -> str:
     """Return the state of the record's run; a run without an end whose process is gone was killed.
 
-    Args:
-        record: The run folder.
-        ended: The end as the controller knows it (completed, failed or killed), for a record that could not be written.
+    `ended` is the end as the controller knows it (completed, failed or killed), for a record that could not be written.
     """
     if not (record.folder / "job.json").exists():
         return PLANNED

@@ -25,12 +25,7 @@ def summarize(windows: Sequence[Window], steps: array, job: Job) -> dict[str, fl
     """Return the `steady/`, `std/` and `total/` metrics of a run.
 
     Steady values exclude the first `warmup_epochs`, as many after each resumption, a partial last epoch, and epochs in
-    which the run was paused. Totals include them.
-
-    Args:
-        windows: The record's windows in order.
-        steps: Rows of `steps.bin`.
-        job: Configuration.
+    which the run was paused. Totals include them. `steps` are the rows of `steps.bin`.
     """
     steady, rows, end = [], array("f"), 0
     for number, epoch in enumerate(window for window in windows if window["window"] == "epoch"):
@@ -125,11 +120,8 @@ def total_uncertainty_j(terms: Sequence[Mapping[str, float]], mean_w: float) -> 
     """Return the 95 % confidence interval (plus or minus) of the energy of several windows, in joules.
 
     Power that a part-time sensor missed is independent from window to window, so its squares are added. All other
-    uncertainties are added, since the same instrument may always err in the same direction.
-
-    Args:
-        terms: The windows' terms.
-        mean_w: Mean power of all windows: the uncertainty of a window is at least one period of the counter at it.
+    uncertainties are added, since the same instrument may always err in the same direction. The uncertainty of a window
+    is at least one period of the counter at `mean_w`, the mean power of all windows.
     """
     independent_j = [term.get("unsampled_j", 0.0) for term in terms]
     others_j = [

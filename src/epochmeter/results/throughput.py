@@ -22,11 +22,6 @@ def measure_throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: 
 
     A step lasts from the end of the previous step to its own end; time between epochs belongs to no step.
 
-    Args:
-        windows: The record's windows in order.
-        steps: Rows of `steps.bin`.
-        job: Configuration.
-
     Returns:
         The `throughput/` metrics, and the reason if they are configured and cannot be computed.
     """

@@ -13,11 +13,7 @@ Notify = Callable[[str], object]
 
 
 class DataSource:
-    """Samples in memory, so that no storage is involved.
-
-    Attributes:
-        metadata: Description for the record.
-    """
+    """Samples in memory, so that no storage is involved. `metadata` describes the source in the record."""
 
     metadata: Mapping[str, object] = {"medium": "memory"}
 

@@ -27,9 +27,7 @@ class WindowInstruments(NamedTuple):
 
     Attributes:
         gauges: Utilization, clock rates, memory, temperature and throttling.
-        data_source: Page cache and disk reads.
         idle_w: The idle power before training, in watts; None if it was not measured.
-        gpu_monitor: Other processes on the GPUs.
     """
 
     meter: Meter

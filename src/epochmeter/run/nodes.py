@@ -24,7 +24,6 @@ class Node(NamedTuple):
     """This node among those of a run.
 
     Attributes:
-        number: Its number, from 0.
         first: The address of the first node.
         port: The port on which the ranks connect; None: any free one.
         name: Its name in Slurm.

@@ -67,8 +67,6 @@ class Plan:
     Attributes:
         facts: The facts by which this machine is identified.
         detected: The device that this machine is.
-        journal: The original values of device settings while they are changed.
-        used_gpus: The GPUs that train.
         devices: The devices to lock.
         targets: The device settings to change, by the configuration keys that request them.
         run: The run's metadata, as in its record; it grows during the run.
@@ -131,11 +129,7 @@ class Plan:
         return reuse.find_completed(folder, self.run["identity"], self.run["configuration"], self.job.repeat)
 
     def open_record(self) -> list[str]:
-        """Open the record: resume from the checkpoint of an earlier attempt, or archive what that attempt left.
-
-        Returns:
-            Notes on the resumption.
-        """
+        """Resume from the checkpoint of an earlier attempt, or archive that attempt; return notes on the resumption."""
         start = {"started": _now(), "clock": {"wall_s": time.time(), "monotonic_ns": time.monotonic_ns()}}
         try:
             with self.record.locked():

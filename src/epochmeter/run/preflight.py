@@ -58,11 +58,7 @@ def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str],
 
 
 def validate_sweep(points: Sequence[Sequence[str]], composed: Callable[[list[str]], DictConfig]) -> None:
-    """Refuse a sweep if any of its configurations, each a list of overrides, is not valid.
-
-    Raises:
-        ValueError: Lists each reason with the configurations that have it.
-    """
+    """Raise ValueError with each reason why configurations of a sweep, which are lists of overrides, are not valid."""
     reasons: dict[str, list[Sequence[str]]] = {}
     for point in track_points(points):
         try:

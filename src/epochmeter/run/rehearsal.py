@@ -22,7 +22,7 @@ def rehearsal_reasons(
         other_device: This machine's device, if it is not the requested one.
         storage: Where the dataset is, if that is not the requested storage.
         settings: The requested device settings; None if none may be changed.
-        gpus: The missing GPUs, if there are too few.
+        gpus: `missing_gpus`.
 
     Raises:
         ValueError: There is a reason, and `rehearse=false`.

@@ -30,9 +30,7 @@ def download_records(
     """Download records to `<folder>/<sweep>/<number>`, and write references for the runs that a sweep reuses.
 
     Args:
-        folder: An empty folder.
         choose: Returns the sweeps to download, given the names of all.
-        experiment: Name of the experiment.
         uri: Server or database; None: MLFLOW_TRACKING_URI or the project's database.
 
     Raises:

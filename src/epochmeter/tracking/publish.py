@@ -48,12 +48,8 @@ def publish(record: Record, store: Store, ended: str | None = None) -> Published
     """Publish what MLflow lacks of a record; if this is interrupted between two calls, the next publishing continues.
 
     The run's status is set last, so that a run shown as finished is complete. Of a run that may resume from a
-    checkpoint, only the epochs before the checkpoint are published, as MLflow cannot delete metrics.
-
-    Args:
-        record: The run folder.
-        store: Destination.
-        ended: How the run ended, for a record that could not be completed.
+    checkpoint, only the epochs before the checkpoint are published, as MLflow cannot delete metrics. `ended` is how the
+    run ended, for a record that could not be completed.
     """
     status, windows, summary = MLFLOW_STATUS[status_of(record, ended)], record.windows(), record.summary()
     if (checkpoint := record.checkpoint()) and status != "FINISHED":

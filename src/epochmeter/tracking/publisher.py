@@ -73,11 +73,7 @@ class Tracker:
         self._write_events(Events.add)
 
     def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str | None:
-        """Publish the end.
-
-        Args:
-            limit_s: Time limit.
-            ended: State of the run, for a record whose end could not be written.
+        """Publish the end; `ended` is the state of the run, for a record whose end could not be written.
 
         Returns:
             The run in MLflow, or a warning with the command to publish later, or None if nothing is published.
@@ -103,11 +99,7 @@ class Publisher(Tracker):
     - flush: publish the record's current content; at most one call in flight can reach into a window
     - close: publish the end, and then the queued runs of the time when MLflow was down
 
-    Args:
-        record: The run folder.
-        open_store: Opens the destination.
-        destination: Only queued runs with this destination are published.
-        events: TensorBoard event files to write as well.
+    Of queued runs, only those with the same `destination` are published.
     """
 
     def __init__(
@@ -279,11 +271,7 @@ def publish_pending(multirun: Path, tracking: Mapping[str, Any], limit_s: float 
 
 
 def include_all(folders: Sequence[Path], tracking: Mapping[str, Any], limit_s: float = 30.0) -> Published | str | None:
-    """Publish the runs that a sweep's folders reference as part of the sweep.
-
-    Returns:
-        One of the runs in MLflow, a warning if not all are published, or None if there is nothing to publish.
-    """
+    """Publish the runs that a sweep's folders reference as part of it; return one of them in MLflow, or a warning."""
     destination = destination_of(tracking)
     if destination is None or not folders:
         return None

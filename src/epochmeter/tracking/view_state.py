@@ -60,12 +60,7 @@ def pack_view(
 ) -> str:
     """Return a view of the experiment's page as stored in its tag.
 
-    Args:
-        name: Name in MLflow's menu.
-        query: Filter of runs.
-        columns: Columns of the run list.
-        sections: Charts by section.
-        groups: Params and tags, such as (`param`, `device`), by which runs are averaged.
+    Runs are filtered by `query` and averaged by `groups` of params and tags, such as (`param`, `device`).
     """
     sections = sections or {}
     keys = [{"mode": mode, "groupByData": key} for mode, key in groups]

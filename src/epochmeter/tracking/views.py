@@ -65,7 +65,6 @@ def save_views(store: Store, record: Record | None = None, sweep: str | None = N
     """Save the views that are missing or outdated, and the experiment's description.
 
     Args:
-        store: Destination.
         record: The run folder that is published; its run may have just begun.
         sweep: The sweep that gets views of its own; those of older sweeps are deleted.
     """
