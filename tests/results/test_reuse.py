@@ -96,7 +96,7 @@ def cut(name):
 
 @pytest.mark.parametrize(
     "harm",
-    [cut("steps.bin"), cut("losses.bin"), cut("epochs.jsonl"), cut("summary.json"), cut("completed.json"), cut("job.json"),
+    [*map(cut, ("steps.bin", "losses.bin", "epochs.jsonl", "summary.json", "completed.json", "job.json")),
      lambda folder: (folder / "completed.json").unlink()],
     ids=["steps", "losses", "epochs", "summary", "completed", "job", "not completed"],
 )  # fmt: skip

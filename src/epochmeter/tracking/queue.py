@@ -20,7 +20,6 @@ from epochmeter.results.run_status import recorded_status
 from epochmeter.shared.record import Record
 
 
-
 def multirun_of(record: Record) -> Path:
     """Return the folder of all sweeps that a run belongs to, also for an archived attempt."""
     folder = record.folder.absolute()
