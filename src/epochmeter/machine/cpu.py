@@ -26,14 +26,11 @@ def describe(root: Path) -> dict[str, str | int]:
     """The CPU's model and its number of cores."""
     listing = read_text(root / "proc/cpuinfo")
     cores = len(re.findall(r"^processor\s*:", listing, re.MULTILINE))
-    model = arm_cores(listing) or match_group(r"^(?:model name|Hardware)\s*:\s*(.+)", listing)
-    return drop_empty({"model": model, "cores": cores})
-
-
-def arm_cores(listing: str) -> str:
-    """The types of cores in an ARM cpuinfo, whose `model name` is only the architecture."""
+    # On ARM, `model name` is only the architecture.
     kinds = re.findall(r"^CPU implementer\s*:\s*(\S+).*?^CPU part\s*:\s*(\S+)", listing, re.MULTILINE | re.DOTALL)
-    return " + ".join(ARM_CORES.get(kind, "ARM core {}:{}".format(*kind)) for kind in dict.fromkeys(kinds))
+    arm_cores = " + ".join(ARM_CORES.get(kind, "ARM core {}:{}".format(*kind)) for kind in dict.fromkeys(kinds))
+    model = arm_cores or match_group(r"^(?:model name|Hardware)\s*:\s*(.+)", listing)
+    return drop_empty({"model": model, "cores": cores})
 
 
 def governors(root: Path) -> list[str]:

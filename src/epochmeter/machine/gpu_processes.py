@@ -72,14 +72,12 @@ class GpuProcessMonitor:
         return {(gpu.name, pid): self._describe(gpu.name, pid, memory[pid]) for pid in others}
 
     def _read_utilization(self, gpu: nvml.NvmlGpu) -> None:
-        samples: Sequence[nvml.ProcessUtilization] = ()
-        with suppress(OSError):
-            samples = gpu.process_utilization(self._since_us[gpu.name])
         percents = defaultdict(list)
-        for sample in samples:
-            if sample.percent <= 100:  # some drivers fill unused samples with garbage
-                percents[sample.pid].append(sample.percent)
-            self._since_us[gpu.name] = max(self._since_us[gpu.name], sample.at_us)
+        with suppress(OSError):
+            for pid, percent, at_us in gpu.process_utilization(self._since_us[gpu.name]):
+                if percent <= 100:  # some drivers fill unused samples with garbage
+                    percents[pid].append(percent)
+                self._since_us[gpu.name] = max(self._since_us[gpu.name], at_us)
         self._utilization |= {(gpu.name, pid): fmean(values) / 100 for pid, values in percents.items()}
 
     def _describe(self, gpu: str, pid: int, memory_bytes: int | None) -> str:

@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,6 +18,7 @@ from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 
 PACKAGES = ("hydra-core", "mlflow", "mlflow-skinny", "psutil", "zeus", "nvidia-ml-py", "jetson-stats")
 GIT_LIMIT_S = 5
+NVIDIA_DRIVER = r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)"
 
 
 def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, object]:
@@ -28,9 +30,9 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, o
             "boot_id": read_text(root / "proc/sys/kernel/random/boot_id"),
             "board": _board(root),
             "cpu": cpu.describe(root),
-            "memory_bytes": _memory_bytes(root),
+            "memory_bytes": int(match_group(r"^MemTotal:\s*(\d+) kB", read_text(root / "proc/meminfo")) or 0) * 1024,
             "gpus": find_gpus(root),
-            "driver": _driver(root),
+            "driver": match_group(NVIDIA_DRIVER, read_text(root / "proc/driver/nvidia/version")),
             "cuda": _cuda(root),
             "governors": cpu.governors(root),
             "clocks": jetson.clocks(root),
@@ -76,11 +78,7 @@ def detect_device(devices: Mapping[str, Mapping[str, str] | None], facts: Mappin
     matching = [name for name, match in devices.items() if is_match(match, facts)]
     if not matching:
         raise ValueError(f"device=auto: no device matches {dict(facts)}\nhint: name one: device={'|'.join(devices)}")
-    return min(matching, key=lambda name: _rank(devices[name] or {}))
-
-
-def _rank(match: Mapping[str, str]) -> int:
-    return next((rank for rank, key in enumerate(MATCH_PRIORITY) if key in match), len(MATCH_PRIORITY))
+    return max(matching, key=lambda name: [key in (devices[name] or {}) for key in MATCH_PRIORITY])
 
 
 def _board(root: Path) -> dict[str, str]:
@@ -89,15 +87,6 @@ def _board(root: Path) -> dict[str, str]:
         if names:
             return {**names, **jetson.part_numbers(names.get("compatible", ""))}
     return {}
-
-
-def _memory_bytes(root: Path) -> int:
-    return int(match_group(r"^MemTotal:\s*(\d+) kB", read_text(root / "proc/meminfo")) or 0) * 1024
-
-
-def _driver(root: Path) -> str:
-    """The version of NVIDIA's driver."""
-    return match_group(r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)", read_text(root / "proc/driver/nvidia/version"))
 
 
 def _cuda(root: Path) -> str:
@@ -111,10 +100,8 @@ def _cuda(root: Path) -> str:
 def _packages() -> dict[str, str]:
     versions = {}
     for name in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return versions
 
 
@@ -126,20 +113,12 @@ def git_commit(project: Path) -> str | None:
 
 
 def _git(project: Path) -> dict[str, str | bool]:
+    command = ["git", "--no-optional-locks", "-C", str(project), "status", "--porcelain=v2", "--branch"]
     try:
-        commit = _run_git(project, "rev-parse", "HEAD")
-        return {"commit": commit, "dirty": bool(_run_git(project, "status", "--porcelain"))}
+        status = subprocess.check_output(
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True, timeout=GIT_LIMIT_S
+        )
     except (OSError, subprocess.SubprocessError):
-        return {}  # no git, no repository, no commit, or a timeout
-
-
-def _run_git(project: Path, *command: str) -> str:
-    completed = subprocess.run(
-        ["git", "--no-optional-locks", "-C", str(project), *command],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=GIT_LIMIT_S,
-        check=True,
-    )
-    return completed.stdout.strip()
+        return {}  # no git, no repository, or a timeout
+    commit = match_group(r"^# branch\.oid ([0-9a-f]+)$", status)  # "(initial)": no commit
+    return {"commit": commit, "dirty": bool(match_group(r"^([^#])", status))} if commit else {}

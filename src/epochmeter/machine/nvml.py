@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache, cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
 SUPERCHIPS = ("GH200", "Grace Hopper")
@@ -27,19 +27,13 @@ class NotSupportedError(OSError):
     """The GPU or its driver does not have this function."""
 
 
-class ProcessUtilization(NamedTuple):
-    """A sample of one process's use of a GPU: process ID, percent, and its time on NVML's clock."""
-
-    pid: int
-    percent: int
-    at_us: int
-
-
 class NvmlGpu:
     """An NVIDIA GPU. Every method raises OSError if NVML does not report the value."""
 
     def __init__(self, handle: Any, name: str = "a GPU") -> None:
-        self._handle = handle
+        import pynvml
+
+        self._handle, self._nvml = handle, pynvml
         self.name = name
         self.name = f"gpu{self.index()}"
         """`gpu` and the index in PCI order."""
@@ -66,10 +60,8 @@ class NvmlGpu:
 
     def is_in_mig_mode(self) -> bool:
         """Whether the GPU is partitioned; False if the GPU or its driver does not support it."""
-        import pynvml
-
         try:
-            return bool(self._call("nvmlDeviceGetMigMode")[0] == pynvml.NVML_DEVICE_MIG_ENABLE)
+            return bool(self._call("nvmlDeviceGetMigMode")[0] == self._nvml.NVML_DEVICE_MIG_ENABLE)
         except OSError:
             return False
 
@@ -100,12 +92,10 @@ class NvmlGpu:
 
     def instant_power_w(self) -> float:
         """Instantaneous power in watts, of the module of a superchip."""
-        import pynvml
-
-        scope = pynvml.NVML_POWER_SCOPE_MODULE if self.has_c2c_link else pynvml.NVML_POWER_SCOPE_GPU
-        (field,) = self._call("nvmlDeviceGetFieldValues", [(pynvml.NVML_FI_DEV_POWER_INSTANT, scope)])
-        if field.nvmlReturn != pynvml.NVML_SUCCESS:
-            raise OSError(f"instantaneous power of {self.name}: {pynvml.NVMLError(field.nvmlReturn)}")
+        scope = self._nvml.NVML_POWER_SCOPE_MODULE if self.has_c2c_link else self._nvml.NVML_POWER_SCOPE_GPU
+        (field,) = self._call("nvmlDeviceGetFieldValues", [(self._nvml.NVML_FI_DEV_POWER_INSTANT, scope)])
+        if field.nvmlReturn != self._nvml.NVML_SUCCESS:
+            raise OSError(f"instantaneous power of {self.name}: {self._nvml.NVMLError(field.nvmlReturn)}")
         return float(field.value.uiVal) / 1000
 
     def power_limit_w(self) -> float:
@@ -125,22 +115,16 @@ class NvmlGpu:
 
     def clock_hz(self) -> float:
         """Clock of the streaming multiprocessors."""
-        import pynvml
-
-        return float(self._call("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM)) * 1e6
+        return float(self._call("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)) * 1e6
 
     def temperature_c(self) -> float:
-        import pynvml
-
-        return float(self._call("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU))
+        return float(self._call("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU))
 
     def throttle_reasons(self) -> tuple[list[str], list[str]]:
         """Names of the reasons that lower the clocks now: those of power, and those of heat."""
-        import pynvml
-
         active = self._call("nvmlDeviceGetCurrentClocksThrottleReasons")
         power, thermal = (
-            [name for constant, name in reasons.items() if active & getattr(pynvml, constant)]
+            [name for constant, name in reasons.items() if active & getattr(self._nvml, constant)]
             for reasons in (POWER_REASONS, THERMAL_REASONS)
         )
         return power, thermal
@@ -149,10 +133,10 @@ class NvmlGpu:
         """Process ID and memory in bytes (None: unknown) of each process with a compute context."""
         return [(process.pid, process.usedGpuMemory) for process in self._call("nvmlDeviceGetComputeRunningProcesses")]
 
-    def process_utilization(self, since_us: int) -> list[ProcessUtilization]:
-        """Samples of the processes' utilization after a moment of NVML's clock."""
+    def process_utilization(self, since_us: int) -> list[tuple[int, int, int]]:
+        """Process ID, utilization in percent and time of the samples after a moment, both on NVML's clock."""
         samples = self._call("nvmlDeviceGetProcessUtilization", since_us)
-        return [ProcessUtilization(sample.pid, sample.smUtil, sample.timeStamp) for sample in samples]
+        return [(sample.pid, sample.smUtil, sample.timeStamp) for sample in samples]
 
     def _call(self, function: str, *arguments: Any) -> Any:
         return _call(self.name, function, self._handle, *arguments)
@@ -184,18 +168,12 @@ def open_gpu(uuid: str) -> NvmlGpu:
 @cache  # starting NVML may take 0.1 s, and a run needs the list several times
 def list_gpus() -> Sequence[dict[str, str]]:
     """List the GPUs in PCI order, as `machine.gpus` describes them; none without NVML."""
-    try:
-        shut_down = start()
-    except OSError:
-        return []
-    try:
+    with suppress(OSError), ExitStack() as opened:
+        opened.callback(start())
         count = _call("this machine", "nvmlDeviceGetCount")
         handles = [_call(f"gpu{index}", "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
         return [_describe(NvmlGpu(handle)) for handle in handles]
-    except OSError:
-        return []
-    finally:
-        shut_down()
+    return []
 
 
 def _describe(gpu: NvmlGpu) -> dict[str, str]:

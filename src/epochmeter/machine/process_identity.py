@@ -12,7 +12,6 @@ import psutil
 
 from epochmeter.machine.sysfs import read_text
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 ENDED_STATES = ("Z", "X")
 """States of a process that has ended but has not been waited for by its parent."""
 
@@ -40,7 +39,7 @@ def this_process() -> Process:
 
 def boot_id() -> str:
     """Identifier of the machine's current boot; empty if the kernel does not report it."""
-    return read_text(BOOT_ID)
+    return read_text(Path("/proc/sys/kernel/random/boot_id"))
 
 
 def pid_namespace() -> str | None:
