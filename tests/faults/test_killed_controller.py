@@ -8,7 +8,7 @@ import sys
 import pytest
 from controls import Board
 
-from epochmeter.power.knobs.privilege import run_program
+from epochmeter.machine.privilege import run_program
 from epochmeter.power.knobs.requests import restore_after_kill
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 
@@ -116,7 +116,8 @@ def test_next_start_restores_settings_of_a_killed_controller(board, journal, con
 
 DIES = """
 import os, signal, sys
-from epochmeter.power.knobs import privilege, restore_journal
+from epochmeter.machine import privilege
+from epochmeter.power.knobs import restore_journal
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.file_limits import open_rapl_limit
 

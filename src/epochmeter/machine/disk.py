@@ -67,7 +67,8 @@ class ReadCounters:
 
 def disk_of(folder: str | os.PathLike[str], root: str | os.PathLike[str] = "/") -> Disk:
     """Find the storage of a folder, or of its nearest existing parent."""
-    existing = _nearest_existing(Path(folder))
+    place = Path(folder).absolute()
+    existing = next(path for path in (place, *place.parents) if os.path.exists(path)).resolve()
     number = os.stat(existing).st_dev
     return disk_of_device(f"{os.major(number)}:{os.minor(number)}", existing, Path(root))
 
@@ -84,7 +85,9 @@ def disk_of_device(number: str, folder: Path, root: Path) -> Disk:
         return _overlay_disk(mount, folder, root)
     name = _link_name(root / "sys/dev/block" / number)
     if not name and mount and mount.source.startswith("/dev/"):  # btrfs has numbers of its own
-        name = _link_name(root / "sys/class/block" / Path(_device_node(mount.source, root)).name)
+        node = root / mount.source.lstrip("/")
+        source = os.readlink(node) if node.is_symlink() else mount.source  # such as /dev/mapper/data
+        name = _link_name(root / "sys/class/block" / Path(source).name)
     if not name:
         return Disk((), "unknown", filesystem, f"{filesystem} has no block device")
     devices = _btrfs_devices(name, root) if filesystem == "btrfs" else (name,)
@@ -109,9 +112,7 @@ def read_counters(disk: Disk) -> ReadCounters | None:
     available = [counters[device] for device in disk.devices if device in counters]
     if not available or len(available) < len(disk.devices):
         return None
-    return ReadCounters(
-        sum(counter.read_count for counter in available), sum(counter.read_bytes for counter in available)
-    )
+    return ReadCounters(sum(each.read_count for each in available), sum(each.read_bytes for each in available))
 
 
 def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:
@@ -129,11 +130,6 @@ def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:
     }
     devices = {"devices": list(disk.devices), "disks": [path.name for path in physical]}
     return {**info, **devices, **drop_empty(properties)}
-
-
-def _nearest_existing(folder: Path) -> Path:
-    folder = folder.absolute()
-    return next(path for path in (folder, *folder.parents) if os.path.exists(path)).resolve()
 
 
 def _overlay_disk(mount: Mount, folder: Path, root: Path) -> Disk:
@@ -180,7 +176,11 @@ def _medium(block: Path, root: Path) -> str:
         backing = read_text(block / "loop/backing_file")
         return disk_of(backing, root).medium if backing and os.path.exists(backing) else "unknown"
     if name.startswith("nvme"):
-        return _nvme_medium(block / "device")
+        controller = block / "device"
+        transports = _texts([controller, *controller.glob("nvme*")], "transport")  # its own, or of its paths
+        if NVME_FABRICS & set(transports):
+            return "network"
+        return "virtual" if VIRTUAL_NVME.search(read_text(controller / "model")) else "nvme"
     if name.startswith("mmcblk"):
         return {"SD": "sd", "MMC": "emmc"}.get(read_text(block / "device/type"), "unknown")
     if name.startswith(("zram", "ram")):
@@ -196,20 +196,6 @@ def _medium(block: Path, root: Path) -> str:
         return kind
     # A removable disk is a stick or a card reader, whose `rotational` flag means nothing.
     return "unknown" if read_text(block / "removable") == "1" else f"{kind}_usb"
-
-
-def _nvme_medium(controller: Path) -> str:
-    """The medium of an NVMe disk, by its controller or its multipath controllers."""
-    transports = _texts([controller, *controller.glob("nvme*")], "transport")
-    if NVME_FABRICS & set(transports):
-        return "network"
-    return "virtual" if VIRTUAL_NVME.search(read_text(controller / "model")) else "nvme"
-
-
-def _device_node(source: str, root: Path) -> str:
-    """The device node that a link such as /dev/mapper/data points to."""
-    node = root / source.lstrip("/")
-    return os.readlink(node) if node.is_symlink() else source
 
 
 def _texts(paths: list[Path], inside: str) -> list[str]:

@@ -14,17 +14,17 @@ import ctypes
 import mmap
 import os
 import random
-import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from epochmeter.machine import privilege
 
 CHUNK_BYTES = 1 << 20
 MAX_FILES = 20_000
 """Largest number of files to examine, a random sample of the dataset: one takes about 15 us, twice per epoch."""
 MAX_COLD_FRACTION, MIN_WARM_FRACTION = 0.01, 0.99
 """Largest cached fraction of a cold dataset and smallest of a warm one without a note."""
-DROP_CACHES_FILE = "/proc/sys/vm/drop_caches"
-LIMIT_S = 120
+DROP_CACHES_FILE = Path("/proc/sys/vm/drop_caches")
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 
@@ -135,25 +135,10 @@ def drop_caches() -> None:
     """Drop the kernel's caches of the machine, as root or by `sudo -n`; RuntimeError if neither is allowed."""
     os.sync()
     try:
-        with open(DROP_CACHES_FILE, "w") as control:
-            control.write("3")
-        return
-    except OSError as error:
-        refused = str(error)
-    try:
-        tee = subprocess.run(
-            ["sudo", "-n", "tee", DROP_CACHES_FILE], input="3", capture_output=True, text=True, timeout=LIMIT_S
-        )
-        if tee.returncode == 0:
-            return
-        refused += f"; sudo: {tee.stderr.strip()}"
-    except (OSError, subprocess.TimeoutExpired) as error:
-        refused += f"; sudo: {error}"
-    raise RuntimeError(
-        f"drop_caches=true needs root: {refused}\nhint: allow it with a line in sudoers, "
-        f"`{os.environ.get('USER', 'USER')} ALL=(root) NOPASSWD: /usr/bin/tee {DROP_CACHES_FILE}`; or leave it out, "
-        "since cache=cold evicts the dataset's files without it"
-    )
+        privilege.write_file(DROP_CACHES_FILE, "3")
+    except RuntimeError as error:
+        alternative = "or leave it out, since cache=cold evicts the dataset's files without it"
+        raise RuntimeError(f"drop_caches=true: {error}; {alternative}") from error
 
 
 def read_into_cache(paths: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ import math
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from os import PathLike
+from pathlib import Path
 from typing import NamedTuple, Protocol, TypedDict
 
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, PowerSeries, Sampling
@@ -73,26 +73,17 @@ class EnergyScope(TypedDict):
 
 
 class EnergyInfo(EnergyScope, total=False):
-    """How the total is measured.
-
-    Attributes:
-        source: One of `SOURCES`, or `none`.
-        reason: Why there is no total, or less than was configured.
-        machine: All domains, if they cover more than the total.
-    """
+    """How the total is measured: `source` is one of `SOURCES`, or `none`."""
 
     source: str
     reason: str | None
+    """Why there is no total, or less than was configured."""
     machine: EnergyScope
+    """All domains, if they cover more than the total."""
 
 
 class Instrument(NamedTuple):
-    """An energy counter or a power sensor of one domain.
-
-    Attributes:
-        domain: What it measures.
-        read: Returns joules since an arbitrary moment, or watts; raises OSError or ValueError.
-    """
+    """An energy counter or a power sensor; `read` returns joules or watts, or raises OSError or ValueError."""
 
     domain: Domain
     read: Callable[[], float]
@@ -215,7 +206,7 @@ class Meter:
         return missed_j
 
     def _counted(self) -> dict[str, Domain]:
-        """The domains of the total that have a counter."""
+        """Return the domains of the total that have a counter."""
         return {name: self.domains[name] for name in self._total if self.domains[name].source == "counter"}
 
     def drain(self, before_ns: int) -> PowerSamples:
@@ -236,17 +227,17 @@ class NullMeter(Meter):
         super().__init__(total=(), covers=None, reason=reason)
 
 
-def open_meter(spec: Mapping[str, object], *, gpus: Sequence[str], root: str | PathLike[str] = "/") -> Meter:
-    """Open the configured meter by its `_target_`, with `gpus`, `root` and the group's options.
+def open_meter(spec: Mapping[str, object], *, gpus: Sequence[str], root: str | Path = "/") -> Meter:
+    """Open the configured meter by its `_target_`, with `gpus`, `root` (a path) and the group's options.
 
     If the machine does not have it, it is an estimate or a `NullMeter`, with the reason.
     """
     instrument = {key: value for key, value in spec.items() if key != "idle_s"}  # idle_s is an option of the run
-    meter: Meter = instantiate_spec(instrument, gpus=gpus, root=root)
+    meter: Meter = instantiate_spec(instrument, gpus=gpus, root=Path(root))
     return meter
 
 
-def open_null(*, gpus: Sequence[str], root: str | PathLike[str], reason: str) -> Meter:
+def open_null(*, gpus: Sequence[str], root: Path, reason: str) -> Meter:
     """Return the meter of a job that configures none."""
     return NullMeter(reason)
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 from controls import Board
 
-from epochmeter.power.knobs import jtop_control, knob, nvpmodel, privilege
+from epochmeter.machine import privilege
+from epochmeter.power.knobs import jtop_control, knob, nvpmodel
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.file_limits import open_amd_cap, open_rapl_limit
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks

@@ -4,7 +4,7 @@ import os
 import shutil
 from importlib.util import find_spec
 
-from epochmeter.power.knobs import privilege
+from epochmeter.machine import privilege
 from epochmeter.power.knobs.jtop_control import JOIN_JTOP
 from epochmeter.power.knobs.knob import Knob
 from epochmeter.power.knobs.nvml_limit import ZEUSD_VARIABLES

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from functools import cache, partial
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,7 @@ MAX_POWER_RATIO = 3.0
 
 
 def open_amd(
-    *,
-    gpus: Sequence[str],
-    root: str | PathLike[str],
-    period_s: float = 0.05,
-    cross_check: bool = True,
-    sensors: Sensors | None = None,
+    *, gpus: Sequence[str], root: Path, period_s: float = 0.05, cross_check: bool = True, sensors: Sensors | None = None
 ) -> Meter:
     """Open the meter of the AMD GPUs used, by UUID, or by PCI address if they have none.
 
@@ -42,7 +36,7 @@ def open_amd(
     if not gpus:
         return NullMeter("meter=amd: the run uses no AMD GPU.")
     try:
-        boards = dict.fromkeys(board_card(name, find_cards(Path(root))) for name in gpus)
+        boards = dict.fromkeys(board_card(name, find_cards(root)) for name in gpus)
         opened = [
             open_gpu(f"gpu{card.number}", partial(counter_of, card, root), partial(power_of, card, period_s, sensors))
             for card in boards
@@ -70,9 +64,9 @@ def power_of(card: Card, period_s: float, sensors: Sensors | None = None) -> Ins
     raise OSError(f"GPU {card.bus}: the driver reports no power below {card.folder}/hwmon")
 
 
-def counter_of(card: Card, root: str | PathLike[str]) -> Instrument:
+def counter_of(card: Card, root: Path) -> Instrument:
     """Open the GPU's energy counter; OSError if it has none, or if it contradicts the power."""
-    if Path(root) != Path("/"):
+    if root != Path("/"):
         raise OSError(f"ROCm reads only this machine's GPUs, not those below {root}")
     amdsmi = load_amdsmi()
 

@@ -6,7 +6,6 @@ The user gives the rated power, since no default would be right.
 import os
 import re
 from collections.abc import Sequence
-from os import PathLike
 from pathlib import Path
 
 from epochmeter.machine.gauges import cpu_ticks
@@ -17,7 +16,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def open_estimate(
-    *, gpus: Sequence[str], root: str | PathLike[str], tdp_w: float | None = None, because: str | None = None
+    *, gpus: Sequence[str], root: Path, tdp_w: float | None = None, because: str | None = None
 ) -> Meter:
     """Open the estimate: busy time of all cores / number of cores x `tdp_w`, the CPU's rated power in watts."""
     if others := sharing_reason(os.environ):
@@ -29,7 +28,7 @@ def open_estimate(
         )
     if not tdp_w > 0:
         raise ValueError(f"meter.tdp_w={tdp_w} is not a rated power\nhint: give it in watts: meter.tdp_w=65")
-    stat = Path(root) / "proc/stat"
+    stat = root / "proc/stat"
     try:
         cores = len(re.findall(r"^cpu\d", stat.read_text(), re.MULTILINE))
         cpu_ticks(stat)

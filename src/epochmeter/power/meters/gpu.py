@@ -9,7 +9,6 @@ from epochmeter.power.meter import Instrument, Meter
 from epochmeter.power.sampler import Sampler
 
 BOARD_SCOPE = "GPU board"
-CROSS_CHECK_SCOPE = "sampled as a cross-check"
 
 
 class GpuInstruments(NamedTuple):
@@ -55,8 +54,10 @@ def gpu_meter(
 ) -> Meter:
     """Build the meter of GPUs; `cross_check` also samples GPUs with a counter, outside of the total."""
     powers = {gpu.name: gpu.power for gpu in gpus if gpu.power and not gpu.counter}
-    if cross_check:
-        powers |= {f"{gpu.name}_sampled": _cross_check(gpu.power) for gpu in gpus if gpu.power and gpu.counter}
+    for gpu in gpus if cross_check else ():
+        if gpu.power and gpu.counter:
+            domain = gpu.power.domain._replace(covers=f"{gpu.power.domain.covers}, sampled as a cross-check")
+            powers[f"{gpu.name}_sampled"] = gpu.power._replace(domain=domain)
     checks = all(gpu.counter for gpu in gpus)
     return Meter(
         counters={gpu.name: gpu.counter for gpu in gpus if gpu.counter},
@@ -67,7 +68,3 @@ def gpu_meter(
         reason=" ".join(gpu.reason for gpu in gpus if gpu.reason) or None,
         close=close,
     )
-
-
-def _cross_check(power: Instrument) -> Instrument:
-    return power._replace(domain=power.domain._replace(covers=f"{power.domain.covers}, {CROSS_CHECK_SCOPE}"))

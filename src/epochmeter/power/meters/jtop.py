@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.managers import BaseProxy
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +92,12 @@ def service_error(error: Exception) -> str:
 
 
 def open_jtop(
-    *, gpus: Sequence[str], root: str | PathLike[str], period_s: float = 0.5, rails: RailTable | None = None
+    *, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: RailTable | None = None
 ) -> Meter:
     """Open the meter of a board's rails, sampled by jtop's service about every `period_s` seconds."""
     if others := sharing_reason(os.environ):
         return NullMeter(others)
-    if Path(root) != Path("/"):
+    if root != Path("/"):
         return NullMeter(f"jtop's service measures this machine, not the one below {root}.")
     with ExitStack() as opened:
         try:

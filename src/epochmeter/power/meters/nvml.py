@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from os import PathLike
+from pathlib import Path
 
 from epochmeter.machine import nvml
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
@@ -33,22 +33,17 @@ STEP = 0.001
 
 
 def open_nvml(
-    *,
-    gpus: Sequence[str],
-    root: str | PathLike[str],
-    period_s: float = 0.05,
-    cross_check: bool = True,
-    sensors: Sensors | None = None,
+    *, gpus: Sequence[str], root: Path, period_s: float = 0.05, cross_check: bool = True, sensors: Sensors | None = None
 ) -> Meter:
     """Open the meter of the GPUs used, by UUID.
 
     It is a `NullMeter`, with the reason, unless each GPU has a counter or a power sensor. The table `sensors` has
     responses by compute capability, and `... counter` for the energy counter.
     """
-    if not gpus and os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-"):
-        return NullMeter(f"The run uses a MIG slice: {SLICE_REASON}.")
     if not gpus:
-        return NullMeter("meter=nvml: the run uses no GPU with a known UUID.")
+        is_slice = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
+        slice_reason = f"The run uses a MIG slice: {SLICE_REASON}."
+        return NullMeter(slice_reason if is_slice else "meter=nvml: the run uses no GPU with a known UUID.")
     try:
         shut_down = nvml.start()
     except OSError as error:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import prod
-from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +24,6 @@ from epochmeter.power.uncertainty import Response, Sensors, response_of
 
 SHUNT_STEP_V = 40e-6
 """Resolution of the INA3221's shunt voltage, and thus of the current: 40 uV."""
-
-
 INA3221_US = [(140, 204, 332, 588, 1100, 2116, 4156, 8244)] * 2
 """The conversion times that an INA3221 can be set to, for a channel's shunt and its bus voltage (its datasheet)."""
 INA238_US = [(50, 84, 150, 280, 540, 1052, 2074, 4120)] * 3
@@ -43,12 +40,7 @@ class Rail(NamedTuple):
 
 
 def open_rails(
-    *,
-    gpus: Sequence[str],
-    root: str | PathLike[str],
-    period_s: float,
-    rails: RailTable | None = None,
-    sensors: Sensors | None = None,
+    *, gpus: Sequence[str], root: Path, period_s: float, rails: RailTable | None = None, sensors: Sensors | None = None
 ) -> Meter:
     """Open the meter of a board's rails, one domain per rail; through jtop's service without sensor files.
 
@@ -61,7 +53,7 @@ def open_rails(
         return NullMeter(others)
     table = rails or RailTable()
     try:
-        board = {rail.name: rail for rail in find_rails(Path(root), table.get("shunt_ohm"), sensors)}
+        board = {rail.name: rail for rail in find_rails(root, table.get("shunt_ohm"), sensors)}
         if not board:
             by_jtop = open_jtop(gpus=gpus, root=root, rails=rails)
             reason = f"No INA3221 or INA238 power sensor below {root}."

@@ -9,7 +9,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from os import PathLike
 from pathlib import Path
 
 from epochmeter.machine.slurm import sharing_reason
@@ -30,7 +29,7 @@ MAX_TRIES = 3
 
 
 def open_rapl(
-    *, gpus: Sequence[str], root: str | PathLike[str], period_s: float = 0.02, tdp_w: float | None = None
+    *, gpus: Sequence[str], root: Path, period_s: float = 0.02, tdp_w: float | None = None
 ) -> Meter:
     """Open the counters of all CPU packages and their DRAM; without counters an estimate, if `tdp_w` is given.
 
@@ -42,16 +41,15 @@ def open_rapl(
     if others := sharing_reason(os.environ):
         return NullMeter(others)
     try:
-        zones = find_zones(Path(root) / "sys/class/powercap")
+        zones = find_zones(root / "sys/class/powercap")
     except RuntimeError as reason:
         return open_estimate(gpus=gpus, root=root, tdp_w=tdp_w, because=str(reason))
-    counters = {name: Instrument(make_domain(name), zone.read) for name, zone in zones.items()}
-    powers = {
-        name: Instrument(
-            Domain("sampled", period_s, counter.domain.covers, averaging_s=period_s), power_from_energy(counter.read)
-        )
-        for name, counter in counters.items()
-    }
+    counters, powers = {}, {}
+    for name, zone in zones.items():
+        covers = "DRAM of a CPU package" if is_dram(name) else "CPU package"
+        counters[name] = Instrument(Domain("counter", PERIOD_S, covers), zone.read)
+        sampled = Domain("sampled", period_s, covers, averaging_s=period_s)
+        powers[name] = Instrument(sampled, power_from_energy(zone.read))
     sampler = Sampler(powers, total=list(zones), period_s=period_s, checks=True)
     covers = "CPU packages and DRAM" if any(map(is_dram, zones)) else "CPU packages"
     return Meter(counters=counters, powers=sampler, total=list(zones), covers=covers)
@@ -136,10 +134,6 @@ def domain_name(folder: Path) -> str | None:
         package_domain = domain_name(folder.with_name(folder.name.rpartition(":")[0]))
         return package_domain and package_domain.replace("cpu", "dram")
     return None
-
-
-def make_domain(name: str) -> Domain:
-    return Domain("counter", PERIOD_S, "DRAM of a CPU package" if is_dram(name) else "CPU package")
 
 
 def is_dram(name: str) -> bool:

@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from os import PathLike
 from pathlib import Path
 
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
@@ -22,12 +21,7 @@ TIME_COLUMN, TOTAL_COLUMN = "monotonic_ns", "total_w"
 
 
 def open_replay(
-    *,
-    gpus: Sequence[str],
-    root: str | PathLike[str],
-    file: str | None,
-    period_s: float,
-    rails: RailTable | None = None,
+    *, gpus: Sequence[str], root: Path, file: str | None, period_s: float, rails: RailTable | None = None
 ) -> Meter:
     """Open a recording (a `power.csv`), replayed from its beginning and repeated."""
     if not file:

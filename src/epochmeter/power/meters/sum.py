@@ -6,13 +6,13 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from os import PathLike
+from pathlib import Path
 
-from epochmeter.power.meter import EnergyInfo, Joules, Meter, NullMeter, open_meter
+from epochmeter.power.meter import Joules, Meter, NullMeter, open_meter
 from epochmeter.power.power_series import PowerSamples, Sampling
 
 
-def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[Mapping[str, object]]) -> Meter:
+def open_sum(*, gpus: Sequence[str], root: Path, parts: Sequence[Mapping[str, object]]) -> Meter:
     """Open several meters as one: the first measures `energy_j`, all together `machine_energy_j`.
 
     If a part does not measure, it is the first part only, with the reason. An estimate is never added to a measurement.
@@ -27,14 +27,11 @@ def open_sum(*, gpus: Sequence[str], root: str | PathLike[str], parts: Sequence[
     for meter in rest:
         meter.close()
     reasons = [] if first.energy in unmeasured else [first.energy["reason"]]
-    reasons += map(_no_machine_reason, unmeasured)
+    for energy in unmeasured:
+        why = energy["reason"] or "It is estimated."
+        reasons.append(f"No machine_energy_j: {energy['covers'] or 'one of meter.parts'} is not measured. {why}")
     first.energy["reason"] = " ".join(dict.fromkeys(filter(None, reasons))) or None
     return first
-
-
-def _no_machine_reason(energy: EnergyInfo) -> str:
-    why = energy["reason"] or "It is estimated."
-    return f"No machine_energy_j: {energy['covers'] or 'one of meter.parts'} is not measured. {why}"
 
 
 class SumMeter(Meter):

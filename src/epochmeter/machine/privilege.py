@@ -16,15 +16,12 @@ from pathlib import Path
 from epochmeter.machine.signals import STOP_SIGNALS
 from epochmeter.machine.sysfs import match_group, read_text
 
-LIMIT_S = 30
+LIMIT_S = 60
 SECURE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Folders in which sudo searches for programs."""
 SYSFS, PROCESS = Path("/sys"), Path("/proc/self")
 CAP_SYS_ADMIN = 21
 TEE_ERROR = re.compile(r"^tee: (.+)", re.MULTILINE)
-NO_PRIVILEGE_REMEDY = (
-    "in a container, start it with --privileged; else the firmware (BIOS setup) may have locked the setting"
-)
 KILL_WAIT_S = 1
 """Longest wait for a killed program, in seconds."""
 REFUSAL = re.compile(
@@ -105,9 +102,7 @@ def sudoers_rule(commands: Sequence[Sequence[str]]) -> str:
 def in_sudoers(command: Sequence[str]) -> str:
     """Return a command with exact arguments in the syntax of sudoers(5)."""
     program, *arguments = command
-    path = (
-        shutil.which(program, path=SECURE_PATH) or f"/usr/sbin/{program}"
-    )  # not from a folder that the user can change
+    path = shutil.which(program, path=SECURE_PATH) or f"/usr/sbin/{program}"  # no folder that the user can change
     escaped = [re.sub(r"([,:=\\ *?!\[\]])", r"\\\1", text) for text in (path, *arguments)]
     return " ".join(escaped if arguments else [*escaped, '""'])
 
@@ -156,11 +151,12 @@ def write_file(file: Path, text: str) -> None:
     """Write to a kernel file, directly or by `sudo tee`; RuntimeError if both fail."""
     try:
         file.write_text(text)
+        return
     except PermissionError:
-        output = run_as_root("tee", str(file), stdin=text)
-        if refused := TEE_ERROR.search(output):
-            raise RuntimeError(
-                f"the kernel refused to write {text}: {refused[1]}\nhint: {NO_PRIVILEGE_REMEDY}"
-            ) from None
+        refused = TEE_ERROR.search(run_as_root("tee", str(file), stdin=text))
+        reason = refused[1] if refused else None
     except OSError as error:
-        raise RuntimeError(f"cannot write {text} to {file}: {error.strerror}\nhint: {NO_PRIVILEGE_REMEDY}") from error
+        reason = str(error.strerror)
+    if reason:
+        remedy = "in a container, start it with --privileged; else the firmware (BIOS setup) may have locked the setting"
+        raise RuntimeError(f"cannot write {text} to {file}: {reason}\nhint: {remedy}")
