@@ -31,9 +31,8 @@ def _lock_device(path: Path, device: str, holder: str, say: Callable[[str], None
     try:
         descriptor = _open(path)
     except OSError as error:
-        raise RuntimeError(
-            f"cannot open the lock of {device}: {error}\nhint: name a writable folder: machine.lock_dir="
-        ) from error
+        hint = "name a writable folder: machine.lock_dir="
+        raise RuntimeError(f"cannot open the lock of {device}: {error}\nhint: {hint}") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -64,6 +63,5 @@ def _open(path: Path) -> int:
 
 def _default_lock_dir() -> Path:
     """The folder that all users and jobs agree on: /run/lock if everyone may write there, else /tmp."""
-    return (
-        SHARED_LOCK_DIR if SHARED_LOCK_DIR.is_dir() and SHARED_LOCK_DIR.stat().st_mode & stat.S_IWOTH else Path("/tmp")
-    )
+    is_shared = SHARED_LOCK_DIR.is_dir() and SHARED_LOCK_DIR.stat().st_mode & stat.S_IWOTH
+    return SHARED_LOCK_DIR if is_shared else Path("/tmp")

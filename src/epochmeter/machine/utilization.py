@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from operator import attrgetter
-from os import PathLike
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -171,7 +170,7 @@ class Gauges:
         return near[max(0, before - 1) : after + 1]
 
 
-def open_gauges(*, gpus: Sequence[str], root: str | PathLike[str] = "/") -> Gauges:
+def open_gauges(*, gpus: Sequence[str], root: str | Path = "/") -> Gauges:
     """Open the gauges of a machine and start sampling."""
     gauges = list(find_gauges(Path(root), gpus))
     cards = find_cards(Path(root))

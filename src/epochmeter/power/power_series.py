@@ -158,15 +158,12 @@ class PowerSeries:
 
     def unavailable(self, at_ns: int) -> dict[str, str]:
         """Domains without a reading for longer than `bridge_s`, with the reason."""
-        oldest_ns = at_ns - self._bridge_ns
         with self._lock:
             begun_ns = at_ns if self._begun_ns is None else self._begun_ns
-            since_ns = {
-                name: begun_ns if integrator.at_ns is None else integrator.at_ns
-                for name, integrator in self._integrators.items()
-            }
             return {
-                name: integrator.reason for name, integrator in self._integrators.items() if since_ns[name] < oldest_ns
+                name: integrator.reason
+                for name, integrator in self._integrators.items()
+                if at_ns - (begun_ns if integrator.at_ns is None else integrator.at_ns) > self._bridge_ns
             }
 
     def joules(self, at_ns: int) -> dict[str, float]:
@@ -266,14 +263,10 @@ class PowerSeries:
             self._read_at_ns = self._read_at_ns[bisect_left(self._read_at_ns, before_ns) :]
             for integrator in self._integrators.values():
                 integrator.gaps = [gap for gap in integrator.gaps if gap[1] > before_ns]
-        of_total = [watts[name] for name in self._total]
-        total_w = array("d", map(sum, zip(*of_total, strict=True)))
-        return PowerSamples(times_ns, watts, total_w, self._stated_response())
-
-    def _stated_response(self) -> Response | None:
-        responses = {self._responses[name] for name in self._total}
-        stated = [response for response in responses if None not in response and response != Response()]
-        return stated[0] if len(responses) == len(stated) == 1 else None
+        total_w = array("d", map(sum, zip(*(watts[name] for name in self._total), strict=True)))
+        response, *others = {self._responses[name] for name in self._total}
+        is_stated = not others and None not in response and response != Response()
+        return PowerSamples(times_ns, watts, total_w, response if is_stated else None)
 
     @property
     def _bridge_ns(self) -> int:

@@ -178,19 +178,15 @@ def _structure_j(times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed
         readings = watts[1:-1][within]
         independent = float(np.var(readings, ddof=1) * (weights_s[within] ** 2).sum())
         if variance > NOISY * independent:
-            variance = max(variance, independent * (1 + 2 * max(0.0, _correlation(readings))))
+            off = readings - readings.mean()
+            correlation = float((off[1:] * off[:-1]).sum() / (off**2).sum())  # of successive readings
+            variance = max(variance, independent * (1 + 2 * max(0.0, correlation)))
     before = middle_s < opened_s
     if before.any():
         earlier, earlier_event = _sums(reversals[before])
         rate = earlier / (opened_s - float(times_s[0]))
         variance, event = max(variance, rate * (closed_s - opened_s)), max(event, earlier_event)
     return NORMAL_95 * math.sqrt(variance) + math.sqrt(event)
-
-
-def _correlation(readings: np.ndarray) -> float:
-    """The correlation of successive readings that are not all equal."""
-    off = readings - readings.mean()
-    return float((off[1:] * off[:-1]).sum() / (off**2).sum())
 
 
 def _sums(variances: np.ndarray) -> tuple[float, float]:

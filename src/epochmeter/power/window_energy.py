@@ -90,7 +90,10 @@ def energy_of_window(
     machine = meter.energy["machine"]["domains"] if "machine" in meter.energy else ()
     term = {name: value for name, value in (total | _machine_metrics(machine, summable)).items() if name in TERM_KEYS}
     if term:
-        term |= _instrument_limits(meter)
+        slowest = max((meter.domains[name] for name in meter.energy["domains"]), key=shortest_s)
+        # The delay of a power sensor is in the half-width of its samples, however short the window is.
+        term["period_s"] = 0.0 if slowest.source == "sampled" else slowest.period_s
+        term["shortest_s"] = shortest_s(slowest)
     if unsampled_j := meter.unsampled_j(summable, seconds, sampling) if "energy_uncertainty_j" in term else 0.0:
         term["unsampled_j"] = unsampled_j
     has_total = meter.total(joules) is not None
@@ -107,14 +110,6 @@ def energy_of_window(
         notes.append(f"{sampling.failed} power readings failed; short gaps are interpolated.")
     failures = {} if has_total else {name: reasons[name] for name in missing if name in failed or name not in short}
     return WindowEnergy(available, metrics, notes, failures, term)
-
-
-def _instrument_limits(meter: Meter) -> dict[str, float]:
-    """Period and shortest window of the slowest instrument of the total."""
-    slowest = max((meter.domains[name] for name in meter.energy["domains"]), key=shortest_s)
-    # The delay of a power sensor is in the half-width of its samples, however short the window is.
-    period_s = 0.0 if slowest.source == "sampled" else slowest.period_s
-    return {"period_s": period_s, "shortest_s": shortest_s(slowest)}
 
 
 def energy_between(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[str, float]:

@@ -30,11 +30,8 @@ def open_rapl_limit(root: str | Path) -> WattLimit | None:
         limits = long_term_limits(Path(root))
     except OSError as error:
         raise privilege.unreadable_error(error) from error
-    return (
-        WattLimit("RAPL", {limit.parent.name: _package_limit(limit, Path(root)) for limit in limits})
-        if limits
-        else None
-    )
+    packages = {limit.parent.name: _package_limit(limit, Path(root)) for limit in limits}
+    return WattLimit("RAPL", packages) if packages else None
 
 
 def _package_limit(limit: Path, root: Path) -> DeviceLimit:

@@ -6,7 +6,6 @@ restore it after a kill.
 
 from __future__ import annotations
 
-import shlex
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -208,9 +207,4 @@ def poll_until(reached: Callable[[], bool]) -> bool:
 
 def restore_error(entry: SavedSetting, error: BaseException, journal: RestoreJournal) -> str:
     """The message for a setting that cannot be restored, with the command that does it by hand."""
-    return f"cannot restore {entry.knob} to {entry.was}: {error}\nhint: {manual_restore_command(entry, journal)}"
-
-
-def manual_restore_command(entry: SavedSetting, journal: RestoreJournal) -> str:
-    """The command to paste that restores a setting and deletes its journal entry."""
-    return f"{entry.by_hand} && rm {shlex.quote(str(journal.file(entry)))}"
+    return f"cannot restore {entry.knob} to {entry.was}: {error}\nhint: {journal.by_hand(entry)}"

@@ -15,14 +15,7 @@ from epochmeter.machine.signals import uninterruptible
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.file_limits import open_amd_cap, open_rapl_limit
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
-from epochmeter.power.knobs.knob import (
-    Knob,
-    Notify,
-    SettingTarget,
-    manual_restore_command,
-    restore_error,
-    restore_setting,
-)
+from epochmeter.power.knobs.knob import Knob, Notify, SettingTarget, restore_error, restore_setting
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.permission import JTOP_SOCKET
@@ -54,8 +47,6 @@ def requested_settings(
     job: Job, *, trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str, journal: RestoreJournal
 ) -> list[SettingRequest]:
     """List the device settings that a job requests, in the order in which they are changed."""
-    if any(getattr(job, key) != untouched for key, untouched in DEFAULTS.items()):
-        refuse_replay(root)
     requested = []
     if job.power_limit is not None:
         requested.append(SettingRequest("power_limit", job.power_limit, power_limit_knob(trains_on_gpu, gpus, root)))
@@ -63,6 +54,8 @@ def requested_settings(
         requested.append(SettingRequest("clocks", job.clocks.name, open_jetson_clocks(root, journal.folder)))
     if job.fan is not Fan.keep:
         requested.append(SettingRequest("fan", job.fan.name, open_fan(root)))
+    if requested:
+        refuse_replay(root)
     return requested
 
 
@@ -140,7 +133,7 @@ def refuse_unrestored(knobs: Sequence[Knob], journal: RestoreJournal) -> None:
         if entry := journal.blocking(knob.name, knob.devices):
             raise RuntimeError(
                 f"cannot set {knob.name}: an earlier run ({entry.when}: {entry.command}) changed it, and it could not "
-                f"be restored to {entry.was}\nhint: {manual_restore_command(entry, journal)}"
+                f"be restored to {entry.was}\nhint: {journal.by_hand(entry)}"
             )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -58,11 +59,10 @@ class RestoreJournal:
         me, when = this_process(), datetime.now(timezone.utc).isoformat(timespec="microseconds")
         by = (me.pid, me.began, self.boot_id, when, self.command, me.numbers)
         entry = SavedSetting(knob, list(devices), self.root, was, None, by_hand, *by)
-        if earlier := self._read(self.file(entry)):
+        if earlier := self._read(self._file(knob, devices)):
             raise RuntimeError(
                 f"cannot set {knob}: pid {earlier.pid} ({earlier.command}) has changed it since {earlier.when}\n"
-                f"hint: wait for that run; if it no longer exists, restore {earlier.was}: "
-                f"{earlier.by_hand} && rm {self.file(entry)}"
+                f"hint: wait for that run; if it no longer exists, restore {earlier.was}: {self.by_hand(earlier)}"
             )
         return self.update(entry)
 
@@ -70,7 +70,7 @@ class RestoreJournal:
         """Write an entry durably."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_json(self.file(entry), entry._asdict())
+            write_json(self._file(entry.knob, entry.devices), entry._asdict())
             fsync_folder(self.folder)
         except OSError as error:
             raise RuntimeError(
@@ -81,12 +81,15 @@ class RestoreJournal:
 
     def remove(self, entry: SavedSetting) -> None:
         """Delete an entry."""
-        self.file(entry).unlink(missing_ok=True)
+        self._file(entry.knob, entry.devices).unlink(missing_ok=True)
+
+    def by_hand(self, entry: SavedSetting) -> str:
+        """Return the command to paste that restores a setting and deletes its entry."""
+        return f"{entry.by_hand} && rm {shlex.quote(str(self._file(entry.knob, entry.devices)))}"
 
     def unrestored(self) -> list[SavedSetting]:
         """The entries of runs that ended without restoring a setting, the newest first; damaged ones are left out."""
-        entries, _ = self._read_all()
-        abandoned = (entry for entry in entries if not self._is_in_use(entry))
+        abandoned = (entry for entry in self._read_all()[0] if not self._is_in_use(entry))
         return sorted(abandoned, key=lambda entry: entry.when, reverse=True)
 
     def damaged(self) -> list[str]:
@@ -131,11 +134,8 @@ class RestoreJournal:
         process = Process(platform.node(), entry.pid, None, entry.began, entry.numbers)
         return is_alive(process) and process != this_process()._replace(boot_id=None)
 
-    def file(self, entry: SavedSetting) -> Path:
-        """The file of an entry. Devices are hashed, since their names together may exceed the length of a file name."""
-        return self._file(entry.knob, entry.devices)
-
     def _file(self, knob: str, devices: Sequence[str]) -> Path:
+        # Devices are hashed, since their names together may exceed the length of a file name.
         digest = hashlib.sha256(" ".join(devices).encode()).hexdigest()[:12]
         return self.folder / f"{knob}-{digest}.json"
 

@@ -85,10 +85,13 @@ def find_rails(root: Path, shunt_ohm: float | None = None, sensors: Sensors | No
             for folder in sorted(sensor.glob("iio:device*")):
                 yield from _iio_rails(folder, shunt_ohm, response)
             for folder in sorted(sensor.glob("hwmon/hwmon*")):
-                yield from _hwmon_rails(folder, _shown_response(folder, INA3221_US, _channels(folder)) or response)
-        elif kind.startswith("ina238"):
+                channels = sum(read_text(folder / f"in{channel}_enable") != "0" for channel in range(1, 4)) or 3
+                yield from _hwmon_rails(folder, _shown_response(folder, INA3221_US, channels) or response)
+        elif kind.startswith("ina238"):  # the input rail of Thor's carrier board, in microwatts
             for folder in sorted(sensor.glob("hwmon/hwmon*")):
-                yield _ina238_rail(folder, _shown_response(folder, INA238_US, 1) or response)
+                read = partial(_watts, (str(folder / "power1_input"),), 1e-6)
+                shown = _shown_response(folder, INA238_US, 1) or response
+                yield Rail(read_text(folder / "in1_label") or "VIN", read, response=shown)
 
 
 def _iio_rails(folder: Path, shunt_ohm: float | None, response: Response) -> Iterator[Rail]:
@@ -111,12 +114,6 @@ def _hwmon_rails(folder: Path, response: Response) -> Iterator[Rail]:
             yield Rail(name, partial(_watts, files, 1e-6), step_w, response)
 
 
-def _ina238_rail(folder: Path, response: Response) -> Rail:
-    """The input rail of Thor's carrier board, in microwatts."""
-    name, read = read_text(folder / "in1_label") or "VIN", partial(_watts, (str(folder / "power1_input"),), 1e-6)
-    return Rail(name, read, response=response)
-
-
 def _watts(files: Sequence[str], unit: float) -> float:
     """Power as the product of the files' numbers, times a unit in watts."""
     return prod(map(_number, files)) * unit
@@ -127,15 +124,10 @@ def _step_w(millivolts: Path, shunt_ohm: float | None) -> float:
     return SHUNT_STEP_V / shunt_ohm * _number_or_0(millivolts) / 1e3 if shunt_ohm else 0.0
 
 
-def _channels(folder: Path) -> int:
-    """Return the number of enabled channels of an INA3221, which are converted one after another."""
-    return sum(read_text(folder / f"in{channel}_enable") != "0" for channel in range(1, 4)) or 3
-
-
 def _shown_response(folder: Path, conversions_us: Sequence[Sequence[int]], channels: int) -> Response | None:
     """The response of a chip from its driver's files `samples` and `update_interval`; None if they are missing.
 
-    The chip renews its registers after it has converted every channel `samples` times. `update_interval` is the time of
+    The chip renews its registers after it has converted every enabled channel, one by one, `samples` times. `update_interval` is the time of
     all conversions in Linux before 6.7, and of one round in later versions (and in stable versions since). The chip's
     possible conversion times show which one it is; if both are possible, the longer time is assumed.
     """

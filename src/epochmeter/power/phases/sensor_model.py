@@ -86,19 +86,19 @@ class SensorFit:
         inside = np.flatnonzero((times_s >= reach_s) & (times_s <= timeline.window_s))
         inside = inside[:: max(1, len(inside) // MAX_SAMPLES)]
         times_s, self._watts = times_s[inside], watts[inside] - watts[inside].mean()
-        self._drift = _drift_terms(times_s, timeline.window_s)
+        position = 2 * times_s / timeline.window_s - 1
+        # A machine that warms up uses more power in every phase: linear and quadratic drift, in columns.
+        self._drift = np.stack([position, position**2 - 1 / 3], axis=1)
         self._spent_s = lru_cache(SHIFTS)(lambda age_us: timeline.spent_s(times_s - age_us / 1e6))
         self._residuals: dict[Sensor, float] = {sensor: self.residual(sensor) for sensor in candidates}
         for leader in self._leaders():
             self._evaluate(refined_grid(leader, REFINEMENTS[0]))
         self._evaluate(refined_grid(self._best(), REFINEMENTS[1]))
         self.best_sensor = self._best()
-        unexplained = self._unexplained(self.best_sensor)
-        self.explained = 1 - self._residuals[self.best_sensor] / max(float((self._watts**2).sum()), 1e-12)
-        most = self._residuals[self.best_sensor] + PLAUSIBLE_VARIANCES * unexplained.var() * correlation_length(
-            unexplained
-        )
-        most = max(most, PLAUSIBLE_RESIDUAL * self._residuals[self.best_sensor])
+        unexplained, least = self._unexplained(self.best_sensor), self._residuals[self.best_sensor]
+        self.explained = 1 - least / max(float((self._watts**2).sum()), 1e-12)
+        independent = correlation_length(unexplained)
+        most = max(least + PLAUSIBLE_VARIANCES * unexplained.var() * independent, PLAUSIBLE_RESIDUAL * least)
         self.plausible = [sensor for sensor, residual in self._residuals.items() if residual <= most]
 
     def _unexplained(self, sensor: Sensor) -> np.ndarray:
@@ -149,12 +149,6 @@ def refined_grid(best: Sensor, closer: float) -> list[Sensor]:
 
 def _lag_step_s(averaging_s: float) -> float:
     return LAG_STEPS_S[bisect_left((0.03, 0.4), averaging_s)]
-
-
-def _drift_terms(times_s: np.ndarray, window_s: float) -> np.ndarray:
-    """Linear and quadratic drift, in columns: a machine that warms up uses more power in every phase."""
-    position = 2 * times_s / window_s - 1
-    return np.stack([position, position**2 - 1 / 3], axis=1)
 
 
 def correlation_length(residuals: np.ndarray) -> float:
