@@ -1,9 +1,9 @@
-import json
 from pathlib import Path
 
 import pytest
 
 from epochmeter.machine.gpus import find_gpus, matches_uuid, select_gpus
+from epochmeter.machine.nvml import list_gpus
 
 FIRST = {"vendor": "nvidia", "bus": "0000:01:00.0", "minor": "0", "uuid": "GPU-6d5a4f3e-0000"}
 SECOND = {"vendor": "nvidia", "bus": "0000:02:00.0", "minor": "1", "uuid": "GPU-6d77aaaa-1111"}
@@ -91,30 +91,30 @@ def test_uuid_of_torch_matches_cuda_and_rocm_formats():
     assert matches_uuid("63313235-6536-6661-3338-666463396531", "0000:c1:00.0")
 
 
-FOUND = """
-import json, sys
-from pathlib import Path
-from epochmeter.machine import gpus, host
-found = gpus.find_gpus(Path(sys.argv[1]))
-said = {"gpus": found, "facts": host.device_facts(sys.argv[1]), "used": gpus.select_gpus(found, {}, count=None)}
-json.dump(said, sys.stdout)
-"""
+@pytest.fixture
+def listed(nvml, monkeypatch):
+    """Function that lists the GPUs where NVML has two."""
+
+    def find(root, stub=""):
+        monkeypatch.setenv("STUB", stub)
+        list_gpus.cache_clear()
+        return find_gpus(root)
+
+    yield find
+    list_gpus.cache_clear()
 
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="the driver lists the GPUs of this machine in /proc")
-def test_gpus_listed_only_by_nvml_are_found(with_nvml):
-    found = json.loads(with_nvml(FOUND, "/", stub="wsl"))
+def test_gpus_listed_only_by_nvml_are_found(listed):
+    found = listed(Path("/"), stub="wsl")
     first = {"vendor": "nvidia", "model": "Stub GPU", "bus": "0000:01:00.0", "uuid": "GPU-aaaa"}
     second = {**first, "bus": "0000:02:00.0", "uuid": "GPU-bbbb"}
-    assert found["gpus"] == found["used"] == [first, second]
-    assert found["facts"]["gpu"] == "nvidia"
-    assert [gpu["minor"] for gpu in json.loads(with_nvml(FOUND, "/"))["gpus"]] == ["0", "1"]
+    assert found == select_gpus(found, {}, count=None) == [first, second]
+    assert [gpu["minor"] for gpu in listed(Path("/"))] == ["0", "1"]
 
 
-def test_nvml_is_not_used_for_a_recorded_machine(with_nvml, tree):
-    board = {"sys/firmware/devicetree/base/compatible": "nvidia,p3701-0000\0nvidia,tegra234\0"}
-    found = json.loads(with_nvml(FOUND, str(tree(**board))))
-    assert (found["gpus"], found["facts"]["gpu"]) == ([], None)
+def test_nvml_is_not_used_for_a_recorded_machine(listed, board):
+    assert listed(board(["nvidia,p3701-0000", "nvidia,tegra234"])) == []
 
 
 def test_slurm_job_numbers_the_gpus_that_it_may_open():

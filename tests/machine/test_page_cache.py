@@ -131,27 +131,12 @@ def test_sample_of_many_files_is_uniform_and_reproducible():
     assert all(140 <= count <= 260 for count in tenths), tenths  # 200 each, four and a half standard deviations
 
 
-class Sudo:
-    """A stub of `sudo -n tee`."""
+def test_refused_drop_caches_is_an_error_with_a_hint(monkeypatch):
+    def refuse(file, text):
+        raise RuntimeError(f"`tee {file}` needs root")
 
-    def __init__(self, code, stderr=""):
-        self.returncode, self.stderr = code, stderr
-        self.command = None
-
-    def __call__(self, command, **how):
-        self.command = (command, how["input"])
-        return self
-
-
-@pytest.fixture
-def unwritable(monkeypatch, tmp_path):
-    monkeypatch.setattr(page_cache, "DROP_CACHES_FILE", str(tmp_path / "no/drop_caches"))
-    return page_cache.DROP_CACHES_FILE
-
-
-def test_refused_drop_caches_is_an_error_with_a_hint(monkeypatch, unwritable):
-    monkeypatch.setattr(page_cache.subprocess, "run", Sudo(1, "sudo: a password is required"))
-    with pytest.raises(RuntimeError, match=r"(?s)drop_caches=true .*password is required.*sudoers.*leave it out"):
+    monkeypatch.setattr(page_cache.privilege, "write_file", refuse)
+    with pytest.raises(RuntimeError, match=r"drop_caches=true: `tee /proc/sys/vm/drop_caches` needs root; or leave it"):
         drop_caches()
 
 

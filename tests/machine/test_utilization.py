@@ -230,3 +230,46 @@ def test_old_samples_are_discarded_except_the_last(tree):
         opened.discard_before(second[0])
         assert opened.window(first_ns, second[1]) == {"ram_peak_bytes": 700 * 1024}
         assert opened.window(*second) == {"ram_peak_bytes": 700 * 1024}, "the mark before it is still there"
+
+
+def nvidia_window(monkeypatch, *gpus, stub):
+    """Metrics, throttling and unavailable quantities of a window with NVIDIA GPUs."""
+    monkeypatch.setenv("STUB", stub)
+    with gauges("/nowhere", gpus) as opened:
+        moments = borders(opened, lambda: None)
+        missing = {absent.quantity: absent.why for absent in opened.unavailable()}
+        return opened.window(*moments), opened.throttled(*moments), missing
+
+
+def test_nvidia_gpus_used_have_utilization_clock_and_temperature(nvml, monkeypatch):
+    metrics, throttled, _ = nvidia_window(monkeypatch, "GPU-aaaa", "bbbb", stub="")
+    assert metrics == {
+        "gpu_utilization": 0.87,
+        "gpu_clock_mean_hz": 1410e6,
+        "temperature_max_c": 61,
+        "power_capped_fraction": 0,
+        "thermal_throttled_fraction": 0,
+    }
+    assert throttled == []
+
+
+def test_power_capped_and_thermal_throttling_are_distinguished(nvml, monkeypatch):
+    metrics, throttled, _ = nvidia_window(monkeypatch, "GPU-bbbb", stub="throttled")
+    assert throttled == ["gpu1 power-capped in 2 of 2 samples", "gpu1 thermal throttling in 2 of 2 samples"]
+    assert (metrics["power_capped_fraction"], metrics["thermal_throttled_fraction"]) == (1, 1)
+    metrics, _, _ = nvidia_window(monkeypatch, "GPU-bbbb", stub="capped")
+    assert (metrics["power_capped_fraction"], metrics["thermal_throttled_fraction"]) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "stub", "why"),
+    [
+        ("GPU-aaaa", "unsupported", "of gpu0: Not Supported"),
+        ("GPU-aaaa", "silent", "cannot initialize NVML: Driver Not Loaded"),
+        ("GPU-cccc", "", "of GPU-cccc: Not Found"),
+    ],
+)
+def test_quantities_without_nvml_are_missing_with_the_reason(nvml, monkeypatch, gpu, stub, why):
+    metrics, _, missing = nvidia_window(monkeypatch, gpu, stub=stub)
+    assert metrics == {}
+    assert all(missing[quantity].endswith(why) for quantity in ("gpu_utilization", "gpu_clock_mean_hz"))

@@ -4,10 +4,8 @@ import ctypes
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,8 +13,6 @@ import pytest
 from epochmeter.machine import nvml as nvml_client
 from epochmeter.power.knobs import jtop_control
 from epochmeter.power.window_energy import Reading, energy_of_window
-
-SOURCE = Path(__file__).parents[2] / "src"
 
 
 class Machine:
@@ -71,20 +67,6 @@ def nvml_stub(tmp_path_factory) -> Path:
     source = Path(__file__).with_name("nvml_stub.c")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", source], check=True)
     return folder
-
-
-@pytest.fixture
-def with_nvml(nvml_stub):
-    """Run a program with the NVML stub and return its standard output."""
-    if not find_spec("pynvml"):
-        pytest.skip("nvidia-ml-py is not installed")
-
-    def run(program: str, *arguments: str, stub: str = "", **environment: str) -> str:
-        places = {"LD_LIBRARY_PATH": str(nvml_stub), "PYTHONPATH": str(SOURCE), "STUB": stub}
-        command = [sys.executable, "-c", program, *arguments]
-        return subprocess.check_output(command, text=True, env={**os.environ, **places, **environment})
-
-    return run
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def read_counters(disk: Disk) -> ReadCounters | None:
     available = [counters[device] for device in disk.devices if device in counters]
     if not available or len(available) < len(disk.devices):
         return None
-    return ReadCounters(sum(each.read_count for each in available), sum(each.read_bytes for each in available))
+    return ReadCounters(sum(part.read_count for part in available), sum(part.read_bytes for part in available))
 
 
 def describe(disk: Disk, root: str | os.PathLike[str] = "/") -> dict[str, Any]:

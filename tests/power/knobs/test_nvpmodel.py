@@ -5,8 +5,8 @@ import subprocess
 import pytest
 from controls import TABLES, Board, nvpmodel_conf
 
-from epochmeter.machine.jetson import read_modes
 from epochmeter.machine import privilege
+from epochmeter.machine.jetson import read_modes
 from epochmeter.power.knobs import jtop_control, knob
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel

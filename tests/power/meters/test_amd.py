@@ -20,7 +20,7 @@ from pathlib import Path
 from epochmeter.power.meters.amd import counter_of, find_cards
 
 try:
-    domain, read = counter_of(find_cards(Path(sys.argv[1]))[int(sys.argv[2])], "/")
+    domain, read = counter_of(find_cards(Path(sys.argv[1]))[int(sys.argv[2])], Path("/"))
     begun_j, begun_s = read(), time.monotonic()
     time.sleep(0.2)
     print(json.dumps({"watts": (read() - begun_j) / (time.monotonic() - begun_s), "domain": domain}))

@@ -16,13 +16,14 @@ LIMIT_S = 20
 
 METERED = """
 import json, logging, os, signal, sys, time
+from pathlib import Path
 import jtop.service
 from epochmeter.power.meters.jtop import open_jtop
 
 jtop.service.JTOP_PIPE, pid, options, fault = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4]
 said = []
 logging.getLogger("epochmeter.power.meters.jtop").addFilter(lambda record: said.append(record.getMessage()))
-meter = open_jtop(gpus=[], root="/", **options)
+meter = open_jtop(gpus=[], root=Path("/"), **options)
 if meter.domains:
     before, opened_ns = meter.read(), time.monotonic_ns()
     if fault:

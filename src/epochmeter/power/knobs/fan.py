@@ -10,8 +10,8 @@ import shlex
 import shutil
 from pathlib import Path
 
-from epochmeter.machine.jetson import default_fan_profile, fan_duty
 from epochmeter.machine import privilege
+from epochmeter.machine.jetson import default_fan_profile, fan_duty
 from epochmeter.power.knobs import jtop_control
 from epochmeter.power.knobs.jtop_control import run_by_jtop_or_sudo
 from epochmeter.power.knobs.knob import Knob, SettingTarget, wait_until_set

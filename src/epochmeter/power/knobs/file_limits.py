@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from epochmeter.machine import privilege
 from epochmeter.machine.amd import board_card, find_cards
 from epochmeter.machine.cpu import long_term_limits
 from epochmeter.machine.sysfs import read_text
-from epochmeter.machine import privilege
 from epochmeter.power.knobs.watt_limit import DeviceLimit, WattLimit
 
 PPCC = (

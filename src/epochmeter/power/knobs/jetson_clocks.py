@@ -6,8 +6,8 @@ import shlex
 import shutil
 from pathlib import Path
 
-from epochmeter.machine.jetson import LOCKED, UNLOCKED, clocks, gpu_devfreqs
 from epochmeter.machine import privilege
+from epochmeter.machine.jetson import LOCKED, UNLOCKED, clocks, gpu_devfreqs
 from epochmeter.power.knobs import jtop_control
 from epochmeter.power.knobs.jtop_control import JOIN_JTOP, run_by_jtop_or_sudo
 from epochmeter.power.knobs.knob import Knob, SettingTarget, wait_until_set

@@ -6,9 +6,9 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from epochmeter.machine import privilege
 from epochmeter.machine.jetson import CONF_FILE, LOCKED, Mode, clocks, current_mode, read_modes
 from epochmeter.machine.sysfs import match_group
-from epochmeter.machine import privilege
 from epochmeter.power.knobs import jtop_control
 from epochmeter.power.knobs.jtop_control import run_by_jtop_or_sudo
 from epochmeter.power.knobs.knob import Knob, SettingTarget, wait_until_set

@@ -91,9 +91,7 @@ def service_error(error: Exception) -> str:
     return f"jtop's service failed: {message}"
 
 
-def open_jtop(
-    *, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: RailTable | None = None
-) -> Meter:
+def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: RailTable | None = None) -> Meter:
     """Open the meter of a board's rails, sampled by jtop's service about every `period_s` seconds."""
     if others := sharing_reason(os.environ):
         return NullMeter(others)

@@ -127,9 +127,9 @@ def _step_w(millivolts: Path, shunt_ohm: float | None) -> float:
 def _shown_response(folder: Path, conversions_us: Sequence[Sequence[int]], channels: int) -> Response | None:
     """The response of a chip from its driver's files `samples` and `update_interval`; None if they are missing.
 
-    The chip renews its registers after it has converted every enabled channel, one by one, `samples` times. `update_interval` is the time of
-    all conversions in Linux before 6.7, and of one round in later versions (and in stable versions since). The chip's
-    possible conversion times show which one it is; if both are possible, the longer time is assumed.
+    The chip renews its registers after it has converted every enabled channel, one by one, `samples` times.
+    `update_interval` is the time of all conversions in Linux before 6.7, and of one round in later versions (and in
+    stable versions since). The chip's possible conversion times show which it is; if both fit, the longer is assumed.
     """
     samples, interval_ms = _number_or_0(folder / "samples"), _number_or_0(folder / "update_interval")
     rounds_us = [channels * sum(times) for times in product(*conversions_us)]

@@ -28,9 +28,7 @@ MAX_READ_S = 0.001
 MAX_TRIES = 3
 
 
-def open_rapl(
-    *, gpus: Sequence[str], root: Path, period_s: float = 0.02, tdp_w: float | None = None
-) -> Meter:
+def open_rapl(*, gpus: Sequence[str], root: Path, period_s: float = 0.02, tdp_w: float | None = None) -> Meter:
     """Open the counters of all CPU packages and their DRAM; without counters an estimate, if `tdp_w` is given.
 
     Args:
