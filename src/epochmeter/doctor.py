@@ -41,6 +41,7 @@ QUANTITIES = {
     "gpu_utilization": ("GPU utilization", "the GPUs used"),
     "gpu_clock_mean_hz": ("GPU clock", "the GPUs used"),
     "ram_peak_bytes": ("memory", "RAM of the machine"),
+    "network_bytes": ("network traffic", "all interfaces of the machine"),
     "temperature_max_c": ("temperature", "the hottest sensor"),
     "throttling": ("throttling", "why clock rates are reduced"),
 }

@@ -57,6 +57,23 @@ def test_cpu_utilization_is_exact_between_the_borders(tree):
     assert metrics == {"cpu_utilization": 0.6}
 
 
+def traffic(**interfaces):
+    """/proc/net/dev with the bytes that each interface has received and sent."""
+    rows = (f"{name}: {received} 1 0 0 0 0 0 0 {sent} 1 0 0 0 0 0 0\n" for name, (received, sent) in interfaces.items())
+    return {"proc/net/dev": "Inter-|   Receive\n face |bytes\n" + "".join(rows)}
+
+
+@pytest.mark.parametrize(("physical", "expected"), [((), (30, 5)), (("eth0",), (10, 2))])
+def test_network_traffic_is_exact_and_excludes_loopback_and_bridges_over_physical_interfaces(tree, physical, expected):
+    devices = {f"sys/class/net/{name}/device/vendor": "" for name in physical}
+    root = tree(**devices, **traffic(lo=(0, 0), eth0=(100, 50), br0=(100, 50)))
+    with gauges(root) as opened:
+        metrics = window(opened, after=lambda: tree(**traffic(lo=(99, 99), eth0=(110, 52), br0=(120, 53))))
+        assert metrics == dict(zip(("network_received_bytes", "network_sent_bytes"), expected, strict=True))
+        removed = window(opened, after=lambda: tree(**traffic(lo=(99, 99), eth0=(9, 9))))
+        assert removed == {}
+
+
 def test_gpu_utilization_is_the_mean_of_the_samples_in_the_window(tree):
     loads = [lambda value=value: tree(**{LOAD: f"{value}\n"}) for value in (1000, 200, 600, 1000)]
     with gauges(tree(**{LOAD: "0\n"})) as opened:
@@ -202,6 +219,7 @@ def test_unavailable_quantity_has_a_reason(tree):
         "gpu_utilization",
         "gpu_clock_mean_hz",
         "ram_peak_bytes",
+        "network_bytes",
         "temperature_max_c",
         "throttling",
     }

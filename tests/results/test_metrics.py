@@ -6,7 +6,13 @@ from pathlib import Path
 from epochmeter.results.metrics import EPOCH, METRICS
 
 ROOT = Path(__file__).parents[2]
-RATES = {"samples_per_s": "1/s", "read_bytes_per_s": "B/s", "read_iops": "1/s"}
+RATES = {
+    "samples_per_s": "1/s",
+    "images_per_s": "1/s",
+    "tokens_per_s": "1/s",
+    "read_bytes_per_s": "B/s",
+    "read_iops": "1/s",
+}
 UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "hz": "Hz", "c": "C"}
 COMPOSED = re.compile(r"<|(stall|copy|compute|overhead)_energy_j")
 """Metrics whose names contain that of a domain, a part or a phase."""

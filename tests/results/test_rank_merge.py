@@ -33,6 +33,10 @@ def test_times_are_means_counts_sums_and_peaks_maxima():
     assert merged.rank_max == {"e2e_s": 1.0, "data_stall_s": 3.0}
 
 
+def test_tokens_of_all_ranks_are_summed():
+    assert merge_ranks([rank(tokens=5), rank(tokens=7)]).parts["tokens"] == 12
+
+
 def test_loss_and_accuracy_are_means_over_all_samples():
     merged = merge_ranks([rank(weight=9, loss_sum=9.0, correct=9), rank(weight=1, loss_sum=11.0, correct=0)])
     assert (merged.loss, merged.accuracy) == (2.0, 0.9)

@@ -94,6 +94,12 @@ def test_epoch_has_parts_scores_rates_and_percentiles_of_its_own_steps(metrics):
     assert not [name for name in found if "energy" in name or "power" in name or "cached" in name]
 
 
+def test_throughput_is_also_in_the_unit_of_the_task(metrics):
+    found = metrics(at(99.99), at(104.01), NONE, measured=MEASURED._replace(parts={**PARTS, "tokens": 300.0}))
+    assert (found["epoch/tokens_per_s"], found["epoch/samples_per_s"]) == (75, 5)
+    assert "epoch/images_per_s" not in found
+
+
 def test_readings_long_after_a_window_leave_it_without_energy(close):
     late = close(at(99.99, gpu0=10), at(704, gpu0=30), meter("gpu0"))
     assert not [name for name in late.line["metrics"] if "energy" in name or "power" in name]

@@ -56,7 +56,7 @@ def runner(tmp_path):
 
     def make(suspends=NEVER, until=math.inf):
         controller = Controller()
-        trainer = SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None)
+        trainer = SimpleNamespace(device=torch.device("cpu"), move=lambda batch: batch, model=None, unit="images")
         trainer.train_epoch = trainer.evaluate_epoch = consume
         trainer.learning_rate = lambda: 0.01
         clock = Clock(HostTimeline())

@@ -36,7 +36,8 @@ class Gauge(NamedTuple):
     """An instrument of one quantity; `read` raises OSError or ValueError.
 
     It returns a number in the unit of the quantity's name. For `cpu_utilization` these are busy ticks and all ticks
-    since boot, for `throttling` the causes that are active, or were since the last reading.
+    since boot, for `network_bytes` the bytes received and sent since boot, for `throttling` the causes that are
+    active, or were since the last reading.
     """
 
     quantity: str
@@ -48,6 +49,7 @@ def find_gauges(root: Path, gpus: Sequence[str]) -> Iterator[Gauge]:
     """List the gauges of a machine; those of NVIDIA GPUs are in `utilization`."""
     yield Gauge("cpu_utilization", "/proc/stat", partial(cpu_ticks, root / "proc/stat"))
     yield Gauge("ram_peak_bytes", "/proc/meminfo", partial(used_bytes, root / "proc/meminfo"))
+    yield Gauge("network_bytes", "/proc/net/dev", partial(network_bytes, root))
     yield from _temperatures(root)
     cards = find_cards(root)
     for card in filter(None, (find_card(gpu, cards) for gpu in gpus)):
@@ -142,6 +144,18 @@ def cpu_ticks(stat: Path) -> tuple[int, int]:
     user, nice, system, idle, iowait, irq, softirq, steal = map(int, stat.read_text().split()[1:9])
     busy = user + nice + system + irq + softirq
     return busy, busy + idle + iowait + steal
+
+
+def network_bytes(root: Path) -> tuple[int, int]:
+    """Bytes received and sent since boot by all interfaces except loopback.
+
+    On a machine with physical interfaces only these count: bridges would count their traffic a second time.
+    """
+    lines = (root / "proc/net/dev").read_text().splitlines()[2:]
+    counters = {name.strip(): fields.split() for name, _, fields in (line.partition(":") for line in lines)}
+    names = [name for name in counters if name != "lo"]
+    counted = [name for name in names if (root / "sys/class/net" / name / "device").exists()] or names
+    return sum(int(counters[name][0]) for name in counted), sum(int(counters[name][8]) for name in counted)
 
 
 def counter_increased(path: Path, cause: str, label: str) -> Callable[[], ThrottleCauses]:

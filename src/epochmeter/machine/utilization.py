@@ -31,11 +31,14 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "temperature_max_c": max,
 }
 """Aggregate function of a quantity: over all instruments of a sample, and over the samples of a window."""
+COUNTERS = ("cpu_utilization", "network_bytes")
+"""Quantities with pairs of counters, of which a window has the difference between its borders."""
 UNAVAILABLE_REASONS = {
     "cpu_utilization": ("cannot read /proc/stat", "mount /proc"),
     "gpu_utilization": ("no GPU in use reports its utilization", ""),
     "gpu_clock_mean_hz": ("no GPU in use reports its clock", ""),
     "ram_peak_bytes": ("cannot read /proc/meminfo", "mount /proc"),
+    "network_bytes": ("cannot read /proc/net/dev", "mount /proc"),
     "temperature_max_c": (
         "no temperature sensor, as in a virtual machine",
         "on a physical machine, load the sensor driver: sudo modprobe coretemp (Intel) or k10temp (AMD)",
@@ -54,10 +57,10 @@ class Unavailable(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One sample of all gauges: `ticks` are busy CPU ticks and all CPU ticks since boot."""
+    """One sample of all gauges; `counters` are the pairs of `COUNTERS`."""
 
     at_ns: int
-    ticks: tuple[int, int] | None
+    counters: Mapping[str, tuple[int, int]]
     values: Mapping[str, float]
     slowed: ThrottleCauses
 
@@ -94,16 +97,17 @@ class Gauges:
     def window(self, opened_ns: int, closed_ns: int) -> dict[str, float]:
         """Compute the means and peaks of a window (monotonic clock); a quantity without samples is missing.
 
-        CPU utilization is exact: the busy ticks between the borders. Peaks include the samples at the borders; means
-        do not, since a GPU's utilization there is that of the time before. The fractions of time with lowered clocks
-        are fractions of the samples that report the cause.
+        CPU utilization and network traffic are exact: differences of counters between the borders. Peaks include the
+        samples at the borders; means do not, since a GPU's utilization there is that of the time before. The fractions
+        of time with lowered clocks are fractions of the samples that report the cause.
         """
         around = self._around(opened_ns, closed_ns)
         inside = [sample for sample in around if opened_ns <= sample.at_ns <= closed_ns]
         metrics = {}
-        ticks = [sample.ticks for sample in around if sample.ticks]
-        if ticks and ticks[-1][1] > ticks[0][1]:
-            metrics["cpu_utilization"] = (ticks[-1][0] - ticks[0][0]) / (ticks[-1][1] - ticks[0][1])
+        if (ticks := _increase("cpu_utilization", around)) and ticks[1] > 0:
+            metrics["cpu_utilization"] = ticks[0] / ticks[1]
+        if (traffic := _increase("network_bytes", around)) and min(traffic) >= 0:  # less if an interface was removed
+            metrics["network_received_bytes"], metrics["network_sent_bytes"] = traffic
         for quantity, aggregate in AGGREGATES.items():
             samples = around if aggregate is max else inside
             if values := [sample.values[quantity] for sample in samples if quantity in sample.values]:
@@ -154,11 +158,11 @@ class Gauges:
         values = {
             quantity: aggregate(readings[quantity]) for quantity, aggregate in AGGREGATES.items() if readings[quantity]
         }
-        ticks = next(iter(readings["cpu_utilization"]), None)
+        counters = {quantity: readings[quantity][0] for quantity in COUNTERS if readings[quantity]}
         slowed: dict[str, list[str]] = defaultdict(list)
         for cause, texts in chain(*(reading.items() for reading in readings["throttling"])):
             slowed[cause] += texts
-        self._samples.append(Sample(at_ns, ticks, values, dict(slowed)))
+        self._samples.append(Sample(at_ns, counters, values, dict(slowed)))
         self._sources = sources
 
     def _around(self, opened_ns: int, closed_ns: int) -> list[Sample]:
@@ -168,6 +172,12 @@ class Gauges:
         before = bisect_right(near, opened_ns, key=_moment)
         after = bisect_left(near, closed_ns, key=_moment)
         return near[max(0, before - 1) : after + 1]
+
+
+def _increase(quantity: str, samples: Sequence[Sample]) -> tuple[int, int] | None:
+    """Return the increase of a pair of counters from the first to the last sample that has it."""
+    pairs = [sample.counters[quantity] for sample in samples if quantity in sample.counters]
+    return (pairs[-1][0] - pairs[0][0], pairs[-1][1] - pairs[0][1]) if len(pairs) > 1 else None
 
 
 def open_gauges(*, gpus: Sequence[str], root: str | Path = "/") -> Gauges:

@@ -6,14 +6,15 @@ A metric that could not be measured is absent: it is never 0 and never NaN.
 MEAN = """
     e2e_s data_stall_s data_stall_model_s host_wait_s copy_s compute_s overhead_s clock_residual_s
     loader_start_s loader_stop_s loader_read_s loader_preprocess_s loader_decode_s clock_waits
-    steps samples skipped_samples
+    steps samples images tokens skipped_samples
     energy_j energy_<domain>_j energy_uncertainty_j machine_energy_j net_energy_j estimated_energy_j
     stall_energy_j copy_energy_j compute_energy_j overhead_energy_j power_samples
     read_bytes page_cache_residency_before page_cache_residency_after
+    network_received_bytes network_sent_bytes
     cpu_utilization gpu_utilization gpu_clock_mean_hz power_capped_fraction thermal_throttled_fraction
     learning_rate train_loss train_accuracy
 """
-RATIO_OF_SUMS = "samples_per_s energy_per_sample_j power_mean_w read_iops read_bytes_per_s"
+RATIO_OF_SUMS = "samples_per_s images_per_s tokens_per_s energy_per_sample_j power_mean_w read_iops read_bytes_per_s"
 POOLED = "step_p50_s step_p95_s step_p99_s"
 """Percentiles of the steps of all steady epochs."""
 MAXIMUM = "power_peak_w power_gap_max_s temperature_max_c ram_peak_bytes gpu_memory_peak_bytes"

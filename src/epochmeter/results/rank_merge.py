@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 from epochmeter.shared.protocol import RankWindow
 
-SUM_KEYS = ("samples", "skipped_samples", "loader_read_s", "loader_preprocess_s", "loader_decode_s", "clock_waits")
+SUM_KEYS = (
+    *("samples", "images", "tokens", "skipped_samples"),
+    *("loader_read_s", "loader_preprocess_s", "loader_decode_s", "clock_waits"),
+)
 """Parts that are summed over ranks; times are means over ranks, with the largest in `rank_max`."""
 EQUAL_KEYS = ("steps", "learning_rate")
 """Parts that are the same on all ranks."""

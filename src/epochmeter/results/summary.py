@@ -54,6 +54,8 @@ def steady_metrics(epochs: Sequence[Window], steps: array) -> dict[str, float]:
             metrics[f"std/{short}"] = statistics.stdev(values)
     for name, above, below in (
         ("samples_per_s", "samples", "e2e_s"),
+        ("images_per_s", "images", "e2e_s"),
+        ("tokens_per_s", "tokens", "e2e_s"),
         ("read_bytes_per_s", "read_bytes", "e2e_s"),
         ("energy_per_sample_j", "energy_j", "samples"),
     ):

@@ -27,6 +27,8 @@ such a run without a total.
 """
 SUM_KEYS = (*ENERGIES, "machine_energy_j", "energy_uncertainty_j", "power_mean_w")
 """Metrics of which the nodes of a run have a sum."""
+RATES = {"samples": "samples_per_s", "images": "images_per_s", "tokens": "tokens_per_s"}
+"""Count of an epoch -> its throughput."""
 PAUSED_NOTE = "the training process was suspended and continued (SIGCONT); the pause is included in its times"
 FLAG_CONSEQUENCES = {
     "diverged": "; its mean loss is omitted",
@@ -203,7 +205,7 @@ def _epoch_metrics(
     measured: MergedWindow, used: WindowEnergy, phases: PhaseEnergy, gauges: Mapping[str, float], record: Record
 ) -> dict[str, float]:
     metrics = {**measured.parts, **_scores(measured, "train_"), **used.metrics}
-    metrics["samples_per_s"] = metrics["samples"] / metrics["e2e_s"]
+    metrics |= {rate: metrics[count] / metrics["e2e_s"] for count, rate in RATES.items() if count in metrics}
     if "energy_j" in metrics:
         metrics["energy_per_sample_j"] = metrics["energy_j"] / metrics["samples"]
     by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}

@@ -16,6 +16,8 @@ class Classification:
             is commonly trained with 0.4.
     """
 
+    unit = "images"
+
     def __init__(self, auxiliary):
         self._auxiliary = auxiliary
 
@@ -72,6 +74,8 @@ class Translation:
     Inputs are (source, target shifted right by a start token), outputs (N, length, words). Each word is predicted from
     the source and the preceding target words (teacher forcing). Loss and accuracy are per word.
     """
+
+    unit = "tokens"
 
     def example(self, dataset, count, numbers):
         """Return random ((source, shifted target), target), each (count, length)."""

@@ -18,6 +18,7 @@ class Trainer:
     Attributes:
         model: The bare model, without wrappers.
         move: Function that copies a batch to the device.
+        unit: Unit of the throughput besides samples, `images` or `tokens`; None: none.
 
     Raises:
         ValueError: The model does not fit the dataset, or the device does not support the configuration.
@@ -32,6 +33,7 @@ class Trainer:
         self.move = batch_mover(device, images)
         self.model.to(device, memory_format=images)
         self._job, self._task = job, task
+        self.unit = getattr(task, "unit", None)
         self._stats = EpochStats(task, device)
         self._train_model, self._eval_model = strategy.wrap(self.model, device)
         if job["compile"]:

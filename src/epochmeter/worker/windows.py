@@ -68,12 +68,15 @@ class WindowRunner:
         _, *nodes = self._connection.request_all(WindowClosed(*times))
         parts = dict(clock.parts(), samples=stats.samples, **peak_memory(device))
         loaded = loader.parts(clock.rows)
+        totals = stats.totals()
         if name == "epoch":
-            parts.update(loaded, learning_rate=self._trainer.learning_rate())
+            counts = {"images": stats.samples, "tokens": totals["weight"]}
+            unit = self._trainer.unit
+            parts.update(loaded, learning_rate=self._trainer.learning_rate(), **({unit: counts[unit]} if unit else {}))
             self._write_steps(clock.rows, stats)
         elif "skipped_samples" in loaded:  # they are missing from the score
             parts["skipped_samples"] = loaded["skipped_samples"]
-        measured = RankWindow(*times, self._strategy.node, parts, list(loader.bad), paused, **stats.totals())
+        measured = RankWindow(*times, self._strategy.node, parts, list(loader.bad), paused, **totals)
         return self._connection.request(WindowMeasured(self._strategy.all_gather(measured), nodes)).stop
 
     def _write_steps(self, rows, stats):
