@@ -2,6 +2,7 @@ import itertools
 
 import numpy
 import pytest
+from numpy.random import RandomState
 from PIL import Image
 
 from epochmeter.datasets.jpeg import Scene, make
@@ -64,7 +65,7 @@ def test_spectrum_is_that_of_photographs():
     """Power by frequency: 1/f**2, a line of slope -2 in logarithms; a few classes' gratings average out."""
     pixels = 256
     scene = Scene(classes=10, pixels=pixels, seed=0)
-    planes = numpy.array([scene._planes(index, scene._numbers(index))[0] for index in range(20)], dtype=float)
+    planes = numpy.array([scene._planes(index, RandomState([0, index]))[0] for index in range(20)], dtype=float)
     window = numpy.hanning(pixels)
     power = (
         numpy.abs(numpy.fft.fft2((planes - planes.mean((1, 2), keepdims=True)) * numpy.outer(window, window))) ** 2

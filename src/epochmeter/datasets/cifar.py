@@ -1,11 +1,11 @@
 """CIFAR-10 and CIFAR-100 from their archives: unpacked for torchvision, or one PNG per sample."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+
+import numpy
 
 from epochmeter.datasets.archives import unpack
 from epochmeter.datasets.fetch import fetch
@@ -28,22 +28,10 @@ class Variant(NamedTuple):
     labels: str
 
 
-CIFAR10 = Variant(
-    name="CIFAR-10",
-    folder="cifar-10-batches-py",
-    batches={"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "val": ("test_batch",)},
-    meta="batches.meta",
-    names="label_names",
-    labels="labels",
-)
-CIFAR100 = Variant(
-    name="CIFAR-100",
-    folder="cifar-100-python",
-    batches={"train": ("train",), "val": ("test",)},
-    meta="meta",
-    names="fine_label_names",
-    labels="fine_labels",
-)
+BATCHES10 = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "val": ("test_batch",)}
+BATCHES100 = {"train": ("train",), "val": ("test",)}
+CIFAR10 = Variant("CIFAR-10", "cifar-10-batches-py", BATCHES10, "batches.meta", "label_names", "labels")
+CIFAR100 = Variant("CIFAR-100", "cifar-100-python", BATCHES100, "meta", "fine_label_names", "fine_labels")
 
 
 def cifar10(folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> Facts:
@@ -83,8 +71,6 @@ def _read(variant: Variant, batches: Path, image_folder: Path | None, say: Notif
     Samples are written as image files below `image_folder`, if any. Returns the number of classes, and of samples per
     split.
     """
-    import numpy
-
     classes = len(load_pickle(batches / variant.meta)[variant.names])
     splits = {}
     for split, names in variant.batches.items():
@@ -123,8 +109,6 @@ class PlainUnpickler(pickle.Unpickler):
     """Unpickler that only constructs arrays."""
 
     def find_class(self, module: str, name: str) -> object:
-        import numpy
-
         allowed = {
             ("multiarray", "_reconstruct"): numpy.empty(0).__reduce__()[0],
             ("numpy", "ndarray"): numpy.ndarray,

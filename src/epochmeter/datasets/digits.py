@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from epochmeter.datasets.image_writer import write_image
+from PIL import Image
+from sklearn.datasets import load_digits
+
 from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import Notify
 
@@ -12,8 +14,6 @@ VAL_EVERY = 5  # every fifth sample per class is for validation
 
 def make(folder: Path, say: Notify) -> Facts:
     """Write `<split>/<class>/<index>.png`, 8-bit gray; each class is split in the same proportion."""
-    from sklearn.datasets import load_digits
-
     images, labels = load_digits(return_X_y=True)
     splits = {"train": 0, "val": 0}
     seen = [0] * 10
@@ -24,5 +24,5 @@ def make(folder: Path, say: Notify) -> Facts:
         gray = (image.reshape(8, 8) * 255 / LEVELS).round().astype("uint8")
         path = folder / split / str(label) / f"{index:04}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_image(gray, path)
+        Image.fromarray(gray).save(path)
     return {"splits": splits, "classes": 10, "channels": 1, "source": "scikit-learn's load_digits"}

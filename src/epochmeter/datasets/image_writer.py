@@ -1,22 +1,12 @@
 """Write arrays of pixels as image files: one per sample, one folder per class."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from numpy import ndarray
+from PIL import Image
 
 from epochmeter.datasets.progress import Notify, Progress
-
-if TYPE_CHECKING:
-    from numpy import ndarray
-
-
-def write_image(pixels: ndarray, path: Path) -> None:
-    """Write 8-bit pixels, gray (rows, columns) or RGB (rows, columns, 3), in the format of the path's extension."""
-    from PIL import Image
-
-    Image.fromarray(pixels).save(path)
 
 
 def write_images(images: ndarray, labels: Sequence[int], classes: int, folder: Path, say: Notify) -> None:
@@ -29,5 +19,5 @@ def write_images(images: ndarray, labels: Sequence[int], classes: int, folder: P
     for name in names:
         (folder / name).mkdir(parents=True)
     for index, (image, label) in enumerate(zip(images, labels, strict=True)):
-        write_image(image, folder / names[label] / f"{index:05}.png")
+        Image.fromarray(image).save(folder / names[label] / f"{index:05}.png")
         progress.update(index + 1)

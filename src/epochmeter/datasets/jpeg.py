@@ -4,20 +4,20 @@ An image is the sum of two fields of 1/f noise (the spectrum of photographs), it
 Everything that depends on rounding is integer arithmetic, so that the same Pillow writes the same bytes everywhere.
 """
 
-from __future__ import annotations
-
 import io
 import math
+from bisect import bisect_right
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy
+from numpy import ndarray
+from numpy.random import RandomState
+from PIL import Image
 
 from epochmeter.datasets.disk_space import check_free_space
 from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import Notify, Progress
-
-if TYPE_CHECKING:
-    from numpy import ndarray
-    from numpy.random import RandomState
 
 VAL_EVERY = 5
 """Every fifth sample of a class is for validation."""
@@ -71,33 +71,22 @@ class Scene:
     """Image generator of a dataset. The class of an image is its index modulo `classes`."""
 
     def __init__(self, classes: int, pixels: int, seed: int) -> None:
-        import numpy
-
         self.classes, self.pixels, self.seed = classes, pixels, seed
-        numbers = numpy.random.RandomState(seed)  # its stream is guaranteed stable, unlike that of newer generators
+        numbers = RandomState(seed)  # its stream is guaranteed stable, unlike that of newer generators
         self.side = min(pixels, FIELD_SIDE)
         self.fields = [_field(numbers, self.side, pixels) for _ in range(FIELDS)]
 
     def jpeg(self, index: int, quality: int, fraction: float = 0) -> bytes:
         """Return an image as JPEG; this fraction of the images has a quality one higher."""
-        from PIL import Image
-
-        numbers = self._numbers(index)
+        numbers = RandomState([self.seed, index])
         quality += numbers.random_sample() < fraction
         planes = [Image.fromarray(plane) for plane in self._planes(index, numbers)]
         file = io.BytesIO()
         Image.merge("YCbCr", planes).save(file, "JPEG", quality=quality)
         return file.getvalue()
 
-    def _numbers(self, index: int) -> RandomState:
-        import numpy
-
-        return numpy.random.RandomState([self.seed, index])
-
     def _planes(self, index: int, numbers: RandomState) -> list[ndarray]:
         """Return luma and the two chroma planes, 8 bits each."""
-        import numpy
-
         label = index % self.classes
         parts = [self._part(numbers) for _ in range(4)]
         hue = 2 * math.pi * label / self.classes
@@ -116,8 +105,6 @@ class Scene:
 
     def _grating(self, label: int, numbers: RandomState) -> ndarray:
         """Return cos(x + y + phase), computed from integer products."""
-        import numpy
-
         angle, phase = math.pi * label / self.classes, numbers.randint(360) * math.pi / 180
         steps = numpy.arange(self.pixels) * (2 * math.pi * WAVES / self.pixels)
         along, down = steps * math.cos(angle) + phase, steps * math.sin(angle)
@@ -130,8 +117,6 @@ class Scene:
 
 def _field(numbers: RandomState, side: int, pixels: int) -> ndarray:
     """Return 1/f noise with period `side`, extended so that any window of `pixels` can be cropped."""
-    import numpy
-
     distance = numpy.hypot(numpy.fft.fftfreq(side)[:, None], numpy.fft.rfftfreq(side))
     distance[0, 0] = numpy.inf  # zero mean
     field = numpy.fft.irfft2(numpy.exp(2j * math.pi * numbers.random_sample(distance.shape)) / distance, (side, side))
@@ -143,23 +128,16 @@ def _quality(scene: Scene, count: int, file_bytes: int | None) -> tuple[int, flo
     """Return the JPEG quality, the fraction of images with a quality one higher, and the mean size in bytes."""
     probes = range(0, count, max(1, count // PROBE_IMAGES))
 
+    @cache
     def mean(quality: int) -> float:
         return sum(len(scene.jpeg(index, quality)) for index in probes) / len(probes)
 
     if file_bytes is None:
         return QUALITY, 0, round(mean(QUALITY))
-    low, high = 1, 100
-    low_bytes, high_bytes = mean(low), mean(high)
-    if not low_bytes <= file_bytes <= high_bytes:
+    if not mean(1) <= file_bytes <= mean(100):
         raise ValueError(
             f"dataset.file_bytes={file_bytes} is impossible: files of {scene.pixels} x {scene.pixels} pixels have "
-            f"{low_bytes:.0f} to {high_bytes:.0f} bytes. Set a size in this range, or another dataset.pixels=."
+            f"{mean(1):.0f} to {mean(100):.0f} bytes. Set a size in this range, or another dataset.pixels=."
         )
-    while high - low > 1:
-        middle = (low + high) // 2
-        size = mean(middle)
-        if size <= file_bytes:
-            low, low_bytes = middle, size
-        else:
-            high, high_bytes = middle, size
-    return low, (file_bytes - low_bytes) / max(high_bytes - low_bytes, 1), file_bytes
+    low = bisect_right(range(1, 100), file_bytes, key=mean)
+    return low, (file_bytes - mean(low)) / max(mean(low + 1) - mean(low), 1), file_bytes

@@ -1,21 +1,17 @@
 """MNIST from its four IDX files: unpacked for torchvision, or one PNG per sample."""
 
-from __future__ import annotations
-
 import gzip
 import shutil
 import struct
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy
 
 from epochmeter.datasets.fetch import fetch
 from epochmeter.datasets.image_writer import write_images
 from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import Notify
-
-if TYPE_CHECKING:
-    from numpy import ndarray
 
 FILES = {
     "train_images": "train-images-idx3-ubyte",
@@ -61,10 +57,8 @@ def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: N
     return {"splits": splits, "classes": CLASSES, "channels": 1, "source": url}
 
 
-def read_idx(path: Path, dimensions: int) -> ndarray:
+def read_idx(path: Path, dimensions: int) -> numpy.ndarray:
     """Return the array of a gzipped IDX file of bytes; ValueError if it is of another type, empty or truncated."""
-    import numpy
-
     try:
         with gzip.open(path) as file:
             content = file.read()
