@@ -14,6 +14,7 @@ import torch
 from epochmeter.shared.atomic_files import fsync_folder
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA
 from epochmeter.worker import rng
+from epochmeter.worker.errors import first_line
 
 
 class Checkpoint:
@@ -98,8 +99,3 @@ def read_state(path):
                 path, torch.__version__, first_line(error)
             )
         ) from error
-
-
-def first_line(error):
-    """Return an error's message without the trace that torch may append."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -3,7 +3,7 @@
 import copy
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 
 import torch
 
@@ -61,7 +61,12 @@ def map_tensors(act, batch, method=None, *arguments):
     if method and not isinstance(batch, type) and callable(getattr(batch, method, None)):
         return getattr(batch, method)(*arguments)
     if isinstance(batch, Mapping):
-        return _like(batch, {key: apply(part) for key, part in batch.items()})
+        items = {key: apply(part) for key, part in batch.items()}
+        if not isinstance(batch, MutableMapping):
+            return type(batch)(items)
+        result = copy.copy(batch)  # a `defaultdict` keeps its factory
+        result.update(items)
+        return result
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*map(apply, batch))
     if isinstance(batch, (tuple, list)):
@@ -72,15 +77,6 @@ def map_tensors(act, batch, method=None, *arguments):
             object.__setattr__(result, name, apply(getattr(batch, name)))  # works for frozen dataclasses too
         return result
     return batch
-
-
-def _like(mapping, items):
-    """Return a mapping of the same type with other values; a `defaultdict` keeps its factory."""
-    if not isinstance(mapping, dict):
-        return type(mapping)(items)
-    result = copy.copy(mapping)
-    result.update(items)
-    return result
 
 
 def sample_count(batch):
@@ -104,10 +100,7 @@ def batch_mover(device, images):
     def move(batch):
         return map_tensors(moved, batch, "to", device)
 
-    def leave(batch):
-        return batch
-
-    return leave if device.type == "cpu" and images is torch.preserve_format else move
+    return (lambda batch: batch) if device.type == "cpu" and images is torch.preserve_format else move
 
 
 def synchronize_and_reset_peaks(device):

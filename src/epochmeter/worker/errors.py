@@ -71,6 +71,11 @@ def error_text(error):
     return "{}: {}".format(kind, text) if text else kind
 
 
+def first_line(error):
+    """Return an error's message without its period and the trace that torch may append."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
 def _class_and_text(error):
     """Return an error's class name and text; for an error forwarded from a DataLoader worker, those of the original."""
     text = str(error).strip()

@@ -45,7 +45,7 @@ def autocast_and_scaler(name, device):
     if name not in supported:
         raise ValueError(
             "precision={} is not supported by {}, which supports {}. Set precision to one of these.".format(
-                name, _title(device), ", ".join(supported)
+                name, "a CPU" if device.type == "cpu" else torch.cuda.get_device_name(device), ", ".join(supported)
             )
         )
     if device.type == "cuda":
@@ -64,7 +64,3 @@ def supported_dtypes(device):
     if torch.version.hip:
         return ["fp32", "bf16", "fp16"]
     return ["fp32", "tf32", "bf16", "fp16"] if torch.cuda.get_device_capability(device) >= AMPERE else ["fp32", "fp16"]
-
-
-def _title(device):
-    return "a CPU" if device.type == "cpu" else torch.cuda.get_device_name(device)

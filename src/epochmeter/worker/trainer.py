@@ -1,15 +1,19 @@
 """Trainer: model, optimizer and learning rate schedule on a device."""
 
+import os
+import shutil
+
 import torch
 
 from epochmeter.shared.instantiate import instantiate_spec
-from epochmeter.worker.compiling import compile_model
 from epochmeter.worker.device import batch_mover, sample_count
 from epochmeter.worker.loop import EpochStats, evaluate, train
 from epochmeter.worker.models.model_stats import compute_model_stats
 from epochmeter.worker.models.shape_check import check_inputs
 from epochmeter.worker.precision import autocast_and_scaler
 from epochmeter.worker.schedules import scaled_optimizer
+
+COMPILERS = ("g++", "clang++", "c++")
 
 
 class Trainer:
@@ -100,3 +104,19 @@ def memory_format(job, task):
             )
         )
     return torch.channels_last
+
+
+def compile_model(model):
+    """Return the compiled model, which shares its parameters; ValueError without `torch.compile` or C++ compiler."""
+    if not hasattr(torch, "compile"):
+        raise ValueError(
+            "compile=true, but torch {} has no torch.compile (new in 2.0). Set compile=false, or set device.python to "
+            "an interpreter with a newer torch.".format(torch.__version__)
+        )
+    cxx = os.environ.get("CXX")
+    if not any(shutil.which(name) for name in ((cxx,) if cxx else COMPILERS)):
+        raise ValueError(
+            "compile=true, but torch.compile finds no C++ compiler: {} not found. Install one (Debian, Ubuntu: apt-get "
+            "install g++), or set compile=false.".format(cxx or "/".join(COMPILERS))
+        )
+    return torch.compile(model)

@@ -90,9 +90,10 @@ class InMemoryImages(ImageFiles):
 
     def read(self, index):
         """Return the pixels of a sample, and its label."""
-        if isinstance(self._pixels[index], BadSampleError):
-            raise _bare_copy(self._pixels[index])
-        return self._pixels[index], bisect.bisect_right(self.class_ends, index)
+        pixels = self._pixels[index]
+        if isinstance(pixels, BadSampleError):
+            raise BadSampleError(str(pixels), pixels.name)
+        return pixels, bisect.bisect_right(self.class_ends, index)
 
     def decode(self, data, index):
         """Return the image of these pixels."""
@@ -102,15 +103,10 @@ class InMemoryImages(ImageFiles):
         try:
             image = super().decode(super().read(index)[0], index)
         except BadSampleError as bad:
-            return _bare_copy(bad)
+            return BadSampleError(str(bad), bad.name)  # without the traceback, which would keep file and image alive
         if image.mode not in ("L", "RGB"):
             image = image.convert("RGB")
         return image.mode, image.size, image.tobytes()
-
-
-def _bare_copy(bad):
-    """Return a copy of the exception without its traceback, which would keep file and image alive."""
-    return BadSampleError(str(bad), bad.name)
 
 
 def _names(folder, is_wanted):

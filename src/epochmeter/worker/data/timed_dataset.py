@@ -124,13 +124,8 @@ def make_timed_loader(timed, order, batch, drop_last=False, generators=(), **opt
         generators: Random generators whose state belongs in a checkpoint.
         options: Other options of the DataLoader.
     """
-    orders = TruncatedBatchSampler(order, batch, drop_last)
-    return TimedLoader(DataLoader(timed, sampler=orders, batch_size=None, collate_fn=identity, **options), generators)
-
-
-def identity(batch):
-    """Return the batch unchanged."""
-    return batch
+    options.update(sampler=TruncatedBatchSampler(order, batch, drop_last), batch_size=None)
+    return TimedLoader(DataLoader(timed, collate_fn=lambda batch: batch, **options), generators)
 
 
 class TimedLoader:

@@ -27,7 +27,7 @@ def preprocessing(dataset, split):
 
 def resize(dataset, split):
     """Gray or RGB, the full image resized to a square, scaled to 0 to 1, normalized; the same for both splits."""
-    return _steps(dataset, [Resize(dataset["size"])])
+    return _steps(dataset, [_resize_to(dataset["size"])])
 
 
 def crop(dataset, split):
@@ -42,53 +42,38 @@ def pad(dataset, split):
     """CIFAR's usual augmentation: random shift by up to an eighth of the side and flip in training, else none."""
     size = dataset["size"]
     augmentation = [transforms.RandomCrop(size, padding=size // 8), transforms.RandomHorizontalFlip()]
-    return _steps(dataset, [Resize(size), *(augmentation if split == "train" else [])])
+    return _steps(dataset, [_resize_to(size), *(augmentation if split == "train" else [])])
 
 
-class ConvertMode:
-    """Convert an image to gray or RGB if needed."""
-
-    def __init__(self, channels):
-        self.mode = MODES[channels]
-
-    def __call__(self, image):
-        return image if image.mode == self.mode else image.convert(self.mode)
+def _convert_to(mode):
+    return lambda image: image if image.mode == mode else image.convert(mode)
 
 
-class Resize:
-    """Resize an image to a square, ignoring its aspect ratio, if needed."""
-
-    def __init__(self, size):
-        self.size = (size, size)
-
-    def __call__(self, image):
-        return image if image.size == self.size else image.resize(self.size, Image.BILINEAR)
+def _resize_to(side):
+    size = (side, side)
+    return lambda image: image if image.size == size else image.resize(size, Image.BILINEAR)
 
 
-class Normalize:
-    """Convert an image to a tensor of values 0 to 1 and normalize it by mean and standard deviation.
+def _normalize_by(mean, std):
+    """Return v2's functions for an image, as its classes take twice as long on small images."""
 
-    Uses v2's functions rather than its classes, which take twice as long on small images.
-    """
-
-    def __init__(self, mean, std):
-        self.mean, self.std = list(mean), list(std)
-
-    def __call__(self, image):
+    def normalize(image):
         scaled = to_dtype(v2.functional.pil_to_tensor(image), torch.float32, scale=True)
-        return v2.functional.normalize(scaled, self.mean, self.std)
+        return v2.functional.normalize(scaled, mean, std)
+
+    return normalize
 
 
 def _steps(dataset, geometry):
     channels = dataset["channels"]
-    mean, std = (dataset["normalize"][name] for name in ("mean", "std"))
+    mean, std = (list(dataset["normalize"][name]) for name in ("mean", "std"))
     if channels not in MODES or not {len(mean), len(std)} <= {1, channels}:
         raise ValueError(
             "dataset.channels={}: give 1 (gray) or 3 (RGB), and in dataset.normalize one number for each channel, or "
             "one for all.".format(channels)
         )
-    tensor = [Normalize(mean, std)] if v2 else [v1.ToTensor(), v1.Normalize(mean, std)]
-    return v1.Compose([ConvertMode(channels), *geometry, *tensor])
+    tensor = [_normalize_by(mean, std)] if v2 else [v1.ToTensor(), v1.Normalize(mean, std)]
+    return v1.Compose([_convert_to(MODES[channels]), *geometry, *tensor])
 
 
 PREPROCESSING = {"resize": resize, "crop": crop, "pad": pad}

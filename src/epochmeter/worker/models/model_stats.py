@@ -42,7 +42,11 @@ def compute_model_stats(model, job, task):
 def step_stats(model, job, task):
     """Return FLOPs and bytes of one training step; the model and the step are on the meta device."""
     sample = task.example(job["dataset"], 1, torch.Generator())
-    inputs, targets = map_tensors(lambda tensor: expand_batch(tensor, job["batch"]), sample)
+
+    def expand(tensor):
+        return torch.empty((job["batch"], *tensor.shape[1:]), dtype=tensor.dtype, device="meta")
+
+    inputs, targets = map_tensors(expand, sample)
     optimizer = instantiate_spec(job["optimizer"], model.parameters())
     owned = {storage_key(tensor) for tensor in [*model.parameters(), *model.buffers()]}
     saved = {}
@@ -58,7 +62,8 @@ def step_stats(model, job, task):
 
     flops = count_flops(train_step)
     optimizer.step()
-    stats = {"optimizer_bytes": total_bytes(optimizer_tensors(optimizer))}
+    kept = [value for entries in optimizer.state.values() for value in entries.values()]
+    stats = {"optimizer_bytes": total_bytes(value for value in kept if isinstance(value, torch.Tensor))}
     if flops is not None:
         stats["flops_per_sample"] = flops / job["batch"]
     if job["precision"] in FULL_PRECISIONS:
@@ -84,18 +89,6 @@ def convolution_backward_flops(out, inputs, weights, bias, stride, padding, dila
     """
     output_mask = rest[2]  # which gradients of inputs, weights and bias; after the output padding and the groups
     return conv_flop_count(inputs, weights, out, transposed) * (output_mask[0] + output_mask[1])
-
-
-def expand_batch(sample, count):
-    """Return an empty batch of `count` samples in the shape of `sample`, on the meta device."""
-    return torch.empty((count, *sample.shape[1:]), dtype=sample.dtype, device="meta")
-
-
-def optimizer_tensors(optimizer):
-    """Return the tensors that an optimizer keeps between steps."""
-    return [
-        value for entries in optimizer.state.values() for value in entries.values() if isinstance(value, torch.Tensor)
-    ]
 
 
 def total_bytes(tensors):

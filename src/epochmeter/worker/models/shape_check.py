@@ -8,6 +8,7 @@ import copy
 import torch
 
 from epochmeter.worker.device import map_tensors
+from epochmeter.worker.errors import first_line
 
 
 def check_inputs(model, job, task):
@@ -23,7 +24,7 @@ def check_inputs(model, job, task):
                 job["model"]["name"],
                 samples,
                 dataset["name"],
-                _first_line(error),
+                first_line(error),
                 "another dataset.size" if has_images else "the input shape that the model expects",
             )
         ) from error
@@ -83,7 +84,7 @@ def check_smallest(model, job, count, task, replicas):
                 job["model"]["name"],
                 job["batch"],
                 max(single),
-                _first_line(error),
+                first_line(error),
                 "a batch with 2 or more samples per device" if job["batch"] in single else "drop_last=true",
             )
         ) from error
@@ -115,7 +116,3 @@ def forward_train(model, dataset, task, count, device):
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         outputs = model.train()(inputs)
     return outputs[0] if isinstance(outputs, tuple) else outputs, targets
-
-
-def _first_line(error):
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
