@@ -67,15 +67,9 @@ BatchTask = Callable[[str, FileBatch], Checksum]
 
 
 def iter_batches(top: str, images: bool = False) -> Iterator[FileBatch]:
-    """Yield all files below `top` in batches, following links.
+    """Yield all files below `top` in batches, following links; of a user's folder only the `images` trained on.
 
-    Args:
-        top: The folder.
-        images: For a user's folder: only files that are trained on.
-
-    Raises:
-        OSError: A folder cannot be listed.
-        RuntimeError: An entry is neither a file nor a folder.
+    Raises RuntimeError if an entry is neither a file nor a folder.
     """
     pending: list[tuple[str, tuple[str, ...]]] = [(split, ()) for split in _top_folders(top, images)]
     while pending:
@@ -111,11 +105,7 @@ def sum_files(
 ) -> Checksum:
     """Return the sum of `task` over all files below `top`, computed by several processes if there are many.
 
-    Args:
-        top: The folder.
-        task: Processes a batch of files and returns its totals.
-        images: For a user's folder: only files that are trained on.
-        report: Receives the totals so far.
+    `report` receives the totals so far; for `images` see `iter_batches`.
     """
     batches = iter_batches(top, images)
     first = list(islice(batches, POOL_THRESHOLD + 1))
@@ -159,11 +149,7 @@ def hash_names_and_sizes(top: str, batch: FileBatch) -> Checksum:
 
 
 def hash_contents(top: str, batch: FileBatch, evict: bool = False) -> Checksum:
-    """Return the totals of a batch by names, sizes and contents.
-
-    Args:
-        evict: Read from the storage device: drop clean pages from the page cache first.
-    """
+    """Return the totals of a batch by names, sizes and contents; `evict` drops the files' clean pages first."""
     total = Checksum()
     for name in batch.names:
         path = join(batch.subfolder, name)

@@ -66,11 +66,7 @@ def _make(variant: Variant, folder: Path, layout: str, url: str, md5: str | None
 
 
 def _read(variant: Variant, batches: Path, image_folder: Path | None, say: Notify) -> tuple[int, dict[str, int]]:
-    """Read every pickle that will be opened later, so that torchvision's reader only meets checked ones.
-
-    Samples are written as image files below `image_folder`, if any. Returns the number of classes, and of samples per
-    split.
-    """
+    """Check every pickle that torchvision will open, or write its images; return the numbers of classes and samples."""
     classes = len(load_pickle(batches / variant.meta)[variant.names])
     splits = {}
     for split, names in variant.batches.items():

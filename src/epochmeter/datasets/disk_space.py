@@ -12,11 +12,7 @@ DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 def check_free_space(folder: Path, needed_bytes: float, content: str, setting: str = "dataset.root") -> None:
     """Raise RuntimeError if the disk of `folder` has too little free space.
 
-    Args:
-        folder: An existing folder.
-        needed_bytes: Space that will be written.
-        content: Name of the written data, for the message.
-        setting: Setting that moves it to another disk.
+    For the message, `content` names the data, and `setting` the key that moves it to another disk.
     """
     free_bytes = _free_bytes(folder)
     if needed_bytes > free_bytes:

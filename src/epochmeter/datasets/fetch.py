@@ -18,15 +18,8 @@ PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE = 206, 416
 def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") -> None:
     """Download `url` to `path` unless the file exists, and verify its checksum.
 
-    An interrupted download is kept next to it, and the next start resumes it.
-
-    Args:
-        md5: Checksum; None skips the check.
-        key: Key of the checksum below `dataset.make`, for messages.
-
-    Raises:
-        RuntimeError: The network failed.
-        ValueError: The file has another checksum.
+    An interrupted download is kept next to it, and the next start resumes it. Raises RuntimeError if the network
+    failed; for the checksum see `verify`.
     """
     partial = path.with_name(f".{path.name}.partial")
     with folder_lock(path, say):
@@ -53,12 +46,7 @@ def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") 
 
 
 def verify(file: Path, md5: str | None, remedy: str, say: Notify, key: str = "md5") -> None:
-    """Raise ValueError if a file does not have this MD5; None skips the check.
-
-    Args:
-        remedy: Start of the remedy in the message.
-        key: Key of the checksum below `dataset.make`, for the message.
-    """
+    """Raise ValueError if a file does not have this MD5, the value of `dataset.make.<key>`; None skips the check."""
     if md5 is None:
         return
     checksum = hashlib.md5(usedforsecurity=False)

@@ -35,7 +35,6 @@ def make(
     """Write `<split>/<wnid>/<image>` directly from the archives, without intermediate files.
 
     Args:
-        folder: Empty folder to fill.
         archives: Folder of the archives.
         classes: Expected number of classes.
         train: File name of the training archive, a tar with one tar per class.

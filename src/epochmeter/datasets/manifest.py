@@ -81,8 +81,7 @@ class Manifest:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields that have a value."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: value for name, value in vars(self).items() if value is not None}
 
     def write(self, path: Path) -> None:
         """Write the manifest."""
@@ -109,9 +108,7 @@ def try_read_manifest(path: Path) -> Manifest | None:
 def describe_folder(folder: Path, dataset: Dataset, facts: Facts, action: Literal["make", "adopt"]) -> Manifest:
     """Return the manifest of the files now in `folder`.
 
-    Args:
-        facts: Return value of the function that made or inspected it.
-        action: `adopt` for a user's folder: by names and sizes, since hashing hundreds of gigabytes takes hours.
+    A user's folder (`adopt`) is described by names and sizes, since hashing hundreds of gigabytes takes hours.
     """
     is_users = action == "adopt"
     task = checksum.hash_names_and_sizes if is_users else checksum.hash_contents
@@ -145,12 +142,8 @@ def load_valid(
 ) -> Manifest | None:
     """Return the manifest of the complete dataset in `folder`; None if it must be created, or created again.
 
-    Args:
-        user_manifest: Path of the manifest of a user's folder.
-        remedy: Remedy in error messages.
-
-    Raises:
-        RuntimeError: The folder has no manifest or does not match it; the user has to clear it.
+    `user_manifest` is the path of the manifest of a user's folder. Raises RuntimeError if another folder has no
+    manifest or does not match it; the user has to clear it.
     """
     path = user_manifest or folder / MANIFEST_NAME
     with explain_read_errors(folder):
@@ -220,11 +213,9 @@ def _sample(folder: Path, files: int, images: bool) -> dict[str, int]:
 
 
 def _difference(folder: Path, manifest: Manifest, images: bool) -> str:
-    """Return how a folder differs from its manifest, without reading its files; empty if it matches.
-
-    It misses bytes changed in place and, in a dataset created by epochmeter, a file that was moved or renamed. With a
-    sample it also misses a truncated or moved file outside the sample, and a lost file if another was added.
-    """
+    """Return how a folder differs from its manifest, without reading its files; empty if it matches."""
+    # Missed: bytes changed in place, and a moved file of a dataset made by epochmeter. With a sample also a truncated
+    # or moved file outside the sample, and a lost file if another was added.
     if manifest.sample is None:
         actual = checksum.sum_files(str(folder), checksum.hash_names_and_sizes, images)
         if (actual.files, actual.bytes) != (manifest.files, manifest.bytes):

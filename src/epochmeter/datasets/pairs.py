@@ -26,11 +26,7 @@ CONSONANTS, VOWELS = {"source": "bdfgklmn", "target": "prstvwxz"}, "aeiou"
 def make(folder: Path, count: int, words: int, length: int, seed: int, say: Notify) -> Facts:
     """Write train.tsv and val.tsv, one `source<TAB>target` per line; ValueError for too few pairs.
 
-    Args:
-        folder: Empty folder to fill.
-        count: Number of pairs.
-        words: Size of each vocabulary, including the special words.
-        length: Longest sentence in words, including its end token.
+    Each vocabulary has `words` words, including the special words; a sentence has up to `length`, with its end token.
     """
     if count < VAL_EVERY:
         raise ValueError(f"dataset.count={count}: give {VAL_EVERY} or more.")

@@ -54,10 +54,11 @@ def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify)
     assert folder, "it has a root"
     if folder != home and folder.is_relative_to(home):
         raise ValueError(f"storage.root={storage.root} is inside the dataset's own folder, {home}: give another.")
+    user_manifest = _user_manifest_path(dataset, home, root)
     if folder == home:
-        description = _prepare_home(dataset, home, root, say)
+        description = _prepare_home(dataset, home, user_manifest, say)
     else:
-        description = _prepare_copy(dataset, home, folder, storage, root, say)
+        description = _prepare_copy(dataset, home, user_manifest, folder, storage.reread, say)
     if dataset.classes is not None and description.classes not in (None, dataset.classes):
         raise ValueError(
             f"dataset.classes={dataset.classes}, but {home} has {description.classes}: give "
@@ -116,13 +117,13 @@ def check_storage(storage: Storage, root: Path) -> None:
         )
 
 
-def _prepare_home(dataset: Dataset, home: Path, root: Path, say: Notify) -> Manifest:
+def _prepare_home(dataset: Dataset, home: Path, user_manifest: Path | None, say: Notify) -> Manifest:
     """Return the manifest of the dataset in its home, created or inspected if necessary."""
-    if description := _valid_manifest(dataset, home, root):
+    if description := manifest.load_valid(home, dataset, user_manifest):
+        _check_arguments(dataset, description, home, manifest.REMEDY)
         return description
-    user_manifest = _user_manifest_path(dataset, home, root)
     if user_manifest:
-        _run_command("adopt", dataset, say, folder=str(home), user_manifest=str(user_manifest))
+        _run_command("adopt", dataset, say, folder=home, user_manifest=user_manifest)
     elif dataset.make:
         if Path(dataset.root or "").expanduser().is_absolute() and not home.parent.is_dir():
             raise ValueError(
@@ -130,48 +131,36 @@ def _prepare_home(dataset: Dataset, home: Path, root: Path, say: Notify) -> Mani
             )
         if home.is_mount():
             raise ValueError(f"dataset.root={home} is a mount point: set a folder on it, as {home / dataset.name}.")
-        _run_command("make", dataset, say, folder=str(home))
+        _run_command("make", dataset, say, folder=home)
     else:
         raise ValueError(f"dataset.root={dataset.root} does not exist or is empty. Set it to a folder of samples.")
-    description = _valid_manifest(dataset, home, root)
+    description = manifest.load_valid(home, dataset, user_manifest)
     assert description, "a successful process leaves a complete dataset"
     return description
 
 
-def _prepare_copy(dataset: Dataset, home: Path, folder: Path, storage: Storage, root: Path, say: Notify) -> Manifest:
+def _prepare_copy(
+    dataset: Dataset, home: Path, user_manifest: Path | None, folder: Path, reread: bool, say: Notify
+) -> Manifest:
     """Return the manifest of the dataset's copy on the storage; a copy that came with its device needs no home."""
     has_home = home.is_dir() and any(home.iterdir())
     if not has_home and (copy := existing_copy(folder, dataset, home, original=None)):
         _check_arguments(dataset, copy, folder, COPY_REMEDY)
         return copy
-    original = _prepare_home(dataset, home, root, say)
+    original = _prepare_home(dataset, home, user_manifest, say)
     if not existing_copy(folder, dataset, home, original):
-        user_manifest = _user_manifest_path(dataset, home, root)
-        _run_command("stage", dataset, say, home=str(home), folder=str(folder),
-                     user_manifest=str(user_manifest) if user_manifest else None, reread=storage.reread)  # fmt: skip
+        _run_command("stage", dataset, say, home=home, user_manifest=user_manifest, folder=folder, reread=reread)
     copy = existing_copy(folder, dataset, home, original)
     assert copy, "a successful process leaves a complete copy"
     return replace(original, staged_from=copy.staged_from)  # the same files, but the splits may have changed
 
 
-def _valid_manifest(dataset: Dataset, home: Path, root: Path) -> Manifest | None:
-    """Return the checked manifest of the dataset in its home; None if it must be created."""
-    description = manifest.load_valid(home, dataset, _user_manifest_path(dataset, home, root))
-    if description:
-        _check_arguments(dataset, description, home, manifest.REMEDY)
-    return description
-
-
 def _check_arguments(dataset: Dataset, description: Manifest, folder: Path, remedy: str) -> None:
-    """Raise ValueError if the dataset was created with other arguments than configured now.
-
-    Arguments that only the manifest or only the configuration has belong to another version of the maker and are
-    ignored.
-    """
+    """Raise ValueError if the dataset was created with other arguments than configured now."""
     maker = description.maker or {}
     spec = next(spec for spec in (dataset.make, dataset.adopt) if spec and spec["_target_"] == maker["_target_"])
     created, configured = redact_tree(target_arguments(maker)), redact_tree(target_arguments(spec))
-    changed = {
+    changed = {  # an argument that only one of them has belongs to another version of the maker
         key: f"dataset.{key}" if key in dataset.spec else f"dataset.make.{key}"
         for key in configured
         if key in created and configured[key] != created[key] and key not in ORIGIN_KEYS
@@ -229,9 +218,9 @@ def _generated_manifest(dataset: Dataset) -> Manifest:
     )
 
 
-def _run_command(command: str, dataset: Dataset, say: Notify, **arguments: str | bool | None) -> None:
+def _run_command(command: str, dataset: Dataset, say: Notify, **arguments: Path | bool | None) -> None:
     """Run `epochmeter.datasets` in a process of its own, forward its progress and raise its error."""
-    text = json.dumps({"dataset": dataset.to_dict(), **arguments})
+    text = json.dumps({"dataset": dataset.to_dict(), **arguments}, default=str)
     path = os.pathsep.join(filter(None, [SOURCE_ROOT, os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(

@@ -24,12 +24,8 @@ REMEDY = "Move that folder away to stage the dataset again, or set storage.root=
 def stage(dataset: Dataset, home: Path, user_manifest: Path | None, folder: Path, reread: bool, say: Notify) -> None:
     """Copy the dataset from `home` to `folder`, unless another process has just done so.
 
-    Args:
-        user_manifest: Path of the manifest if the home is a user's folder.
-        reread: Read the copy back from the device and compare, to detect a device that loses data.
-
-    Raises:
-        RuntimeError: The copy failed; nothing is left of it.
+    `user_manifest` is the path of the manifest of a user's folder. `reread` reads the copy back from the device and
+    compares, to detect a device that loses data. Raises RuntimeError if the copy failed; nothing is left of it.
     """
     original = manifest.read_manifest(user_manifest or home / MANIFEST_NAME)
     images = user_manifest is not None
@@ -56,12 +52,8 @@ def stage(dataset: Dataset, home: Path, user_manifest: Path | None, folder: Path
 def existing_copy(folder: Path, dataset: Dataset, home: Path, original: Manifest | None) -> Manifest | None:
     """Return the manifest of the complete copy in `folder`; None if it must be staged, or staged again.
 
-    Args:
-        folder: The copy's folder.
-        original: The home's manifest; with None, any complete copy of this dataset is accepted.
-
-    Raises:
-        RuntimeError: `folder` contains something other than a copy of `home`, which is not overwritten.
+    `original` is the home's manifest; with None, any complete copy of this dataset is accepted. Raises RuntimeError if
+    `folder` contains something other than a copy of `home`, which is not overwritten.
     """
     copy = manifest.load_valid(folder, dataset, remedy=REMEDY)
     if copy and (original is None or copy.digest == original.digest):

@@ -37,10 +37,7 @@ class StorageGoneError(RuntimeError):
 def bad_sample_error(name, error, folder, kind="image"):
     """Return StorageGoneError if the storage failed, else BadSampleError, for a sample that could not be read.
 
-    Args:
-        name: The sample's path or index.
-        error: The cause, an exception or a text.
-        kind: Name of the sample's kind in the message.
+    `name` is the sample's path or index, `error` an exception or a text.
     """
     number = getattr(error, "errno", None)
     if number in STORAGE_GONE_ERRORS or (

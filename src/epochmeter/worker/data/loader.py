@@ -19,13 +19,7 @@ SPLITS = ("train", "val")
 def make_loaders(job, facts, task, strategy, cuda):
     """Return this rank's loader for training and, if the run evaluates, the one for evaluation.
 
-    Args:
-        facts: The prepared dataset: its `folder` and the number of samples per split in `splits`.
-        task: Draws synthetic samples.
-        cuda: Whether the device is a GPU.
-
-    Raises:
-        ValueError: There are too few samples.
+    `facts` has the prepared dataset's `folder` and number of samples per split. Raises ValueError if there are too few.
     """
     dataset = job["dataset"]
     splits = SPLITS if job["evaluate"] else SPLITS[:1]
@@ -98,11 +92,9 @@ def _pins_memory(job, cuda):
 
 
 def _make_generator(job, rank=0):
-    """Return a random generator for one use, and for one rank if each rank needs its own.
-
-    A DataLoader draws a seed when it starts its workers. From the shuffling generator, that would make the order depend
-    on `workers`; from the default one, the model's weights.
-    """
+    """Return a random generator for one use, and for one rank if each rank needs its own."""
+    # A DataLoader draws a seed when it starts its workers. From the shuffling generator, that would make the order
+    # depend on `workers`; from the default one, the model's weights.
     return torch.Generator().manual_seed(rank_seed(job["seed"], rank))
 
 

@@ -117,12 +117,8 @@ class TruncatedBatchSampler(BatchSampler):
 def make_timed_loader(timed, order, batch, drop_last=False, generators=(), **options):
     """Return a loader of timed samples.
 
-    The dataset is indexed by batch, not by sample: that halves the cost of timing.
-
-    Args:
-        order: Sampler of the samples' indices.
-        generators: Random generators whose state belongs in a checkpoint.
-        options: Other options of the DataLoader.
+    The dataset is indexed by batch, not by sample: that halves the cost of timing. `order` is the sampler of indices;
+    the state of the random `generators` belongs in a checkpoint; `options` are the DataLoader's.
     """
     options.update(sampler=TruncatedBatchSampler(order, batch, drop_last), batch_size=None)
     return TimedLoader(DataLoader(timed, collate_fn=lambda batch: batch, **options), generators)
@@ -210,11 +206,8 @@ class TimedLoader:
 def stall_model(loaded_s, compute_s, workers):
     """Return the data stall as modeled in the literature: sum over steps of max(fetch + preprocess - compute, 0), in s.
 
-    Args:
-        loaded_s: Reading and preprocessing time of each step's batch, divided among the workers.
-        compute_s: Compute time of each step.
-        workers: DataLoader workers. Without any, nothing overlaps: all loading is stall.
+    The reading and preprocessing time `loaded_s` of each step's batch is divided among the workers.
     """
-    if workers == 0:
+    if workers == 0:  # nothing overlaps
         return sum(loaded_s)
     return sum(max(loaded / workers - compute, 0) for loaded, compute in zip(loaded_s, compute_s))

@@ -65,9 +65,7 @@ def has_accuracy(task, outputs, targets):
 def check_smallest(model, job, count, task, replicas):
     """Raise ValueError if a batch of one sample occurs on which a model does not train, as with batch normalization.
 
-    Args:
-        count: Samples per epoch of this rank.
-        replicas: Number of copies of the model that share a batch.
+    This rank has `count` samples per epoch, and `replicas` copies of the model share a batch.
     """
     full, rest = divmod(count, job["batch"])
     sizes = [job["batch"]] * bool(full) + [rest] * bool(rest and not job["drop_last"])
