@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from epochmeter.worker import trainer as trainer_module
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Classification, Regression
-from epochmeter.worker.trainer import Trainer
+from epochmeter.worker.trainer import Trainer, compile_model
 
 CPU = torch.device("cpu")
 JOB = {
@@ -76,3 +77,19 @@ def test_channels_last_without_images_is_rejected():
 def test_compiled_model_trains_equally(batches):
     losses = [each.train_epoch(batches).losses() for each in (make_trainer(), make_trainer(compile=True))]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_compiling_needs_a_torch_that_can(monkeypatch):
+    monkeypatch.delattr(torch, "compile")
+    with pytest.raises(ValueError, match=r"compile=true, but torch .* has no torch\.compile"):
+        compile_model(nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize(("named", "looked_for"), [(None, r"g\+\+/clang\+\+/c\+\+"), ("icc", "icc")])
+def test_missing_compiler_is_an_error_with_a_remedy(monkeypatch, named, looked_for):
+    monkeypatch.delenv("CXX", raising=False)
+    if named:
+        monkeypatch.setenv("CXX", named)
+    monkeypatch.setattr(trainer_module.shutil, "which", lambda name: None)
+    with pytest.raises(ValueError, match=rf"no C\+\+ compiler: {looked_for} not found"):
+        compile_model(nn.Linear(1, 1))
