@@ -29,7 +29,7 @@ class Variant(NamedTuple):
 
 
 BATCHES10 = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "val": ("test_batch",)}
-BATCHES100 = {"train": ("train",), "val": ("test",)}
+BATCHES100: dict[str, tuple[str, ...]] = {"train": ("train",), "val": ("test",)}
 CIFAR10 = Variant("CIFAR-10", "cifar-10-batches-py", BATCHES10, "batches.meta", "label_names", "labels")
 CIFAR100 = Variant("CIFAR-100", "cifar-100-python", BATCHES100, "meta", "fine_label_names", "fine_labels")
 

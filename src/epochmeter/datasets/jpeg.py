@@ -7,7 +7,6 @@ Everything that depends on rounding is integer arithmetic, so that the same Pill
 import io
 import math
 from bisect import bisect_right
-from functools import cache
 from pathlib import Path
 
 import numpy
@@ -125,16 +124,17 @@ def _quality(scene: Scene, count: int, file_bytes: int | None) -> tuple[int, flo
     """Return the JPEG quality, the fraction of images with a quality one higher, and the mean size in bytes."""
     probes = range(0, count, max(1, count // PROBE_IMAGES))
 
-    @cache
     def mean(quality: int) -> float:
         return sum(len(scene.jpeg(index, quality)) for index in probes) / len(probes)
 
     if file_bytes is None:
         return QUALITY, 0, round(mean(QUALITY))
-    if not mean(1) <= file_bytes <= mean(100):
+    least_bytes, most_bytes = mean(1), mean(100)
+    if not least_bytes <= file_bytes <= most_bytes:
         raise ValueError(
             f"dataset.file_bytes={file_bytes} is impossible: files of {scene.pixels} x {scene.pixels} pixels have "
-            f"{mean(1):.0f} to {mean(100):.0f} bytes. Set a size in this range, or another dataset.pixels=."
+            f"{least_bytes:.0f} to {most_bytes:.0f} bytes. Set a size in this range, or another dataset.pixels=."
         )
-    low = bisect_right(range(1, 100), file_bytes, key=mean)
-    return low, (file_bytes - mean(low)) / max(mean(low + 1) - mean(low), 1), file_bytes
+    low = bisect_right(range(1, 100), float(file_bytes), key=mean)
+    low_bytes, high_bytes = mean(low), mean(low + 1)
+    return low, (file_bytes - low_bytes) / max(high_bytes - low_bytes, 1), file_bytes
