@@ -89,13 +89,6 @@ def test_mlflow_shows_the_finished_run_with_params_and_metrics(completed):
     assert {"job.json", "trace.json.gz", "weights.pt", "summary.json"} <= artifacts
 
 
-def test_publishing_again_adds_nothing(completed):
-    before = completed.rows("select count(*) from metrics")
-    assert completed.run("publish").returncode == 0
-    assert completed.rows("select count(*) from metrics") == before
-    assert completed.shown("status") == ["FINISHED"]
-
-
 def test_other_device_is_a_rehearsal_marked_in_the_first_and_last_line(project):
     done = project.run("train", *project.stubbed(device="nano", power_limit=10))
     lines = done.stdout.splitlines()

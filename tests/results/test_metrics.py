@@ -38,10 +38,3 @@ def test_every_metric_is_written_somewhere():
     written = "".join(path.read_text() for path in paths if not {"report", "tracking"} & set(path.parts))
     shorts = {name.partition("/")[2] for name in METRICS if not COMPOSED.search(name)}
     assert {short for short in shorts if not re.search(rf"\b{re.escape(short)}\b", written)} == set()
-
-
-def test_mlflow_accepts_every_name():
-    from mlflow.utils.validation import _validate_metric_name
-
-    for name in METRICS:
-        _validate_metric_name(re.sub(r"<\w+>", "gpu0", name))

@@ -1,29 +1,15 @@
 """How the controller handles the training process's messages."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from default_jobs import job_of
 
 from epochmeter.power.meter import Domain, Instrument, Meter
-from epochmeter.run.event_loop import check_metered, notes_and_flags, target_reached, trace_notes
+from epochmeter.run.event_loop import check_metered, notes_and_flags, trace_notes
 from epochmeter.run.window import Window
 from epochmeter.run.worker_process import WorkerError
 from epochmeter.shared.protocol import TraceFailed
-
-VAL = {"window": "val", "metrics": {"val/accuracy": 0.9, "val/loss": 0.1}}
-EPOCH = {"window": "epoch", "metrics": {"epoch/train_accuracy": 0.9, "epoch/train_loss": 0.1}}
-
-
-@pytest.mark.parametrize(("evaluate", "decides", "other"), [(True, VAL, EPOCH), (False, EPOCH, VAL)])
-def test_target_is_reached_by_an_evaluation_or_without_any_by_an_epoch(evaluate, decides, other):
-    job = job_of(evaluate=evaluate, target_accuracy=0.9)
-    assert target_reached(job, decides)
-    assert not target_reached(job, other)
-    assert not target_reached(replace(job, target_accuracy=0.91), decides)
-    assert not target_reached(job, {**decides, "partial": True})
-    assert not target_reached(job_of(), decides)
 
 
 def test_line_has_notes_and_flags_without_secrets():

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from epochmeter.run import launch, worker_process
@@ -48,9 +49,9 @@ def interpreter(tmp_path):
 def receive(interpreter, tmp_path):
     """receive(lines) -> the messages of a process that runs the lines; messages about windows get a reply."""
 
-    def listen(lines, joined=True):
+    def listen(lines, joined=True, **options):
         messages = []
-        with launched(tmp_path, interpreter(lines, joined)) as worker:
+        with launched(tmp_path, interpreter(lines, joined), **options) as worker:
             for message in worker.messages():
                 messages.append(message)
                 if isinstance(message, WindowOpening | WindowClosed):
@@ -61,12 +62,13 @@ def receive(interpreter, tmp_path):
 
 
 @pytest.fixture
-def failure_of(receive):
-    """failure_of(lines) -> the failure and the message of the WorkerError."""
+def failure_of(receive, tmp_path):
+    """failure_of(lines) -> the failure and the message of the WorkerError, after which no process is left."""
 
-    def end(lines, joined=True):
+    def end(lines, joined=True, **options):
         with pytest.raises(WorkerError) as raised:
-            receive(lines, joined)
+            receive(lines, joined, **options)
+        assert all(vanishes(process.pid) for process in psutil.process_iter() if str(tmp_path) in commands(process))
         return raised.value.failure, str(raised.value)
 
     return end
@@ -78,6 +80,13 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def commands(process):
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 def vanishes(pid, within_s=10):
@@ -207,14 +216,13 @@ def test_interpreter_that_does_not_exist_is_refused(tmp_path):
     ],
     ids=["CUDA", "ROCm", "ROCm without UUIDs", "no GPU"],
 )
-def test_process_sees_only_the_metered_gpus(interpreter, tmp_path, monkeypatch, gpus, seen):
+def test_process_sees_only_the_metered_gpus(receive, monkeypatch, gpus, seen):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
     monkeypatch.delenv("ROCR_VISIBLE_DEVICES", raising=False)
     variables = [f"{maker}_VISIBLE_DEVICES" for maker in ("CUDA", "ROCR", "HIP")]
     lines = f"facts(gpus=[os.environ.get(name) for name in {variables}]); connection.send(Finished())"
-    with launched(tmp_path, interpreter(lines), gpus=gpus) as worker:
-        assert [message.model["gpus"] for message in worker.messages()] == [seen]
+    assert [message.model["gpus"] for message in receive(lines, gpus=gpus)] == [seen]
 
 
 @pytest.mark.parametrize("end", ["connection.send(Finished())", "die()", "sys.exit(1)"])
@@ -287,51 +295,36 @@ def die():
 
 
 @pytest.fixture
-def end_of_two(interpreter, tmp_path, monkeypatch):
-    """end_of_two(lines) -> (failure, message) of two ranks that run the lines; None if they finish."""
+def failure_of_two(failure_of, monkeypatch):
+    """failure_of_two(lines) -> the failure and the message of two ranks that run the lines."""
     monkeypatch.setattr(launch, "EXIT_LIMIT_S", 0.1)
-
-    def end(lines):
-        program = interpreter(RANKS + lines, joined=False)
-        try:
-            with launched(tmp_path, program, ranks=2) as worker:
-                for _ in worker.messages():
-                    worker.reply(Proceed(stop=True))
-        except WorkerError as error:
-            return error.failure, str(error)
-        return None
-
-    return end
+    return lambda lines: failure_of(RANKS + lines, joined=False, ranks=2)
 
 
-def test_rank_that_finishes_before_the_first_is_no_failure(end_of_two, monkeypatch):
+def test_rank_that_finishes_before_the_first_is_no_failure(receive, monkeypatch):
     monkeypatch.setattr(worker_process, "EXIT_WAIT_S", 0.2)
-    assert end_of_two("if rank == 0: time.sleep(1)\nconnection.send(Finished())") is None
+    lines = "if rank == 0: time.sleep(1)\nconnection.send(Finished())"
+    assert receive(RANKS + lines, joined=False, ranks=2) == []
 
 
 SEEN_BY_PEER = "connection.send(RankFailed(rank=0, failure='rank', message='Connection closed by peer'))"
 
 
-def test_error_of_the_failed_rank_precedes_those_of_its_peers(end_of_two):
+def test_error_of_the_failed_rank_precedes_those_of_its_peers(failure_of_two):
     lines = f"if rank == 0: {SEEN_BY_PEER}\nif rank == 0: sys.exit(0)\ntime.sleep(0.3)\ndie()"
-    assert end_of_two(lines) == ("killed", "rank 1 was killed by SIGKILL")
+    assert failure_of_two(lines) == ("killed", "rank 1 was killed by SIGKILL")
 
 
-def test_error_of_a_peer_is_reported_if_the_failed_rank_hangs(end_of_two, monkeypatch):
+def test_error_of_a_peer_is_reported_if_the_failed_rank_hangs(failure_of_two, monkeypatch):
     monkeypatch.setattr(worker_process, "EXIT_WAIT_S", 0.2)
     began = time.monotonic()
-    assert end_of_two(f"if rank == 0: {SEEN_BY_PEER}\ntime.sleep(60)") == (
-        "exception",
-        "rank 0: Connection closed by peer",
-    )
+    failure = failure_of_two(f"if rank == 0: {SEEN_BY_PEER}\ntime.sleep(60)")
+    assert failure == ("exception", "rank 0: Connection closed by peer")
     assert time.monotonic() - began < 10
 
 
-def test_killed_rank_is_named(end_of_two, monkeypatch):
-    assert end_of_two("if rank: die()") == ("killed", "rank 1 was killed by SIGKILL")
-    counts = iter([7])
-    monkeypatch.setattr(worker_process, "oom_kill_count", lambda: next(counts, 8))
-    failure, message = end_of_two("if rank: die()")
+def test_rank_killed_by_the_kernel_is_named(failure_of_two, oom_kills):
+    failure, message = failure_of_two("if rank: die()")
     assert failure == "oom"
     assert message.startswith("the kernel killed rank 1, because the machine ran out of memory")
 
@@ -372,22 +365,8 @@ wait_for_ever()
 """
 
 
-def time_out(interpreter, folder, lines, joined=True, **limits):
-    """Run the lines with limits; return the failure and its message."""
-    pids = []
-    try:
-        with launched(folder, interpreter(lines, joined), **limits) as worker:
-            pids.append(worker.pid)
-            for _ in worker.messages():
-                worker.reply()
-    except WorkerError as error:
-        assert not any(map(alive, pids))
-        return error.failure, str(error)
-    raise AssertionError("no limit was exceeded")
-
-
-def test_hanging_process_is_ended_and_its_location_is_in_the_log(interpreter, tmp_path):
-    failure, message = time_out(interpreter, tmp_path, HANGS, silence_s=3)
+def test_hanging_process_is_ended_and_its_location_is_in_the_log(failure_of, tmp_path):
+    failure, message = failure_of(HANGS, silence_s=3)
     assert failure == "hung"
     assert "no progress for sweep.hung_after_s=3 and was stopped" in message
     assert " in wait_for_ever\n" in (tmp_path / "worker.log").read_text()
@@ -399,8 +378,8 @@ def test_hanging_process_is_ended_and_its_location_is_in_the_log(interpreter, tm
      ({"limit_s": 0.5, "silence_s": 60}, "timeout", "sweep.timeout_s=0.5")],
     ids=str,
 )  # fmt: skip
-def test_process_that_never_connects_is_ended(interpreter, tmp_path, limits, failure, key):
-    found, message = time_out(interpreter, tmp_path, "time.sleep(600)", joined=False, **limits)
+def test_process_that_never_connects_is_ended(failure_of, limits, failure, key):
+    found, message = failure_of("time.sleep(600)", joined=False, **limits)
     assert found == failure
     assert key in message
 
@@ -414,6 +393,6 @@ def test_process_that_never_connects_is_ended(interpreter, tmp_path, limits, fai
     ],
     ids=["silent", "sending", "requesting"],
 )
-def test_process_that_exceeds_the_time_limit_is_ended(interpreter, tmp_path, lines):
+def test_process_that_exceeds_the_time_limit_is_ended(failure_of, lines):
     message = "the training process took longer than sweep.timeout_s=1 and was stopped"
-    assert time_out(interpreter, tmp_path, lines, limit_s=1.0) == ("timeout", message)
+    assert failure_of(lines, limit_s=1.0) == ("timeout", message)

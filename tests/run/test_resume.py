@@ -103,19 +103,3 @@ def test_each_epoch_has_the_clock_of_the_start_that_measured_it():
     run = {"clock": 0, "resumed": [{"epoch": 2, "clock": 1}, {"epoch": 2, "clock": 2}, {"epoch": 4, "clock": 3}]}
     assert [since_resumed(run, epoch)["clock"] for epoch in range(6)] == [0, 0, 2, 2, 3, 3]
     assert since_resumed({"clock": 0}, 5)["clock"] == 0
-
-
-def test_record_returns_to_its_checkpoint_and_archives_the_end(record):
-    write_json(record.folder / "summary.json", {"state": "killed"})
-    (record.folder / "worker.log").write_text("Killed")
-    (record.folder / "power.csv").write_text("monotonic_ns,total_w\n")
-    before = record.windows()
-    for _ in range(2):  # a killed start may repeat it
-        record.truncate_to_epoch(2)
-        assert record.windows() == before[:4]
-        assert record.steps() == array("f", range(2 * STEPS * len(INTERVALS)))
-        assert record.losses() == array("f", range(2 * STEPS))
-    assert {path.name for path in (record.folder / "attempt1").iterdir()} == {"summary.json", "worker.log"}
-    assert (record.folder / "power.csv").exists()
-    record.truncate_to_epoch(2, also=["power.csv"])
-    assert not (record.folder / "power.csv").exists()

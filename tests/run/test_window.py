@@ -241,6 +241,16 @@ def test_energy_of_several_nodes_is_their_sum_without_a_peak():
     assert sum_nodes(HERE, []) is HERE
 
 
+@pytest.mark.parametrize(
+    ("others", "total"),
+    [([{"energy_j": 5.0, "period_s": 0.2, "shortest_s": 2.0}], {"energy_j": 25.0, "period_s": 0.2, "shortest_s": 2.0}),
+     ([{"energy_j": 5.0, "period_s": 0.2, "shortest_s": 2.0}, {}], {})],
+)  # fmt: skip
+def test_terms_of_nodes_are_added_if_each_node_has_one(others, total):
+    here = HERE._replace(term={"energy_j": 20.0, "period_s": 0.1, "shortest_s": 1.0})
+    assert sum_nodes(here, [of_a_node()._replace(term=term) for term in others]).term == total
+
+
 def test_total_is_absent_with_the_reason_of_a_node_without_energy():
     used = sum_nodes(HERE, [of_a_node(energy_j=12.0, power_mean_w=1.0), of_a_node()])
     assert used.metrics == {"energy_gpu0_j": 30.0}
@@ -269,21 +279,6 @@ def test_evaluation_too_short_for_the_counter_is_a_term_of_the_total(close):
     assert "val/energy_j" not in found.line["metrics"]
     term = found.line["energy"]["term"]
     assert (term["energy_j"], term["net_energy_j"], term["period_s"], term["shortest_s"]) == (100, 90, 0.1, 1.0)
-
-
-def test_short_window_of_several_nodes_is_a_term_if_each_node_has_one(record):
-    opened = WindowOpening("val", 3, 1)
-    there = {"energy_j": 5.0, "period_s": 0.2, "shortest_s": 2.0}
-    instruments = WindowInstruments(meter("gpu0"), Scripted(), ScriptedSource())
-
-    def term(*others):
-        nodes = [of_a_node()._replace(term=other) for other in others]
-        borders = at(100, gpu0=0.0), at(104, gpu0=20.0)
-        line = build_window(opened, WindowMeasured([MEASURED], nodes), *borders, instruments, record).line
-        return line["energy"]["term"]
-
-    assert term(there) == {"energy_j": 25.0, "period_s": 0.2, "shortest_s": 2.0}
-    assert term(there, {}) == {}
 
 
 def test_another_process_on_the_gpu_has_a_note_and_a_flag(record):

@@ -79,11 +79,16 @@ def test_archived_attempt_has_no_checkpoint(record, tmp_path):
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["job.json"]
 
 
-def test_truncation_keeps_the_windows_and_steps_before_an_epoch(record):
+def test_truncation_keeps_the_windows_and_steps_before_an_epoch_and_archives_the_end(record, tmp_path):
     for number in range(3):
         record.append_steps(steps(number))
         record.append_losses(array("f", [number]))
         record.append({"window": "epoch", "epoch": number, "metrics": {"epoch/steps": 1}})
-    record.truncate_to_epoch(2)
-    assert [window["epoch"] for window in record.windows()] == [0, 1]
-    assert (record.steps(), record.losses()) == (steps(0, 1), array("f", [0, 1]))
+    for name in ("summary.json", "worker.log", "power.csv"):
+        (tmp_path / name).write_text("{}\n")
+    for also in ([], ["power.csv"]):  # a killed start may repeat it
+        record.truncate_to_epoch(2, also)
+        assert [window["epoch"] for window in record.windows()] == [0, 1]
+        assert (record.steps(), record.losses()) == (steps(0, 1), array("f", [0, 1]))
+        assert (tmp_path / "power.csv").exists() is not bool(also)
+    assert {path.name for path in (tmp_path / "attempt1").iterdir()} == {"summary.json", "worker.log"}

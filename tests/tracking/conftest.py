@@ -12,6 +12,7 @@ import pytest
 
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
+from epochmeter.tracking import queue
 from epochmeter.tracking.client import Store, open_store
 
 STARTED = datetime(2026, 11, 20, 12, 0, 0).astimezone()
@@ -107,6 +108,18 @@ def window(kind, epoch, e2e_s, power_w, **metrics):
 def make_record(tmp_path):
     """make_record(0, batch=16, ...) -> a record with that number in a sweep's folder."""
     return lambda number=0, sweep="sweep", **keys: write_record(tmp_path / "multirun" / sweep / str(number), **keys)
+
+
+@pytest.fixture
+def make_queued(make_record):
+    """make_queued(0, ...) -> a record that is in the queue; its process is dead."""
+
+    def make(number=0, **keys):
+        record = make_record(number, **{"pid": 2**22 + 1, **keys})
+        queue.enqueue(record, record.run()["record_id"])
+        return record
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -77,11 +77,3 @@ def test_missing_database_or_experiment_is_an_error_and_not_created(store, tmp_p
     assert not list(tmp_path.iterdir())
     with pytest.raises(LookupError, match=r"set tracking.experiment= to one of Default, epochmeter\."):
         download_records(tmp_path, list, "mine", store.uri)
-
-
-def test_runs_are_not_looked_up_for_each_file(store, make_record, tmp_path, monkeypatch):
-    publish(make_record(0), store)
-    monkeypatch.setattr(type(store.client), "download_artifacts", lambda *_: pytest.fail("looks the run up"))
-    name = store.client.get_experiment(store.experiment_id).name
-    download_records(tmp_path / "downloaded", list, name, store.uri)
-    assert (tmp_path / "downloaded" / "sweep" / "0" / "summary.json").exists()

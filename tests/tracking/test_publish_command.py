@@ -4,6 +4,7 @@ import pytest
 
 import publish
 from epochmeter.cluster.submissions import Submission, SubmissionLog
+from epochmeter.tracking import views
 from epochmeter.tracking.client import URI_VARIABLE
 
 UNPUBLISHED = {"name": "none", "experiment": "epochmeter", "tensorboard": False}
@@ -65,3 +66,26 @@ def test_unpublished_run_of_this_host_is_published(run_publish, make_record, sto
     record.describe({**record.job(), "tracking": UNPUBLISHED}, record.run())
     run_publish()
     assert statuses(store) == ["FINISHED"]
+
+
+def test_view_is_linked_only_if_it_has_runs(run_publish, make_record, capsys):
+    failed = make_record(0, state="failed")
+    assert run_publish() == 0
+    output = capsys.readouterr().out
+    assert str(failed.folder) in output
+    assert output.endswith("1 of 1 runs published\n")
+    make_record(1)
+    run_publish()
+    assert f"2 of 2 runs published: {views.LOCAL}" in capsys.readouterr().out
+
+
+def test_empty_folder_and_broken_record_are_errors(run_publish, make_record, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    make_record()
+    broken = make_record(1)
+    (broken.folder / "job.json").write_text("{half")
+    assert run_publish(tmp_path / "multirun", tmp_path / "empty") == 1
+    output, errors = capsys.readouterr()
+    assert "empty contains no runs" in errors
+    assert f"cannot publish {broken.folder}: " in errors
+    assert "1 of 2 runs published" in output

@@ -31,18 +31,6 @@ def runs_of(store):
 
 
 @pytest.fixture
-def make_queued(make_record):
-    """make_queued(0, ...) -> a record that is in the queue; its process is dead."""
-
-    def make(number, **keys):
-        record = make_record(number, **{**DEAD, **keys})
-        queue.enqueue(record, record.run()["record_id"])
-        return record
-
-    return make
-
-
-@pytest.fixture
 def queued_folders(tmp_path):
     """queued_folders() -> the numbers of the queued runs."""
     return lambda: sorted(record.folder.name for record in queue.pending_runs(tmp_path / "multirun"))

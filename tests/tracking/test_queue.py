@@ -14,18 +14,6 @@ def multirun(tmp_path):
     return tmp_path / "multirun"
 
 
-@pytest.fixture
-def make_queued(make_record):
-    """make_queued(0, ...) -> a record that is in the queue."""
-
-    def make(number=0, **keys):
-        record = make_record(number, **keys)
-        queue.enqueue(record, record.run()["record_id"])
-        return record
-
-    return make
-
-
 def folders(multirun):
     return sorted(str(record.folder.relative_to(multirun)) for record in queue.pending_runs(multirun))
 
