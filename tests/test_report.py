@@ -159,7 +159,7 @@ def test_sweep_without_usable_runs_is_an_error_and_writes_nothing(report, tmp_pa
 
 @pytest.mark.system
 def test_help_does_not_import_the_packages_of_the_page(report, tmp_path):
-    for name in ("altair", "vl_convert", "pandas", "mlflow", "scipy"):
+    for name in ("vl_convert", "pandas", "mlflow", "scipy"):
         (tmp_path / "src" / f"{name}.py").write_text("raise SystemExit('imported')")
     ended = report("--help")
     assert ended.returncode == 0, ended.stderr
@@ -170,11 +170,11 @@ def test_help_does_not_import_the_packages_of_the_page(report, tmp_path):
 def test_without_the_packages_of_the_page_texts_and_table_are_written(report, tmp_path):
     folder = tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d"
     write(folder, trained(0, 100.0))
-    missing = "import sys; sys.modules.update(dict.fromkeys(('altair', 'vl_convert', 'itables')))"
+    missing = "import sys; sys.modules.update(dict.fromkeys(('vl_convert', 'itables')))"
     (tmp_path / "sitecustomize.py").write_text(missing)
     ended = report("tracking=none", PYTHONPATH=str(tmp_path))
     assert ended.returncode == 0, ended.stderr
-    assert "altair, vl_convert, itables" in ended.stdout
+    assert "vl_convert, itables" in ended.stdout
     assert {path.name for path in folder.iterdir()} >= {"report.csv", "report.md", "answer.md"}
     assert not (folder / "report.html").exists()
 

@@ -35,7 +35,7 @@ def test_board_lock_has_the_controller_s_packages_without_torch_and_pandas():
 
 def test_training_installs_mlflow_with_its_pages_and_no_packages_of_tests():
     packages = locked(ROOT / "requirements.lock")
-    assert {"torch", "torchvision", "mlflow", "zeus", "altair"} <= packages.keys()
+    assert {"torch", "torchvision", "mlflow", "zeus", "vl-convert-python"} <= packages.keys()
     assert not {"pytest", "mypy", "ruff", "playwright", "psycopg", "tensorboard"} & packages.keys()
 
 

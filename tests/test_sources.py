@@ -39,7 +39,6 @@ ONLY_IN = {
     "scipy": ("epochmeter/datasets/imagenet.py", "epochmeter/report/"),
     "tensorboard": "epochmeter/tracking/tensorboard.py",
     "pandas": "epochmeter/report/runs/frames.py",
-    "altair": "epochmeter/report/charts/",
     "vl_convert": "epochmeter/report/charts/",
     "jinja2": "epochmeter/report/output/render.py",
 }

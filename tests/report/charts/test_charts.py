@@ -15,7 +15,7 @@ from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.power import Power
 from epochmeter.report.statistics import ratio
 
-pytest.importorskip("altair")
+pytest.importorskip("vl_convert")
 PARTS = {"data_stall_s": 2.0, "copy_s": 0.5, "compute_s": 7.0, "overhead_s": 0.5}
 LINK = "http://127.0.0.1:5000/#/experiments/1/runs/abc"
 EVIL = "<script>alert(1)</script> & $x_1$"

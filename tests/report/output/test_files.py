@@ -79,11 +79,11 @@ def test_pages_of_an_earlier_report_are_removed_and_other_files_kept(tmp_path, m
 
 
 def test_without_the_packages_for_pages_the_table_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "find_spec", lambda name: None if name in ("altair", "itables") else name)
+    monkeypatch.setattr(files, "find_spec", lambda name: None if name in ("vl_convert", "itables") else name)
     written, messages = write(report(*batches(100.0, 200.0)), tmp_path)
     assert written == ["report.csv", "report.md", "answer.json", "answer.md"]
     assert len(messages) == 1
-    assert "altair, itables" in messages[0]
+    assert "vl_convert, itables" in messages[0]
 
 
 @pytest.mark.parametrize("in_the_way", ["", "report", "report.csv"])

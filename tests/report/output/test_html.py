@@ -13,7 +13,7 @@ from epochmeter.report.output.html import pack, report_html
 from epochmeter.report.output.render import escape_markdown
 from epochmeter.report.pages import Page
 
-pytest.importorskip("altair")
+pytest.importorskip("vl_convert")
 EVIL = "<script>alert(1)</script> & $x_1$"
 CHARTS = [
     Chart(name, f"Title of {name}", EVIL, {"datasets": {"x": [EVIL]}}, name == "third")

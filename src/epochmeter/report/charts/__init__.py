@@ -1,1 +1,1 @@
-"""Charts of a report, as Vega-Lite specifications made with Altair."""
+"""Charts of a report, as Vega-Lite specifications."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from epochmeter.report.analyses import scaling
@@ -26,16 +25,10 @@ def all_charts(
     pareto: Sequence[Configuration] = (),
     powers: Sequence[Power] = (),
 ) -> list[Chart]:
-    """Draw every chart for which the runs have data; none without the packages of the extra `report`.
+    """Draw every chart for which the runs have data, with labels at the best and a line through the Pareto front.
 
-    Args:
-        configurations: all of them. Those on synthetic batches are shown by part, but are none to choose from.
-        best: the recommended configurations.
-        pareto: the configurations on the front of energy and time.
-        powers: the power samples to draw.
+    Configurations on synthetic batches are shown by part, but are none to choose from.
     """
-    if not find_spec("altair"):
-        return []
     palette = Palette.of(configurations)
     points = chart_points(configurations)
     compared = scaling.analyze([run for configuration in configurations for run in configuration.runs])

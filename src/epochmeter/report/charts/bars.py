@@ -19,6 +19,8 @@ from epochmeter.report.charts.chart import (
     Chart,
     Rows,
     Spec,
+    channel,
+    layer,
     make_axis,
     make_spec,
     tooltips,
@@ -159,29 +161,21 @@ def _parts_spec(label: str, base: str, bars: Sequence[Bar], colors: Mapping[str,
 
 def _spec(title: str, rows: Rows, points: Sequence[ChartPoint], colors: Mapping[str, str], *fields: str) -> Spec:
     """Bars with their names above them, which also fits a narrow page."""
-    import altair as alt
-
-    scale = alt.Scale(domain=list(colors), range=list(colors.values()))
-    place = alt.Y("bar:O", axis=None)
-    pieces = (
-        alt.Chart(alt.NamedData("parts"))
-        .mark_bar(size=BAR_PX)
-        .encode(
-            alt.X("start:Q", title=title, scale=alt.Scale(zero=True)),
-            place,
-            alt.Color("part:N", scale=scale, legend=alt.Legend(title=None) if len(colors) > 1 else None),
-            x2="end:Q",
-            href="link:N",
-            tooltip=tooltips("title", *fields, "runs"),
-        )
-    )
-    names = alt.Chart(alt.NamedData("bars")).mark_text(
-        align="left", baseline="bottom", dy=-BAR_PX / 2 - 2, limit=alt.expr("width"), aria=False
-    )
-    labels = names.encode(place, x=alt.datum(0), text="name:N")
+    place = channel("bar:O", axis=None)
+    scale = {"domain": list(colors), "range": list(colors.values())}
+    encoding = {
+        "x": channel("start:Q", title=title, scale={"zero": True}),
+        "x2": {"field": "end"},
+        "y": place,
+        "color": channel("part:N", scale=scale, legend={"title": None} if len(colors) > 1 else None),
+        "href": channel("link:N"),
+        "tooltip": tooltips("title", *fields, "runs"),
+    }
+    pieces = layer("parts", "bar", encoding, size=BAR_PX)
+    above = {"align": "left", "baseline": "bottom", "dy": -BAR_PX / 2 - 2, "limit": {"expr": "width"}}
+    names = layer("bars", "text", {"x": {"datum": 0}, "y": place, "text": channel("name:N")}, **above, aria=False)
     datasets = {"parts": rows, "bars": [{"bar": index, "name": point.title} for index, point in enumerate(points)]}
-    chart: alt.LayerChart = alt.layer(pieces, labels).properties(height=alt.Step(STEP_PX))
-    return make_spec(chart, datasets)
+    return make_spec({"layer": [pieces, names], "height": {"step": STEP_PX}}, datasets)
 
 
 def _fewer_note(count: int, order: str) -> str:

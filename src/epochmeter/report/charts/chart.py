@@ -9,16 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from epochmeter.report.formatting import UNITS, Unit
 from epochmeter.shared.atomic_files import write_atomically
 
-if TYPE_CHECKING:
-    import altair as alt
-
 Spec = dict[str, Any]
-"""A Vega-Lite specification."""
+"""A Vega-Lite specification, or a part of one."""
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.1.0.json"
+TYPES = {"Q": "quantitative", "N": "nominal", "O": "ordinal"}
 Rows = Sequence[Mapping[str, object]]
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A", "#8C564B")
 """After M. Okabe and K. Ito, Color Universal Design, 2008, without the colors that vanish on white or on black."""
@@ -38,7 +37,6 @@ class Chart:
 
     Attributes:
         name: name of its files and of its place on the page.
-        title: heading.
         caption: how to read it, and which configurations it leaves out.
         spec: Vega-Lite specification without theme and without width.
         is_folded: whether the page shows it only on request.
@@ -87,28 +85,31 @@ def make_axis(label: str, values: Sequence[float], base: str, *, zero: bool = Fa
     return Axis(title, unit, "linear", (start, high + room))
 
 
-def make_spec(
-    chart: alt.TopLevelMixin, datasets: Mapping[str, Rows], *, is_large: bool = False, columns: Sequence[int] = ()
-) -> Spec:
-    """Return the specification of an Altair chart.
+def make_spec(view: Spec, datasets: Mapping[str, Rows], *, is_large: bool = False, columns: Sequence[int] = ()) -> Spec:
+    """Return the specification of a view and its data by their names.
 
     Args:
-        chart: the chart; its data are named.
-        datasets: the rows of each named dataset. They are added here because Altair converts them slowly.
+        view: layers, or small multiples with these possible numbers of columns, the largest first.
         is_large: whether the page draws it on a canvas.
-        columns: possible numbers of columns of small multiples, the largest first; empty for a single view.
     """
-    spec: Spec = chart.to_dict(validate=False)  # validating it takes as long as making it
-    spec.pop("config", None)
-    spec["datasets"] = {name: [dict(row) for row in rows] for name, rows in datasets.items()}
-    spec["usermeta"] = {"renderer": "canvas" if is_large else "svg", "columns": list(columns)}
-    return spec
+    metadata = {"renderer": "canvas" if is_large else "svg", "columns": list(columns)}
+    return {"$schema": SCHEMA, **view, "datasets": datasets, "usermeta": metadata}
 
 
-def tooltips(*fields: str) -> list[alt.Tooltip]:
-    import altair as alt
+def layer(data: str | None, mark: str, encoding: Spec, **properties: Any) -> Spec:
+    """Return marks of one type for a named dataset; None for that of the whole view."""
+    view = {"mark": {"type": mark, **properties}, "encoding": encoding}
+    return view if data is None else {"data": {"name": data}, **view}
 
-    return [alt.Tooltip(f"{field}:N") for field in fields]
+
+def channel(field: str, **properties: Any) -> Spec:
+    """Return the encoding of a field that is named with its type: `time:Q`."""
+    name, _, letter = field.partition(":")
+    return {"field": name, "type": TYPES[letter], **properties}
+
+
+def tooltips(*fields: str) -> list[Spec]:
+    return [channel(f"{field}:N") for field in fields]
 
 
 def even_columns(panels: int, most: int) -> list[int]:

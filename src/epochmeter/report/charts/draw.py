@@ -23,18 +23,7 @@ SCALE = 2.0
 
 @contextmanager
 def drawing(charts: Sequence[Chart], folder: Path) -> Iterator[list[Path]]:
-    """Draw charts by a second process, until the end of the context.
-
-    Args:
-        charts: the charts.
-        folder: where the images are written.
-
-    Yields:
-        The images.
-
-    Raises:
-        OSError: The images could not be written.
-    """
+    """Draw charts by a second process, which ends with the context; yield the images, or raise OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     specs = {chart.name: {**chart.spec, "title": chart.title} for chart in charts}
     command = [sys.executable, "-m", __name__, str(folder)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from epochmeter.report.charts.chart import Chart, Spec, even_columns, make_axis, make_spec, tooltips
+from epochmeter.report.charts.chart import Chart, Spec, channel, even_columns, layer, make_axis, make_spec, tooltips
 from epochmeter.report.charts.points import (
     ChartPoint,
     MeanSd,
@@ -77,37 +77,37 @@ def _heatmap(
 
 
 def _spec(label: str, base: str, cells: Cells, words: Sequence[str]) -> Spec:
-    import altair as alt
-
     axis = make_axis(label, [value.mean for value, _ in cells.values()], base)
     smallest = min(value.mean for value, _ in cells.values())
     rows = []
-    for place, (value, point) in cells.items():
+    for values, (value, point) in cells.items():
         text = number(axis.value(value.mean), axis.value(smallest))
-        row = {"column": place[0], "row": place[1], "cell": axis.value(value.mean), "text": text}
-        panel = {"panel": f"{words[2]} {place[2]}"} if len(place) > 2 else {}
+        row = {"column": values[0], "row": values[1], "cell": axis.value(value.mean), "text": text}
+        panel = {"panel": f"{words[2]} {values[2]}"} if len(values) > 2 else {}
         rows.append({**point.tooltip(value=value.text(base)), **row, **panel})
-    columns, lines = (sorted({place[side] for place in cells}, key=natural_order) for side in (0, 1))
-    base_chart = alt.Chart().encode(
-        alt.X("column:O", sort=columns, title=words[0], axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-        alt.Y("row:O", sort=lines[::-1], title=words[1]),
-    )
-    scale, legend = alt.Scale(scheme="cividis", type=axis.scale), alt.Legend(title=axis.title, gradientLength=200)
-    layers = [
-        base_chart.mark_rect(stroke="white", strokeWidth=1).encode(
-            alt.Color("cell:Q", scale=scale, legend=legend), href="link:N", tooltip=tooltips("title", "value", "runs")
-        )
-    ]
+    columns, lines = (sorted({values[side] for values in cells}, key=natural_order) for side in (0, 1))
+    place = {
+        "x": channel("column:O", sort=columns, title=words[0], axis={"labelAngle": 0, "labelOverlap": True}),
+        "y": channel("row:O", sort=lines[::-1], title=words[1]),
+    }
+    legend = {"title": axis.title, "gradientLength": 200}
+    cell = {
+        "color": channel("cell:Q", scale={"scheme": "cividis", "type": axis.scale}, legend=legend),
+        "href": channel("link:N"),
+        "tooltip": tooltips("title", "value", "runs"),
+    }
+    layers = [layer(None, "rect", {**place, **cell}, stroke="white", strokeWidth=1)]
     if len(rows) <= MAX_TEXTS:
         low, high = axis.domain
         middle = math.sqrt(low * high) if axis.scale == "log" else (low + high) / 2
-        color = alt.when(alt.datum.cell > middle).then(alt.value("#1c2430")).otherwise(alt.value("white"))
-        layers.append(base_chart.mark_text(fontSize=11.5, aria=False).encode(text="text:N", color=color))
-    chart = alt.layer(*layers).properties(height=alt.Step(ROW_PX))
-    data = alt.NamedData("cells")
+        dark_on_light = {"condition": {"test": f"datum.cell > {middle}", "value": "#1c2430"}, "value": "white"}
+        text_of = {"text": channel("text:N"), "color": dark_on_light}
+        layers.append(layer(None, "text", {**place, **text_of}, fontSize=11.5, aria=False))
+    view: Spec = {"layer": layers, "height": {"step": ROW_PX}}
+    data = {"name": "cells"}
     if "panel" not in rows[0]:
-        return make_spec(chart.properties(data=data), {"cells": rows})
+        return make_spec({**view, "data": data}, {"cells": rows})
     panels = sorted({str(row["panel"]) for row in rows}, key=lambda panel: natural_order(panel.rpartition(" ")[2]))
     across = even_columns(len(panels), MAX_COLUMNS)
-    faceted = chart.facet(facet=alt.Facet("panel:N", sort=panels), columns=across[0], data=data)
+    faceted = {"facet": channel("panel:N", sort=panels), "columns": across[0], "data": data, "spec": view}
     return make_spec(faceted, {"cells": rows}, columns=across)

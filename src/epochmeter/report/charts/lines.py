@@ -6,18 +6,26 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from itertools import groupby, islice
-from typing import TYPE_CHECKING
 
 from epochmeter.report.analyses.scaling import Scaling
-from epochmeter.report.charts.chart import COLORS, HEIGHT_PX, Chart, Rows, even_columns, make_axis, make_spec, tooltips
+from epochmeter.report.charts.chart import (
+    COLORS,
+    HEIGHT_PX,
+    Chart,
+    Rows,
+    Spec,
+    channel,
+    even_columns,
+    layer,
+    make_axis,
+    make_spec,
+    tooltips,
+)
 from epochmeter.report.charts.points import ChartPoint, Palette, by_energy_scope, join, mean_sd, scope_note
 from epochmeter.report.formatting import interval, percent, quantity
 from epochmeter.report.runs.configuration import Configuration, device_unit
 from epochmeter.report.runs.costs import TIME
 from epochmeter.report.runs.power import Power
-
-if TYPE_CHECKING:
-    import altair as alt
 
 MAX_PANELS = 6
 MAX_LINES = 8
@@ -63,34 +71,30 @@ def power_over_time(powers: Sequence[Power], points: Sequence[ChartPoint], palet
 
 def efficiency(results: Sequence[Scaling], points: Sequence[ChartPoint] = ()) -> Chart | None:
     """Draw scaling efficiency by the number of devices; None if no configuration ran on one and on several."""
-    import altair as alt
-
     if not results:
         return None
     by_run = {number: point for point in points for number in point.configuration.numbers}
     scalings = sorted(results, key=lambda result: (_line(result), result.devices))
     lines = [(name, list(group)) for name, group in groupby(scalings, key=_line)]
     rows = [_efficiency_row(name, result, by_run) for name, group in lines[:MAX_LINES] for result in group]
-    color = alt.Color("line:N", legend=alt.Legend(title=None, columns=1), sort=None)
-    base = alt.Chart(alt.NamedData("results")).encode(
-        alt.X("devices:O", title="Devices", axis=alt.Axis(labelAngle=0)),
-        alt.Y("percent:Q", title="Scaling efficiency (%)"),
-    )
-    marks = base.mark_line(point=alt.OverlayMarkDef(size=70)).encode(
-        color,
-        href="link:N",
-        tooltip=tooltips("title", "efficiency", "speedup", "runs"),
-    )
-    bars = base.transform_filter("isValid(datum.low)").mark_rule(aria=False)
-    intervals = bars.encode(alt.Y("low:Q", title="Scaling efficiency (%)"), color, y2="high:Q")
-    ideal = alt.Chart(alt.NamedData("ideal")).mark_rule(strokeDash=[4, 4], style="reference").encode(y="percent:Q")
-    chart = alt.layer(ideal, intervals, marks).properties(height=HEIGHT_PX)
+    place = {
+        "x": channel("devices:O", title="Devices", axis={"labelAngle": 0}),
+        "y": channel("percent:Q", title="Scaling efficiency (%)"),
+        "color": channel("line:N", legend={"title": None, "columns": 1}, sort=None),
+    }
+    ends = {"y": {**place["y"], "field": "low"}, "y2": {"field": "high"}}
+    shown = {"href": channel("link:N"), "tooltip": tooltips("title", "efficiency", "speedup", "runs")}
+    ideal = layer("ideal", "rule", {"y": channel("percent:Q")}, strokeDash=[4, 4], style="reference")
+    bars = layer("results", "rule", {**place, **ends}, aria=False)
+    intervals = {**bars, "transform": [{"filter": "isValid(datum.low)"}]}
+    marks = layer("results", "line", {**place, **shown}, point={"size": 70})
     caption = join(
         "Speed-up divided by the number of devices; dashed: ideal.",
         "Bars are 95 % intervals." if any("low" in row for row in rows) else "",
         f"The first {MAX_LINES} of {len(lines):,} lines." if len(lines) > MAX_LINES else "",
     )
-    spec = make_spec(chart, {"results": rows, "ideal": [{"percent": 100}]})
+    view = {"layer": [ideal, intervals, marks], "height": HEIGHT_PX}
+    spec = make_spec(view, {"results": rows, "ideal": [{"percent": 100}]})
     return Chart("scaling", "Scaling efficiency", caption, spec)
 
 
@@ -139,30 +143,31 @@ def _epochs(
     return Chart(name, title, caption, _panels(rows, "Epoch", axis.title, has_points=True))
 
 
-def _panels(rows: Rows, x: str, y: str, *, has_points: bool) -> dict[str, object]:
+def _panels(rows: Rows, x: str, y: str, *, has_points: bool) -> Spec:
     """Small multiples: one panel per value of `panel`, all with the same axes."""
-    import altair as alt
-
-    ticks = alt.Axis(values=_epoch_ticks(rows), format="d") if has_points else alt.Axis()
-    base = alt.Chart().encode(
-        alt.X("x:Q", title=x, axis=ticks, scale=alt.Scale(zero=False, nice=not has_points)),
-        alt.Y("y:Q", title=y, axis=alt.Axis(tickCount=4)),
-        alt.Color("color:N", scale=None),
-    )
-    layers: list[alt.Chart] = [base.mark_line(strokeWidth=1.4, aria=False)]
+    ticks = {"values": _epoch_ticks(rows), "format": "d"} if has_points else {}
+    place = {
+        "x": channel("x:Q", title=x, axis=ticks, scale={"zero": False, "nice": not has_points}),
+        "y": channel("y:Q", title=y, axis={"tickCount": 4}),
+        "color": channel("color:N", scale=None),
+    }
+    layers = [layer(None, "line", place, strokeWidth=1.4, aria=False)]
     if has_points:
-        filled = alt.when(alt.datum.is_warm_up).then(alt.value(0)).otherwise(alt.value(1))
-        points = base.mark_point(size=55, filled=False).encode(
-            fill=alt.Fill("color:N", scale=None),
-            fillOpacity=filled,
-            href="link:N",
-            tooltip=tooltips("title", "epoch", "value", "runs"),
-        )
-        layers.append(points)
+        shown = {
+            "fill": channel("color:N", scale=None),
+            "fillOpacity": {"condition": {"test": "datum.is_warm_up", "value": 0}, "value": 1},
+            "href": channel("link:N"),
+            "tooltip": tooltips("title", "epoch", "value", "runs"),
+        }
+        layers.append(layer(None, "point", {**place, **shown}, size=55, filled=False))
     panels = list(dict.fromkeys(str(row["panel"]) for row in rows))
-    chart = alt.layer(*layers).properties(height=PANEL_PX)
     columns = even_columns(len(panels), MAX_COLUMNS)
-    faceted = chart.facet(facet=alt.Facet("panel:N", sort=panels), columns=columns[0], data=alt.NamedData("values"))
+    faceted = {
+        "facet": channel("panel:N", sort=panels),
+        "columns": columns[0],
+        "data": {"name": "values"},
+        "spec": {"layer": layers, "height": PANEL_PX},
+    }
     return make_spec(faceted, {"values": rows}, columns=columns)
 
 

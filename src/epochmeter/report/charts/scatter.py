@@ -13,6 +13,8 @@ from epochmeter.report.charts.chart import (
     Chart,
     Rows,
     Spec,
+    channel,
+    layer,
     make_axis,
     make_spec,
     tooltips,
@@ -32,8 +34,6 @@ from epochmeter.report.runs.costs import ENERGY, ENERGY_TO_TARGET, TIME, TIME_TO
 from epochmeter.results.pareto import is_pareto_front
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from epochmeter.report.analyses.best import Best
 
 BEST_LABELS = {
@@ -55,14 +55,7 @@ Measured = tuple[ChartPoint, MeanSd, MeanSd]
 def energy_by_time(
     points: Sequence[ChartPoint], palette: Palette, best: Sequence[Best] = (), pareto: Sequence[Configuration] = ()
 ) -> list[Chart]:
-    """Draw energy against time of a steady epoch, one chart per energy scope.
-
-    Args:
-        points: the configurations.
-        palette: their colors.
-        best: the recommended configurations, which are labeled.
-        pareto: the configurations of the Pareto front.
-    """
+    """Draw energy against time of a steady epoch, one chart per energy scope, with labels at the best."""
     labels: dict[int, list[str]] = {}
     for choice in best:
         labels.setdefault(id(choice.configuration), []).append(BEST_LABELS[choice.name])
@@ -168,43 +161,33 @@ def _positive_ends(values: Iterable[MeanSd]) -> list[float]:
 
 
 def _spec(x: Axis, y: Axis, rows: Rows, front: Rows, labels: Rows, palette: Palette) -> Spec:
-    import altair as alt
-
     is_large = len(rows) > MAX_SVG_MARKS
-    scales = [alt.Scale(type=axis.scale, domain=list(axis.domain), nice=False) for axis in (x, y)]
-    across, x_low = (alt.X(f"{field}:Q", title=x.title, scale=scales[0]) for field in ("x", "x_low"))
-    up, y_low = (alt.Y(f"{field}:Q", title=y.title, scale=scales[1]) for field in ("y", "y_low"))
-    legend = alt.Legend(title=None) if len(palette.kinds) > 1 else None
-    kinds = list(palette.kinds)
-    points = (
-        alt.Chart(alt.NamedData("points"))
-        .mark_point(filled=True, size=24 if is_large else 95, opacity=0.7 if is_large else 1, aria=not is_large)
-        .encode(
-            across,
-            up,
-            alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=[*palette.colors.values()]), legend=legend),
-            alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=palette.shapes), legend=legend),
-            href="link:N",
-            tooltip=tooltips("title", "time", "energy", "runs"),
-        )
-    )
-    layers: list[alt.Chart] = []
+    axes = {"x": x, "y": y}
+    scales = {name: {"type": axis.scale, "domain": axis.domain, "nice": False} for name, axis in axes.items()}
+    place = {name: channel(f"{name}:Q", title=axis.title, scale=scales[name]) for name, axis in axes.items()}
+    legend = {"title": None} if len(palette.kinds) > 1 else None
+    encoding = {
+        **place,
+        "color": channel("kind:N", scale={"domain": palette.kinds, "range": [*palette.colors.values()]}, legend=legend),
+        "shape": channel("kind:N", scale={"domain": palette.kinds, "range": palette.shapes}, legend=legend),
+        "href": channel("link:N"),
+        "tooltip": tooltips("title", "time", "energy", "runs"),
+    }
+    layers = []
     if len(front) > 1:
-        line = alt.Chart(alt.NamedData("front")).mark_line(interpolate="step-after", strokeDash=[2, 4], style="front")
-        layers.append(line.encode(across, up))
-    if not is_large:
-        bars = alt.Chart(alt.NamedData("points")).mark_rule(aria=False)
-        layers.append(bars.transform_filter("isValid(datum.x_low)").encode(x_low, up, x2="x_high:Q"))
-        layers.append(bars.transform_filter("isValid(datum.y_low)").encode(across, y_low, y2="y_high:Q"))
-    layers.append(points)
+        layers.append(layer("front", "line", place, interpolate="step-after", strokeDash=[2, 4], style="front"))
+    for name in () if is_large else ("x", "y"):
+        ends = {name: {**place[name], "field": f"{name}_low"}, f"{name}2": {"field": f"{name}_high"}}
+        bars = layer("points", "rule", {**place, **ends}, aria=False)
+        layers.append({**bars, "transform": [{"filter": f"isValid(datum.{name}_low)"}]})
+    size, opacity = (24, 0.7) if is_large else (95, 1)
+    layers.append(layer("points", "point", encoding, filled=True, size=size, opacity=opacity, aria=not is_large))
     if labels:
-        text = alt.Chart(alt.NamedData("labels")).mark_text(
-            align=alt.expr("datum.align"), dy=alt.expr("datum.dy"), dx=alt.expr("datum.dx"), aria=False
-        )
-        rings = alt.Chart(alt.NamedData("labels")).mark_point(size=170, filled=False, style="front", aria=False)
-        layers += [rings.encode(across, up), text.encode(across, up, text="text:N")]
-    chart = alt.layer(*layers).properties(height=HEIGHT_PX)
-    return make_spec(chart, {"points": rows, "front": front, "labels": labels}, is_large=is_large)
+        placed = {name: {"expr": f"datum.{name}"} for name in ("align", "dx", "dy")}
+        layers.append(layer("labels", "point", place, size=170, filled=False, style="front", aria=False))
+        layers.append(layer("labels", "text", {**place, "text": channel("text:N")}, **placed, aria=False))
+    datasets = {"points": rows, "front": front, "labels": labels}
+    return make_spec({"layer": layers, "height": HEIGHT_PX}, datasets, is_large=is_large)
 
 
 def _row(point: ChartPoint, time: MeanSd, energy: MeanSd, x: Axis, y: Axis, palette: Palette) -> dict[str, object]:
