@@ -135,3 +135,9 @@ def test_disturbed_runs_are_named():
     assert build_report(sweep(*runs), ReportOptions()).notes == [
         f"Runs 1, 2: another process used the GPU ({shared['gpu_shared']})."
     ]
+
+
+def test_chosen_run_without_samples_of_power_is_noted():
+    assert build_report(sweep(trained(0, 100.0)), ReportOptions(power_of=[0])).notes == [
+        "Power over time is not drawn of run 0: no record here has its sampled power."
+    ]

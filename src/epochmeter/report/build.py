@@ -15,19 +15,15 @@ from epochmeter.report.analyses.next_runs import suggest_runs
 from epochmeter.report.analyses.prediction import predict
 from epochmeter.report.charts.all_charts import all_charts
 from epochmeter.report.charts.chart import Chart
-from epochmeter.report.formatting import join_or_more, plural
 from epochmeter.report.output import table
-from epochmeter.report.output.render import render_macro
+from epochmeter.report.output.render import render_macro, render_notes
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
 from epochmeter.report.runs.costs import costs_to_target
 from epochmeter.report.runs.filter import MEASURED_TO_THE_END, Selection, select, select_any, texts_of
 from epochmeter.report.runs.load import DISTURBED
-from epochmeter.report.runs.power import choose_runs, missing_power_note, powers
+from epochmeter.report.runs.power import MOST_RUNS, choose_runs, powers
 from epochmeter.report.runs.run import Run, Sweep
-
-MAX_SHARED = 5
-"""Names of runs in both sweeps that a note lists."""
 
 
 @dataclass(frozen=True)
@@ -84,31 +80,15 @@ class Report:
 
 @dataclass(frozen=True)
 class Analyses:
-    """The analyses of a sweep.
-
-    Attributes:
-        pages: the analyses.
-        selection: the runs that they were made from.
-        hints: what to run for the ones that lack runs.
-    """
+    """The analyses of a sweep, the runs that they were made from, and what to run for those that lack runs."""
 
     pages: Sequence[Page]
     selection: Selection
     hints: Sequence[str]
 
-    @property
-    def numbers(self) -> set[int]:
-        """The numbers of the runs that the pages are about."""
-        return {number for page in self.pages for number in page.numbers}
-
 
 def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = None) -> Report:
-    """Build the report of a sweep.
-
-    Args:
-        sweep: the runs.
-        options: filters and constraints.
-        against: an earlier sweep to compare with.
+    """Build the report of a sweep, with its comparison with an earlier one if there is one.
 
     Raises:
         ValueError: an option is out of range, or no run matches it.
@@ -124,6 +104,8 @@ def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = N
     best = find_best(real, options.eta, options.max_slowdown, options.power_budget_w, options.deadline_s)
     power_runs = choose_runs(selection.ended, options.power_of, [choice.configuration for choice in best])
     power = powers(power_runs)
+    undrawn = [run.number for run in power_runs if run.number not in {each.row.number for each in power}]
+    where = {key: texts_of(values) for key, values in options.where.items()}
     answered = _answer(real, best, options)
     checked = _baseline_gate(answered, real, options.gate) if options.gate and not against else None
     pages = [answered, checked, *_under_banners(analyzed, numbers), _differences(selection.ended)]
@@ -132,13 +114,13 @@ def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = N
         rows=selection.ended,
         pages=[page for page in pages if page],
         charts=all_charts(configurations, [] if by_target else best, pareto(real), power),
-        banner=selection.banner(numbers),
+        banner=render_notes("warnings", selection, numbers),
         notes=[
-            *_synthetic_note(len(configurations) - len(without_synthetic(configurations))),
-            *_where_note(options.where, selection.count, sweep),
-            *selection.below(numbers),
-            *_disturbed_notes(selection.ended),
-            *(missing_power_note(power_runs, power) if options.power_of else []),
+            *render_notes("on_synthetic_batches", len(configurations) - len(without_synthetic(configurations))),
+            *render_notes("chosen", where, selection.count - len(sweep.unreadable), len(sweep.runs)),
+            *render_notes("left_out", selection, numbers),
+            *render_notes("disturbed", _disturbances(selection.ended)),
+            *render_notes("without_power", undrawn if options.power_of else [], len(power), MOST_RUNS),
         ],
         hints=analyzed.hints,
     )
@@ -150,11 +132,6 @@ def run_analyses(sweep: Sweep, where: Mapping[str, Any] | None = None, include: 
 
     Runs that are no results, such as rehearsals, are analyzed only if there is nothing else. Stalls are never analyzed
     for runs that were not measured as configured.
-
-    Args:
-        sweep: the runs.
-        where: key -> values of the runs to keep.
-        include: kinds of runs that are left out otherwise.
     """
     selection = select(sweep, where, include)
     results = stalls.analyze(selection.runs)
@@ -198,8 +175,7 @@ def _under_banners(analyzed: Analyses, numbers: Container[int]) -> list[Page]:
     pages = []
     for page in analyzed.pages:
         if any(number not in numbers for number in page.numbers):
-            alone = [*analyzed.selection.banner(page.numbers), "The rest of the report leaves that out."]
-            page = replace(page, warnings=alone)
+            page = replace(page, warnings=render_notes("warnings", analyzed.selection, {*page.numbers}, False))
         pages.append(page)
     return pages
 
@@ -214,17 +190,16 @@ def _with_comparison(report: Report, runs: Sequence[Run], against: Sweep, option
     if options.gate:
         pages.append(gate.page(matching(*configurations).pairs, options.gate))
     count = len([page for page in report.pages if page.name == "answer"])
-    own, other = report.banner, selection.banner(numbers)
+    warnings = render_notes("warnings", selection, numbers)
     return replace(
         report,
         title=f"{report.title} against {against.title}",
         pages=[*report.pages[:count], *pages, *report.pages[count:]],
-        banner=[f"Of both: {text}" if text in other else text for text in own]
-        + [f"{against.title}: {text}" for text in other if text not in own],
+        banner=render_notes("of_two", report.banner, warnings, against.title),
         notes=[
             *report.notes,
-            *_shared_note(selection.runs, runs),
-            *(f"{against.title}: {note}" for note in selection.below(numbers)),
+            *render_notes("shared", _shared(selection.runs, runs)),
+            *render_notes("of_two", [], render_notes("left_out", selection, numbers), against.title),
         ],
     )
 
@@ -237,35 +212,20 @@ def _without_reused(before: Sequence[Run], after: Sequence[Run]) -> tuple[Sequen
     return [run for run in before if not (run.reused and run.name in of_kept)], kept
 
 
-def _shared_note(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
-    """Return a note on the runs that one of two sweeps reuses from the other."""
+def _shared(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
+    """Return the names of the runs that one of two sweeps reuses from the other."""
     reused = {run.name for run in (*before, *after) if run.reused}
-    names = sorted({run.name for run in before} & {run.name for run in after} & reused)
-    if not names:
-        return []
-    count, listed = plural(len(names), "run"), join_or_more(names, MAX_SHARED)
-    return [f"Not compared: {count} in both sweeps, measured once ({listed}); sweep.again=true measures all again."]
+    return sorted({run.name for run in before} & {run.name for run in after} & reused)
 
 
-def _synthetic_note(count: int) -> list[str]:
-    what = plural(count, "configuration")
-    return [f"Not recommended: {what} on synthetic batches, which show only the device's speed."] if count else []
-
-
-def _where_note(where: Mapping[str, Any], count: int, sweep: Sweep) -> list[str]:
-    keys = ", ".join(f"{key} {' or '.join(texts_of(values))}" for key, values in where.items())
-    return [f"Chosen: {count - len(sweep.unreadable)} of {len(sweep.runs)} runs: {keys}."] if where else []
-
-
-def _disturbed_notes(runs: Sequence[Run]) -> list[str]:
-    """Return notes on disturbed runs, one per kind, with the details of the first run."""
-    notes = []
-    for name, meaning in DISTURBED.items():
-        if disturbed := [run for run in runs if name in run.disturbed]:
-            numbers = ", ".join(str(run.number) for run in disturbed)
-            first = disturbed[0].disturbed[name].rstrip(".")
-            notes.append(f"Run{'s' if len(disturbed) > 1 else ''} {numbers}: {meaning} ({first}).")
-    return notes
+def _disturbances(runs: Sequence[Run]) -> list[tuple[str, list[int], str]]:
+    """Return each kind of disturbance with the disturbed runs, and the details of the first run."""
+    by_kind = {name: [run for run in runs if name in run.disturbed] for name in DISTURBED}
+    return [
+        (DISTURBED[name], [run.number for run in disturbed], disturbed[0].disturbed[name])
+        for name, disturbed in by_kind.items()
+        if disturbed
+    ]
 
 
 def _differences(runs: Sequence[Run]) -> Page | None:

@@ -58,10 +58,7 @@ def number(value: float | None, reference: float | None = None) -> str:
 def quantity(value: float | None, base: str, reference: float | None = None) -> str:
     """Format a quantity in a readable unit: `58.6 min`, `774 kJ`, `2.30 GB`.
 
-    Args:
-        value: the quantity in the base unit.
-        base: s, J, W, B, or a unit without multiples.
-        reference: quantity that determines the unit and the digits, for example the total of a part.
+    The unit and the digits are those of `reference`, if given: for example the total of a part.
     """
     if value is None or not math.isfinite(value):
         return ABSENT

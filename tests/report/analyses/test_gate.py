@@ -9,7 +9,7 @@ from golden import assert_golden
 from sweeps import trained
 
 from epochmeter.report.analyses.gate import check_bounds, exit_code, page
-from epochmeter.report.output.junit import junit_xml
+from epochmeter.report.output.render import render_html
 from epochmeter.report.runs.configuration import group_repeats
 
 
@@ -117,7 +117,7 @@ def test_text_of_a_gate():
 
 def test_junit_file_counts_failures_and_errors():
     checked = checks([around(1.0, 0.001), [1.0, 1.0]], [around(1.1, 0.001), [1.0, 1.0]], energy=1.05)
-    suite = ElementTree.fromstring(junit_xml(checked, "B against A").encode())
-    assert suite.attrib == {"name": "B against A", "tests": "4", "failures": "1", "errors": "2"}
+    suite = ElementTree.fromstring(render_html("gate.xml.j2", title="B & A", checks=checked).encode())
+    assert suite.attrib == {"name": "B & A", "tests": "4", "failures": "1", "errors": "2"}
     cases = {(case.get("classname"), case.get("name")): [part.tag for part in case] for case in suite}
     assert [*cases.values()] == [["failure"], [], ["error"], ["error"]]

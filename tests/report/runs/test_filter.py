@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from sweeps import row, trained
 
+from epochmeter.report.output.render import render_notes
 from epochmeter.report.runs.filter import AN_ESTIMATE, select, select_any
 from epochmeter.report.runs.run import Sweep
 
@@ -37,12 +38,12 @@ def mixed():
 def test_runs_without_results_are_excluded_and_counted_by_reason():
     found = select(mixed())
     assert (numbers(found.runs), numbers(found.ended), found.count) == ([0], [0, 4], 6)
-    said = found.below([0, 4])
+    said = render_notes("left_out", found, [0, 4])
     reasons = ("not completed (failed)", "a rehearsal (rehearse=true)", "its energy is an estimate (no meter here)",
                "whose records cannot be read: 5 (JSONDecodeError: half of it)")  # fmt: skip
     assert all(reason in "".join(said) for reason in reasons)
     assert len(said) == 4
-    assert found.banner([0, 4]) == []
+    assert render_notes("warnings", found, [0, 4]) == []
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_runs_without_results_are_excluded_and_counted_by_reason():
 def test_included_kinds_have_a_banner(include, told, banner):
     found = select(mixed(), include=include)
     assert numbers(found.runs) == told
-    assert found.banner(told) == [banner]
+    assert render_notes("warnings", found, told) == [banner]
 
 
 def test_run_with_two_reasons_needs_both_to_be_included():
@@ -74,7 +75,7 @@ def test_failure_without_epochs_is_not_included():
     failed = replace(row(1, "storage", None), state="failed", excluded_because="not completed (failed)")
     found = select(sweep(row(0, "storage", 1.0), failed), include=["failures"])
     assert numbers(found.runs) == [0]
-    assert found.below([0]) == ["Left out: 1 of 2 runs: not completed (failed)."]
+    assert render_notes("left_out", found, [0]) == ["Left out: 1 of 2 runs: not completed (failed)."]
 
 
 def test_rehearsals_are_selected_if_there_is_nothing_else():
@@ -83,7 +84,7 @@ def test_rehearsals_are_selected_if_there_is_nothing_else():
     assert numbers(select(sweep(rehearsed, failed)).runs) == []
     found = select_any(sweep(rehearsed, failed))
     assert numbers(found.runs) == [0]
-    assert found.banner([0]) == ["REHEARSAL, no result of what was asked: rehearse=true."]
+    assert render_notes("warnings", found, [0]) == ["REHEARSAL, no result of what was asked: rehearse=true."]
     assert numbers(select_any(sweep(rehearsed, row(2, "storage", 1.0))).runs) == [2]
 
 
@@ -133,4 +134,6 @@ def test_unknown_kind_is_an_error():
 
 def test_read_errors_of_reported_runs_are_noted():
     flawed = replace(row(3, "storage", 1.0), read_errors=["steady/energy_j is no finite number"])
-    assert select(sweep(flawed)).below([3]) == ["Left out of 1 run: run 3: steady/energy_j is no finite number."]
+    assert render_notes("left_out", select(sweep(flawed)), [3]) == [
+        "Left out of 1 run: run 3: steady/energy_j is no finite number."
+    ]

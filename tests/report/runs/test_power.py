@@ -6,7 +6,7 @@ import pytest
 from sweeps import trained
 
 from epochmeter.report.runs.configuration import group_repeats
-from epochmeter.report.runs.power import choose_runs, missing_power_note, power, powers
+from epochmeter.report.runs.power import choose_runs, power, powers
 from epochmeter.shared.record import Record
 
 SECOND = 1_000_000_000
@@ -54,8 +54,5 @@ def test_power_of_chosen_runs_is_drawn(tmp_path):
     chosen = choose_runs(rows, [2, 99], group_repeats(rows))
     drawn = powers(chosen)
     assert [each.row.number for each in drawn] == [2]
-    assert missing_power_note(chosen, drawn) == [
-        "Power over time is not drawn of run 99: no record here has its sampled power."
-    ]
     with pytest.raises(ValueError, match=r"report\.power_of=7: the report has no such run\. It has: 0, 1, 2, 99\."):
         choose_runs(rows, [7], [])

@@ -13,25 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from epochmeter.report import pages
 from epochmeter.report.output import table
-from epochmeter.report.output.junit import junit_xml
-from epochmeter.report.output.render import page_file
+from epochmeter.report.output.render import page_file, render_html
 from epochmeter.shared.atomic_files import lock_folder, write_atomically, write_json
 
 if TYPE_CHECKING:
     from epochmeter.report.build import Report
 
-PAGE_NEEDS = ("altair", "vl_convert", "itables")
+PAGE_NEEDS = ("vl_convert", "itables")
 """Packages of the extra `report`."""
 PAGE, CHARTS, TABLE = "report.html", "report", "report.csv"
 
 
 @contextmanager
 def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Make a folder and hold its lock, so that two reports cannot mix their files.
-
-    Args:
-        folder: where the report is written.
-        say: called with a message before waiting for another report.
+    """Make a folder and hold its lock, so that two reports cannot mix their files; `say` if it waits for one.
 
     Raises:
         ValueError: the folder cannot be made or written to.
@@ -52,16 +47,7 @@ def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def write_report(report: Report, folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """Write the files of a report, and remove those that only an earlier report had.
-
-    Args:
-        report: the report.
-        folder: where to.
-        say: called with a message if packages for the page and the charts are missing.
-
-    Returns:
-        The files, the page first.
-    """
+    """Write the files of a report, and remove those that only an earlier report had; return them, the page first."""
     has_earlier = (folder / TABLE).exists()  # else other charts and pages in the folder are no report's
     missing = [name for name in PAGE_NEEDS if find_spec(name) is None]
     if missing:
@@ -113,7 +99,8 @@ def _write_texts(report: Report, folder: Path, cells: table.Cells) -> list[Path]
         markdown = page_file(page, report.title, report.banner, report.notes)
         written += write_page(folder, page.name, markdown, page.values)
         if page.name == "gate":
-            written.append(_write_text(folder / "gate.xml", junit_xml(page.results, report.title)))
+            xml = render_html("gate.xml.j2", title=report.title, checks=page.results)
+            written.append(_write_text(folder / "gate.xml", xml))
     return written
 
 

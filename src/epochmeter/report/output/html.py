@@ -25,15 +25,9 @@ def report_html(
     notes: Sequence[str] = (),
     banner: Sequence[str] = (),
 ) -> str:
-    """Render the page: summary, first chart, answer, other charts, analyses, and the table of runs.
+    """Render the page: banner, summary, first chart, answer, other charts, analyses, the table of runs, and notes.
 
-    Args:
-        title: name of the sweep.
-        pages: the analyses.
-        charts: the charts in their order; the first one is shown below the summary.
-        table_html: the table of runs, which is not escaped.
-        notes: which runs are left out.
-        banner: warnings above everything else.
+    Everything is escaped, except the table of runs.
     """
     first_pages = [page for page in pages if page.name in FIRST_PAGES]
     last_pages = [page for page in pages if page.name in LAST_PAGES]

@@ -10,7 +10,14 @@ from epochmeter.report.analyses.best import find_best
 from epochmeter.report.build import run_analyses
 from epochmeter.report.output import table
 from epochmeter.report.output.files import write_page
-from epochmeter.report.output.render import page_file, page_markdown, plain_text, print_markdown, render_macro
+from epochmeter.report.output.render import (
+    page_file,
+    page_markdown,
+    plain_text,
+    print_markdown,
+    render_macro,
+    render_notes,
+)
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import group_repeats, without_synthetic
 from epochmeter.report.runs.filter import select_any
@@ -28,12 +35,7 @@ MAX_PRINTED = 40
 
 
 def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
-    """Return the fastest and the most frugal configuration of a sweep, and the command of its report.
-
-    Args:
-        folder: the sweep's folder.
-        is_choice: whether the sweep compares configurations to choose from, and not data sources.
-    """
+    """Return the fastest and the most frugal configuration of a sweep to choose from, and the command of its report."""
     configurations = without_synthetic(group_repeats(select_any(read(folder)).runs))
     if not configurations:
         return []
@@ -49,11 +51,7 @@ def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
 def print_analyses(folder: Path, console: Console, *, of_sources: bool = False) -> None:
     """Print the analyses of a sweep, write them to its folder, and print which runs are left out.
 
-    Args:
-        folder: the sweep's folder.
-        console: where to print.
-        of_sources: whether the sweep compares data sources. Only then stalls are analyzed; if they cannot be, its runs
-            are printed, and what to run.
+    Stalls are analyzed only for a sweep of data sources; if they cannot be, its runs are printed, and what to run.
     """
     sweep = read(folder)
     analyses = run_analyses(sweep)
@@ -66,7 +64,7 @@ def print_analyses(folder: Path, console: Console, *, of_sources: bool = False) 
         for hint in analyses.hints or [render_macro("stalls.md.j2", "no_runs")]:
             print_markdown(hint, console)
     numbers = {number for page in pages for number in page.numbers}
-    banner, notes = analyses.selection.banner(numbers), analyses.selection.below(numbers)
+    banner, notes = (render_notes(name, analyses.selection, numbers) for name in ("warnings", "left_out"))
     for warning in banner:
         print_text(console, warning, "bold yellow")
     for page in pages:

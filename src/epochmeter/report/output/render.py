@@ -65,6 +65,11 @@ def render_macro(template: str, name: str, *values: object) -> str:
     return _join_lines(macro(*values)) if macro else ""
 
 
+def render_notes(name: str, *values: object) -> list[str]:
+    """Render a macro of `notes.md.j2` to plain texts, one per paragraph."""
+    return [plain_text(note).strip() for note in render_macro("notes.md.j2", name, *values).split("\n\n") if note]
+
+
 def plain_text(markdown: str) -> str:
     """Return Markdown without escapes."""
     return re.sub(r"\\([^\w\s])", r"\1", unescape(markdown))
@@ -131,9 +136,9 @@ def _join_lines(markdown: str) -> str:
     paragraphs = []
     for paragraph in re.split(r"\n\s*\n", str(markdown).strip()):
         lines = [" ".join(line.split()) for line in paragraph.splitlines()]
-        is_joined = not lines[0].startswith(("|", "- "))
-        paragraphs.append((" " if is_joined else "\n").join(line for line in lines if line))
-    return "\n\n".join(paragraphs) + "\n" if paragraphs != [""] else ""
+        separator = "\n" if paragraph.startswith(("|", "- ")) else " "
+        paragraphs.append(separator.join(filter(None, lines)) + "\n")
+    return "\n".join(paragraphs).lstrip("\n")
 
 
 @lru_cache(maxsize=2)

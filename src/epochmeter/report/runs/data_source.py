@@ -25,12 +25,7 @@ SET_BY_DATA_SOURCE = ("synthetic_batches", "cache")
 
 
 class RunsByCondition(NamedTuple):
-    """The runs of one configuration on one host.
-
-    Attributes:
-        runs: Condition -> runs.
-        elsewhere: Condition without runs on this host -> the hosts that have some.
-    """
+    """The runs of one configuration on one host by condition; for conditions without runs, the hosts that have some."""
 
     runs: Mapping[str, list[Run]]
     elsewhere: Mapping[str, list[str]]

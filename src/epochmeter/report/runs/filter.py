@@ -16,20 +16,14 @@ from epochmeter.config.validation import format_value
 from epochmeter.report.runs.run import ESTIMATED, NOT_COMPLETED, TOO_SHORT, Run, Sweep
 
 FAILURES, REHEARSALS, ESTIMATES = "failures", "rehearsals", "estimates"
-BANNERS = {
-    REHEARSALS: "REHEARSAL, no result of what was asked",
-    ESTIMATES: "ESTIMATE, energy that nothing measured",
-    FAILURES: "NOT COMPLETED",
-}
-"""Values of `include=` -> warning."""
+KINDS = (REHEARSALS, ESTIMATES, FAILURES)
+"""Values of `include=`."""
 MEASURED_TO_THE_END = (REHEARSALS, ESTIMATES)
 """Kinds that are reported if nothing else is left."""
 AN_ESTIMATE = "an estimate, measured by nothing"
 """Value of `energy_covers` of an estimate."""
 RUN_KEYS = {"run": "number", "sweep": "sweep", "host": "host", "state": "state", "experiment": "experiment"}
 """Keys to select by besides those of the configuration -> attribute of a run."""
-MAX_NAMED = 5
-"""Runs that are named in a note; further ones are counted."""
 
 
 @dataclass(frozen=True)
@@ -55,33 +49,37 @@ class Selection:
         """Number of all runs that match the selected keys."""
         return len(self.ended) + len(self.excluded) + len(self.unreadable)
 
-    def below(self, reported: Container[int]) -> list[str]:
-        """Return notes on excluded, damaged and reused runs, given the numbers of the reported ones."""
-        unreported = (run for run in (*self.ended, *self.excluded) if run.number not in reported)
-        reasons = Counter(run.excluded_because for run in unreported if run.excluded_because)
-        notes = [f"Left out: {many} of {self.count} runs: {why}." for why, many in reasons.items()]
-        if damaged := [f"{name} ({why})" for name, why in self.unreadable.items()]:
-            what = f"Left out: {len(damaged)} of {self.count} runs, whose records cannot be read"
-            notes.append(f"{what}: {_first_few(damaged)}.")
-        if reused := [f"run {run.number} in {run.reused}" for run in self.ended if run.reused]:
-            what = f"Reused: {len(reused)} of {self.count} runs, measured by other commands"
-            notes.append(f"{what}: {_first_few(reused)}.")
-        if errors := [f"run {run.number}: {error}" for run in self.ended for error in run.read_errors]:
-            count = sum(bool(run.read_errors) for run in self.ended)
-            notes.append(f"Left out of {count} run{'s' if count > 1 else ''}: {_first_few(errors)}.")
-        return notes
+    @property
+    def damaged(self) -> list[str]:
+        return [f"{name} ({why})" for name, why in self.unreadable.items()]
 
-    def banner(self, reported: Container[int]) -> list[str]:
-        """Return warnings about reported runs that are no results, with the reasons."""
+    @property
+    def reused(self) -> list[str]:
+        return [f"run {run.number} in {run.reused}" for run in self.ended if run.reused]
+
+    @property
+    def flawed(self) -> list[Run]:
+        """Reported runs of whose records some parts cannot be read."""
+        return [run for run in self.ended if run.read_errors]
+
+    @property
+    def read_errors(self) -> list[str]:
+        return [f"run {run.number}: {error}" for run in self.flawed for error in run.read_errors]
+
+    def exclusions(self, reported: Container[int]) -> Counter[str]:
+        """Count the reasons why runs are not reported, given the numbers of those that are."""
+        unreported = (run for run in (*self.ended, *self.excluded) if run.number not in reported)
+        return Counter(run.excluded_because for run in unreported if run.excluded_because)
+
+    def doubtful(self, reported: Container[int]) -> list[tuple[str, dict[int, str], bool]]:
+        """Return the reported runs that are no results: their kind, run -> reason, and whether some runs are others."""
         runs = [run for run in self.ended if run.number in reported]
-        warnings = []
-        for kind in self.included:
-            reasons = {run.number: why for run in runs if (why := reasons_of(run).get(kind))}
-            if reasons:
-                numbers = _first_few(list(map(str, reasons)), ", ")
-                which = f" (run{'s' if len(reasons) > 1 else ''} {numbers})" if len(reasons) < len(runs) else ""
-                warnings.append(f"{BANNERS[kind]}{which}: {'; '.join(dict.fromkeys(reasons.values()))}.")
-        return warnings
+        by_kind = {kind: {run.number: why for run in runs if (why := reasons_of(run).get(kind))} for kind in KINDS}
+        return [
+            (kind, reasons, len(reasons) < len(runs))
+            for kind, reasons in by_kind.items()
+            if reasons and kind in self.included
+        ]
 
 
 def select(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequence[str] = ()) -> Selection:
@@ -97,8 +95,8 @@ def select(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequen
         ValueError: Unknown kinds, or keys and values that no run has; the message suggests similar ones.
     """
     for kind in include:
-        if kind not in BANNERS:
-            raise ValueError(f"include={kind}: there is no such kind of runs. There are: {', '.join(BANNERS)}.")
+        if kind not in KINDS:
+            raise ValueError(f"include={kind}: there is no such kind of runs. There are: {', '.join(KINDS)}.")
     runs: list[Run] = []
     too_short: list[Run] = []
     excluded: list[Run] = []
@@ -111,7 +109,7 @@ def select(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequen
             excluded.append(run)
         else:
             (too_short if is_short else runs).append(_with_estimate(run) if ESTIMATES in reasons else run)
-    included = [kind for kind in BANNERS if kind in include]
+    included = [kind for kind in KINDS if kind in include]
     return Selection(runs, [*runs, *too_short], excluded, sweep.unreadable, included)
 
 
@@ -203,8 +201,3 @@ def _check_known(runs: Sequence[Run], key: str, texts: Sequence[str]) -> None:
     if not any(_matches(run, key, texts) for run in runs):
         some = ", ".join([*values][:20]) or "null"
         raise ValueError(f"where={key}: {', '.join(texts)}: none of {len(runs)} runs. There are: {some}.")
-
-
-def _first_few(texts: Sequence[str], separator: str = "; ") -> str:
-    more = [f"and {len(texts) - MAX_NAMED} more"] if len(texts) > MAX_NAMED else []
-    return separator.join([*texts[:MAX_NAMED], *more])

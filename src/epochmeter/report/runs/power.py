@@ -53,14 +53,6 @@ def powers(runs: Sequence[Run]) -> list[Power]:
     return list(islice(filter(None, (power(run) for run in runs if run.folder)), MOST_RUNS))
 
 
-def missing_power_note(runs: Sequence[Run], drawn: Sequence[Power]) -> list[str]:
-    """Return which of the requested runs have no line, and why."""
-    missing = [str(run.number) for run in runs if run.number not in {power.row.number for power in drawn}]
-    is_full = len(drawn) == MOST_RUNS
-    why = f"no more than {MOST_RUNS} are drawn" if is_full else "no record here has its sampled power"
-    return [f"Power over time is not drawn of run {', '.join(missing)}: {why}."] if missing else []
-
-
 def power(run: Run) -> Power | None:
     """Return a run's power; None without two readable samples."""
     try:
