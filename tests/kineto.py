@@ -1,0 +1,51 @@
+"""Generated profiler traces with known answers."""
+
+import gzip
+import json
+
+
+class Kineto:
+    """Collects the events of a trace; times in us."""
+
+    def __init__(self, **properties):
+        self.events = []
+        self.properties = properties
+        self._correlation = 0
+
+    def host(self, name, ts, dur, cat="cpu_op", tid=1, **args):
+        """Add an event of the host."""
+        self.events.append(
+            {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": args}
+        )
+
+    def step(self, number, ts, dur):
+        """Add a ProfilerStep."""
+        self.host(f"ProfilerStep#{number}", ts, dur, cat="user_annotation")
+
+    def launch(self, name, ts, dur, launched=None, cat="kernel", stream=7, call="cudaLaunchKernel", **args):
+        """Add an activity of the device, and the call at `launched` that takes 1 us."""
+        if launched is not None:
+            self._correlation += 1
+            self.host(call, launched, 1, cat="cuda_runtime", correlation=self._correlation)
+            args["correlation"] = self._correlation
+        args.update(device=0, stream=stream)
+        self.events.append(
+            {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": stream, "ts": ts, "dur": dur, "args": args}
+        )
+
+    def allocate(self, ts, count, address=1, allocated=0):
+        """Add a memory event."""
+        args = {"Addr": address, "Bytes": count, "Total Allocated": allocated, "Device Type": 0}
+        self.events.append(
+            {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts, "args": args}
+        )
+
+    def text(self):
+        """Return the trace as JSON."""
+        return json.dumps({"schemaVersion": 1, "deviceProperties": [self.properties], "traceEvents": self.events})
+
+    def write(self, path):
+        """Write the trace, compressed if the name ends in .gz; return the path."""
+        data = self.text().encode()
+        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+        return path

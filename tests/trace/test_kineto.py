@@ -1,0 +1,112 @@
+import gzip
+import json
+
+import numpy as np
+import pytest
+from kineto import Kineto
+
+from epochmeter.trace import Category, TraceError, load
+
+
+@pytest.fixture
+def kineto():
+    trace = Kineto(name="GPU", numSms=80)
+    trace.step(3, 1000, 100)
+    trace.step(4, 1100, 100)
+    trace.host("aten::mm", 1010, 20, **{"Input Dims": [[2, 3], [3, 4]], "Sequence number": 5})
+    trace.launch("gemm", 1120, 30, launched=1015, **{"blocks per SM": 0.5, "est. achieved occupancy %": 40})
+    trace.allocate(1012, 64, allocated=64)
+    return trace
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_events_have_times_steps_and_arguments(tmp_path, kineto, name):
+    trace = load(kineto.write(tmp_path / name))
+    assert trace.steps.tolist() == [[3, 0, 100_000], [4, 100_000, 200_000]]
+    (operator,), (kernel,) = trace.where(Category.OPERATOR), trace.where(Category.KERNEL)
+    assert trace.names[trace.name[operator]] == "aten::mm"
+    assert trace.arguments[trace.inputs[operator]]["Input Dims"] == [[2, 3], [3, 4]]
+    assert (trace.start_ns[operator], trace.duration_ns[operator], trace.sequence[operator]) == (10_000, 20_000, 5)
+    assert (trace.start_ns[kernel], trace.step[kernel]) == (120_000, 0)  # of the step that launched it
+    assert (trace.blocks_per_sm[kernel], trace.occupancy_percent[kernel], trace.stream[kernel]) == (0.5, 40, 7)
+    assert np.isnan(trace.blocks_per_sm[operator])
+    assert trace.memory["bytes"].tolist() == [64]
+    assert trace.properties == [{"name": "GPU", "numSms": 80}]
+
+
+def test_order_and_layout_of_events_do_not_matter(tmp_path, kineto):
+    (tmp_path / "other.json").write_text(json.dumps(kineto.events[::-1], indent=4))
+    other, trace = load(tmp_path / "other.json"), load(kineto.write(tmp_path / "trace.json"))
+    assert other.start_ns.tolist() == trace.start_ns.tolist()
+    assert [other.names[name] for name in other.name] == [trace.names[name] for name in trace.name]
+    assert other.step.tolist() == trace.step.tolist()
+
+
+def test_events_are_read_across_chunks(tmp_path, kineto, monkeypatch):
+    whole = load(kineto.write(tmp_path / "trace.json"))
+    monkeypatch.setattr("epochmeter.trace.kineto.CHUNK_CHARACTERS", 7)
+    chunked = load(tmp_path / "trace.json")
+    assert chunked.start_ns.tolist() == whole.start_ns.tolist()
+    assert chunked.properties == whole.properties
+
+
+def test_impossible_times_are_left_out_and_counted(tmp_path, kineto):
+    kineto.host("negative", 1050, -5)
+    kineto.host("jump", 1050 + 7200e6, 5)
+    kineto.host("nan", float("nan"), 5)
+    trace = load(kineto.write(tmp_path / "trace.json"))
+    assert trace.left_out == {
+        "with a negative duration": 1,
+        "more than an hour from the others": 1,
+        "without a time": 1,
+    }
+    assert trace.end_ns.max() == 200_000
+
+
+def test_memory_is_bounded_and_the_rest_is_counted(tmp_path, kineto, monkeypatch):
+    monkeypatch.setattr("epochmeter.trace.kineto.MAX_EVENTS", 2)
+    for at in range(5):
+        kineto.host("aten::add", 1050 + at, 1)
+    trace = load(kineto.write(tmp_path / "trace.json"))
+    assert trace.left_out == {"more than 2 of the category operator": 4}
+    assert trace.incomplete == {Category.OPERATOR}
+    assert len(trace.where(Category.KERNEL)) == 1
+
+
+def test_a_trace_without_steps_is_read(tmp_path):
+    trace = Kineto()
+    trace.launch("gemm", 10, 5, launched=2)
+    loaded = load(trace.write(tmp_path / "trace.json"))
+    assert loaded.steps.shape == (0, 3)
+    assert loaded.step.tolist() == [-1, -1]
+
+
+def broken(kineto):
+    text = kineto.text()
+    compressed = gzip.compress(text.encode())
+    return {
+        "empty": (b"", "is empty"),
+        "truncated": (text[:-60].encode(), "truncated"),
+        "truncated in a name": (text[:300].encode(), "truncated"),
+        "truncated gzip": (compressed[: len(compressed) // 2], "truncated"),
+        "damaged gzip": (compressed[:30] + b"\0\0\0\0" + compressed[34:], "truncated or damaged|cannot read"),
+        "foreign object": (b'{"name": "package", "version": 1}', "no trace"),
+        "foreign text": (b"epoch,loss\n0,1.5\n", "no trace"),
+        "binary": (b"\x89PNG\r\n\x1a\n\xff\xfe", "truncated or damaged"),
+        "no events": (b'{"traceEvents": []}', "no events"),
+        "list of numbers": (b"[1, 2]", "no events"),
+    }
+
+
+@pytest.mark.parametrize("case", broken(Kineto()))
+def test_bad_files_are_errors_with_a_hint(tmp_path, kineto, case):
+    data, cause = broken(kineto)[case]
+    (tmp_path / "trace.json").write_bytes(data)
+    with pytest.raises(TraceError, match=cause) as error:
+        load(tmp_path / "trace.json")
+    assert "hint: " in str(error.value)
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    with pytest.raises(TraceError, match=r"cannot read .*No such file"):
+        load(tmp_path / "trace.json.gz")
