@@ -5,7 +5,9 @@ import json
 import pytest
 import torch
 
-from epochmeter.worker.trace import TorchTrace
+from epochmeter.trace import load
+from epochmeter.trace.attribution import attribute
+from epochmeter.worker.trace import TorchTrace, module_ranges
 
 
 @pytest.fixture
@@ -49,3 +51,39 @@ def test_trace_is_written_atomically(tmp_path, endless):
     assert list(tmp_path.iterdir()) == []
     TorchTrace(warmup_steps=1, steps=1).record_trace(str(path), endless, multiply)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_modules_operators_and_memory_are_in_the_trace(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.LazyLinear(4))
+    images = torch.randn(16, 3, 64, 64)
+    model(images)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def train(batches):
+        for batch in batches:
+            optimizer.zero_grad()
+            model(batch).square().mean().backward()
+            optimizer.step()
+
+    path = tmp_path / "trace.json.gz"
+    with module_ranges(model):
+        TorchTrace(warmup_steps=2, steps=3).record_trace(str(path), itertools.repeat(images), train)
+    trace = load(path)
+    result = attribute(trace)
+    modules = {row.name: row for row in result.modules}
+    assert modules["0"].kind == "Conv2d"
+    assert {"forward", "backward"} == set(modules["0"].phases_s)
+    assert result.explained_fraction > 0.95  # 0.98 without other load
+    assert sum(row.total_s for row in result.modules) == pytest.approx(result.total_s, rel=0.01)
+    assert sum(row.total_s for row in result.operators) == pytest.approx(result.total_s, rel=0.01)
+    assert any(row.inputs == "16x3x64x64, 32x3x3x3, 32" for row in result.operators)
+    assert len(trace.memory["bytes"])
+
+
+def test_modules_are_marked_only_meanwhile():
+    model = torch.nn.Linear(1, 1)
+    with module_ranges(model):
+        pass
+    with torch.profiler.profile() as profiler:
+        model(torch.ones(1))
+    assert not any(event.key.startswith("module: ") for event in profiler.key_averages())

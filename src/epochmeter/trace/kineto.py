@@ -258,6 +258,7 @@ class _Columns:
         self._memory = {column: array("d" if column == "at_us" else "q") for column in MEMORY_COLUMNS}
         self._per_category = [0] * len(Category)
         self._left_out: Counter[str] = Counter()
+        self._incomplete: set[Category] = set()
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Append an event, or count it as left out; flows and metadata are skipped."""
@@ -270,13 +271,15 @@ class _Columns:
         category = CATEGORIES.get(str(event.get("cat")).lower())
         if category is None:
             return
-        start, duration = event.get("ts"), event.get("dur", 0)
+        start: Any = event.get("ts")
+        duration: Any = event.get("dur", 0)
         if not (_is_number(start) and _is_number(duration)):
             self._left_out["without a time"] += 1
         elif duration < 0:
             self._left_out["with a negative duration"] += 1
         elif self._per_category[category] >= MAX_EVENTS:
             self._left_out[f"more than {MAX_EVENTS:,} of the category {category.name.lower()}"] += 1
+            self._incomplete.add(category)
         else:
             self._append(event, category, str(name), start, duration)
 
@@ -294,8 +297,8 @@ class _Columns:
             self._integers[column].append(value if type(value) is int and abs(value) < 2**63 else NONE)
         is_kernel = category == Category.KERNEL
         for key, column in NUMBERS.items():
-            value = arguments.get(key) if is_kernel else None
-            self._numbers[column].append(value if _is_number(value) else math.nan)
+            number: Any = arguments.get(key) if is_kernel else None
+            self._numbers[column].append(number if _is_number(number) else math.nan)
         self._inputs.append(self._inputs_of(arguments) if category == Category.OPERATOR else NONE)
 
     def _thread_of(self, event: Mapping[str, Any]) -> int:
@@ -335,7 +338,10 @@ class _Columns:
         # Of events that start at the same time, the longer one is the caller of the other.
         order = np.lexsort((-duration_ns, start_ns))
         order = order[near[order]]
-        integers = {column: np.frombuffer(values, np.int64)[order] for column, values in self._integers.items()}
+        arrays: dict[str, array[Any]] = {**self._integers, **self._numbers}
+        columns: dict[str, Any] = {
+            column: np.frombuffer(values, values.typecode)[order] for column, values in arrays.items()
+        }
         memory = {column: np.frombuffer(values, values.typecode) for column, values in self._memory.items()}
         memory["at_ns"] = _nanoseconds(memory.pop("at_us") - origin_us)
         memory_order = np.argsort(memory["at_ns"], kind="stable")
@@ -345,8 +351,7 @@ class _Columns:
             category=np.frombuffer(self._category, np.int8)[order],
             name=np.frombuffer(self._name, np.int64)[order],
             thread=np.frombuffer(self._thread, np.int64)[order],
-            **integers,
-            **{column: np.frombuffer(values)[order] for column, values in self._numbers.items()},
+            **columns,
             inputs=np.frombuffer(self._inputs, np.int64)[order],
             step=np.full(len(order), NONE),
             steps=np.empty((0, 3), np.int64),
@@ -358,7 +363,7 @@ class _Columns:
             if isinstance(properties, list)
             else [],
             left_out=self._left_out,
-            incomplete={category for category in Category if self._per_category[category] >= MAX_EVENTS},
+            incomplete=self._incomplete,
         )
         _find_steps(trace)
         return trace
@@ -367,8 +372,8 @@ class _Columns:
 MEMORY_COLUMNS = ("at_us", "thread", *MEMORY.values())
 
 
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def _nanoseconds(microseconds: Floats) -> Ints:

@@ -39,6 +39,7 @@ from epochmeter.worker.device import choose_algorithms, describe_device, make_ti
 from epochmeter.worker.errors import error_text, failure_kind, final_message, is_peer_rank_error
 from epochmeter.worker.models.shape_check import check_smallest
 from epochmeter.worker.strategy import rank_seed
+from epochmeter.worker.trace import module_ranges
 from epochmeter.worker.trainer import Trainer
 from epochmeter.worker.windows import SuspendCounter, WindowRunner
 
@@ -97,7 +98,8 @@ def run_training(record, connection):
         torch.save(trainer.model.state_dict(), str(record.folder / "weights.pt"))
     ranks.request(Trained())
     trace = str(record.folder / "trace.json.gz") if first else None
-    trace_error = write_trace(trace, instantiate_spec(job["profiler"]), trainer, training)
+    marked = trainer.model if first and not job["compile"] else None  # hooks would compile the model again
+    trace_error = write_trace(trace, instantiate_spec(job["profiler"]), trainer, training, marked)
     if trace_error:  # on any rank
         connection.send(TraceFailed(trace_error))
     connection.send(Finished())
@@ -110,11 +112,15 @@ def last_step(job):
     return throughput["stop"] if throughput["exit"] else math.inf
 
 
-def write_trace(path, profiler, trainer, loader):
-    """Trace a few steps, after all measurements; return why there is no trace, which does not fail the run, or None."""
+def write_trace(path, profiler, trainer, loader, model=None):
+    """Trace a few steps, after all measurements; return why there is no trace, which does not fail the run, or None.
+
+    The modules of `model` are marked in the trace.
+    """
     endless = (trainer.move(batch) for _ in itertools.count() for batch in loader)
     try:
-        profiler.record_trace(path, endless, trainer.train_epoch)
+        with module_ranges(model):
+            profiler.record_trace(path, endless, trainer.train_epoch)
     except Exception as error:
         traceback.print_exc()
         return None if is_peer_rank_error(error) else "no trace: {}".format(error_text(error))

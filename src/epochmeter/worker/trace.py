@@ -1,7 +1,12 @@
 """Profiler traces of a few steady steps, taken in a separate window after the last epoch."""
 
+import contextlib
 import itertools
 import os
+import threading
+
+MODULE = "module: "
+"""Begin of the name of a module's range in a trace; its name in the model and its class follow."""
 
 
 class TorchTrace:
@@ -32,13 +37,55 @@ class TorchTrace:
         requested = {ProfilerActivity.CPU, ProfilerActivity.CUDA}
         phases = schedule(wait=0, warmup=self.warmup_steps, active=self.steps, repeat=1)
         activities = requested & set(supported_activities())
-        with profile(activities=activities, schedule=phases, on_trace_ready=export) as profiler:
+        options = {"record_shapes": True, "profile_memory": True}
+        with profile(activities=activities, schedule=phases, on_trace_ready=export, **options) as profiler:
             run(self._stepping(batches, profiler))
 
     def _stepping(self, batches, profiler):
-        for _, batch in zip(range(self.warmup_steps + self.steps), batches):
+        """Yield batches; the device is idle at both ends of the traced steps, so that they contain all their work."""
+        last = self.warmup_steps + self.steps - 1
+        for step, batch in zip(range(last + 1), batches):
             yield batch
+            if step in (self.warmup_steps - 1, last):
+                _synchronize()
             profiler.step()
+
+
+def _synchronize():
+    import torch
+
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+
+
+@contextlib.contextmanager
+def module_ranges(model):
+    """Mark the forward pass of every module in traces that are recorded meanwhile; None marks nothing."""
+    if model is None:
+        yield
+        return
+    from torch.autograd.profiler import record_function
+    from torch.nn.modules import module as modules
+
+    names = {id(module): name for name, module in model.named_modules()}
+    ranges = threading.local()  # replicas of one model run in several threads
+
+    def enter(module, inputs):
+        name = names.get(id(module), "")
+        opened = record_function("{}{} ({})".format(MODULE, name, type(module).__name__))
+        opened.__enter__()
+        ranges.opened = getattr(ranges, "opened", [])
+        ranges.opened.append(opened)
+
+    def leave(module, inputs, outputs):
+        ranges.opened.pop().__exit__(None, None, None)
+
+    hooks = [modules.register_module_forward_pre_hook(enter), modules.register_module_forward_hook(leave)]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 class NullProfiler:

@@ -1,0 +1,321 @@
+"""Time of the traced steps by module, operator and kernel.
+
+A step's time is divided completely: every instant of the step's thread belongs to the innermost event at that time
+(an operator, a module's range, the step itself). On a device the time of each kernel belongs to the event that launched
+it. A backward node belongs to the module of the forward operator with the same sequence number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from epochmeter.trace.device import DATA_WAIT, S_PER_NS, Intervals, weighted_mean
+from epochmeter.trace.kernels import classify
+from epochmeter.trace.kineto import HOST, NONE, STEP_NAME, Category, Ints, Trace, match_launches
+
+PHASES = ("forward", "backward", "optimizer", "data", "loop")
+FORWARD, BACKWARD, OPTIMIZER, DATA, LOOP = range(len(PHASES))
+MODULE = re.compile(r"(?:module: |nn\.Module: )(.*?)(?: \((\w+)\))?")
+NODE = "autograd::engine::evaluate_function"
+OPTIMIZER_RANGE = re.compile(r"Optimizer\.(step|zero_grad)#")
+OUTSIDE = 0
+"""Index of the operators outside all modules, such as the loss, in the modules of a trace."""
+TRAINING_LOOP = "(training loop)"
+MODEL = "(model)"
+PYTHON = "(Python)"
+LONGEST = 10
+AROUND_MEAN = 5
+
+
+@dataclass
+class ModuleTime:
+    """Time of a module without the modules in it; `phases_s` has forward, backward and so on."""
+
+    name: str
+    kind: str
+    phases_s: dict[str, float]
+
+    @property
+    def total_s(self) -> float:
+        """Time of all phases."""
+        return sum(self.phases_s.values())
+
+
+@dataclass
+class Activity:
+    """Time of all operators, or kernels, of one name; `inputs` are the most frequent shapes.
+
+    For kernels, `utilization` is the mean achieved occupancy, weighted by duration.
+    """
+
+    name: str
+    calls: int
+    total_s: float
+    inputs: str | None = None
+    precision: str | None = None
+    tensor_cores: bool | None = None
+    utilization: float | None = None
+
+
+@dataclass
+class Attribution:
+    """Where the time of the traced steps went.
+
+    Attributes:
+        basis: `device` if kernels were divided, `host` if the time of the steps' thread was.
+        total_s: The divided time: of all kernels, or of all steps.
+        explained_fraction: Fraction of it that belongs to a module, an operator, the optimizer or data loading.
+        modules: Time by module, the longest first.
+        operators: Time by operator, the longest first.
+        kernels: Time by kernel, the longest first.
+        above: The longest kernels with at least the mean utilization.
+        below: The longest kernels with less than the mean utilization.
+        mean_utilization: Mean of the kernels' utilization, weighted by duration.
+        threads: Fraction of the steps' time in which each thread of the host ran operators.
+    """
+
+    basis: str
+    total_s: float
+    explained_fraction: float
+    modules: list[ModuleTime]
+    operators: list[Activity]
+    kernels: list[Activity] = field(default_factory=list)
+    above: list[Activity] = field(default_factory=list)
+    below: list[Activity] = field(default_factory=list)
+    mean_utilization: float | None = None
+    threads: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class _Owners:
+    """For each event of the host: its own time in ns, and the module, phase and operator it belongs to."""
+
+    events: Ints
+    self_ns: Ints
+    module: Ints
+    phase: Ints
+    operator: Ints
+    modules: list[tuple[str, str]]
+
+
+def attribute(trace: Trace) -> Attribution:
+    """Divide the time of the kernels, or on a CPU that of the steps, see the module's docstring.
+
+    Raises:
+        ValueError: The trace has no steps.
+    """
+    if not len(trace.steps):
+        raise ValueError("the trace has no steps (ProfilerStep)")
+    owners = _find_owners(trace)
+    kernels = trace.where(Category.KERNEL)
+    kernels = kernels[trace.step[kernels] != NONE]
+    if not len(kernels):
+        return _attribute_host(trace, owners)
+    return _attribute_kernels(trace, owners, kernels)
+
+
+def _attribute_host(trace: Trace, owners: _Owners) -> Attribution:
+    is_step = np.isin(trace.name, [index for index, name in enumerate(trace.names) if STEP_NAME.fullmatch(name)])
+    threads = trace.thread[owners.events[is_step[owners.events]]]
+    counted = (trace.step[owners.events] != NONE) & np.isin(trace.thread[owners.events], threads)
+    return _divide(trace, owners, np.flatnonzero(counted), owners.self_ns[counted], "host")
+
+
+def _attribute_kernels(trace: Trace, owners: _Owners, kernels: Ints) -> Attribution:
+    runtime = trace.where(Category.RUNTIME)
+    launch = match_launches(trace, kernels, runtime)
+    position = np.full(len(trace.start_ns) + 1, NONE)  # the last is that of a kernel without a launch
+    position[owners.events] = np.arange(len(owners.events))
+    result = _divide(trace, owners, position[launch], trace.duration_ns[kernels], "device")
+    operator = owners.operator[position[launch]]
+    inputs = np.where((launch != NONE) & (operator != NONE), trace.inputs[operator], NONE)
+    result.kernels = _activities(trace, trace.name[kernels], trace.duration_ns[kernels], inputs, kernels)
+    utilization = trace.occupancy_percent[kernels] / 100
+    result.mean_utilization = weighted_mean(utilization, trace.duration_ns[kernels])
+    result.above, result.below = around_mean(result.kernels, result.mean_utilization)
+    return result
+
+
+def around_mean(kernels: Sequence[Activity], mean: float | None) -> tuple[list[Activity], list[Activity]]:
+    """Return the five longest kernels at or above the mean utilization, and the five below, as in the TBD suite."""
+    known = [] if mean is None else [kernel for kernel in kernels if kernel.utilization is not None]
+    above = [kernel for kernel in known if kernel.utilization >= mean]  # type: ignore[operator]
+    return above[:AROUND_MEAN], [kernel for kernel in known if kernel not in above][:AROUND_MEAN]
+
+
+def _divide(trace: Trace, owners: _Owners, rows: Ints, times_ns: Ints, basis: str) -> Attribution:
+    """Sum times by the module and the operator of rows of the owners; row -1 has no owner."""
+    unowned = rows == NONE
+    module, phase = np.where(unowned, NONE, owners.module[rows]), np.where(unowned, LOOP, owners.phase[rows])
+    operator = np.where(unowned, NONE, owners.operator[rows])
+    cells = np.bincount((module + 1) * len(PHASES) + phase, times_ns, (len(owners.modules) + 1) * len(PHASES))
+    by_module = [
+        ModuleTime(name, kind, {PHASES[at]: float(row[at]) * S_PER_NS for at in np.flatnonzero(row)})
+        for (name, kind), row in zip(
+            [(TRAINING_LOOP, ""), *owners.modules], cells.reshape(-1, len(PHASES)), strict=True
+        )
+        if row.any()
+    ]
+    total_ns = int(times_ns.sum())
+    loop_ns = int(times_ns[phase == LOOP].sum())
+    names = np.where(operator == NONE, len(trace.names), trace.name[operator])
+    inputs = np.where(operator == NONE, NONE, trace.inputs[operator])
+    return Attribution(
+        basis=basis,
+        total_s=total_ns * S_PER_NS,
+        explained_fraction=1 - loop_ns / total_ns if total_ns else 0.0,
+        modules=sorted(by_module, key=lambda row: -row.total_s),
+        operators=_activities(trace, names, times_ns, inputs),
+        threads=_thread_fractions(trace),
+    )
+
+
+def _activities(trace: Trace, names: Ints, times_ns: Ints, inputs: Ints, kernels: Ints | None = None) -> list[Activity]:
+    """Sum times by name, the longest first; the name after the last is that of time without an operator."""
+    rows = []
+    order = np.argsort(names, kind="stable")
+    for group in np.split(order, np.flatnonzero(np.diff(names[order])) + 1):
+        if not len(group):
+            continue
+        index = names[group[0]]
+        name = trace.names[index] if index < len(trace.names) else PYTHON
+        row = Activity(name, len(group), float(times_ns[group].sum()) * S_PER_NS, _shapes(trace, inputs[group]))
+        if kernels is not None:
+            kernel = classify(name)
+            row.precision, row.tensor_cores = kernel.precision, kernel.tensor_cores
+            row.utilization = weighted_mean(trace.occupancy_percent[kernels[group]] / 100, times_ns[group])
+        rows.append(row)
+    return sorted(rows, key=lambda row: -row.total_s)
+
+
+def _shapes(trace: Trace, inputs: Ints) -> str | None:
+    """Return the most frequent shapes of inputs, as `16x3x224x224, 64x3x7x7`."""
+    known = inputs[inputs != NONE]
+    if not len(known):
+        return None
+    (common, _), *_ = Counter(known.tolist()).most_common(1)
+    dims: list[Any] = trace.arguments[common]["Input Dims"] or []
+    shapes = ["x".join(str(size) for size in shape) for shape in dims if isinstance(shape, list) and shape]
+    return ", ".join(shapes) or None
+
+
+def _thread_fractions(trace: Trace) -> dict[str, float]:
+    operators = trace.where(Category.OPERATOR)
+    operators = operators[trace.step[operators] != NONE]
+    wall_ns = int((trace.steps[:, 2] - trace.steps[:, 1]).sum())
+    fractions = {}
+    for thread in np.unique(trace.thread[operators]):
+        own = operators[trace.thread[operators] == thread]
+        busy = Intervals.union(trace.start_ns[own], trace.end_ns[own])
+        fractions[trace.threads[thread][1]] = busy.length_ns / wall_ns
+    return fractions
+
+
+class _Names:
+    """What the names of a trace's events mean, by their index."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.modules: list[tuple[str, str]] = [("(outside modules)", ""), ("(optimizer)", ""), ("(data)", "")]
+        self.module_of: dict[int, int] = {}
+        self.phase_of: dict[int, int] = {}
+        self.steps = {index for index, name in enumerate(trace.names) if STEP_NAME.fullmatch(name)}
+        numbers: dict[tuple[str, str], int] = {}
+        for index, name in enumerate(trace.names):
+            if found := MODULE.fullmatch(name):
+                module = (found[1] or MODEL, found[2] or "")
+                if module not in numbers:
+                    numbers[module] = len(self.modules)
+                    self.modules.append(module)
+                self.module_of[index] = numbers[module]
+            elif OPTIMIZER_RANGE.match(name):
+                self.phase_of[index], self.module_of[index] = OPTIMIZER, 1
+            elif DATA_WAIT.match(name):
+                self.phase_of[index], self.module_of[index] = DATA, 2
+            elif name.startswith(NODE):
+                self.phase_of[index] = BACKWARD
+
+
+def _find_owners(trace: Trace) -> _Owners:
+    """Find the innermost module, phase and operator of every event of the host, in one pass in order of time."""
+    events = trace.where(*HOST)
+    search = _OwnerSearch(len(events), _Names(trace))
+    columns = (
+        trace.start_ns,
+        trace.end_ns,
+        trace.thread,
+        trace.name,
+        trace.sequence,
+        trace.category == Category.OPERATOR,
+    )
+    for row, event in enumerate(zip(*(values[events].tolist() for values in columns), strict=True)):
+        search.add(row, *event)
+    self_ns, module, phase, operator = (
+        np.array(values, np.int64) for values in (search.self_ns, search.module, search.phase, search.operator)
+    )
+    operator = np.where(operator == NONE, NONE, events[operator])
+    return _Owners(events, self_ns, module, phase, operator, search.names.modules)
+
+
+class _OwnerSearch:
+    """Owners of events that are added in order of their start, callers before what they call."""
+
+    def __init__(self, count: int, names: _Names) -> None:
+        self.names = names
+        self.self_ns, self.module, self.phase, self.operator = (
+            [0] * count,
+            [NONE] * count,
+            [LOOP] * count,
+            [NONE] * count,
+        )
+        self._end_ns = [0] * count
+        self._stacks: dict[int, list[int]] = {}
+        self._last_node: dict[int, int] = {}  # by thread
+        self._last_child: dict[int, int] = {}
+        self._forward_module: dict[int, int] = {}  # by sequence number
+
+    def add(self, row: int, start: int, end: int, thread: int, name: int, sequence: int, is_operator: bool) -> None:
+        """Add an event; its own time is taken from its caller's."""
+        parent = self._caller(thread, start)
+        before = self._last_child.get(parent) if parent != NONE else None
+        if parent != NONE:
+            end = min(end, self._end_ns[parent])
+            self.self_ns[parent] -= end - start
+            self._last_child[parent] = row
+            if name not in self.names.steps:
+                self.module[row], self.phase[row] = self.module[parent], self.phase[parent]
+                self.operator[row] = self.operator[parent]
+        self.self_ns[row] += end - start
+        self._end_ns[row] = end
+        self._stacks[thread].append(row)
+        if self.names.phase_of.get(name) == BACKWARD:
+            if before is not None:  # the time of the autograd engine belongs to the next node
+                self.self_ns[row] += start - self._end_ns[before]
+                self.self_ns[parent] -= start - self._end_ns[before]
+            self._set_backward(row, thread, sequence)
+        elif name in self.names.module_of:
+            self.module[row], self.phase[row] = self.names.module_of[name], self.names.phase_of.get(name, FORWARD)
+        elif self.phase[row] == LOOP and is_operator and name not in self.names.steps:
+            self.module[row], self.phase[row] = OUTSIDE, FORWARD
+        if is_operator and name not in self.names.steps:
+            self.operator[row] = row
+            if sequence != NONE and self.phase[row] != BACKWARD:
+                self._forward_module[sequence] = self.module[row]
+
+    def _caller(self, thread: int, start: int) -> int:
+        stack = self._stacks.setdefault(thread, [])
+        while stack and self._end_ns[stack[-1]] <= start:
+            stack.pop()
+        return stack[-1] if stack else NONE
+
+    def _set_backward(self, row: int, thread: int, sequence: int) -> None:
+        """Set the module of a node; one without a forward operator, such as AccumulateGrad, follows the one before."""
+        before = self._last_node.get(thread)
+        default = OUTSIDE if before is None else self.module[before]
+        self.module[row], self.phase[row] = self._forward_module.get(sequence, default), BACKWARD
+        self._last_node[thread] = row

@@ -1,0 +1,63 @@
+"""What the name of a GPU kernel says: communication or computation, numeric precision, use of tensor cores.
+
+Names are those of cuBLAS, cuDNN, CUTLASS, Triton, flash-attention, PyTorch, NCCL, rocBLAS (Tensile) and MIOpen. A name
+that matches no pattern has an unknown precision: it is reported as such, and never guessed. docs/traces.md explains the
+table.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+UNKNOWN = "unknown"
+COMMUNICATION = re.compile(
+    r"^(nccl|rccl|mscclpp?)|nccl(Dev)?Kernel|nvshmem|all_reduce_kernel|quickreduce", re.IGNORECASE
+)
+PRECISIONS = {
+    "fp8": r"e4m3|e5m2|float8|nvjet_(sm\d+_)?[qr]|_F8|fp8",
+    "int8": r"(?<![a-z0-9])i8i8|i8816|i16832|int8|imma",
+    "bf16": r"bf16|bfloat16|nvjet_(sm\d+_)?t|_BBS_|_BSS_",
+    "fp16": r"fp16|f16|Half\b|__half|half_t|half2|[h](884|1688|16816)|hgemm|hcudnn|nvjet_(sm\d+_)?h|_HHS_|_HSS_|_HB_",
+    "tf32": r"tf32|s1688|nvjet_(sm\d+_)?s|_XSS_",
+    "fp32": r"\bfloat[24]?\b|sgemm|gcgemm|scudnn|f32|fp32|_SB_|splitKreduce_kernel<32, 16, int, float",
+    "fp64": r"\bdouble\b|dgemm|d884|f64|_DB_",
+}
+"""Precision -> names of kernels that compute with it; the first match counts, so accumulation in fp32 does not."""
+TENSOR_CORES = re.compile(
+    r"[hsdci](884|1688|8816|16816|16832|161616)"  # shapes of matrix instructions in names of cuBLAS and cuDNN
+    r"|tensorop|wmma|[hid]mma_|gmma|tcgen05|nvjet_"
+    r"|xmma(?!.*(ffma|simt|fp32_nhwc_simt))"
+    r"|flash_(fwd|bwd)|FlashAttn|flash::|fmha_cutlass[FB]_(f16|bf16)|cudnn.*sdpa.*(f16|bf16)"
+    r"|_MI\d+x\d+x|_gtcx?\d?_|mfma",  # matrix cores of AMD: Tensile, MIOpen
+)
+PLAIN_CORES = re.compile(
+    r"simt|ffma|[sdh]gemm_\d|scudnn_|elementwise|reduce_kernel|softmax|norm|bn_(fw|bw)|pool|copy"
+    r"|[dw]grad_(alg0_)?engine|implicit_convolve|winograd|fft2d|multi_tensor_apply|nhwcTo|nchwTo|gcgemm",
+    re.I,
+)
+"""Kernels that are known not to use tensor cores. For the others it is unknown, as for kernels compiled by Triton."""
+_PATTERNS = {precision: re.compile(pattern, re.IGNORECASE) for precision, pattern in PRECISIONS.items()}
+
+
+class KernelClass(NamedTuple):
+    """What is known of a kernel; `tensor_cores` is None if its name does not show it."""
+
+    is_communication: bool
+    precision: str
+    tensor_cores: bool | None
+
+
+@cache
+def classify(name: str) -> KernelClass:
+    """Classify a kernel by its demangled or mangled name."""
+    if COMMUNICATION.search(name):
+        return KernelClass(True, _precision(name), False)
+    if TENSOR_CORES.search(name):
+        return KernelClass(False, _precision(name), True)
+    return KernelClass(False, _precision(name), False if PLAIN_CORES.search(name) else None)
+
+
+def _precision(name: str) -> str:
+    return next((precision for precision, pattern in _PATTERNS.items() if pattern.search(name)), UNKNOWN)

@@ -1,0 +1,109 @@
+import pytest
+from kineto import Kineto
+
+from epochmeter.trace import load
+from epochmeter.trace.attribution import Activity, around_mean, attribute
+
+US = 1e-6
+NODE = "autograd::engine::evaluate_function: "
+
+
+def step(trace, start):
+    """Add a step of 100 us: data, a convolution, an addition as loss, their backward nodes, and the optimizer."""
+    number = int(start)
+    trace.step(number, start, 100)
+    trace.host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", start, 8)
+    trace.host("module:  (Net)", start + 10, 30, cat="user_annotation")
+    trace.host("module: conv (Conv2d)", start + 12, 20, cat="user_annotation")
+    inputs = {"Input Dims": [[2, 3, 8, 8], [4, 3, 3, 3], []]}
+    trace.host("aten::conv2d", start + 15, 15, **{"Sequence number": number + 1}, **inputs)
+    trace.host("aten::mkldnn_convolution", start + 17, 10, **{"Sequence number": -1}, **inputs)
+    trace.host("aten::add", start + 41, 4, **{"Sequence number": number + 2})
+    trace.host(NODE + "AddBackward0", start + 46, 4, **{"Sequence number": number + 2, "Fwd thread id": 1})
+    trace.host(NODE + "ConvolutionBackward0", start + 52, 20, **{"Sequence number": number + 1, "Fwd thread id": 1})
+    trace.host("aten::convolution_backward", start + 55, 10)
+    trace.host(NODE + "torch::autograd::AccumulateGrad", start + 72, 3)
+    trace.host("Optimizer.step#SGD.step", start + 77, 13, cat="user_annotation")
+    trace.host("aten::add_", start + 80, 5)
+
+
+@pytest.fixture
+def kineto():
+    trace = Kineto()
+    step(trace, 0)
+    step(trace, 100)
+    return trace
+
+
+def by_module(result):
+    return {
+        row.name: {phase: round(seconds / US / 2, 6) for phase, seconds in row.phases_s.items()}
+        for row in result.modules
+    }
+
+
+def test_the_time_of_a_cpu_step_is_divided_completely(kineto, tmp_path):
+    result = attribute(load(kineto.write(tmp_path / "trace.json")))
+    assert by_module(result) == {
+        "(model)": {"forward": 10},
+        "conv": {"forward": 20, "backward": 25},  # with the engine before its node, and the gradient's accumulation
+        "(outside modules)": {"forward": 4, "backward": 5},
+        "(optimizer)": {"optimizer": 13},
+        "(data)": {"data": 8},
+        "(training loop)": {"loop": 15},
+    }
+    assert result.basis == "host"
+    assert result.total_s == pytest.approx(200 * US)
+    assert result.explained_fraction == pytest.approx(0.85)
+    assert sum(row.total_s for row in result.operators) == pytest.approx(200 * US)
+    assert sum(row.total_s for row in result.modules) == pytest.approx(200 * US)
+
+
+def test_operators_have_their_own_time_and_shapes(kineto, tmp_path):
+    operators = {row.name: row for row in attribute(load(kineto.write(tmp_path / "trace.json"))).operators}
+    convolution = operators["aten::mkldnn_convolution"]
+    assert (convolution.calls, convolution.inputs) == (2, "2x3x8x8, 4x3x3x3")
+    assert convolution.total_s == pytest.approx(20 * US)
+    assert operators["aten::conv2d"].total_s == pytest.approx(10 * US)
+
+
+def test_threads_have_the_fraction_in_which_they_ran_operators(kineto, tmp_path):
+    kineto.host("aten::mm", 20, 50, tid=2)
+    threads = attribute(load(kineto.write(tmp_path / "trace.json"))).threads
+    assert threads["2"] == pytest.approx(0.25)
+
+
+def test_kernels_belong_to_the_module_and_operator_that_launched_them(kineto, tmp_path):
+    occupancy = "est. achieved occupancy %"
+    kineto.launch("sgemm_forward", 30, 50, launched=18, **{occupancy: 60})
+    kineto.launch("sgemm_backward", 80, 30, launched=60, **{occupancy: 20})
+    kineto.launch("elementwise", 110, 10, launched=81, **{occupancy: 40})
+    kineto.launch("ampere_dgemm", 120, 10, launched=None, **{occupancy: 10})  # its launch is not in the trace
+    result = attribute(load(kineto.write(tmp_path / "trace.json")))
+    assert result.basis == "device"
+    assert by_module(result) == {
+        "conv": {"forward": 25, "backward": 15},
+        "(optimizer)": {"optimizer": 5},
+        "(training loop)": {"loop": 5},
+    }
+    first, second, *_ = result.kernels
+    assert (first.name, first.calls, first.inputs, first.precision) == ("sgemm_forward", 1, "2x3x8x8, 4x3x3x3", "fp32")
+    assert second.utilization == pytest.approx(0.2)
+    assert result.mean_utilization == pytest.approx((50 * 0.6 + 30 * 0.2 + 10 * 0.4 + 10 * 0.1) / 100)
+    assert [row.name for row in result.above] == ["sgemm_forward"]
+    assert [row.name for row in result.below] == ["sgemm_backward", "elementwise", "ampere_dgemm"]
+
+
+def test_five_longest_kernels_on_each_side_of_the_mean():
+    kernels = [Activity(str(number), 1, 20 - number, utilization=number % 2) for number in range(20)]
+    above, below = around_mean([*kernels, Activity("unknown", 1, 0)], 0.5)
+    assert [row.name for row in above] == ["1", "3", "5", "7", "9"]
+    assert [row.name for row in below] == ["0", "2", "4", "6", "8"]
+    assert around_mean(kernels, None) == ([], [])
+
+
+def test_a_trace_without_steps_is_not_divided(tmp_path):
+    trace = Kineto()
+    trace.host("aten::mm", 0, 10)
+    with pytest.raises(ValueError, match="no steps"):
+        attribute(load(trace.write(tmp_path / "trace.json")))

@@ -1,0 +1,140 @@
+import numpy as np
+import pytest
+from kineto import Kineto
+
+from epochmeter.trace import load
+from epochmeter.trace.device import Intervals, busy_fraction, measure_device
+
+US = 1e-6
+
+
+@pytest.fixture
+def kineto():
+    """One step of 100 us, with a kernel of 20 us that was launched at its begin."""
+    trace = Kineto()
+    trace.step(0, 0, 100)
+    trace.launch("sgemm_first", 10, 20, launched=5)
+    return trace
+
+
+def measure(kineto, tmp_path):
+    return measure_device(load(kineto.write(tmp_path / "trace.json")))
+
+
+def idle_us(time):
+    return {cause: round(idle_s / US, 6) for cause, idle_s in time.idle_s.items() if idle_s}
+
+
+def test_intervals_agree_with_a_raster():
+    numbers = np.random.default_rng(0)
+    for _ in range(50):
+        raster, intervals = np.zeros((2, 60), bool), []
+        for row in raster:
+            start = numbers.integers(0, 50, 6)
+            end = start + numbers.integers(0, 10, 6)
+            for begin, stop in zip(start, end, strict=True):
+                row[begin:stop] = True
+            intervals.append(Intervals.union(start, end))
+        first, second = intervals
+        assert first.length_ns == raster[0].sum()
+        assert first.overlap_ns(second) == (raster[0] & raster[1]).sum()
+        assert first.gaps(5, 40).length_ns == (~raster[0, 5:40]).sum()
+        assert first.contains(np.arange(60)).tolist() == raster[0].tolist()
+
+
+def test_compute_utilization_of_the_tbd_suite():
+    """The example of its README: a session of 1.609 s with 1.3 s of profiling overhead, and a raw 0.5 %."""
+    session_s, overhead_s, raw = 1.609, 1.3, 0.005
+    assert busy_fraction(session_s * raw, session_s - overhead_s) == pytest.approx(0.026, abs=0.0005)
+
+
+def test_busy_time_is_the_union_over_streams(kineto, tmp_path):
+    kineto.launch("sgemm_other", 20, 30, launched=6, stream=8)
+    time = measure(kineto, tmp_path)
+    assert (time.busy_s, time.kernel_s) == (pytest.approx(40 * US), pytest.approx(50 * US))
+    assert time.busy_s + sum(time.idle_s.values()) == pytest.approx(time.wall_s)
+
+
+def test_kernels_count_for_the_step_that_launched_them(kineto, tmp_path):
+    kineto.launch("before", 1, 2, launched=-5)
+    kineto.launch("late", 120, 30, launched=90)
+    time = measure(kineto, tmp_path)
+    assert (time.kernels, time.wall_s) == (2, pytest.approx(150 * US))
+
+
+def test_several_devices_are_added(kineto, tmp_path):
+    kineto.launch("sgemm_second", 10, 40, launched=7)
+    kineto.events[-1]["args"]["device"] = 1
+    time = measure(kineto, tmp_path)
+    assert (time.devices, time.busy_s) == (2, pytest.approx(60 * US))
+    assert time.busy_s + sum(time.idle_s.values()) == pytest.approx(2 * time.wall_s)
+
+
+@pytest.mark.parametrize(
+    ("add", "idle"),
+    [
+        (lambda trace: trace.launch("next", 60, 40, launched=50), {"launch": 40}),
+        (lambda trace: trace.launch("next", 60, 40, launched=20), {"launch": 10, "other": 30}),
+        (
+            lambda trace: (
+                trace.host("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 25, 20),
+                trace.launch("next", 60, 40, launched=50),
+            ),
+            {"launch": 25, "data": 15},
+        ),
+        (
+            lambda trace: (
+                trace.host("cudaStreamSynchronize", 12, 20, cat="cuda_runtime"),
+                trace.launch("next", 60, 40, launched=50),
+            ),
+            {"launch": 10, "sync": 30},
+        ),
+        (
+            lambda trace: (
+                trace.launch("Memcpy HtoD (Pinned -> Device)", 30, 30, launched=12, cat="gpu_memcpy"),
+                trace.launch("next", 60, 40, launched=50),
+            ),
+            {"launch": 10, "copy": 30},
+        ),
+    ],
+    ids=["launch", "queue", "data", "synchronization", "copy"],
+)
+def test_idle_time_is_divided_by_cause(kineto, tmp_path, add, idle):
+    add(kineto)
+    time = measure(kineto, tmp_path)
+    assert idle_us(time) == idle
+    assert time.busy_s + sum(time.idle_s.values()) == pytest.approx(time.wall_s)
+
+
+def test_overlap_of_copies_and_communication_with_computation(kineto, tmp_path):
+    kineto.launch("Memcpy HtoD (Pinned -> Device)", 20, 20, launched=6, cat="gpu_memcpy", stream=9)
+    kineto.launch("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 25, 25, launched=8, stream=10)
+    time = measure(kineto, tmp_path)
+    assert (time.copy_s, time.copy_overlap_s) == (pytest.approx(20 * US), pytest.approx(10 * US))
+    assert (time.communication_s, time.communication_overlap_s) == (pytest.approx(25 * US), pytest.approx(5 * US))
+    assert time.compute_s == pytest.approx(20 * US)
+    assert time.by_precision_s == {"fp32": pytest.approx(20 * US)}  # communication computes nothing
+
+
+def test_use_of_the_device_is_weighted_by_time(tmp_path):
+    trace = Kineto()
+    trace.launch("sgemm", 0, 30, **{"blocks per SM": 4, "est. achieved occupancy %": 50})
+    trace.launch("hgemm", 30, 10, **{"blocks per SM": 0.2, "est. achieved occupancy %": 10})
+    trace.launch("other", 40, 10)
+    time = measure(trace, tmp_path)
+    assert time.sm_efficiency == pytest.approx((30 * 1 + 10 * 0.2) / 40)
+    assert time.occupancy == pytest.approx((30 * 0.5 + 10 * 0.1) / 40)
+    assert time.launch_latency_s is None
+
+
+def test_launch_latency_excludes_queues_and_disagreeing_clocks(kineto, tmp_path):
+    kineto.launch("next", 60, 40, launched=50)
+    kineto.launch("queued", 100, 10, launched=70)
+    kineto.launch("before its launch", 111, 1, launched=112)
+    assert measure(kineto, tmp_path).launch_latency_s == pytest.approx((5 + 10) / 2 * US)
+
+
+def test_a_trace_of_a_cpu_has_no_device_time(tmp_path):
+    trace = Kineto()
+    trace.host("aten::mm", 0, 10)
+    assert measure(trace, tmp_path) is None
