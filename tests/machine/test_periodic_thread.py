@@ -2,11 +2,11 @@ import random
 import statistics
 import threading
 import time
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 
-from epochmeter.machine.periodic_thread import PeriodicThread, jittered_intervals
+from epochmeter.machine.periodic_thread import PeriodicThread, jittered_s
 
 HOUR_S = 3600.0
 
@@ -27,7 +27,8 @@ def rounds():
 
 def test_callback_longer_than_the_period_keeps_the_jitter():
     """Without it reads of 20 ms would follow each other every 20 ms: a load with that cycle shows one of its phases."""
-    starts_s = list(accumulate(islice(jittered_intervals(0.01, random.Random(1), took_s=0.02), 5000)))
+    chance = random.Random(1)
+    starts_s = list(accumulate(jittered_s(0.01, chance, took_s=0.02) for _ in range(5000)))
     steps_s = [after - before for before, after in pairwise(starts_s)]
     assert min(steps_s) >= 0.02
     assert statistics.stdev(steps_s) > 0.005

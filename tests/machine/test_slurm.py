@@ -3,7 +3,7 @@
 import pytest
 
 from epochmeter.machine import slurm
-from epochmeter.machine.slurm import SlurmJob, SlurmNode, missing_features, parse_node, sharing_reason
+from epochmeter.machine.slurm import SlurmJob, SlurmNode, list_nodes, missing_features, sharing_reason
 
 BOARDS = [
     SlurmNode("b1", frozenset({"nano", "sd"}), "idle"),
@@ -24,9 +24,9 @@ def program(tmp_path, monkeypatch):
     return made
 
 
-def test_node_has_features_and_a_state():
-    assert parse_node("b1|nano,sd|idle") == BOARDS[0]
-    assert parse_node("n1|(null)|mixed").features == frozenset()
+def test_node_has_features_and_a_state(program):
+    program("sinfo", "echo 'b1|nano,sd|idle'; echo 'b1|nano,sd|idle'; echo 'n1|(null)|MIXED'")
+    assert list_nodes() == [BOARDS[0], SlurmNode("n1", frozenset(), "mixed")]
 
 
 def test_node_is_in_use_if_it_accepts_jobs():

@@ -9,12 +9,12 @@ import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, chain, count
+from itertools import accumulate, chain
 from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from epochmeter.machine.periodic_thread import jittered_intervals
+from epochmeter.machine.periodic_thread import jittered_s
 from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.power_series import PowerSeries
 from epochmeter.power.sampler import MAX_SILENCE_S
@@ -219,7 +219,8 @@ def sample_times(case: Case, borders_s: Sequence[float], until_s: float, chance:
     pace_s = max(case.period_s, 1.5 * case.read_s)
     hole_s = chance.uniform(0.0, borders_s[-1] - HOLE_S) if case.hole else math.inf
     next_s, remaining_s = -LEAD_S, list(borders_s)
-    for pause_s in (next(jittered_intervals(pace_s, chance, took_s=case.read_s)) for _ in count()):
+    while True:
+        pause_s = jittered_s(pace_s, chance, took_s=case.read_s)
         while remaining_s and remaining_s[0] <= next_s:
             yield remaining_s.pop(0)
         if next_s > until_s:

@@ -57,12 +57,11 @@ def read_modes(conf: str) -> tuple[Mapping[int, Mode], int | None]:
     modes: dict[int, Mode] = {}
     default = mode = None
     for line in conf.splitlines():
-        words = line.partition("#")[0].replace("<", " < ").replace(">", " > ").split()
-        match words:
-            case ["<", "POWER_MODEL", number, name, ">"] if parse_value(number).isdigit():
-                mode = Mode(int(parse_value(number)), parse_value(name), 0, frozenset())
-            case ["<", "PM_CONFIG", number, ">"] if parse_value(number).isdigit():
-                default, mode = int(parse_value(number)), None
+        match re.findall(r"[<>]|[^\s<>=]+", line.partition("#")[0]):
+            case ["<", "POWER_MODEL", "ID", number, "NAME", name, ">"] if number.isdigit():
+                mode = Mode(int(number), name, 0, frozenset())
+            case ["<", "PM_CONFIG", "DEFAULT", number, ">"] if number.isdigit():
+                default, mode = int(number), None
             case ["<", *_]:
                 mode = None
             case ["CPU_ONLINE", _, "1"] if mode:
@@ -72,11 +71,6 @@ def read_modes(conf: str) -> tuple[Mapping[int, Mode], int | None]:
         if mode:
             modes[mode.number] = mode
     return modes, default
-
-
-def parse_value(assignment: str) -> str:
-    """The text after `=`."""
-    return assignment.partition("=")[2]
 
 
 def current_mode(root: Path) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 MAX_CPU_FRACTION = 0.01
 """Largest fraction of a core that the callback may use, not counting wake-ups; on a slow board the period is longer."""
@@ -60,7 +60,7 @@ class PeriodicThread:
                 cost_s += (time.thread_time() - used_s - cost_s) / 16
                 took_s += (lasted_s - took_s) / 16
                 self.mean_interval_s = max(self._period_s, cost_s / MAX_CPU_FRACTION, 1.5 * took_s)
-                pause_s = next(jittered_intervals(self.mean_interval_s, chance, took_s=lasted_s)) - lasted_s
+                pause_s = jittered_s(self.mean_interval_s, chance, took_s=lasted_s) - lasted_s
                 self._round_done.wait_for(
                     lambda: self._closed or self._requested_rounds > self._completed_rounds, max(0.0, pause_s)
                 )
@@ -68,11 +68,10 @@ class PeriodicThread:
                     return
 
 
-def jittered_intervals(period_s: float, chance: random.Random, took_s: float = 0.0) -> Iterator[float]:
-    """Yield the time from one callback to the next: `period_s` on average, uniform from 0.5 to 1.5 times that.
+def jittered_s(period_s: float, chance: random.Random, took_s: float = 0.0) -> float:
+    """Draw the time from one callback to the next: `period_s` on average, uniform from 0.5 to 1.5 times that.
 
     A callback that takes most of the period would remove this jitter, and a load could be in step with the resulting
     fixed period. Therefore the pause after a callback is at least a random fraction of its duration.
     """
-    while True:
-        yield max(chance.uniform(0.5, 1.5) * period_s, chance.uniform(1.0, 2.0) * took_s)
+    return max(chance.uniform(0.5, 1.5) * period_s, chance.uniform(1.0, 2.0) * took_s)

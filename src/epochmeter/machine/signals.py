@@ -137,14 +137,9 @@ def prefer_stop() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if stop := _stop_behind(error):
-            raise stop from None
+        context = error.__context__
+        while context and not isinstance(context, (KeyboardInterrupt, SystemExit)):
+            context = context.__context__
+        if context:
+            raise context from None
         raise
-
-
-def _stop_behind(error: BaseException) -> BaseException | None:
-    """The stop that was being handled when an error was raised; None if there was none."""
-    context = error.__context__
-    while context and not isinstance(context, (KeyboardInterrupt, SystemExit)):
-        context = context.__context__
-    return context

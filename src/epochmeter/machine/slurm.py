@@ -53,14 +53,11 @@ def list_nodes(partition: str | None = None) -> list[SlurmNode]:
     """List the nodes of a partition, or of all partitions; RuntimeError without Slurm."""
     options = [f"--partition={partition}"] if partition else []
     rows = run_command("sinfo", "--noheader", "--Node", "--format=%N|%f|%T", *options).splitlines()
-    unique = dict.fromkeys(rows)  # a node is listed once per partition
-    return [parse_node(row) for row in unique]
-
-
-def parse_node(row: str) -> SlurmNode:
-    """Parse a row of sinfo."""
-    name, features, state = row.split("|")
-    return SlurmNode(name, frozenset(re.findall(r"[^,\s]+", features)) - {"(null)"}, state.lower())
+    unique = (row.split("|") for row in dict.fromkeys(rows))  # a node is listed once per partition
+    return [
+        SlurmNode(name, frozenset(re.findall(r"[^,\s]+", features)) - {"(null)"}, state.lower())
+        for name, features, state in unique
+    ]
 
 
 def list_jobs(name: str) -> dict[str, SlurmJob]:

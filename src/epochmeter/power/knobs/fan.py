@@ -81,7 +81,12 @@ class Fan(Knob):
     def _profile(self) -> str:
         if self._kernel.exists():
             return KERNEL if self._kernel.read_text().strip() == "1" else MANUAL
-        return service_profile(self._root) or MANUAL
+        if (
+            not shutil.which("systemctl")
+            or privilege.run_program("systemctl", "is-active", SERVICE).strip() != "active"
+        ):
+            return MANUAL
+        return default_fan_profile(self._root) or SERVICE
 
 
 def open_fan(root: str | Path) -> Fan | None:
@@ -92,10 +97,3 @@ def open_fan(root: str | Path) -> Fan | None:
     except OSError as error:
         raise privilege.unreadable_error(error) from error
     return Fan(root, duty) if duty else None
-
-
-def service_profile(root: Path) -> str | None:
-    """The fan profile of nvfancontrol; None if that service is not running."""
-    if not shutil.which("systemctl") or privilege.run_program("systemctl", "is-active", SERVICE).strip() != "active":
-        return None
-    return default_fan_profile(root) or SERVICE

@@ -30,15 +30,13 @@ def open_rapl_limit(root: str | Path) -> WattLimit | None:
         limits = long_term_limits(Path(root))
     except OSError as error:
         raise privilege.unreadable_error(error) from error
-    packages = {limit.parent.name: _package_limit(limit, Path(root)) for limit in limits}
+    packages = {}
+    for limit in limits:
+        low_w, source = _lowest_limit_w(limit, Path(root))
+        high_w = _read_bound(limit.with_name(limit.name.replace("power_limit", "max_power")))
+        check = partial(_refuse_off, limit.with_name("enabled"))
+        packages[limit.parent.name] = _file_limit(limit, low_w, high_w)._replace(low_source=source, check=check)
     return WattLimit("RAPL", packages) if packages else None
-
-
-def _package_limit(limit: Path, root: Path) -> DeviceLimit:
-    low_w, source = _lowest_limit_w(limit, root)
-    high_w = _read_bound(limit.with_name(limit.name.replace("power_limit", "max_power")))
-    check = partial(_refuse_off, limit.with_name("enabled"))
-    return _file_limit(limit, low_w, high_w)._replace(low_source=source, check=check)
 
 
 def _lowest_limit_w(limit: Path, root: Path) -> tuple[float | None, str]:
