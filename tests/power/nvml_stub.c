@@ -9,8 +9,6 @@
  *   nopower       no power reading
  *   instant       instantaneous power is a field value; the usual reading is 9/10 of it
  *   ga100         the GPUs' compute capability is 8.0, else 8.6
- *   lost          the GPUs are lost at the third reading of the counter or, without one, of power
- *   nogpus        no GPU is listed
  *   wsl           the GPUs have no minor numbers, as under WSL2
  *   mig           gpu1 is in MIG mode; gpu0 does not support that mode
  *   throttled     power cap and temperature lower the clocks
@@ -35,25 +33,22 @@
 
 enum {
     SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9,
-    GPU_IS_LOST = 15, AMPERE = 7, POWER_INSTANT = 186, UNSIGNED_INT = 1,
+    POWER_INSTANT = 186, UNSIGNED_INT = 1,
     MIN_MW = 100000, DEFAULT_MW = 250000, MAX_MW = 300000, SW_POWER_CAP = 0x4, SW_THERMAL_SLOWDOWN = 0x20
 };
 
-typedef struct gpu { unsigned index; const char *uuid; unsigned long long mj, step_mj; int readings; } *gpu_t;
+typedef struct gpu { unsigned index; const char *uuid; unsigned long long mj, step_mj; } *gpu_t;
 typedef struct { unsigned id, scope; int64_t at, latency; unsigned type, code; union { unsigned mw; double any; }; } field_t;
 typedef struct { char old_id[16]; unsigned domain, bus, device, pci_device, pci_subsystem; char id[32]; } pci_t;
 
-static struct gpu gpus[] = {{0, "GPU-aaaa", 1000000, 12500, 0}, {1, "GPU-bbbb", 5000000, 25000, 0}};
+static struct gpu gpus[] = {{0, "GPU-aaaa", 1000000, 12500}, {1, "GPU-bbbb", 5000000, 25000}};
 
 static int stub_is(const char *what) {
     const char *stub = getenv("STUB");
     return stub && strstr(stub, what);
 }
 
-static int answer(gpu_t gpu) {
-    if (stub_is("unsupported")) return NOT_SUPPORTED;
-    return stub_is("lost") && gpu->readings > 1 ? GPU_IS_LOST : SUCCESS;
-}
+static int answer(void) { return stub_is("unsupported") ? NOT_SUPPORTED : SUCCESS; }
 
 static unsigned power_mw(void) {
     const char *watts = getenv("STUB_W");
@@ -69,11 +64,7 @@ static unsigned long long ticked_mj(void) {
 /* The driver */
 
 int nvmlInitWithFlags(unsigned flags) { return stub_is("silent") ? DRIVER_NOT_LOADED : SUCCESS; }
-int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) { return SUCCESS; }
-int nvmlSystemGetDriverVersion(char *version, unsigned room) { snprintf(version, room, "550.54"); return SUCCESS; }
-int nvmlSystemGetCudaDriverVersion(int *version) { *version = 12040; return SUCCESS; }
-int nvmlSystemGetCudaDriverVersion_v2(int *version) { return nvmlSystemGetCudaDriverVersion(version); }
 
 const char *nvmlErrorString(int code) {
     switch (code) {
@@ -82,14 +73,13 @@ const char *nvmlErrorString(int code) {
     case NO_PERMISSION: return "Insufficient Permissions";
     case NOT_FOUND: return "Not Found";
     case DRIVER_NOT_LOADED: return "Driver Not Loaded";
-    case GPU_IS_LOST: return "GPU is lost";
     default: return "Unknown Error";
     }
 }
 
 /* Properties of a GPU */
 
-int nvmlDeviceGetCount_v2(unsigned *count) { *count = stub_is("nogpus") ? 0 : 2; return SUCCESS; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return SUCCESS; }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, gpu_t *gpu) {
     for (unsigned i = 0; i < 2; i++)
@@ -104,7 +94,6 @@ int nvmlDeviceGetName(gpu_t gpu, char *name, unsigned room) {
     snprintf(name, room, "%s", stub_is("gh200") ? "NVIDIA GH200 480GB" : "Stub GPU");
     return SUCCESS;
 }
-int nvmlDeviceGetArchitecture(gpu_t gpu, unsigned *architecture) { *architecture = AMPERE; return SUCCESS; }
 
 int nvmlDeviceGetCudaComputeCapability(gpu_t gpu, int *major, int *minor) {
     *major = 8, *minor = stub_is("ga100") ? 0 : 6;
@@ -137,22 +126,20 @@ int nvmlDeviceGetMigMode(gpu_t gpu, unsigned *mode, unsigned *pending) {
 
 int nvmlDeviceGetTotalEnergyConsumption(gpu_t gpu, unsigned long long *mj) {
     if (stub_is("nocounter")) return NOT_SUPPORTED;
-    if (answer(gpu)) return answer(gpu);
-    gpu->readings++;
+    if (answer()) return answer();
     *mj = stub_is("zero") ? 0 : stub_is("ticks") ? ticked_mj() : (gpu->mj += gpu->step_mj);
     return SUCCESS;
 }
 
 int nvmlDeviceGetPowerUsage(gpu_t gpu, unsigned *mw) {
     if (stub_is("nopower")) return NOT_SUPPORTED;
-    if (answer(gpu)) return answer(gpu);
-    if (stub_is("nocounter")) gpu->readings++;
+    if (answer()) return answer();
     *mw = stub_is("instant") ? power_mw() / 10 * 9 : power_mw();
     return SUCCESS;
 }
 
 int nvmlDeviceGetFieldValues(gpu_t gpu, int count, field_t *fields) {
-    if (answer(gpu)) return answer(gpu);
+    if (answer()) return answer();
     for (field_t *field = fields; field < fields + count; field++) {
         field->code = stub_is("instant") && field->id == POWER_INSTANT ? SUCCESS : NOT_SUPPORTED;
         field->type = UNSIGNED_INT;
@@ -191,18 +178,16 @@ int nvmlDeviceGetPowerManagementLimit(gpu_t gpu, unsigned *mw) {
     *mw = DEFAULT_MW;
     FILE *file = limit_file(gpu, "r");
     if (file) { if (fscanf(file, "%u", mw) != 1) *mw = DEFAULT_MW; fclose(file); }
-    return answer(gpu);
+    return answer();
 }
 
-int nvmlDeviceGetEnforcedPowerLimit(gpu_t gpu, unsigned *mw) { return nvmlDeviceGetPowerManagementLimit(gpu, mw); }
-int nvmlDeviceGetPowerManagementDefaultLimit(gpu_t gpu, unsigned *mw) { *mw = DEFAULT_MW; return answer(gpu); }
 int nvmlDeviceGetPowerManagementLimitConstraints(gpu_t gpu, unsigned *min_mw, unsigned *max_mw) {
     *min_mw = MIN_MW, *max_mw = MAX_MW;
-    return answer(gpu);
+    return answer();
 }
 
 int nvmlDeviceSetPowerManagementLimit(gpu_t gpu, unsigned mw) {
-    if (answer(gpu)) return answer(gpu);
+    if (answer()) return answer();
     if (stub_is("nopermission") || (stub_is("only0") && gpu->index)) return NO_PERMISSION;
     if (mw < MIN_MW || mw > MAX_MW) return INVALID_ARGUMENT;
     if (stub_is("late")) {
@@ -215,24 +200,13 @@ int nvmlDeviceSetPowerManagementLimit(gpu_t gpu, unsigned mw) {
 
 /* Activity */
 
-int nvmlDeviceGetUtilizationRates(gpu_t gpu, unsigned *percent) { percent[0] = 87, percent[1] = 40; return answer(gpu); }
-int nvmlDeviceGetTemperature(gpu_t gpu, unsigned sensor, unsigned *celsius) { *celsius = 61; return answer(gpu); }
-int nvmlDeviceGetTemperatureV(gpu_t gpu, unsigned *version_sensor_celsius) { version_sensor_celsius[2] = 61; return answer(gpu); }
-int nvmlDeviceGetClockInfo(gpu_t gpu, unsigned type, unsigned *mhz) { *mhz = type == 2 ? 1215 : 1410; return answer(gpu); }
-int nvmlDeviceGetMaxClockInfo(gpu_t gpu, unsigned type, unsigned *mhz) { *mhz = type == 2 ? 1215 : 1695; return answer(gpu); }
-int nvmlDeviceGetPersistenceMode(gpu_t gpu, unsigned *mode) { *mode = 1; return answer(gpu); }
-
-int nvmlDeviceGetMemoryInfo(gpu_t gpu, unsigned long long *total_free_used) {
-    total_free_used[0] = 40ULL << 30, total_free_used[1] = 30ULL << 30, total_free_used[2] = 10ULL << 30;
-    return answer(gpu);
-}
+int nvmlDeviceGetUtilizationRates(gpu_t gpu, unsigned *percent) { percent[0] = 87, percent[1] = 40; return answer(); }
+int nvmlDeviceGetTemperature(gpu_t gpu, unsigned sensor, unsigned *celsius) { *celsius = 61; return answer(); }
+int nvmlDeviceGetClockInfo(gpu_t gpu, unsigned type, unsigned *mhz) { *mhz = type == 2 ? 1215 : 1410; return answer(); }
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(gpu_t gpu, unsigned long long *reasons) {
     *reasons = stub_is("throttled") ? SW_POWER_CAP | SW_THERMAL_SLOWDOWN : stub_is("capped") ? SW_POWER_CAP : 0;
-    return answer(gpu);
-}
-int nvmlDeviceGetCurrentClocksEventReasons(gpu_t gpu, unsigned long long *reasons) {
-    return nvmlDeviceGetCurrentClocksThrottleReasons(gpu, reasons);
+    return answer();
 }
 
 /* Processes */
@@ -251,7 +225,7 @@ static unsigned find_users(gpu_t gpu) {
 }
 
 int nvmlDeviceGetComputeRunningProcesses_v3(gpu_t gpu, unsigned *room, process_t *processes) {
-    if (answer(gpu)) return answer(gpu);
+    if (answer()) return answer();
     unsigned count = find_users(gpu), had = *room;
     *room = count;
     if (count > had) return INSUFFICIENT_SIZE;
@@ -262,7 +236,7 @@ int nvmlDeviceGetComputeRunningProcesses_v3(gpu_t gpu, unsigned *room, process_t
 
 /* Two samples of each process, 10 points apart, and one of garbage. */
 int nvmlDeviceGetProcessUtilization(gpu_t gpu, sample_t *samples, unsigned *room, unsigned long long since_us) {
-    if (answer(gpu) || stub_is("noutil")) return NOT_SUPPORTED;
+    if (answer() || stub_is("noutil")) return NOT_SUPPORTED;
     unsigned count = find_users(gpu);
     *room = 3 * count;
     if (since_us >= 2000000 || !count) return NOT_FOUND;

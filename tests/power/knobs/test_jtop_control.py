@@ -1,4 +1,4 @@
-"""Requests to jtop's service by the real client, which is imported in a separate process."""
+"""Requests to jtop's service by the real client, in a process of their own."""
 
 import json
 import os
@@ -32,10 +32,10 @@ class Service(jtop_service.Service):
         return {**super().facts(interval_s), "fan": {"pwmfan": ["quiet", "cool", "manual"]}, "jc": True}
 
     def sample(self, uptime_s):
-        clocks = {"enable": CLOCKS, "thread": "inactive", "config": True, "boot": False}
+        clocks = {"enable": are_locked, "thread": "inactive", "config": True, "boot": False}
         return {**super().sample(uptime_s), "fan": {"pwmfan": {"profile": "quiet", "speed": [30.0]}}, "jc": clocks}
 
-controls, CLOCKS = [], sys.argv[2] == "jtop_control.lock_clocks(False)"
+controls, are_locked = [], False
 jtop.service.JTOP_PIPE = tempfile.mkdtemp() + "/socket"
 service = Service({"interval_s": 0.05})
 for name, shared in (("get_queue", service.requests), ("sync_data", service.data), ("sync_event", service.event)):
@@ -43,35 +43,37 @@ for name, shared in (("get_queue", service.requests), ("sync_data", service.data
 threading.Thread(target=service.hear, daemon=True).start()
 server = jtop_service.Manager(address=jtop.service.JTOP_PIPE, authkey=jtop_service.get_key().encode()).get_server()
 threading.Thread(target=server.serve_forever, daemon=True).start()
-try:
-    eval(sys.argv[2])
-except RuntimeError as error:
-    controls = str(error)
-print(json.dumps(controls), flush=True)
+results = []
+for call in sys.argv[2:]:
+    controls, are_locked = [], call == "lock_clocks(False)"
+    service.data.update(service.sample(1.0))
+    try:
+        eval("jtop_control." + call)
+    except RuntimeError as error:
+        controls = str(error)
+    results.append(controls)
+print(json.dumps(results), flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    ("call", "controls"),
-    [
-        ("set_mode(1, '7W')", [{"nvp": {"id": 1, "force": False}}]),
-        ("set_mode(2, '7W')", "jtop has no power mode 2 named 7W"),
-        ("set_mode(0, '7W')", "jtop has no power mode 0 named 7W"),
-        ("lock_clocks(True)", [{"jc": {"enable": True}}]),
-        ("lock_clocks(False)", [{"jc": {"enable": False}}]),
-        (
-            "set_fan('manual', 100.0)",
-            [
-                {"fan": {"command": "profile", "name": "pwmfan", "profile": "manual"}},
-                {"fan": {"command": "speed", "name": "pwmfan", "speed": 100.0, "idx": 0}},
-            ],
-        ),
-        ("set_fan('cool', 30.0)", [{"fan": {"command": "profile", "name": "pwmfan", "profile": "cool"}}]),
-        ("set_fan('nvfancontrol', 30.0)", 'Profile "nvfancontrol" does not exist for Fan "pwmfan".'),
-    ],
-)
-def test_requests_to_the_service(call, controls):
+def test_requests_to_the_service():
     """Requests never have `force`, which would reboot the board, and modes must have the same number."""
-    command = [sys.executable, "-c", SERVED, str(Path(__file__).parents[1]), f"jtop_control.{call}"]
-    sent = json.loads(subprocess.check_output(command, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)}))
-    assert controls in sent if isinstance(controls, str) else sent == controls
+    expected = {
+        "set_mode(1, '7W')": [{"nvp": {"id": 1, "force": False}}],
+        "set_mode(2, '7W')": "jtop has no power mode 2 named 7W",
+        "set_mode(0, '7W')": "jtop has no power mode 0 named 7W",
+        "lock_clocks(True)": [{"jc": {"enable": True}}],
+        "lock_clocks(False)": [{"jc": {"enable": False}}],
+        "set_fan('manual', 100.0)": [
+            {"fan": {"command": "profile", "name": "pwmfan", "profile": "manual"}},
+            {"fan": {"command": "speed", "name": "pwmfan", "speed": 100.0, "idx": 0}},
+        ],
+        "set_fan('cool', 30.0)": [{"fan": {"command": "profile", "name": "pwmfan", "profile": "cool"}}],
+        "set_fan('nvfancontrol', 30.0)": 'Profile "nvfancontrol" does not exist for Fan "pwmfan".',
+    }
+    command = [sys.executable, "-c", SERVED, str(Path(__file__).parents[1]), *expected]
+    output = subprocess.check_output(command, text=True, env={**os.environ, "PYTHONPATH": str(SOURCE)})
+    sent = dict(zip(expected, json.loads(output), strict=True))
+    fan = sent["set_fan('nvfancontrol', 30.0)"]
+    assert expected["set_fan('nvfancontrol', 30.0)"] in fan
+    assert sent == {**expected, "set_fan('nvfancontrol', 30.0)": fan}
