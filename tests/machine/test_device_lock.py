@@ -53,21 +53,14 @@ def waiting(tmp_path):
     return begin
 
 
-def test_second_run_names_the_holder_and_waits_for_it(tmp_path, waiting):
+@pytest.mark.parametrize("end", [lambda holder: holder.stdin.close(), subprocess.Popen.kill], ids=["ends", "killed"])
+def test_second_run_names_the_holder_and_waits_for_it(tmp_path, waiting, end):
     with another_process_holds(tmp_path, "cpu") as holder:
         messages, waits, locked = waiting("cpu")
         assert waits.wait(10)
         assert messages == ["Waiting for cpu, in use by pid 7 since noon: python train.py."]
         assert not locked.wait(0.1)
-        holder.stdin.close()
-        assert locked.wait(10)
-
-
-def test_lock_of_a_killed_process_is_released(tmp_path, waiting):
-    with another_process_holds(tmp_path, "cpu") as holder:
-        _, waits, locked = waiting("cpu")
-        assert waits.wait(10)
-        holder.kill()
+        end(holder)
         assert locked.wait(10)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from epochmeter.machine import nvml as nvml_client
 from epochmeter.power.knobs import jtop_control
+from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.power.window_energy import Reading, energy_of_window
 
 
@@ -87,6 +88,11 @@ def nvml(nvml_stub, open_folder, monkeypatch):
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     monkeypatch.setenv("STUB_LIMIT", str(open_folder / "limit"))
     monkeypatch.setenv("STUB", "")
+
+
+@pytest.fixture
+def journal(tmp_path) -> RestoreJournal:
+    return RestoreJournal(str(tmp_path / "state"), root=str(tmp_path), boot_id="this boot", command="train.py")
 
 
 @pytest.fixture

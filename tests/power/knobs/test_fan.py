@@ -5,7 +5,6 @@ from controls import Board
 
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.requests import restore_after_kill
-from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 DUTY = "sys/class/hwmon/hwmon2/pwm1"
 
@@ -41,9 +40,8 @@ def test_manual_command_restores_the_controller_of_the_fan(board, machine, setti
     assert open_fan(machine(board).root).by_hand(setting) == command.format(root=board.root)
 
 
-def test_fan_service_is_restored_after_a_reboot(board):
+def test_fan_service_is_restored_after_a_reboot(board, journal):
     fan = open_fan(board.with_service_fan().root)
-    journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
     entry = journal.note("fan", [], fan.get(), fan.by_hand(fan.get()))
     journal.update(entry._replace(ours="manual 255", boot_id="the boot before"))
     board.put(**{DUTY: 91})

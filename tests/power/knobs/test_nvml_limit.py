@@ -11,7 +11,6 @@ import pytest
 
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
-from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 pytestmark = pytest.mark.usefixtures("nvml")
 GPUS = ["GPU-aaaa", "GPU-bbbb"]
@@ -20,12 +19,8 @@ GPUS = ["GPU-aaaa", "GPU-bbbb"]
 def test_range_is_that_of_the_gpus():
     knob = open_nvml_limit(GPUS)
     assert knob.choices() == "100 to 300 W"
-    assert knob.target_for(100).setting == "100 W"
-    assert (knob.target_for(162.5).setting, knob.target_for(162.5).watts, knob.target_for(100).max_w) == (
-        "162.5 W",
-        162.5,
-        300,
-    )
+    assert [knob.target_for(watts).setting for watts in (100, 162.5, 300)] == ["100 W", "162.5 W", "300 W"]
+    assert knob.target_for(162.5)[1:] == (162.5, None, 300)
     for watts in (99, 300.5):
         with pytest.raises(ValueError, match=rf"power_limit={watts} is out of the range of NVML: 100 to 300 W"):
             knob.target_for(watts)
@@ -50,11 +45,6 @@ def test_unreadable_gpu_is_an_error(monkeypatch, gpus, stub, said):
     monkeypatch.setenv("STUB", stub)
     with pytest.raises(RuntimeError, match=said):
         open_nvml_limit(gpus)
-
-
-@pytest.fixture
-def journal(tmp_path):
-    return RestoreJournal(str(tmp_path), root="/", boot_id="this boot", command="train.py")
 
 
 def test_late_limit_is_waited_for_and_restored(monkeypatch, journal):

@@ -10,7 +10,6 @@ from epochmeter.machine.jetson import read_modes
 from epochmeter.power.knobs import jtop_control, knob
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
-from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 
 @pytest.fixture
@@ -131,19 +130,14 @@ def test_mode_is_not_changed_while_clocks_are_locked(board, knob_of):
     assert board.mode() == 5
 
 
-def test_mode_that_jtop_sets_late_is_restored(board, knob_of, monkeypatch):
+def test_mode_that_jtop_sets_late_is_restored(board, knob_of, journal, monkeypatch):
     """jtop applies requests in order, so the original mode is requested although it is still set."""
     modes_set = []
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(jtop_control, "set_mode", lambda number, name: modes_set.append(number) or "")
-    knob, journal = (
-        knob_of("nx"),
-        RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="", command=""),
-    )
-    with (
-        pytest.raises(RuntimeError, match="the device is at"),
-        AppliedSettings([(knob, knob.target_for("id:0"))], journal, print),
-    ):
+    knob = knob_of("nx")
+    late = pytest.raises(RuntimeError, match="the device is at")
+    with late, AppliedSettings([(knob, knob.target_for("id:0"))], journal, print):
         pytest.fail("entered the block without the setting")
     assert modes_set == [0, 5]
 

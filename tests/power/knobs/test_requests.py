@@ -6,7 +6,6 @@ from default_jobs import job_of
 
 from epochmeter.power.knobs import requests, restore_journal
 from epochmeter.power.knobs.requests import requested_settings, resolve_targets, restore_after_kill
-from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 NVIDIA = {"vendor": "nvidia", "bus": "0000:01:00.0", "uuid": "GPU-aaaa"}
 AMD = {"vendor": "amd", "bus": "0000:03:00.0"}
@@ -20,11 +19,10 @@ def board(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def requested(board):
+def requested(board, journal):
     """Function of (trains_on_gpu, gpus, overrides): the device settings that a job requests on the board."""
 
     def of(trains_on_gpu=False, gpus=(), **overrides):
-        journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
         return requested_settings(
             job_of(**overrides), trains_on_gpu=trains_on_gpu, gpus=gpus, root=str(board.root), journal=journal
         )
@@ -63,15 +61,11 @@ def test_power_limit_of_gpus_without_identifiers_is_refused(board, requested, gp
         requested(True, gpus, power_limit=65)
 
 
-def test_settings_left_by_a_killed_run_are_restored_newest_first(board, no_jtop, monkeypatch):
+def test_settings_left_by_a_killed_run_are_restored_newest_first(board, requested, journal, no_jtop, monkeypatch):
     """The power mode cannot change while the clocks are locked, so the clocks are restored first."""
     board.with_modes("nx").with_clocks()
     monkeypatch.setenv("PATH", f"{board.on_path()}:/usr/bin:/bin")
-    journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
-    job = job_of(power_limit="id:0", clocks="locked")
-    for knob, wish in resolve_targets(
-        requested_settings(job, trains_on_gpu=True, gpus=[], root=str(board.root), journal=journal)
-    ):
+    for knob, wish in resolve_targets(requested(True, power_limit="id:0", clocks="locked")):
         entry = journal.note(knob.name, knob.devices, knob.get(), knob.by_hand(knob.get()))
         knob.set(wish.setting)
         journal.update(entry._replace(ours=wish.setting, began="0"))
@@ -82,8 +76,7 @@ def test_settings_left_by_a_killed_run_are_restored_newest_first(board, no_jtop,
     assert journal.unrestored() == []
 
 
-def test_setting_reset_by_a_reboot_is_dropped_although_its_device_is_gone(board):
-    journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
+def test_setting_reset_by_a_reboot_is_dropped_although_its_device_is_gone(journal):
     entry = journal.note("NVML", ["GPU-gone"], "250 W", "nvidia-smi -pl 250")
     journal.update(entry._replace(ours="150 W", boot_id="the boot before"))
     messages = []
@@ -92,11 +85,10 @@ def test_setting_reset_by_a_reboot_is_dropped_although_its_device_is_gone(board)
     assert journal.unrestored() == []
 
 
-def test_journal_that_cannot_be_locked_is_a_warning(board, monkeypatch):
+def test_journal_that_cannot_be_locked_is_a_warning(journal, monkeypatch):
     def refuse(folder):
         raise PermissionError(13, "Permission denied")
 
-    journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
     entry = journal.update(journal.note("RAPL", [], "95 W", "by hand")._replace(began="0"))
     monkeypatch.setattr(restore_journal, "lock_folder", refuse)
     messages = []
@@ -106,10 +98,9 @@ def test_journal_that_cannot_be_locked_is_a_warning(board, monkeypatch):
     )
 
 
-def test_jetson_that_replays_another_board_keeps_its_own_settings(board, requested, monkeypatch):
+def test_jetson_that_replays_another_board_keeps_its_own_settings(board, requested, journal, monkeypatch):
     """The programs and jtop's service act on this machine, whatever the root."""
     board.with_modes("nano").put(jtop_socket="")
-    journal = RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="train")
     journal.update(journal.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(began="0"))
     monkeypatch.setattr(requests, "JETSON_FILES", (str(board.root / "jtop_socket"),))
     with pytest.raises(RuntimeError, match="is a recorded board"):

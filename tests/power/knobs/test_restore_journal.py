@@ -9,11 +9,6 @@ from epochmeter.power.knobs.restore_journal import RestoreJournal
 
 
 @pytest.fixture
-def journal(tmp_path):
-    return RestoreJournal(str(tmp_path), root="/", boot_id="this boot", command="python src/train.py")
-
-
-@pytest.fixture
 def other():
     """Another, running process."""
     process = subprocess.Popen(["sleep", "60"])
@@ -25,20 +20,16 @@ def other():
 def test_journals_of_machines_that_share_a_home_are_separate(journal, monkeypatch, tmp_path):
     journal.note("NVML", ["GPU-aaaa"], "250 W", "by hand")
     monkeypatch.setattr(platform, "node", lambda: "another")
-    assert RestoreJournal(str(tmp_path), root="/", boot_id="", command="").unrestored() == []
-
-
-def test_entry_of_a_running_process_is_not_pending(journal, other):
-    entry = journal.note("RAPL", [], "95 W", "by hand")
-    journal.update(entry._replace(pid=other.pid, began=start_ticks(other.pid)))
-    assert journal.unrestored() == []
+    assert RestoreJournal(str(tmp_path / "state"), root="/", boot_id="", command="").unrestored() == []
 
 
 @pytest.mark.parametrize("changes", [{"began": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
-def test_entry_of_an_ended_process_is_pending(journal, other, changes):
+def test_only_the_entry_of_an_ended_process_is_pending(journal, other, changes):
     """The process has ended, its pid is used by another process, or the machine was rebooted."""
-    entry = journal.note("RAPL", [], "95 W", "by hand")
-    left = journal.update(entry._replace(pid=other.pid, began=start_ticks(other.pid))._replace(**changes))
+    entry = journal.note("RAPL", [], "95 W", "by hand")._replace(pid=other.pid, began=start_ticks(other.pid))
+    journal.update(entry)
+    assert journal.unrestored() == []
+    left = journal.update(entry._replace(**changes))
     assert journal.unrestored() == [left]
 
 
