@@ -1,11 +1,11 @@
 import os
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from epochmeter.machine import page_cache
+from epochmeter.machine.disk import disk_of
 from epochmeter.machine.page_cache import (
     Residency,
     drop_caches,
@@ -21,21 +21,10 @@ from epochmeter.machine.page_cache import (
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def file_system(folder):
-    """The type of a folder's file system, by its innermost mount."""
-    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    below = [(len(fields[4]), fields[fields.index("-") + 1]) for fields in mounts if is_below(folder, fields[4])]
-    return max(below)[1]
-
-
-def is_below(folder, mount):
-    return Path(mount) in (folder, *folder.parents)
-
-
 @pytest.fixture
 def folder(tmp_path):
     """Files with 100 pages in total, just written: cached and dirty."""
-    kind = file_system(tmp_path)
+    kind = disk_of(tmp_path).filesystem
     if kind in ("tmpfs", "ramfs", "overlay", "zfs"):
         pytest.skip(f"pages of {kind} cannot be evicted")
     (tmp_path / "below").mkdir()

@@ -13,7 +13,28 @@ import pytest
 from epochmeter.machine import nvml as nvml_client
 from epochmeter.power.knobs import jtop_control
 from epochmeter.power.knobs.restore_journal import RestoreJournal
+from epochmeter.power.meter import Domain
+from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
 from epochmeter.power.window_energy import Reading, energy_of_window
+
+
+class ScriptedPowers:
+    """Sampled power with scripted statistics, joules and samples."""
+
+    def __init__(self, sampling: Sampling, samples: PowerSamples = NO_POWER_SAMPLES, **averaging_s: float) -> None:
+        self.domains = {name: Domain("sampled", 0.01, name, averaging_s=s) for name, s in averaging_s.items()}
+        self._samples = samples
+        self.sampling = lambda opened_ns, closed_ns: sampling
+
+    def joules(self, *, fresh: bool = True) -> dict[str, float]:
+        return dict.fromkeys(self.domains, 100.0)
+
+    def drain(self, before_ns: int) -> PowerSamples:
+        samples, self._samples = self._samples, NO_POWER_SAMPLES
+        return samples
+
+    def close(self) -> bool:
+        return True
 
 
 class Machine:

@@ -2,26 +2,20 @@ import math
 from itertools import pairwise
 
 import pytest
+from power.conftest import ScriptedPowers
 
 from epochmeter.power.meter import Domain, Instrument, Meter
-from epochmeter.power.power_series import NO_POWER_SAMPLES, Sampling
+from epochmeter.power.power_series import Sampling
 from epochmeter.power.window_energy import Reading, energy_of_window, measure_idle, take_reading
 
 SECOND = 1_000_000_000
 WELL = Sampling(samples=50, gap_max_s=0.03, failed=0, unavailable={}, peak_w=9.0, half_width_j=0.25)
 
 
-class Scripted:
+def scripted(sampling=WELL, **averaging_s):
     """Sampled power with given sampling statistics; each domain has as many samples as the total."""
-
-    def __init__(self, sampling=WELL, **domains):
-        averaged = domains.items()
-        self.domains = {name: Domain("sampled", 0.01, name, averaging_s=seconds) for name, seconds in averaged}
-        result = sampling._replace(samples_per_domain=dict.fromkeys(domains, sampling.samples))
-        self.sampling = lambda opened_ns, closed_ns: result
-        self.drain = lambda before_ns: NO_POWER_SAMPLES
-        self.joules = lambda *, fresh: {}
-        self.close = lambda: None
+    counts = dict.fromkeys(averaging_s, sampling.samples)
+    return ScriptedPowers(sampling._replace(samples_per_domain=counts), **averaging_s)
 
 
 def counters(source="counter", period_s=0.1, **read):
@@ -30,7 +24,7 @@ def counters(source="counter", period_s=0.1, **read):
 
 
 def sampled(sampling=WELL, **domains):
-    return Meter(powers=Scripted(sampling, **domains), total=list(domains), covers="all")
+    return Meter(powers=scripted(sampling, **domains), total=list(domains), covers="all")
 
 
 def used(meter, before, after, seconds=1.0, window_s=None, **how):
@@ -121,7 +115,7 @@ def test_sensor_unavailable_within_the_window_has_no_energy():
 def test_counter_keeps_its_energy_if_sampled_power_is_unavailable():
     lost = WELL._replace(unavailable={"gpu0": "unread", "gpu0_sampled": "unread"})
     parts = {"gpu0": Instrument(Domain("counter", 0.1, "GPU board"), float)}
-    powers = Scripted(lost, gpu0=0.02, gpu0_sampled=0.02)
+    powers = scripted(lost, gpu0=0.02, gpu0_sampled=0.02)
     meter = Meter(counters=parts, powers=powers, total=["gpu0"], covers="all")
     energy = used(meter, {"gpu0": 1.0, "gpu0_sampled": 0.0}, {"gpu0": 9.0, "gpu0_sampled": 8.0})
     assert energies(energy) == {"energy_j": 8.0, "energy_gpu0_j": 8.0}
@@ -151,7 +145,7 @@ def test_net_energy_is_gross_minus_idle_and_may_be_negative():
 )
 def test_uncertainty_includes_power_that_a_part_time_sensor_misses(averaging_s, structure_j, half_width_j):
     parts = {"gpu0": Instrument(Domain("counter", 0.1, "GPU board", averaging_s=averaging_s), float)}
-    powers = structure_j and Scripted(WELL._replace(peak_w=10.0, structure_j=structure_j), gpu0_sampled=averaging_s)
+    powers = structure_j and scripted(WELL._replace(peak_w=10.0, structure_j=structure_j), gpu0_sampled=averaging_s)
     meter = Meter(counters=parts, powers=powers or None, total=["gpu0"], covers="all")
     sampling = meter.sampling(0, 10 * SECOND)
     assert meter.half_width_j({"gpu0": 100.0}, 10.0, sampling) == pytest.approx(half_width_j, rel=0.01)
@@ -187,7 +181,7 @@ def test_reading_has_the_middle_of_its_duration_as_timestamp(monkeypatch):
 
 def test_counter_uncertainty_uses_peak_power():
     parts = {"gpu0": Instrument(Domain("counter", 0.1, "GPU board"), float)}
-    powers = Scripted(WELL._replace(peak_w=250.0), gpu0_sampled=0.02)
+    powers = scripted(WELL._replace(peak_w=250.0), gpu0_sampled=0.02)
     meter = Meter(counters=parts, powers=powers, total=["gpu0"], covers="all")
     metrics = used(meter, {"gpu0": 0.0}, {"gpu0": 400.0}, 4.0).metrics
     assert metrics["energy_uncertainty_j"] == pytest.approx(250 * 0.1)

@@ -2,10 +2,11 @@ import math
 from array import array
 
 import pytest
+from power.conftest import ScriptedPowers
 
 from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.meters.sum import SumMeter, open_sum
-from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
+from epochmeter.power.power_series import PowerSamples, Sampling
 from epochmeter.power.window_energy import Reading, energy_of_window
 
 GPU = Sampling(
@@ -23,43 +24,14 @@ NONE = {"_target_": "epochmeter.power.meter.open_null"}
 ESTIMATE = {"_target_": "epochmeter.power.meters.estimate.open_estimate", "tdp_w": 65}
 
 
-class Scripted:
-    """Sampled power with scripted samples and joules."""
-
-    def __init__(self, name: str, sampling: Sampling, times_ns: list[int], watts: list[float]) -> None:
-        self.domains = {name: Domain("sampled", 0.02, name)}
-        self.sampled, self.closed = sampling, 0
-        self.powers = PowerSamples(array("q", times_ns), {name: array("d", watts)}, array("d", watts))
-
-    def joules(self, *, fresh: bool = True) -> dict[str, float]:
-        return dict.fromkeys(self.domains, 100.0)
-
-    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
-        return self.sampled
-
-    def drain(self, before_ns: int) -> PowerSamples:
-        powers, self.powers = self.powers, NO_POWER_SAMPLES
-        return powers
-
-    def close(self) -> None:
-        self.closed += 1
+def scripted(name: str, sampling: Sampling, times_ns: list[int], watts: list[float]) -> Meter:
+    samples = PowerSamples(array("q", times_ns), {name: array("d", watts)}, array("d", watts))
+    return Meter(powers=ScriptedPowers(sampling, samples, **{name: 0.0}), total=[name], covers=name)
 
 
 @pytest.fixture
-def gpu() -> Scripted:
-    return Scripted("gpu0", GPU, [10, 30], [200.0, 210.0])
-
-
-@pytest.fixture
-def cpu() -> Scripted:
-    return Scripted("cpu0", CPU, [20, 40], [50.0, 55.0])
-
-
-@pytest.fixture
-def both(gpu, cpu) -> SumMeter:
-    return SumMeter(
-        [Meter(powers=part, total=[name], covers=name) for name, part in (("gpu0", gpu), ("cpu0", cpu))],
-    )
+def both() -> SumMeter:
+    return SumMeter([scripted("gpu0", GPU, [10, 30], [200.0, 210.0]), scripted("cpu0", CPU, [20, 40], [50.0, 55.0])])
 
 
 def test_first_part_is_the_total_and_all_parts_are_the_machine(both):
