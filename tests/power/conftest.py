@@ -15,6 +15,7 @@ from epochmeter.power.knobs import jtop_control
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.power.meter import Domain
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
+from epochmeter.power.uncertainty import Response
 from epochmeter.power.window_energy import Reading, energy_of_window
 
 
@@ -22,7 +23,7 @@ class ScriptedPowers:
     """Sampled power with scripted statistics, joules and samples."""
 
     def __init__(self, sampling: Sampling, samples: PowerSamples = NO_POWER_SAMPLES, **averaging_s: float) -> None:
-        self.domains = {name: Domain("sampled", 0.01, name, averaging_s=s) for name, s in averaging_s.items()}
+        self.domains = {name: Domain("sampled", 0.01, name, response=Response(s)) for name, s in averaging_s.items()}
         self._samples = samples
         self.sampling = lambda opened_ns, closed_ns: sampling
 

@@ -264,8 +264,8 @@ def add_sample(power: PowerSeries, reader: Reader, at_s: float) -> None:
 def counter_meter(case: Case) -> Meter:
     """The meter of a counter that adds up a sensor's readings, with its cross-check."""
     renewal_s = case.response.renewal_s or 0.0
-    domain = Domain("counter", renewal_s, "GPU board", 0.001, case.response.averaging_s, case.response.lag_s)
-    sampled = Domain("sampled", case.period_s, "GPU board", 0.001, *(case.cross_check or case.response))
+    domain = Domain("counter", renewal_s, "GPU board", 0.001, case.response)
+    sampled = Domain("sampled", case.period_s, "GPU board", 0.001, case.cross_check or case.response)
     powers: Any = SimpleNamespace(domains={"gpu0_sampled": sampled})
     return Meter(counters={"gpu0": Instrument(domain, float)}, powers=powers, total=["gpu0"], covers="all")
 

@@ -6,6 +6,7 @@ from power.conftest import ScriptedPowers
 
 from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.power_series import Sampling
+from epochmeter.power.uncertainty import Response
 from epochmeter.power.window_energy import Reading, energy_of_window, measure_idle, take_reading
 
 SECOND = 1_000_000_000
@@ -144,7 +145,8 @@ def test_net_energy_is_gross_minus_idle_and_may_be_negative():
     ],
 )
 def test_uncertainty_includes_power_that_a_part_time_sensor_misses(averaging_s, structure_j, half_width_j):
-    parts = {"gpu0": Instrument(Domain("counter", 0.1, "GPU board", averaging_s=averaging_s), float)}
+    domain = Domain("counter", 0.1, "GPU board", response=Response(averaging_s, 0.0, 0.1))
+    parts = {"gpu0": Instrument(domain, float)}
     powers = structure_j and scripted(WELL._replace(peak_w=10.0, structure_j=structure_j), gpu0_sampled=averaging_s)
     meter = Meter(counters=parts, powers=powers or None, total=["gpu0"], covers="all")
     sampling = meter.sampling(0, 10 * SECOND)

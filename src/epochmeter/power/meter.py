@@ -37,32 +37,19 @@ In a shorter window most readings contain power from before it. The remaining er
 class Domain(NamedTuple):
     """A separately metered part of the machine, and the properties of its sensor.
 
-    A reading at time t is the mean of the power from `t - delay - averaging_s` to `t - delay`. The delay grows from
-    `lag_s` to `lag_s + renewal_s` until the sensor renews its reading.
-
     Attributes:
         source: One of `SOURCES`.
         period_s: How often a counter renews its value, or how often power is sampled, in seconds.
         covers: The part of the machine.
         step: Resolution: joules of a counter, watts of a power; 0: unknown.
-        averaging_s: The time over which the sensor averages power, in seconds; None: unknown.
-        lag_s: The delay from the end of that time to the earliest reading, in seconds.
-        renewal_s: How often the sensor renews a power reading, in seconds; 0: at each read; None: unknown, estimated
-            from the samples.
+        response: Response of the power sensor, also of one whose readings a counter adds up.
     """
 
     source: str
     period_s: float
     covers: str
     step: float = 0.0
-    averaging_s: float | None = 0.0
-    lag_s: float = 0.0
-    renewal_s: float | None = 0.0
-
-    @property
-    def response(self) -> Response:
-        """How the sensor responds. A counter renews its value every `period_s`."""
-        return Response(self.averaging_s, self.lag_s, self.period_s if self.source == "counter" else self.renewal_s)
+    response: Response = Response()
 
 
 class EnergyScope(TypedDict):
@@ -178,7 +165,8 @@ class Meter:
         peak_w = sampling.peak_w if sampling and sampling.peak_w else 0.0
         over_mean = max(1.0, peak_w * seconds / total_j) if total_j > 0 else 1.0
         stale_j = sum(
-            joules[name] / seconds * over_mean * (domain.period_s + domain.lag_s) for name, domain in counted.items()
+            joules[name] / seconds * over_mean * (domain.period_s + domain.response.lag_s)
+            for name, domain in counted.items()
         )
         steps_j = sum(domain.step for domain in counted.values())
         sampled_j = sampling.half_width_j if sampling and len(counted) < len(self._total) else 0.0
@@ -193,10 +181,11 @@ class Meter:
         Without it, power is assumed to be between 0 and twice its mean, so that its standard deviation is at most the
         mean.
         """
-        counted = self._counted().items()
-        part_time = {name: part for name, part in counted if part.averaging_s != 0 and part.response.unsampled}
+        counted = ((name, part, part.response) for name, part in self._counted().items())
+        part_time = {name: part for name, part, sensor in counted if sensor.averaging_s != 0 and sensor.unsampled}
         sampled = self._powers.domains.values() if self._powers and not self._in_part else ()
-        is_same_sensor = {domain.averaging_s for domain in sampled} == {part.averaging_s for part in part_time.values()}
+        counted_s = {part.response.averaging_s for part in part_time.values()}
+        is_same_sensor = {part.response.averaging_s for part in sampled} == counted_s
         if part_time and is_same_sensor and sampling and sampling.samples > 1:
             return sampling.structure_j
         missed_j = 0.0

@@ -32,11 +32,14 @@ NOISY = 0.4
 
 
 class Response(NamedTuple):
-    """How a power sensor responds: see `Domain`, whose fields these are.
+    """How a power sensor responds.
+
+    A reading at time t is the mean of the power from `t - delay - averaging_s` to `t - delay`. The delay grows from
+    `lag_s` to `lag_s + renewal_s` until the sensor renews its reading.
 
     Attributes:
         averaging_s: The time that a reading averages over, in seconds; None: unknown.
-        lag_s: The fixed delay of a reading, in seconds.
+        lag_s: The delay from the end of that time to the earliest reading, in seconds.
         renewal_s: How often a new reading appears, in seconds; 0: at each read; None: unknown, estimated from samples.
     """
 

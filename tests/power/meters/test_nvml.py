@@ -42,7 +42,7 @@ def test_window_energy_is_the_counter_difference_of_the_gpu_used(opened):
     meter = opened("GPU-bbbb", cross_check=False)
     covers = {"covers": "GPUs used (whole boards)", "domains": ["gpu1"]}
     assert meter.energy == {"source": "counter", **covers, "reason": None}
-    assert meter.domains == {"gpu1": ("counter", 0.1, "GPU board", 0.001, None, 0.0, 0.0)}
+    assert meter.domains == {"gpu1": ("counter", 0.1, "GPU board", 0.001, Response(None, 0.0, 0.1))}
     before, after = meter.read(), meter.read()
     assert meter.total(after) - meter.total(before) == 25.0
 
@@ -61,7 +61,7 @@ def test_energy_of_a_superchip_covers_its_module(opened, stub):
 def test_cross_check_is_not_part_of_the_total(opened):
     meter = opened("GPU-aaaa", stub="ticks,instant", period_s=0.02)
     covers = "GPU board, sampled as a cross-check"
-    assert meter.domains["gpu0_sampled"] == ("sampled", 0.02, covers, 0.001, *UNKNOWN)
+    assert meter.domains["gpu0_sampled"] == ("sampled", 0.02, covers, 0.001, UNKNOWN)
     assert (meter.energy["source"], meter.energy["domains"]) == ("counter", ["gpu0"])
     watts = watts_of_a_second(meter)
     assert watts["gpu0_sampled"] == pytest.approx(200, rel=0.01)
@@ -70,7 +70,7 @@ def test_cross_check_is_not_part_of_the_total(opened):
 
 def test_sampled_power_is_the_total_if_there_is_no_counter(opened):
     meter = opened("GPU-aaaa", stub="nocounter,ga100", cross_check=False)
-    assert meter.domains == {"gpu0": ("sampled", 0.05, "GPU board", 0.001, *UNKNOWN)}
+    assert meter.domains == {"gpu0": ("sampled", 0.05, "GPU board", 0.001, UNKNOWN)}
     assert meter.energy["source"] == "sampled"
     assert meter.energy["reason"].endswith("Not Supported. Its power is sampled instead.")
     assert watts_of_a_second(meter) == {"gpu0": pytest.approx(200, rel=0.01)}
@@ -84,13 +84,14 @@ def test_sampled_power_is_the_total_if_there_is_no_counter(opened):
 def test_mean_power_averages_over_a_second_and_instantaneous_power_as_the_device_table_lists(opened, stub, response):
     domains = opened("GPU-aaaa", stub=stub, sensors={"8.0": A100}).domains
     assert domains["gpu0_sampled"].response == response
-    assert domains["gpu0"].averaging_s == (0.025 if stub == "ga100" else None), "the counter adds up its readings"
+    counter_s = 0.025 if stub == "ga100" else None
+    assert domains["gpu0"].response.averaging_s == counter_s, "the counter adds up the same readings"
 
 
 def test_counter_has_its_own_response_if_the_device_table_lists_one(opened):
     sensors = {"8.0": A100, "8.0 counter": {"averaging_s": 0.1, "lag_s": 0.02}}
     domains = opened("GPU-aaaa", stub="ga100", sensors=sensors).domains
-    assert (domains["gpu0"].averaging_s, domains["gpu0"].lag_s) == (0.1, 0.02)
+    assert domains["gpu0"].response == Response(0.1, 0.02, 0.1)
     assert domains["gpu0_sampled"].response == Response(**A100)
 
 

@@ -162,7 +162,8 @@ def test_averaging_sensor_is_waited_for_after_the_window(tmp_path):
         time.sleep(0.5)
         after = take_reading(meter)
         tree.show(2.0)  # the chip reports it 0.1 s late, so that it happened before the border
-        used = energy_of_window(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
+        seconds = (after.at_ns - before.at_ns) * NANOSECOND
+        used = energy_of_window(before, after, meter, seconds)
     assert (time.monotonic_ns() - after.at_ns) * NANOSECOND > 0.2
-    assert used.metrics["energy_j"] == pytest.approx(0.5 * 5.0 + 0.1 * 5.0, abs=0.1)
+    assert used.metrics["energy_j"] == pytest.approx(seconds * 5.0 + 0.1 * 5.0, abs=0.1)
     assert used.metrics["energy_uncertainty_j"] > 0.1 * 5.0 * 0.16

@@ -60,7 +60,7 @@ def power_of(card: Card, period_s: float, sensors: Sensors | None = None) -> Ins
             read = partial(_watts, file)
             with suppress(OSError, ValueError):  # unreadable, or not a number
                 if read() > 0:
-                    return Instrument(Domain("sampled", period_s, scope_of(card), 0.0, *response), read)
+                    return Instrument(Domain("sampled", period_s, scope_of(card), response=response), read)
     raise OSError(f"GPU {card.bus}: the driver reports no power below {card.folder}/hwmon")
 
 

@@ -20,6 +20,7 @@ from epochmeter.machine.slurm import sharing_reason
 from epochmeter.power.meter import Domain, Meter, NullMeter, PowerSource
 from epochmeter.power.meters.board_total import RailTable, rail_scope, total_of
 from epochmeter.power.power_series import PowerSeries, Sampling
+from epochmeter.power.uncertainty import Response
 from epochmeter.shared.units import NANOSECOND
 
 log = logging.getLogger(__name__)
@@ -108,7 +109,8 @@ def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: 
             return NullMeter(str(error))
         held_s = client.interval  # a reading is constant until the service's next sample
         domains = {
-            name: Domain("sampled", held_s, rail_scope(name, total, table), renewal_s=held_s) for name in power_w
+            name: Domain("sampled", held_s, rail_scope(name, total, table), response=Response(renewal_s=held_s))
+            for name in power_w
         }
         return Meter(
             powers=JtopSampler(client, domains, total=total.rails),

@@ -75,17 +75,17 @@ def open_instruments(uuid: str, period_s: float, sensors: Sensors | None) -> Gpu
 
     def open_counter() -> Instrument:
         # Unless listed, it is assumed to add up the power sensor's readings, which may miss a part of the time.
-        domain = Domain("counter", COUNTER_PERIOD_S, scope, STEP, counted.averaging_s, counted.lag_s)
+        domain = Domain("counter", COUNTER_PERIOD_S, scope, STEP, counted._replace(renewal_s=COUNTER_PERIOD_S))
         return Instrument(domain, checked(gpu.energy_j, f"the energy counter of {gpu.name} is 0"))
 
     def open_power() -> Instrument:
         sampled = partial(Domain, "sampled", period_s)
         zero = f"the power of {gpu.name} is 0"
         try:
-            return Instrument(sampled(scope, STEP, *response), checked(gpu.instant_power_w, zero))
+            return Instrument(sampled(scope, STEP, response), checked(gpu.instant_power_w, zero))
         except OSError:
             is_mean = capability is not None and capability > GA100
-            usual = sampled(BOARD_SCOPE, STEP, *(MEAN_RESPONSE if is_mean else response))
+            usual = sampled(BOARD_SCOPE, STEP, MEAN_RESPONSE if is_mean else response)
             return Instrument(usual, checked(gpu.power_w, zero))
 
     return open_gpu(gpu.name, open_counter, open_power)

@@ -62,12 +62,10 @@ def open_rails(
         total = total_of(list(board), table)
     except ValueError as error:  # from the table of sensors or of rails
         return NullMeter(str(error))
-    powers = {
-        name: Instrument(
-            Domain("sampled", period_s, rail_scope(name, total, table), rail.step_w, *rail.response), rail.read
-        )
-        for name, rail in board.items()
-    }
+    powers = {}
+    for name, rail in board.items():
+        domain = Domain("sampled", period_s, rail_scope(name, total, table), rail.step_w, rail.response)
+        powers[name] = Instrument(domain, rail.read)
     return Meter(
         powers=Sampler(powers, total=total.rails, period_s=period_s),
         total=total.rails,

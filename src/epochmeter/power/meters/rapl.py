@@ -15,6 +15,7 @@ from epochmeter.machine.slurm import sharing_reason
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.meters.estimate import open_estimate
 from epochmeter.power.sampler import Sampler
+from epochmeter.power.uncertainty import Response
 from epochmeter.shared.units import NANOSECOND
 
 PERIOD_S = 0.001
@@ -46,7 +47,7 @@ def open_rapl(*, gpus: Sequence[str], root: Path, period_s: float = 0.02, tdp_w:
     for name, zone in zones.items():
         covers = "DRAM of a CPU package" if is_dram(name) else "CPU package"
         counters[name] = Instrument(Domain("counter", PERIOD_S, covers), zone.read)
-        sampled = Domain("sampled", period_s, covers, averaging_s=period_s)
+        sampled = Domain("sampled", period_s, covers, response=Response(period_s))
         powers[name] = Instrument(sampled, power_from_energy(zone.read))
     sampler = Sampler(powers, total=list(zones), period_s=period_s, checks=True)
     covers = "CPU packages and DRAM" if any(map(is_dram, zones)) else "CPU packages"
