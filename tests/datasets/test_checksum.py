@@ -6,14 +6,15 @@ import pytest
 from epochmeter.datasets import checksum
 
 
-@pytest.fixture
-def many(tmp_path):
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
     """Files enough for several processes."""
+    folder = tmp_path_factory.mktemp("many")
     for number in range(3000):
-        path = tmp_path / str(number % 3) / f"{number}.png"
+        path = folder / str(number % 3) / f"{number}.png"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(bytes([number % 256]) * (number % 100))
-    return str(tmp_path)
+    return str(folder)
 
 
 def test_checksum_is_the_sum_of_all_batches(many):

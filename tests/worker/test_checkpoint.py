@@ -6,6 +6,7 @@ import numpy
 import pytest
 import torch
 from torch.utils.data import RandomSampler
+from worker.test_trainer import JOB
 
 from epochmeter.shared.record import CHECKPOINT, Record
 from epochmeter.worker import rng
@@ -16,20 +17,7 @@ from epochmeter.worker.tasks import Classification
 from epochmeter.worker.trainer import Trainer
 
 CPU = torch.device("cpu")
-DIGITS = {"name": "digits", "size": 32, "channels": 1, "classes": 10}
-JOB = {
-    "model": {"_target_": "epochmeter.worker.models.lenet.LeNet", "name": "lenet", "channels": 1, "classes": 10},
-    "dataset": DIGITS,
-    "optimizer": {"_target_": "torch.optim.Adam", "name": "adam", "lr": 0.01},
-    "scheduler": {"_target_": "torch.optim.lr_scheduler.StepLR", "name": "step", "step_size": 1, "gamma": 0.5},
-    "batch": 4,
-    "lr_scaling": "none",
-    "lr_batch": 256,
-    "precision": "fp32",
-    "compile": False,
-    "channels_last": False,
-    "target_accuracy": None,
-}
+ADAM = {"_target_": "torch.optim.Adam", "name": "adam", "lr": 0.01}
 IMAGES = Classification(auxiliary=0)
 
 
@@ -47,11 +35,11 @@ class Rank(Single):
         return value if self.rank == 0 else self.other
 
 
-def start(folder, strategy=None, every=1, optimizer=JOB["optimizer"], scheduler=JOB["scheduler"]):
+def start(folder, strategy=None, every=1):
     """Return trainer, loader and checkpoint as they are before training."""
     rng.seed_all(0)
     strategy = strategy or Single(1)
-    trainer = Trainer({**JOB, "optimizer": optimizer, "scheduler": scheduler}, IMAGES, strategy, CPU)
+    trainer = Trainer({**JOB, "optimizer": ADAM}, IMAGES, strategy, CPU)
     shuffled = torch.Generator().manual_seed(0)
     order = RandomSampler(range(12), generator=shuffled)
     loader = make_timed_loader(range(12), order, 4, generators=[shuffled])
@@ -61,7 +49,7 @@ def start(folder, strategy=None, every=1, optimizer=JOB["optimizer"], scheduler=
 
 def epoch(worker):
     """Train an epoch; return its losses, order and learning rate, and a number of each random generator."""
-    images, labels = IMAGES.example(DIGITS, 12, torch.Generator().manual_seed(1))
+    images, labels = IMAGES.example(JOB["dataset"], 12, torch.Generator().manual_seed(1))
     order = [index for indices in worker.loader.loader.sampler for index in indices]
     noisy = [images[[index]] + torch.randn(1) for index in order]
     stats = worker.trainer.train_epoch([(image, labels[[index]]) for image, index in zip(noisy, order, strict=True)])

@@ -23,11 +23,10 @@ def test_lenet_with_padding_accepts_the_28_by_28_pixels_of_mnist():
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)
-@pytest.mark.parametrize("channels", [1, 3])
-def test_torchvision_families_accept_the_datasets_channels_and_classes(architecture, channels):
+def test_torchvision_families_accept_the_datasets_channels_and_classes(architecture):
     with torch.device("meta"):
-        model = classifier(architecture, channels, classes=5).eval()
-        assert model(torch.empty(2, channels, 224, 224)).shape == (2, 5)
+        model = classifier(architecture, channels=1, classes=5).eval()
+        assert model(torch.empty(2, 1, 224, 224)).shape == (2, 5)
 
 
 @pytest.mark.parametrize(("architecture", "outputs"), [("googlenet", 3), ("inception_v3", 2)])
@@ -54,34 +53,17 @@ def test_published_models_have_the_published_number_of_parameters(architecture, 
         assert parameters(classifier(architecture, channels=3, classes=1000)) == count
 
 
-@pytest.mark.parametrize("architecture", ["resnet18", "mobilenet_v3_large"])
-def test_instance_norm_replaces_batch_norm(architecture):
+def test_resnet18_of_the_edge_study_has_instance_norm_and_a_small_stem():
+    shapes = []
     with torch.device("meta"):
-        model = classifier(architecture, 3, 10, norm="instance")
+        model = classifier("resnet18", 3, 10, norm="instance", stem="cifar")
+        model.layer1.register_forward_hook(lambda _, inputs, outputs: shapes.append(inputs[0].shape))
+        assert model(torch.empty(2, 3, 32, 32)).shape == (2, 10)
+    assert shapes == [(2, 64, 32, 32)]
+    assert parameters(model) == 11_173_962
     kinds = {type(module) for module in model.modules()}
     assert nn.InstanceNorm2d in kinds
     assert nn.BatchNorm2d not in kinds
-    assert model(torch.empty(1, 3, 64, 64, device="meta")).shape == (1, 10)
-
-
-def test_resnet18_of_the_edge_study_has_its_number_of_parameters():
-    with torch.device("meta"):
-        assert parameters(classifier("resnet18", 3, 10, norm="instance", stem="cifar")) == 11_173_962
-
-
-@pytest.mark.parametrize(("architecture", "pixels"), [("resnet18", 4), ("resnext50_32x4d", 4)])
-@pytest.mark.parametrize("channels", [1, 3])
-def test_small_stem_keeps_the_resolution_for_the_first_stage(architecture, pixels, channels):
-    seen = {}
-    with torch.device("meta"):
-        model = classifier(architecture, channels, 10, stem="cifar")
-        for name in ("layer1", "layer4"):
-            model.get_submodule(name).register_forward_hook(
-                lambda _, inputs, outputs, name=name: seen.update({name: (inputs[0].shape[-2:], outputs.shape[-2:])})
-            )
-        assert model(torch.empty(2, channels, 32, 32)).shape == (2, 10)
-    assert seen["layer1"][0] == (32, 32)
-    assert seen["layer4"][1] == (pixels, pixels)
 
 
 def test_inception_without_auxiliary_classifier_has_one_output_and_accepts_smaller_images():
@@ -94,7 +76,6 @@ def test_inception_without_auxiliary_classifier_has_one_output_and_accepts_small
 @pytest.mark.parametrize(
     ("architecture", "options", "error"),
     [
-        ("resnet19", {}, r"`model\.name=resnet19` is not a classifier .* Did you mean resnet18, "),
         ("vgg11", {"norm": "instance"}, r"torchvision's vgg11 has a fixed norm. Set model.norm=batch"),
         ("resnet18", {"norm": "layer"}, r"model.norm=layer: give batch or instance"),
         ("vgg11", {"stem": "cifar"}, r"ResNets .*vgg11 is not one. Set model.stem=imagenet"),

@@ -36,7 +36,7 @@ def make_trainer(**keys):
 @pytest.fixture
 def batches():
     numbers = torch.Generator().manual_seed(1)
-    return [IMAGES.example(JOB["dataset"], 4, numbers) for _ in range(3)]
+    return [IMAGES.example(JOB["dataset"], count, numbers) for count in (4, 4, 2)]
 
 
 def test_trainer_uses_the_configured_optimizer_and_schedule(batches):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from epochmeter.worker.data.loader import make_loaders, open_split, train_loader, val_loader
+from epochmeter.worker.data.loader import open_split, train_loader, val_loader
 from epochmeter.worker.data.timed_dataset import TimedDataset
 from epochmeter.worker.strategy import Single
 
@@ -148,26 +148,3 @@ def test_dataset_is_opened_by_layout(tmp_path):
         open_split({**config, "open": layouts["memory"]}, tmp_path, "train")
     with pytest.raises(ValueError, match=r"no\.such\.thing"):
         open_split({**config, "layout": "files", "open": layouts}, tmp_path, "train")
-
-
-@pytest.fixture
-def make_own(tmp_path, monkeypatch):
-    """make_own(opened, evaluate=...): the loaders of a user's dataset."""
-
-    def loaded(opened, **keys):
-        monkeypatch.setattr("epochmeter.worker.data.opened", opened, raising=False)
-        how = {"channels": 1, "size": 8, "normalize": {"mean": [0], "std": [1]}, "layout": "files", "name": "mine"}
-        dataset = {**how, "open": {"_target_": "epochmeter.worker.data.opened"}, **keys.pop("dataset", {})}
-        config = job(dataset=dataset, synthetic_batches=False, **keys)
-        return make_loaders(config, {"folder": tmp_path}, None, Single(1), cuda=False)
-
-    return loaded
-
-
-def test_empty_user_split_is_an_error(make_own):
-    def opened(folder, split, transform):
-        return [(torch.zeros(1), 0)] if split == "train" else []
-
-    with pytest.raises(ValueError, match=r"0 samples in split val.*evaluate=false"):
-        make_own(opened, evaluate=True)
-    assert [len(loader) for loader in make_own(opened, evaluate=False)] == [1]

@@ -11,14 +11,6 @@ def check(capsys, **specs):
     return capsys.readouterr().out
 
 
-def test_classifiers_are_found_by_name():
-    for name in ("resnet18", "vgg11", "mobilenet_v3_large", "inception_v3", "vit_b_16"):
-        assert find_architecture(name).__name__ == name
-    for name in ("get_model", "list_models", "ResNet", "resnet", "detection"):
-        with pytest.raises(ValueError, match="is not a classifier"):
-            find_architecture(name)
-
-
 def test_unknown_classifier_is_rejected_with_similar_names(capsys):
     assert check(capsys, model={"architecture": "resnet34"}) == ""
     assert "`model.name=resnet81` is not a classifier" in check(capsys, model={"architecture": "resnet81"})
