@@ -54,22 +54,19 @@ def test_truncated_archive_is_an_error_at_any_length(pack, tmp_path, length):
         unpack(path, tmp_path / "out", print)
 
 
-def test_truncated_or_damaged_compressed_archive_is_an_error(pack, tmp_path):
-    path = tmp_path / "archive.tar.gz"
-    pack(path, {"a": bytes(range(256)) * 100})
-    data = path.read_bytes()
-    for broken in (data[: len(data) // 2], data[:-8] + bytes(8), b"no archive", gzip.compress(b"no tar")):
-        path.write_bytes(broken)
-        with pytest.raises(ValueError, match="is not a complete tar archive"):
-            unpack(path, tmp_path / "out", print)
-        (tmp_path / "out" / "a").unlink(missing_ok=True)
-
-
-def test_archive_damaged_between_files_is_an_error(pack, tmp_path):
-    path = tmp_path / "archive.tar"
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("archive.tar", lambda data: data[:1536] + b"x" + data[1537:]),  # the second header
+        ("archive.tar.gz", lambda data: data[:60]),
+        ("archive.tar.gz", lambda data: data[:-8] + bytes(8)),
+        ("archive.tar.gz", lambda data: b"no archive"),
+        ("archive.tar.gz", lambda data: gzip.compress(b"no tar")),
+    ],
+)
+def test_damaged_archive_is_an_error(pack, tmp_path, name, damage):
+    path = tmp_path / name
     pack(path, FILES)
-    damaged = bytearray(path.read_bytes())
-    damaged[512 + 1024] ^= 0xFF  # the second header, after the first and its two blocks
-    path.write_bytes(damaged)
-    with pytest.raises(ValueError, match="damaged at byte 1536"):
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match="is not a complete tar archive"):
         unpack(path, tmp_path / "out", print)

@@ -71,7 +71,9 @@ def iter_batches(top: str, images: bool = False) -> Iterator[FileBatch]:
 
     Raises RuntimeError if an entry is neither a file nor a folder.
     """
-    pending: list[tuple[str, tuple[str, ...]]] = [(split, ()) for split in _top_folders(top, images)]
+    splits = [split for split in ("train", "val") if os.path.isdir(join(top, split))]
+    tops = splits if images and "train" in splits else [""]  # other folders next to train/ are not used
+    pending: list[tuple[str, tuple[str, ...]]] = [(folder, ()) for folder in tops]
     while pending:
         subfolder, ancestors = pending.pop()
         real = os.path.realpath(join(top, subfolder))
@@ -176,12 +178,6 @@ def file_checksum(size: int, sha256: hashlib._Hash) -> Checksum:
 
 def _is_sample(name: str) -> bool:
     return name.lower().endswith(SAMPLE_SUFFIXES) and not name.startswith(".")
-
-
-def _top_folders(top: str, images: bool) -> list[str]:
-    """Return where to start: only train/ and val/ of a user's folder that has train/, as only these are used."""
-    splits = [split for split in ("train", "val") if os.path.isdir(join(top, split))]
-    return splits if images and "train" in splits else [""]
 
 
 def _make_batches(subfolder: str, files: list[tuple[int, str]]) -> Iterator[FileBatch]:

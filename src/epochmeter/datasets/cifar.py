@@ -109,14 +109,9 @@ class PlainUnpickler(pickle.Unpickler):
             ("multiarray", "_reconstruct"): numpy.empty(0).__reduce__()[0],
             ("numpy", "ndarray"): numpy.ndarray,
             ("numpy", "dtype"): numpy.dtype,
-            ("_codecs", "encode"): _encode_latin1,
+            ("_codecs", "encode"): lambda text, _: text.encode("latin1"),  # bytes, stored as text in an old pickle
         }
         module = "multiarray" if module in ("numpy.core.multiarray", "numpy._core.multiarray") else module
         if (module, name) not in allowed:
             raise pickle.UnpicklingError(f"it refers to {module}.{name}, which is not part of an array")
         return allowed[module, name]
-
-
-def _encode_latin1(text: str, encoding: str) -> bytes:
-    """Return the bytes that Python 3 stores as text in an old pickle."""
-    return text.encode("latin1")

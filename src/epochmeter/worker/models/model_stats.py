@@ -48,11 +48,11 @@ def step_stats(model, job, task):
 
     inputs, targets = map_tensors(expand, sample)
     optimizer = instantiate_spec(job["optimizer"], model.parameters())
-    owned = {storage_key(tensor) for tensor in [*model.parameters(), *model.buffers()]}
-    saved = {}
+    owned = {storage_of(tensor)._cdata for tensor in [*model.parameters(), *model.buffers()]}
+    saved = {}  # by the identity of the storage, as the meta device has no addresses
 
     def keep(tensor):
-        saved[storage_key(tensor)] = tensor  # kept alive, so that its storage is not reused
+        saved[storage_of(tensor)._cdata] = tensor  # kept alive, so that its storage is not reused
         return tensor
 
     def train_step():
@@ -67,7 +67,9 @@ def step_stats(model, job, task):
     if flops is not None:
         stats["flops_per_sample"] = flops / job["batch"]
     if job["precision"] in FULL_PRECISIONS:
-        stats["activation_bytes"] = sum(storage_bytes(tensor) for key, tensor in saved.items() if key not in owned)
+        stats["activation_bytes"] = sum(
+            storage_of(tensor).nbytes() for key, tensor in saved.items() if key not in owned
+        )
     return stats
 
 
@@ -96,11 +98,6 @@ def total_bytes(tensors):
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def storage_key(tensor):
-    """Return the identity of a tensor's storage; the meta device has no addresses."""
-    return (tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage())._cdata
-
-
-def storage_bytes(tensor):
-    """Return the size of a tensor's storage in bytes."""
-    return tensor.untyped_storage().nbytes() if hasattr(tensor, "untyped_storage") else total_bytes([tensor])
+def storage_of(tensor):
+    """Return a tensor's storage, in any version of torch."""
+    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
