@@ -1,7 +1,7 @@
 """Free disk space, and errors of writing to a disk."""
 
 import errno
-import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +14,7 @@ def check_free_space(folder: Path, needed_bytes: float, content: str, setting: s
 
     For the message, `content` names the data, and `setting` the key that moves it to another disk.
     """
-    free_bytes = _free_bytes(folder)
+    free_bytes = shutil.disk_usage(folder).free
     if needed_bytes > free_bytes:
         raise RuntimeError(
             f"not enough disk space in {folder}: {content} needs {needed_bytes / 1e6:,.1f} MB, and "
@@ -31,12 +31,7 @@ def explain_write_errors(folder: Path, content: str, setting: str = "dataset.roo
     except OSError as error:
         is_full = error.errno in DISK_FULL_ERRORS
         remedy = "Free disk space" if is_full else "Check that its disk is writable and healthy"
-        free = f" ({_free_bytes(folder) / 1e6:,.1f} MB are free)" if is_full else ""
+        free = f" ({shutil.disk_usage(folder).free / 1e6:,.1f} MB are free)" if is_full else ""
         raise RuntimeError(
             f"cannot write {content} to {folder}: {error}{free}. {remedy}, or set {setting}= to another folder."
         ) from error
-
-
-def _free_bytes(folder: Path) -> int:
-    disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize

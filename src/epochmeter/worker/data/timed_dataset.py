@@ -37,8 +37,8 @@ class TimedDataset:
 
     def __init__(self, open_samples, transform, skip=False, folder="."):
         self._transform = transform
-        self._timed_transform = TimedTransform(transform)
         self._samples = open_samples(self._timed_transform)
+        self._transform_ns = 0  # duration of the last call of the transform
         self.decodes = hasattr(self._samples, "read") and hasattr(self._samples, "decode")
         # Maps an index to (sample, read_at, decoded_at, end), times in ns.
         self._load = self._load_in_steps if self.decodes else self._load_at_once
@@ -77,27 +77,19 @@ class TimedDataset:
         return (self._transform(image), label), read_at, decoded_at, perf_counter_ns()
 
     def _load_at_once(self, index):
-        self._timed_transform.took_ns = 0
+        self._transform_ns = 0
         try:
             sample = self._samples[index]
         except OSError as error:
             raise bad_sample_error(error.filename or str(index), error, self._folder, kind="sample") from error
         end = perf_counter_ns()
-        read_at = end - self._timed_transform.took_ns
+        read_at = end - self._transform_ns
         return sample, read_at, read_at, end
 
-
-class TimedTransform:
-    """A transform that keeps the duration of its last call in `took_ns`."""
-
-    def __init__(self, transform):
-        self._transform = transform
-        self.took_ns = 0
-
-    def __call__(self, image):
+    def _timed_transform(self, image):
         begin = perf_counter_ns()
         result = self._transform(image)
-        self.took_ns = perf_counter_ns() - begin
+        self._transform_ns = perf_counter_ns() - begin
         return result
 
 
