@@ -1,6 +1,7 @@
 """Grids: samples, repeats, random order, and the numbers of runs."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -8,7 +9,6 @@ from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
 from epochmeter.config.errors import InputError
-from epochmeter.config.schema import GridOrder
 from epochmeter.sweep.grid import draw_sample, shuffle_points
 from epochmeter.sweep.sweep_folder import read_points
 
@@ -26,7 +26,7 @@ def sweeper(tmp_path, monkeypatch):
     monkeypatch.setattr(plugin, "check_configurations", lambda points, sweeper: None)
 
     def make(max_batch_size=None, sample=None, repeats=None, order="grid", seed=0):
-        sweeper = GridSweeper(max_batch_size, None, sample, repeats, GridOrder[order], seed)
+        sweeper = GridSweeper(max_batch_size, None, sample, repeats, SimpleNamespace(name=order), seed)
         sweeper.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
         return sweeper
 

@@ -10,60 +10,13 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, make_dataclass
 from enum import Enum
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 INSTANTIATED_GROUPS = ("model", "optimizer", "scheduler", "task", "profiler")
 """Groups of objects that the training process constructs."""
-
-
-class Choice(Enum):
-    """One of a few words, by which it is set and completed by shells."""
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class Cache(Choice):
-    keep = "keep"
-    cold = "cold"
-    cold_each_epoch = "cold_each_epoch"
-    warm = "warm"
-
-
-class Precision(Choice):
-    fp32 = "fp32"
-    tf32 = "tf32"
-    bf16 = "bf16"
-    fp16 = "fp16"
-
-
-class LrScaling(Choice):
-    none = "none"
-    linear = "linear"
-    sqrt = "sqrt"
-
-
-class Timing(Choice):
-    deferred = "deferred"
-    synchronous = "synchronous"
-
-
-class Clocks(Choice):
-    keep = "keep"
-    locked = "locked"
-
-
-class Fan(Choice):
-    keep = "keep"
-    max = "max"
-
-
-class GridOrder(Choice):
-    grid = "grid"
-    random = "random"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +26,18 @@ class Section:
     @classmethod
     def from_dict(cls, keys: Mapping[str, Any]) -> Self:
         """Return the section of plain keys, without undeclared ones; KeyError if a required one is missing."""
-        return cls(**{name: _typed(kind, keys[name]) for name, kind in get_type_hints(cls).items()
-                      if name in keys or not _has_default(cls, name)})  # fmt: skip
+        kinds = get_type_hints(cls)
+        values = {}
+        for entry in fields(cls):
+            if entry.name in keys or entry.default is MISSING:
+                kind, value = kinds[entry.name], keys[entry.name]
+                values[entry.name] = kind.from_dict(value) if _is_section(kind) else value
+        return cls(**values)
 
     def to_dict(self) -> dict[str, object]:
         """Return plain keys for JSON; the inverse of `from_dict`."""
-        return {entry.name: _plain(getattr(self, entry.name)) for entry in fields(self)}
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {name: value.to_dict() if isinstance(value, Section) else value for name, value in values.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,7 +165,7 @@ class Sweep(Section):
     resume: bool
     sample: int | None
     repeats: int | None
-    order: GridOrder
+    order: Literal["grid", "random"]
     seed: int
     cooldown_s: float
     cool_below_c: float | None
@@ -240,20 +199,20 @@ class Job(Section):
     pin_memory: bool | Literal["auto"]
     persistent_workers: bool
     power_limit: float | str | None
-    clocks: Clocks
-    fan: Fan
-    cache: Cache
+    clocks: Literal["keep", "locked"]
+    fan: Literal["keep", "max"]
+    cache: Literal["keep", "cold", "cold_each_epoch", "warm"]
     drop_caches: bool
     synthetic_batches: bool
-    precision: Precision
+    precision: Literal["fp32", "tf32", "bf16", "fp16"]
     compile: bool
     channels_last: bool
     cudnn_benchmark: bool
     deterministic: bool
     drop_last: bool
-    lr_scaling: LrScaling
+    lr_scaling: Literal["none", "linear", "sqrt"]
     lr_batch: int
-    timing: Timing
+    timing: Literal["deferred", "synchronous"]
     warmup_epochs: int
     evaluate: bool
     target_accuracy: float | None
@@ -279,30 +238,26 @@ class Examination(Section):
     format: Literal["table", "json"]
 
 
-def _typed(kind: object, value: Any) -> Any:
-    if isinstance(kind, type) and issubclass(kind, Section):
-        return kind.from_dict(value)
-    if isinstance(kind, type) and issubclass(kind, Choice) and not isinstance(value, kind):
-        return kind[value]
-    return value
+class Choice(Enum):
+    """One of a few words, by which Hydra sets it and shells complete it."""
+
+    def __str__(self) -> str:
+        return self.name
 
 
-def _plain(value: object) -> object:
-    return value.to_dict() if isinstance(value, Section) else value.name if isinstance(value, Choice) else value
-
-
-def _has_default(section: type[Any], name: str) -> bool:
-    return next(entry.default for entry in fields(section) if entry.name == name) is not MISSING
+def _is_section(kind: object) -> TypeGuard[type[Section]]:
+    return isinstance(kind, type) and issubclass(kind, Section)
 
 
 def required_keys(section: type[Section], prefix: str = "") -> tuple[str, ...]:
     """Return the dotted keys without a default, those of nested sections included."""
     keys: list[str] = []
-    for name, kind in get_type_hints(section).items():
-        if isinstance(kind, type) and issubclass(kind, Section):
-            keys += required_keys(kind, f"{prefix}{name}.")
-        elif name != "spec" and not _has_default(section, name):
-            keys.append(f"{prefix}{name}")
+    kinds = get_type_hints(section)
+    for entry in fields(section):
+        if _is_section(kind := kinds[entry.name]):
+            keys += required_keys(kind, f"{prefix}{entry.name}.")
+        elif entry.name != "spec" and entry.default is MISSING:
+            keys.append(f"{prefix}{entry.name}")
     return tuple(keys)
 
 
@@ -314,13 +269,16 @@ def _structured(section: type[Section], name: str) -> type:
 
 def _key(entry: Field[Any], kind: object) -> tuple[str, Any, Any]:
     """Return a field for `make_dataclass`. Values of several types are not checked by Hydra, but by `validation`."""
-    if isinstance(kind, type) and issubclass(kind, Group):
+    if _is_section(kind) and issubclass(kind, Group):
         return entry.name, dict[str, Any], field(default_factory=dict)
-    if isinstance(kind, type) and issubclass(kind, Section):
+    if _is_section(kind):
         nested = _structured(kind, kind.__name__)
         return entry.name, nested, field(default_factory=nested)
-    several = get_origin(kind) in (Union, UnionType) and len({*get_args(kind)} - {type(None)}) > 1
-    return entry.name, Any if several else kind, field(default="???" if entry.default is MISSING else entry.default)
+    if get_origin(kind) is Literal:
+        kind = Choice(entry.name, {word: word for word in get_args(kind)})
+    elif get_origin(kind) in (Union, UnionType) and len({*get_args(kind)} - {type(None)}) > 1:
+        kind = Any
+    return entry.name, kind, field(default="???" if entry.default is MISSING else entry.default)
 
 
 Schema: Any = _structured(Job, "Schema")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from epochmeter.config.errors import InputError, Problem
-from epochmeter.config.schema import Dataset, Job, Precision, Strategy, Throughput, required_keys
+from epochmeter.config.schema import Dataset, Job, Strategy, Throughput, required_keys
 from epochmeter.config.suggestions import unknown_key_problem
 
 STORAGE_MEDIA = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown")
@@ -234,7 +234,7 @@ def combination_problems(job: Job) -> Iterator[Problem]:
     if job.throughput.exit and dataset.on_bad == "skip":
         yield Problem("`throughput.exit=true` needs every sample, but `dataset.on_bad=skip` skips samples",
                       "give `dataset.on_bad=error`")  # fmt: skip
-    if strategy.name == "dp" and job.precision in (Precision.bf16, Precision.fp16):
+    if strategy.name == "dp" and job.precision in ("bf16", "fp16"):
         yield Problem(f"`precision={job.precision}` has no effect in the threads of strategy=dp", "give `strategy=ddp`")
     if job.deterministic and job.cudnn_benchmark:
         yield Problem("`cudnn_benchmark=true` may select other algorithms in each run; `deterministic=true` forbids it",

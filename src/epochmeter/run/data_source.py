@@ -85,7 +85,7 @@ def open_data_source(job: Job, folder: str | None, say: Notify) -> DataSource:
     """Return the source of a job's samples; `folder` is that of the prepared dataset, None if it has no files."""
     if folder is None or is_in_memory(job):
         return DataSource()
-    return FileSource(Path(folder), job.cache.name, job.drop_caches, say)
+    return FileSource(Path(folder), job.cache, job.drop_caches, say)
 
 
 def is_in_memory(job: Job) -> bool:

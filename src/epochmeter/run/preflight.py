@@ -18,7 +18,7 @@ from rich.progress import track
 
 from epochmeter.config.errors import input_error
 from epochmeter.config.job import ROOT, local_device_overrides, split_config
-from epochmeter.config.schema import INSTANTIATED_GROUPS, Dataset, Device, Job, Precision, Storage
+from epochmeter.config.schema import INSTANTIATED_GROUPS, Dataset, Device, Job, Storage
 from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values
 from epochmeter.datasets.manifest import without_secrets
@@ -33,7 +33,7 @@ MAX_SHOWN = 10
 CHECK_LIMIT_S = 60.0
 PROGRESS_DELAY_S = 1.0
 """Time after which the first line of progress is printed."""
-CPU_PRECISIONS = (Precision.fp32, Precision.bf16)
+CPU_PRECISIONS = ("fp32", "bf16")
 """The numeric precisions of a CPU, as in `worker.precision`, which needs torch."""
 BLOCK_BYTES = 4096
 """Smallest disk space of a file, in bytes."""
@@ -114,7 +114,7 @@ def trains_on_gpu(device: Device, facts: Mapping[str, str | None]) -> bool:
 def check_accelerator(job: Job, *, is_gpu: bool) -> None:
     """Refuse what no CPU can do, raises InputError; the training process checks what its GPU can."""
     if not is_gpu and job.precision not in CPU_PRECISIONS:
-        how = f"give one of {', '.join(map(str, CPU_PRECISIONS))}"
+        how = f"give one of {', '.join(CPU_PRECISIONS)}"
         raise input_error(f"`precision={job.precision}` is not available on a CPU", how)
     ranks = job.strategy.ranks
     if not is_gpu and job.strategy.name == "dp" and ranks:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.config.schema import Clocks, Fan, Job
+from epochmeter.config.schema import Job
 from epochmeter.machine.signals import uninterruptible
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.file_limits import open_amd_cap, open_rapl_limit
@@ -50,10 +50,10 @@ def requested_settings(
     requested = []
     if job.power_limit is not None:
         requested.append(SettingRequest("power_limit", job.power_limit, power_limit_knob(trains_on_gpu, gpus, root)))
-    if job.clocks is not Clocks.keep:
-        requested.append(SettingRequest("clocks", job.clocks.name, open_jetson_clocks(root, journal.folder)))
-    if job.fan is not Fan.keep:
-        requested.append(SettingRequest("fan", job.fan.name, open_fan(root)))
+    if job.clocks != "keep":
+        requested.append(SettingRequest("clocks", job.clocks, open_jetson_clocks(root, journal.folder)))
+    if job.fan != "keep":
+        requested.append(SettingRequest("fan", job.fan, open_fan(root)))
     if requested:
         refuse_replay(root)
     return requested
