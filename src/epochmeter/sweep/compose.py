@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import cache
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
-from hydra._internal.config_repository import IConfigRepository
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import ConfigCompositionException
@@ -15,8 +14,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from epochmeter.config import job
-
-SEARCH_PATH = "hydra.searchpath"
 
 
 def device_of(root: str) -> str:
@@ -29,9 +26,9 @@ def device_of(root: str) -> str:
 class SweepLoader(ConfigLoaderImpl):
     """Hydra's config loader, made fast for the many configurations of one sweep.
 
-    Hydra reads and merges some 25 files for each configuration. Only overrides of groups (`model=`, `experiment=`)
-    choose among files, so that the result of these is kept as a template. Each configuration is a copy of a template,
-    to which the other overrides are applied.
+    Hydra reads and merges some 25 files for each configuration. Overrides of keys choose no file. A template is
+    composed from the others, such as `model=` and `experiment=`, and each configuration is a copy of a template, to
+    which the overrides of keys are applied.
     """
 
     def __init__(self, loader: ConfigLoaderImpl, detect: Callable[[str], str] | None = None) -> None:
@@ -44,63 +41,47 @@ class SweepLoader(ConfigLoaderImpl):
         self.__dict__.update(vars(loader))
         self._detect = cache(detect) if detect else None
         self._templates: dict[tuple[str, ...], DictConfig] = {}
-        # By the overrides of the search path, which may add folders to this loader's.
-        self._repositories: dict[tuple[str, ...], IConfigRepository] = {(): self.repository}
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
         """Return the configuration of these overrides, equal to the one that Hydra composes."""
         parsed = OverridesParser.create().parse_overrides(sweep_overrides)
-        repository = self._repository(master_config, parsed)
-        groups: list[Override] = []
-        values: list[Override] = []
-        for override in parsed:
-            is_group = repository.group_exists(override.key_or_group) and not isinstance(override.value(), dict)
-            (groups if is_group or override.is_hydra_override() else values).append(override)
-        template = self._template(master_config, [_text(override) for override in groups], values)
-        config = self._apply(values, template)
+        values = [override for override in parsed if _is_of_key(override)]
+        groups = [_text(override) for override in parsed if not _is_of_key(override)]
+        template = self._template(master_config, groups)
+        if self._detect and template.hydra.runtime.choices.get("device") == "auto":
+            # Only `machine.` overrides: other keys may exist only in the detected device's group.
+            machine = [value for value in values if value.key_or_group.partition(".")[0] == "machine"]
+            root = (_applied(machine, template) if machine else template).machine.root
+            others = [group for group in groups if not group.startswith("device=")]
+            template = self._template(master_config, [*others, f"device={self._detect(str(root))}"])
+        config = _applied(values, template)
         OmegaConf.copy_cache(from_config=master_config, to_config=config)
-        task = [override for override in parsed if not override.is_hydra_override()]
-        config.hydra.overrides.task = [_text(override) for override in task]
-        form = config.hydra.job.config.override_dirname
-        config.hydra.job.override_dirname = get_overrides_dirname(task, form.exclude_keys, form.item_sep, form.kv_sep)
+        config.hydra.overrides.task = [_text(override) for override in parsed if not override.is_hydra_override()]
         return config
 
-    def _repository(self, master: DictConfig, parsed: Sequence[Override]) -> IConfigRepository:
-        """Return the repository of config files for these overrides."""
-        overrides = (*master.hydra.overrides.hydra, *map(_text, parsed))
-        paths = tuple(text for text in overrides if text.lstrip("+").startswith(f"{SEARCH_PATH}="))
-        if paths not in self._repositories:
-            name = master.hydra.job.config_name
-            _, self._repositories[paths] = self._parse_overrides_and_create_caching_repo(name, [*paths])
-        return self._repositories[paths]
-
-    def _template(self, master: DictConfig, groups: list[str], values: Sequence[Override]) -> DictConfig:
-        """Return the template of these groups, with the detected device instead of `device=auto`."""
-        template = self._composed_once(master, groups)
-        if self._detect is None or template.hydra.runtime.choices.get("device") != "auto":
-            return template
-        # Only `machine.` overrides: other keys may exist only in the detected device's group.
-        machine_values = [value for value in values if value.key_or_group.partition(".")[0] == "machine"]
-        root = str((self._apply(machine_values, template) if machine_values else template).machine.root)
-        other_groups = [group for group in groups if not group.startswith("device=")]
-        return self._composed_once(master, [*other_groups, f"device={self._detect(root)}"])
-
-    def _composed_once(self, master: DictConfig, groups: list[str]) -> DictConfig:
-        """Return Hydra's composition of groups only; must not be modified."""
+    def _template(self, master: DictConfig, groups: Sequence[str]) -> DictConfig:
+        """Return Hydra's composition of these overrides; must not be modified."""
         if tuple(groups) not in self._templates:
-            self._templates[tuple(groups)] = super().load_sweep_config(master, groups)
+            self._templates[tuple(groups)] = super().load_sweep_config(master, [*groups])
         return self._templates[tuple(groups)]
-
-    def _apply(self, values: Sequence[Override], template: DictConfig) -> DictConfig:
-        """Return a copy of a template with value overrides applied; raises ConfigCompositionException as Hydra does."""
-        config = deepcopy(template)
-        try:
-            self._apply_overrides_to_config([*values], config)
-        except OmegaConfBaseException as error:
-            raise ConfigCompositionException from error
-        return config
 
 
 def _text(override: Override) -> str:
-    assert override.input_line is not None
-    return override.input_line
+    return str(override.input_line)
+
+
+def _is_of_key(override: Override) -> bool:
+    """Whether an override sets a key and chooses no file; an unknown name may be a group of the user's."""
+    key = override.key_or_group
+    is_key = "." in key or key in job.defaults() or isinstance(override.value(), dict)
+    return is_key and not override.is_hydra_override()
+
+
+def _applied(overrides: list[Override], template: DictConfig) -> DictConfig:
+    """Return a copy of a template with overrides applied; raises ConfigCompositionException as Hydra does."""
+    config = deepcopy(template)
+    try:
+        ConfigLoaderImpl._apply_overrides_to_config(overrides, config)
+    except OmegaConfBaseException as error:
+        raise ConfigCompositionException from error
+    return config
