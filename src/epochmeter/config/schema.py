@@ -275,7 +275,7 @@ def _key(entry: Field[Any], kind: object) -> tuple[str, Any, Any]:
         nested = _structured(kind, kind.__name__)
         return entry.name, nested, field(default_factory=nested)
     if get_origin(kind) is Literal:
-        kind = Choice(entry.name, {word: word for word in get_args(kind)})
+        kind = Choice(entry.name, {word: word for word in get_args(kind)})  # type: ignore[call-arg]
     elif get_origin(kind) in (Union, UnionType) and len({*get_args(kind)} - {type(None)}) > 1:
         kind = Any
     return entry.name, kind, field(default="???" if entry.default is MISSING else entry.default)

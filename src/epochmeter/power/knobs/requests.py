@@ -21,7 +21,7 @@ from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.permission import JTOP_SOCKET
 from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
 
-DEFAULTS: Mapping[str, object] = {"power_limit": None, "clocks": Clocks.keep, "fan": Fan.keep}
+DEFAULTS: Mapping[str, object] = {"power_limit": None, "clocks": "keep", "fan": "keep"}
 """The keys that request a device setting, with the value that leaves the setting unchanged."""
 PERSISTENT_KNOBS = ("nvpmodel", "fan")
 """The knobs whose settings survive a reboot; jtop's service sets a fan again as it was last requested."""
