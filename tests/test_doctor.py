@@ -160,7 +160,7 @@ def test_setting_left_by_a_killed_run_has_the_command_that_restores_it(tmp_path,
         str(tmp_path / "state"), root=str(tree.root), boot_id="the start before", command="train.py device=nano"
     )
     journal.update(journal.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(ours="5W (id:1)"))
-    left = examined(f"machine.root={tree.root}", "device=nano")["not restored: nvpmodel"]
+    left = examined(f"machine.root={tree.root}", "device=nano", "meter=none")["not restored: nvpmodel"]
     assert left["why"].startswith("a killed run left it at 5W (id:1)")
     assert "train.py device=nano" in left["why"]
     assert left["remedy"] == "the next run restores MAXN (id:0); to restore it now: sudo nvpmodel -m 0"
@@ -178,17 +178,7 @@ def test_trace_needs_torch_in_the_interpreter_that_trains(tmp_path, examined, of
         assert "device.python=/path" in found["trace"]["remedy"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("format=xml", "error: `format=xml` is not valid\n  hint: give one of table, json"),
-        ("device=toaster", "`device=toaster` does not exist\n  hint: options: agx, "),
-        ("batch=8", "unknown key `batch`\n  hint: keys: "),
-        ("+meter.tdp_w=-1 meter=estimate", "`meter.tdp_w=-1` is not valid"),
-    ],
-)
-def test_invalid_arguments_are_refused(doctor, arguments, message):
-    ended = doctor(*arguments.split())
-    assert ended.returncode == 1
-    assert message in ended.stderr
-    assert ended.stdout == ""
+def test_invalid_arguments_are_refused(doctor):
+    ended = doctor("format=xml")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "error: `format=xml` is not valid\n  hint: give one of table, json\n"
