@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from controls import Board
@@ -12,21 +13,7 @@ from epochmeter.machine.privilege import run_program
 from epochmeter.power.knobs.requests import restore_after_kill
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 
-LIMIT = "sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw"
-CONTROLLER = """
-import sys, time
-from epochmeter.power.knobs.restore_journal import RestoreJournal
-from epochmeter.power.knobs.knob import AppliedSettings
-from epochmeter.power.knobs.file_limits import open_rapl_limit
-
-root = sys.argv[1]
-knob = open_rapl_limit(root)
-journal = RestoreJournal(root + "/state", root=root, boot_id="this", command="the killed run")
-with AppliedSettings([(knob, knob.target_for(65))], journal, print):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
+LIMITS = [f"sys/class/powercap/intel-rapl:{package}/constraint_1_power_limit_uw" for package in (0, 1)]
 STOPPED = """
 import os, signal, sys, threading, time
 from epochmeter.power.knobs.restore_journal import RestoreJournal
@@ -68,52 +55,6 @@ for attempt in range(80):
 """
 
 
-RESTORES = """
-import sys
-from epochmeter.power.knobs.requests import restore_after_kill
-from epochmeter.power.knobs.restore_journal import RestoreJournal
-
-journal = RestoreJournal(sys.argv[1] + "/state", root=sys.argv[1], boot_id="this", command="the next run")
-restore_after_kill(journal, print)
-"""
-
-
-@pytest.fixture
-def board(tmp_path):
-    return Board(tmp_path).with_rapl(packages=1)
-
-
-@pytest.fixture
-def journal(board):
-    return RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="the next run")
-
-
-@pytest.fixture
-def controller(board):
-    """A process that holds the limit at 65 W."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(
-        [sys.executable, "-c", CONTROLLER, str(board.root)], env=environment, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "held\n"
-    yield process
-    process.kill()
-    process.communicate()
-
-
-def test_next_start_restores_settings_of_a_killed_controller(board, journal, controller):
-    controller.kill()
-    controller.wait()
-    assert board.read(LIMIT) == "65000000"
-    messages = []
-    restore_after_kill(journal, messages.append)
-    assert board.read(LIMIT) == "95000000"
-    assert messages[0].startswith("restored RAPL to 95 W")
-    assert messages[0].endswith("left it at 65 W")
-    assert "the killed run" in messages[0]
-    assert journal.unrestored() == []
-
-
 DIES = """
 import os, signal, sys
 from epochmeter.machine import privilege
@@ -135,29 +76,58 @@ if instant == "before the change is journaled":
 journal = restore_journal.RestoreJournal(root + "/state", root=root, boot_id="this", command="the killed run")
 knob = open_rapl_limit(root)
 with AppliedSettings([(knob, knob.target_for(65))], journal, print):
-    pass
+    die()
 """
 
 
+@pytest.fixture
+def board(tmp_path):
+    return Board(tmp_path).with_rapl(packages=2)
+
+
+@pytest.fixture
+def journal(board):
+    return RestoreJournal(str(board.root / "state"), root=str(board.root), boot_id="this", command="the next run")
+
+
+@pytest.fixture
+def run_python(board):
+    """run_python(program, *arguments) -> the exit code and output of the program, which gets the board's root."""
+
+    def run(program, *arguments):
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", program, str(board.root), *arguments]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
+        return done.returncode, done.stdout
+
+    return run
+
+
 @pytest.mark.parametrize(
-    ("instant", "left_at"),
+    ("instant", "left_at", "ours"),
     [
-        ("before the change", ("95000000", "95000000")),
-        ("within the change", ("65000000", "95000000")),
-        ("before the change is journaled", ("65000000", "65000000")),
+        ("before the change", (95, 95), None),
+        ("within the change", (65, 95), None),
+        ("before the change is journaled", (65, 65), None),
+        ("after the change", (65, 65), "65 W"),
     ],
 )
-def test_killed_at_any_instant_of_a_change_the_original_is_in_the_journal(board, journal, instant, left_at):
-    board.with_rapl(packages=2)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", DIES, str(board.root), instant], env=environment)
-    limits = LIMIT, LIMIT.replace("rapl:0", "rapl:1")
-    assert (done.returncode, tuple(map(board.read, limits))) == (-signal.SIGKILL, left_at)
+def test_next_start_restores_settings_of_a_controller_killed_at_any_instant(
+    board, journal, run_python, instant, left_at, ours
+):
+    assert run_python(DIES, instant) == (-signal.SIGKILL, "")
+    assert [board.read(limit) for limit in LIMITS] == [f"{watts}000000" for watts in left_at]
     (entry,) = journal.unrestored()
-    assert (entry.was, entry.ours) == ("95 W", None)
-    assert restore_after_kill(journal, print) == []
-    assert tuple(map(board.read, limits)) == ("95000000", "95000000")
+    assert (entry.was, entry.ours) == ("95 W", ours)
+    messages = []
+    assert restore_after_kill(journal, messages.append) == []
+    assert [board.read(limit) for limit in LIMITS] == ["95000000"] * 2
     assert journal.unrestored() == []
+    if ours:
+        (message,) = messages
+        assert message.startswith("restored RAPL to 95 W")
+        assert message.endswith("left it at 65 W")
+        assert "the killed run" in message
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -167,25 +137,20 @@ def test_signals_do_not_reach_a_program_that_changes_a_setting(number):
     assert output == "to its end\n"
 
 
-def test_settings_are_restored_after_two_simultaneous_signals(board):
+def test_settings_are_restored_after_two_simultaneous_signals(run_python):
     """Ctrl-C, and SIGTERM before, during and after the restoration."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    output = subprocess.check_output([sys.executable, "-c", STOPPED, str(board.root)], env=environment, text=True)
-    assert output == ""
+    assert run_python(STOPPED) == (0, "")
 
 
-def test_second_start_waits_until_the_first_has_restored_settings(board, journal, controller):
-    controller.kill()
-    controller.wait()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+def test_second_start_waits_until_the_first_has_restored_settings(board, journal, run_python):
+    run_python(DIES, "after the change")
+    messages = []
+    second = threading.Thread(target=restore_after_kill, args=(journal, messages.append))
     with journal.locked():
-        second = subprocess.Popen(
-            [sys.executable, "-c", RESTORES, str(board.root)], env=environment, stdout=subprocess.PIPE, text=True
-        )
-        with pytest.raises(subprocess.TimeoutExpired):
-            second.wait(1.5)
-        assert board.read(LIMIT) == "65000000"
+        second.start()
+        second.join(0.5)
+        assert second.is_alive()
         (entry,) = journal.unrestored()
         journal.remove(entry)  # the first is done, and 65 W is what somebody has set since
-    assert second.communicate(timeout=10) == ("", None)
-    assert board.read(LIMIT) == "65000000"
+    second.join()
+    assert (messages, board.read(LIMITS[0])) == ([], "65000000")
