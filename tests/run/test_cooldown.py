@@ -41,23 +41,24 @@ def cooling(tmp_path):
     return lambda *degrees: CoolingMachine(tmp_path, *degrees)
 
 
-def test_waits_for_the_rest_of_the_cooldown_time(cooling):
-    machine = cooling(60)
-    assert machine.rest(ended_s=980, cooldown_s=60) == ({"waited_s": 40, "temperature_c": 20}, [])
-    assert machine.messages == ["Cooling down for 40 s (sweep.cooldown_s=60)."]
-
-
-@pytest.mark.parametrize("ended_s", [None, 900], ids=["no run before", "long ago"])
-def test_no_wait_after_a_long_pause_or_before_the_first_run(cooling, ended_s):
-    machine = cooling(60)
-    assert machine.rest(ended_s, cooldown_s=60, cool_below_c=61) == ({"waited_s": 0, "temperature_c": 60}, [])
-    assert machine.messages == []
-
-
-def test_waits_until_the_hottest_sensor_is_below_the_limit(cooling):
-    machine = cooling(45, 63)
-    assert machine.rest(cool_below_c=50) == ({"waited_s": 14, "temperature_c": 49}, [])
-    assert machine.messages == ["Device temperature 63 C: waiting up to 600 s for less than 50 C."]
+@pytest.mark.parametrize(
+    ("degrees", "ended_s", "keys", "waited_s", "temperature_c", "message"),
+    [
+        ([60], 980, {"cooldown_s": 60}, 40, 20, "Cooling down for 40 s (sweep.cooldown_s=60)."),
+        ([60], None, {"cooldown_s": 60, "cool_below_c": 61}, 0, 60, None),
+        ([60], 900, {"cooldown_s": 60, "cool_below_c": 61}, 0, 60, None),
+        ([45, 63], None, {"cool_below_c": 50}, 14, 49, "Device temperature 63 C: waiting up to 600 s for less than 50"),
+        ([70], 1000, {"cooldown_s": 10, "cool_below_c": 50}, 21, 49, "Cooling down for 10 s (sweep.cooldown_s=10)."),
+    ],
+    ids=["rest of the time", "no run before", "long ago", "hottest sensor", "time, then temperature"],
+)
+def test_waits_for_the_rest_of_the_time_and_until_all_sensors_are_below_the_limit(
+    cooling, degrees, ended_s, keys, waited_s, temperature_c, message
+):
+    machine = cooling(*degrees)
+    assert machine.rest(ended_s, **keys) == ({"waited_s": waited_s, "temperature_c": temperature_c}, [])
+    assert bool(machine.messages) == bool(message)
+    assert not message or machine.messages[0].startswith(message)
 
 
 def test_run_begins_with_a_note_if_the_device_stays_hot(cooling):
@@ -67,11 +68,6 @@ def test_run_begins_with_a_note_if_the_device_stays_hot(cooling):
         "the run began at 70 C, after 20 s of waiting for less than sweep.cool_below_c=50; raise it or "
         "`sweep.cool_wait_s=20`"
     ]
-
-
-def test_time_and_temperature_are_waited_for_in_turn(cooling):
-    metadata, _ = cooling(70).rest(ended_s=1000, cooldown_s=10, cool_below_c=50, cool_wait_s=15)
-    assert metadata == {"waited_s": 21, "temperature_c": 49}
 
 
 def test_without_a_sensor_there_is_no_wait_but_a_note(cooling):

@@ -76,7 +76,7 @@ class RunResult:
     def set_stopped(self, stop: BaseException) -> None:
         """Mark the run as killed, unless its record is complete already, as during publishing."""
         if not self.recorded:
-            self.set_failed("stopped", stop_reason(stop, os.environ))
+            self.set_failed("stopped", stop_reason(stop))
         self.stop = stop
 
     def set_failed(self, kind: str, why: str) -> None:
@@ -94,11 +94,11 @@ def no_energy_reason(run: Mapping[str, Any]) -> str | None:
     return None if is_measured(run) else run["energy"].get("reason")
 
 
-def stop_reason(stop: BaseException, environment: Mapping[str, str]) -> str:
+def stop_reason(stop: BaseException) -> str:
     """Return what stopped a run. Slurm sends the same signal at the time limit and on cancellation."""
     if isinstance(stop, KeyboardInterrupt):
         return "stopped by Ctrl-C"
-    job = environment.get("SLURM_JOB_ID")
+    job = os.environ.get("SLURM_JOB_ID")
     if job and isinstance(stop, SystemExit) and stop.code == 128 + SIGTERM:
         return f"stopped by Slurm: job {job} was canceled, or reached its time limit (`hydra.launcher.time`)"
     return "stopped by a signal"
