@@ -18,6 +18,7 @@ def flip(path):
     path.write_bytes(contents)
 
 
+@pytest.mark.system
 def test_bad_images_are_skipped_counted_and_named_if_configured(project):
     digits = project.own_data()
     bad = sorted((digits / "train/3").iterdir())[:2]

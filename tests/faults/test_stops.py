@@ -97,19 +97,14 @@ def test_killed_training_process_fails_its_run_only_and_measured_epochs_are_kept
     assert tags == [("killed",)]
 
 
-def test_training_process_ends_with_a_killed_controller_and_publish_marks_the_run(project):
-    command, record, worker = begun(project, *project.long(workers=2, tracking="mlflow"))
+def test_training_process_and_its_workers_end_with_a_killed_controller(project):
+    command, record, worker = begun(project, *project.long(workers=2))
     project.until(lambda: len(project.at_work_in(record.folder)) == 3)
     worker.suspend()  # so that it cannot end by its own will
     command.kill()
     command.communicate()
     project.until(lambda: project.at_work_in(record.folder) == [], limit_s=10)
     assert record.summary() is None
-    assert project.shown("status") == ["RUNNING"]
-    assert project.run("publish").returncode == 0
-    assert project.shown("status") == ["KILLED"]
-    assert record.summary()["state"] == "killed"
-    assert record.summary()["metrics"]["total/epochs"] == len(record.windows()) >= 1
 
 
 @pytest.mark.system

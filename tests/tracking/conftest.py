@@ -123,8 +123,9 @@ def make_queued(make_record):
 
 
 @pytest.fixture(scope="session")
-def shared_store(tmp_path_factory) -> Store:
-    return open_store(uri=f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}")
+def shared_store(template, tmp_path_factory) -> Store:
+    """A copy of the projects' database, since MLflow takes two seconds to create one."""
+    return open_store(uri=f"sqlite:///{shutil.copy(template / 'mlflow.db', tmp_path_factory.mktemp('mlflow'))}")
 
 
 @pytest.fixture
