@@ -3,10 +3,14 @@
     PYTHONPATH=src:tests python benchmarks/verdicts.py [simulations]
 
 Times are lognormal. Noise of 1 % is the same for all configurations, or drawn from 0.5 to 4 % for each ("unequal").
-With drift, all times grow by 10 % over the sweep, whose order is random within each round.
+With drift, all times grow by 10 % over the sweep, whose order is random within each round. With shifts, each round is
+slower or faster by 3 % (one standard deviation).
 
 False alarms: sweeps of equal configurations of which any is called different. Power: configurations 5 % slower than the
 best, or all 5 % slower than in an earlier sweep, that are called different.
+
+Coverage: sweeps of configurations in which the interval of the one that is named fastest contains its true time. Either
+all are equal, or each is 0.5 % slower than the one before.
 
 Gate: one configuration and its baseline in rounds of one sweep, with `gate.time=1.03` and a known ratio of their times.
 """
@@ -18,17 +22,35 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
+from typing import NamedTuple
 
 from sweeps import trained
 
 from epochmeter.report.analyses.gate import check_bounds
 from epochmeter.report.runs.configuration import group_repeats
-from epochmeter.report.statistics import ALPHA, false_discovery_rates, indistinguishable_from_best, pairwise_ratios
+from epochmeter.report.statistics import (
+    ALPHA,
+    false_discovery_rates,
+    indistinguishable_from_best,
+    pairwise_ratios,
+    positive_means,
+)
 
 Sample = list[list[float]]
+
+
+class Sweep(NamedTuple):
+    """Times of each configuration in each round, and when each of these runs started."""
+
+    times: Sample
+    started: list[list[str]]
+
+
 CONFIGURATIONS = (2, 4, 8, 16)
 REPEATS = (2, 3, 5)
+CHOSEN_FROM = (2, 8, 28)
 NOISE = 0.01
 SLOWER = 1.05
 BOUND = 1.03
@@ -37,32 +59,53 @@ PAIRS = (2, 3, 5, 8, 12)
 
 
 def sweep(
-    chance: random.Random, factors: Sequence[float], repeats: int, unequal: bool = False, drift: float = 0.0
-) -> Sample:
-    """Return the times of each configuration in each round of a simulated sweep."""
+    chance: random.Random,
+    factors: Sequence[float],
+    repeats: int,
+    unequal: bool = False,
+    drift: float = 0.0,
+    shift: float = 0.0,
+) -> Sweep:
+    """Return a simulated sweep."""
     noises = [NOISE * math.exp(chance.uniform(math.log(0.5), math.log(4))) if unequal else NOISE for _ in factors]
-    times: Sample = [[] for _ in factors]
+    simulated = Sweep([[] for _ in factors], [[] for _ in factors])
     runs = len(factors) * repeats
     for turn in range(repeats):
+        shifted = math.exp(chance.gauss(0, shift))
         for place, index in enumerate(chance.sample(range(len(factors)), len(factors))):
-            growth = 1 + drift * (turn * len(factors) + place) / max(1, runs - 1)
-            times[index].append(factors[index] * growth * math.exp(chance.gauss(0, noises[index])))
-    return times
+            number = turn * len(factors) + place
+            growth = shifted * (1 + drift * number / max(1, runs - 1))
+            simulated.times[index].append(factors[index] * growth * math.exp(chance.gauss(0, noises[index])))
+            simulated.started[index].append(f"{number:03}")
+    return simulated
 
 
-def called_slower(times: Sample) -> list[bool]:
+def called_slower(simulated: Sweep) -> list[bool]:
     """Return which configurations a report calls different from the best."""
+    times = simulated.times
     best = min(range(len(times)), key=lambda index: fmean(times[index]))
     rounds = [list(range(len(times[0])))] * len(times)
-    return [not is_same for is_same in indistinguishable_from_best(times, best, rounds)]
+    return [not is_same for is_same in indistinguishable_from_best(times, best, rounds, simulated.started)]
 
 
-def called_different(before: Sample, after: Sample) -> list[bool]:
+def called_different(before: Sweep, after: Sweep) -> list[bool]:
     """Return which configurations a comparison of two sweeps calls different."""
-    p_values = [p_value for _, p_value in pairwise_ratios(list(zip(before, after, strict=True)))]
+    p_values = [p_value for _, p_value in pairwise_ratios(list(zip(before.times, after.times, strict=True)))]
     return [
         rate <= ALPHA for rate in false_discovery_rates([1.0 if p_value is None else p_value for p_value in p_values])
     ]
+
+
+def coverage(count: int, repeats: int, simulations: int, step: float) -> float:
+    """Return the fraction of sweeps in which the interval of the fastest contains its true time."""
+    chance, covered = random.Random(3), 0
+    factors = [(1 + step) ** place for place in range(count)]
+    for _ in range(simulations):
+        times, _ = sweep(chance, factors, repeats)
+        best = min(range(count), key=lambda index: fmean(times[index]))
+        ties = sum(indistinguishable_from_best(times, best))
+        covered += positive_means(times, ties)[best].contains(factors[best])
+    return covered / simulations
 
 
 def false_alarms(count: int, repeats: int, simulations: int, **noise: float) -> tuple[float, float]:
@@ -95,6 +138,7 @@ def gate_verdicts(ratio: float, repeats: int, simulations: int, **noise: float) 
     chance = random.Random(2)
     verdicts: Counter[str] = Counter()
     for _ in range(simulations):
+        simulated = sweep(chance, (1.0, ratio), repeats, **noise)
         runs = [
             trained(
                 100 * place + turn,
@@ -104,9 +148,11 @@ def gate_verdicts(ratio: float, repeats: int, simulations: int, **noise: float) 
                 sweep={"order": "random", "repeats": repeats},
                 steady={"e2e_s": time_s},
             )
-            for place, times in enumerate(sweep(chance, (1.0, ratio), repeats, **noise))
+            for place, times in enumerate(simulated.times)
             for turn, time_s in enumerate(times)
         ]
+        starts = [text for texts in simulated.started for text in texts]
+        runs = [replace(run, started=started) for run, started in zip(runs, starts, strict=True)]
         baseline, other = group_repeats(runs)
         (check,) = check_bounds([(baseline, other)], {"time": BOUND}, interleaved=True)
         verdicts[check.verdict] += 1
@@ -127,19 +173,25 @@ def print_gates(simulations: int) -> None:
 
 
 def main(simulations: int) -> None:
-    cases = {"equal noise": {}, "unequal noise": {"unequal": True}, "drift": {"drift": 0.1}}
+    cases = {"equal noise": {}, "unequal noise": {"unequal": True}, "drift": {"drift": 0.1}, "shifts": {"shift": 0.03}}
     print("| | noise | repeats |", " | ".join(f"{count} configurations" for count in CONFIGURATIONS), "|")
     print("| --- | --- | --- |", " | ".join("---" for _ in CONFIGURATIONS), "|")
     for what, measure in (("false alarms", false_alarms), ("power", power)):
         for name, noise in cases.items():
             for repeats in REPEATS:
                 fractions = [measure(count, repeats, simulations, **noise) for count in CONFIGURATIONS]
-                # Drift makes two sweeps that did not run at the same time differ in fact.
+                # Drift and shifts make two sweeps that did not run at the same time differ in fact.
                 cells = [
-                    f"{100 * alone:.1f}" + ("" if "drift" in noise else f", {100 * pairs:.1f}")
+                    f"{100 * alone:.1f}" + ("" if name in ("drift", "shifts") else f", {100 * pairs:.1f}")
                     for alone, pairs in fractions
                 ]
                 print(f"| {what} % | {name} | {repeats} |", " | ".join(cells), "|", flush=True)
+    print("\n| configurations | repeats |", " | ".join(f"chosen from {count}" for count in CHOSEN_FROM), "|")
+    print("| --- | --- |", " | ".join("---" for _ in CHOSEN_FROM), "|")
+    for name, step in {"equal": 0.0, "0.5 % apart": 0.005}.items():
+        for repeats in REPEATS:
+            cells = [f"{100 * coverage(count, repeats, simulations, step):.1f}" for count in CHOSEN_FROM]
+            print(f"| {name} | {repeats} |", " | ".join(cells), "|", flush=True)
     print_gates(simulations)
 
 

@@ -14,7 +14,7 @@ from epochmeter.report.statistics import (
     contrast,
     difference,
     false_discovery_rates,
-    fit,
+    fits,
     indistinguishable_from_best,
     mean,
     pairwise_ratios,
@@ -106,12 +106,12 @@ def test_contrast_of_two_rounds_is_not_paired():
 
 
 def test_variances_are_moderated_by_the_pooled_one():
-    """By hand: variances 2 and 8 with one degree of freedom each; the pooled one, 5, counts as two more."""
-    fitted = fit([[1.0, 3.0], [1.0, 5.0], [7.0]])
-    expected = [Variance(4.0, 2.0), Variance(6.0, 2.0), Variance(5.0, 2.0)]
+    """By hand: variances 2 and 8 with one degree of freedom each; the pooled one, 5, counts as 3 / 4 more."""
+    (fitted,) = fits([[1.0, 3.0], [1.0, 5.0], [7.0]])
+    expected = [Variance(5.75 / 1.75, 1.75), Variance(11.75 / 1.75, 1.75), Variance(5.0, 2.0)]
     assert [*chain(*fitted.variances)] == pytest.approx([*chain(*expected)])
     assert (fitted.means, fitted.dof) == ([2.0, 3.0, 7.0], 2.0)
-    assert fit([[1.0], [2.0]]).variances == [None, None]
+    assert fits([[1.0], [2.0]])[0].dof == 0
 
 
 def test_round_effects_are_removed_from_means_and_variances():
@@ -119,7 +119,7 @@ def test_round_effects_are_removed_from_means_and_variances():
     residuals = [[0.1, -0.1, 0.0], [-0.1, 0.1, 0.0], [0.0, 0.0, 0.0]]
     samples = [[base + shift + residuals[row][column] for column, shift in enumerate((0.0, 5.0, -2.0))]
                for row, base in enumerate((1.0, 2.0, 4.0))]  # fmt: skip
-    fitted = fit(samples, [[0, 1, 2]] * 3)
+    (fitted,) = fits(samples, [[0, 1, 2]] * 3)
     assert fitted.dof == pytest.approx(4.0), "(3 - 1) x (3 - 1)"
     assert [later - earlier for earlier, later in pairwise(fitted.means)] == pytest.approx([1.0, 2.0])
     pooled = statistics.fmean(variance.variance for variance in fitted.variances)
@@ -129,7 +129,7 @@ def test_round_effects_are_removed_from_means_and_variances():
 def test_missing_run_does_not_bias_the_round_effects():
     shifts = (0.0, 5.0, -2.0)
     samples = [[base + shift for shift in shifts] for base in (1.0, 2.0, 4.0)]
-    fitted = fit([samples[0][:2], *samples[1:]], [[0, 1], [0, 1, 2], [0, 1, 2]])
+    (fitted,) = fits([samples[0][:2], *samples[1:]], [[0, 1], [0, 1, 2], [0, 1, 2]])
     assert fitted.means[1] - fitted.means[0] == pytest.approx(1.0, abs=1e-3)
 
 

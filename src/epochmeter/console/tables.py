@@ -10,7 +10,7 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
-from epochmeter.results.bottleneck import STALLS, find_bottleneck, part_name, part_seconds, percent
+from epochmeter.results.bottleneck import STALLS, find_bottleneck, part_seconds
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.record import is_partial, is_steady
 
@@ -89,12 +89,19 @@ def bottleneck_line(metrics: Mapping[str, float], in_memory: bool) -> str:
     if not bottleneck:
         return ""
     fractions = " and ".join(percent(bottleneck.fractions[part]) for part in bottleneck.parts)
-    text = f"Bottleneck: {bottleneck.label}, {fractions} of epoch time."
+    names = " or ".join(f"{part.removesuffix('_stall')}-bound" for part in bottleneck.parts)
+    equal = " (about equal)" if len(bottleneck.parts) > 1 else ""
+    text = f"Bottleneck: {names}{equal}, {fractions} of epoch time."
     stalls = [stall for stall in STALLS if stall in bottleneck.fractions]
     if not stalls:
         return text
-    kinds = ", ".join(f"{part_name(stall)} {percent(bottleneck.fractions[stall])}" for stall in stalls)
+    kinds = ", ".join(f"{stall.replace('_', ' ')} {percent(bottleneck.fractions[stall])}" for stall in stalls)
     return f"{text} Data stalls: {percent(bottleneck.data_stall)}" + (f" ({kinds})." if len(stalls) > 1 else ".")
+
+
+def percent(fraction: float) -> str:
+    """Return a fraction as a text: `3.6 %`, `44 %`."""
+    return f"{100 * fraction:.{0 if fraction >= 0.0995 else 1}f} %"
 
 
 def data_line(metrics: Mapping[str, float]) -> str:

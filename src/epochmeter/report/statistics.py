@@ -1,9 +1,9 @@
 """Statistics of repeated runs. The run is the unit, as epochs within a run are not independent.
 
 Three things make few repeats enough. Repeats that are rounds of a sweep are blocks: the effect of a round, such as a
-warmer room, cancels in differences. Each configuration's variance borrows from those of the others. And differences
-are judged together, so that the best of many equal configurations is seldom called different from the others.
-`benchmarks/verdicts.py` prints how often the verdicts are wrong and what they detect.
+warmer room, and drift within rounds cancel in differences. Each configuration's variance borrows from those of the
+others. And differences are judged together, so that the best of many equal configurations is seldom called different
+from the others. `benchmarks/verdicts.py` prints how often the verdicts are wrong and what they detect.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+Values = Sequence[Sequence[float]]
+"""For each configuration, a value per run."""
 Samples = Mapping[str, Sequence[float]]
 """Condition -> a value per run."""
 Rounds = Sequence[Hashable | None]
@@ -26,14 +28,20 @@ MIN_EFFECT = 0.02
 ALPHA = 0.05
 """False discovery rate between two sweeps; and probability that one of many equal configurations is called different
 from the best."""
-BORROWED_DOF = 2.0
-"""Degrees of freedom that the pooled variance contributes to each configuration's own. More of them detect smaller
-differences where all configurations vary alike, and raise false alarms where they do not."""
+BORROWED_DOF, BORROWED_PER_CONFIGURATION = 2.0, 0.25
+"""Degrees of freedom that the pooled variance contributes to each configuration's own: these for each configuration, at
+most two. More of them detect smaller differences where all configurations vary alike, and raise false alarms where they
+do not."""
+MIN_DOF_OF_TREND = 3
+"""Degrees of freedom that must remain for effects of rounds and a trend to be estimated together."""
 MIN_PAIRED_ROUNDS = 3
 """Differences are taken round by round from this number of rounds on; two would leave one degree of freedom."""
+BOUND = 0.975
+"""Probability that one bound of a 95 % interval holds."""
 TABULATED_DOF = (*range(1, 31), 40, 60, 120)
 """The degrees of freedom for which a studentized range is computed, as in its tables: it takes a while."""
-BACKFITTING_STEPS = 20
+ROUNDING = 1e-24
+"""A sum of squared logarithms below this is rounding."""
 
 
 @dataclass(frozen=True)
@@ -70,69 +78,64 @@ class Fit(NamedTuple):
     """Means and variances of several configurations, estimated together.
 
     Attributes:
-        means: Mean of each configuration, without the effects of rounds.
-        variances: Variance of a single run of each; None if no configuration has repeats.
-        dof: Degrees of freedom of all variances together.
+        means: Mean of each configuration, adjusted for the covariates: rounds, or a trend.
+        variances: Variance of a single run of each.
+        dof: Degrees of freedom of all variances together; zero if no configuration has repeats.
         counts: Runs of each.
+        covariates: Mean of the covariates of each, one row per configuration.
+        covariance: Covariance of the covariates' effects.
     """
 
     means: Sequence[float]
-    variances: Sequence[Variance | None]
+    variances: Sequence[Variance]
     dof: float
     counts: Sequence[int]
+    covariates: Any
+    covariance: Any
 
-    def difference(self, one: int, other: int) -> tuple[float, Variance] | None:
-        """Return the difference of two means and its variance; None without any repeats.
+    def difference(self, one: int, other: int) -> tuple[float, Variance]:
+        """Return the difference of two means and its variance.
 
         The degrees of freedom are those of Welch and Satterthwaite, at most those of all repeats.
         """
-        parts = [(self.variances[index], self.counts[index]) for index in (one, other)]
-        errors = [Variance(variance.variance / count, variance.dof) for variance, count in parts if variance]
-        if len(errors) < 2:
-            return None
-        error = _sum(errors)
-        return self.means[one] - self.means[other], Variance(error.variance, min(error.dof, self.dof))
+        error = _sum([Variance(self.variances[at].variance / self.counts[at], self.variances[at].dof)
+                      for at in (one, other)])  # fmt: skip
+        apart = self.covariates[one] - self.covariates[other]
+        variance = error.variance + float(apart @ self.covariance @ apart)
+        return self.means[one] - self.means[other], Variance(variance, min(error.dof, self.dof))
 
 
-def fit(samples: Sequence[Sequence[float]], rounds: Sequence[Rounds] = ()) -> Fit:
-    """Estimate means and variances of several configurations together.
+def fits(samples: Values, rounds: Sequence[Rounds] = (), started: Sequence[Sequence[str]] = ()) -> list[Fit]:
+    """Estimate means and variances of several configurations together, with the covariates that the runs allow.
 
-    If every run is part of a round, an additive model of configuration and round is fitted (randomized complete
-    blocks; R. A. Fisher, The Design of Experiments, 1935). Each variance is then moderated by the pooled one, which
-    counts as `BORROWED_DOF` further degrees of freedom (G. K. Smyth, Linear models and empirical Bayes methods for
-    assessing differential expression, 2004; here with a fixed weight, as few repeats do not show how alike they are).
+    If every run is part of a round, the effects of rounds are removed (randomized complete blocks; R. A. Fisher, The
+    Design of Experiments, 1935), and with them a linear trend over the order of the runs (analysis of covariance). If
+    too few runs are left for both, there is a fit with each: a difference must be significant in either, as so few runs
+    do not show whether the machine changed steadily or between rounds.
 
     Args:
         samples: Values of each configuration, one per run.
         rounds: The round of each of these runs.
+        started: When each of these runs started.
     """
-    counts = [len(values) for values in samples]
-    effects, spare = _round_effects(samples, rounds)
-    adjusted = [
-        [value - effects[label] for value, label in zip(values, labels, strict=True)] if effects else values
-        for values, labels in zip(samples, rounds or samples, strict=True)
-    ]
-    means = [statistics.fmean(values) for values in adjusted]
-    own = [
-        Variance(deviation(values) ** 2 / spare, (len(values) - 1) * spare) if len(values) > 1 else Variance(0.0, 0.0)
-        for values in adjusted
-    ]
-    dof = math.fsum(variance.dof for variance in own)
-    if not dof:
-        return Fit(means, [None] * len(own), 0.0, counts)
-    pooled = math.fsum(estimate.variance * estimate.dof for estimate in own) / dof
-    moderated = [
-        Variance(
-            (estimate.dof * estimate.variance + BORROWED_DOF * pooled) / (estimate.dof + BORROWED_DOF),
-            min(estimate.dof + BORROWED_DOF, dof),
-        )
-        for estimate in own
-    ]
-    return Fit(means, moderated, dof, counts)
+    import numpy as np
+
+    labels, times = list(chain.from_iterable(rounds)), list(chain.from_iterable(started))
+    if not labels or None in labels:
+        return [_fit(samples)]
+    blocks = np.array([[label == other for other in dict.fromkeys(labels)] for label in labels], dtype=float)
+    blocked = _fit(samples, blocks)
+    if not all(times) or len({*times}) < 2:
+        return [blocked if blocked.dof else _fit(samples)]
+    order = np.unique(times, return_inverse=True)[1][:, None].astype(float)
+    both = _fit(samples, np.hstack([blocks, order]))
+    if MIN_DOF_OF_TREND <= both.dof < blocked.dof:  # else a trend is not distinguished from rounds, or too few are left
+        return [both]
+    return [found for found in (blocked, _fit(samples, order)) if found.dof] or [_fit(samples)]
 
 
 def indistinguishable_from_best(
-    samples: Sequence[Sequence[float]], best: int, rounds: Sequence[Rounds] = ()
+    samples: Values, best: int, rounds: Sequence[Rounds] = (), started: Sequence[Sequence[str]] = ()
 ) -> list[bool]:
     """Return for each configuration whether it is not significantly different from the best.
 
@@ -144,20 +147,17 @@ def indistinguishable_from_best(
         samples: Values of each configuration, one per run; all positive.
         best: Index of the best.
         rounds: The round of each of these runs.
+        started: When each of these runs started.
     """
-    fitted = fit([[math.log(value) for value in values] for values in samples], rounds)
-    result = []
-    for index in range(len(samples)):
-        compared = fitted.difference(index, best)
-        if compared is None:
-            result.append(math.isclose(fitted.means[index], fitted.means[best], rel_tol=0.0, abs_tol=1e-9))
-        elif not compared[1].variance:
-            result.append(compared[0] == 0)
-        else:
-            distance, error = compared
-            result.append(abs(distance) / math.sqrt(error.variance) <= tukey_critical_value(len(samples), error.dof))
-    result[best] = True
-    return result
+
+    def is_same(fitted: Fit, index: int) -> bool:
+        distance, error = fitted.difference(index, best)
+        if not error.variance:
+            return math.isclose(distance, 0.0, abs_tol=1e-9)
+        return abs(distance) / math.sqrt(error.variance) <= tukey_critical_value(len(samples), error.dof)
+
+    fitted = fits(_logs(samples), rounds, started)
+    return [index == best or any(is_same(one, index) for one in fitted) for index in range(len(samples))]
 
 
 def pairwise_ratios(
@@ -168,32 +168,34 @@ def pairwise_ratios(
     Variances are estimated from all pairs together; the two sides of a pair were not run in the same rounds.
     A p-value is None without any repeats.
     """
-    fitted = fit([[math.log(value) for value in values] for pair in pairs for values in pair])
-    result: list[tuple[Estimate, float | None]] = []
-    for index in range(0, 2 * len(pairs), 2):
-        compared = fitted.difference(index + 1, index)
-        if compared is None:
-            result.append((Estimate(math.exp(fitted.means[index + 1] - fitted.means[index])), None))
-        else:
-            result.append((_interval(*compared).exp(), _p_value(*compared)))
-    return result
+    (fitted,) = fits(_logs([values for pair in pairs for values in pair]))
+    compared = [fitted.difference(index + 1, index) for index in range(0, 2 * len(pairs), 2)]
+    if not fitted.dof:
+        return [(Estimate(math.exp(distance)), None) for distance, _ in compared]
+    return [(_interval(*pair).exp(), _p_value(*pair)) for pair in compared]
 
 
-def positive_means(samples: Sequence[Sequence[float]]) -> list[Estimate]:
+def positive_means(samples: Values, chosen_from: int = 1) -> list[Estimate]:
     """Return the mean of each configuration's values, with an interval from the variances of all configurations.
 
     The interval is Student's on the logarithms, so it is that of the geometric mean, from which the mean of repeats
     hardly differs. A configuration that ran once has none. Values that are not positive are summarized one by one.
+
+    Args:
+        samples: Values of each configuration, one per run.
+        chosen_from: Number of configurations of which one is chosen for its low mean. It is too low by chance in the
+            one of them with the largest error, so that the bound of each holds with the probability `0.95 ** (1 / n)`
+            (Z. Sidak, J. Am. Stat. Assoc. 62, 1967).
     """
     if any(value <= 0 for values in samples for value in values):
         return [mean(values) for values in samples]
-    fitted = fit([[math.log(value) for value in values] for values in samples])
+    (fitted,) = fits(_logs(samples))
     result = []
     for values, middle, variance in zip(samples, fitted.means, fitted.variances, strict=True):
-        if len(values) < 2 or variance is None:
-            result.append(Estimate(statistics.fmean(values)))
-            continue
-        interval = _interval(middle, Variance(variance.variance / len(values), variance.dof)).exp()
+        interval = Estimate(0.0)
+        if len(values) > 1:
+            error = Variance(variance.variance / len(values), variance.dof)
+            interval = _interval(middle, error, max(BOUND, (1 - ALPHA) ** (1 / chosen_from))).exp()
         result.append(Estimate(statistics.fmean(values), interval.low, interval.high))
     return result
 
@@ -261,12 +263,12 @@ def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
 
     As `scipy.stats.false_discovery_control`, whose import takes longer than the rest of a small report.
     """
-    rates, smallest = [1.0] * len(p_values), 1.0
-    descending = sorted(range(len(p_values)), key=lambda test: -p_values[test])
-    for place, test in enumerate(descending):
-        smallest = min(smallest, p_values[test] * len(p_values) / (len(p_values) - place))
-        rates[test] = smallest
-    return rates
+    import numpy as np
+
+    count, rates = len(p_values), np.ones(len(p_values))
+    descending = np.argsort(p_values)[::-1]
+    rates[descending] = np.minimum.accumulate(np.take(p_values, descending) * count / np.arange(count, 0, -1))
+    return np.minimum(rates, 1.0).tolist()
 
 
 @lru_cache(maxsize=256)
@@ -301,14 +303,14 @@ def _tukey(count: int, dof: int) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _student(dof: float) -> float:
+def _student(dof: float, probability: float = BOUND) -> float:
     from scipy.special import stdtrit
 
-    return float(stdtrit(dof, 0.975))
+    return float(stdtrit(dof, probability))
 
 
-def _interval(value: float, error: Variance) -> Estimate:
-    half = _student(error.dof) * math.sqrt(error.variance) if error.variance else 0.0
+def _interval(value: float, error: Variance, probability: float = BOUND) -> Estimate:
+    half = _student(error.dof, probability) * math.sqrt(error.variance) if error.variance else 0.0
     return Estimate(value, value - half, value + half)
 
 
@@ -346,24 +348,43 @@ def _by_round(weights: Mapping[str, float], samples: Samples, rounds: Mapping[st
     ]
 
 
-def _round_effects(samples: Sequence[Sequence[float]], rounds: Sequence[Rounds]) -> tuple[dict[Hashable, float], float]:
-    """Return the effect of each round, and the fraction of the degrees of freedom that remains after fitting them.
+def _logs(samples: Values) -> list[list[float]]:
+    return [[math.log(value) for value in values] for values in samples]
 
-    Empty and 1 if not every run is part of a round, or if too few runs are left to estimate a variance.
+
+def _fit(samples: Values, covariates: Any = None) -> Fit:
+    """Fit a mean per configuration and the effects of covariates; no degrees of freedom if too few runs are left.
+
+    Each variance is moderated by the pooled one (G. K. Smyth, Linear models and empirical Bayes methods for assessing
+    differential expression, 2004; here with a fixed weight, as few repeats do not show how alike the variances are).
     """
-    labels = set(chain.from_iterable(rounds))
-    runs = sum(map(len, samples))
-    spare = runs - len(samples)
-    if None in labels or len(labels) < 2 or spare - (len(labels) - 1) < 1:
-        return {}, 1.0
-    effects: dict[Hashable, float] = dict.fromkeys(labels, 0.0)
-    for _ in range(BACKFITTING_STEPS):  # the first is exact if every configuration was run in every round
-        rest: dict[Hashable, list[float]] = {label: [] for label in labels}
-        for values, names in zip(samples, rounds, strict=True):
-            middle = statistics.fmean(value - effects[name] for value, name in zip(values, names, strict=True))
-            for value, name in zip(values, names, strict=True):
-                rest[name].append(value - middle)
-        previous, effects = effects, {label: statistics.fmean(values) for label, values in rest.items()}
-        if all(math.isclose(previous[label], effects[label], abs_tol=1e-12) for label in labels):
-            break
-    return effects, (spare - (len(labels) - 1)) / spare
+    import numpy as np
+
+    counts = np.array([len(values) for values in samples], dtype=int)
+    group, values = np.repeat(np.arange(len(counts)), counts), np.array([*chain.from_iterable(samples)], dtype=float)
+    covariates = np.zeros((len(values), 0)) if covariates is None else covariates - covariates.mean(axis=0)
+    spare = len(values) - len(counts)
+
+    def centers(columns: Any) -> Any:
+        return np.add.reduceat(columns, np.cumsum(counts) - counts, axis=0) / counts[:, None]
+
+    places = centers(covariates)
+    within, means = covariates - places[group], centers(values[:, None])[:, 0]
+    effects, _, rank, _ = np.linalg.lstsq(within, values - means[group], rcond=1e-9)
+    dof = spare - int(rank)
+    residuals = values - means[group] - within @ effects
+    squares = np.bincount(group, residuals**2)
+    squares[squares < ROUNDING] = 0.0
+    pooled = squares.sum() / max(1, dof)
+    own = (counts - 1) * dof / max(1, spare)
+    borrowed = min(BORROWED_DOF, BORROWED_PER_CONFIGURATION * len(counts))
+    variances = (squares + borrowed * pooled) / (own + borrowed)
+    dofs = np.minimum(np.where(counts > 1, own + borrowed, BORROWED_DOF), dof)
+    return Fit(
+        (means - places @ effects).tolist(),
+        [Variance(*pair) for pair in zip(variances.tolist(), dofs.tolist(), strict=True)],
+        float(dof),
+        counts.tolist(),
+        places,
+        pooled * np.linalg.pinv(within.T @ within, rcond=1e-9),
+    )

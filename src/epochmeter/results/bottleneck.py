@@ -1,4 +1,4 @@
-"""The bottleneck of an epoch: its largest part. One rule and one wording for runs, reports and `experiment=stalls`.
+"""The bottleneck of an epoch: its largest part. One rule for runs, reports and `experiment=stalls`.
 
 The parts are compute, prep stall, fetch stall, copy and overhead. Prep stall (waiting for preprocessing) and fetch
 stall (waiting for storage) are the data stalls of J. Mohan et al., Analyzing and Mitigating Data Stalls in DNN
@@ -8,8 +8,9 @@ Training, PVLDB 14(5), 2021. Where the two cannot be separated, there is one dat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 COMPUTE, PREP_STALL, FETCH_STALL, DATA_STALL = "compute", "prep_stall", "fetch_stall", "data_stall"
 COPY, OVERHEAD = "copy", "overhead"
@@ -17,6 +18,10 @@ PARTS = (COMPUTE, PREP_STALL, FETCH_STALL, DATA_STALL, COPY, OVERHEAD)
 STALLS = (PREP_STALL, FETCH_STALL, DATA_STALL)
 MIN_FRACTION = 0.02
 """Fraction of the epoch's time below which a stall, or a difference between two parts, is neglected."""
+
+Undecided = Literal["disturbed", "unmeasured", "not warm", "not cold"]
+"""Why the stall analysis has no bottleneck: a stall is below zero, parts were not measured, or the page cache was in
+another state than asked for."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class Bottleneck:
         fractions: Part -> its fraction of the epoch's time, 0 to 1; parts that were not measured are absent.
         stalls: Data stalls that are significant but not in `parts`, the largest first.
         equal: Whether several `parts` differ by less than `MIN_FRACTION`; else their difference is not significant.
-        why: The reason if undecided.
+        why: The reason if undecided, one of `Undecided`.
         repeats: Approximate number of repeats per configuration that would make the difference significant, if known.
     """
 
@@ -36,29 +41,13 @@ class Bottleneck:
     fractions: Mapping[str, float]
     stalls: tuple[str, ...] = ()
     equal: bool = False
-    why: str | None = None
+    why: Undecided | None = None
     repeats: int | None = None
 
     @property
     def data_stall(self) -> float:
         """The fraction of all data stalls together."""
         return math.fsum(self.fractions.get(stall, 0.0) for stall in STALLS)
-
-    @property
-    def label(self) -> str:
-        """`compute-bound`; `compute-bound or prep-bound (about equal)`."""
-        if not self.parts:
-            return "bottleneck undecided"
-        label = " or ".join(f"{part.removesuffix('_stall')}-bound" for part in self.parts)
-        if len(self.parts) == 1:
-            return label
-        return f"{label} ({'about equal' if self.equal else 'no significant difference'})"
-
-    @property
-    def text(self) -> str:
-        """The label and the smaller stalls: `compute-bound; 3.6 % prep stall`."""
-        stalls = ", ".join(f"{percent(self.fractions[stall])} {part_name(stall)}" for stall in self.stalls)
-        return f"{self.label}; {stalls}" if stalls else self.label
 
 
 def find_bottleneck(
@@ -107,28 +96,6 @@ def part_seconds(metrics: Mapping[str, float], in_memory: bool) -> dict[str, flo
         shares = {PREP_STALL: 1.0} if in_memory else _stall_shares(metrics)
         seconds.update({stall: share * stall_s for stall, share in shares.items()})
     return seconds
-
-
-def part_name(part: str) -> str:
-    """Return a part's name in a text: `prep stall`."""
-    return part.replace("_", " ")
-
-
-def percent(fraction: float) -> str:
-    """Return a fraction as a text: `3.6 %`, `44 %`."""
-    return f"{100 * fraction:.{0 if fraction >= 0.0995 else 1}f} %"
-
-
-def bottleneck_sentence(bottlenecks: Sequence[Bottleneck]) -> str:
-    """Return the bottlenecks of several configurations in one sentence."""
-    labels = [bottleneck.label for bottleneck in bottlenecks]
-    if len(bottlenecks) == 1:
-        return f"Bottleneck: {bottlenecks[0].text}."
-    if len(set(labels)) == 1:
-        return f"Bottleneck of all {len(bottlenecks)} configurations: {labels[0]}."
-    counts = sorted(dict.fromkeys(labels), key=lambda label: -labels.count(label))
-    listed = ", ".join(f"{labels.count(label)} {label}" for label in counts)
-    return f"Bottlenecks of {len(bottlenecks)} configurations: {listed}."
 
 
 def _stall_shares(metrics: Mapping[str, float]) -> dict[str, float]:

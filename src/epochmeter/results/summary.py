@@ -148,13 +148,19 @@ def no_total_note(windows: Sequence[Window]) -> list[str]:
 
 def variance_warning(metrics: Mapping[str, float]) -> list[str]:
     """Return a warning if epoch times vary more than on an idle machine; very short epochs are tolerated."""
-    mean_s, std_s = metrics.get("steady/e2e_s"), metrics.get("std/e2e_s", 0.0)
-    if not mean_s or std_s <= max(MIN_VARIATION_S, MAX_VARIATION * mean_s):
+    if (variation := excessive_variation(metrics)) is None:
         return []
+    mean_s, std_s = metrics["steady/e2e_s"], metrics["std/e2e_s"]
     return [
-        f"warning: epoch times vary by {100 * std_s / mean_s:.0f} % ({mean_s:.3g} s, std {std_s:.2g} s). "
+        f"warning: epoch times vary by {100 * variation:.0f} % ({mean_s:.3g} s, std {std_s:.2g} s). "
         "Check for other load or thermal throttling."
     ]
+
+
+def excessive_variation(metrics: Mapping[str, float]) -> float | None:
+    """Return the relative standard deviation of epoch times if it is larger than on an idle machine."""
+    mean_s, std_s = metrics.get("steady/e2e_s"), metrics.get("std/e2e_s", 0.0)
+    return std_s / mean_s if mean_s and std_s > max(MIN_VARIATION_S, MAX_VARIATION * mean_s) else None
 
 
 def target_metrics(

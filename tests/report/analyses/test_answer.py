@@ -111,11 +111,11 @@ def test_values_are_plain_json():
     values = json.loads(json.dumps(result.values, allow_nan=False))
     assert values["choices"][0] == {
         "name": "fastest", "job": "batch 64", "runs": [0], "value": 10.0, "time_s": 10.0, "energy_j": 300.0,
-        "power_w": 30.0, "energy_covers": "GPUs used", "bottleneck": "compute-bound; 10 % prep stall",
+        "power_w": 30.0, "energy_covers": "GPUs used", "bottleneck": ["compute"],
         "fractions": pytest.approx({"compute": 0.8, "prep_stall": 0.1, "fetch_stall": 0, "copy": 0, "overhead": 0.1}),
         "not_significantly_different": [], "time_ratio": None, "energy_ratio": None,
     }  # fmt: skip
-    assert values["bottlenecks"] == {"compute-bound": 2}
+    assert values["bottlenecks"] == {"compute": 2}
     assert values["prediction"] is None
 
 

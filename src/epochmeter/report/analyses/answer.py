@@ -11,6 +11,7 @@ from epochmeter.config.suggestions import entry_keys
 from epochmeter.report.analyses import prediction as predicted
 from epochmeter.report.analyses.best import Best, Unmet
 from epochmeter.report.analyses.bottleneck import EpochBreakdown
+from epochmeter.report.analyses.importance import KeyShare, key_shares
 from epochmeter.report.analyses.next_runs import Suggestion
 from epochmeter.report.analyses.prediction import NoPrediction, Prediction
 from epochmeter.report.formatting import join_or_more
@@ -18,11 +19,13 @@ from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, fingerprint, no_energy, varied
 from epochmeter.report.runs.costs import TIME_TO_TARGET, Cost, positive_values, ranked_costs
 from epochmeter.report.runs.filter import has_values
+from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, ratio
-from epochmeter.results.bottleneck import Bottleneck, bottleneck_sentence
+from epochmeter.results.bottleneck import Bottleneck
+from epochmeter.results.summary import excessive_variation
 
-MANY = 5
-"""Number of configurations from which on the best one seems noticeably better than it is."""
+LEAST_WIDENED = 3
+"""Number of configurations from which on the interval of the best of them has to be wider."""
 CONVERGENCE_KEYS = ("model", "optimizer", "scheduler", "batch", "precision", "lr_scaling")
 """Keys that may change the number of epochs to a given accuracy."""
 
@@ -59,7 +62,8 @@ class Answer:
         convergence_keys: Varying keys that may change the number of epochs to an accuracy, without a target.
         single_runs: Number of configurations that ran once; 0 if there is nothing to compare.
         on_several_hosts: Whether their repeats ran on other hosts.
-        is_best_of_many: Whether the interval of the best may be biased by its selection.
+        shares: How much of the variance each key explains, if that can be estimated.
+        noisy: Runs whose epoch times vary more than on an idle machine, and by which fraction, the noisiest first.
         suggestions: Runs to try next.
         prediction: Predicted configurations, why there are none, or None if not asked for.
         baseline: The configuration that those are compared with, if any.
@@ -74,7 +78,8 @@ class Answer:
     convergence_keys: Sequence[str]
     single_runs: int
     on_several_hosts: bool
-    is_best_of_many: bool
+    shares: Sequence[KeyShare]
+    noisy: Sequence[tuple[Run, float]]
     suggestions: Sequence[Suggestion]
     prediction: Prediction | NoPrediction | None
     baseline: Cost | None
@@ -93,11 +98,20 @@ class Answer:
             names.setdefault(id(choice.configuration), []).append(choice.name)
         if self.baseline:
             names.setdefault(id(self.baseline.configuration), []).append("baseline")
-        costs = {id(cost.configuration): cost for cost in self.costs}
+        costs = {id(choice.configuration): choice.cost for choice in reversed(self.choices)}
+        if self.baseline:
+            costs.setdefault(id(self.baseline.configuration), self.baseline)
         return [
             Row(costs[key], bottlenecks.get(key), best_by, *_ratios(costs[key], self.baseline))
             for key, best_by in names.items()
         ]
+
+    @property
+    def chosen_from(self) -> int | None:
+        """The most configurations that one was chosen from; None if its interval is not wider for that."""
+        counts = [1 + len(choice.ties) for choice in self.choices if choice.cost.time.low is not None]
+        most = max(counts, default=0)
+        return most if most >= LEAST_WIDENED else None
 
     @property
     def is_best_by_all(self) -> bool:
@@ -106,14 +120,17 @@ class Answer:
         return is_certain and len(self.choices) > 1 and len({choice.cost.title for choice in self.choices}) == 1
 
     @property
+    def bottleneck_counts(self) -> list[tuple[Bottleneck, int]]:
+        """The first bottleneck of each kind and how many configurations have such a one, most of them first."""
+        kinds: dict[object, list[Bottleneck]] = {}
+        for breakdown in self.breakdowns:
+            kinds.setdefault((breakdown.bottleneck.parts, breakdown.bottleneck.equal), []).append(breakdown.bottleneck)
+        return [(every[0], len(every)) for every in sorted(kinds.values(), key=len, reverse=True)]
+
+    @property
     def energy_reason(self) -> str | None:
         """Why not all energies can be compared; None if they can."""
         return no_energy([cost.configuration for cost in self.costs])
-
-    @property
-    def bottlenecks(self) -> str:
-        """The bottlenecks of all configurations in one sentence."""
-        return bottleneck_sentence([breakdown.bottleneck for breakdown in self.breakdowns])
 
 
 def analyze(
@@ -155,7 +172,8 @@ def analyze(
         convergence_keys=_convergence_keys(configurations),
         single_runs=len(once) if len(configurations) > 1 else 0,
         on_several_hosts=any(hosts[fingerprint(configuration.job)] > 1 for configuration in once),
-        is_best_of_many=len(configurations) >= MANY and len(once) < len(configurations),
+        shares=key_shares(ranked),
+        noisy=_noisy_runs(configurations),
         suggestions=suggestions,
         prediction=prediction,
         baseline=None if baseline is None else _find_baseline(ranked, baseline),
@@ -168,7 +186,9 @@ def page(answer: Answer) -> Page:
     values = {
         "choices": [_choice_values(choice, rows[id(choice.configuration)]) for choice in answer.choices],
         "baseline": answer.baseline.title if answer.baseline else None,
-        "bottlenecks": Counter(breakdown.bottleneck.label for breakdown in answer.breakdowns),
+        "bottlenecks": Counter(" or ".join(breakdown.bottleneck.parts) for breakdown in answer.breakdowns),
+        "explained_variance": [asdict(share) for share in answer.shares],
+        "noisy_runs": {run.number: variation for run, variation in answer.noisy},
         "what_next": [{"command": suggestion.command, "key": suggestion.key} for suggestion in answer.suggestions],
         "prediction": predicted.values(answer.prediction) if answer.prediction else None,
         "unmet": {unmet.name: unmet.bound for unmet in answer.unmet},
@@ -180,6 +200,12 @@ def page(answer: Answer) -> Page:
 def _differing_samples(configurations: Sequence[Configuration]) -> tuple[float, float] | None:
     counts = [count for configuration in configurations for count in positive_values(configuration, "steady/samples")]
     return (min(counts), max(counts)) if counts and max(counts) > (1 + MIN_EFFECT) * min(counts) else None
+
+
+def _noisy_runs(configurations: Sequence[Configuration]) -> list[tuple[Run, float]]:
+    runs = [run for configuration in configurations for run in configuration.runs]
+    noisy = [(run, variation) for run in runs if (variation := excessive_variation(run.metrics))]
+    return sorted(noisy, key=lambda entry: -entry[1])
 
 
 def _convergence_keys(configurations: Sequence[Configuration]) -> list[str]:
@@ -208,7 +234,7 @@ def _find_baseline(costs: Sequence[Cost], values: Mapping[str, Any] | str) -> Co
 
 def _ratios(cost: Cost, baseline: Cost | None) -> tuple[Estimate | None, Estimate | None]:
     """Return time and energy as multiples of those of the baseline."""
-    if baseline is None or cost is baseline:
+    if baseline is None or cost.configuration is baseline.configuration:
         return None, None
     rounds = (cost.rounds, baseline.rounds)
     comparable = cost.joules and cost.covers == baseline.covers
@@ -231,7 +257,7 @@ def _choice_values(choice: Best, row: Row) -> dict[str, Any]:
         "energy_covers": choice.cost.covers,
         "time_ratio": asdict(row.time) if row.time else None,
         "energy_ratio": asdict(row.energy) if row.energy else None,
-        "bottleneck": bottleneck.text if bottleneck else None,
+        "bottleneck": bottleneck.parts if bottleneck else None,
         "fractions": dict(bottleneck.fractions) if bottleneck else None,
         "not_significantly_different": [point.numbers for point in choice.not_significantly_different],
     }

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal
 
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import Cost, comparable, costs, max_power, ranked_costs
-from epochmeter.report.statistics import indistinguishable_from_best
+from epochmeter.report.statistics import indistinguishable_from_best, positive_means
 from epochmeter.results.pareto import is_pareto_front
 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
@@ -32,7 +32,7 @@ class Best:
     """The best configuration by one criterion.
 
     Attributes:
-        cost: Its time and energy.
+        cost: Its time and energy. Their intervals are wide enough for the best of it and its ties.
         value: Its time in seconds, or its energy in joules; of the trade-off, its cost in joules.
         ties: Configurations that repeats do not distinguish from it, or that are equal, and how much larger their value
             is, as a fraction.
@@ -111,7 +111,7 @@ def find_best(
             result.append(_best("power_budget", allowed, TIMES, scope, bound=power_budget_w))
         if deadline_s and (allowed := [cost for cost in group if cost.time_s <= deadline_s]):
             result.append(_best("deadline", allowed, JOULES, scope, bound=deadline_s))
-    return result
+    return _widened(result, ranked)
 
 
 def unmet_constraints(
@@ -152,10 +152,29 @@ def _best(name: Name, candidates: Sequence[Cost], values: Values, scope: str | N
     best = min(candidates, key=order)
     value = order(best)[0]
     is_tie = indistinguishable_from_best(
-        [values(cost) for cost in candidates], candidates.index(best), [cost.rounds for cost in candidates]
+        [values(cost) for cost in candidates],
+        candidates.index(best),
+        [cost.rounds for cost in candidates],
+        [cost.started for cost in candidates],
     )
     tied = [cost for cost, tie in zip(candidates, is_tie, strict=True) if tie and cost is not best]
     return Best(name, best, value, [(cost, order(cost)[0] / value - 1) for cost in tied], scope, **more)
+
+
+def _widened(choices: Sequence[Best], ranked: Sequence[Cost]) -> list[Best]:
+    """Return the choices with wider intervals, as the best of several equal configurations seems better than it is."""
+    counts: dict[int, int] = {}
+    for choice in choices:
+        key = id(choice.configuration)
+        counts[key] = max(counts.get(key, 1), 1 + len(choice.ties))
+    results = []
+    for choice in choices:
+        count, metered = counts[id(choice.configuration)], [cost for cost in ranked if cost.joules]
+        times = positive_means([cost.times_s for cost in ranked], count)
+        energies = positive_means([cost.joules for cost in metered], count)
+        energy = energies[metered.index(choice.cost)] if choice.cost.joules else None
+        results.append(replace(choice, cost=replace(choice.cost, time=times[ranked.index(choice.cost)], energy=energy)))
+    return results
 
 
 def _weighted(eta: float, max_power_w: float) -> Values:

@@ -26,9 +26,6 @@ from epochmeter.results.bottleneck import (
     part_seconds,
 )
 
-DISTURBED = (
-    "a stall is significantly below zero, so some of the runs were disturbed; measure them again with sweep.again=true"
-)
 MOST_REPEATS = 100
 """More are not worth counting."""
 PREPROCESSED = {FROM_CACHE: 1.0, SYNTHETIC: -1.0}
@@ -101,13 +98,13 @@ def verdict(
     """
     differences = {PREP_STALL: PREPROCESSED} if in_memory else {PREP_STALL: PREPROCESSED, FETCH_STALL: FETCH}
     if any(_is_impossible(weights, times, rounds) for weights in differences.values()):
-        return undecided(DISTURBED)
+        return Bottleneck((), {}, why="disturbed")
     on_device = device or {COMPUTE: times[SYNTHETIC]}
     parts: dict[str, Part] = {part: {SYNTHETIC: seconds} for part, seconds in on_device.items()}
     for stall, weights in differences.items():
         parts[stall] = {name: [weight * seconds for seconds in times[name]] for name, weight in weights.items()}
     bottleneck = decide(parts, statistics.fmean(times[FROM_CACHE if in_memory else FROM_STORAGE]), rounds)
-    return bottleneck or undecided("the runs on synthetic batches did not measure all parts of their epochs")
+    return bottleneck or Bottleneck((), {}, why="unmeasured")
 
 
 def check_cache_state(
@@ -124,12 +121,7 @@ def check_cache_state(
         is_valid = bottleneck.parts in ((), (FETCH_STALL,)) or (was_warm(rows) and was_cold(rows))
     if is_valid:
         return bottleneck
-    wrong = "warm runs were not warm" if not was_warm(rows) else "cold runs were not cold"
-    return undecided(f"{wrong}, so the fetch stall may be larger than measured")
-
-
-def undecided(why: str) -> Bottleneck:
-    return Bottleneck((), {}, why=why)
+    return Bottleneck((), {}, why="not cold" if was_warm(rows) else "not warm")
 
 
 def repeats_needed(part: Part) -> int | None:

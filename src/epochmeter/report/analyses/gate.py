@@ -9,14 +9,14 @@ sequentially rejective multiple test procedure, 1979).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, no_energy, titles
 from epochmeter.report.runs.costs import ENERGY, TIME, positive_values
-from epochmeter.report.statistics import ALPHA, Estimate, Variance, fit
+from epochmeter.report.statistics import ALPHA, Estimate, Fit, fits
 
 Verdict = Literal["violated", "undecided", "passed"]
 METRICS = {"time": TIME, "energy": ENERGY}
@@ -55,14 +55,23 @@ def check_bounds(
 ) -> list[Check]:
     """Check each configuration against each bound.
 
+    Each bound that holds is a claim of its own and needs no correction.
+
     Args:
         pairs: Each configuration before, with its counterpart after.
         bounds: Metric (`time`, `energy`) -> largest ratio.
         interleaved: Whether both sides ran in the same rounds of one sweep, so that drift cancels.
     """
     tests = [test for metric, bound in bounds.items() for test in _tests(metric, bound, pairs, interleaved)]
-    violations = _holm([test.above for test in tests])
-    return [_decided(test, p_value) for test, p_value in zip(tests, violations, strict=True)]
+    violations = _holm([above for _, above, _ in tests])
+    checks = []
+    for (check, _, within), violation in zip(tests, violations, strict=True):
+        if violation <= ALPHA:
+            check = replace(check, verdict="violated", repeats=None)
+        elif within <= ALPHA:
+            check = replace(check, verdict="passed", repeats=None)
+        checks.append(check)
+    return checks
 
 
 def page(
@@ -86,46 +95,33 @@ def exit_code(checks: Sequence[Check]) -> int:
     return next((EXIT_CODES[verdict] for verdict in ("violated", "undecided") if verdict in verdicts), 0)
 
 
-@dataclass(frozen=True)
-class _Test:
-    """A check before its verdict.
-
-    Attributes:
-        above: p-value of a ratio that is at most the bound; small if the bound is violated.
-        within: p-value of a ratio that is at least the bound; small if it holds.
-    """
-
-    check: Check
-    above: float = 1.0
-    within: float = 1.0
-
-
 def _tests(
     metric: str, bound: float, pairs: Sequence[tuple[Configuration, Configuration]], interleaved: bool
-) -> list[_Test]:
-    """Test one metric of all pairs; the variances of all configurations are estimated together."""
+) -> Iterator[tuple[Check, float, float]]:
+    """Test one metric of all pairs; the variances of all configurations are estimated together.
+
+    Yields:
+        A check without its verdict, and two p-values: of a ratio that is at most the bound (small if the bound is
+        violated), and of one that is at least the bound (small if it holds).
+    """
     reasons = [_missing(metric, pair) for pair in pairs]
     measured = [pair for pair, reason in zip(pairs, reasons, strict=True) if reason is None]
     sides = list(dict.fromkeys(side for pair in measured for side in pair))  # one sweep has one baseline for all
     logs = [[math.log(value) for value in positive_values(side, METRICS[metric])] for side in sides]
-    fitted = fit(logs, [[run.round for run in side.runs] for side in sides] if interleaved else ())
-    place = {side: index for index, side in enumerate(sides)}
+    rounds = [[run.round for run in side.runs] for side in sides] if interleaved else []
+    fitted = fits(logs, rounds, [[run.started for run in side.runs] for side in sides]) if sides else []
     named = [after for _, after in pairs] + ([pairs[0][0]] if interleaved else [])  # titles say what differs
-    tests = []
     for title, (before, after), reason in zip(titles(named), pairs, reasons, strict=False):
         check = Check(title, metric, bound, "undecided", reason=reason)
         if reason:
-            tests.append(_Test(check))
+            yield check, 1.0, 1.0
             continue
-        places = place[after], place[before]
-        compared = fitted.difference(*places)
-        if compared is None:  # no repeats
-            difference = fitted.means[places[0]] - fitted.means[places[1]]
-            tests.append(_Test(replace(check, ratio=Estimate(math.exp(difference)))))
-            continue
-        of_one_pair = math.fsum(variance.variance for index in places if (variance := fitted.variances[index]))
-        tests.append(_test(check, *compared, of_one_pair))
-    return tests
+        tested = [_test(one, sides.index(after), sides.index(before), math.log(bound)) for one in fitted]
+        ratios, above, within, repeats = zip(*tested, strict=True)
+        lows, highs = ([getattr(ratio, end) for ratio in ratios] for end in ("low", "high"))
+        ratio = ratios[0] if None in lows else Estimate(ratios[0].value, min(lows), max(highs))
+        most = None if None in repeats else max(repeats)
+        yield replace(check, ratio=ratio, repeats=most), max(above), max(within)
 
 
 def _missing(metric: str, pair: tuple[Configuration, Configuration]) -> str | None:
@@ -135,22 +131,24 @@ def _missing(metric: str, pair: tuple[Configuration, Configuration]) -> str | No
     return None if all(positive_values(side, METRICS[metric]) for side in pair) else f"no {metric} per epoch"
 
 
-def _test(check: Check, difference: float, error: Variance, of_one_pair: float) -> _Test:
-    """Test a difference of mean logarithms; `of_one_pair` is the variance of the difference of one run of each."""
+def _test(fitted: Fit, after: int, before: int, bound: float) -> tuple[Estimate, float, float, int | None]:
+    """Test a difference of mean logarithms; return the ratio, the two p-values and the repeats that would decide."""
     from scipy.special import stdtr, stdtrit
 
-    margin = difference - math.log(check.bound)
-    if not error.variance:
-        return _Test(replace(check, ratio=Estimate(math.exp(difference))), float(margin <= 0), float(margin > 0))
-    deviation = math.sqrt(error.variance)
+    difference, error = fitted.difference(after, before)
+    margin, deviation = difference - bound, math.sqrt(error.variance)
+    if not fitted.dof:
+        return Estimate(math.exp(difference)), 1.0, 1.0, None
+    if not deviation:
+        return Estimate(math.exp(difference)), float(margin <= 0), float(margin > 0), None
     half = float(stdtrit(error.dof, 1 - ALPHA / 2)) * deviation
-    ratio = Estimate(difference, difference - half, difference + half).exp()
     above, within = (float(stdtr(error.dof, sign * margin / deviation)) for sign in (-1, 1))
-    return _Test(replace(check, ratio=ratio, repeats=_repeats(abs(margin), of_one_pair)), above, within)
+    repeats = _repeats(abs(margin), fitted.variances[after].variance + fitted.variances[before].variance)
+    return Estimate(difference, difference - half, difference + half).exp(), above, within, repeats
 
 
 def _repeats(margin: float, of_one_pair: float) -> int | None:
-    """Return the number of runs of each side that would decide with the probability `POWER`."""
+    """Return the runs of each side that would decide with the probability `POWER`, by the variance of one pair."""
     from scipy.special import stdtrit
 
     for count in range(2, MAX_REPEATS + 1):
@@ -160,18 +158,11 @@ def _repeats(margin: float, of_one_pair: float) -> int | None:
     return None
 
 
-def _decided(test: _Test, violation: float) -> Check:
-    """Return the check with its verdict; each bound that holds is a claim of its own and needs no correction."""
-    if violation <= ALPHA:
-        return replace(test.check, verdict="violated", repeats=None)
-    return replace(test.check, verdict="passed", repeats=None) if test.within <= ALPHA else test.check
-
-
 def _holm(p_values: Sequence[float]) -> list[float]:
     """Return the p-values corrected by Holm's method."""
-    adjusted = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = largest
-    return adjusted
+    import numpy as np
+
+    count, adjusted = len(p_values), np.ones(len(p_values))
+    ascending = np.argsort(p_values)
+    adjusted[ascending] = np.maximum.accumulate(np.take(p_values, ascending) * np.arange(count, 0, -1))
+    return np.minimum(adjusted, 1.0).tolist()

@@ -51,6 +51,11 @@ class Cost:
         """The round of each run."""
         return [run.round for run in self.configuration.runs]
 
+    @property
+    def started(self) -> Sequence[str]:
+        """When each run started."""
+        return [run.started for run in self.configuration.runs]
+
     @cached_property
     def power_w(self) -> float | None:
         """Mean power; None without energy."""

@@ -248,6 +248,7 @@ def _load_record(folder: Path) -> Run:
         host=run.get("host"),
         experiment=overrides.get("experiment"),
         energy_source=energy.get("source"),
+        started=run.get("started", ""),
         platform=platform_info(run.get("host"), host, run.get("training") or {}),
         disturbed={name: text for name, text in run.get("flags", {}).items() if name in DISTURBED},
         added=[key for key in overrides if key.startswith("+")],

@@ -47,6 +47,7 @@ class Run:
         folder: Its run folder; None if that is on another machine.
         link: Address of its page in MLflow.
         energy_source: `counter`, `sampled`, `estimated` or `none`.
+        started: When its record was begun, as ISO 8601; empty if that is not known.
         platform: Host and software: `CPU`, `kernel`, `torch`, `git commit` -> value.
         added: Keys without a default, as typed: `+note`.
         disturbed: Disturbances of the measurement: `gpu_shared` -> the process.
@@ -76,6 +77,7 @@ class Run:
     link: str | None = None
     experiment: str | None = None
     energy_source: str | None = None
+    started: str = ""
     platform: Mapping[str, str] = field(default_factory=dict)
     added: Sequence[str] = ()
     disturbed: Mapping[str, str] = field(default_factory=dict)

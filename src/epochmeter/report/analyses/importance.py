@@ -1,0 +1,102 @@
+"""Which key matters most: how much of the variance of time and energy between configurations each key explains.
+
+The main effects of all keys are fitted to the logarithms of the configurations' means. A key's share is its increase of
+the explained variance, averaged over all orders in which keys can be added, so that keys that vary together share
+theirs (R. H. Lindeman, P. F. Merenda, R. Z. Gold, Introduction to Bivariate and Multivariate Analysis, 1980). On a full
+grid it is eta squared. The part that as many values explain by chance is subtracted (epsilon squared).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from epochmeter.report.runs.configuration import on_several_hosts, varied
+from epochmeter.report.runs.costs import Cost
+
+MAX_KEYS = 8
+"""The time to compute the shares doubles with each key."""
+
+
+@dataclass(frozen=True)
+class KeyShare:
+    """The shares of the variance between configurations that a key explains.
+
+    Attributes:
+        count: Number of its values.
+        time: Share of the variance of the logarithm of time, 0 to 1.
+        energy: The same of energy; None if not all energies can be compared.
+    """
+
+    key: str
+    count: int
+    time: float
+    energy: float | None
+
+
+def key_shares(costs: Sequence[Cost]) -> list[KeyShare]:
+    """Return the share of each key that varies, the largest share of time first.
+
+    Empty if fewer than two keys vary or more than eight, or if too few configurations are left to estimate the part
+    explained by chance.
+    """
+    configurations = [cost.configuration for cost in costs]
+    columns = {key: [configuration.value(key) for configuration in configurations] for key in varied(configurations)}
+    if on_several_hosts(configurations):
+        columns["host"] = [configuration.host or "" for configuration in configurations]
+    if not 2 <= len(columns) <= MAX_KEYS:
+        return []
+    times = _shares([*columns.values()], [cost.time_s for cost in costs])
+    joules = [cost.energy_j for cost in costs if cost.energy_j]
+    is_comparable = len(joules) == len(costs) and len({cost.covers for cost in costs}) == 1
+    energies = _shares([*columns.values()], joules) if is_comparable else [None] * len(columns)
+    shares = [
+        KeyShare(key, len({*columns[key]}), time, energy)
+        for key, time, energy in zip(columns, times, energies, strict=False)
+    ]
+    return sorted(shares, key=lambda share: -share.time)
+
+
+def _shares(columns: Sequence[Sequence[str]], values: Sequence[float]) -> list[float]:
+    """Return each column's share of the variance of the logarithms; empty if no part by chance can be estimated."""
+    import numpy as np
+
+    logs = np.log(values) - np.mean(np.log(values))
+    designs = [np.array([[value == other for other in {*column}] for value in column], float) for column in columns]
+    designs = [design - design.mean(axis=0) for design in designs]
+    spare = len(logs) - 1 - int(np.linalg.matrix_rank(np.hstack(designs)))
+    total = float(logs @ logs)
+    if spare < 1 or not total:
+        return []
+    explained = _explained(designs, logs)
+    every = frozenset(range(len(columns)))
+    by_chance = (total - explained[every]) / spare
+    shares = []
+    for index, design in enumerate(designs):
+        gains = [
+            (explained[others | {index}] - known) / math.comb(len(columns) - 1, len(others))
+            for others, known in explained.items()
+            if index not in others
+        ]
+        chance = by_chance * int(np.linalg.matrix_rank(design))
+        shares.append(max(0.0, (math.fsum(gains) / len(columns) - chance) / total))
+    return shares
+
+
+def _explained(designs: Sequence[Any], logs: Any) -> dict[frozenset[int], float]:
+    """Return the sum of squares that each subset of the designs explains."""
+    import numpy as np
+
+    starts = np.cumsum([0, *(design.shape[1] for design in designs)])
+    every = np.hstack(designs)
+    products, projections = every.T @ every, every.T @ logs
+    result = {frozenset[int](): 0.0}
+    for count in range(1, len(designs) + 1):
+        for subset in combinations(range(len(designs)), count):
+            at = np.concatenate([np.arange(starts[index], starts[index + 1]) for index in subset])
+            inverse = np.linalg.pinv(products[np.ix_(at, at)], rcond=1e-9, hermitian=True)
+            result[frozenset(subset)] = float(projections[at] @ inverse @ projections[at])
+    return result
