@@ -60,6 +60,27 @@ def test_text_of_ties_and_unknown_times():
     assert_golden(page(answer(*runs, run(6, 10.0, workers=0, repeat=1), run(7, None, workers=9))), "ties")
 
 
+def test_text_of_a_grid_with_repeats_and_noisy_runs():
+    """Two keys of which one matters, ties of the best, and epoch times that vary by 74 %."""
+    noise = (1.0, 1.01, 0.99)
+    runs = [
+        run(number, time_s * noise[repeat], 100.0 * noise[repeat], batch=batch, workers=workers, repeat=repeat)
+        for number, ((batch, workers, time_s), repeat) in enumerate(
+            (point, repeat)
+            for point in [(32, 2, 10.0), (32, 4, 10.05), (32, 8, 10.1), (64, 2, 12.0), (64, 4, 12.1), (64, 8, 12.0)]
+            for repeat in range(3)
+        )
+    ]
+    runs[4] = replace(runs[4], metrics={**runs[4].metrics, "std/e2e_s": 7.5})
+    found = answer(*runs)
+    assert [share.key for share in found.shares] == ["batch", "workers"]
+    assert [(noisy.number, round(variation, 2)) for noisy, variation in found.noisy] == [(4, 0.74)]
+    assert found.chosen_from == 6, "the configurations with the least energy"
+    alone = answer(*(run for run in runs if run.job["workers"] == 2)).choices[0].cost.time
+    assert found.choices[0].cost.time.high > alone.high
+    assert_golden(page(found), "grid")
+
+
 def test_text_of_missed_targets_and_different_energies():
     reached = [
         trained(n, 100.0, batch=8 << n, target_accuracy=0.9, steady={"energy_j": 9.0},

@@ -64,7 +64,7 @@ def test_a_slowdown_allows_for_less_energy(max_slowdown, batch):
 
 def test_fastest_may_need_the_least_energy_within_the_slowdown():
     choice = by_name(find_best(FOUR, max_slowdown=1.0), "within_slowdown")
-    assert choice.cost is choice.fastest
+    assert choice.configuration is choice.fastest.configuration
 
 
 def test_unmet_constraint_is_reported():

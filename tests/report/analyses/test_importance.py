@@ -1,0 +1,87 @@
+"""The variance that each key explains: known answers."""
+
+import itertools
+import math
+import random
+
+import pytest
+from sweeps import trained
+
+from epochmeter.report.analyses.importance import key_shares
+from epochmeter.report.runs.configuration import group_repeats
+from epochmeter.report.runs.costs import costs
+
+BATCHES, WORKERS = (8, 16, 32, 64), (1, 2, 4)
+GRID = list(itertools.product(BATCHES, WORKERS))
+
+
+def shares(times, energies=None, keys=GRID, **more):
+    """The share of time and energy of each key, of runs with a batch and workers."""
+    runs = [
+        trained(number, 100.0, batch=batch, workers=workers,
+                steady={"e2e_s": time_s, "energy_j": energies and energies[number]}, **more)
+        for number, ((batch, workers), time_s) in enumerate(zip(keys, times, strict=True))
+    ]  # fmt: skip
+    return {share.key: (share.time, share.energy) for share in key_shares(costs(group_repeats(runs)))}
+
+
+def effects(batch, workers, interaction=0.0):
+    """Times of a grid whose logarithms are sums of a key's coefficient times its centered place."""
+    return [
+        math.exp(batch * (b - 1.5) + workers * (w - 1) + interaction * (b - 1.5) * (w - 1))
+        for b, w in itertools.product(range(4), range(3))
+    ]
+
+
+def test_share_on_a_full_grid_is_eta_squared():
+    """By hand: sums of squares 3 x 5 x 0.1^2 of the batch and 4 x 2 x 0.2^2 of the workers."""
+    found = shares(effects(0.1, 0.2))
+    assert list(found) == ["workers", "batch"]
+    assert found["batch"] == (pytest.approx(0.15 / 0.47), None)
+    assert found["workers"] == (pytest.approx(0.32 / 0.47), None)
+
+
+def test_interaction_is_no_main_effect_and_subtracted_as_chance():
+    """By hand: 0.1 of interactions per 6 degrees of freedom; the batch has 3 of them, the workers 2."""
+    found = shares(effects(0.1, 0.2, 0.1))
+    assert found["batch"][0] == pytest.approx((0.15 - 3 * 0.1 / 6) / 0.57)
+    assert found["workers"][0] == pytest.approx((0.32 - 2 * 0.1 / 6) / 0.57)
+
+
+def test_energy_has_shares_of_its_own():
+    found = shares(effects(0.1, 0.0), effects(0.0, 0.1))
+    assert found["batch"] == pytest.approx((1.0, 0.0), abs=1e-9)
+    assert found["workers"] == pytest.approx((0.0, 1.0), abs=1e-9)
+
+
+def test_keys_that_vary_together_share_what_they_explain():
+    keys = [(batch, batch // 8) for batch in BATCHES] * 2
+    found = shares([1.0, 2.0, 4.0, 8.0, 1.1, 2.2, 4.4, 8.8], keys=keys, precision="fp32")
+    assert found == {}, "repeats are one configuration, and four of them leave nothing for chance"
+    runs = [
+        trained(number, 100.0, batch=batch, workers=workers, prefetch=prefetch, steady={"e2e_s": time_s})
+        for number, ((batch, workers), prefetch, time_s) in enumerate(
+            zip(keys, [1] * 4 + [2] * 4, [1.0, 2.0, 4.0, 8.0, 1.0, 2.1, 4.0, 8.1], strict=True)
+        )
+    ]
+    both = {share.key: share.time for share in key_shares(costs(group_repeats(runs)))}
+    assert both["batch"] == pytest.approx(both["workers"])
+    assert both["batch"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_missing_configurations_do_not_confuse_the_keys():
+    kept = [place for place in range(12) if place not in (1, 5, 6)]
+    found = shares([effects(0.1, 0.0)[place] for place in kept], keys=[GRID[place] for place in kept])
+    assert found["batch"][0] > 0.9
+    assert found["workers"][0] < 0.1
+
+
+def test_noise_is_explained_by_no_key():
+    chance = random.Random(0)
+    found = [shares([math.exp(chance.gauss(0, 0.01)) for _ in GRID]) for _ in range(40)]
+    assert sum(share["batch"][0] + share["workers"][0] for share in found) / 40 < 0.25
+
+
+@pytest.mark.parametrize("keys", [[(8, 1), (16, 1), (32, 1)], [(8, 1), (16, 2), (32, 4)], [(8, 1), (8, 2), (16, 1)]])
+def test_too_few_configurations_or_keys_have_no_shares(keys):
+    assert shares([1.0, 2.0, 3.0], keys=keys) == {}
