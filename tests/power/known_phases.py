@@ -1,7 +1,5 @@
 """Simulated epochs of training with known energy by phase: their steps and the readings of a power sensor."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Used by a test and by `benchmarks/energy.py`.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from bisect import bisect_right

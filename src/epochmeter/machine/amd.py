@@ -1,7 +1,5 @@
 """AMD GPUs by their driver, amdgpu: in ROCm's order, and the driver's files of each card."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Locks of devices, so that a second measurement on the same device waits."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import stat

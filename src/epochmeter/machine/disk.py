@@ -4,8 +4,6 @@ The file system is found in the mount table and its block device in sysfs. Parti
 to the physical disks, overlays and loop devices to their own storage.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Gauges in kernel files: memory, temperatures, a GPU's utilization and clock, and throttling."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path

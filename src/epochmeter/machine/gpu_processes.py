@@ -1,7 +1,5 @@
 """Other processes that compute on the GPUs of a run, by NVML's process lists."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The GPUs of a machine, and the selection that a run uses: only these are locked, metered and trained on."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

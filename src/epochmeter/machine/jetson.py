@@ -1,7 +1,5 @@
 """Properties of a Jetson: release, power modes, clocks and fan."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

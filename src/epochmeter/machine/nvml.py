@@ -1,7 +1,5 @@
 """NVML, the library of NVIDIA's driver; the only module that imports its Python client, nvidia-ml-py."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress

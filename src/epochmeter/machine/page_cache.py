@@ -8,8 +8,6 @@ The kernel's interfaces, as tested:
     cachestat      the same in one call (Linux >= 6.5), but 0 for every file of an overlay, as in a container
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import os

@@ -1,7 +1,5 @@
 """A thread that runs a callback periodically with jitter, and at once on request."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -1,7 +1,5 @@
 """Commands that need root, run by an ordinary user through `sudo -n`, without a password prompt."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import re

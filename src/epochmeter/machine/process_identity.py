@@ -1,7 +1,5 @@
 """The identity of a process beyond its pid, so that no later process with the same pid is mistaken for it."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Slurm's nodes and jobs, through its command-line programs."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

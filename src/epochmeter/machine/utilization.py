@@ -1,7 +1,5 @@
 """Utilization, clocks, temperatures, memory and throttling of the machine during a window."""
 
-from __future__ import annotations
-
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict

@@ -3,8 +3,6 @@
 The energy of a window is the reading after it minus the reading before it. Energy is in joules, power in watts.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

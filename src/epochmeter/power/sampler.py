@@ -1,7 +1,5 @@
 """A thread that samples power sensors periodically, and at once at the borders of windows."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Mapping, Sequence

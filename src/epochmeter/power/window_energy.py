@@ -1,7 +1,5 @@
 """The energy of a window: joules by domain from two meter readings, their uncertainty, and why any are missing."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ A setting is a profile and a duty of 0 to 255, as in "quiet 77". The profile nam
 for none, `temp_control` for the kernel (JetPack 4), else a profile of the service nvfancontrol (JetPack 5 and later).
 """
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from pathlib import Path

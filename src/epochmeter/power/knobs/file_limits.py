@@ -1,7 +1,5 @@
 """Power limits in kernel files, in microwatts: of CPU packages (RAPL) and of AMD GPUs (amdgpu's hwmon files)."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

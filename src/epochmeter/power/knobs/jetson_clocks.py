@@ -1,7 +1,5 @@
 """jetson_clocks: locks a Jetson's clocks at the maximum of its power mode, which disables frequency scaling."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from pathlib import Path

@@ -4,8 +4,6 @@ The service runs as root and serves the members of its group. It may apply a set
 must read it back.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """The power limit of NVIDIA GPUs, through NVML, or through zeus's privileged service zeusd if one is configured."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Sequence

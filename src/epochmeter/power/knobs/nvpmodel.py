@@ -1,7 +1,5 @@
 """The power mode of a Jetson, set by its program nvpmodel."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from pathlib import Path

@@ -3,8 +3,6 @@
 It finds the `Knob` of this machine for each of the keys `power_limit`, `clocks` and `fan`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path

@@ -4,8 +4,6 @@ An entry is a file `<state>/<hostname>/<knob>-<checksum of its devices>.json`; t
 share a home folder.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

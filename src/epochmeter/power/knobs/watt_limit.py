@@ -1,7 +1,5 @@
 """A power limit in watts of one or several devices: the knob that NVML, RAPL and amdgpu have in common."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple

@@ -4,8 +4,6 @@ amdsmi is used directly rather than through zeus: zeus identifies a GPU by its H
 variables change.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress

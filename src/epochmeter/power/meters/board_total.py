@@ -1,7 +1,5 @@
 """The rails that add up to a Jetson board's total power, and the scope of each rail."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple, TypedDict
 

@@ -1,7 +1,5 @@
 """A meter of GPUs of any vendor: energy counters, and sampled power as a cross-check or a replacement."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 The client library is AGPL-3.0, optional, and imported in this module only.
 """
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import os

@@ -3,8 +3,6 @@
 Sampled power checks the counter, and replaces it on GPUs without one. This module only reads.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ JetPack 4 presents a sensor as an IIO device, later versions as hwmon. The senso
 input of its carrier board), not wall power: carrier board, drives and USB are not included.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """A meter that replays a recorded `power.csv` in real time."""
 
-from __future__ import annotations
-
 import csv
 import math
 import time

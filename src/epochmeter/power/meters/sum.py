@@ -1,7 +1,5 @@
 """Several meters as one: the first measures the run's energy, such as the GPUs', and all together the machine's."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ It is the energy that all metered parts used during a phase, whatever caused it.
 and when a phase has no energy.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The phase of a window at each moment, reconstructed from the intervals of its steps."""
 
-from __future__ import annotations
-
 from array import array
 
 import numpy as np
