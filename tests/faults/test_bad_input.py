@@ -1,7 +1,6 @@
 """Invalid input and missing or damaged data, through the command: errors with remedies, and nothing is lost."""
 
 import re
-import time
 
 import pytest
 
@@ -25,7 +24,7 @@ def test_invalid_input_is_refused_and_leaves_no_files(project, arguments, error)
     assert done.returncode == 1
     assert error in done.stderr
     assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+    assert [line for line in done.stdout.splitlines() if not line.startswith("Composing configurations")] == []
     assert [path for path in sorted(project.root.rglob("*")) if "__pycache__" not in path.parts] == [
         path for path in before if "__pycache__" not in path.parts
     ]
@@ -49,23 +48,3 @@ def test_dataset_with_missing_images_fails_the_run_with_a_remedy(project):
     message = failed(project)
     assert re.match(rf"dataset folder {digits} has \d+ files of \d+ bytes; its manifest lists 1797 files", message)
     assert "Move that folder away" in message
-
-
-@pytest.mark.system
-def test_unreachable_server_is_a_warning_and_publish_adds_the_run(project):
-    begun = time.monotonic()
-    done = project.run("train", *project.stubbed(tracking="mlflow"), MLFLOW_TRACKING_URI="http://127.0.0.1:9")
-    assert time.monotonic() - begun < 40
-    assert done.returncode == 0, done.stderr
-    assert project.record().is_completed()
-    repaired = publish_as_hinted(project, done.stdout)
-    assert repaired.returncode == 0, repaired.stderr
-    assert project.shown("status") == ["FINISHED"]
-    assert project.rows("select count(*) from metrics where key = 'epoch/e2e_s'") == [(2,)]
-
-
-def publish_as_hinted(project, output):
-    """Run the command at the end of a run's warning."""
-    (folder,) = re.findall(r"its record is complete; .*python src/publish\.py (\S+)$", output, re.MULTILINE)
-    assert folder == str(project.record().folder)
-    return project.run("publish", folder)

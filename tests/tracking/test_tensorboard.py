@@ -4,16 +4,33 @@ import json
 import sys
 
 import pytest
-from events import event_files, scalars_of
 
 from epochmeter.shared.record import Record
 from epochmeter.tracking import tensorboard
 from epochmeter.tracking.publish import Published, publish
 from epochmeter.tracking.publisher import Publisher, make_tracker
 from epochmeter.tracking.run_export import EVENTS, ended_s
+from epochmeter.tracking.scalars import Scalar
 from epochmeter.tracking.tensorboard import Events
 
 pytest.importorskip("tensorboard", reason="no tensorboard in this environment: make .venv/.with-tensorboard")
+
+
+def event_files(record):
+    return list(record.folder.glob(f"{EVENTS}*"))
+
+
+def scalars_of(record):
+    """Every scalar of the run's one event file; values are of 32 bits there."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    from tensorboard.util.tensor_util import make_ndarray
+
+    (path,) = event_files(record)
+    return [
+        Scalar(value.tag, make_ndarray(value.tensor).item(), round(event.wall_time * 1000), event.step)
+        for event in EventFileLoader(str(path)).Load()
+        for value in event.summary.value
+    ]
 
 
 def keep_windows(record: Record, count: int) -> None:
