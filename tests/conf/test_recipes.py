@@ -38,7 +38,7 @@ def flops_per_sample(config: DictConfig) -> float:
     plain = job.to_plain(config)
     with torch.device("meta"):
         model = instantiate_spec(plain["model"])
-    return compute_model_stats(model, plain, instantiate_spec(plain["task"]))["flops_per_sample"]
+    return compute_model_stats(model, plain, instantiate_spec(plain["task"]), torch.device("cpu"))["flops_per_sample"]
 
 
 def test_recipes_name_their_sources_and_list_the_differences():

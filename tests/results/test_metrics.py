@@ -12,6 +12,9 @@ RATES = {
     "tokens_per_s": "1/s",
     "read_bytes_per_s": "B/s",
     "read_iops": "1/s",
+    "flop_per_byte": "FLOP/B",
+    **dict.fromkeys(("peak_flop_per_s", "datasheet_flop_per_s"), "FLOP/s"),
+    "peak_bytes_per_s": "B/s",
 }
 UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "hz": "Hz", "c": "C"}
 COMPOSED = re.compile(r"<|(stall|copy|compute|overhead)_energy_j")

@@ -31,7 +31,7 @@ GROUPS = (
     *("meter", "profiler", "tracking"),
 )
 NON_MEASUREMENT_KEYS = (
-    *("tracking", "sweep", "machine.lock_dir", "machine.state_dir"),
+    *("tracking", "sweep", "roofline", "machine.lock_dir", "machine.state_dir"),
     *(
         f"{keys}.{key}"
         for keys in ("hydra.launcher", "device.slurm")

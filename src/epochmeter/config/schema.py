@@ -142,6 +142,14 @@ class Throughput(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Roofline(Section):
+    """The measured peaks of the device, and the FLOPs that are compared with them."""
+
+    peaks: Literal["cached", "again", "none"]
+    flops: Literal["counted", "6n", "megatron", "torchtitan"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Checkpoint(Section):
     """Checkpoints to resume a run from."""
 
@@ -218,6 +226,7 @@ class Job(Section):
     target_accuracy: float | None
     target_loss: float | None
     throughput: Throughput
+    roofline: Roofline
     checkpoint: Checkpoint
     log_loss: bool
     rehearse: bool | Literal["auto"]

@@ -207,6 +207,7 @@ class Terminal:
             self.info(tables.data_line(outcome.metrics), style="dim")
             self.info(tables.energy_line(outcome.metrics))
             self.info(tables.throughput_line(outcome.metrics))
+            self.info(outcome.utilization)
             self.info(tables.target_line(windows, outcome.metrics), style="green")
         for note in outcome.notes:
             self.warn(with_severity(note, "note: "))

@@ -14,7 +14,10 @@ MEAN = """
     cpu_utilization gpu_utilization gpu_clock_mean_hz power_capped_fraction thermal_throttled_fraction
     learning_rate train_loss train_accuracy
 """
-RATIO_OF_SUMS = "samples_per_s images_per_s tokens_per_s energy_per_sample_j power_mean_w read_iops read_bytes_per_s"
+RATIO_OF_SUMS = """
+    samples_per_s images_per_s tokens_per_s energy_per_sample_j energy_per_gflop_j power_mean_w read_iops
+    read_bytes_per_s mfu hfu
+"""
 POOLED = "step_p50_s step_p95_s step_p99_s"
 """Percentiles of the steps of all steady epochs."""
 MAXIMUM = "power_peak_w power_gap_max_s temperature_max_c ram_peak_bytes gpu_memory_peak_bytes"
@@ -35,7 +38,13 @@ OTHERS = {
         idle_power_w idle_power_after_w power_limit_w power_limit_max_w
         epochs time_to_target_s energy_to_target_j epochs_to_target
     """,
-    "model": "parameters flops_per_sample weight_bytes gradient_bytes optimizer_bytes activation_bytes",
+    "model": """
+        parameters flops_per_sample recomputed_flops_per_sample operator_calls operator_bytes_per_sample
+        uncached_bytes_per_sample weight_bytes gradient_bytes optimizer_bytes activation_bytes
+    """,
+    "roofline": """
+        peak_flop_per_s peak_bytes_per_s datasheet_flop_per_s flop_per_byte compute_s memory_s launch_s data_s
+    """,
     "power": "total_w",
     "step": "train_loss",
     "throughput": "samples_per_s samples steps e2e_s step_mean_s",

@@ -11,6 +11,7 @@ from epochmeter.console.console import Terminal
 from epochmeter.machine import gpus
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.meter import Meter
+from epochmeter.results.roofline import epoch_utilization
 from epochmeter.results.summary import is_decisive, reaches_target
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.plan import Plan
@@ -30,6 +31,10 @@ def run_event_loop(
 ) -> None:  # fmt: skip
     """Handle messages until training has ended: read the counters at each border, record and publish in between."""
     job = plan.job
+
+    def utilization(metrics: Mapping[str, float]) -> Mapping[str, float]:
+        return epoch_utilization(metrics, plan.run, job.roofline.flops)
+
     for message in messages:
         match message:
             case protocol.Built():
@@ -53,7 +58,7 @@ def run_event_loop(
                 after = instruments.read_end()
                 worker.reply()
             case protocol.WindowMeasured():
-                window = build_window(opened, message, before, after, instruments, plan.record)
+                window = build_window(opened, message, before, after, instruments, plan.record, utilization)
                 remarks = notes_and_flags(window, cache_notes, settings.drift_messages())
                 plan.record.append({**window.line, **resume_warmup(job, plan.run, window.line), **remarks})
                 plan.set_flags(remarks.get("flags", {}))

@@ -16,6 +16,7 @@ from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.machine.signals import deferred_signals, prefer_stop
+from epochmeter.results.roofline import mfu_text, roofline_metrics, utilization_notes
 from epochmeter.results.run_result import RunResult, is_measured, no_energy_reason
 from epochmeter.results.run_status import FAILED, KILLED, recorded_status, status_of
 from epochmeter.results.summary import collect_notes, no_total_note, summarize, variance_warning
@@ -135,6 +136,9 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
             outcome.notes.append(f"energy was measured in part: {reason}")
         outcome.metrics = summarize(windows, record.steps(), job)
         outcome.notes += [*no_total_note(windows), *variance_warning(outcome.metrics)]
+        outcome.metrics.update(roofline_metrics(outcome.metrics, run, job.roofline.flops, job.precision))
+        outcome.utilization = mfu_text(outcome.metrics, run, job.roofline.flops)
+        outcome.notes += utilization_notes(outcome.metrics, run, job.roofline.flops)
         throughput, reason = measure_throughput(windows, record.steps(), job)
         outcome.metrics.update(throughput)
         outcome.notes += [f"no throughput: {reason}"] if reason else []

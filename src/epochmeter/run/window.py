@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from epochmeter.machine.nvml import POWER_LIMIT_REASON
@@ -55,8 +55,12 @@ def build_window(
     after: Reading,
     instruments: WindowInstruments,
     record: Record,
+    utilization: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda metrics: {},
 ) -> Window:
-    """Build a window from the training process's messages and the readings at its borders."""
+    """Build a window from the training process's messages and the readings at its borders.
+
+    `utilization` returns further metrics of an epoch from those by their short names.
+    """
     name, ranks, nodes, gauges = opened.window, measured.ranks, measured.nodes, instruments.gauges
     merged = merge_ranks(ranks)
     used = sum_nodes(_window_energy(merged.opened_ns, merged.closed_ns, before, after, instruments), nodes)
@@ -68,6 +72,7 @@ def build_window(
     if name == "epoch":
         phases = _phases(merged, used, powers, record, is_single=len(ranks) == 1 and not nodes)
         metrics = _epoch_metrics(merged, used, phases, gauges.window(before.at_ns, after.at_ns), record)
+        metrics |= utilization(metrics)
     else:
         metrics = {key: merged.parts[key] for key in ("e2e_s", "skipped_samples") if key in merged.parts}
         metrics |= _scores(merged) | {key: joules for key, joules in used.metrics.items() if key in ENERGIES}

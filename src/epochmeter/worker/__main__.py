@@ -2,7 +2,7 @@
 
 What it does, with the controller's part in brackets:
 
-    build model, data, optimizer
+    build model, data, optimizer; measure the device's peaks
     for each epoch:
         wait for the device; request WindowOpening [counters read]
         train; wait for the device; request WindowClosed [counters read]
@@ -38,6 +38,7 @@ from epochmeter.worker.data.loader import make_loaders
 from epochmeter.worker.device import choose_algorithms, describe_device, make_timeline
 from epochmeter.worker.errors import error_text, failure_kind, final_message, is_peer_rank_error
 from epochmeter.worker.models.shape_check import check_smallest
+from epochmeter.worker.peaks import device_peaks
 from epochmeter.worker.strategy import rank_seed
 from epochmeter.worker.trace import module_ranges
 from epochmeter.worker.trainer import Trainer
@@ -82,6 +83,9 @@ def run_training(record, connection):
     windows = WindowRunner(record, ranks, clock, trainer, strategy, SuspendCounter(), until=last_step(job))
 
     model, training_facts = trainer.model_stats(), dict(describe_device(device), **strategy.describe())
+    training_facts.update({name: model.pop(name) for name in ("operators", "conventions") if name in model})
+    peaks = device_peaks(job, record.run(), record.host(), device) if strategy.rank == 0 else None
+    training_facts["peaks"] = strategy.broadcast(peaks)  # the other ranks wait, so that the device is idle
     checkpoint = Checkpoint(record, trainer, (training, *validation), strategy, job["checkpoint"]["every"])
     completed, ended = checkpoint.resume()  # just before training: other code may draw random numbers
     ranks.request(Built(model, training_facts))

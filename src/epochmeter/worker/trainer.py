@@ -89,7 +89,7 @@ class Trainer:
 
     def model_stats(self):
         """Return model statistics, see `compute_model_stats`."""
-        return compute_model_stats(self.model, self._job, self._task)
+        return compute_model_stats(self.model, self._job, self._task, self.device)
 
 
 def memory_format(job, task):

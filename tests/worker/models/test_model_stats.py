@@ -1,14 +1,17 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from epochmeter.worker.models.lenet import LeNet
 from epochmeter.worker.models.model_stats import compute_model_stats
+from epochmeter.worker.models.operators import OperatorCounter, cache_bytes
 from epochmeter.worker.models.polynomial import Polynomial
 from epochmeter.worker.models.transformer import Transformer
 from epochmeter.worker.models.vision import classifier
 from epochmeter.worker.tasks import Classification, Regression, Translation
 
+CPU = torch.device("cpu")
 FLOAT, LONG = 4, 8
 BATCH = 8
 PLAIN = {"_target_": "torch.optim.SGD", "lr": 0.1}
@@ -19,20 +22,27 @@ def job(optimizer=PLAIN, precision="fp32", **dataset):
     return {"dataset": dataset, "batch": BATCH, "optimizer": optimizer, "precision": precision}
 
 
+def stats_of(model, keys, task, device="cpu"):
+    return compute_model_stats(model, keys, task, torch.device(device))
+
+
 def of_polynomial(**how):
-    return compute_model_stats(Polynomial(4), job(features=4, **how), Regression("smooth_l1_loss"))
+    return stats_of(Polynomial(4), job(features=4, **how), Regression("smooth_l1_loss"))
 
 
 def of_images(model, size, channels=1, **how):
-    return compute_model_stats(model, job(size=size, channels=channels, classes=10, **how), IMAGES)
+    return stats_of(model, job(size=size, channels=channels, classes=10, **how), IMAGES)
 
 
 def test_linear_layer_stats_match_manual_calculation():
-    assert of_polynomial() == {
+    stats = of_polynomial()
+    assert {name: stats.get(name) for name in stats if "operator" not in name and name != "conventions"} == {
         "parameters": 4 + 1,
         "weight_bytes": 5 * FLOAT,
         "gradient_bytes": 5 * FLOAT,
         "optimizer_bytes": 0,
+        "recomputed_flops_per_sample": 0,
+        "uncached_bytes_per_sample": stats["operator_bytes_per_sample"] if not cache_bytes(CPU) else 0,
         "flops_per_sample": 2 * 4 + 2 * 4,  # a product and a sum a weight, forward, and once more for its gradient
         "activation_bytes": BATCH * (4 + 1 + 1) * FLOAT,  # the layer's input; the loss's output and target
     }
@@ -97,14 +107,57 @@ class DataDependent(Polynomial):
 
 
 def test_unavailable_stats_are_absent():
-    stats = compute_model_stats(DataDependent(4), job(features=4), Regression("smooth_l1_loss"))
-    assert stats == {"parameters": 5, "weight_bytes": 20, "gradient_bytes": 20}
+    stats = stats_of(DataDependent(4), job(features=4), Regression("smooth_l1_loss"))
+    assert stats == {"parameters": 5, "weight_bytes": 20, "gradient_bytes": 20, "conventions": {}}
+
+
+def test_operators_are_counted_with_calls_flops_and_bytes_except_views():
+    first, second = torch.ones(4, 8), torch.ones(4, 8)
+    with OperatorCounter(cache_bytes=4 * 40) as counter:
+        product = first @ second.t()  # the transposed matrix is a view
+        product += 1
+    read_and_written = {"mm": (32 + 32 + 16) * FLOAT, "add_": (16 + 16) * FLOAT}
+    assert (counter.calls, counter.flops, counter.bytes) == (2, 2 * 4 * 4 * 8, sum(read_and_written.values()))
+    assert counter.uncached_bytes == read_and_written["mm"]
+    assert [(found["name"], found["bytes"]) for found in counter.largest()] == [
+        (f"aten::{name}", used) for name, used in read_and_written.items()
+    ]
+
+
+class Checkpointed(nn.Sequential):
+    def forward(self, inputs):
+        return checkpoint(super().forward, inputs, use_reentrant=False)
+
+
+def test_recomputed_forward_operators_are_known():
+    def stats(kind):
+        return of_images(nn.Sequential(nn.Flatten(), nn.Linear(16, 16), kind(nn.Linear(16, 16), nn.Linear(16, 10))), 4)
+
+    recomputed = 2 * 16 * 16  # the last layer is not needed again
+    plain, checkpointed = stats(nn.Sequential), stats(Checkpointed)
+    assert plain["recomputed_flops_per_sample"] == 0
+    assert checkpointed["recomputed_flops_per_sample"] >= recomputed
+    total = plain["flops_per_sample"] + checkpointed["recomputed_flops_per_sample"]
+    assert checkpointed["flops_per_sample"] == total
+
+
+def test_conventions_of_flops_per_sample():
+    words, length, width, layers = 20, 6, 8, 2
+    model = Transformer(words, length, width, 2, 1, 16, 0.1)
+    found = stats_of(model, job(words=words, length=length), Translation())["conventions"]
+    weights = sum(parameter.numel() for parameter in model.parameters()) - 2 * words * width
+    share = 1 + length / (6 * width) + words / (12 * layers * width)
+    assert found["6n"] == 6 * weights * length
+    assert found["megatron"] == pytest.approx(72 * length * layers * width**2 * share)
+    assert found["torchtitan"] == found["6n"] + 12 * layers * width * length**2
+    assert found["counted"] > 0
+    assert list(of_images(LeNet(1, 10), 32)["conventions"]) == ["counted"]
 
 
 def test_model_and_random_state_are_unchanged():
     model, state = Transformer(20, 6, 8, 2, 1, 16, 0.1), torch.random.get_rng_state()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    compute_model_stats(model, job(words=20, length=6), Translation())
+    stats_of(model, job(words=20, length=6), Translation())
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.random.get_rng_state(), state)

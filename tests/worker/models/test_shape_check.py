@@ -132,7 +132,9 @@ def test_model_of_dictionaries_is_checked_trained_and_has_stats():
         check_inputs(model, dict(config, target_accuracy=0.9), task)
     sgd = {"_target_": "torch.optim.SGD", "lr": 0.1}
     assert (
-        compute_model_stats(model, dict(config, optimizer=sgd, precision="fp32"), task)["flops_per_sample"]
+        compute_model_stats(model, dict(config, optimizer=sgd, precision="fp32"), task, torch.device("cpu"))[
+            "flops_per_sample"
+        ]
         == 2 * 2 * 4 * 2
     )
     stats = EpochStats(task, torch.device("cpu"), sample_count)

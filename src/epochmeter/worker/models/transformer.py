@@ -24,6 +24,7 @@ class Transformer(nn.Module):
         super().__init__()
         if width % (2 * heads):
             raise ValueError("model.width={}: give a multiple of twice the model.heads={}.".format(width, heads))
+        self.attention = {"layers": 2 * layers, "width": width, "words": words}  # of encoder and decoder
         self.source = nn.Embedding(words, width, padding_idx=PAD)
         self.target = nn.Embedding(words, width, padding_idx=PAD)
         for embedding in (self.source, self.target):

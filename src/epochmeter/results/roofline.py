@@ -1,0 +1,143 @@
+"""Utilization of the device by its measured peaks, and the bound of an epoch by the roofline model.
+
+The model is that of S. Williams, A. Waterman, D. Patterson, Roofline: an insightful visual performance model, CACM
+52(4), 2009, with two further bounds: calls of operators, and waiting for data. MFU and HFU are those of A. Chowdhery
+et al., PaLM, 2022, appendix B: the FLOPs of a convention, and the FLOPs that were executed, by time and peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+GIGA = 1e9
+TERA = 1e12
+DATASHEETS: Mapping[str, Mapping[str, float]] = {
+    "H200": {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4},
+    "H100 PCIe": {"fp32": 51.2, "tf32": 378, "bf16": 756, "fp16": 756},
+    "H100": {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4},
+    "GH200": {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4},
+    "A100": {"fp32": 19.5, "tf32": 156, "bf16": 312, "fp16": 312},
+    "L40S": {"fp32": 91.6, "tf32": 183, "bf16": 362.05, "fp16": 362.05},
+    "L4": {"fp32": 30.3, "tf32": 60, "bf16": 121, "fp16": 121},
+    "V100-SXM2": {"fp32": 15.7, "fp16": 125},
+    "V100-PCIE": {"fp32": 14, "fp16": 112},
+    "T4": {"fp32": 8.1, "fp16": 65},
+    "MI300X": {"fp32": 163.4, "bf16": 1307.4, "fp16": 1307.4},
+    "MI250X": {"fp32": 47.9, "bf16": 383, "fp16": 383},
+}
+"""Part of a GPU's name -> dense peak in TFLOP/s by precision, as the vendors' datasheets state it (docs/measuring.md).
+
+The first match counts.
+"""
+TIMES = {"compute_s": "compute-bound", "memory_s": "memory-bound", "launch_s": "launch-bound", "data_s": "data-bound"}
+"""Lower bound of an epoch's time -> the verdict if it is the largest one."""
+
+
+def epoch_utilization(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> dict[str, float]:
+    """Return MFU, HFU and joules per GFLOP of an epoch, as far as FLOPs, peaks and energy are known.
+
+    Args:
+        metrics: Metrics of the epoch by their names without prefix.
+        run: Metadata of the run.
+        convention: `roofline.flops`.
+    """
+    training = run.get("training", {})
+    flops = {**training.get("conventions", {}), "executed": run.get("model", {}).get("flops_per_sample")}
+    flops["counted"] = _without_recomputation(run)
+    utilization: dict[str, float] = {}
+    if peak := total_peak(training, "flop_per_s"):
+        per_flop = metrics["samples"] / metrics["e2e_s"] / peak
+        for name, key in (("mfu", convention), ("hfu", "executed")):
+            if (count := flops.get(key)) is not None:
+                utilization[name] = per_flop * count
+    if "energy_j" in metrics and flops["executed"]:
+        utilization["energy_per_gflop_j"] = metrics["energy_j"] / (metrics["samples"] * flops["executed"] / GIGA)
+    return utilization
+
+
+def roofline_metrics(
+    metrics: Mapping[str, float], run: Mapping[str, Any], convention: str, precision: str
+) -> dict[str, float]:
+    """Return the `roofline/` metrics of a run, and its utilization in `steady/`.
+
+    The former are the peaks of all its devices, its arithmetic intensity, and lower bounds of its mean epoch's time.
+    """
+    steady = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("steady/")}
+    utilization = epoch_utilization(steady, run, convention) if "e2e_s" in steady else {}
+    training, model = run.get("training", {}), run.get("model", {})
+    peaks = {f"peak_{name}": total_peak(training, name) for name in ("flop_per_s", "bytes_per_s")}
+    per_sample = {name: model.get(f"{name}_per_sample") for name in ("flops", "operator_bytes", "uncached_bytes")}
+    values: dict[str, float | None] = {**peaks, "datasheet_flop_per_s": datasheet_flop_per_s(training, precision)}
+    if per_sample["flops"] and per_sample["operator_bytes"]:
+        values["flop_per_byte"] = per_sample["flops"] / per_sample["operator_bytes"]
+    samples, steps = steady.get("samples"), steady.get("steps")
+    if samples and steps and peaks["peak_flop_per_s"] and peaks["peak_bytes_per_s"] and per_sample["flops"] is not None:
+        values["compute_s"] = samples * per_sample["flops"] / peaks["peak_flop_per_s"]
+        if per_sample["uncached_bytes"] is not None:
+            values["memory_s"] = samples * per_sample["uncached_bytes"] / peaks["peak_bytes_per_s"]
+        values["launch_s"] = steps * model["operator_calls"] * training["peaks"]["launch_s"]
+        values["data_s"] = steady["data_stall_s"]
+    known = {f"roofline/{name}": value for name, value in values.items() if value is not None}
+    return {**known, **{f"steady/{name}": value for name, value in utilization.items()}}
+
+
+def verdict(metrics: Mapping[str, float]) -> str | None:
+    """Return the largest lower bound of an epoch as `compute-bound`, `memory-bound`, `launch-bound` or `data-bound`."""
+    bounds = {label: metrics[f"roofline/{name}"] for name, label in TIMES.items() if f"roofline/{name}" in metrics}
+    return max(bounds, key=lambda label: bounds[label]) if len(bounds) == len(TIMES) else None
+
+
+def mfu_text(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> str:
+    """Return MFU, its peak, its range over conventions and the verdict in one sentence; empty without MFU."""
+    mfu = metrics.get("steady/mfu")
+    if mfu is None:
+        return ""
+    counts: dict[str, Any] = {**run["training"].get("conventions", {}), "counted": _without_recomputation(run)}
+    percents = [f"{100 * mfu * count / counts[convention]:.3g}" for count in sorted(counts.values())]
+    spread = f"; {percents[0]} to {percents[-1]} % over all conventions" if len(set(percents)) > 1 else ""
+    peak = metrics["roofline/peak_flop_per_s"] / TERA
+    bound = f" Roofline: {label}." if (label := verdict(metrics)) else ""
+    return f"MFU: {100 * mfu:.3g} % of the measured peak, {peak:.3g} TFLOP/s ({convention} FLOPs{spread}).{bound}"
+
+
+def utilization_notes(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> list[str]:
+    """Return why there is no MFU, or that it exceeds 1, which is a defect of the peak or of the counted FLOPs."""
+    training, mfu = run.get("training", {}), metrics.get("steady/mfu", 0.0)
+    if reason := training.get("peaks", {}).get("reason"):
+        return [f"no MFU: the device's peak could not be measured: {reason}"]
+    known = {"counted", *training.get("conventions", {})}
+    if training.get("peaks") and convention not in known:
+        return [f"no MFU: roofline.flops={convention} is not defined for this model; {', '.join(sorted(known))} is"]
+    if mfu <= 1:
+        return []
+    return [
+        f"MFU is {mfu:.3f}, more than the measured peak allows: the peak is too low, or an algorithm such as Winograd "
+        "needs fewer operations than are counted. Measure the peak again with `roofline.peaks=again`"
+    ]
+
+
+def total_peak(training: Mapping[str, Any], name: str) -> float | None:
+    """Return the peak of all devices that train together; None if it was not measured."""
+    peak: float | None = training.get("peaks", {}).get(name)
+    return None if peak is None else peak * _device_count(training)
+
+
+def datasheet_flop_per_s(training: Mapping[str, Any], precision: str) -> float | None:
+    """Return the dense peak of all GPUs by their datasheet; None if it is not known."""
+    name = training.get("gpu", {}).get("name", "")
+    sheet: Mapping[str, float] = next((sheet for part, sheet in DATASHEETS.items() if part in name), {})
+    return sheet[precision] * TERA * _device_count(training) if precision in sheet else None
+
+
+def _device_count(training: Mapping[str, Any]) -> int:
+    """Return the number of GPUs that train, or of ranks, which share a CPU's threads."""
+    gpus = training.get("gpus") or []
+    return (len(set(gpus)) if all(gpus) else len(gpus)) or training.get("ranks", 1)
+
+
+def _without_recomputation(run: Mapping[str, Any]) -> float | None:
+    model = run.get("model", {})
+    if "flops_per_sample" not in model:
+        return None
+    return float(model["flops_per_sample"] - model.get("recomputed_flops_per_sample", 0.0))

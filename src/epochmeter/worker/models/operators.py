@@ -1,0 +1,153 @@
+"""Operators of a training step: calls, FLOPs and bytes, counted on torch's meta device.
+
+Bytes are those of an operator's inputs and outputs, without fusion and without caches.
+"""
+
+import torch
+
+from epochmeter.worker.precision import NullContext
+
+try:
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
+except ImportError:
+    FlopCounterMode, TorchDispatchMode = None, NullContext  # type: ignore
+
+MAX_OPERATORS = 12
+"""Operators that are listed: those with the most FLOPs, and as many with the most bytes."""
+
+
+class OperatorCounter(TorchDispatchMode):
+    """Count the operators that run in the context; nothing without torch's `FlopCounterMode`.
+
+    Args:
+        cache_bytes: Size of the device's last cache. An operator whose tensors fit into it counts no uncached bytes.
+
+    Attributes:
+        flops: FLOPs of all operators.
+        recomputed_flops: Part of `flops`: forward operators that run again in the backward pass, as by checkpointing
+            of activations.
+        bytes: Bytes of inputs and outputs of all operators except views.
+        uncached_bytes: Part of `bytes`: operators whose tensors exceed the cache.
+        calls: Number of operators except views.
+    """
+
+    def __init__(self, cache_bytes):
+        super().__init__()
+        self._counter = NullContext()
+        if FlopCounterMode is not None:
+            custom = {torch.ops.aten.convolution_backward: convolution_backward_flops}
+            self._counter = FlopCounterMode(display=False, custom_mapping=custom)
+        self._cache_bytes = cache_bytes
+        self._operators = {}
+        self.is_backward = False
+        self.flops = self.recomputed_flops = self.bytes = self.uncached_bytes = self.calls = 0
+
+    def __enter__(self):
+        self._counter.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        self._counter.__exit__(*error)
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        before = self._counter.get_total_flops()
+        result = function(*arguments, **(keywords or {}))
+        flops = self._counter.get_total_flops() - before
+        inputs, outputs = list(_tensors([arguments, keywords or {}])), list(_tensors(result))
+        shared = {storage_of(tensor)._cdata for tensor in inputs} & {storage_of(tensor)._cdata for tensor in outputs}
+        if not flops and (not outputs or (shared and not function._schema.is_mutable)):
+            return result  # a view
+        self.flops += flops
+        if self.is_backward and torch.is_grad_enabled():  # as only the forward pass is
+            self.recomputed_flops += flops
+        used = total_bytes(inputs) + total_bytes(outputs)
+        self.bytes += used
+        self.uncached_bytes += used if used > self._cache_bytes else 0
+        self.calls += 1
+        name = function._schema.name
+        shapes = [list(part.shape) if isinstance(part, torch.Tensor) else [] for part in arguments]
+        entry = self._operators.setdefault((name, str(shapes)), [name, shapes, 0, 0, 0])
+        entry[2:] = [entry[2] + 1, entry[3] + flops, entry[4] + used]
+        return result
+
+    def largest(self):
+        """Return the operators with the most FLOPs or bytes as dicts, with all of their calls in the context."""
+        entries = list(self._operators.values())
+        chosen = sorted(entries, key=lambda entry: -entry[3])[:MAX_OPERATORS]
+        chosen += [
+            entry for entry in sorted(entries, key=lambda entry: -entry[4])[:MAX_OPERATORS] if entry not in chosen
+        ]
+        return [dict(zip(("name", "shapes", "calls", "flops", "bytes"), entry)) for entry in chosen]
+
+
+def convolution_backward_flops(out, inputs, weights, bias, stride, padding, dilation, transposed, *rest, **options):
+    """Return the FLOPs of a convolution's backward pass: for each gradient as many as in the forward pass.
+
+    torch's own formula ignores groups in the gradient of the weights: it overestimates a MobileNet nine times.
+    """
+    output_mask = rest[2]  # which gradients of inputs, weights and bias; after the output padding and the groups
+    return conv_flop_count(inputs, weights, out, transposed) * (output_mask[0] + output_mask[1])
+
+
+def flops_by_convention(model, counted, tokens):
+    """Return training FLOPs per sample by the name of a convention; only `counted` for models on other than tokens.
+
+    `6n` is that of Hugging Face's Trainer: J. Kaplan et al., Scaling laws for neural language models, 2020, without
+    embeddings. `megatron` is D. Narayanan et al., Efficient large-scale language model training on GPU clusters using
+    Megatron-LM, SC21, equation 3 without recomputation. `torchtitan` adds attention to 6N: A. Chowdhery et al., PaLM,
+    2022, appendix B.
+
+    Args:
+        model: The model. Its attribute `attention`, if it has one, has the keys `layers`, `width` and `words`.
+        counted: FLOPs that were counted, or None.
+        tokens: Tokens per sample, or None.
+    """
+    conventions = {} if counted is None else {"counted": counted}
+    if tokens is None:
+        return conventions
+    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    weights = sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in embeddings)
+    conventions["6n"] = 6.0 * weights * tokens
+    attention = getattr(model, "attention", None)
+    if attention:
+        layers, width, words = (attention[key] for key in ("layers", "width", "words"))
+        share = 1 + tokens / (6 * width) + words / (12 * layers * width)
+        conventions["megatron"] = 72.0 * tokens * layers * width**2 * share
+        conventions["torchtitan"] = conventions["6n"] + 12.0 * layers * width * tokens**2
+    return conventions
+
+
+def cache_bytes(device):
+    """Return the size of a device's last cache in bytes; 0, so that all bytes count as uncached, if it is not known."""
+    if device.type == "cuda":
+        return getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0)
+    try:
+        with open("/sys/devices/system/cpu/cpu0/cache/index3/size") as file:
+            return int(file.read().strip().rstrip("K")) * 1024
+    except (OSError, ValueError):
+        return 0
+
+
+def _tensors(values):
+    """Yield the tensors in nested lists, tuples and dicts."""
+    if isinstance(values, torch.Tensor):
+        yield values
+    elif isinstance(values, (list, tuple)):
+        for value in values:
+            for tensor in _tensors(value):
+                yield tensor
+    elif isinstance(values, dict):
+        for tensor in _tensors(list(values.values())):
+            yield tensor
+
+
+def total_bytes(tensors):
+    """Return the size of tensors in bytes."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def storage_of(tensor):
+    """Return a tensor's storage, in any version of torch."""
+    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()

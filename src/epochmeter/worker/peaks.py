@@ -1,0 +1,124 @@
+"""Peak FLOP/s, bytes/s and calls/s of the device, measured before training with its settings applied.
+
+The result is cached per device, settings, precision and version of torch, so that only the first run measures.
+"""
+
+import hashlib
+import json
+import os
+import time
+from functools import partial
+
+import torch
+
+from epochmeter.shared.atomic_files import read_json, write_json
+
+DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+MIN_SIZE, MAX_SIZE, LONG_CALL_S = 256, 8192, 0.02
+"""Sizes of the square matrices: doubled until a product takes this long."""
+CHUNK_S, CHUNKS = 0.1, 3
+"""Duration and number of the repetitions of each measurement; the fastest one counts."""
+COPY_BYTES = {"cpu": 1 << 27, "cuda": 1 << 28}
+"""Size of a copied tensor, much larger than caches."""
+CALLS = 2000
+
+
+def device_peaks(job, run, host, device):
+    """Return the device's peaks, from the cache or measured now; {} if `roofline.peaks` is `none`.
+
+    Args:
+        job: Configuration.
+        run: Metadata of the run, with the applied settings.
+        host: Description of the machine.
+        device: The torch device.
+
+    Returns:
+        `flop_per_s`, `bytes_per_s` (read and written), `launch_s` (of one call), `measured` (time in UTC); or `reason`
+        if they cannot be measured, which does not fail the run.
+    """
+    mode = job["roofline"]["peaks"]
+    if mode == "none":
+        return {}
+    path = _cache_path(cache_key(job, run, host, device))
+    try:
+        if mode == "cached":
+            return read_json(path)
+    except (OSError, ValueError):
+        pass
+    try:
+        peaks = measure_peaks(device, job["precision"])
+    except RuntimeError as error:  # such as too little memory
+        return {"reason": str(error).strip().splitlines()[0]}
+    peaks["measured"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    try:
+        if not os.path.isdir(os.path.dirname(path)):
+            os.makedirs(os.path.dirname(path))
+        write_json(path, peaks)
+    except OSError:
+        pass  # the next run measures again
+    return peaks
+
+
+def cache_key(job, run, host, device):
+    """Return everything that the peaks depend on."""
+    return {
+        "device": host.get("cpu") if device.type == "cpu" else torch.cuda.get_device_name(device),
+        "threads": torch.get_num_threads(),
+        "precision": job["precision"],
+        "torch": torch.__version__,
+        "applied": run.get("applied", {}),
+        "state": [host.get(name) for name in ("hostname", "power_mode", "power_limits_w", "governors", "driver")],
+    }
+
+
+def measure_peaks(device, precision):
+    """Measure the peaks: square matrix products in each layout of a training step, copies, and calls without work."""
+    random = torch.Generator(device=device)
+    with torch.no_grad():
+        flop_per_s = _peak_flop_per_s(device, DTYPES[precision], random)
+        source = torch.zeros(COPY_BYTES[device.type] // 4, device=device)
+        target = torch.zeros_like(source)
+        copied = 2 * source.numel() * source.element_size()
+        bytes_per_s = copied / _call_s(partial(target.copy_, source), device)
+        one = torch.zeros(1, device=device)
+        launch_s = _call_s(partial(one.add_, 1), device)
+    del source, target
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return {"flop_per_s": flop_per_s, "bytes_per_s": bytes_per_s, "launch_s": launch_s}
+
+
+def _peak_flop_per_s(device, dtype, random):
+    size = MIN_SIZE // 2
+    call_s = 0.0
+    while size < MAX_SIZE and call_s < LONG_CALL_S:
+        size *= 2
+        first, second = (torch.randn(size, size, generator=random, device=device).to(dtype) for _ in range(2))
+        result = torch.empty_like(first)
+        call_s = _call_s(partial(torch.mm, first, second, out=result), device, chunks=1, chunk_s=0)
+    layouts = ((first, second), (first, second.t()), (first.t(), second))  # the last two: the gradients
+    return 2 * size**3 / min(_call_s(partial(torch.mm, *pair, out=result), device) for pair in layouts)
+
+
+def _call_s(call, device, chunks=CHUNKS, chunk_s=CHUNK_S):
+    """Return the mean duration of a call in the fastest chunk, in seconds."""
+    synchronize = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+
+    def chunk_call_s(count):
+        synchronize()
+        begun = time.perf_counter()
+        for _ in range(count):
+            call()
+        synchronize()
+        return (time.perf_counter() - begun) / count
+
+    chunk_call_s(1)  # warm-up
+    once_s = chunk_call_s(1)
+    count = min(CALLS, max(1, int(chunk_s / once_s)))
+    return min([chunk_call_s(count) for _ in range(chunks)])
+
+
+def _cache_path(key):
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(cache, "epochmeter", "peaks-{}.json".format(digest))

@@ -1,0 +1,81 @@
+"""Utilization and bounds of scripted epochs."""
+
+import pytest
+
+from epochmeter.results.roofline import (
+    datasheet_flop_per_s,
+    epoch_utilization,
+    mfu_text,
+    roofline_metrics,
+    total_peak,
+    utilization_notes,
+    verdict,
+)
+
+MODEL = {
+    "flops_per_sample": 4e9, "recomputed_flops_per_sample": 1e9, "operator_calls": 100,
+    "operator_bytes_per_sample": 1e9, "uncached_bytes_per_sample": 5e8,
+}  # fmt: skip
+TRAINING = {
+    "peaks": {"flop_per_s": 1e12, "bytes_per_s": 1e11, "launch_s": 1e-5},
+    "conventions": {"counted": 4e9, "6n": 6e9},
+}
+RUN = {"model": MODEL, "training": TRAINING}
+EPOCH = {"samples": 100, "steps": 10, "e2e_s": 2.0, "energy_j": 40.0, "data_stall_s": 0.1}
+STEADY = {f"steady/{name}": value for name, value in EPOCH.items()}
+
+
+def test_mfu_is_without_recomputation_and_hfu_with_it():
+    found = epoch_utilization(EPOCH, RUN, "counted")
+    assert found == {"mfu": pytest.approx(0.15), "hfu": pytest.approx(0.2), "energy_per_gflop_j": pytest.approx(0.1)}
+    assert epoch_utilization(EPOCH, RUN, "6n")["mfu"] == pytest.approx(0.3)
+    assert "mfu" not in epoch_utilization(EPOCH, RUN, "megatron")
+    assert epoch_utilization(EPOCH, {"model": {"parameters": 1}, "training": {}}, "counted") == {}
+
+
+@pytest.mark.parametrize(
+    ("training", "count"),
+    [({}, 1), ({"ranks": 2}, 2), ({"ranks": 4, "gpus": ["a", "b", "a", "b"]}, 2), ({"gpus": [None, None]}, 2)],
+)
+def test_peak_is_that_of_all_devices(training, count):
+    assert total_peak({**TRAINING, **training}, "flop_per_s") == count * 1e12
+
+
+def test_bounds_and_verdict():
+    metrics = roofline_metrics(STEADY, RUN, "counted", "fp32")
+    assert {name: metrics[f"roofline/{name}"] for name in ("compute_s", "memory_s", "launch_s", "data_s")} == {
+        "compute_s": pytest.approx(0.4), "memory_s": pytest.approx(0.5), "launch_s": pytest.approx(0.01), "data_s": 0.1
+    }  # fmt: skip
+    assert metrics["roofline/flop_per_byte"] == 4
+    assert metrics["steady/mfu"] == pytest.approx(0.15)
+    assert verdict(metrics) == "memory-bound"
+    assert verdict({**metrics, "roofline/data_s": 0.6}) == "data-bound"
+    assert verdict({**metrics, "roofline/launch_s": 0.6}) == "launch-bound"
+    assert verdict({name: value for name, value in metrics.items() if name != "roofline/memory_s"}) is None
+    peak = "MFU: 15 % of the measured peak, 1 TFLOP/s (counted FLOPs; 15 to 30 % over all conventions)."
+    assert mfu_text(metrics, RUN, "counted") == f"{peak} Roofline: memory-bound."
+
+
+def test_mfu_above_one_is_reported_as_a_defect_and_not_clipped():
+    run = {"model": MODEL, "training": {**TRAINING, "peaks": {**TRAINING["peaks"], "flop_per_s": 1e11}}}
+    metrics = roofline_metrics(STEADY, run, "counted", "fp32")
+    assert metrics["steady/mfu"] == pytest.approx(1.5)
+    (note,) = utilization_notes(metrics, run, "counted")
+    assert note.startswith("MFU is 1.500, more than the measured peak allows")
+
+
+def test_missing_mfu_has_a_reason():
+    assert utilization_notes({}, {"training": {"peaks": {"reason": "out of memory"}}}, "counted") == [
+        "no MFU: the device's peak could not be measured: out of memory"
+    ]
+    (note,) = utilization_notes({}, RUN, "megatron")
+    assert "roofline.flops=megatron is not defined for this model; 6n, counted is" in note
+    assert utilization_notes({}, {}, "counted") == []
+
+
+def test_datasheet_peak_by_name_and_precision():
+    gpu = {"gpu": {"name": "NVIDIA H100 80GB HBM3"}, "gpus": ["a", "b"]}
+    assert datasheet_flop_per_s(gpu, "bf16") == 2 * 989.4e12
+    assert datasheet_flop_per_s({"gpu": {"name": "NVIDIA H100 PCIe"}}, "bf16") == 756e12
+    assert datasheet_flop_per_s({"gpu": {"name": "unknown"}}, "bf16") is None
+    assert datasheet_flop_per_s({}, "fp32") is None

@@ -1,0 +1,65 @@
+"""Peaks of the CPU, and their cache."""
+
+import json
+
+import pytest
+import torch
+
+from epochmeter.worker import peaks
+from epochmeter.worker.peaks import device_peaks, measure_peaks
+
+CPU = torch.device("cpu")
+PEAKS = {"flop_per_s": 1e11, "bytes_per_s": 1e10, "launch_s": 1e-6}
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """The precisions that were measured; the cache is empty."""
+    calls = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(peaks, "measure_peaks", lambda device, precision: calls.append(precision) or dict(PEAKS))
+    return calls
+
+
+def get(mode="cached", precision="fp32", run=None):
+    job = {"roofline": {"peaks": mode}, "precision": precision}
+    return device_peaks(job, run or {}, {"cpu": "some CPU", "governors": ["performance"]}, CPU)
+
+
+def test_peaks_are_measured_without_changing_the_random_state(monkeypatch):
+    monkeypatch.setattr(peaks, "CHUNK_S", 0.005)
+    state = torch.random.get_rng_state()
+    found = measure_peaks(CPU, "fp32")
+    assert found.keys() == PEAKS.keys()
+    assert found["flop_per_s"] > 1e8
+    assert found["bytes_per_s"] > 1e8
+    assert 1e-8 < found["launch_s"] < 1e-2
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_peaks_are_cached_per_precision_and_settings(measured):
+    first = get()
+    assert get() == first
+    assert measured == ["fp32"]
+    get(precision="bf16")
+    get(run={"applied": {"power_limit": "100 W"}})
+    assert measured == ["fp32", "bf16", "fp32"]
+    assert get("again").items() >= PEAKS.items()
+    assert len(measured) == 4
+    assert get("none") == {}
+
+
+def test_damaged_cache_is_measured_again(measured, tmp_path):
+    get()
+    (path,) = (tmp_path / "epochmeter").iterdir()
+    path.write_text("{")
+    get()
+    assert json.loads(path.read_text()).items() >= PEAKS.items()
+
+
+def test_peak_that_cannot_be_measured_has_a_reason(measured, monkeypatch):
+    def fail(device, precision):
+        raise RuntimeError("out of memory\nmore")
+
+    monkeypatch.setattr(peaks, "measure_peaks", fail)
+    assert get() == {"reason": "out of memory"}
