@@ -134,7 +134,9 @@ class Terminal:
     def reused(self, name: str, record: Record) -> None:
         """Print that a completed run is reused, with a warning per git commit if that differs from the current one."""
         self.info(f"{name}: reused from {display_path(record.folder)}")
-        then, now = measured_commit(record), git_commit(ROOT)
+        then, now = None, git_commit(ROOT)
+        with suppress(OSError, ValueError, AttributeError):
+            then = record.host().get("git", {}).get("commit")
         if then and now and then != now and then not in _already_warned:
             _already_warned.add(then)
             self.warn(
@@ -229,9 +231,8 @@ class Terminal:
 
     def _rehearsal(self, reasons: Sequence[str]) -> None:
         if reasons:
-            self.info(
-                f"REHEARSAL, not a result of the requested configuration: {'; '.join(reasons)}.", style="bold yellow"
-            )
+            text = f"REHEARSAL, not a result of the requested configuration: {'; '.join(reasons)}."
+            self.info(text, style="bold yellow")
 
     def sweep(self, outcomes: Sequence[RunResult], answer: Sequence[str] = ()) -> None:
         """Print the results of a sweep: the table of its runs, errors, the answer, and where to see more."""
@@ -262,43 +263,30 @@ class Terminal:
     def _print_footer(self, outcomes: Sequence[RunResult]) -> None:
         """Print what applies to all runs: why energy was not measured, folders, links, and that they are rehearsals."""
         for reason in dict.fromkeys(outcome.no_energy for outcome in outcomes if outcome.no_energy):
-            self._no_energy(reason)
+            if reason.startswith(("meter=none", "meter=estimate")):  # as requested
+                self.info(f"Energy was not measured ({reason.partition(':')[0]}).", style="dim")
+            else:
+                self.warn(errors.format_error(reason).replace("error: ", "warning: energy was not measured: ", 1))
         for text in dict.fromkeys(outcome.publish_error for outcome in outcomes if outcome.publish_error):
             self.warn(text)
         folders = [outcome.folder for outcome in outcomes if outcome.folder]
-        links = {"View": [outcome.run_link for outcome in outcomes if outcome.run_link]}
-        if len(links["View"]) > 1:
-            links["View"] = []
-        compared = [outcome for outcome in outcomes if outcome.compare_link]
-        measured = [outcome for outcome in compared if not outcome.rehearsal]
-        links["Compare"] = [outcome.compare_link for outcome in measured or compared if outcome.compare_link]
         if folders:
             self.console.print()
             for folder in dict.fromkeys(folders if len(folders) == 1 else [folder.parent for folder in folders]):
-                self.info(f"{'Results:':<9}{display_path(folder)}")
-        for title, addresses in links.items():
-            for link in dict.fromkeys(addresses):
-                self.info(f"{title + ':':<9}{SERVER_COMMAND if link.startswith(LOCAL) else ''}{link}")
+                self.info(f"Results: {display_path(folder)}")
+        views = [outcome.run_link for outcome in outcomes if outcome.run_link]
+        compared = [outcome for outcome in outcomes if outcome.compare_link]
+        measured = [outcome for outcome in compared if not outcome.rehearsal]
+        links = [("View:    ", link) for link in views if len(views) == 1]
+        links += [("Compare: ", outcome.compare_link) for outcome in measured or compared if outcome.compare_link]
+        for title, link in dict.fromkeys(links):
+            self.info(f"{title}{SERVER_COMMAND if link.startswith(LOCAL) else ''}{link}")
         self._rehearsal(list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.rehearsal)))
-
-    def _no_energy(self, reason: str) -> None:
-        if reason.startswith(("meter=none", "meter=estimate")):  # as requested
-            self.info(f"Energy was not measured ({reason.partition(':')[0]}).", style="dim")
-        else:
-            self.warn(errors.format_error(reason).replace("error: ", "warning: energy was not measured: ", 1))
 
 
 def with_severity(text: str, severity: str) -> str:
     """Return a message that begins with its severity, or with the given one if it has none."""
     return text if text.startswith(SEVERITIES) else severity + text
-
-
-def measured_commit(record: Record) -> str | None:
-    """The git commit at which a run was measured; None if unknown."""
-    with suppress(OSError, ValueError, AttributeError):
-        commit: str | None = record.host().get("git", {}).get("commit")
-        return commit
-    return None
 
 
 def display_path(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from rich.filesize import decimal
@@ -29,8 +30,6 @@ EPOCH_COLUMNS = {
     "train_accuracy": ("train\nacc %", "{:.1%}"),
 }
 VAL_COLUMNS = {"loss": ("val\nloss", "{:.4f}"), "accuracy": ("val\nacc %", "{:.1%}")}
-OPTIONAL = ("energy_j", "estimated_energy_j", "train_accuracy")
-"""Columns that are left out if no epoch has a value."""
 SWEEP_COLUMNS = {
     "steady/e2e_s": ("time\ns", "{:.3f}"),
     "steady/data_stall_s": ("data\nstall s", "{:.3f}"),
@@ -40,7 +39,11 @@ SWEEP_COLUMNS = {
     "steady/samples_per_s": ("samples\n/s", "{:.0f}"),
     "throughput/samples_per_s": ("throughput\n/s", "{:.1f}"),
 }
-OPTIONAL_IN_SWEEP = ("steady/energy_j", "throughput/samples_per_s")
+OPTIONAL = (
+    *("energy_j", "estimated_energy_j", "train_accuracy"),
+    *("steady/energy_j", "throughput/samples_per_s"),
+)
+"""Columns that are left out if no row has a value."""
 SCORES = {
     "epoch/train_loss": "training loss {:.4f}",
     "epoch/train_accuracy": "training accuracy {:.1%}",
@@ -53,17 +56,12 @@ STATE_COLORS = {"completed": "green", "failed": "red", "killed": "yellow"}
 def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], warmup: int) -> Table:
     """Return the table of a run: one row per epoch, the mean epoch, and its parts in percent of its time."""
     rows = [window for window in windows if window["window"] == "epoch"]
-    columns = {
-        name: column
-        for name, column in EPOCH_COLUMNS.items()
-        if name not in OPTIONAL or any(f"epoch/{name}" in row["metrics"] for row in rows)
-    }
+    measured = {name.partition("/")[2] for row in rows for name in row["metrics"]}
+    columns = {name: column for name, column in EPOCH_COLUMNS.items() if name in measured or name not in OPTIONAL}
     score = "accuracy" if "train_accuracy" in columns else "loss"
     scores = {w["epoch"]: w["metrics"].get(f"val/{score}") for w in windows if w["window"] == "val"}
     val_columns = [VAL_COLUMNS[score]] if scores else []
-    table = Table("\nepoch", box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
-    for title, _ in [*columns.values(), *val_columns]:
-        table.add_column(title, justify="right")
+    table = _table(["epoch"], [*columns.values(), *val_columns])
     for row in rows:
         cells = [_cell(row["metrics"].get(f"epoch/{name}"), form) for name, (_, form) in columns.items()]
         cells += [_cell(scores.get(row["epoch"]), form) for _, form in val_columns]
@@ -129,10 +127,6 @@ def energy_line(metrics: Mapping[str, float]) -> str:
     return f"{text}." if net_j is None else f"{text}, {_joules(net_j)} above idle."
 
 
-def _joules(energy_j: float) -> str:
-    return f"{energy_j:.0f} J" if abs(energy_j) >= 100 else f"{energy_j:.3g} J"
-
-
 def throughput_line(metrics: Mapping[str, float]) -> str:
     """Return the throughput between `throughput.start` and `throughput.stop`; empty if it was not measured."""
     if "throughput/samples_per_s" not in metrics:
@@ -158,21 +152,18 @@ def target_line(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, floa
 
 def sweep_table(outcomes: Sequence[RunResult]) -> Table:
     """Return the table of a sweep: for each run the varied keys, the state and the mean epoch."""
-    varied = _varied_keys(outcomes)
-    columns = {
-        name: column
-        for name, column in SWEEP_COLUMNS.items()
-        if name not in OPTIONAL_IN_SWEEP or any(name in outcome.metrics for outcome in outcomes)
-    }
-    titles = [f"\n{title}" for title in ("run", *varied, "state")]
-    table = Table(*titles, box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
-    for title, _ in columns.values():
-        table.add_column(title, justify="right")
-    for outcome in outcomes:
-        keys = dict(_pair(override) for override in outcome.overrides)
-        metrics = {**outcome.metrics, "stall": _stall(outcome.metrics)}
+    keys = [dict(override.partition("=")[::2] for override in outcome.overrides) for outcome in outcomes]
+    varied = [key for key in dict.fromkeys(chain(*keys)) if len({own.get(key) for own in keys}) > 1]
+    measured = {name for outcome in outcomes for name in outcome.metrics}
+    columns = {name: column for name, column in SWEEP_COLUMNS.items() if name in measured or name not in OPTIONAL}
+    table = _table(["run", *varied, "state"], [*columns.values()])
+    for outcome, own in zip(outcomes, keys, strict=True):
+        stall_s, e2e_s = outcome.metrics.get("steady/data_stall_s"), outcome.metrics.get("steady/e2e_s")
+        metrics = {**outcome.metrics, "stall": stall_s / e2e_s if e2e_s and stall_s is not None else None}
         cells = [_cell(metrics.get(name), form) for name, (_, form) in columns.items()]
-        table.add_row(str(outcome.number), *(escape(keys.get(key, "")) for key in varied), _state(outcome), *cells)
+        rehearsal = " [yellow](rehearsal)[/]" if outcome.rehearsal else ""
+        state = f"[{STATE_COLORS[outcome.state]}]{state_name(outcome)}[/]{rehearsal}"
+        table.add_row(str(outcome.number), *(escape(own.get(key, "")) for key in varied), state, *cells)
     return table
 
 
@@ -204,27 +195,17 @@ def _mean_title(averaged: Sequence[int]) -> str:
     return f"mean {first}-{last}" if last > first else f"mean {first}"
 
 
-def _varied_keys(outcomes: Sequence[RunResult]) -> list[str]:
-    """The keys that differ between the runs of a sweep."""
-    overrides = [dict(_pair(override) for override in outcome.overrides) for outcome in outcomes]
-    keys = dict.fromkeys(key for pairs in overrides for key in pairs)
-    return [key for key in keys if len({pairs.get(key) for pairs in overrides}) > 1]
+def _joules(energy_j: float) -> str:
+    return f"{energy_j:.0f} J" if abs(energy_j) >= 100 else f"{energy_j:.3g} J"
 
 
-def _pair(override: str) -> tuple[str, str]:
-    key, _, value = override.partition("=")
-    return key, value
-
-
-def _stall(metrics: Mapping[str, float]) -> float | None:
-    """The data stall as a fraction of the mean epoch's time."""
-    stall_s, e2e_s = metrics.get("steady/data_stall_s"), metrics.get("steady/e2e_s")
-    return None if stall_s is None or not e2e_s else stall_s / e2e_s
-
-
-def _state(outcome: RunResult) -> str:
-    rehearsal = " [yellow](rehearsal)[/]" if outcome.rehearsal else ""
-    return f"[{STATE_COLORS[outcome.state]}]{state_name(outcome)}[/]{rehearsal}"
+def _table(names: Sequence[str], columns: Sequence[tuple[str, str]]) -> Table:
+    """An empty table with columns of names and of numbers."""
+    titles = [f"\n{name}" for name in names]
+    table = Table(*titles, box=None, pad_edge=False, padding=(0, 1), collapse_padding=True, header_style="bold")
+    for title, _ in columns:
+        table.add_column(title, justify="right")
+    return table
 
 
 def _cell(value: float | None, form: str) -> str:
