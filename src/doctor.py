@@ -25,7 +25,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from epochmeter.config import app, errors, validation
-from epochmeter.config.job import device_matches, value_for_board
+from epochmeter.config.job import value_for_board
+from epochmeter.sweep.compose import device_of
 
 if TYPE_CHECKING:
     from epochmeter.doctor import Row
@@ -43,11 +44,10 @@ def main(config: DictConfig) -> None:
     # Imported late, so that --help and --cfg are fast.
     from epochmeter.config.schema import Examination
     from epochmeter.doctor import examine_machine
-    from epochmeter.machine import host
 
     try:
         validation.check_all_values({"format": config.format, "machine": to_plain(config.machine)})
-        detected = host.detect_device(device_matches(), host.device_facts(config.machine.root))
+        detected = device_of(config.machine.root)
         keys = with_device(config, detected)
         validation.check_all_values(keys)
         rows = list(examine_machine(Examination.from_dict(keys), detected))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.config.errors import InputError
-from epochmeter.config.job import ROOT
+from epochmeter.config.job import ROOT, local_device_overrides
 from epochmeter.config.schema import Device, Examination, Storage
 from epochmeter.datasets.ready import training_folder
 from epochmeter.machine import host
@@ -32,6 +32,7 @@ from epochmeter.power.meter import Domain, Meter, open_meter, shortest_s
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.window_energy import energy_of_window, take_reading
 from epochmeter.run.launch import check_interpreter
+from epochmeter.run.preflight import trains_on_gpu
 from epochmeter.shared.units import NANOSECOND
 
 OBSERVE_S, MAX_OBSERVE_S = 0.6, 2.5
@@ -70,8 +71,8 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
     root, device = config.machine.root, config.device
     facts = host.device_facts(root)
     here = host.is_match(device.match, facts)
-    accelerator = device.accelerator if here else "auto"
-    on_gpu = accelerator == "cuda" or (accelerator == "auto" and bool(facts["gpu"]))
+    local = device if here else local_device_overrides(device, [])
+    on_gpu = trains_on_gpu(local, facts)
     gpus = select_gpus(find_gpus(Path(root)), os.environ) if on_gpu else []
     names = [name for gpu in gpus if (name := meter_id(gpu))]
     journal = RestoreJournal(config.machine.state_dir, root=root, boot_id=boot_id(), command="doctor")
@@ -87,7 +88,7 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
     if folder:
         yield from storage_rows(folder, config.storage)
         yield page_cache_row(folder)
-    yield trace_row(device.python if here else None)
+    yield trace_row(local.python)
 
 
 def device_row(device: Device, detected: str, here: bool, gpus: list[Gpu]) -> Row:

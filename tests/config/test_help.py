@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from epochmeter.config import help
+from epochmeter.config import app
 from epochmeter.config.suggestions import CONF, entry_keys, list_choices
 
 ROOT = Path(__file__).parents[2]
@@ -16,13 +16,13 @@ ENTRIES = ["train", "report", "doctor"]
 
 def page_of(entry):
     doc = ast.get_docstring(ast.parse((ROOT / "src" / f"{entry}.py").read_text()), clean=False)
-    return help.help_page(entry, doc)
+    return app.help_page(entry, doc)
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_help_page_has_summary_examples_exit_codes_and_all_keys_with_comments(entry):
     page = page_of(entry)
-    assert [line for line in page.splitlines() if len(line) > help.COLUMNS] == []
+    assert [line for line in page.splitlines() if len(line) > app.HELP_COLUMNS] == []
     assert re.match(r"[A-Z][^\n]+(\n[^\n]+)*\.\n\n", page)
     assert page.count(f"python src/{entry}.py") >= 3
     assert "\nExit code: 0" in page
@@ -36,7 +36,7 @@ def test_help_page_has_summary_examples_exit_codes_and_all_keys_with_comments(en
 def test_docs_of_the_configuration_name_every_option_and_key():
     text = (ROOT / "docs/configuration.md").read_text()
     named = {name for quoted in re.findall(r"`([^`]+)`", text) for name in re.split(r"[=\s]", quoted)}
-    keys = {key for entry in ("train", "report") for key, _ in help.commented_keys(entry)}
+    keys = {key for entry in ("train", "report") for key, _ in app.commented_keys(entry)}
     choices = {choice for group in entry_keys("train")[0] if group != "experiment" for choice in list_choices(group)}
     assert keys | choices <= named
 

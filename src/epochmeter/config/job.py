@@ -63,9 +63,10 @@ class RunRequest:
 
     def with_device(self, device: str) -> RunRequest:
         """Return the request composed for another device, which may select its own meter."""
-        overrides = [*config_search_path(), *self.overrides]
-        others = [override for override in overrides if override.partition("=")[0] != "device"]
-        config = compose("train", overrides=[*others, f"device={device}"])
+        of_hydra = HydraConfig.get().overrides.hydra if HydraConfig.initialized() else []
+        search_path = [override for override in of_hydra if override.lstrip("+").startswith("hydra.searchpath=")]
+        others = [override for override in self.overrides if override.partition("=")[0] != "device"]
+        config = compose("train", overrides=[*search_path, *others, f"device={device}"])
         choices = {**self.choices, "device": device, "meter": config.meter.name}
         return replace(self, job=composed_job(config), choices=choices)
 
@@ -76,12 +77,6 @@ def local_device_overrides(device: Device, overrides: Sequence[str]) -> Device:
     accelerator = device.accelerator if "device.accelerator" in keys else "auto"
     python = device.python if "device.python" in keys else None
     return replace(device, accelerator=accelerator, python=python)
-
-
-def config_search_path() -> list[str]:
-    """Return the overrides that add folders to Hydra's search path."""
-    overrides = HydraConfig.get().overrides.hydra if HydraConfig.initialized() else []
-    return [override for override in overrides if override.lstrip("+").startswith("hydra.searchpath=")]
 
 
 def register(sweep_folder: Callable[[list[str], bool, bool], Path], detect: Callable[[str], str] | None = None) -> None:

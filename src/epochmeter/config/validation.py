@@ -6,7 +6,7 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -224,7 +224,9 @@ def iter_leaves(tree: object, key: str = "") -> Iterator[tuple[str, object]]:
 def combination_problems(job: Job) -> Iterator[Problem]:
     """Yield problems of combinations of values that are valid by themselves."""
     dataset, strategy = job.dataset, job.strategy
-    yield from problems_of("dataset.layout", dataset.layout, one_of(*allowed_layouts(dataset)))
+    opened = dataset.open or {"tensors": None}
+    layouts = [dataset.layout] if "_target_" in opened else opened
+    yield from problems_of("dataset.layout", dataset.layout, one_of(*layouts))
     preprocess = dataset.preprocess
     if not isinstance(preprocess, str) or (preprocess not in PREPROCESSING and "." not in preprocess):
         allowed = f"one of {', '.join(PREPROCESSING)}, or the dotted path of a function"
@@ -269,14 +271,6 @@ def throughput_problems(throughput: Throughput) -> Iterator[Problem]:
     if not (is_interval or is_unused):
         given = f"start: {format_value(start)}, stop: {format_value(stop)}"
         yield Problem(f"`throughput={{{given}}}` is no interval", "give `throughput.start=` and `throughput.stop=`")
-
-
-def allowed_layouts(dataset: Dataset) -> Sequence[str]:
-    """Return the allowed layouts of a dataset: the keys of `dataset.open`, or the only one."""
-    opened = dataset.open
-    if not opened:
-        return ["tensors"]
-    return [dataset.layout] if "_target_" in opened else list(opened)
 
 
 def format_value(value: object) -> str:
