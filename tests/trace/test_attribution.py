@@ -1,8 +1,8 @@
 import pytest
 from kineto import Kineto
 
-from epochmeter.trace import load
 from epochmeter.trace.attribution import Activity, around_mean, attribute
+from epochmeter.trace.kineto import load
 
 US = 1e-6
 NODE = "autograd::engine::evaluate_function: "

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from kineto import Kineto
 
-from epochmeter.trace import load
 from epochmeter.trace.device import Intervals, busy_fraction, measure_device
+from epochmeter.trace.kineto import load
 
 US = 1e-6
 

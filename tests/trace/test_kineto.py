@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from kineto import Kineto
 
-from epochmeter.trace import Category, TraceError, load
+from epochmeter.trace.kineto import Category, TraceError, load
 
 
 @pytest.fixture

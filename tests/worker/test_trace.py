@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from epochmeter.trace import load
 from epochmeter.trace.attribution import attribute
+from epochmeter.trace.kineto import load
 from epochmeter.worker.trace import TorchTrace, module_ranges
 
 
