@@ -35,6 +35,7 @@ from epochmeter.run.finish import finalizing
 from epochmeter.run.instruments import check_idle, measure_idle_w, open_instruments, write_powers
 from epochmeter.run.nodes import forbid_multi_node_resume
 from epochmeter.run.plan import Plan, open_restore_journal, plan_warnings, remove_empty_folders, resolve_plan
+from epochmeter.run.trace_analysis import analyze_trace
 from epochmeter.run.worker_process import WorkerError, WorkerProcess
 from epochmeter.shared.record import Record
 from epochmeter.sweep.progress import SINGLE_RUN, SweepProgress
@@ -127,6 +128,8 @@ def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress:
             after_w = measure_idle_w(instruments.meter, idle_s, outcome, terminal)
             plan.describe(idle={"before_w": before_w, "after_w": after_w})
             write_powers(instruments.meter, plan.record)
+        terminal.stage("Analyzing the profiler's trace")
+        outcome.notes += analyze_trace(plan.record.folder)
 
 
 def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress: SweepProgress) -> None:

@@ -146,6 +146,8 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
         if epochs <= warmup and outcome.state == "completed" and not throughput:
             outcome.notes.append(f"no means: all {epochs:g} epochs are warm-up (`warmup_epochs={warmup}`)")
     outcome.metrics.update(run_metrics(run))
+    if analysis := record.trace_analysis():
+        outcome.metrics.update({f"trace/{name}": value for name, value in analysis["metrics"].items()})
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
     summary: dict[str, object] = redact_tree(
         {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}

@@ -7,6 +7,7 @@
     losses.bin    the loss of each step
     power.csv     sampled power, if the meter samples
     checkpoint.pt state to resume an interrupted run; deleted when the run is completed
+    trace.json.gz the profiler's trace of a few steps; trace_analysis.json has its analysis
     summary.json  means, standard deviations, totals, and how the run ended
     completed.json    written last: the run is completed
 
@@ -40,6 +41,7 @@ INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
 """Columns of `steps.bin`: little-endian 32-bit floats in seconds, one row per step, epoch after epoch."""
 SCHEMA = 1
 """Version of the record's format in `job.json`; absent means 1."""
+TRACE, TRACE_ANALYSIS = "trace.json.gz", "trace_analysis.json"
 CHECKPOINT = "checkpoint.pt"
 CHECKPOINTS = (CHECKPOINT, "." + CHECKPOINT)
 """The checkpoint, and the partial next one of a killed writer."""
@@ -68,6 +70,11 @@ class Record:
     def summary(self):
         """Return the summary, or None before the run has ended."""
         path = self.folder / "summary.json"
+        return read_json(path) if path.exists() else None
+
+    def trace_analysis(self):
+        """Return the analysis of the profiler's trace, or None without one."""
+        path = self.folder / TRACE_ANALYSIS
         return read_json(path) if path.exists() else None
 
     def windows(self):

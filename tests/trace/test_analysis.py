@@ -1,0 +1,111 @@
+import json
+import subprocess
+import sys
+from array import array
+from pathlib import Path
+
+import pytest
+from kineto import Kineto
+
+from epochmeter.results.metrics import METRICS
+from epochmeter.shared.record import Record
+from epochmeter.trace import load
+from epochmeter.trace.analysis import analyze, analyze_run, untraced_wall_s
+
+DATA = Path(__file__).parents[1] / "data/traces"
+US = 1e-6
+
+
+@pytest.fixture
+def kineto():
+    trace = Kineto(name="GPU")
+    for number in (2, 3):
+        trace.step(number, number * 100, 100)
+        trace.host("aten::mm", number * 100 + 10, 20)
+        trace.launch("volta_sgemm_1", number * 100 + 20, 40, launched=number * 100 + 12)
+    return trace
+
+
+@pytest.fixture
+def record(tmp_path):
+    """A run of three epochs of two steps, and an evaluation; the first is a warm-up epoch. Steps last 1 to 6 s."""
+    record = Record(tmp_path)
+    record.append_steps(array("f", [value for step in range(1, 7) for value in (0.5, 9, 0.25, step - 0.75)]))
+    for epoch in range(3):
+        record.append({"window": "epoch", "epoch": epoch, "warmup": epoch == 0, "metrics": {"epoch/steps": 2}})
+        record.append({"window": "val", "epoch": epoch, "metrics": {}})
+    return record
+
+
+def listed(metric):
+    """Return a metric's name in docs/metrics.md."""
+    for part, values in {"precision": ("fp32", "tf32"), "cause": ("copy", "data", "sync", "launch", "other")}.items():
+        for value in values:
+            metric = metric.replace(f"_{value}_fraction", f"_<{part}>_fraction") if "_overlap" not in metric else metric
+    return f"trace/{metric}"
+
+
+def test_untraced_time_is_that_of_the_same_steps_in_steady_epochs(record):
+    assert untraced_wall_s(record, [0, 1]) == pytest.approx(((3 + 4) + (5 + 6)) / 2)
+    assert untraced_wall_s(record, [1, 2, 3]) == pytest.approx(((4 + 3 + 4) + (6 + 5 + 6)) / 2)  # the next pass begins
+    assert untraced_wall_s(record, []) is None
+
+
+def test_overhead_of_the_profiler_does_not_lower_the_busy_fraction(kineto, tmp_path):
+    trace = load(kineto.write(tmp_path / "trace.json"))
+    metrics = analyze(trace, 100 * US)["metrics"]
+    assert metrics["gpu_busy_fraction"] == pytest.approx(0.8)
+    assert metrics["gpu_busy_traced_fraction"] == pytest.approx(0.4)
+    assert (metrics["traced_step_s"], metrics["untraced_step_s"]) == (pytest.approx(100 * US), pytest.approx(50 * US))
+    assert (metrics["kernels_per_step"], metrics["operators_per_step"]) == (1, 1)
+    assert metrics["precision_fp32_fraction"] == 1
+
+
+def test_unknown_metrics_are_absent_with_the_reason(kineto, tmp_path):
+    result = analyze(load(kineto.write(tmp_path / "trace.json")))
+    assert {"gpu_busy_fraction", "untraced_step_s", "sm_efficiency", "copy_overlap_fraction"}.isdisjoint(
+        result["metrics"]
+    )
+    assert len(result["missing"]) == 2
+    kineto.events = [event for event in kineto.events if event["cat"] not in ("kernel", "cuda_runtime")]
+    result = analyze(load(kineto.write(tmp_path / "trace.json")), 1.0)
+    assert result["device"] is None
+    assert result["missing"] == ["no metrics of a GPU: the trace has no kernels"]
+    assert result["metrics"]["host_busy_fraction"] == pytest.approx(0.2)
+
+
+def test_a_trace_without_steps_has_device_time_only(kineto, tmp_path):
+    kineto.events = [event for event in kineto.events if not event["name"].startswith("ProfilerStep")]
+    result = analyze(load(kineto.write(tmp_path / "trace.json")))
+    assert result["attribution"] is None
+    assert result["metrics"]["gpu_busy_traced_fraction"] == pytest.approx(80 / 140)
+    assert "kernels_per_step" not in result["metrics"]
+
+
+def test_incomplete_events_give_no_metrics(kineto, tmp_path, monkeypatch):
+    monkeypatch.setattr("epochmeter.trace.kineto.MAX_EVENTS", 1)
+    result = analyze(load(kineto.write(tmp_path / "trace.json")), 1.0)
+    assert result["device"] is None
+    assert result["attribution"] is None
+    assert "kernel" in result["missing"][0]
+    assert sum(result["left_out"].values()) == 4
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("*.json.gz")), ids=lambda path: path.name[:8])
+def test_real_traces_have_only_listed_metrics(path):
+    result = analyze(load(path), 1.0)
+    assert {listed(name) for name in result["metrics"]} <= METRICS
+    time = result["device"]
+    assert time["busy_s"] + sum(time["idle_s"].values()) == pytest.approx(time["wall_s"])
+
+
+def test_the_process_writes_the_analysis_of_a_run(record, kineto):
+    kineto.write(record.folder / "trace.json.gz")
+    assert analyze_run(record.folder) == record.trace_analysis()
+    (record.folder / "trace.json.gz").write_bytes(b"")
+    command = [sys.executable, "-m", "epochmeter.trace", str(record.folder)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2] / "src", capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "is empty" in done.stderr
+    assert "hint: " in done.stderr
+    assert json.loads((record.folder / "trace_analysis.json").read_text())["metrics"]
