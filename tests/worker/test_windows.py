@@ -1,4 +1,3 @@
-import itertools
 import math
 import os
 import signal
@@ -11,13 +10,15 @@ from epochmeter.shared.protocol import Proceed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.data.faults import BadSampleError
+from epochmeter.worker.data.synthetic import SyntheticBatches
 from epochmeter.worker.data.timed_dataset import TimedDataset, make_timed_loader
 from epochmeter.worker.loop import EpochStats
 from epochmeter.worker.strategy import Single
-from epochmeter.worker.tasks import Classification
+from epochmeter.worker.tasks import Regression
 from epochmeter.worker.timeline import HostTimeline
 from epochmeter.worker.windows import SuspendCounter, WindowRunner
 
+NUMBERS = Regression("mse_loss")
 NEVER = SimpleNamespace(count=0)
 """Suspensions of a process that is never suspended."""
 
@@ -44,9 +45,9 @@ class Holed(list):
 
 
 def consume(batches):
-    stats = EpochStats(Classification(auxiliary=0), "cpu")
-    for _, targets in batches:
-        stats.add(torch.tensor(0.5), torch.eye(8)[targets], targets)
+    stats = EpochStats(NUMBERS, "cpu")
+    for inputs, targets in batches:
+        stats.add(torch.tensor(0.5), inputs, targets)
     return stats
 
 
@@ -93,23 +94,9 @@ def test_loader_times_and_learning_rate_are_reported_for_training_only(runner):
     assert not names & measure(runner, "val", skip=False).parts.keys()
 
 
-class Steps(list):
-    """A loader of a few steps that can be limited."""
-
-    bad = ()
-    max_steps = None
-
-    def __len__(self):
-        return super().__len__() if self.max_steps is None else self.max_steps
-
-    def __iter__(self):
-        return itertools.islice(super().__iter__(), self.max_steps)
-
-    def limit(self, steps):
-        self.max_steps = steps
-
-    def parts(self, rows):
-        return {}
+def make_steps(count):
+    """A loader of so many steps."""
+    return SyntheticBatches(count, {"batch": 1, "seed": 0, "dataset": {"features": 1}}, NUMBERS, pinned=False)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +110,7 @@ class Steps(list):
 )
 def test_training_ends_before_the_configured_step(runner, until, expected):
     windows, controller, _ = runner(until=until)
-    loader = Steps([(torch.zeros(2, 1), torch.tensor([0, 1]))] * 4)
+    loader = make_steps(4)
     actual = []
     for epoch in range(len(expected)):
         last = windows.epoch(epoch, loader)
@@ -146,7 +133,7 @@ def test_suspension_is_reported_for_the_window_in_which_it_ended(runner, name):
     paused = []
     for run in (consume, consume_and_suspend, consume):
         trainer.train_epoch = trainer.evaluate_epoch = run
-        getattr(windows, name)(0, Steps([(torch.zeros(2, 1), torch.tensor([0, 1]))]))
+        getattr(windows, name)(0, make_steps(1))
         paused.append(controller.requests[WindowMeasured].ranks[0].paused)
         suspends.count += 1  # between two windows
     assert paused == [False, True, False]

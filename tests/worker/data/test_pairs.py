@@ -5,8 +5,10 @@ from epochmeter.datasets.pairs import make
 from epochmeter.worker.data.faults import StorageGoneError
 from epochmeter.worker.data.loader import make_loaders
 from epochmeter.worker.data.pairs import Pairs, encode_pair, vocabulary
+from epochmeter.worker.loop import EpochStats, evaluate, train
 from epochmeter.worker.models.seq2seq import Seq2Seq
 from epochmeter.worker.models.transformer import Transformer
+from epochmeter.worker.precision import NullContext, NullScaler
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Translation
 
@@ -74,11 +76,6 @@ def test_unreadable_file_is_an_error(tmp_path):
         samples(tmp_path / "unmounted")
 
 
-def make_pair_loaders(composed, folder, *overrides):
-    job = dict(composed("dataset=pairs", "workers=0", *overrides))
-    return make_loaders(job, {"folder": str(folder)}, Translation(), Single(1), cuda=False)
-
-
 @pytest.mark.parametrize(
     "model",
     [lambda: Transformer(16, 6, 32, 4, 1, 64, 0), lambda: Seq2Seq(16, "gru", 32, 1, 0)],
@@ -87,26 +84,20 @@ def make_pair_loaders(composed, folder, *overrides):
 def test_model_learns_the_generated_language(composed, tmp_path, model):
     """Accuracy becomes far better than that of always predicting the most frequent word."""
     make(tmp_path, count=300, words=16, length=6, seed=0, say=print)
-    training, validation = make_pair_loaders(composed, tmp_path, "batch=20", "dataset.length=6", "dataset.words=16")
+    task = Translation()
+    job = dict(composed("dataset=pairs", "workers=0", "batch=20", "dataset.length=6", "dataset.words=16"))
+    training, validation = make_loaders(job, {"folder": str(tmp_path)}, task, Single(1), cuda=False)
     torch.manual_seed(0)
-    task, model = Translation(), model()
+    model = model()
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     before = accuracy(model, task, validation)
     for _ in range(8):
-        model.train()
-        for inputs, targets in training:
-            optimizer.zero_grad()
-            task.loss(model(inputs), targets).backward()
-            optimizer.step()
+        train(model, training, task, optimizer, EpochStats(task, "cpu"), NullContext(), NullScaler())
     assert before < 0.2
     assert accuracy(model, task, validation) > 0.6
 
 
-@torch.no_grad()
 def accuracy(model, task, batches):
-    model.eval()
-    correct, weights = zip(
-        *((task.correct(model(inputs), targets).sum(), task.weight(targets)) for inputs, targets in batches),
-        strict=True,
-    )
-    return (sum(correct) / sum(weights)).item()
+    stats = EpochStats(task, "cpu")
+    evaluate(model, batches, task, stats, NullContext())
+    return stats.totals()["correct"] / stats.totals()["weight"]

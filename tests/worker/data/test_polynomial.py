@@ -1,9 +1,10 @@
 import torch
-from torch.nn import functional
 
 from epochmeter.worker.data.loader import make_loaders
 from epochmeter.worker.data.polynomial import Polynomial, powers
+from epochmeter.worker.loop import EpochStats, evaluate, train
 from epochmeter.worker.models.polynomial import Polynomial as Model
+from epochmeter.worker.precision import NullContext, NullScaler
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.tasks import Regression
 
@@ -32,13 +33,11 @@ def test_regression_converges_as_in_the_tutorial(composed):
     torch.manual_seed(0)
     model = Model(4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    inputs, targets = (torch.cat(parts) for parts in zip(*validation, strict=True))
-    losses = [functional.smooth_l1_loss(model(inputs), targets).item()]
-    while losses[-1] >= 1e-3 and len(losses) < 60:
-        for powers_of_x, values in training:
-            optimizer.zero_grad()
-            task.loss(model(powers_of_x), values).backward()
-            optimizer.step()
-        losses.append(functional.smooth_l1_loss(model(inputs), targets).item())
+    losses = []
+    while not losses or (losses[-1] >= 1e-3 and len(losses) < 60):
+        stats = EpochStats(task, "cpu")
+        evaluate(model, validation, task, stats, NullContext())
+        losses.append(stats.totals()["loss_sum"] / stats.totals()["weight"])
+        train(model, training, task, optimizer, EpochStats(task, "cpu"), NullContext(), NullScaler())
     assert losses[0] > 5
     assert losses[-1] < 1e-3
