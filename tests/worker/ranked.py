@@ -1,8 +1,7 @@
-"""The ranks of test_strategy: `python ranked.py FOLDER`, in an environment as torchrun sets it."""
+"""The ranks of test_strategy, each in a process of its own."""
 
 import json
 import os
-import sys
 import time
 
 import torch
@@ -49,6 +48,7 @@ class Trained:
     """Stands in for the Trainer: a small model and its optimizer."""
 
     device = torch.device("cpu")
+    unit = None
 
     def __init__(self, strategy, *layers):
         self.model = model(*layers)
@@ -109,7 +109,11 @@ def measured(strategy, folder, trained, batches, validation):
     return controller.lines
 
 
-def main(folder):
+def main(folder, rank, port):
+    """Train as this rank, in an environment as torchrun sets it."""
+    world = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0, "RANK": rank, "LOCAL_RANK": rank}
+    world.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo")
+    os.environ.update((name, str(value)) for name, value in world.items())
     torch.set_num_threads(1)
     strategy = Distributed(2, "torchrun", 60)
     strategy.device("cpu")
@@ -140,7 +144,3 @@ def main(folder):
     with open(os.path.join(folder, f"rank{strategy.rank}.json"), "w") as file:
         json.dump(results, file)
     strategy.close()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -1,11 +1,8 @@
 """Strategies; two real ranks over gloo are compared with one process that trains on the same samples."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
-from pathlib import Path
+from multiprocessing import get_context
 
 import pytest
 import torch
@@ -17,9 +14,6 @@ from epochmeter.shared.protocol import WindowClosed, WindowMeasured, WindowOpeni
 from epochmeter.shared.record import Record
 from epochmeter.worker import strategy as strategies
 from epochmeter.worker.strategy import Distributed, Parallel, Shard, Single, rank_seed
-
-HERE = Path(__file__)
-SOURCE = HERE.parents[2] / "src"
 
 
 def order(count, seed=0):
@@ -77,19 +71,19 @@ def ranks(tmp_path_factory):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    world = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    common = {**os.environ, "PYTHONPATH": str(SOURCE), "GLOO_SOCKET_IFNAME": "lo"}
-    common.update((name, str(value)) for name, value in world.items())
-    command = [sys.executable, str(HERE.with_name("ranked.py")), str(folder)]
-    processes = [
-        subprocess.Popen(command, env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(2)
-    ]
+    # Forking is fast, as torch is imported already, but a process with CUDA cannot train after it.
+    context = get_context("spawn" if torch.cuda.is_available() else "fork")
+    processes = [context.Process(target=ranked.main, args=(folder, rank, port), daemon=True) for rank in range(2)]
+    for process in processes:
+        process.start()
     try:
-        assert [process.wait(60) for process in processes] == [0, 0]
+        for process in processes:
+            process.join(60)
+        assert [process.exitcode for process in processes] == [0, 0]
     finally:
         for process in processes:
             process.kill()
-            process.wait()
+            process.join()
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)], Record(folder)
 
 
