@@ -61,7 +61,7 @@ def test_energy_is_drawn_against_time_with_front_and_labels():
         ("batch 32", 40.0, 600.0, "batch 32"),
     ]
     assert rows(chart, "front", "x", "y") == [(10.0, 500.0), (20.0, 300.0)]
-    assert rows(chart, "labels", "text") == [("fastest, best trade-off",), ("batch 16",)]
+    assert rows(chart, "labels", "text") == [(["fastest", "best trade-off"],), (["batch 16"],)]
     assert "Energy of: GPUs used." in chart.caption
 
 
@@ -71,7 +71,15 @@ def test_labels_of_near_points_do_not_overlap():
     chart, *_ = all_charts(points, [], points)
     below = [distance for (distance,) in rows(chart, "labels", "dy")]
     assert len(set(below[:3])) == 3
-    assert below[3] == pytest.approx(min(below))
+    assert below[3] == 0
+
+
+def test_labels_are_dropped_where_only_other_points_leave_room():
+    runs = [ran(n, 10 + n / 10, 600 - n, batch=n + 1) for n in range(8)]
+    best, *others = points = group_repeats([*runs, ran(8, 10.35, 599.0, batch=99), ran(9, 90.0, 900.0, batch=100)])
+    labels = rows(all_charts(points, [SimpleNamespace(name="fastest", configuration=best)], others[:7])[0], "labels")
+    assert labels[0]["text"] == ["fastest"]
+    assert 1 <= len(labels) < 8
 
 
 def test_repeats_are_one_mark_with_their_standard_deviation():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 from epochmeter.report.charts.bars import time_bars
 from epochmeter.report.charts.chart import (
@@ -46,8 +47,29 @@ BEST_LABELS = {
 }
 MAX_LABELS = 8
 """Points of a front that get a label."""
-NARROW_PX, LINE_PX, LETTER_PX = 480, 14, 6.4
+NARROW_PX, LINE_PX, LETTER_PX, LABEL_GAP_PX = 480, 14, 6.4, 12
 """Size of a narrow chart and of its labels, by which labels are kept apart."""
+LABEL_PLACES = [(is_right, down) for down in (0, 1.2, -1.2, 2, -2) for is_right in (True, False)]
+"""Places of a label in order of preference: right of its point or left of it, and lines below it."""
+
+
+class Box(NamedTuple):
+    """Place of a label in pixels, from the chart's top left corner."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+    def overlaps(self, other: Box) -> bool:
+        return (
+            self.left < other.right and other.left < self.right and self.top < other.bottom and other.top < self.bottom
+        )
+
+    def covers(self, x: float, y: float) -> bool:
+        return self.left <= x <= self.right and self.top <= y <= self.bottom
+
+
 Measured = tuple[ChartPoint, MeanSd, MeanSd]
 """A configuration, its time and its energy."""
 
@@ -139,9 +161,9 @@ def _scatter(
     for place, key, row in zip(places, ids, rows, strict=True):
         if words := list(dict.fromkeys(labels.get(key, ()))):
             is_only = len(labels) == 1 and len(words) > 2
-            texts.append({**place, "text": "best in all" if is_only else ", ".join(words)})
+            texts.append({**place, "text": "best in all" if is_only else "\n".join(words), "is_best": True})
         elif key in on_front and len(front) <= MAX_LABELS:
-            texts.append({**place, "text": row["title"]})
+            texts.append({**place, "text": row["title"], "is_best": False})
     sd_over = dict.fromkeys(value.over for cost in measured for value in cost[1:] if value.sd is not None)
     caption = join(
         "Each mark is a configuration.",
@@ -153,7 +175,7 @@ def _scatter(
         scope_note([point for point, *_ in measured]),
         note,
     )
-    return Chart(name, title, caption, _spec(x, y, rows, front, _placed(texts, x, y), palette))
+    return Chart(name, title, caption, _spec(x, y, rows, front, _placed(texts, places, x, y), palette))
 
 
 def _positive_ends(values: Iterable[MeanSd]) -> list[float]:
@@ -201,20 +223,37 @@ def _row(point: ChartPoint, time: MeanSd, energy: MeanSd, x: Axis, y: Axis, pale
     return row
 
 
-def _placed(texts: Rows, x: Axis, y: Axis) -> list[dict[str, object]]:
-    """Place each label on the first line below its point where it covers no other label."""
+def _placed(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, object]]:
+    """Place each label next to its point, inside the chart and clear of other labels and points.
+
+    The labels of the best configurations come first and may cover points. Others are dropped where there is no room.
+    """
+
+    def pixels(row: Mapping[str, object]) -> tuple[float, float]:
+        across, up = (axis.fraction(float(str(row[name]))) for name, axis in (("x", x), ("y", y)))
+        return across * NARROW_PX, (1 - up) * HEIGHT_PX
+
+    places = [pixels(row) for row in points]
     placed: list[dict[str, object]] = []
-    boxes: list[tuple[float, float, float]] = []
-    for text in sorted(texts, key=lambda text: float(str(text["x"]))):
-        across, up = (axis.fraction(float(str(text[name]))) for name, axis in (("x", x), ("y", y)))
-        width = LETTER_PX * len(str(text["text"]))
-        is_left = across < 0.6
-        start = across * NARROW_PX - (0 if is_left else width)
-        near = [top for low, high, top in boxes if low <= start + width and start <= high]
-        point_y = (1 - up) * HEIGHT_PX
-        lines = (point_y + LINE_PX * (line + 1.2) for line in range(len(texts)))
-        top = next(line for line in lines if all(abs(line - other) >= LINE_PX for other in near))
-        boxes.append((start, start + width, top))
-        side = {"align": "left" if is_left else "right", "dx": -4 if is_left else 4, "dy": top - point_y}
-        placed.append({**text, **side})
+    boxes: list[Box] = []
+    for text in sorted(texts, key=lambda text: not text["is_best"]):
+        at_x, at_y = pixels(text)
+        lines = str(text["text"]).split("\n")
+        width = LETTER_PX * max(map(len, lines))
+        candidates = []
+        for is_right, down in LABEL_PLACES:
+            left = at_x + (LABEL_GAP_PX if is_right else -LABEL_GAP_PX - width)
+            top = at_y + (down - len(lines) / 2) * LINE_PX
+            box = Box(left, left + width, top, top + len(lines) * LINE_PX)
+            is_inside = box.left >= 0 and box.right <= NARROW_PX and box.top >= 0 and box.bottom <= HEIGHT_PX
+            if is_inside and not any(map(box.overlaps, boxes)):
+                candidates.append((sum(box.covers(*place) for place in places), is_right, box))
+        if not candidates:
+            continue
+        covered, is_right, box = min(candidates, key=itemgetter(0))
+        if covered and not text["is_best"]:
+            continue
+        boxes.append(box)
+        side = {"align": "left", "dx": LABEL_GAP_PX} if is_right else {"align": "right", "dx": -LABEL_GAP_PX}
+        placed.append({**text, "text": lines, **side, "dy": box.top + LINE_PX / 2 - at_y})
     return placed

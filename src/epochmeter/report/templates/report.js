@@ -37,6 +37,14 @@ if (isFramed) {
   });
 }
 
+// Labels the cells of tables with their columns, for narrow windows.
+for (const table of document.querySelectorAll(".words table")) {
+  const names = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+  for (const row of table.tBodies[0].rows) {
+    [...row.cells].forEach((cell, column) => (cell.dataset.label = names[column]));
+  }
+}
+
 // Fits a chart to the width of its place.
 function fit(spec, width) {
   const { columns } = spec.usermeta;
