@@ -69,13 +69,6 @@ def test_ranks_end_when_the_controller_is_killed(project, begun):
     project.until(lambda: project.at_work_in(record.folder) == [], limit_s=PROMPT_S)
 
 
-def test_ctrl_c_ends_a_run_of_ranks(project, begun):
-    command, record, _ = begun()
-    command.send_signal(signal.SIGINT)
-    assert "Stopped by Ctrl-C" in ended(project, command, record, time.monotonic())
-    assert command.returncode == 130
-
-
 def test_hanging_rank_ends_the_run_after_the_time_limit(project, begun):
     command, record, running = begun(**{"strategy.timeout_s": 4})
     running[1].suspend()

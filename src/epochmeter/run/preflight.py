@@ -185,11 +185,10 @@ def check_processes(workers: int, ranks: int, cores: int) -> None:
     if max(ranks, ranks * workers) <= limit:
         return
     request = f"`workers={workers}`" + (f" for each of {ranks:,} ranks" if ranks > 1 else "")
-    if ranks > limit:
-        remedy = f"give at most `strategy.ranks={limit}`"
-    else:
-        remedy = f"give at most `workers={limit // ranks}`; more than one worker per core rarely helps"
-    raise input_error(f"{request} is too many: this machine has {cores} cores; each worker needs tens of MB", remedy)
+    raise input_error(
+        f"{request} is too many: this machine has {cores} cores; each worker needs tens of MB",
+        f"give at most {limit} ranks and {limit} workers in total; more than one worker per core rarely helps",
+    )
 
 
 def check_dataset_exists(dataset: Dataset, root: Path) -> None:
