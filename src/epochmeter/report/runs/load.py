@@ -20,15 +20,13 @@ from tempfile import mkdtemp
 from typing import Any
 
 from epochmeter.report.runs.run import COMPLETED, NOT_COMPLETED, TOO_SHORT, Run, Sweep
-from epochmeter.results.reuse import REFERENCE, read_reference, referenced_record
+from epochmeter.results.reuse import READ_ERRORS, REFERENCE, read_reference, referenced_record
 from epochmeter.results.run_info import DISTURBED, EPOCH_METRICS, device_count, platform_info
 from epochmeter.shared.record import SCHEMA, is_steady
 from epochmeter.sweep.sweep_folder import sort_key
 
 MAX_ONE_PROCESS = 1000
 """More records than these are read by two processes: sending runs takes a third of the time to read them."""
-DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)
-"""Errors of reading a damaged record."""
 YAML_VALUES = {"True": "true", "False": "false", "None": "null"}
 """Values of overrides as Hydra's sweeps write them -> as one types them."""
 _SHARED: dict[bytes, Any] = {}
@@ -149,7 +147,7 @@ def with_links(sweep: Sweep, links: Mapping[str, str]) -> Sweep:
 
 
 def load_run(folder: Path) -> Run:
-    """Load the run in a folder, or the run that it reuses under its own number; raises the errors in `DAMAGED`."""
+    """Load the run in a folder, or the run that it reuses under its own number; raises `READ_ERRORS`."""
     reference = read_reference(folder)
     if reference is None:
         return _load_record(folder)
@@ -197,7 +195,7 @@ def _load_each(folders: Sequence[Path]) -> list[Run | str]:
     for folder in folders:
         try:
             results.append(load_run(folder))
-        except DAMAGED as error:
+        except READ_ERRORS as error:
             results.append(error_text(error))
     return results
 
