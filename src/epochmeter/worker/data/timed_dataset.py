@@ -38,9 +38,8 @@ class TimedDataset:
     def __init__(self, open_samples, transform, skip=False, folder="."):
         self._transform = transform
         self._samples = open_samples(self._timed_transform)
-        self._transform_ns = 0  # duration of the last call of the transform
+        self._decode_ns = self._transform_ns = 0  # durations of the open batch
         self.decodes = hasattr(self._samples, "read") and hasattr(self._samples, "decode")
-        # Maps an index to (sample, read_at, decoded_at, end), times in ns.
         self._load = self._load_in_steps if self.decodes else self._load_at_once
         self._folder = folder
         self.skip = skip
@@ -50,46 +49,39 @@ class TimedDataset:
 
     def __getitem__(self, indices):
         good, bad, load = [], [], self._load
-        read = decode = transform = 0
+        self._decode_ns = self._transform_ns = 0
         begin = perf_counter_ns()
         for index in indices:
+            started = perf_counter_ns()
             try:
-                sample, read_at, decoded_at, end = load(index)
+                good.append(load(index))
             except BadSampleError as error:
                 if not self.skip:
                     raise
                 bad.append(error.name)
-                begin = perf_counter_ns()
-                continue
-            good.append(sample)
-            read += read_at - begin
-            decode += decoded_at - read_at
-            transform += end - decoded_at
-            begin = end
+                begin += perf_counter_ns() - started
+        loaded = perf_counter_ns()
+        decode, preprocess = self._decode_ns, self._decode_ns + self._transform_ns
         batch = default_collate(good) if good else None
-        return batch, (read, decode + transform + perf_counter_ns() - begin, decode), bad
+        return batch, (loaded - begin - preprocess, preprocess + perf_counter_ns() - loaded, decode), bad
 
     def _load_in_steps(self, index):
         data, label = self._samples.read(index)
-        read_at = perf_counter_ns()
+        begin = perf_counter_ns()
         image = self._samples.decode(data, index)
-        decoded_at = perf_counter_ns()
-        return (self._transform(image), label), read_at, decoded_at, perf_counter_ns()
+        self._decode_ns += perf_counter_ns() - begin
+        return self._timed_transform(image), label
 
     def _load_at_once(self, index):
-        self._transform_ns = 0
         try:
-            sample = self._samples[index]
+            return self._samples[index]
         except OSError as error:
             raise bad_sample_error(error.filename or str(index), error, self._folder, kind="sample") from error
-        end = perf_counter_ns()
-        read_at = end - self._transform_ns
-        return sample, read_at, read_at, end
 
     def _timed_transform(self, image):
         begin = perf_counter_ns()
         result = self._transform(image)
-        self._transform_ns = perf_counter_ns() - begin
+        self._transform_ns += perf_counter_ns() - begin
         return result
 
 
