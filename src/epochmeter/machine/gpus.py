@@ -20,7 +20,8 @@ def find_gpus(root: Path) -> list[Gpu]:
         _nvidia(read_text(path), path.parent.name)
         for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
     ]
-    if not nvidia and root == Path("/") and not _is_tegra(root):
+    names = read_text(root / "sys/firmware/devicetree/base/compatible")
+    if not nvidia and root == Path("/") and "nvidia,tegra" not in names:  # NVML lists a Jetson's built-in GPU
         nvidia = [*nvml.list_gpus()]
     return [drop_empty(gpu) for gpu in (*nvidia, *amd.list_gpus(root))]
 
@@ -33,11 +34,6 @@ def _nvidia(information: str, bus: str) -> dict[str, str]:
         "minor": match_group(r"^Device Minor:\s*(\d+)", information),
         "uuid": match_group(r"^GPU UUID:\s*(GPU-[\da-f-]+)", information),
     }
-
-
-def _is_tegra(root: Path) -> bool:
-    """Whether this is a Jetson, whose NVML lists the built-in GPU, unlike the driver."""
-    return "nvidia,tegra" in read_text(root / "sys/firmware/devicetree/base/compatible")
 
 
 def can_open(gpu: Gpu) -> bool:

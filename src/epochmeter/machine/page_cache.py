@@ -49,11 +49,7 @@ class Residency:
 
 
 def prepare_cache(cache: str, folder: Path, epoch: int = 0) -> str | None:
-    """Prepare the page cache before an epoch, counted from 0.
-
-    Returns:
-        The expected state of the files, `cold` or `warm`; None if nothing was done.
-    """
+    """Prepare the page cache before an epoch, counted from 0; returns `cold`, `warm`, or None if nothing was done."""
     if cache == "cold_each_epoch" or (cache == "cold" and epoch == 0):
         evict(iter_files(folder))
         return "cold"

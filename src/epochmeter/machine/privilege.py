@@ -67,8 +67,7 @@ def run_program(*command: str, stdin: str | None = None) -> str:
 def run_as_root(*command: str, stdin: str | None = None, allow: str | None = None) -> str:
     """Run a program that needs root, directly or by `sudo -n`; RuntimeError if this user may not.
 
-    Args:
-        allow: How to allow it, for the error; by default a sudoers rule for exactly this command.
+    Its hint is `allow`, by default a sudoers rule for exactly this command.
     """
     if os.geteuid() == 0:
         return run_program(*command, stdin=stdin)

@@ -38,7 +38,6 @@ class Domain(NamedTuple):
     Attributes:
         source: One of `SOURCES`.
         period_s: How often a counter renews its value, or how often power is sampled, in seconds.
-        covers: The part of the machine.
         step: Resolution: joules of a counter, watts of a power; 0: unknown.
         response: Response of the power sensor, also of one whose readings a counter adds up.
     """
@@ -103,8 +102,6 @@ class Meter:
 
     Args:
         total: The domains that add up to the total. All other domains are parts of these or cross-checks.
-        covers: The scope of the total.
-        powers: Sampled power.
         sampled_in_part: Whether the samples are of a part of the total only.
     """
 

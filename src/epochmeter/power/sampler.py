@@ -27,8 +27,7 @@ READ_LIMIT_S = 0.8
 class Sampler(PowerSource):
     """Sample power sensors about every `period_s` seconds, and at once on request.
 
-    Args:
-        checks: Whether the samples only check a counter; then no window waits for a delayed reading.
+    If the samples only check a counter (`checks`), no window waits for a delayed reading.
     """
 
     def __init__(

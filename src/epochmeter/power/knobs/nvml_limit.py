@@ -35,12 +35,6 @@ def gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
     """Open the limit of one GPU; NotSupportedError if it has none."""
     low_w, high_w = gpu.power_limit_range_w()
 
-    def read() -> float:
-        try:
-            return gpu.power_limit_w()
-        except OSError as error:
-            raise RuntimeError(f"cannot read the power limit of GPU {uuid}: {error}") from error
-
     def write(watts: float) -> None:
         failure = f"cannot set the power limit of GPU {uuid} to {watts:g} W"
         try:
@@ -53,7 +47,9 @@ def gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
         except OSError as error:
             raise RuntimeError(f"{failure}: {error}") from error
 
-    return DeviceLimit(low_w, high_w, read, write, lambda watts: f"sudo nvidia-smi -i {uuid} -pl {watts:g}")
+    return DeviceLimit(
+        low_w, high_w, gpu.power_limit_w, write, lambda watts: f"sudo nvidia-smi -i {uuid} -pl {watts:g}"
+    )
 
 
 def set_by_zeusd(index: int, watts: float) -> None:

@@ -93,13 +93,8 @@ def resolve_targets(requests: Sequence[SettingRequest]) -> list[tuple[Knob, Sett
 def restore_after_kill(journal: RestoreJournal, say: Notify, tried: Sequence[SavedSetting] = ()) -> list[SavedSetting]:
     """Restore the settings that killed runs left changed, unless a person or a reboot has changed them since.
 
-    A setting that cannot be restored causes a warning; runs that do not need the setting continue.
-
-    Args:
-        tried: Entries that an earlier call could not restore; they are not tried again.
-
-    Returns:
-        The entries whose settings could not be restored, `tried` included.
+    A setting that cannot be restored causes a warning; runs that do not need the setting continue. Returns the entries
+    whose settings could not be restored, including those of an earlier call (`tried`), which are not tried again.
     """
     failed = list(tried)
     messages = [] if tried else [f"warning: {text}" for text in journal.damaged()]

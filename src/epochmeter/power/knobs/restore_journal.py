@@ -49,11 +49,7 @@ class RestoreJournal:
         self.root, self.boot_id, self.command = root, boot_id, command
 
     def note(self, knob: str, devices: Sequence[str], was: str, by_hand: str) -> SavedSetting:
-        """Record an original setting before it is changed.
-
-        Raises:
-            RuntimeError: Another process has changed it, or the journal cannot be written.
-        """
+        """Record an original setting before it is changed; RuntimeError if another process has changed it already."""
         me, when = this_process(), datetime.now(timezone.utc).isoformat(timespec="microseconds")
         by = (me.pid, me.began, self.boot_id, when, self.command, me.numbers)
         entry = SavedSetting(knob, list(devices), self.root, was, None, by_hand, *by)

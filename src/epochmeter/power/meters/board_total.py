@@ -27,11 +27,7 @@ class Total(NamedTuple):
 
 
 def total_of(available: Sequence[str], table: RailTable) -> Total:
-    """Select the rails of the total: from the board's table, else the input rail, else all rails.
-
-    Raises:
-        ValueError: The table names a rail that is not available.
-    """
+    """Select the rails of the total: from the board's table (ValueError if one is missing), the input rail, or all."""
     if rails := list(table.get("total", ())):
         if missing := sorted(set(rails) - set(available)):
             raise ValueError(

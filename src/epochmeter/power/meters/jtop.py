@@ -35,8 +35,7 @@ MAX_MISSED_SAMPLES = 3
 def connect_client(interval_s: float, limit_s: float = LIMIT_S) -> Iterator[Any]:
     """Connect to jtop's service and yield the client; RuntimeError if it fails, now or later.
 
-    Args:
-        interval_s: Requested sampling period in seconds; if another client is connected, its period applies.
+    If another client is connected, its sampling period applies instead of `interval_s`.
     """
     method = multiprocessing.get_start_method(allow_none=True)
     try:

@@ -32,11 +32,9 @@ MAX_TRIES = 3
 def open_rapl(*, gpus: Sequence[str], root: Path, period_s: float = 0.02, tdp_w: float | None = None) -> Meter:
     """Open the counters of all CPU packages and their DRAM; without counters an estimate, if `tdp_w` is given.
 
-    Args:
-        period_s: Reading period in seconds, for power and to detect counter overflow. It is at least three times
-            `MIN_INTERVAL_S`, since the intervals have jitter.
+    They are read every `period_s` seconds, for power and to detect counter overflow.
     """
-    period_s = min(max(period_s, 3 * MIN_INTERVAL_S), MAX_INTERVAL_S)
+    period_s = min(max(period_s, 3 * MIN_INTERVAL_S), MAX_INTERVAL_S)  # the intervals have jitter
     if others := sharing_reason(os.environ):
         return NullMeter(others)
     try:

@@ -47,8 +47,7 @@ class PhaseEnergy(NamedTuple):
     Attributes:
         energy_j: Joules of each phase whose energy is precise enough. They sum to the gross energy if none is missing.
         half_width_j: Half-widths of their 95 % confidence intervals.
-        averaging_s: Averaging time of the sensor.
-        lag_s: Lag of the sensor.
+        averaging_s, lag_s: Those of the sensor.
         reason: Why phases are missing; None if none is.
     """
 

@@ -14,7 +14,6 @@ class Timeline:
     """The phases of a window, in seconds since the window was opened.
 
     Attributes:
-        window_s: Duration of the window.
         steps_s: Sum of all intervals of the steps, before they are fitted to the window.
         phases_s: Duration of each phase, in the order of `PHASES`.
     """
