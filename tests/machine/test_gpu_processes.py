@@ -1,7 +1,6 @@
 """Other processes on a run's GPU, listed by the real client library from a stub of NVML."""
 
 import os
-import subprocess
 from contextlib import closing
 
 import pytest
@@ -12,10 +11,8 @@ OWN, OTHER = os.getpid(), 1
 
 
 @pytest.fixture
-def child():
-    with subprocess.Popen(["sleep", "60"]) as process:
-        yield process.pid
-        process.kill()
+def child(other_process):
+    return other_process.pid
 
 
 @pytest.fixture

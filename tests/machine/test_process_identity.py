@@ -9,28 +9,19 @@ import pytest
 from epochmeter.machine.process_identity import is_alive, start_ticks, this_process
 
 
-@pytest.fixture
-def other():
-    """Another, running process."""
-    process = subprocess.Popen(["sleep", "60"])
-    yield process
-    process.kill()
-    process.wait()
-
-
 def of(process):
     return this_process()._replace(pid=process.pid, began=start_ticks(process.pid))
 
 
-def test_zombie_process_is_not_running(other):
-    process = of(other)
+def test_zombie_process_is_not_running(other_process):
+    process = of(other_process)
     assert is_alive(process)
-    other.kill()
-    os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+    other_process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert not is_alive(process)
-    other.wait()
+    other_process.wait()
     assert not is_alive(process)
-    assert start_ticks(other.pid) is None
+    assert start_ticks(process.pid) is None
 
 
 @pytest.mark.parametrize("changed", [{"began": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])

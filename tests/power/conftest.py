@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from epochmeter.machine import nvml as nvml_client
 from epochmeter.power.knobs import jtop_control
 from epochmeter.power.knobs.restore_journal import RestoreJournal
-from epochmeter.power.meter import Domain
+from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
 from epochmeter.power.uncertainty import Response
 from epochmeter.power.window_energy import Reading, energy_of_window
@@ -36,6 +37,12 @@ class ScriptedPowers:
 
     def close(self) -> bool:
         return True
+
+
+def counters(source: str = "counter", period_s: float = 0.1, **read: Callable[[], float]) -> Meter:
+    """A meter of counters, given the functions that read them."""
+    parts = {name: Instrument(Domain(source, period_s, name), at) for name, at in read.items()}
+    return Meter(counters=parts, total=list(parts), covers="all")
 
 
 class Machine:
@@ -110,6 +117,13 @@ def nvml(nvml_stub, open_folder, monkeypatch):
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     monkeypatch.setenv("STUB_LIMIT", str(open_folder / "limit"))
     monkeypatch.setenv("STUB", "")
+
+
+@pytest.fixture
+def other_process() -> Iterator[subprocess.Popen]:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
 
 
 @pytest.fixture

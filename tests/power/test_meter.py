@@ -3,16 +3,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from power.conftest import counters
 
 from epochmeter.power.meter import Domain, Instrument, Meter, open_meter
 from epochmeter.power.power_series import PowerSeries
 
 CONF = Path(__file__).parents[2] / "conf/meter"
-
-
-def counters(source: str = "counter", **read) -> Meter:
-    parts = {name: Instrument(Domain(source, 0.1, name), at) for name, at in read.items()}
-    return Meter(counters=parts, total=list(parts), covers="all")
 
 
 def test_failed_read_is_logged_and_left_out(caplog):

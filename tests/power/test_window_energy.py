@@ -2,7 +2,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from power.conftest import ScriptedPowers
+from power.conftest import ScriptedPowers, counters
 
 from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.power_series import Sampling
@@ -17,11 +17,6 @@ def scripted(sampling=WELL, **averaging_s):
     """Sampled power with given sampling statistics; each domain has as many samples as the total."""
     counts = dict.fromkeys(averaging_s, sampling.samples)
     return ScriptedPowers(sampling._replace(samples_per_domain=counts), **averaging_s)
-
-
-def counters(source="counter", period_s=0.1, **read):
-    parts = {name: Instrument(Domain(source, period_s, name), at) for name, at in read.items()}
-    return Meter(counters=parts, total=list(parts), covers="all")
 
 
 def sampled(sampling=WELL, **domains):

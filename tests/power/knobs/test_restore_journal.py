@@ -1,20 +1,10 @@
 import os
 import platform
-import subprocess
 
 import pytest
 
 from epochmeter.machine.process_identity import start_ticks
 from epochmeter.power.knobs.restore_journal import RestoreJournal
-
-
-@pytest.fixture
-def other():
-    """Another, running process."""
-    process = subprocess.Popen(["sleep", "60"])
-    yield process
-    process.kill()
-    process.wait()
 
 
 def test_journals_of_machines_that_share_a_home_are_separate(journal, monkeypatch, tmp_path):
@@ -24,10 +14,10 @@ def test_journals_of_machines_that_share_a_home_are_separate(journal, monkeypatc
 
 
 @pytest.mark.parametrize("changes", [{"began": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
-def test_only_the_entry_of_an_ended_process_is_pending(journal, other, changes):
+def test_only_the_entry_of_an_ended_process_is_pending(journal, other_process, changes):
     """The process has ended, its pid is used by another process, or the machine was rebooted."""
-    entry = journal.note("RAPL", [], "95 W", "by hand")._replace(pid=other.pid, began=start_ticks(other.pid))
-    journal.update(entry)
+    pid = other_process.pid
+    entry = journal.update(journal.note("RAPL", [], "95 W", "by hand")._replace(pid=pid, began=start_ticks(pid)))
     assert journal.unrestored() == []
     left = journal.update(entry._replace(**changes))
     assert journal.unrestored() == [left]
