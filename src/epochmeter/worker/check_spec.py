@@ -17,19 +17,14 @@ def main(specs):
     """Check specifications given as JSON, and print the problems."""
     for group, spec in json.loads(specs).items():
         try:
-            check_buildable(group, spec)
+            if set(spec) == {"architecture"}:
+                from epochmeter.worker.models.vision import find_architecture  # needs torchvision
+
+                find_architecture(spec["architecture"])
+            else:
+                resolve_target(spec, *PREREQUISITES.get(group, []))
         except ValueError as error:
             print(error)
-
-
-def check_buildable(group, spec):
-    """Raise ValueError if a specification cannot be instantiated."""
-    if set(spec) == {"architecture"}:
-        from epochmeter.worker.models.vision import find_architecture  # needs torchvision
-
-        find_architecture(spec["architecture"])
-    else:
-        resolve_target(spec, *PREREQUISITES.get(group, []))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,10 @@ def check_inputs(model, job, task):
         ) from error
     if all(isinstance(part, torch.Tensor) for part in (outputs, targets)):  # the shape of other types is not checked
         check_outputs(outputs, targets, job)
-    if job["target_accuracy"] is not None and not has_accuracy(task, outputs, targets):
+    if job["target_accuracy"] is None:
+        return
+    zeros = map_tensors(lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype), (outputs, targets))
+    if task.correct(*zeros) is None:
         raise ValueError(
             "target_accuracy={}: task {} has no accuracy. Set target_loss.".format(
                 job["target_accuracy"], job["task"]["name"]
@@ -54,12 +57,6 @@ def check_outputs(outputs, targets, job):
                 job["model"]["name"], outputs.shape[-1], key, dataset["name"], dataset[key]
             )
         )
-
-
-def has_accuracy(task, outputs, targets):
-    """Whether a task has an accuracy, computed for zeros in the shapes of these outputs and targets."""
-    zeros = map_tensors(lambda tensor: torch.zeros(tensor.shape, dtype=tensor.dtype), (outputs, targets))
-    return task.correct(*zeros) is not None
 
 
 def check_smallest(model, job, count, task, replicas):

@@ -10,8 +10,6 @@ from torchvision import models
 
 INCEPTION = ("googlenet", "inception_v3")
 """Architectures with auxiliary classifiers, whose outputs accompany the main one in training."""
-
-
 NORMS = {"batch": None, "instance": partial(nn.InstanceNorm2d, affine=True)}
 STEMS = ("imagenet", "cifar")
 
@@ -87,23 +85,17 @@ def with_channels(model, channels):
     """Return the model with its first convolution changed to accept `channels` instead of 3."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Conv2d):
-            parent = model.get_submodule(name.rpartition(".")[0])
-            setattr(parent, name.rpartition(".")[2], _for_channels(module, channels))
+            parent, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(parent), attribute, _for_channels(module, channels))
             return model
     raise ValueError("cannot adapt the model to {} channels: it has no convolution.".format(channels))
 
 
 def _for_channels(convolution, channels):
     """Return the convolution with `channels` inputs, whose weights repeat those of the first three."""
-    adapted = nn.Conv2d(
-        channels,
-        convolution.out_channels,
-        convolution.kernel_size,
-        stride=convolution.stride,
-        padding=convolution.padding,
-        dilation=convolution.dilation,
-        bias=convolution.bias is not None,
-    )
+    kept = ("out_channels", "kernel_size", "stride", "padding", "dilation")
+    options = {name: getattr(convolution, name) for name in kept}
+    adapted = nn.Conv2d(channels, bias=convolution.bias is not None, **options)
     with torch.no_grad():
         adapted.weight.copy_(convolution.weight[:, [channel % convolution.in_channels for channel in range(channels)]])
         if adapted.bias is not None:
