@@ -11,7 +11,7 @@ from torch._utils import ExceptionWrapper
 
 from epochmeter.worker import errors
 from epochmeter.worker.data.faults import BadSampleError, StorageGoneError
-from epochmeter.worker.errors import error_text, failure_kind, final_message
+from epochmeter.worker.errors import describe_failure
 
 JOB = {"batch": 512, "dataset": {"layout": "files"}}
 CPU = (
@@ -61,29 +61,30 @@ OTHER = [
     ids=str,
 )
 def test_failure_class_by_error(error, kind):
-    assert failure_kind(error) == kind
-    assert ("--shm-size" in final_message(error, JOB)) is (kind == "shared_memory")
+    actual, message = describe_failure(error, JOB)
+    assert actual == kind
+    assert ("--shm-size" in message) is (kind == "shared_memory")
 
 
 @pytest.mark.parametrize(("free_blocks", "kind"), [(1 << 20, "exception"), (0, "shared_memory")])
 def test_full_disk_differs_from_full_shared_memory(monkeypatch, free_blocks, kind):
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=free_blocks, f_frsize=4096))
-    assert failure_kind(OSError(errno.ENOSPC, "No space left on device")) == kind
+    assert describe_failure(OSError(errno.ENOSPC, "No space left on device"), JOB)[0] == kind
 
 
 @pytest.mark.parametrize(("counts", "kind"), [(True, "killed"), (False, "oom")])
 def test_killed_loader_is_out_of_memory_where_the_kernel_counts_no_kills(monkeypatch, counts, kind):
     error = RuntimeError("DataLoader worker (pid 77) is killed by signal: Killed.")
     monkeypatch.setattr(errors, "_kernel_counts_kills", lambda: counts)
-    assert failure_kind(error) == kind
-    assert final_message(error, JOB).startswith("a DataLoader worker was killed, probably by the kernel")
+    actual, message = describe_failure(error, JOB)
+    assert actual == kind
+    assert message.startswith("a DataLoader worker was killed, probably by the kernel")
 
 
 def test_cause_of_an_error_is_considered():
     error = RuntimeError("DataLoader worker (pid(s) 77) exited unexpectedly")
     error.__cause__ = RuntimeError(SHARED_MEMORY[0])
-    assert failure_kind(error) == "shared_memory"
-    assert "--shm-size" in error_text(error)
+    assert describe_failure(error, JOB)[0] == "shared_memory"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,9 @@ def test_message_has_the_peak_of_the_exhausted_memory(monkeypatch, text, message
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: [3_100_000_000, 5][gpu])
     monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=800_000_000 / 1024))
-    assert final_message(RuntimeError(text), JOB).startswith(message)
+    kind, actual = describe_failure(RuntimeError(text), JOB)
+    assert kind == "oom"
+    assert actual.startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,7 @@ def test_error_message_includes_the_class_where_needed(error, message):
         raises()
     except Exception:
         sent = ExceptionWrapper(where="in DataLoader worker process 0")
-    assert error_text(error).startswith(message)
+    assert describe_failure(error, JOB)[1].startswith(message)
     with pytest.raises(type(error)) as raised:
         sent.reraise()
-    assert error_text(raised.value) == message
+    assert describe_failure(raised.value, JOB) == ("exception", message)

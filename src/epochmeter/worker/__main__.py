@@ -36,7 +36,7 @@ from epochmeter.worker.connection import (
 )
 from epochmeter.worker.data.loader import make_loaders
 from epochmeter.worker.device import choose_algorithms, describe_device, make_timeline
-from epochmeter.worker.errors import error_text, failure_kind, final_message, is_peer_rank_error
+from epochmeter.worker.errors import describe_failure, is_peer_rank_error
 from epochmeter.worker.models.shape_check import check_smallest
 from epochmeter.worker.peaks import device_peaks
 from epochmeter.worker.strategy import rank_seed
@@ -59,7 +59,7 @@ def main(folder):
         run_training(record, connection)
     except Exception as error:
         traceback.print_exc()
-        connection.send(RankFailed(failure_kind(error), final_message(error, record.job()), rank))
+        connection.send(RankFailed(*describe_failure(error, record.job()), rank))
         if is_peer_rank_error(error):
             time.sleep(EXIT_WAIT_S)
         raise SystemExit(1) from error
@@ -103,7 +103,7 @@ def run_training(record, connection):
     ranks.request(Trained())
     trace = str(record.folder / "trace.json.gz") if first else None
     marked = trainer.model if first and not job["compile"] else None  # hooks would compile the model again
-    trace_error = write_trace(trace, instantiate_spec(job["profiler"]), trainer, training, marked)
+    trace_error = write_trace(trace, job, trainer, training, marked)
     if trace_error:  # on any rank
         connection.send(TraceFailed(trace_error))
     connection.send(Finished())
@@ -116,7 +116,7 @@ def last_step(job):
     return throughput["stop"] if throughput["exit"] else math.inf
 
 
-def write_trace(path, profiler, trainer, loader, model=None):
+def write_trace(path, job, trainer, loader, model):
     """Trace a few steps, after all measurements; return why there is no trace, which does not fail the run, or None.
 
     The modules of `model` are marked in the trace.
@@ -124,10 +124,10 @@ def write_trace(path, profiler, trainer, loader, model=None):
     endless = (trainer.move(batch) for _ in itertools.count() for batch in loader)
     try:
         with module_ranges(model):
-            profiler.record_trace(path, endless, trainer.train_epoch)
+            instantiate_spec(job["profiler"]).record_trace(path, endless, trainer.train_epoch)
     except Exception as error:
         traceback.print_exc()
-        return None if is_peer_rank_error(error) else "no trace: {}".format(error_text(error))
+        return None if is_peer_rank_error(error) else "no trace: {}".format(describe_failure(error, job)[1])
     return None
 
 

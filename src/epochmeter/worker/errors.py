@@ -30,45 +30,35 @@ KILLED = "signal: Killed"
 LOADER_HINT = "Use fewer workers, a smaller batch or prefetch, or workers=0"
 
 
-def failure_kind(error):
-    """Return the failure class of an error, the value of the tag `epochmeter.failure`."""
-    text = _chain_text(error)
-    if _is_shared_memory(text):
-        return "shared_memory"
-    if KILLED in text:  # by the kernel, if it is out of memory: the controller finds out, if the kernel counts kills
-        return "killed" if _kernel_counts_kills() else "oom"
+def describe_failure(error, job):
+    """Return the failure class of an error that ends `job`, the value of the tag `epochmeter.failure`, and its message.
+
+    The message has no traceback, unlike the text of an error from a DataLoader worker.
+    """
+    chain, (name, text) = _chain_text(error), _class_and_text(error)
+    if _is_shared_memory(chain):
+        return "shared_memory", (
+            "DataLoader workers ran out of shared memory, /dev/shm, which carries batches to the training process "
+            "({}). {}; in a container, increase it (docker run --shm-size=8g).".format(text, LOADER_HINT)
+        )
+    if KILLED in chain:  # by the kernel, if it is out of memory: the controller finds out, if the kernel counts kills
+        return "killed" if _kernel_counts_kills() else "oom", (
+            "a DataLoader worker was killed, probably by the kernel because memory ran out ({}). {}.".format(
+                text, LOADER_HINT
+            )
+        )
     if _is_out_of_memory(error):
-        return "oom"
-    return "rank" if is_peer_rank_error(error) else getattr(error, "failure", "exception")
+        return "oom", _out_of_memory_message(chain, job)
+    kind = "rank" if is_peer_rank_error(error) else getattr(error, "failure", "exception")
+    if isinstance(error, PLAIN_ERRORS) and name == type(error).__name__:
+        return kind, text or name
+    return kind, "{}: {}".format(name, text) if text else name
 
 
 def is_peer_rank_error(error):
     """Whether an error is only the consequence of another rank's failure or timeout."""
     from_torch = isinstance(error, RuntimeError) and not hasattr(error, "failure") and not _is_out_of_memory(error)
     return "RANK" in os.environ and from_torch and any(word in str(error) for word in COMMUNICATION_ERRORS)
-
-
-def final_message(error, job):
-    """Return the message for an error that ends a run of `job`."""
-    is_oom = failure_kind(error) == "oom" and _is_out_of_memory(error)
-    return _out_of_memory_message(_chain_text(error), job) if is_oom else error_text(error)
-
-
-def error_text(error):
-    """Return an error's message, without the traceback that an error from a DataLoader worker carries."""
-    chain, (kind, text) = _chain_text(error), _class_and_text(error)
-    if _is_shared_memory(chain):
-        return (
-            "DataLoader workers ran out of shared memory, /dev/shm, which carries batches to the training process "
-            "({}). {}; in a container, increase it (docker run --shm-size=8g).".format(text, LOADER_HINT)
-        )
-    if KILLED in chain:
-        return "a DataLoader worker was killed, probably by the kernel because memory ran out ({}). {}.".format(
-            text, LOADER_HINT
-        )
-    if isinstance(error, PLAIN_ERRORS) and kind == type(error).__name__:
-        return text or kind
-    return "{}: {}".format(kind, text) if text else kind
 
 
 def first_line(error):

@@ -10,7 +10,7 @@ import torch
 from epochmeter.worker.data.faults import BadSampleError, StorageGoneError, bad_sample_error
 from epochmeter.worker.data.loader import train_loader
 from epochmeter.worker.data.timed_dataset import TimedDataset
-from epochmeter.worker.errors import error_text, failure_kind
+from epochmeter.worker.errors import describe_failure
 from epochmeter.worker.strategy import Single
 
 
@@ -62,7 +62,7 @@ def train_until_a_worker_ends(number, connection):
         os.kill(active_children()[0].pid, number)
         list(batches)
     except Exception as error:
-        connection.send((failure_kind(error), error_text(error)))
+        connection.send(describe_failure(error, job))
 
 
 @pytest.mark.parametrize(
