@@ -46,6 +46,7 @@ ONLY_IN = {
     "tensorboard": "epochmeter/tracking/tensorboard.py",
     "pandas": "epochmeter/report/runs/frames.py",
     "vl_convert": "epochmeter/report/charts/",
+    "pydantic_core": "epochmeter/report/runs/load.py",
     "jinja2": "epochmeter/report/output/render.py",
 }
 """Where a library may be imported."""

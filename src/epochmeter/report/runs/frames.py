@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import marshal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from epochmeter.report.runs.filter import flat
 from epochmeter.report.runs.load import has_runs, merge_sweeps, read
-from epochmeter.report.runs.run import Run
+from epochmeter.report.runs.run import Run, cached_by_identity
 from epochmeter.shared.record import INTERVALS, Record
 from epochmeter.shared.units import NANOSECOND
 
@@ -25,8 +24,6 @@ FACTS = ("number", "sweep", "state", "excluded_because", "host", "experiment", "
          "cores", "samples", "energy_source", "energy_covers", "no_energy", "link", "reused")  # fmt: skip
 """Attributes of a run with one value each; column `run.sweep`."""
 LISTS = ("added", "energy_domains", "rehearsal", "read_errors")
-_LEAVES: dict[tuple[str, bytes], Mapping[str, Any]] = {}
-"""Key and content of a group of keys -> its columns."""
 Columns = Mapping[str, Any]
 """Name -> values of the rows of one run; a single value is that of all rows."""
 
@@ -118,18 +115,16 @@ def run_columns(run: Run) -> dict[str, Any]:
     columns |= {f"run.{name}": json.dumps([*value]) for name in LISTS if (value := getattr(run, name))}
     columns["run.overrides"] = json.dumps(run.keys)
     for key, value in {**({"run.storage": run.storage} if run.storage else {}), **run.job}.items():
-        columns |= _leaves(key, value) if isinstance(value, dict | list) else {key: value}
+        columns |= _leaves(value, key) if isinstance(value, dict | list) else {key: value}
     columns |= run.metrics
     return columns | {f"host.{name}": value for name, value in run.platform.items()}
 
 
-def _leaves(key: str, value: Any) -> Mapping[str, Any]:
-    """Return the columns of a group of keys; most runs of a sweep have the same, and flattening them is slow."""
-    place = key, marshal.dumps(value, 2)
-    if place not in _LEAVES:
-        leaves = flat({key: value}).items()
-        _LEAVES[place] = {name: json.dumps(leaf) if isinstance(leaf, dict | list) else leaf for name, leaf in leaves}
-    return _LEAVES[place]
+@cached_by_identity
+def _leaves(value: Any, key: str) -> dict[str, Any]:
+    """Return the columns of a group of keys, or of a list."""
+    leaves = flat({key: value}).items()
+    return {name: json.dumps(leaf) if isinstance(leaf, dict | list) else leaf for name, leaf in leaves}
 
 
 def column_order(column: str) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from epochmeter.config.validation import format_value
 
+Value = TypeVar("Value")
 COMPLETED = "completed"
 TOO_SHORT = "no epoch after its warm-up: give more epochs"
 NOT_COMPLETED = "not completed"
@@ -122,9 +124,31 @@ class Run:
 
 def fingerprint(job: Mapping[str, Any], excluded: Sequence[str] = ()) -> str:
     """Return a text that is equal for the same configuration, apart from some keys."""
-    return json.dumps(
-        {key: value for key, value in job.items() if key not in (*NON_CONFIG_KEYS, *excluded)}, sort_keys=True
-    )
+    skipped = (*NON_CONFIG_KEYS, *excluded)
+    return sys.intern("\n".join(sorted(f"{key}={_text(job[key])}" for key in job if key not in skipped)))
+
+
+def cached_by_identity(function: Callable[..., Value]) -> Callable[..., Value]:
+    """Cache a function of a dict or list, which cannot be hashed; those of most runs of a sweep are the same object."""
+    results: dict[tuple[Any, ...], tuple[Any, Value]] = {}
+
+    @wraps(function)
+    def cached(value: Any, *more: str) -> Value:
+        key = (id(value), *more)
+        if key not in results:
+            results[key] = value, function(value, *more)  # no other object gets the identity of one that is kept
+        return results[key][1]
+
+    return cached
+
+
+@cached_by_identity
+def _sorted_json(group: Any) -> str:
+    return json.dumps(group, sort_keys=True)
+
+
+def _text(value: Any) -> str:
+    return _sorted_json(value) if isinstance(value, dict | list) else repr(value)
 
 
 @dataclass(frozen=True)
