@@ -18,7 +18,6 @@ from epochmeter.report.statistics import (
     indistinguishable_from_best,
     mean,
     pairwise_ratios,
-    positive_mean,
     positive_means,
     ratio,
     tukey_critical_value,
@@ -53,19 +52,19 @@ def test_mean_has_students_interval():
 @pytest.mark.parametrize("values", [[0.714, 0.884], [5.0, 5.5, 6.3], [0.1, 9.0], [100.0, 101.0, 99.5, 100.2]])
 def test_positive_mean_has_students_interval_of_the_logarithms(values):
     known = ttest_1samp([math.log(value) for value in values], 0).confidence_interval()
-    found = positive_mean(values)
+    found = positive_means([values])[0]
     assert (found.low, found.high) == pytest.approx((math.exp(known.low), math.exp(known.high)))
     assert found.value == pytest.approx(sum(values) / len(values))
     assert 0 < found.low < found.value < found.high
 
 
 def test_values_that_are_not_positive_have_students_interval():
-    assert positive_mean([0.0, 1.0]) == mean([0.0, 1.0])
-    assert positive_mean([2.0]) == Estimate(2.0)
+    assert positive_means([[0.0, 1.0]])[0] == mean([0.0, 1.0])
+    assert positive_means([[2.0]])[0] == Estimate(2.0)
 
 
 def test_interval_of_two_repeats_borrows_from_other_configurations():
-    alone = positive_mean([20.0, 20.4])
+    alone = positive_means([[20.0, 20.4]])[0]
     (together, *_, once) = positive_means([[20.0, 20.4], [10.0, 10.1], [5.0, 5.1], [30.0, 30.2], [7.0]])
     assert together.value == alone.value
     assert together.high - together.low < (alone.high - alone.low) / 2

@@ -200,11 +200,6 @@ def positive_means(samples: Values, chosen_from: int = 1) -> list[Estimate]:
     return result
 
 
-def positive_mean(values: Sequence[float]) -> Estimate:
-    """Return the same of a single configuration."""
-    return positive_means([values])[0]
-
-
 def mean(values: Sequence[float]) -> Estimate:
     """Return the mean with Student's interval."""
     return contrast({"mean": 1.0}, {"mean": values})

@@ -56,17 +56,15 @@ def encode(settings: Sequence[Sequence[str]]) -> Array:
     A key whose values are numbers has one coordinate, on a logarithmic scale unless some are negative. Other keys have
     one per value, or one if there are two values.
     """
-    from sklearn.compose import make_column_transformer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder
-
-    table = np.array(settings, dtype=object)
-    numeric = make_pipeline(FunctionTransformer(_scale), MinMaxScaler())
-    encoders = [
-        (numeric if _numbers(column) is not None else OneHotEncoder(drop="if_binary"), [index])
-        for index, column in enumerate(table.T)
-    ]
-    return np.asarray(make_column_transformer(*encoders, sparse_threshold=0).fit_transform(table), dtype=np.float64)
+    columns: list[Any] = []
+    for column in zip(*settings, strict=True):
+        numbers = _numbers(column)
+        if numbers is None:
+            names = sorted(set(column))
+            columns += [[name == other for name in column] for other in names[len(names) == 2 :]]
+        else:
+            columns.append((numbers - numbers.min()) / (np.ptp(numbers) or 1.0))
+    return np.column_stack(columns).astype(np.float64)
 
 
 def fit(places: Array, logs: Array, like: Any = None, starts: int = 3) -> Any:
@@ -154,15 +152,12 @@ def _calibrated_width(errors: Array, deviations: Array) -> float:
     return max(normal, float(np.quantile(ratios, 0.95)))
 
 
-def _numbers(column: Any) -> Array | None:
-    """Return the values of a key as numbers; None if they are not all finite numbers."""
+def _numbers(column: Sequence[str]) -> Array | None:
+    """Return the values of a key on their scale; None if they are not all finite numbers."""
     try:
         values = np.asarray(column, dtype=np.float64)
     except ValueError:
         return None
-    return values if np.isfinite(values).all() else None
-
-
-def _scale(column: Any) -> Array:
-    values = np.asarray(column, dtype=np.float64)
+    if not np.isfinite(values).all():
+        return None
     return values if values.min() < 0 else np.log(values) if values.min() > 0 else np.log1p(values)

@@ -17,8 +17,8 @@ from typing import Any
 from epochmeter.report.runs.configuration import on_several_hosts, varied
 from epochmeter.report.runs.costs import Cost
 
-MAX_KEYS = 8
-"""The time to compute the shares doubles with each key."""
+MAX_KEYS, MAX_VALUES = 8, 200
+"""The time to compute the shares doubles with each key, and grows with the number of all values."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class KeyShare:
 def key_shares(costs: Sequence[Cost]) -> list[KeyShare]:
     """Return the share of each key that varies, the largest share of time first.
 
-    Empty if fewer than two keys vary or more than eight, or if too few configurations are left to estimate the part
-    explained by chance.
+    Empty if fewer than two keys vary, if there are too many keys or values, or if too few configurations are left to
+    estimate the part explained by chance.
     """
     configurations = [cost.configuration for cost in costs]
     columns = {key: [configuration.value(key) for configuration in configurations] for key in varied(configurations)}
     if on_several_hosts(configurations):
         columns["host"] = [configuration.host or "" for configuration in configurations]
-    if not 2 <= len(columns) <= MAX_KEYS:
+    if not 2 <= len(columns) <= MAX_KEYS or sum(len({*column}) for column in columns.values()) > MAX_VALUES:
         return []
     times = _shares([*columns.values()], [cost.time_s for cost in costs])
     joules = [cost.energy_j for cost in costs if cost.energy_j]
@@ -65,7 +65,9 @@ def _shares(columns: Sequence[Sequence[str]], values: Sequence[float]) -> list[f
     import numpy as np
 
     logs = np.log(values) - np.mean(np.log(values))
-    designs = [np.array([[value == other for other in {*column}] for value in column], float) for column in columns]
+    designs = [
+        np.array([[value == other for other in dict.fromkeys(column)] for value in column], float) for column in columns
+    ]
     designs = [design - design.mean(axis=0) for design in designs]
     spare = len(logs) - 1 - int(np.linalg.matrix_rank(np.hstack(designs)))
     total = float(logs @ logs)

@@ -21,7 +21,7 @@ from epochmeter.report.runs.configuration import (
     varied,
 )
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import MIN_EFFECT, Estimate, difference, mean, positive_mean, ratio
+from epochmeter.report.statistics import MIN_EFFECT, Estimate, difference, mean, positive_means, ratio
 
 WEAK, STRONG = "weak", "strong"
 SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
@@ -158,7 +158,7 @@ def _compare(kind: str, configuration: Configuration, one: Configuration, title:
         device_batch=configuration.device_batch or 0.0,
         numbers=configuration.numbers,
         one_numbers=one.numbers,
-        samples_per_s=positive_mean(configuration.values(SPEED)),
+        samples_per_s=positive_means([configuration.values(SPEED)])[0],
         speedup=speedup,
         efficiency=speedup.scaled(1 / devices),
         energy=None if why else ratio_of("steady/energy_per_sample_j", configuration, one),
