@@ -123,7 +123,7 @@ def fits(samples: Values, rounds: Sequence[Rounds] = (), started: Sequence[Seque
     labels, times = list(chain.from_iterable(rounds)), list(chain.from_iterable(started))
     if not labels or None in labels:
         return [_fit(samples)]
-    blocks = np.array([[label == other for other in dict.fromkeys(labels)] for label in labels], dtype=float)
+    blocks = indicators(labels)
     blocked = _fit(samples, blocks)
     if not all(times) or len({*times}) < 2:
         return [blocked if blocked.dof else _fit(samples)]
@@ -175,29 +175,31 @@ def pairwise_ratios(
     return [(_interval(*pair).exp(), _p_value(*pair)) for pair in compared]
 
 
-def positive_means(samples: Values, chosen_from: int = 1) -> list[Estimate]:
+def positive_means(samples: Values) -> list[Estimate]:
     """Return the mean of each configuration's values, with an interval from the variances of all configurations.
 
     The interval is Student's on the logarithms, so it is that of the geometric mean, from which the mean of repeats
     hardly differs. A configuration that ran once has none. Values that are not positive are summarized one by one.
-
-    Args:
-        samples: Values of each configuration, one per run.
-        chosen_from: Number of configurations of which one is chosen for its low mean. It is too low by chance in the
-            one of them with the largest error, so that the bound of each holds with the probability `0.95 ** (1 / n)`
-            (Z. Sidak, J. Am. Stat. Assoc. 62, 1967).
     """
     if any(value <= 0 for values in samples for value in values):
         return [mean(values) for values in samples]
     (fitted,) = fits(_logs(samples))
-    result = []
-    for values, middle, variance in zip(samples, fitted.means, fitted.variances, strict=True):
-        interval = Estimate(0.0)
-        if len(values) > 1:
-            error = Variance(variance.variance / len(values), variance.dof)
-            interval = _interval(middle, error, max(BOUND, (1 - ALPHA) ** (1 / chosen_from))).exp()
-        result.append(Estimate(statistics.fmean(values), interval.low, interval.high))
-    return result
+    return [_positive_mean(fitted, index, values) for index, values in enumerate(samples)]
+
+
+def chosen_mean(samples: Values, index: int, chosen_from: int) -> Estimate:
+    """Return the same of a configuration that was chosen for its low mean, with an interval that allows for the choice.
+
+    The lowest of several equal means is too low by chance. Each bound of the interval holds with the probability
+    `0.95 ** (1 / chosen_from)` (Z. Sidak, J. Am. Stat. Assoc. 62, 1967), at least with that of any 95 % interval.
+
+    Args:
+        samples: Positive values of each configuration, one per run.
+        index: The configuration.
+        chosen_from: Number of configurations that are not significantly different, with this one.
+    """
+    (fitted,) = fits(_logs(samples))
+    return _positive_mean(fitted, index, samples[index], max(BOUND, (1 - ALPHA) ** (1 / chosen_from)))
 
 
 def mean(values: Sequence[float]) -> Estimate:
@@ -240,6 +242,14 @@ def half_width(weights: Mapping[str, float], samples: Samples, counts: Mapping[s
         ]
     )
     return _student(error.dof) * math.sqrt(error.variance) if error.variance else 0.0
+
+
+def indicators(labels: Sequence[Hashable]) -> Any:
+    """Return an array with a row for each label and a column for each different one: 1 where a row has it."""
+    import numpy as np
+
+    names = list(dict.fromkeys(labels))
+    return np.array([[label == name for name in names] for label in labels], dtype=float)
 
 
 def deviation(values: Sequence[float]) -> float:
@@ -345,6 +355,15 @@ def _by_round(weights: Mapping[str, float], samples: Samples, rounds: Mapping[st
 
 def _logs(samples: Values) -> list[list[float]]:
     return [[math.log(value) for value in values] for values in samples]
+
+
+def _positive_mean(fitted: Fit, index: int, values: Sequence[float], probability: float = BOUND) -> Estimate:
+    value, variance = statistics.fmean(values), fitted.variances[index]
+    if len(values) < 2:
+        return Estimate(value)
+    error = Variance(variance.variance / len(values), variance.dof)
+    interval = _interval(fitted.means[index], error, probability).exp()
+    return Estimate(value, interval.low, interval.high)
 
 
 def _fit(samples: Values, covariates: Any = None) -> Fit:

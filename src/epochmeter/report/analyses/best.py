@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import Cost, comparable, costs, max_power, ranked_costs
-from epochmeter.report.statistics import indistinguishable_from_best, positive_means
+from epochmeter.report.statistics import chosen_mean, indistinguishable_from_best
 from epochmeter.results.pareto import is_pareto_front
 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
@@ -163,18 +163,17 @@ def _best(name: Name, candidates: Sequence[Cost], values: Values, scope: str | N
 
 def _widened(choices: Sequence[Best], ranked: Sequence[Cost]) -> list[Best]:
     """Return the choices with wider intervals, as the best of several equal configurations seems better than it is."""
-    counts: dict[int, int] = {}
+    counts: dict[Configuration, int] = {}
     for choice in choices:
-        key = id(choice.configuration)
-        counts[key] = max(counts.get(key, 1), 1 + len(choice.ties))
-    results = []
-    for choice in choices:
-        count, metered = counts[id(choice.configuration)], [cost for cost in ranked if cost.joules]
-        times = positive_means([cost.times_s for cost in ranked], count)
-        energies = positive_means([cost.joules for cost in metered], count)
-        energy = energies[metered.index(choice.cost)] if choice.cost.joules else None
-        results.append(replace(choice, cost=replace(choice.cost, time=times[ranked.index(choice.cost)], energy=energy)))
-    return results
+        counts[choice.configuration] = max(counts.get(choice.configuration, 1), 1 + len(choice.ties))
+    metered = [cost for cost in ranked if cost.joules]
+    widened = {}
+    for cost in {choice.configuration: choice.cost for choice in choices}.values():
+        count = counts[cost.configuration]
+        time = chosen_mean([other.times_s for other in ranked], ranked.index(cost), count)
+        energy = chosen_mean([other.joules for other in metered], metered.index(cost), count) if cost.joules else None
+        widened[cost.configuration] = replace(cost, time=time, energy=energy)
+    return [replace(choice, cost=widened[choice.configuration]) for choice in choices]
 
 
 def _weighted(eta: float, max_power_w: float) -> Values:

@@ -16,6 +16,7 @@ from typing import Any
 
 from epochmeter.report.runs.configuration import on_several_hosts, varied
 from epochmeter.report.runs.costs import Cost
+from epochmeter.report.statistics import indicators
 
 MAX_KEYS, MAX_VALUES = 8, 200
 """The time to compute the shares doubles with each key, and grows with the number of all values."""
@@ -65,9 +66,7 @@ def _shares(columns: Sequence[Sequence[str]], values: Sequence[float]) -> list[f
     import numpy as np
 
     logs = np.log(values) - np.mean(np.log(values))
-    designs = [
-        np.array([[value == other for other in dict.fromkeys(column)] for value in column], float) for column in columns
-    ]
+    designs = [indicators(column) for column in columns]
     designs = [design - design.mean(axis=0) for design in designs]
     spare = len(logs) - 1 - int(np.linalg.matrix_rank(np.hstack(designs)))
     total = float(logs @ logs)
