@@ -10,7 +10,6 @@ from default_jobs import job_of
 from epochmeter.results.summary import (
     ENERGIES,
     collect_flags,
-    collect_notes,
     no_total_note,
     reaches_target,
     step_percentiles,
@@ -198,14 +197,9 @@ def test_every_configured_target_must_be_reached(accuracy, loss, is_reached):
     assert not reaches_target(val(0, loss=math.nan), accuracy, loss)
 
 
-def test_notes_are_in_order_and_flags_have_their_first_text():
+def test_flags_have_their_first_text():
     hot, lost = {"throttled": "hot in epoch 0"}, {"throttled": "hot in epoch 2", "energy_lost": "no VDD_IN"}
-    windows = [
-        epoch(0, keys={"notes": ["a", "b"], "flags": hot}),
-        epoch(1),
-        epoch(2, keys={"notes": ["c"], "flags": lost}),
-    ]
-    assert collect_notes(windows) == ["a", "b", "c"]
+    windows = [epoch(0, keys={"flags": hot}), epoch(1), epoch(2, keys={"flags": lost})]
     assert collect_flags(windows) == {"throttled": "hot in epoch 0", "energy_lost": "no VDD_IN"}
 
 

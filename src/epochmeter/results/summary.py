@@ -69,11 +69,6 @@ def steady_metrics(epochs: Sequence[Window], steps: array) -> dict[str, float]:
     return metrics | {f"steady/{name}": value for name, value in step_percentiles(steps).items()}
 
 
-def collect_notes(windows: Sequence[Window]) -> list[str]:
-    """Return the notes of the windows, in order."""
-    return [note for window in windows for note in window.get("notes", [])]
-
-
 def collect_flags(windows: Sequence[Window]) -> dict[str, str]:
     """Return the disturbances of the windows by tag; of each tag the first text."""
     return {flag: text for window in reversed(windows) for flag, text in window.get("flags", {}).items()}

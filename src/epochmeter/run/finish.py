@@ -19,7 +19,7 @@ from epochmeter.machine.signals import deferred_signals, prefer_stop
 from epochmeter.results.roofline import mfu_text, roofline_metrics, utilization_notes
 from epochmeter.results.run_result import RunResult, is_measured, no_energy_reason
 from epochmeter.results.run_status import FAILED, KILLED, recorded_status, status_of
-from epochmeter.results.summary import collect_notes, no_total_note, summarize, variance_warning
+from epochmeter.results.summary import no_total_note, summarize, variance_warning
 from epochmeter.results.throughput import measure_throughput
 from epochmeter.run.plan import Plan, write_error
 from epochmeter.run.worker_process import WorkerError
@@ -129,7 +129,7 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
     Metrics and notes are also set in the outcome.
     """
     windows = record.windows()
-    outcome.notes = dedupe_notes([*outcome.notes, *collect_notes(windows)])
+    outcome.notes = dedupe_notes([*outcome.notes, *(note for window in windows for note in window.get("notes", []))])
     if windows:
         outcome.no_energy = no_energy_reason(run)
         if is_measured(run) and (reason := run["energy"]["reason"]):

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -59,7 +58,7 @@ def launched(
         silence_s: `sweep.hung_after_s`, the longest time without a message.
     """
     log = folder / "worker.log"
-    worker, ended = None, None
+    worker = None
     oom_kills_before = worker_process.oom_kill_count()
     try:
         with _listening_socket() as listener, open(log, "wb") as output:
@@ -72,8 +71,7 @@ def launched(
                 # In a session of its own it gets no Ctrl-C or Ctrl-Z from the terminal: the controller ends it.
                 start_new_session=True,
             )
-            ended = _exit_fd(process)
-            worker = WorkerProcess(process, log, ended, oom_kills_before, limit_s, silence_s)
+            worker = WorkerProcess(process, log, oom_kills_before, limit_s, silence_s)
             worker.accept_connections(listener, 1 if ranks is None else ranks + 1)
         yield worker
         with suppress(subprocess.TimeoutExpired):
@@ -81,8 +79,6 @@ def launched(
     finally:
         if worker is not None:
             worker.terminate()
-        if ended is not None:
-            os.close(ended)
 
 
 @contextmanager
@@ -174,16 +170,3 @@ def _visible_gpus_env(gpus: Sequence[str]) -> dict[str, str]:
         return {"CUDA_VISIBLE_DEVICES": names}
     # ROCm's UUIDs have 16 digits. HIP then numbers the visible GPUs from 0.
     return {"ROCR_VISIBLE_DEVICES": names, "HIP_VISIBLE_DEVICES": ",".join(map(str, range(len(gpus))))}
-
-
-def _exit_fd(process: subprocess.Popen[bytes]) -> int:
-    """Return a file descriptor that becomes readable when the process ends, also on kernels without pidfd."""
-    # The end of its connection does not suffice: DataLoader workers inherit the socket and may outlive the process.
-    reader, writer = os.pipe()
-
-    def wait() -> None:
-        process.wait()
-        os.close(writer)
-
-    threading.Thread(target=wait, daemon=True).start()
-    return reader

@@ -13,6 +13,7 @@ import signal
 import socket
 import struct
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -67,7 +68,6 @@ class WorkerProcess:
     """The running training process, with a connection to each rank and to torchrun.
 
     Args:
-        ended: File descriptor that is readable when the process has ended.
         oom_kills: `oom_kill_count` before the process started.
         limit_s: `sweep.timeout_s`.
         silence_s: `sweep.hung_after_s`.
@@ -77,7 +77,6 @@ class WorkerProcess:
         self,
         process: subprocess.Popen[bytes],
         log: Path,
-        ended: int,
         oom_kills: int,
         limit_s: float | None = None,
         silence_s: float | None = None,
@@ -88,7 +87,7 @@ class WorkerProcess:
         self._begun_s = time.monotonic()
         self._process = process
         self._log = log
-        self._ended = ended
+        self._ended = _exit_fd(process)
         self._oom_kills = oom_kills
         self._largest_before = largest_child_bytes()
         self._connections: list[Connection] = []
@@ -196,6 +195,7 @@ class WorkerProcess:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
         self._process.wait()
+        os.close(self._ended)
         for connection in self._connections:
             connection.socket.close()
 
@@ -259,6 +259,19 @@ class WorkerProcess:
         return WorkerError(
             "exception", f"{process} ended with exit code {code}: {last}\n  hint: see its log, {self._log}"
         )
+
+
+def _exit_fd(process: subprocess.Popen[bytes]) -> int:
+    """Return a file descriptor that becomes readable when the process ends, also on kernels without pidfd."""
+    # The end of its connection does not suffice: DataLoader workers inherit the socket and may outlive the process.
+    reader, writer = os.pipe()
+
+    def wait() -> None:
+        process.wait()
+        os.close(writer)
+
+    threading.Thread(target=wait, daemon=True).start()
+    return reader
 
 
 def oom_kill_count() -> int:
