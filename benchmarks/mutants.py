@@ -152,7 +152,7 @@ MUTANTS = [
         "if not values or None in values else math.fsum(values)",
         "if not values else math.fsum(filter(None, values))",
     ),
-    Mutant("results/summary.py", "measured_accuracy >= accuracy", "measured_accuracy > accuracy"),
+    Mutant("results/summary.py", "accuracy >= job.target_accuracy", "accuracy > job.target_accuracy"),
     Mutant("results/throughput.py", "samples - (steps - 1) * global_batch", "samples - steps * global_batch"),
     Mutant("results/reuse.py", '            and not run["rehearsal"]\n', ""),
     # Machine and datasets: identity of processes, locks, disks, checksums

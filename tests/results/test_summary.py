@@ -179,10 +179,11 @@ def test_target_is_reached_by_the_first_evaluation():
     for number, accuracy in enumerate((0.5, 0.9, 0.95)):
         windows += [epoch(number, train_accuracy=1.0, energy_j=20.0), val(number, accuracy=accuracy, energy_j=1.0)]
     expected = {"time_to_target_s": 22.0, "epochs_to_target": 2, "energy_to_target_j": 42.0}
-    assert target_metrics(windows, 0.9, None, evaluate=True) == expected
-    assert target_metrics(windows, 0.99, None, evaluate=True) == {}
+    assert target_metrics(windows, replace(JOB, target_accuracy=0.9)) == expected
+    assert target_metrics(windows, replace(JOB, target_accuracy=0.99)) == {}
     trained = [epoch(0, train_loss=2.0), epoch(1, train_loss=0.5)]
-    assert target_metrics(trained, None, 0.5, evaluate=False) == {"time_to_target_s": 20.0, "epochs_to_target": 2}
+    job = replace(JOB, target_loss=0.5, evaluate=False)
+    assert target_metrics(trained, job) == {"time_to_target_s": 20.0, "epochs_to_target": 2}
     metrics = summarize(windows, NO_STEPS, replace(JOB, target_accuracy=0.9))
     assert metrics.items() >= {f"total/{name}": value for name, value in expected.items()}.items()
 
@@ -193,8 +194,11 @@ def test_target_is_reached_by_the_first_evaluation():
      (0.8, 0.3, True), (0.8, 0.29, False), (0.81, 0.3, False)],
 )  # fmt: skip
 def test_every_configured_target_must_be_reached(accuracy, loss, is_reached):
-    assert reaches_target(val(0, accuracy=0.8, loss=0.3), accuracy, loss) is is_reached
-    assert not reaches_target(val(0, loss=math.nan), accuracy, loss)
+    job = replace(JOB, target_accuracy=accuracy, target_loss=loss)
+    assert reaches_target(val(0, accuracy=0.8, loss=0.3), job) is is_reached
+    assert not reaches_target(val(0, loss=math.nan), job)
+    assert not reaches_target({**val(0, accuracy=0.8, loss=0.3), "partial": True}, job)
+    assert not reaches_target(epoch(0, train_accuracy=1.0, train_loss=0.1), job)
 
 
 def test_flags_have_their_first_text():

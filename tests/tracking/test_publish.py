@@ -204,7 +204,7 @@ def test_dead_runs_of_this_host_are_ended_as_their_records_say(store, make_recor
         "RUNNING": [make_record(3, state=None, host="board-7")],
     }
     published = {status: [publish_as_running(record, store) for record in group] for status, group in records.items()}
-    assert len(set(close_dead_runs(store))) == 3
+    close_dead_runs(store)
     for status, group in published.items():
         assert [run_of(store, run).info.status for run in group] == [status] * len(group)
 
@@ -214,7 +214,7 @@ def test_dead_run_with_a_deleted_or_broken_record_was_killed(store, make_record)
     published = [publish_as_running(record, store) for record in (deleted, broken)]
     shutil.rmtree(deleted.folder)
     (broken.folder / "job.json").write_text("{half")
-    assert len(set(close_dead_runs(store))) == 2
+    close_dead_runs(store)
     assert {run_of(store, run).info.status for run in published} == {"KILLED"}
 
 

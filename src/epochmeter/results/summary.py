@@ -33,7 +33,7 @@ def summarize(windows: Sequence[Window], steps: array, job: Job) -> dict[str, fl
         if number >= job.warmup_epochs and is_steady(epoch):
             steady.append(epoch)
             rows += steps[begin:end]
-    totals = total_metrics(windows) | target_metrics(windows, job.target_accuracy, job.target_loss, job.evaluate)
+    totals = total_metrics(windows) | target_metrics(windows, job)
     return steady_metrics(steady, rows) | {f"total/{name}": value for name, value in totals.items()}
 
 
@@ -158,32 +158,30 @@ def excessive_variation(metrics: Mapping[str, float]) -> float | None:
     return std_s / mean_s if mean_s and std_s > max(MIN_VARIATION_S, MAX_VARIATION * mean_s) else None
 
 
-def target_metrics(
-    windows: Sequence[Window], accuracy: float | None, loss: float | None, evaluate: bool
-) -> dict[str, float]:
+def target_metrics(windows: Sequence[Window], job: Job) -> dict[str, float]:
     """Return time, energy and epochs up to the first window that reached the targets; empty if none did."""
     for end, window in enumerate(windows, 1):
-        if is_decisive(window, evaluate) and reaches_target(window, accuracy, loss):
+        if reaches_target(window, job):
             totals = total_metrics(windows[:end])
             energy = {"energy_to_target_j": totals["energy_j"]} if "energy_j" in totals else {}
             return {"time_to_target_s": totals["e2e_s"], "epochs_to_target": totals["epochs"], **energy}
     return {}
 
 
-def is_decisive(window: Window, evaluate: bool) -> bool:
-    """Return whether a window can reach a target: an evaluation or, without evaluations, a complete epoch."""
-    return window["window"] == ("val" if evaluate else "epoch") and not is_partial(window)
+def reaches_target(window: Window, job: Job) -> bool:
+    """Return whether a window reaches every target that is set; at least one must be set.
 
-
-def reaches_target(window: Window, accuracy: float | None, loss: float | None) -> bool:
-    """Return whether a window reached every target that is set; at least one must be set."""
-    prefix = {"epoch": "epoch/train_", "val": "val/"}[window["window"]]
-    measured_accuracy, measured_loss = (window["metrics"].get(f"{prefix}{name}") for name in ("accuracy", "loss"))
+    Only an evaluation can or, without evaluations, a complete epoch.
+    """
+    if window["window"] != ("val" if job.evaluate else "epoch") or is_partial(window):
+        return False
+    prefix = "val/" if job.evaluate else "epoch/train_"
+    accuracy, loss = (window["metrics"].get(f"{prefix}{name}") for name in ("accuracy", "loss"))
     checks = []
-    if accuracy is not None:
-        checks.append(measured_accuracy is not None and measured_accuracy >= accuracy)
-    if loss is not None:
-        checks.append(measured_loss is not None and measured_loss <= loss)
+    if job.target_accuracy is not None:
+        checks.append(accuracy is not None and accuracy >= job.target_accuracy)
+    if job.target_loss is not None:
+        checks.append(loss is not None and loss <= job.target_loss)
     return bool(checks) and all(checks)
 
 

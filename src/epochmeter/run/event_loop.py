@@ -12,7 +12,7 @@ from epochmeter.machine import gpus
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.meter import Meter
 from epochmeter.results.roofline import epoch_utilization
-from epochmeter.results.summary import is_decisive, reaches_target
+from epochmeter.results.summary import reaches_target
 from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.plan import Plan
 from epochmeter.run.window import Window, build_window, node_window
@@ -65,7 +65,7 @@ def run_event_loop(
                 terminal.window_closed()
                 terminal.window_measured(window.line, job.epochs)
                 tracker.flush()
-                worker.reply(protocol.Proceed(stop=target_reached(job, window.line)))
+                worker.reply(protocol.Proceed(stop=reaches_target(window.line, job)))
             case protocol.Trained():
                 terminal.stage("Saving results and recording the profiler's trace")
                 worker.reply()
@@ -138,8 +138,3 @@ def resume_warmup(job: Job, run: Mapping[str, Any], window: Mapping[str, Any]) -
     starts = [start["epoch"] for start in run.get("resumed", [])]
     is_warmup = bool(starts) and window["window"] == "epoch" and window["epoch"] - starts[-1] < job.warmup_epochs
     return {"warmup": True} if is_warmup else {}
-
-
-def target_reached(job: Job, window: Mapping[str, Any]) -> bool:
-    """Return whether a window reaches the quality target, which ends the run."""
-    return is_decisive(window, job.evaluate) and reaches_target(window, job.target_accuracy, job.target_loss)

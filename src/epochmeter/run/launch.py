@@ -156,8 +156,7 @@ def python_path() -> str:
 
 
 def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
+    with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
 
 

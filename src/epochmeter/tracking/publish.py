@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 RECORD_ID = "epochmeter.record_id"
 MEASURED = f"tags.`{RECORD_ID}` != ''"
 """Filter for runs with measurements: those that have a record."""
-TAG_PREFIX = "epochmeter."
-"""Prefix of the tags that epochmeter writes."""
 WINDOWS = "epochmeter.windows"
 """Tag with the number of windows already published."""
 SWEEPS = "epochmeter.sweeps"
@@ -97,13 +95,12 @@ def is_superseded(record: Record) -> bool:
     return is_attempt and not record.is_completed() and is_run(record.folder.parent)
 
 
-def close_dead_runs(store: Store) -> list[str]:
-    """End this host's runs in MLflow whose process is dead; return their IDs.
+def close_dead_runs(store: Store) -> None:
+    """End this host's runs in MLflow whose process is dead.
 
     A run ends as its record says; as killed if that record is missing, unreadable or another run's.
     """
     query = f"attributes.status = 'RUNNING' and tags.`epochmeter.host` = '{platform.node()}'"
-    ended = []
     for run in store.client.search_runs([store.experiment_id], query):
         tags = run.data.tags
         boot_id, began, numbers = (tags.get(f"epochmeter.{name}") for name in ("boot_id", "began", "numbers"))
@@ -113,11 +110,8 @@ def close_dead_runs(store: Store) -> list[str]:
         with suppress(Exception):  # one bad record must not block the next run
             if record.run()["record_id"] == tags[RECORD_ID]:
                 publish(record, store)
-                ended.append(run.info.run_id)
                 continue
         store.client.set_terminated(run.info.run_id, "KILLED")
-        ended.append(run.info.run_id)
-    return ended
 
 
 def records_below(folder: Path) -> list[Record]:
@@ -163,8 +157,6 @@ def _log_metadata(record: Record, store: Store, run: Run) -> None:
     from mlflow.entities import Dataset, DatasetInput, InputTag, Param, RunTag
 
     expected = run_export.run_tags(record)
-    if SWEEPS not in run.data.tags:
-        expected[SWEEPS] = record.run()["sweep_id"]
     params = [Param(*item) for item in run_export.run_params(record).items() if item[0] not in run.data.params]
     tags = [RunTag(*item) for item in expected.items() if item not in run.data.tags.items()]
     for first in range(0, len(params), MAX_BATCH):
@@ -172,7 +164,7 @@ def _log_metadata(record: Record, store: Store, run: Run) -> None:
     if tags:
         store.client.log_batch(run.info.run_id, tags=tags)
     for tag in run.data.tags:
-        if tag.startswith(TAG_PREFIX) and tag not in (*expected, WINDOWS, SWEEPS):  # of an earlier end or window
+        if tag.startswith("epochmeter.") and tag not in (*expected, WINDOWS, SWEEPS):  # of an earlier end or window
             store.client.delete_tag(run.info.run_id, tag)
     dataset = run_export.dataset_fields(record)
     if dataset and not (run.inputs and run.inputs.dataset_inputs):
