@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -40,8 +39,8 @@ def find_resume_point(record: Record, job: Job, run: Mapping[str, Any]) -> Resum
         return ResumePoint(reason=f"it was measured on another host, {earlier.get('host')}")
     if any(earlier.get(key) != run[key] for key in ("identity", "rehearsal")):
         return ResumePoint()
-    checkpoint = record.checkpoint()
-    if checkpoint is None or not is_checkpoint_intact(record):
+    checkpoint = record.checkpoint(verify=True)
+    if checkpoint is None:
         return ResumePoint(reason="the file is damaged")
     if checkpoint["record_id"] != earlier["record_id"]:
         return ResumePoint(reason="it belongs to another run")
@@ -53,12 +52,3 @@ def find_resume_point(record: Record, job: Job, run: Mapping[str, Any]) -> Resum
     except (OSError, ValueError, KeyError):
         return ResumePoint(reason="the epochs before it cannot be read")
     return ResumePoint(epochs, earlier)
-
-
-def is_checkpoint_intact(record: Record) -> bool:
-    """Return whether the checkpoint matches its checksums."""
-    try:
-        with zipfile.ZipFile(record.folder / CHECKPOINT) as archive:
-            return archive.testzip() is None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
-        return False

@@ -127,12 +127,17 @@ class Record:
             if (self.folder / CHECKPOINT).exists():
                 (self.folder / CHECKPOINT).unlink()
 
-    def checkpoint(self):
-        """Return the checkpoint's metadata (`record_id` of its run, `epochs` completed); None if it is unreadable."""
+    def checkpoint(self, verify=False):
+        """Return the checkpoint's metadata (`record_id` of its run, `epochs` completed); None if it is unreadable.
+
+        With `verify`, all of its content is compared with its checksums.
+        """
         try:
             with zipfile.ZipFile(str(self.folder / CHECKPOINT)) as archive:
+                if verify and archive.testzip():
+                    return None
                 return json.loads(archive.read(CHECKPOINT_METADATA).decode("utf-8"))
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
             return None
 
     def truncate_to_epoch(self, epochs, also=()):
