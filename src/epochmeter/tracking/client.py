@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epochmeter.config.job import ROOT
@@ -84,14 +85,15 @@ def check(tracking: Mapping[str, Any]) -> None:
         )
 
 
-def load_mlflow(timeout_s: int = TIMEOUT_S) -> None:
+def load_mlflow(timeout_s: int = TIMEOUT_S) -> ModuleType:
     """Import MLflow, which takes a second, without its telemetry and log messages; the first timeout is kept."""
     for name, value in {**ENVIRONMENT, "MLFLOW_HTTP_REQUEST_TIMEOUT": str(timeout_s)}.items():
         os.environ.setdefault(name, value)
-    import mlflow  # noqa: F401
+    import mlflow
 
     for name in ("mlflow.store.db.utils", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    return mlflow
 
 
 def open_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: int = TIMEOUT_S) -> Store:
@@ -103,16 +105,14 @@ def open_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: 
         RuntimeError: The experiment was deleted.
         Exception: Errors of MLflow, as for a server that is down.
     """
-    load_mlflow(timeout_s)
-    from mlflow import MlflowClient
-
+    mlflow = load_mlflow(timeout_s)
     uri, artifacts = uri or tracking_uri(), None
     if uri.startswith(SQLITE):
         database = Path(uri.removeprefix(SQLITE)).resolve()
         artifacts = (database.parent / "mlruns" / experiment).as_uri()
         client = _open_database(database)
     else:
-        client = MlflowClient(uri)
+        client = mlflow.MlflowClient(uri)
     return Store(client, uri, _experiment_id(client, experiment, artifacts))
 
 
@@ -123,10 +123,7 @@ def open_existing_store(experiment: str = EXPERIMENT, uri: str | None = None, ti
         raise LookupError(
             f"no database at {redact(uri)}: publish the runs first (python src/publish.py), or set {URI_VARIABLE}."
         )
-    load_mlflow(timeout_s)
-    from mlflow import MlflowClient
-
-    client = MlflowClient(uri)
+    client = load_mlflow(timeout_s).MlflowClient(uri)
     match = client.get_experiment_by_name(experiment)
     if match is None or match.lifecycle_stage == "deleted":
         names = ", ".join(sorted(other.name for other in client.search_experiments()))
