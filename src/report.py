@@ -66,11 +66,7 @@ def main(config: DictConfig) -> None:
 
 
 def report(keys: dict[str, Any], console: "Console") -> int:
-    """Load the runs, print the report, write its files and show it in MLflow; return the exit code.
-
-    Raises:
-        ValueError: no run is selected, or an option is not valid.
-    """
+    """Load the runs, print the report, write its files and show it in MLflow; return the exit code."""
     from epochmeter.report.analyses.gate import exit_code
     from epochmeter.report.build import build_report
     from epochmeter.report.output.files import locked, write_report

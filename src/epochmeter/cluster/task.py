@@ -36,9 +36,8 @@ def make_run_task(request: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
     """Return the job of a run; the device's `slurm` keys take precedence over the launcher's."""
     device_keys = {key: value for key, value in (request.job.device.slurm or {}).items() if value is not None}
     launcher_keys = {key: value for key, value in launcher.items() if key not in NON_SBATCH_KEYS}
-    keys = {**launcher_keys, **(launcher["options"] or {}), **device_keys}
+    keys = {**launcher_keys, **(launcher["options"] or {}), **device_keys, "python": None}
     options = {key: value for key, value in keys.items() if value is not None and value is not False}
-    options.pop("python", None)
     measured_on = {key: value for key, value in options.items() if affects_measurement(f"hydra.launcher.{key}")}
     # The node does not publish, so that the tracking keys, and secrets in them, stay out of submitit's files.
     overrides = [text for text in request.overrides if not text.startswith(("tracking=", "tracking."))]

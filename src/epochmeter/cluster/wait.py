@@ -32,19 +32,9 @@ def run_on_cluster(
     """Run the tasks on Slurm's nodes and report each run when it ends, or at once if it was completed before.
 
     Ctrl-C cancels all jobs that have not ended and reports those that had started; so does the end of a sweep by
-    `sweep.max_failures`. After any other signal the jobs continue.
-
-    Args:
-        tasks: All runs of the sweep.
-        sweep: The sweep's folder.
-        launcher: Keys of the launcher.
-        report: Called with the number of each run that has ended.
-
-    Raises:
-        ValueError, RuntimeError: As `submit_missing`.
+    `sweep.max_failures`. After any other signal the jobs continue. Raises the errors of `submit_missing`.
     """
-    log, terminal = SubmissionLog(sweep), Terminal()
-    poll_s = launcher["poll_s"]
+    log, terminal, poll_s = SubmissionLog(sweep), Terminal(), launcher["poll_s"]
     awaited: dict[int, str] = {}
     try:
         awaited |= submit_missing(tasks, log, launcher, terminal.info)

@@ -233,7 +233,7 @@ def identity(
         digest: Checksum of the dataset.
         nodes: Number of nodes.
         gpus: Models of the GPUs used.
-        host: Host name; None: this host; empty: independent of the host.
+        host: None: this host; empty: independent of the host.
     """
     measured = {key: value for key, value in job.to_dict().items() if key not in NON_MEASUREMENT_KEYS}
     measured["machine"] = {"root": job.machine.root}

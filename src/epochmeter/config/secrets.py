@@ -54,10 +54,7 @@ def redact_tree(value: Any, name: str = "") -> Any:
     """Return nested plain values with all credentials replaced by `***`.
 
     The value of a key with the name of a secret is hidden completely, unless it is null, a boolean or an empty text.
-
-    Args:
-        value: Mappings, lists and plain values; texts in lists are overrides.
-        name: Key of the value.
+    Texts in lists are overrides; `name` is the key of the value.
     """
     if value in (None, "") or isinstance(value, bool):
         return value

@@ -85,10 +85,6 @@ def check_overrides(overrides: Sequence[str], choices: Mapping[str, str]) -> Non
 
     The name of an option, such as `model.name` in conf/model/lenet.yaml, only labels a run. Only an option that uses
     `${<group>.name}` as a value, such as model=torchvision, changes with its name.
-
-    Args:
-        overrides: The overrides of a training configuration.
-        choices: The selected option of each group.
     """
     problems = []
     for key, _, value in (override.lstrip("+").partition("=") for override in overrides):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from epochmeter.config.errors import InputError, Problem
-from epochmeter.config.schema import Dataset, Job, Strategy, Throughput, required_keys
+from epochmeter.config.schema import Dataset, Job, Strategy, required_keys
 from epochmeter.config.suggestions import unknown_key_problem
 
 STORAGE_MEDIA = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown")
@@ -232,7 +232,11 @@ def combination_problems(job: Job) -> Iterator[Problem]:
         allowed = f"one of {', '.join(PREPROCESSING)}, or the dotted path of a function"
         yield Problem(f"`dataset.preprocess={format_value(preprocess)}` is not valid", f"give {allowed}")
     yield from rank_problems(strategy, dataset)
-    yield from throughput_problems(job.throughput)
+    start, stop = job.throughput.start, job.throughput.stop
+    is_interval = start is not None and stop is not None and start < stop
+    if not is_interval and (start is not None or stop is not None or job.throughput.exit):
+        given = f"start: {format_value(start)}, stop: {format_value(stop)}"
+        yield Problem(f"`throughput={{{given}}}` is no interval", "give `throughput.start=` and `throughput.stop=`")
     if job.throughput.exit and dataset.on_bad == "skip":
         yield Problem("`throughput.exit=true` needs every sample, but `dataset.on_bad=skip` skips samples",
                       "give `dataset.on_bad=error`")  # fmt: skip
@@ -261,16 +265,6 @@ def rank_problems(strategy: Strategy, dataset: Dataset) -> Iterator[Problem]:
     if strategy.has_processes and dataset.on_bad == "skip":
         yield Problem(f"`dataset.on_bad=skip` is not valid: all ranks of strategy={name} need the same number of steps",
                       "give `dataset.on_bad=error`")  # fmt: skip
-
-
-def throughput_problems(throughput: Throughput) -> Iterator[Problem]:
-    """Yield the problem of the interval of steps for `throughput`."""
-    start, stop = throughput.start, throughput.stop
-    is_interval = start is not None and stop is not None and start < stop
-    is_unused = start is None and stop is None and not throughput.exit
-    if not (is_interval or is_unused):
-        given = f"start: {format_value(start)}, stop: {format_value(stop)}"
-        yield Problem(f"`throughput={{{given}}}` is no interval", "give `throughput.start=` and `throughput.stop=`")
 
 
 def format_value(value: object) -> str:

@@ -52,20 +52,12 @@ class TrialResult(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchSpec:
-    """The settings of a search.
-
-    Attributes:
-        dimensions: Dimensions of the space.
-        objectives: Names of metrics.
-        optional: Objectives that are dropped if no run measures them.
-        trials: Number of points to measure.
-        seed: Random seed.
-    """
+    """The settings of a search."""
 
     dimensions: Sequence[SearchDimension]
-    objectives: Sequence[str]
-    optional: Sequence[str] = ()
-    trials: int = 20
+    objectives: Sequence[str]  # names of metrics
+    optional: Sequence[str] = ()  # objectives that are dropped if no run measures them
+    trials: int = 20  # number of points to measure
     seed: int = 0
 
     @property
@@ -98,9 +90,6 @@ def run_search(
             space. `measure` skips completed runs.
         measure: Measures a point under a number. A failed point counts, but the sampler does not learn from it.
         say: Receives progress messages.
-
-    Raises:
-        SearchError: No run has an objective.
     """
     results: dict[Point, TrialResult] = {}
     objectives = spec.objectives
@@ -192,15 +181,9 @@ def _study(spec: SearchSpec, results: Mapping[Point, TrialResult], names: Sequen
 
 
 def resolve_objectives(names: Sequence[str] | None, to_target: bool) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the objectives, and the optional ones among them.
+    """Return the objectives, and the optional ones among them; SearchError if a name is not a metric of runs.
 
-    Args:
-        names: Configured objectives; None: energy and time, per steady epoch or to the target, or time only without
-            measured energy.
-        to_target: Whether the run has a target.
-
-    Raises:
-        SearchError: A name is not a metric of runs.
+    By default they are energy and time, per steady epoch or to the target, or time only without measured energy.
     """
     if not names:
         default = TO_TARGET if to_target else STEADY

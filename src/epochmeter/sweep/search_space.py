@@ -26,17 +26,11 @@ class SearchError(InputError):
 
 @dataclass(frozen=True)
 class SearchDimension:
-    """A key to search.
-
-    Attributes:
-        key: The key, such as `optimizer.lr`.
-        distribution: Distribution of its values; of positions in `numbers`, if there are any.
-        numbers: A list of numbers, in ascending order so that the sampler can use their order.
-    """
+    """A key to search, such as `optimizer.lr`."""
 
     key: str
-    distribution: CategoricalDistribution | FloatDistribution | IntDistribution
-    numbers: tuple[str, ...] = ()
+    distribution: CategoricalDistribution | FloatDistribution | IntDistribution  # of positions in `numbers`, if any
+    numbers: tuple[str, ...] = ()  # a list of numbers, ascending so that the sampler can use their order
 
     @property
     def count(self) -> float:

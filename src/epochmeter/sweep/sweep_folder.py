@@ -91,10 +91,8 @@ def command_hash(command: Sequence[str], many: bool) -> str:
     Overrides that affect neither measurements nor the grid are ignored, and the host if cluster nodes run it. The order
     matters only for overrides that are swept over, as it is the order of runs.
     """
-    overrides = normalize_command(command) if many else command
-    relevant = [
-        item for item in overrides if affects_measurement(key_of(item)) or (many and key_of(item) in SAMPLING_KEYS)
-    ]
+    overrides, sampling = (normalize_command(command), SAMPLING_KEYS) if many else (command, ())
+    relevant = [item for item in overrides if affects_measurement(key_of(item)) or key_of(item) in sampling]
     axes = [item for item in relevant if many and is_sweep_override(item)]
     host = "" if SLURM_OVERRIDE in command else platform.node()
     return hash_value([sorted(set(relevant) - set(axes)), axes, many, host])[:8]
@@ -183,7 +181,6 @@ def _create_folder(multirun: Path, stamp: str, key: str) -> Path:
 
 def _lock_folder(path: Path) -> bool:
     """Lock a folder until this process ends; False if another process has it."""
-    descriptor = lock_folder(path, wait=False)
-    if descriptor is not None:
+    if (descriptor := lock_folder(path, wait=False)) is not None:
         _held_locks.append(descriptor)
     return descriptor is not None
