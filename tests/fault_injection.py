@@ -115,10 +115,6 @@ class Scene:
         time.sleep(self.random.uniform(0, last["metrics"]["epoch/e2e_s"]))
         assert self.command.poll() is None, f"the command ended before the fault: {self.command.returncode}"
 
-    def check_interrupted(self) -> None:
-        """Check that the fault ended the run."""
-        assert not self.record().is_completed(), "the run was completed in spite of the fault"
-
     def small_disk(self, path: Path, size: str) -> Path:
         """Mount a file system of this size at a folder."""
         path.mkdir(exist_ok=True)
@@ -142,7 +138,7 @@ def interrupted_by(act: Callable[[Scene], None]) -> Fault:
         yield
         act(scene)
         yield
-        scene.check_interrupted()
+        assert not scene.record().is_completed(), "the run was completed in spite of the fault"
 
     return fault
 
@@ -313,7 +309,10 @@ def inject(fault: Fault, scene: Scene) -> Damage:
         next(steps)
         scene.command.communicate(timeout=LIMIT_S)
         next(steps, None)
-        before = measured_epochs(scene.project)
+        before = [
+            (record, record.run()["record_id"], len(record.windows()), record.is_completed())
+            for record in scene.project.records()
+        ]
         again = scene.start()
         output, errors = again.communicate(timeout=LIMIT_S)
         next(steps, None)
@@ -322,14 +321,14 @@ def inject(fault: Fault, scene: Scene) -> Damage:
         _, errors = publish.communicate(timeout=LIMIT_S)
         error += "" if publish.returncode == 0 else f" {errors[-300:]}"
         return Damage(
-            lost_epochs=sum(state.lost_epochs(Record(folder)) for folder, state in before.items()),
+            lost_epochs=sum(lost_epochs(*earlier) for earlier in before),
             doubled=count_wrong_runs(scene),
             unrestored=int(scene.board.mode() != DEFAULT),
-            processes=len(running_processes(scene.project)),
+            processes=len(scene.project.at_work_in(scene.project.root)),
             error=error.strip(),
         )
     finally:
-        for process in running_processes(scene.project):
+        for process in scene.project.at_work_in(scene.project.root):
             process.kill()
         for _ in steps:
             pass
@@ -337,28 +336,14 @@ def inject(fault: Fault, scene: Scene) -> Damage:
             subprocess.run(["umount", "--lazy", scene.project.root / folder], capture_output=True)
 
 
-class MeasuredEpochs(NamedTuple):
-    """The epochs in a run's record after the first command."""
-
-    record_id: str
-    epochs: int
-    was_completed: bool
-
-    def lost_epochs(self, record: Record) -> int:
-        """Return how many of these epochs were measured again, without the one that was interrupted."""
-        run = record.run()
-        same = run["record_id"] == self.record_id
-        if self.was_completed:
-            return 0 if same else self.epochs
-        resumed = run.get("resumed", []) if same else []
-        return max(0, self.epochs - (resumed[-1]["epoch"] if resumed else 0) - 1)
-
-
-def measured_epochs(project: Project) -> dict[Path, MeasuredEpochs]:
-    return {
-        record.folder: MeasuredEpochs(record.run()["record_id"], len(record.windows()), record.is_completed())
-        for record in project.records()
-    }
+def lost_epochs(record: Record, record_id: str, epochs: int, was_completed: bool) -> int:
+    """Return how many of a record's earlier epochs were measured again, without the one that was interrupted."""
+    run = record.run()
+    same = run["record_id"] == record_id
+    if was_completed:
+        return 0 if same else epochs
+    resumed = run.get("resumed", []) if same else []
+    return max(0, epochs - (resumed[-1]["epoch"] if resumed else 0) - 1)
 
 
 def count_wrong_runs(scene: Scene) -> int:
@@ -373,17 +358,6 @@ def count_wrong_runs(scene: Scene) -> int:
     current = [record for record in records if not is_superseded(record)]
     expected = sorted((record.run()["record_id"], SHOWN[status_of(record)]) for record in current)
     return len(set(shown) ^ set(expected)) + len(shown) - len(set(shown))
-
-
-def running_processes(project: Project) -> list[psutil.Process]:
-    """Return all processes of this project's commands."""
-    processes = []
-    for process in psutil.process_iter():
-        with suppress(psutil.NoSuchProcess):
-            is_own = any(str(project.root) in word for word in process.cmdline())
-            if is_own and process.status() != psutil.STATUS_ZOMBIE and process.pid != os.getpid():
-                processes.append(process)
-    return processes
 
 
 class Gate:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -169,14 +169,13 @@ class Project:
 
     @staticmethod
     def at_work_in(folder: Path) -> list[psutil.Process]:
-        """Return all processes of the run in a folder: training process, ranks and DataLoader workers."""
+        """Return all processes with a folder in their command, such as ranks and DataLoader workers of a run."""
         processes = []
         for process in psutil.process_iter():
-            try:
-                if str(folder) in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+            with suppress(psutil.NoSuchProcess):
+                is_own = process.pid != os.getpid() and any(str(folder) in word for word in process.cmdline())
+                if is_own and process.status() != psutil.STATUS_ZOMBIE:
                     processes.append(process)
-            except psutil.NoSuchProcess:
-                continue
         return processes
 
     def clear(self) -> None:

@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
+from project import Project
 
 from epochmeter.run import launch, worker_process
 from epochmeter.run.launch import check_interpreter, launched
@@ -68,7 +68,7 @@ def failure_of(receive, tmp_path):
     def end(lines, joined=True, **options):
         with pytest.raises(WorkerError) as raised:
             receive(lines, joined, **options)
-        assert all(vanishes(process.pid) for process in psutil.process_iter() if str(tmp_path) in commands(process))
+        assert all(vanishes(process.pid) for process in Project.at_work_in(tmp_path))
         return raised.value.failure, str(raised.value)
 
     return end
@@ -80,13 +80,6 @@ def alive(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def commands(process):
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
 
 
 def vanishes(pid, within_s=10):
