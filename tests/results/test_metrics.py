@@ -17,8 +17,8 @@ RATES = {
     "peak_bytes_per_s": "B/s",
 }
 UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "hz": "Hz", "c": "C"}
-COMPOSED = re.compile(r"<|(stall|copy|compute|overhead)_energy_j")
-"""Metrics whose names contain that of a domain, a part or a phase."""
+COMPOSED = re.compile(r"<|(stall|copy|compute|overhead)_energy_j|^memory/\w+_bytes")
+"""Metrics whose names contain that of a domain, a part, a phase or a kind of memory."""
 
 
 def test_docs_explain_every_metric_with_its_unit_and_aggregation():

@@ -45,6 +45,10 @@ OTHERS = {
     "roofline": """
         peak_flop_per_s peak_bytes_per_s datasheet_flop_per_s flop_per_byte compute_s memory_s launch_s data_s
     """,
+    "memory": """
+        peak_bytes weights_bytes gradients_bytes optimizer_bytes inputs_bytes activations_bytes temporary_bytes
+        other_bytes fragmentation_bytes outside_torch_bytes reserved_bytes capacity_bytes largest_batch
+    """,
     "power": "total_w",
     "step": "train_loss",
     "trace": """

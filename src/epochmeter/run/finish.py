@@ -16,6 +16,7 @@ from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.machine.signals import deferred_signals, prefer_stop
+from epochmeter.results.memory import memory_metrics
 from epochmeter.results.roofline import mfu_text, roofline_metrics, utilization_notes
 from epochmeter.results.run_result import RunResult, is_measured, no_energy_reason
 from epochmeter.results.run_status import FAILED, KILLED, recorded_status, status_of
@@ -146,6 +147,7 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
         if epochs <= warmup and outcome.state == "completed" and not throughput:
             outcome.notes.append(f"no means: all {epochs:g} epochs are warm-up (`warmup_epochs={warmup}`)")
     outcome.metrics.update(run_metrics(run))
+    outcome.metrics.update(memory_metrics(record, job.batch))
     if analysis := record.trace_analysis():
         outcome.metrics.update({f"trace/{name}": value for name, value in analysis["metrics"].items()})
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None

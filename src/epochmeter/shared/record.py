@@ -8,6 +8,7 @@
     power.csv     sampled power, if the meter samples
     checkpoint.pt state to resume an interrupted run; deleted when the run is completed
     trace.json.gz the profiler's trace of a few steps; trace_analysis.json has its analysis
+    memory.json   memory of a training step at its peak, by kind
     summary.json  means, standard deviations, totals, and how the run ended
     completed.json    written last: the run is completed
 
@@ -39,6 +40,7 @@ from epochmeter.shared.atomic_files import (
 
 INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
 """Columns of `steps.bin`: little-endian 32-bit floats in seconds, one row per step, epoch after epoch."""
+MEMORY = "memory.json"
 SCHEMA = 1
 """Version of the record's format in `job.json`; absent means 1."""
 TRACE, TRACE_ANALYSIS = "trace.json.gz", "trace_analysis.json"

@@ -24,7 +24,7 @@ import torch
 
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.shared.protocol import Built, Finished, RankFailed, TraceFailed, Trained
-from epochmeter.shared.record import Record
+from epochmeter.shared.record import MEMORY, Record
 from epochmeter.worker import rng
 from epochmeter.worker.checkpoint import Checkpoint
 from epochmeter.worker.clock import Clock
@@ -37,6 +37,7 @@ from epochmeter.worker.connection import (
 from epochmeter.worker.data.loader import make_loaders
 from epochmeter.worker.device import choose_algorithms, describe_device, make_timeline
 from epochmeter.worker.errors import describe_failure, is_peer_rank_error
+from epochmeter.worker.memory import record_memory
 from epochmeter.worker.models.shape_check import check_smallest
 from epochmeter.worker.peaks import device_peaks
 from epochmeter.worker.strategy import rank_seed
@@ -124,7 +125,10 @@ def write_trace(path, job, trainer, loader, model):
     endless = (trainer.move(batch) for _ in itertools.count() for batch in loader)
     try:
         with module_ranges(model):
-            instantiate_spec(job["profiler"]).record_trace(path, endless, trainer.train_epoch)
+            profiler = instantiate_spec(job["profiler"])
+            profiler.record_trace(path, endless, trainer.train_epoch)
+            if profiler.records_memory and hasattr(torch.autograd.graph, "saved_tensors_hooks"):
+                record_memory(path and os.path.join(os.path.dirname(path), MEMORY), trainer, next(endless))
     except Exception as error:
         traceback.print_exc()
         return None if is_peer_rank_error(error) else "no trace: {}".format(describe_failure(error, job)[1])

@@ -12,6 +12,8 @@ MODULE = "module: "
 class TorchTrace:
     """Record a trace with torch's profiler, after some warm-up steps; opens in Perfetto and chrome://tracing."""
 
+    records_memory = True
+
     def __init__(self, warmup_steps=2, steps=5):
         self.warmup_steps = warmup_steps
         self.steps = steps
@@ -90,6 +92,8 @@ def module_ranges(model):
 
 class NullProfiler:
     """Take no trace."""
+
+    records_memory = False
 
     def record_trace(self, path, batches, run):
         pass

@@ -42,13 +42,13 @@ class Trainer:
         self._train_model, self._eval_model = strategy.wrap(self.model, device)
         if job["compile"]:
             self._train_model, self._eval_model = compile_model(self._train_model), compile_model(self._eval_model)
-        self._optimizer = instantiate_spec(scaled_optimizer(job, strategy.ranks), self.model.parameters())
-        self._schedule = instantiate_spec(job["scheduler"], self._optimizer)
+        self.optimizer = instantiate_spec(scaled_optimizer(job, strategy.ranks), self.model.parameters())
+        self._schedule = instantiate_spec(job["scheduler"], self.optimizer)
 
     def train_epoch(self, batches):
         """Train one pass over `batches`; return its `EpochStats`."""
         self._stats = stats = EpochStats(self._task, self.device, sample_count)
-        train(self._train_model, batches, self._task, self._optimizer, stats, self._autocast, self._scaler)
+        train(self._train_model, batches, self._task, self.optimizer, stats, self._autocast, self._scaler)
         return stats
 
     def evaluate_epoch(self, batches):
@@ -63,7 +63,7 @@ class Trainer:
 
     def learning_rate(self):
         """Return the current learning rate of the optimizer's first parameter group."""
-        return float(self._optimizer.param_groups[0]["lr"])
+        return float(self.optimizer.param_groups[0]["lr"])
 
     def step_scheduler(self):
         """Step the learning rate schedule, after an epoch."""
@@ -82,7 +82,7 @@ class Trainer:
         # Load order matters: a schedule may read its optimizer.
         return {
             "model": self.model,
-            "optimizer": self._optimizer,
+            "optimizer": self.optimizer,
             "schedule": self._schedule,
             "scaler": self._scaler,
         }

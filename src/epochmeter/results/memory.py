@@ -1,0 +1,27 @@
+"""Memory of a training step by kind, and the largest batch that its device can hold."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from epochmeter.shared.atomic_files import read_json
+from epochmeter.shared.record import MEMORY, Record
+
+PER_SAMPLE = ("inputs", "activations", "temporary")
+"""Kinds that grow with the batch."""
+OTHERS = ("peak_bytes", "reserved_bytes", "outside_torch_bytes", "capacity_bytes")
+
+
+def memory_metrics(record: Record, batch: int) -> dict[str, float]:
+    """Return the `memory/` metrics of a record; empty if it has no memory by kind."""
+    with suppress(OSError, ValueError):
+        memory = read_json(record.folder / MEMORY)
+        kinds: dict[str, int] = memory["kinds"]
+        others = {name: memory[name] for name in OTHERS if name in memory}
+        metrics = {**others, **{f"{kind}_bytes": size for kind, size in kinds.items()}}
+        per_sample = sum(kinds[kind] for kind in PER_SAMPLE) / batch
+        if per_sample and "capacity_bytes" in memory:
+            fixed = sum(size for kind, size in kinds.items() if kind not in PER_SAMPLE) + memory["outside_torch_bytes"]
+            metrics["largest_batch"] = max(0, int((memory["capacity_bytes"] - fixed) / per_sample))
+        return {f"memory/{name}": value for name, value in metrics.items()}
+    return {}

@@ -1,0 +1,168 @@
+"""Memory of one training step at its peak, by kind and module, from the memory events of torch's profiler.
+
+The step follows the trace, so that nothing measured is affected. During it, ranges in the profile name the addresses
+of tensors that autograd keeps for the backward pass. All other allocations of the step are temporary.
+"""
+
+import json
+import os
+
+import torch
+
+from epochmeter.worker.device import map_tensors
+from epochmeter.worker.models.operators import storage_of
+from epochmeter.worker.trace import MODULE
+
+KINDS = ("weights", "gradients", "optimizer", "inputs", "activations", "temporary")
+MARK = "epochmeter "
+"""Begin of the name of a range that is followed by a kind and an address."""
+MAX_MODULES = 50
+DEVICE_TYPES = {"cpu": 0, "cuda": 1}
+"""Device type in the profiler's events; ROCm's is that of CUDA."""
+
+
+def record_memory(path, trainer, batch):
+    """Train one step and write its memory at the peak as JSON; `module_ranges` of the trace give the modules.
+
+    Args:
+        path: File to write; None: train the same step without recording (ranks other than the first).
+        trainer: The trainer, see `Trainer`.
+        batch: A batch on the device.
+    """
+    if path is None:
+        trainer.train_epoch([batch])
+        return
+    from torch.profiler import ProfilerActivity, profile
+
+    partial = path + ".partial"
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        before = train_marked(trainer, batch)
+    try:
+        profiler.export_chrome_trace(partial)
+        with open(partial) as file:
+            events = json.load(file)["traceEvents"]
+    finally:
+        if os.path.exists(partial):
+            os.unlink(partial)
+    memory = peak_by_kind(events, before, DEVICE_TYPES[trainer.device.type])
+    memory.update(device_memory(trainer.device, memory))
+    with open(path, "w") as file:
+        json.dump(memory, file, indent=1)
+
+
+def train_marked(trainer, batch):
+    """Train one step with marks in the profile; return the tensors that existed before, by address."""
+    trainer.optimizer.zero_grad()  # now, as the profiler of a CPU does not see that memory from before is freed
+    before = tensors_by_address(trainer, batch)
+    with torch.autograd.graph.saved_tensors_hooks(mark_saved, lambda tensor: tensor):
+        trainer.train_epoch([batch])
+    for address, (kind, _) in tensors_by_address(trainer, batch).items():
+        mark(kind, address)
+    return before
+
+
+def tensors_by_address(trainer, batch):
+    """Return address -> kind and bytes of the storages of weights, gradients, optimizer state and batch."""
+    inputs = []
+    map_tensors(inputs.append, batch)
+    parameters = list(trainer.model.parameters())
+    groups = {
+        "inputs": inputs,
+        "optimizer": [value for entries in trainer.optimizer.state.values() for value in entries.values()],
+        "gradients": [parameter.grad for parameter in parameters],
+        "weights": parameters + list(trainer.model.buffers()),
+    }
+    found = {}
+    for kind, tensors in groups.items():
+        for tensor in tensors:
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == trainer.device.type:
+                storage = storage_of(tensor)
+                found[storage.data_ptr()] = (kind, storage.nbytes())
+    return found
+
+
+def mark_saved(tensor):
+    """Mark a tensor that autograd keeps for the backward pass, and return it."""
+    mark("activations", storage_of(tensor).data_ptr())
+    return tensor
+
+
+def mark(kind, address):
+    """Write a range of no duration to the profile."""
+    with torch.profiler.record_function("{}{} {}".format(MARK, kind, address)):
+        pass
+
+
+def peak_by_kind(events, before, device_type):
+    """Return the memory at the peak of a profile.
+
+    Args:
+        events: Events of the profile, as in Chrome's trace format.
+        before: Address -> kind and bytes of the tensors that existed before.
+        device_type: Number of the device's type in memory events.
+
+    Returns:
+        `peak_bytes`, bytes by kind in `kinds`, and the largest modules' activations in `modules`. On a GPU also
+        `allocated_bytes` and `reserved_bytes` of torch's allocator at that time, and the allocations that existed
+        before and are of no known kind, `other` in `kinds`.
+    """
+    live = {address: {"kind": kind, "bytes": size, "module": None} for address, (kind, size) in before.items()}
+    changes, ranges = [(entry, entry["bytes"], {}) for entry in live.values()], []
+    for event in sorted((event for event in events if "ts" in event), key=lambda event: event["ts"]):
+        name, details = event.get("name", ""), event.get("args", {})
+        if name.startswith(MARK):
+            kind, address = name[len(MARK) :].split()
+            entry = live.get(int(address))
+            if entry is not None and entry["kind"] in ("temporary", "activations"):
+                entry["kind"] = kind
+        elif name.startswith(MODULE):
+            ranges.append((event["ts"] + event.get("dur", 0), name[len(MODULE) :]))
+        elif name == "[memory]" and details.get("Device Type") == device_type:
+            size, address = details["Bytes"], details["Addr"]
+            while ranges and ranges[-1][0] < event["ts"]:
+                ranges.pop()
+            if size > 0:
+                entry = {"kind": "temporary", "bytes": size, "module": ranges[-1][1] if ranges else None}
+                live[address] = entry
+                changes.append((entry, size, details))
+            elif address in live:
+                entry = live.pop(address)
+                changes.append((entry, -entry["bytes"], details))
+    return _at_peak(changes)
+
+
+def _at_peak(changes):
+    """Return the sums over the entries that exist when their total is largest."""
+    total, highest, end = 0, 0, 0
+    for number, (_, change, _) in enumerate(changes, 1):
+        total += change
+        if total > highest:
+            highest, end = total, number
+    kinds, modules = dict.fromkeys(KINDS, 0), {}
+    for entry, change, _ in changes[:end]:
+        kinds[entry["kind"]] += change
+        if entry["kind"] == "activations" and entry["module"]:
+            modules[entry["module"]] = modules.get(entry["module"], 0) + change
+    largest = sorted((size, name) for name, size in modules.items() if size > 0)[: -MAX_MODULES - 1 : -1]
+    memory = {"peak_bytes": highest, "kinds": kinds, "modules": {name: size for size, name in largest}}
+    details = changes[end - 1][2] if end else {}
+    if details.get("Total Reserved", 0) > 0:  # a GPU's allocator knows what existed before
+        memory["allocated_bytes"], memory["reserved_bytes"] = details["Total Allocated"], details["Total Reserved"]
+        kinds["other"] = memory["allocated_bytes"] - highest
+        kinds["fragmentation"] = memory["reserved_bytes"] - memory["allocated_bytes"]
+        memory["peak_bytes"] = memory["allocated_bytes"]
+    return memory
+
+
+def device_memory(device, memory):
+    """Return the memory that the device can give to training, and the part of it that is used outside of torch."""
+    if device.type == "cuda":
+        free, capacity = torch.cuda.mem_get_info(device) if hasattr(torch.cuda, "mem_get_info") else (0, 0)
+        outside = capacity - free - torch.cuda.memory_reserved(device)
+        return {"capacity_bytes": capacity, "outside_torch_bytes": outside} if capacity else {}
+    with open("/proc/self/statm") as file:
+        resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    with open("/proc/meminfo") as file:
+        available = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    kept = sum(memory["kinds"][kind] for kind in ("weights", "gradients", "optimizer", "inputs"))
+    return {"capacity_bytes": available + resident, "outside_torch_bytes": max(0, resident - kept)}

@@ -1,0 +1,94 @@
+"""Memory by kind, from real steps and from scripted events."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from epochmeter.worker.loop import EpochStats, train
+from epochmeter.worker.memory import peak_by_kind, record_memory
+from epochmeter.worker.precision import NullContext, NullScaler
+from epochmeter.worker.tasks import Classification
+from epochmeter.worker.trace import module_ranges
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks/memory_kinds.py"
+FLOAT, LONG = 4, 8
+
+
+def memory(at, address, size, **more):
+    return {"ts": at, "name": "[memory]", "args": {"Addr": address, "Bytes": size, "Device Type": 0, **more}}
+
+
+def saved(at, address):
+    return {"ts": at, "dur": 0, "name": f"epochmeter activations {address}"}
+
+
+def module(at, duration, name):
+    return {"ts": at, "dur": duration, "name": f"module: {name}"}
+
+
+EVENTS = [
+    module(0, 10, "outer (Net)"), module(1, 5, "inner (Linear)"),
+    memory(2, 100, 40), saved(3, 100), memory(4, 200, 8), memory(5, 200, -8), memory(7, 300, 20), saved(8, 300),
+    memory(12, 400, 16), memory(13, 100, -40), memory(14, 500, 1),
+]  # fmt: skip
+
+
+def test_peak_is_divided_by_kind_and_module():
+    found = peak_by_kind(EVENTS, {1: ("weights", 50), 2: ("optimizer", 25)}, 0)
+    assert found["peak_bytes"] == sum(found["kinds"].values()) == 151
+    assert {kind: size for kind, size in found["kinds"].items() if size} == {
+        "weights": 50, "optimizer": 25, "activations": 60, "temporary": 16
+    }  # fmt: skip
+    assert found["modules"] == {"inner (Linear)": 40, "outer (Net)": 20}
+
+
+def test_gpu_has_fragmentation_and_memory_of_other_kinds():
+    event = memory(1, 7, 30, **{"Device Type": 1, "Total Allocated": 100, "Total Reserved": 128})
+    found = peak_by_kind([memory(0, 5, 999), event], {1: ("weights", 50)}, 1)
+    assert (found["peak_bytes"], found["reserved_bytes"]) == (100, 128)
+    assert found["kinds"]["other"] == 20
+    assert found["kinds"]["fragmentation"] == 28
+
+
+@pytest.fixture
+def trainer():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 256), nn.Linear(256, 10))
+    task, optimizer = Classification(auxiliary=0), torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def train_epoch(batches):
+        train(model, batches, task, optimizer, EpochStats(task, "cpu"), NullContext(), NullScaler())
+
+    return SimpleNamespace(model=model, optimizer=optimizer, device=torch.device("cpu"), train_epoch=train_epoch)
+
+
+def test_step_of_a_linear_network_has_the_bytes_of_its_tensors(trainer, tmp_path):
+    batch = torch.randn(512, 64), torch.randint(10, (512,))
+    trainer.train_epoch([batch])
+    path = tmp_path / "memory.json"
+    with module_ranges(trainer.model):
+        record_memory(str(path), trainer, batch)
+    found = json.loads(path.read_text())
+    kinds, weights = found["kinds"], sum(parameter.numel() for parameter in trainer.model.parameters()) * FLOAT
+    assert (kinds["weights"], kinds["optimizer"], kinds["inputs"]) == (weights, weights, 512 * (64 * FLOAT + LONG))
+    hidden = 512 * 256 * FLOAT
+    assert found["modules"]["1 (Linear)"] == hidden
+    assert hidden <= kinds["activations"] <= hidden + 4 * 512 * 10 * FLOAT
+    assert found["peak_bytes"] == sum(kinds.values()) < found["capacity_bytes"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["memory.json"]
+    record_memory(None, trainer, batch)
+
+
+def test_kinds_sum_to_the_peak_that_torch_counts():
+    done = subprocess.run(
+        [sys.executable, BENCHMARK, "--short"],
+        env={"PYTHONPATH": f"{BENCHMARK.parents[1] / 'src'}", "PATH": ""},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "transformer" in done.stdout
