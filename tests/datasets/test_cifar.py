@@ -6,13 +6,12 @@ from PIL import Image
 
 from epochmeter.datasets import cifar
 from epochmeter.shared.instantiate import target_arguments
+from epochmeter.worker.data import torchvision_sets
 from epochmeter.worker.data.images import ImageFiles
 from epochmeter.worker.data.loader import open_split
-from epochmeter.worker.data.torchvision_sets import cifar100
 
 BATCHES = ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"]
 FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
-ARCHIVES = {"cifar10": "cifar-10-python", "cifar100": "cifar-100-python"}
 
 
 class Open:
@@ -56,9 +55,9 @@ def prepare(composed_dataset, pack, tmp_path):
             f"{FOLDERS[name]}/{part}": pickle.dumps(value, protocol=2)
             for part, value in {**contents_of(name), **parts}.items()
         }
-        md5 = pack(tmp_path / f"{ARCHIVES[name]}.tar.gz", files)
-        make = cifar.cifar100 if name == "cifar100" else cifar.cifar10
-        return dataset.to_dict(), make(folder(tmp_path), say=print, **{**target_arguments(dataset.make), "md5": md5})
+        arguments = target_arguments(dataset.make)
+        arguments["md5"] = pack(tmp_path / arguments["url"].rpartition("/")[2], files)
+        return dataset.to_dict(), getattr(cifar, name)(folder(tmp_path), say=print, **arguments)
 
     return run
 
@@ -95,7 +94,7 @@ def test_files_layout_has_one_png_per_sample_in_class_folders(prepare, tmp_path)
 def test_cifar100_has_100_fine_labels_in_either_layout(prepare, tmp_path):
     _, facts = prepare("cifar100")
     assert (facts["splits"], facts["classes"]) == ({"train": 3, "val": 3}, 100)
-    assert [label for _, label in cifar100(str(folder(tmp_path)), "train", None)] == [99, 0, 9]
+    assert [label for _, label in torchvision_sets.cifar100(str(folder(tmp_path)), "train", None)] == [99, 0, 9]
     _, facts = prepare("cifar100", "dataset.layout=files")
     assert facts["classes"] == 100
     assert [label for _, label in ImageFiles(str(folder(tmp_path)), "train", numpy.asarray)] == [0, 9, 99]
@@ -128,3 +127,9 @@ def test_invalid_pickle_is_an_error(tmp_path, data):
     (tmp_path / "batch").write_bytes(data)
     with pytest.raises(pickle.UnpicklingError, match=r"batch is not a pickle|truncated|MARK"):
         cifar.load_pickle(tmp_path / "batch")
+
+
+@pytest.mark.parametrize(("name", "called"), [("mnist", "MNIST"), ("cifar10", "CIFAR-10"), ("cifar100", "CIFAR-100")])
+def test_missing_file_is_an_error_when_training_opens_it(tmp_path, name, called):
+    with pytest.raises(RuntimeError, match=rf"{called}'s files under {tmp_path}: "):
+        getattr(torchvision_sets, name)(str(tmp_path), "train", transform=None)

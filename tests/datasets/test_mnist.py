@@ -5,6 +5,7 @@ import struct
 import numpy
 import pytest
 from PIL import Image
+from tiny import MNIST as NAMES
 
 from epochmeter.datasets.mnist import make, read_idx
 from epochmeter.worker.data.images import ImageFiles
@@ -12,12 +13,6 @@ from epochmeter.worker.data.torchvision_sets import mnist
 
 IMAGES = numpy.random.RandomState(0).randint(0, 256, (14, 28, 28)).astype(numpy.uint8)
 LABELS = numpy.array([5, 0, 4, 1, 9, 2, 1, 3, 8, 6, 7, 9, 0, 5], dtype=numpy.uint8)
-NAMES = {
-    "train_images": "train-images-idx3-ubyte.gz",
-    "train_labels": "train-labels-idx1-ubyte.gz",
-    "val_images": "t10k-images-idx3-ubyte.gz",
-    "val_labels": "t10k-labels-idx1-ubyte.gz",
-}
 
 
 def idx(array):
