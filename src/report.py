@@ -5,6 +5,8 @@
     python src/report.py sweep=B against=A                    the changes from A to B
     python src/report.py 'where={model: lenet, batch: [8, 16]}' source=mlflow
     python src/report.py report.baseline=defaults             what the best configurations save
+    python src/report.py run=multirun/SWEEP/0 view=trace      what the device did, from the profiler's trace
+    python src/report.py run=multirun/SWEEP/0 view=perfetto   the trace in a browser
 
 The answer is printed. These files are written to the sweep's folder and shown in MLflow:
     report.html            the page: answers, charts, the table; it needs no network
@@ -58,7 +60,8 @@ def main(config: DictConfig) -> None:
     keys: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     try:
         validation.check_all_values(keys)
-        code = report(keys, Console(highlight=False))
+        run = report if keys["view"] is None else view_trace
+        code = run(keys, Console(highlight=False))
     except (ValueError, RuntimeError) as error:
         sys.exit(errors.format_error(error))
     if code:
@@ -87,6 +90,34 @@ def report(keys: dict[str, Any], console: "Console") -> int:
         written = write_report(content, folder, warn)
         show_files(written, folder, content.title, keys["tracking"], console)
     return next((exit_code(page.results) for page in content.pages if page.name == "gate"), 0)
+
+
+def view_trace(keys: dict[str, Any], console: "Console") -> int:
+    """Print what the device did in a run's traced steps, and write the page; or open the trace. Return the exit code.
+
+    Raises:
+        ValueError: There is no such run, or its trace cannot be read.
+    """
+    from epochmeter.report.analyses.trace import find_traced_run, trace_page
+    from epochmeter.report.output.print import print_text
+    from epochmeter.shared.record import TRACE
+
+    record = find_traced_run(keys["run"], MULTIRUN)
+    if keys["view"] == "perfetto":
+        from epochmeter.report.perfetto import open_in_perfetto
+
+        open_in_perfetto(record.folder / TRACE, partial(print_text, console))
+        return 0
+    from epochmeter.report.output.files import locked, write_trace_page
+    from epochmeter.report.output.print import print_page
+
+    warn = partial(print_text, console, style="yellow")
+    page, folder = trace_page(record), Path(keys["out"] or record.folder).absolute()
+    print_page(page, console)
+    with locked(folder, warn):
+        written = write_trace_page(page, f"{record.folder.parent.name}/{record.folder.name}", folder, warn)
+    print_text(console, f"Written to {folder}: {', '.join(path.name for path in written)}")
+    return 0
 
 
 def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict[str, Any], console: "Console") -> None:

@@ -157,6 +157,7 @@ RULES = {
     "meter.tdp_w": or_null(positive("watts")),
     "meter.file": or_null(FILE),
     "format": one_of("table", "json"),
+    "view": or_null(one_of("trace", "perfetto")),
     "report.eta": finite_number(0, 1),
     "report.max_slowdown": finite_number(1, unit="a multiple of the shortest time"),
     "report.power_budget": or_null(positive("watts")),

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-Name = Literal["answer", "comparison", "gate", "stalls", "scaling", "questions", "targets", "front", "differences"]
-NAMES: tuple[Name, ...] = get_args(Name)
+Name = Literal[
+    "answer", "comparison", "gate", "stalls", "scaling", "questions", "targets", "front", "differences", "trace"
+]
+NAMES: tuple[Name, ...] = get_args(Name)[:-1]
+"""The pages of a sweep; that of a trace is a run's."""
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,8 @@ def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
 def write_report(report: Report, folder: Path, say: Callable[[str], None]) -> list[Path]:
     """Write the files of a report, and remove those that only an earlier report had; return them, the page first."""
     has_earlier = (folder / TABLE).exists()  # else other charts and pages in the folder are no report's
-    missing = [name for name in PAGE_NEEDS if find_spec(name) is None]
+    missing = _missing_packages(say)
     if missing:
-        say(f"No page and no charts: {', '.join(missing)} not installed. For them: make .venv/.with-report")
         written = _write_texts(report, folder, table.columns_and_rows(report.rows))
     else:
         written = _write_with_charts(report, folder)
@@ -61,6 +60,25 @@ def write_report(report: Report, folder: Path, say: Callable[[str], None]) -> li
         for path in {*pictures, *(folder / name for name in names)} - {*written}:
             path.unlink(missing_ok=True)
     return written
+
+
+def _missing_packages(say: Callable[[str], None]) -> list[str]:
+    missing = [name for name in PAGE_NEEDS if find_spec(name) is None]
+    if missing:
+        say(f"No page and no charts: {', '.join(missing)} not installed. For them: make .venv/.with-report")
+    return missing
+
+
+def write_trace_page(page: pages.Page, title: str, folder: Path, say: Callable[[str], None]) -> list[Path]:
+    """Write the text of a run's trace, and its page with a chart if the packages are installed; return the files."""
+    written = write_page(folder, page.name, page_file(page, title), None)
+    if _missing_packages(say):
+        return written
+    from epochmeter.report.charts.trace import module_bars
+    from epochmeter.report.output.html import report_html
+
+    html = report_html(title, [page], module_bars(page.results), "")
+    return [_write_text(folder / f"{page.name}.html", html), *written]
 
 
 def write_page(folder: Path, name: str, markdown: str, values: Any) -> list[Path]:

@@ -68,7 +68,7 @@ def print_analyses(folder: Path, console: Console, *, of_sources: bool = False) 
     for warning in banner:
         print_text(console, warning, "bold yellow")
     for page in pages:
-        _print_page(page, console)
+        print_page(page, console)
         write_page(folder, page.name, page_file(page, folder.name, banner, notes), page.values)
         print_text(console, f"Written: {folder.name}/{page.name}.json and {page.name}.md")
     for note in notes:
@@ -80,7 +80,7 @@ def print_report(report: Report, console: Console) -> None:
     for warning in report.banner:
         print_text(console, warning, "bold yellow")
     for page in report.pages:
-        _print_page(page, console)
+        print_page(page, console)
     if report.rows and all(page.name in REPORT_PAGES for page in report.pages):
         print_markdown(table.markdown(table.columns_and_rows(report.rows[:MAX_PRINTED])), console)
         if (more := len(report.rows) - MAX_PRINTED) > 0:
@@ -99,5 +99,6 @@ def print_text(console: Console, text: str, style: str = "") -> None:
     console.print(escape(text), style=style, soft_wrap="://" in text or not console.is_terminal)
 
 
-def _print_page(page: Page, console: Console) -> None:
+def print_page(page: Page, console: Console) -> None:
+    """Print the text of an analysis under its title."""
     print_markdown(f"## {page.title}\n\n{page_markdown(page)}", console)

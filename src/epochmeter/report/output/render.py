@@ -72,7 +72,7 @@ def render_notes(name: str, *values: object) -> list[str]:
 
 def plain_text(markdown: str) -> str:
     """Return Markdown without escapes."""
-    return re.sub(r"\\([^\w\s])", r"\1", unescape(markdown))
+    return re.sub(r"\\([^\w\s]|_)", r"\1", unescape(markdown))
 
 
 def render_html(template: str, **values: object) -> str:

@@ -24,6 +24,7 @@ from epochmeter.report.runs.run import Run
 COLUMNS = {"e2e (s)": "steady/e2e_s", "stall (s)": "steady/data_stall_s", "copy (s)": "steady/copy_s",
            "compute (s)": "steady/compute_s", "overhead (s)": "steady/overhead_s",
            "samples/s": "steady/samples_per_s", "tokens/s": "steady/tokens_per_s", "MFU": "steady/mfu",
+           "GPU busy": "trace/gpu_busy_fraction",
            "energy (J)": "steady/energy_j", "power (W)": "steady/power_mean_w",
            "time to target (s)": "total/time_to_target_s", "energy to target (J)": "total/energy_to_target_j",
            "loss": "steady/train_loss", "accuracy": "steady/train_accuracy"}  # fmt: skip

@@ -1,0 +1,105 @@
+"""What the device did in the traced steps of one run, and for which part of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from epochmeter.report.pages import Page
+from epochmeter.report.runs.load import run_folders, sweep_folders
+from epochmeter.results.reuse import record_of
+from epochmeter.shared.record import TRACE, Record
+
+PHASES = ("forward", "backward", "optimizer", "data", "loop")
+MAX_GROUPS = 15
+LONGEST = 10
+
+
+@dataclass(frozen=True)
+class ModuleGroup:
+    """Modules whose names begin alike, and their time in s by phase."""
+
+    name: str
+    phases_s: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class TraceView:
+    """The analysis of a trace, as `epochmeter.trace.analysis.analyze` returns it, and what its page adds.
+
+    Attributes:
+        command: Opens the trace in Perfetto.
+        device: Times of the device; None on a CPU.
+        attribution: Times by module, operator and kernel; None without steps.
+        groups: The modules in at most 15 groups.
+        longest: Rows of each table.
+    """
+
+    command: str
+    metrics: Mapping[str, float]
+    missing: Sequence[str]
+    left_out: Mapping[str, int]
+    device_name: str | None
+    device: Mapping[str, Any] | None
+    attribution: Mapping[str, Any] | None
+    groups: Sequence[ModuleGroup]
+    longest: int = LONGEST
+
+
+def find_traced_run(name: str | None, multirun: Path) -> Record:
+    """Return the run that a name refers to.
+
+    Args:
+        name: A run folder, `SWEEP/NUMBER`, or a sweep with one traced run; None for the newest sweep.
+        multirun: Folder of all sweeps.
+
+    Raises:
+        ValueError: There is no such run, or it has no trace.
+    """
+    folders = [Path(name), multirun / name] if name else sweep_folders(multirun)[-1:]
+    records = [record_of(run) for folder in folders for run in run_folders(folder)]
+    traced = [record for record in records if (record.folder / TRACE).exists()]
+    unique = list({record.folder.resolve(): record for record in traced}.values())
+    if len(unique) == 1:
+        return unique[0]
+    if unique:
+        names = ", ".join(f"{record.folder.parent.name}/{record.folder.name}" for record in unique[:5])
+        raise ValueError(f"`run={name or ''}` refers to {len(unique)} runs\n  hint: give one of them: {names}")
+    found = "has no trace: `profiler=none`, or recording failed" if records else "is not found"
+    raise ValueError(f"the run `{name or 'null'}` {found}\n  hint: give the folder of a run: `run=multirun/SWEEP/0`")
+
+
+def trace_page(record: Record) -> Page:
+    """Return the page of a run's trace, which is analyzed first if it has not been.
+
+    Raises:
+        TraceError: The trace cannot be read.
+    """
+    result = record.trace_analysis()
+    if result is None:
+        from epochmeter.trace.analysis import analyze_run
+
+        result = analyze_run(record.folder)
+    groups = group_modules(result["attribution"]["modules"]) if result["attribution"] else []
+    view = TraceView(command=f"python src/report.py run={record.folder} view=perfetto", groups=groups, **result)
+    return Page("trace", "What the device did", view)
+
+
+def group_modules(modules: Sequence[Mapping[str, Any]]) -> list[ModuleGroup]:
+    """Add modules whose names begin alike, as deep as there are at most 15 groups; the longest first."""
+    depths = range(max((name.count(".") for module in modules if (name := module["name"])), default=0) + 1, 0, -1)
+    by_depth = [_grouped(modules, depth) for depth in depths]
+    groups = next((groups for groups in by_depth if len(groups) <= MAX_GROUPS), by_depth[-1] if by_depth else {})
+    rows = [ModuleGroup(name, phases) for name, phases in groups.items()]
+    return sorted(rows, key=lambda group: -sum(group.phases_s.values()))[:MAX_GROUPS]
+
+
+def _grouped(modules: Sequence[Mapping[str, Any]], depth: int) -> dict[str, dict[str, float]]:
+    groups: dict[str, dict[str, float]] = {}
+    for module in modules:
+        group = groups.setdefault(".".join(module["name"].split(".")[:depth]), {})
+        for phase, seconds in module["phases_s"].items():
+            group[phase] = group.get(phase, 0.0) + seconds
+    return groups

@@ -1,0 +1,103 @@
+import shutil
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from epochmeter.report.analyses.trace import find_traced_run, group_modules, trace_page
+from epochmeter.report.charts.trace import module_bars
+from epochmeter.report.output.files import write_trace_page
+from epochmeter.report.output.render import page_markdown
+from epochmeter.report.perfetto import ORIGIN, open_in_perfetto
+from epochmeter.shared.record import Record
+
+DATA = Path(__file__).parents[2] / "data/traces"
+A100, MI250 = sorted(DATA.glob("*.json.gz"))
+
+
+@pytest.fixture
+def multirun(tmp_path):
+    """Two runs: one with the trace of an MI250, and one without a trace."""
+    for number in range(2):
+        (tmp_path / "sweep" / str(number)).mkdir(parents=True)
+        (tmp_path / "sweep" / str(number) / "job.json").write_text("{}")
+    shutil.copy(MI250, tmp_path / "sweep/0/trace.json.gz")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [None, "sweep", "sweep/0"])
+def test_the_traced_run_is_found(multirun, name):
+    assert find_traced_run(name, multirun).folder == multirun / "sweep/0"
+
+
+@pytest.mark.parametrize(("name", "cause"), [("sweep/1", "has no trace"), ("other", "is not found")])
+def test_a_run_without_a_trace_is_an_error(multirun, name, cause):
+    with pytest.raises(ValueError, match=cause):
+        find_traced_run(name, multirun)
+
+
+def test_several_traced_runs_are_an_error_that_names_them(multirun):
+    shutil.copy(MI250, multirun / "sweep/1/trace.json.gz")
+    with pytest.raises(ValueError, match=r"2 runs\n.*sweep/0, sweep/1"):
+        find_traced_run("sweep", multirun)
+
+
+@pytest.mark.parametrize(
+    ("trace", "words"),
+    [
+        (MI250, ["AMD Radeon Graphics ran kernels in 1.2 %", "| aten::addmm |", "| (optimizer) |", "| fp32 | yes |"]),
+        (A100, ["A100", "idle: the host launches too slowly | 99.3 %", "has no ProfilerStep"]),
+    ],
+    ids=["MI250", "A100 without steps"],
+)
+def test_a_page_has_the_tables_of_its_trace(tmp_path, trace, words):
+    shutil.copy(trace, tmp_path / "trace.json.gz")
+    page = trace_page(Record(tmp_path))
+    text = page_markdown(page)
+    assert [word for word in words if word not in text] == []
+    assert (tmp_path / "trace_analysis.json").exists()
+    assert len(module_bars(page.results)) == (page.results.attribution is not None)
+
+
+def test_the_page_has_a_picture_by_module(multirun):
+    folder = multirun / "sweep/0"
+    written = write_trace_page(trace_page(Record(folder)), "sweep/0", folder, print)
+    assert [path.name for path in written] == ["trace.html", "trace.md"]
+    assert 'data-name="trace_modules"' in written[0].read_text()
+
+
+def test_modules_are_grouped_by_the_begin_of_their_names():
+    names = [
+        "conv",
+        *(f"layer{layer}.{block}.conv{number}" for layer in (1, 2) for block in range(8) for number in (1, 2)),
+    ]
+    groups = group_modules([{"name": name, "phases_s": {"forward": 1.0, "backward": 2.0}} for name in names])
+    assert {group.name: sum(group.phases_s.values()) for group in groups} == {"layer1": 48, "layer2": 48, "conv": 3}
+    assert group_modules([]) == []
+
+
+def test_the_trace_is_served_to_perfetto_alone(tmp_path, monkeypatch):
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(b"trace")
+    answers = []
+
+    def read(link):
+        address = link.partition("url=")[2]
+        threading.Thread(target=lambda: answers.append(urllib.request.urlopen(address))).start()
+
+    monkeypatch.setattr("webbrowser.open", read)
+    said = []
+    open_in_perfetto(path, said.append, port=0)
+    (text,) = said
+    assert text.startswith(f"Open {ORIGIN}/#!/?url=http://127.0.0.1:")
+    while not answers:
+        pass
+    assert answers[0].headers["Access-Control-Allow-Origin"] == ORIGIN
+    assert answers[0].read() == b"trace"
+
+
+def test_waiting_for_the_browser_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr("webbrowser.open", lambda link: None)
+    (tmp_path / "trace.json.gz").write_bytes(b"trace")
+    open_in_perfetto(tmp_path / "trace.json.gz", print, port=0, wait_s=0.05)
