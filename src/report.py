@@ -5,7 +5,7 @@
     python src/report.py sweep=B against=A                    the changes from A to B
     python src/report.py 'where={model: lenet, batch: [8, 16]}' source=mlflow
     python src/report.py report.baseline=defaults             what the best configurations save
-    python src/report.py run=multirun/SWEEP/0 view=trace      what the device did, from the profiler's trace
+    python src/report.py run=multirun/SWEEP/0 view=trace      what the device did, by its trace
     python src/report.py run=multirun/SWEEP/0 view=perfetto   the trace in a browser
 
 The answer is printed. These files are written to the sweep's folder and shown in MLflow:

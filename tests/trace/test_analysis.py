@@ -9,8 +9,8 @@ from kineto import Kineto
 
 from epochmeter.results.metrics import METRICS
 from epochmeter.shared.record import Record
-from epochmeter.trace import load
 from epochmeter.trace.analysis import analyze, analyze_run, untraced_wall_s
+from epochmeter.trace.kineto import load
 
 DATA = Path(__file__).parents[1] / "data/traces"
 US = 1e-6

@@ -1,4 +1,4 @@
-"""Analysis of the profiler's trace at the end of a run, in a process beside the controller."""
+"""Analysis of the profiler's trace at the end of a run, in a separate process."""
 
 from __future__ import annotations
 

@@ -144,9 +144,9 @@ def _attribute_kernels(trace: Trace, owners: _Owners, kernels: Ints) -> Attribut
 
 def around_mean(kernels: Sequence[Activity], mean: float | None) -> tuple[list[Activity], list[Activity]]:
     """Return the five longest kernels at or above the mean utilization, and the five below, as in the TBD suite."""
-    known = [] if mean is None else [kernel for kernel in kernels if kernel.utilization is not None]
-    above = [kernel for kernel in known if kernel.utilization >= mean]  # type: ignore[operator]
-    return above[:AROUND_MEAN], [kernel for kernel in known if kernel not in above][:AROUND_MEAN]
+    with_value = [] if mean is None else [kernel for kernel in kernels if kernel.utilization is not None]
+    above = [kernel for kernel in with_value if kernel.utilization >= mean]  # type: ignore[operator]
+    return above[:AROUND_MEAN], [kernel for kernel in with_value if kernel not in above][:AROUND_MEAN]
 
 
 def _divide(trace: Trace, owners: _Owners, rows: Ints, times_ns: Ints, basis: str) -> Attribution:
@@ -196,10 +196,10 @@ def _activities(trace: Trace, names: Ints, times_ns: Ints, inputs: Ints, kernels
 
 def _shapes(trace: Trace, inputs: Ints) -> str | None:
     """Return the most frequent shapes of inputs, as `16x3x224x224, 64x3x7x7`."""
-    known = inputs[inputs != NONE]
-    if not len(known):
+    given = inputs[inputs != NONE]
+    if not len(given):
         return None
-    (common, _), *_ = Counter(known.tolist()).most_common(1)
+    (common, _), *_ = Counter(given.tolist()).most_common(1)
     dims: list[Any] = trace.arguments[common]["Input Dims"] or []
     shapes = ["x".join(str(size) for size in shape) for shape in dims if isinstance(shape, list) and shape]
     return ", ".join(shapes) or None
@@ -227,8 +227,8 @@ class _Names:
         self.steps = {index for index, name in enumerate(trace.names) if STEP_NAME.fullmatch(name)}
         numbers: dict[tuple[str, str], int] = {}
         for index, name in enumerate(trace.names):
-            if found := MODULE.fullmatch(name):
-                module = (found[1] or MODEL, found[2] or "")
+            if match := MODULE.fullmatch(name):
+                module = (match[1] or MODEL, match[2] or "")
                 if module not in numbers:
                     numbers[module] = len(self.modules)
                     self.modules.append(module)

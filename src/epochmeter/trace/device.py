@@ -180,7 +180,7 @@ def idle_by_cause(trace: Trace, activities: Ints, gaps: Intervals) -> dict[str, 
     """
     runtime = trace.where(Category.RUNTIME)
     launch = match_launches(trace, activities, runtime)
-    following = np.searchsorted(trace.start_ns[activities], gaps.start, side="left")
+    following = np.searchsorted(trace.start_ns[activities], gaps.end, side="left")
     launched_ns = np.append(np.where(launch == NONE, -1, trace.start_ns[launch]), np.iinfo(np.int64).max)[following]
     by_host = launched_ns > gaps.start
     host_gaps = Intervals(gaps.start[by_host], gaps.end[by_host])
@@ -225,9 +225,9 @@ def _add_kernels(time: DeviceTime, trace: Trace, kernels: Ints) -> None:
 
 def weighted_mean(values: NDArray[Any], weights: NDArray[Any]) -> float | None:
     """Return the weighted mean of the known values; None if none is known."""
-    known = ~np.isnan(values)
-    total = weights[known].sum()
-    return float((values[known] * weights[known]).sum() / total) if total else None
+    has_value = ~np.isnan(values)
+    total = weights[has_value].sum()
+    return float((values[has_value] * weights[has_value]).sum() / total) if total else None
 
 
 def _launch_latency_s(trace: Trace, kernels: Ints) -> float | None:

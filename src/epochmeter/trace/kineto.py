@@ -202,11 +202,11 @@ class _Reader:
         if self._text[self._at] == "[":
             self._at += 1
             return
-        while not (found := re.search(r'"traceEvents"\s*:\s*\[', self._text)):
+        while not (match := re.search(r'"traceEvents"\s*:\s*\[', self._text)):
             if self._text[self._at] != "{" or len(self._text) > MAX_EVENT_CHARACTERS or not self._read():
                 raise TraceError(f"{self.path} is no trace of torch's profiler: it has no `traceEvents`\n  {HINT}")
-        self._note_metadata(self._text[: found.start()].rstrip(" \r\n\t,") + "}")
-        self._at = found.end()
+        self._note_metadata(self._text[: match.start()].rstrip(" \r\n\t,") + "}")
+        self._at = match.end()
 
     def _note_metadata(self, text: str) -> None:
         try:
@@ -411,5 +411,5 @@ def match_launches(trace: Trace, device: Ints, launches: Ints) -> Ints:
         return np.full(len(device), NONE)
     order = launches[np.argsort(trace.correlation[launches], kind="stable")]
     numbers = trace.correlation[order]
-    found = np.minimum(np.searchsorted(numbers, trace.correlation[device]), len(order) - 1)
-    return np.where(numbers[found] == trace.correlation[device], order[found], NONE)
+    match = np.minimum(np.searchsorted(numbers, trace.correlation[device]), len(order) - 1)
+    return np.where(numbers[match] == trace.correlation[device], order[match], NONE)

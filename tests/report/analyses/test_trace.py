@@ -13,7 +13,10 @@ from epochmeter.report.perfetto import ORIGIN, open_in_perfetto
 from epochmeter.shared.record import Record
 
 DATA = Path(__file__).parents[2] / "data/traces"
-A100, MI250 = sorted(DATA.glob("*.json.gz"))
+A100, MI250 = (
+    DATA / "benchmark_result_2869224_1695835535_trace.json.gz",
+    DATA / "mi250_minitoy_train_ROCm6_2_kineto.json.gz",
+)
 
 
 @pytest.fixture
