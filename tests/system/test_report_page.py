@@ -9,7 +9,7 @@ from sweeps import trained
 
 from epochmeter.report.analyses import answer
 from epochmeter.report.analyses.best import find_best, pareto
-from epochmeter.report.analyses.bottleneck import epoch_breakdowns
+from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.charts.all_charts import all_charts
 from epochmeter.report.output import table
 from epochmeter.report.output.html import report_html
@@ -45,7 +45,7 @@ def written(runs, path):
     configurations = group_repeats(runs)
     best = find_best(configurations)
     charts = all_charts(configurations, best, pareto(configurations))
-    result = answer.analyze(configurations, best, epoch_breakdowns(configurations))
+    result = answer.analyze(configurations, best, epoch_bottlenecks(configurations))
     pages = [answer.page(result)] if result else []
     cells = table.columns_and_rows(runs)
     path.write_text(report_html("a sweep", pages, charts, table.html(runs, cells)), encoding="utf-8")

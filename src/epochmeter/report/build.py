@@ -9,7 +9,7 @@ from typing import Any
 
 from epochmeter.report.analyses import answer, comparison, gate, questions, scaling, search_front, stalls, targets
 from epochmeter.report.analyses.best import Best, find_best, pareto, unmet_constraints
-from epochmeter.report.analyses.bottleneck import epoch_breakdowns
+from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.matching import matching
 from epochmeter.report.analyses.next_runs import suggest_runs
 from epochmeter.report.analyses.prediction import predict
@@ -146,13 +146,13 @@ def run_analyses(sweep: Sweep, where: Mapping[str, Any] | None = None, include: 
 
 def _answer(configurations: Sequence[Configuration], best: Sequence[Best], options: ReportOptions) -> Page | None:
     """Return the recommendations, if any time is known."""
-    breakdowns = epoch_breakdowns(configurations)
+    bottlenecks = epoch_bottlenecks(configurations)
     result = answer.analyze(
         configurations,
         best,
-        breakdowns,
+        bottlenecks,
         unmet_constraints(configurations, options.power_budget_w, options.deadline_s),
-        suggest_runs(configurations, best, breakdowns),
+        suggest_runs(configurations, best, bottlenecks),
         predict(configurations) if options.predict else None,
         options.baseline,
     )

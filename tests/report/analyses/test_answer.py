@@ -9,7 +9,7 @@ from sweeps import trained
 
 from epochmeter.report.analyses.answer import analyze, page
 from epochmeter.report.analyses.best import find_best, unmet_constraints
-from epochmeter.report.analyses.bottleneck import epoch_breakdowns
+from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.next_runs import Suggestion
 from epochmeter.report.analyses.prediction import NoPrediction
 from epochmeter.report.runs.configuration import group_repeats
@@ -26,9 +26,9 @@ def run(number, time_s, energy_j=None, *, stall=0.1, **keys):
 
 def answer(*runs, suggestions=(), prediction=None, baseline=None, **constraints):
     configurations = group_repeats(list(runs))
-    best, breakdowns = find_best(configurations, **constraints), epoch_breakdowns(configurations)
+    best, bottlenecks = find_best(configurations, **constraints), epoch_bottlenecks(configurations)
     unmet = unmet_constraints(configurations, **constraints)
-    return analyze(configurations, best, breakdowns, unmet, suggestions, prediction, baseline)
+    return analyze(configurations, best, bottlenecks, unmet, suggestions, prediction, baseline)
 
 
 THREE = [run(0, 10.0, 300.0, stall=0.8), run(1, 10.8, 200.0, batch=32), run(2, 15.0, 250.0, batch=16)]

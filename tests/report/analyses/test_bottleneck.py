@@ -4,7 +4,7 @@ import pytest
 from scipy.stats import ttest_ind
 from sweeps import trained
 
-from epochmeter.report.analyses.bottleneck import FETCH, epoch_breakdowns, repeats_needed, verdict
+from epochmeter.report.analyses.bottleneck import FETCH, epoch_bottlenecks, repeats_needed, verdict
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.statistics import contrast
 
@@ -113,8 +113,8 @@ def spent(number=0, layout="files", **seconds):
 
 
 def one(*runs):
-    (bound,) = epoch_breakdowns(group_repeats(list(runs)))
-    return bound.bottleneck
+    (bottleneck,) = epoch_bottlenecks(group_repeats(list(runs))).values()
+    return bottleneck
 
 
 TIMERS = {"loader_read": 3.0, "loader_preprocess": 1.0, "loader_decode": 0.5}
@@ -145,10 +145,10 @@ def test_noisy_repeats_leave_parts_not_significantly_different():
 
 
 def test_a_part_that_is_absent_may_be_the_largest():
-    assert epoch_breakdowns(group_repeats([spent(compute=4.0)])) == []
+    assert epoch_bottlenecks(group_repeats([spent(compute=4.0)])) == {}
     assert one(spent(compute=6.0)).parts == ("compute",)
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
 def test_without_a_time_there_is_no_bottleneck(value):
-    assert epoch_breakdowns(group_repeats([trained(0, 100.0, steady={"e2e_s": value, "compute_s": 9.0})])) == []
+    assert epoch_bottlenecks(group_repeats([trained(0, 100.0, steady={"e2e_s": value, "compute_s": 9.0})])) == {}

@@ -8,7 +8,7 @@ from golden import assert_golden
 from sweeps import trained
 
 from epochmeter.report.analyses.best import find_best
-from epochmeter.report.analyses.bottleneck import epoch_breakdowns
+from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.next_runs import command_line, suggest_runs
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import group_repeats
@@ -40,7 +40,7 @@ MIXED = {"compute": 0.4, "data_stall": 0.6, "loader_read": 9.0, "loader_preproce
 
 def suggested(*runs):
     configurations = group_repeats(list(runs))
-    return suggest_runs(configurations, find_best(configurations), epoch_breakdowns(configurations))
+    return suggest_runs(configurations, find_best(configurations), epoch_bottlenecks(configurations))
 
 
 def commands(*runs):

@@ -10,7 +10,6 @@ from typing import Any
 from epochmeter.config.suggestions import entry_keys
 from epochmeter.report.analyses import prediction as predicted
 from epochmeter.report.analyses.best import Best, Unmet
-from epochmeter.report.analyses.bottleneck import EpochBreakdown
 from epochmeter.report.analyses.importance import KeyShare, key_shares
 from epochmeter.report.analyses.next_runs import Suggestion
 from epochmeter.report.analyses.prediction import NoPrediction, Prediction
@@ -43,7 +42,7 @@ class Row:
 
     cost: Cost
     bottleneck: Bottleneck | None
-    best_by: Sequence[str]
+    best_by: list[str]
     time: Estimate | None
     energy: Estimate | None
 
@@ -57,7 +56,7 @@ class Answer:
         costs: All ranked configurations.
         unranked: Configurations that are not ranked, and how many of their runs reached the target.
         unmet: Constraints that no configuration meets.
-        breakdowns: The bottleneck of each configuration for which it is known.
+        bottlenecks: Bottlenecks of the configurations for which they are known.
         samples: The least and the most samples of an epoch, if that differs.
         convergence_keys: Varying keys that may change the number of epochs to an accuracy, without a target.
         single_runs: Number of configurations that ran once; 0 if there is nothing to compare.
@@ -73,7 +72,7 @@ class Answer:
     costs: Sequence[Cost]
     unranked: Sequence[tuple[Configuration, int]]
     unmet: Sequence[Unmet]
-    breakdowns: Sequence[EpochBreakdown]
+    bottlenecks: Mapping[Configuration, Bottleneck]
     samples: tuple[float, float] | None
     convergence_keys: Sequence[str]
     single_runs: int
@@ -92,19 +91,14 @@ class Answer:
     @property
     def rows(self) -> list[Row]:
         """The configurations that are the best by any criterion, and the baseline."""
-        bottlenecks = {id(breakdown.configuration): breakdown.bottleneck for breakdown in self.breakdowns}
-        names: dict[int, list[str]] = {}
-        for choice in self.choices:
-            names.setdefault(id(choice.configuration), []).append(choice.name)
+        named: list[tuple[str, Cost]] = [(choice.name, choice.cost) for choice in self.choices]
         if self.baseline:
-            names.setdefault(id(self.baseline.configuration), []).append("baseline")
-        costs = {id(choice.configuration): choice.cost for choice in reversed(self.choices)}
-        if self.baseline:
-            costs.setdefault(id(self.baseline.configuration), self.baseline)
-        return [
-            Row(costs[key], bottlenecks.get(key), best_by, *_ratios(costs[key], self.baseline))
-            for key, best_by in names.items()
-        ]
+            named.append(("baseline", self.baseline))
+        rows: dict[Configuration, Row] = {}
+        for name, cost in named:
+            bottleneck, ratios = self.bottlenecks.get(cost.configuration), _ratios(cost, self.baseline)
+            rows.setdefault(cost.configuration, Row(cost, bottleneck, [], *ratios)).best_by.append(name)
+        return [*rows.values()]
 
     @property
     def chosen_from(self) -> int | None:
@@ -123,8 +117,8 @@ class Answer:
     def bottleneck_counts(self) -> list[tuple[Bottleneck, int]]:
         """The first bottleneck of each kind and how many configurations have such a one, most of them first."""
         kinds: dict[object, list[Bottleneck]] = {}
-        for breakdown in self.breakdowns:
-            kinds.setdefault((breakdown.bottleneck.parts, breakdown.bottleneck.equal), []).append(breakdown.bottleneck)
+        for bottleneck in self.bottlenecks.values():
+            kinds.setdefault((bottleneck.parts, bottleneck.equal), []).append(bottleneck)
         return [(every[0], len(every)) for every in sorted(kinds.values(), key=len, reverse=True)]
 
     @property
@@ -136,7 +130,7 @@ class Answer:
 def analyze(
     configurations: Sequence[Configuration],
     choices: Sequence[Best],
-    breakdowns: Sequence[EpochBreakdown],
+    bottlenecks: Mapping[Configuration, Bottleneck],
     unmet: Sequence[Unmet] = (),
     suggestions: Sequence[Suggestion] = (),
     prediction: Prediction | NoPrediction | None = None,
@@ -155,8 +149,8 @@ def analyze(
     ranked = ranked_costs(configurations)
     if not choices or not ranked:
         return None
-    ranked_ids = {id(cost.configuration) for cost in ranked}
-    unranked = [configuration for configuration in configurations if id(configuration) not in ranked_ids]
+    ranked_ones = {cost.configuration for cost in ranked}
+    unranked = [configuration for configuration in configurations if configuration not in ranked_ones]
     once = [configuration for configuration in configurations if len(configuration.runs) == 1]
     hosts = Counter(fingerprint(configuration.job) for configuration in configurations)
     return Answer(
@@ -167,7 +161,7 @@ def analyze(
             for configuration in unranked
         ],
         unmet=unmet,
-        breakdowns=breakdowns,
+        bottlenecks=bottlenecks,
         samples=_differing_samples(configurations),
         convergence_keys=_convergence_keys(configurations),
         single_runs=len(once) if len(configurations) > 1 else 0,
@@ -182,11 +176,11 @@ def analyze(
 
 def page(answer: Answer) -> Page:
     """Return the page at the top of a report."""
-    rows = {id(row.cost.configuration): row for row in answer.rows}
+    rows = {row.cost.configuration: row for row in answer.rows}
     values = {
-        "choices": [_choice_values(choice, rows[id(choice.configuration)]) for choice in answer.choices],
+        "choices": [_choice_values(choice, rows[choice.configuration]) for choice in answer.choices],
         "baseline": answer.baseline.title if answer.baseline else None,
-        "bottlenecks": Counter(" or ".join(breakdown.bottleneck.parts) for breakdown in answer.breakdowns),
+        "bottlenecks": Counter(" or ".join(bottleneck.parts) for bottleneck in answer.bottlenecks.values()),
         "explained_variance": [asdict(share) for share in answer.shares],
         "noisy_runs": {run.number: variation for run, variation in answer.noisy},
         "what_next": [{"command": suggestion.command, "key": suggestion.key} for suggestion in answer.suggestions],

@@ -130,11 +130,11 @@ def unmet_constraints(
 
 def pareto(configurations: Sequence[Configuration]) -> list[Configuration]:
     """Return the Pareto front of time and energy per epoch, among configurations with comparable energy."""
-    chosen: set[int] = set()
+    chosen: set[Configuration] = set()
     for group in comparable(costs(configurations)).values():
         is_on_front = is_pareto_front((_energy(cost), cost.time_s) for cost in group)
-        chosen.update(id(cost.configuration) for cost, kept in zip(group, is_on_front, strict=True) if kept)
-    return [configuration for configuration in configurations if id(configuration) in chosen]
+        chosen.update(cost.configuration for cost, kept in zip(group, is_on_front, strict=True) if kept)
+    return [configuration for configuration in configurations if configuration in chosen]
 
 
 def _scopes(ranked: Sequence[Cost]) -> list[tuple[str | None, list[Cost]]]:

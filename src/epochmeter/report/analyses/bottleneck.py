@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import TIME, positive_values
@@ -36,24 +36,16 @@ Part = Samples
 """A part of the epoch as the sum over conditions of the mean over runs: condition -> seconds of each run."""
 
 
-@dataclass(frozen=True)
-class EpochBreakdown:
-    """A configuration and its bottleneck."""
-
-    configuration: Configuration
-    bottleneck: Bottleneck
-
-
-def epoch_breakdowns(configurations: Sequence[Configuration]) -> list[EpochBreakdown]:
+def epoch_bottlenecks(configurations: Sequence[Configuration]) -> dict[Configuration, Bottleneck]:
     """Return the bottleneck of each configuration for which it is known, from the parts of its runs' mean epochs."""
-    results = []
+    results = {}
     for configuration in configurations:
         in_memory = (configuration.job.get("dataset") or {}).get("layout", "files") != "files"
         runs = [part_seconds(row.metrics, in_memory) for row in configuration.runs]
         parts = {part: {"runs": [run[part] for run in runs]} for part in PARTS if all(part in run for run in runs)}
         e2e_s = positive_values(configuration, TIME)
         if e2e_s and (bottleneck := decide(parts, statistics.fmean(e2e_s))):
-            results.append(EpochBreakdown(configuration, bottleneck))
+            results[configuration] = bottleneck
     return results
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from epochmeter.report.analyses.best import Best
-from epochmeter.report.analyses.bottleneck import EpochBreakdown
 from epochmeter.report.runs.configuration import DATA_PARALLEL, REPEATED, Configuration
 from epochmeter.report.runs.costs import LIMIT, costs, positive_values
 from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, PREP_STALL, STALLS, Bottleneck
@@ -50,23 +49,24 @@ class Suggestion:
 
 
 def suggest_runs(
-    configurations: Sequence[Configuration], choices: Sequence[Best], breakdowns: Sequence[EpochBreakdown]
+    configurations: Sequence[Configuration], choices: Sequence[Best], bottlenecks: Mapping[Configuration, Bottleneck]
 ) -> list[Suggestion]:
     """Suggest runs that may be faster, then runs that may need less energy, then repeats; none that was run."""
     best = {choice.name: choice for choice in reversed(choices)}
-    breakdown_of = {id(breakdown.configuration): breakdown for breakdown in breakdowns}
     suggestions: dict[str, Suggestion] = {}
     for name, ways in (("fastest", _faster), ("least_energy", _save_energy)):
-        breakdown = breakdown_of.get(id(best[name].configuration)) if name in best else None
-        if not breakdown:
+        if name not in best or best[name].configuration not in bottlenecks:
             continue
-        model = breakdown.configuration.value("model")
+        configuration = best[name].configuration
+        bottleneck, model = bottlenecks[configuration], configuration.value("model")
         tried = [other for other in configurations if other.value("model") == model]
-        new = ((key, value) for key, value in ways(breakdown, tried) if value not in _values(key, tried))
+        new = (
+            (key, value) for key, value in ways(configuration, bottleneck, tried) if value not in _values(key, tried)
+        )
         for key, value in itertools.islice(new, MAX_COMMANDS // 2):
-            command = command_line(breakdown.configuration, {key: value})
+            command = command_line(configuration, {key: value})
             has_limits = any(positive_values(other, LIMIT) for other in tried)
-            suggestions.setdefault(command, Suggestion(command, key, breakdown.bottleneck, has_limits))
+            suggestions.setdefault(command, Suggestion(command, key, bottleneck, has_limits))
     repeats = _more_repeats(best["fastest"]) if "fastest" in best else None
     return [*suggestions.values(), *([repeats] if repeats else [])]
 
@@ -80,9 +80,10 @@ def command_line(configuration: Configuration, changed: Mapping[str, str], multi
     return " ".join([PROGRAM, *(["-m"] if multirun else []), *words])
 
 
-def _faster(breakdown: EpochBreakdown, tried: Sequence[Configuration]) -> Iterator[tuple[str, str]]:
+def _faster(
+    configuration: Configuration, bottleneck: Bottleneck, tried: Sequence[Configuration]
+) -> Iterator[tuple[str, str]]:
     """Yield a key and its new value, the most promising first."""
-    configuration, bottleneck = breakdown.configuration, breakdown.bottleneck
     largest = bottleneck.parts[0]
     if bottleneck.data_stall >= bottleneck.fractions[largest]:  # one stall, or prep and fetch stall together
         yield from _faster_data(configuration, bottleneck)
@@ -131,9 +132,10 @@ def _faster_data(configuration: Configuration, bottleneck: Bottleneck) -> Iterat
         yield "prefetch", str(2 * job.get("prefetch", 2))
 
 
-def _save_energy(breakdown: EpochBreakdown, tried: Sequence[Configuration]) -> Iterator[tuple[str, str]]:
+def _save_energy(
+    configuration: Configuration, _: Bottleneck, tried: Sequence[Configuration]
+) -> Iterator[tuple[str, str]]:
     """Yield a lower power limit if the least energy was at the lowest, or on a GPU without a limit."""
-    configuration = breakdown.configuration
     limits = [watts for other in tried for watts in positive_values(other, LIMIT)]
     device = configuration.job.get("device") or {}
     if limits and min(limits) in positive_values(configuration, LIMIT):

@@ -100,22 +100,20 @@ def page(runs: Sequence[Run]) -> Page | None:
 
 
 def _analyze(title: str, configurations: Sequence[Configuration]) -> Targets:
-    ranked = {id(cost.configuration): cost for cost in costs_to_target(configurations)}
+    ranked = {cost.configuration: cost for cost in costs_to_target(configurations)}
     scopes = comparable([*ranked.values()])
     metered = next(iter(scopes.values())) if len(scopes) == 1 else []
     is_on_front = is_pareto_front((cost.energy_j or 0.0, cost.time_s) for cost in metered)
-    front = {id(cost.configuration) for cost, kept in zip(metered, is_on_front, strict=True) if kept}
+    front = {cost.configuration for cost, kept in zip(metered, is_on_front, strict=True) if kept}
     points: list[TargetResult] = []
     reached_runs: list[Run] = []
     for name, configuration in zip(titles(configurations), configurations, strict=True):
         reached = Configuration([run for run in configuration.runs if TIME in run.metrics])
         reached_runs += reached.runs
-        cost = ranked.get(id(configuration))
+        cost = ranked.get(configuration)
         time_s, energy_j = (cost.time, cost.energy) if cost else (_mean(reached, TIME), _mean(reached, ENERGY))
-        on_front = id(configuration) in front
-        points.append(
-            TargetResult(name, configuration.numbers, reached.numbers, reached.mean(EPOCHS), time_s, energy_j, on_front)
-        )
+        epochs, on_front = reached.mean(EPOCHS), configuration in front
+        points.append(TargetResult(name, configuration.numbers, reached.numbers, epochs, time_s, energy_j, on_front))
     choices = find_best(configurations)[:2] if ranked else []
     ratios: tuple[Estimate | None, Estimate | None] = (None, None)
     if len(scopes) == 1 and choices[0].configuration is not choices[-1].configuration:
