@@ -172,7 +172,7 @@ def pairwise_ratios(
     compared = [fitted.difference(index + 1, index) for index in range(0, 2 * len(pairs), 2)]
     if not fitted.dof:
         return [(Estimate(math.exp(distance)), None) for distance, _ in compared]
-    return [(_interval(*pair).exp(), _p_value(*pair)) for pair in compared]
+    return [(interval(*pair).exp(), _p_value(*pair)) for pair in compared]
 
 
 def positive_means(samples: Values) -> list[Estimate]:
@@ -258,6 +258,12 @@ def deviation(values: Sequence[float]) -> float:
     return math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1))
 
 
+def interval(value: float, error: Variance, probability: float = BOUND) -> Estimate:
+    """Return Student's interval of a value; each bound holds with the probability."""
+    half = _student(error.dof, probability) * math.sqrt(error.variance) if error.variance else 0.0
+    return Estimate(value, value - half, value + half)
+
+
 def tukey_critical_value(count: int, dof: float) -> float:
     """Return the 95 % critical value of Tukey's studentized range, in standard errors of a difference."""
     return _tukey(count, TABULATED_DOF[max(0, bisect_right(TABULATED_DOF, dof) - 1)])
@@ -314,11 +320,6 @@ def _student(dof: float, probability: float = BOUND) -> float:
     return float(stdtrit(dof, probability))
 
 
-def _interval(value: float, error: Variance, probability: float = BOUND) -> Estimate:
-    half = _student(error.dof, probability) * math.sqrt(error.variance) if error.variance else 0.0
-    return Estimate(value, value - half, value + half)
-
-
 def _p_value(value: float, error: Variance) -> float:
     from scipy.special import stdtr
 
@@ -362,8 +363,8 @@ def _positive_mean(fitted: Fit, index: int, values: Sequence[float], probability
     if len(values) < 2:
         return Estimate(value)
     error = Variance(variance.variance / len(values), variance.dof)
-    interval = _interval(fitted.means[index], error, probability).exp()
-    return Estimate(value, interval.low, interval.high)
+    bounds = interval(fitted.means[index], error, probability).exp()
+    return Estimate(value, bounds.low, bounds.high)
 
 
 def _fit(samples: Values, covariates: Any = None) -> Fit:

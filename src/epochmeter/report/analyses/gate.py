@@ -16,7 +16,7 @@ from typing import Literal
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, no_energy, titles
 from epochmeter.report.runs.costs import ENERGY, TIME, positive_values
-from epochmeter.report.statistics import ALPHA, Estimate, Fit, fits
+from epochmeter.report.statistics import ALPHA, Estimate, Fit, fits, interval
 
 Verdict = Literal["violated", "undecided", "passed"]
 METRICS = {"time": TIME, "energy": ENERGY}
@@ -133,18 +133,17 @@ def _missing(metric: str, pair: tuple[Configuration, Configuration]) -> str | No
 
 def _test(fitted: Fit, after: int, before: int, bound: float) -> tuple[Estimate, float, float, int | None]:
     """Test a difference of mean logarithms; return the ratio, the two p-values and the repeats that would decide."""
-    from scipy.special import stdtr, stdtrit
+    from scipy.special import stdtr
 
     difference, error = fitted.difference(after, before)
-    margin, deviation = difference - bound, math.sqrt(error.variance)
     if not fitted.dof:
         return Estimate(math.exp(difference)), 1.0, 1.0, None
-    if not deviation:
-        return Estimate(math.exp(difference)), float(margin <= 0), float(margin > 0), None
-    half = float(stdtrit(error.dof, 1 - ALPHA / 2)) * deviation
-    above, within = (float(stdtr(error.dof, sign * margin / deviation)) for sign in (-1, 1))
+    ratio, margin = interval(difference, error).exp(), difference - bound
+    if not error.variance:
+        return ratio, float(margin <= 0), float(margin > 0), None
+    above, within = (float(stdtr(error.dof, sign * margin / math.sqrt(error.variance))) for sign in (-1, 1))
     repeats = _repeats(abs(margin), fitted.variances[after].variance + fitted.variances[before].variance)
-    return Estimate(difference, difference - half, difference + half).exp(), above, within, repeats
+    return ratio, above, within, repeats
 
 
 def _repeats(margin: float, of_one_pair: float) -> int | None:
