@@ -56,7 +56,7 @@ def test_text_of_inconclusive_repeats():
 @pytest.mark.parametrize(("before", "after"), [([], []), ([run(0, 1.0)], []), ([], [run(0, 1.0)])])
 def test_without_runs_there_is_nothing_to_compare(before, after):
     result = analyze(group_repeats(before), group_repeats(after))
-    assert (result.count, result.overall, result.differences) == (0, [], [])
+    assert (result.matched.pairs, result.overall, result.differences) == ([], [], [])
 
 
 def test_repeats_give_the_ratio_an_interval():

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 
-from epochmeter.report.analyses.matching import Values, matching
+from epochmeter.report.analyses.matching import Matching, matching
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, no_energy, titles
 from epochmeter.report.runs.costs import ENERGY, POWER, TIME, positive_values
@@ -74,18 +74,14 @@ class Comparison:
 
     Attributes:
         names: Names of the sweeps, before and after.
-        count: Number of configurations in both.
-        unmatched: Number of configurations before and after without exactly one counterpart.
-        changed: Keys that changed in all configurations -> values before and after.
+        matched: The configurations in both.
         overall: Geometric mean over all configurations by metric, if there are several; the configuration is the unit.
         differences: All other differences.
         energy_reason: Why not all energies can be compared; None if they can.
     """
 
     names: tuple[str, str]
-    count: int
-    unmatched: tuple[int, int]
-    changed: Mapping[str, Values]
+    matched: Matching
     overall: Sequence[Difference]
     differences: Sequence[Difference]
     energy_reason: str | None
@@ -120,9 +116,7 @@ def analyze(
     order = {title: index for index, (title, _) in enumerate(titled)}
     return Comparison(
         names,
-        len(matched.pairs),
-        matched.unmatched,
-        matched.changed,
+        matched,
         overall=list(chain.from_iterable(map(_overall, by_metric))),
         differences=sorted(chain.from_iterable(by_metric), key=lambda difference: order[difference.title]),
         energy_reason=no_energy(list(chain.from_iterable(matched.pairs))),
@@ -133,7 +127,8 @@ def page(before: Sequence[Configuration], after: Sequence[Configuration], names:
     """Return the page of the comparison; `names` are the names of the two sweeps."""
     result = analyze(before, after, names)
     differences = [{**asdict(entry), "verdict": entry.verdict} for entry in (*result.overall, *result.differences)]
-    values = {"before": names[0], "after": names[1], "changed": result.changed, "unmatched": result.unmatched,
+    changed, unmatched = result.matched.changed, result.matched.unmatched
+    values = {"before": names[0], "after": names[1], "changed": changed, "unmatched": unmatched,
               "differences": differences}  # fmt: skip
     numbers = sorted({run for configuration in after for run in configuration.numbers})
     return Page("comparison", "Comparison", results=result, values=values, numbers=numbers)
