@@ -145,21 +145,19 @@ class Publisher(Tracker):
     def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str:
         self._write_events(Events.finish)
         self._ended = ended
-        self._work_within(limit_s, self._publish_record)
-        outcome = self._outcome
+        outcome = self._work_within(limit_s, self._publish_record)
         if isinstance(outcome, Published):
             queue.dequeue(self._record)
             if any(pending_records(self._destination, queue.multirun_of(self._record))):
                 self.publish_pending(CATCH_UP_LIMIT_S)
             return outcome
-        reason = outcome or f"no answer within {limit_s:g} s"
         return (
-            f"warning: not all of this run was published to MLflow: {reason}\n"
+            f"warning: not all of this run was published to MLflow: {outcome}\n"
             f"  hint: its record is complete; once MLflow is available: python src/publish.py {self._record.folder}"
         )
 
-    def publish_pending(self, limit_s: float) -> str | None:
-        """Publish queued runs with the same destination, within `limit_s`; return an error message, if any."""
+    def publish_pending(self, limit_s: float) -> Published | str:
+        """Publish queued runs with the same destination, within `limit_s`; return why any is still queued."""
 
         def work() -> None:
             store = self._opened()
@@ -171,8 +169,7 @@ class Publisher(Tracker):
                     self._outcome = error_reason(error)
                     store.client.get_experiment(store.experiment_id)  # raises if the server is down: no second wait
 
-        self._work_within(limit_s, work)
-        return self._outcome if isinstance(self._outcome, str) else None
+        return self._work_within(limit_s, work)
 
     def include(self, folders: Sequence[Path], limit_s: float) -> Published | str:
         """Publish the runs that a sweep's folders reference; return one of them in MLflow, or an error message."""
@@ -184,16 +181,16 @@ class Publisher(Tracker):
             views.save_views(store, sweep=folders[0].parent.name)
             self._outcome = published
 
-        self._work_within(limit_s, work)
-        return self._outcome or f"no answer within {limit_s:g} s"
+        return self._work_within(limit_s, work)
 
-    def _work_within(self, limit_s: float, work: Callable[[], None]) -> None:
+    def _work_within(self, limit_s: float, work: Callable[[], None]) -> Published | str:
         deadline = self._deadline = time.monotonic() + limit_s
         if self._thread.is_alive():  # an earlier call may still hang
             self._thread.join(limit_s)
         if not self._thread.is_alive():
             self._start_thread(work, deadline)
             self._thread.join(max(0.0, deadline - time.monotonic()))
+        return self._outcome or f"no answer within {limit_s:g} s"
 
     def _start_thread(self, work: Callable[[], None], deadline: float = math.inf) -> None:
         self._outcome, self._deadline = None, deadline
@@ -265,7 +262,7 @@ def publish_pending(multirun: Path, tracking: Mapping[str, Any], limit_s: float 
     if not any(pending_records(destination, multirun)):
         return None
     return (
-        f"warning: earlier runs are not published to MLflow yet: {reason or f'no answer within {limit_s:g} s'}\n"
+        f"warning: earlier runs are not published to MLflow yet: {reason}\n"
         "  hint: their records are complete; once MLflow is available: make publish"
     )
 
