@@ -101,8 +101,13 @@ def nvml_stub(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def open_folder():
-    """A folder that every user may enter, unlike pytest's own."""
-    with tempfile.TemporaryDirectory() as folder:
+    """A folder that every user may enter, unlike pytest's own.
+
+    It is in memory, if programs may run there: the journal of settings is flushed to disk at each change.
+    """
+    memory = "/dev/shm"
+    usable = os.access(memory, os.W_OK) and not os.statvfs(memory).f_flag & os.ST_NOEXEC
+    with tempfile.TemporaryDirectory(dir=memory if usable else None) as folder:
         Path(folder).chmod(0o777)
         yield Path(folder)
 
