@@ -6,7 +6,7 @@ from power.conftest import ScriptedPowers, counters
 
 from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.power_series import Sampling
-from epochmeter.power.uncertainty import Response
+from epochmeter.power.uncertainty import NONE, Response
 from epochmeter.power.window_energy import Reading, energy_of_window, measure_idle, take_reading
 
 SECOND = 1_000_000_000
@@ -21,6 +21,12 @@ def scripted(sampling=WELL, **averaging_s):
 
 def sampled(sampling=WELL, **domains):
     return Meter(powers=scripted(sampling, **domains), total=list(domains), covers="all")
+
+
+def checked_counter(powers, response=NONE):
+    """A GPU's counter, and its sampled power as a cross-check."""
+    parts = {"gpu0": Instrument(Domain("counter", 0.1, "GPU board", response=response), float)}
+    return Meter(counters=parts, powers=powers, total=["gpu0"], covers="all")
 
 
 def used(meter, before, after, seconds=1.0, window_s=None, **how):
@@ -110,9 +116,7 @@ def test_sensor_unavailable_within_the_window_has_no_energy():
 
 def test_counter_keeps_its_energy_if_sampled_power_is_unavailable():
     lost = WELL._replace(unavailable={"gpu0": "unread", "gpu0_sampled": "unread"})
-    parts = {"gpu0": Instrument(Domain("counter", 0.1, "GPU board"), float)}
-    powers = scripted(lost, gpu0=0.02, gpu0_sampled=0.02)
-    meter = Meter(counters=parts, powers=powers, total=["gpu0"], covers="all")
+    meter = checked_counter(scripted(lost, gpu0=0.02, gpu0_sampled=0.02))
     energy = used(meter, {"gpu0": 1.0, "gpu0_sampled": 0.0}, {"gpu0": 9.0, "gpu0_sampled": 8.0})
     assert energies(energy) == {"energy_j": 8.0, "energy_gpu0_j": 8.0}
     assert energy.notes == ["no energy of gpu0_sampled: unread."]
@@ -140,10 +144,8 @@ def test_net_energy_is_gross_minus_idle_and_may_be_negative():
     ],
 )
 def test_uncertainty_includes_power_that_a_part_time_sensor_misses(averaging_s, structure_j, half_width_j):
-    domain = Domain("counter", 0.1, "GPU board", response=Response(averaging_s, 0.0, 0.1))
-    parts = {"gpu0": Instrument(domain, float)}
     powers = structure_j and scripted(WELL._replace(peak_w=10.0, structure_j=structure_j), gpu0_sampled=averaging_s)
-    meter = Meter(counters=parts, powers=powers or None, total=["gpu0"], covers="all")
+    meter = checked_counter(powers, Response(averaging_s, 0.0, 0.1))
     sampling = meter.sampling(0, 10 * SECOND)
     assert meter.half_width_j({"gpu0": 100.0}, 10.0, sampling) == pytest.approx(half_width_j, rel=0.01)
 
@@ -177,8 +179,6 @@ def test_reading_has_the_middle_of_its_duration_as_timestamp(monkeypatch):
 
 
 def test_counter_uncertainty_uses_peak_power():
-    parts = {"gpu0": Instrument(Domain("counter", 0.1, "GPU board"), float)}
-    powers = scripted(WELL._replace(peak_w=250.0), gpu0_sampled=0.02)
-    meter = Meter(counters=parts, powers=powers, total=["gpu0"], covers="all")
+    meter = checked_counter(scripted(WELL._replace(peak_w=250.0), gpu0_sampled=0.02))
     metrics = used(meter, {"gpu0": 0.0}, {"gpu0": 400.0}, 4.0).metrics
     assert metrics["energy_uncertainty_j"] == pytest.approx(250 * 0.1)

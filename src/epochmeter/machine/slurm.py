@@ -1,5 +1,6 @@
 """Slurm's nodes and jobs, through its command-line programs."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -120,7 +121,7 @@ def constraint_features(constraint: str | int) -> list[str]:
     return re.findall(r"[^\s&|,()\[\]]+", re.sub(r"\*\d+", "", str(constraint)))
 
 
-def sharing_reason(environment: Mapping[str, str]) -> str | None:
+def sharing_reason(environment: Mapping[str, str] = os.environ) -> str | None:
     """Why the node's energy is not only this job's; None outside of Slurm and on an exclusive node."""
     job_id = environment.get("SLURM_JOB_ID")
     if job_id is None:

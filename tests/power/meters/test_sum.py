@@ -2,22 +2,15 @@ import math
 from array import array
 
 import pytest
-from power.conftest import ScriptedPowers
+from power.conftest import ScriptedPowers, counters
 
-from epochmeter.power.meter import Domain, Instrument, Meter
+from epochmeter.power.meter import Meter
 from epochmeter.power.meters.sum import SumMeter, open_sum
 from epochmeter.power.power_series import PowerSamples, Sampling
 from epochmeter.power.window_energy import Reading, energy_of_window
 
-GPU = Sampling(
-    samples=90,
-    gap_max_s=0.03,
-    failed=1,
-    unavailable={},
-    peak_w=250.0,
-    half_width_j=2.0,
-    samples_per_domain={"gpu0": 90},
-)
+GPU = Sampling(samples=90, gap_max_s=0.03, failed=1, unavailable={}, peak_w=250.0, half_width_j=2.0,
+               samples_per_domain={"gpu0": 90})  # fmt: skip
 CPU = Sampling(samples=40, gap_max_s=0.09, failed=2, unavailable={"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5,
                samples_per_domain={"cpu0": 40})  # fmt: skip
 NONE = {"_target_": "epochmeter.power.meter.open_null"}
@@ -55,13 +48,9 @@ def test_first_part_is_the_total_and_all_parts_are_the_machine(both):
     ids=["both", "no CPU", "no GPU", "too short for the GPU"],
 )
 def test_machine_energy_is_the_sum_of_gpu_and_cpu(seconds, after, expected):
-    gpu, cpu = (
-        Meter(counters={name: Instrument(Domain("counter", tick_s, name), float)}, total=[name], covers=name)
-        for name, tick_s in (("gpu0", 0.1), ("cpu0", 0.001))
-    )
-    used = energy_of_window(
-        Reading(0, {"gpu0": 1.0, "cpu0": 1.0}), Reading(round(seconds * 1e9), after), SumMeter([gpu, cpu]), seconds
-    )
+    meter = SumMeter([counters(gpu0=float), counters(period_s=0.001, cpu0=float)])
+    before = Reading(0, {"gpu0": 1.0, "cpu0": 1.0})
+    used = energy_of_window(before, Reading(round(seconds * 1e9), after), meter, seconds)
     totals = ("energy_j", "machine_energy_j")
     assert {name: value for name, value in used.metrics.items() if name in totals} == expected
     if seconds < 1:

@@ -5,7 +5,6 @@ The client library is AGPL-3.0, optional, and imported in this module only.
 
 import logging
 import multiprocessing
-import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,7 +90,7 @@ def service_error(error: Exception) -> str:
 
 def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: RailTable | None = None) -> Meter:
     """Open the meter of a board's rails, sampled by jtop's service about every `period_s` seconds."""
-    if others := sharing_reason(os.environ):
+    if others := sharing_reason():
         return NullMeter(others)
     if root != Path("/"):
         return NullMeter(f"jtop's service measures this machine, not the one below {root}.")

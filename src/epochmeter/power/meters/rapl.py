@@ -4,7 +4,6 @@ They are read directly rather than through zeus: zeus counts psys (the whole pla
 overflow in an extra process per counter that imports the program again, and has no `machine.root`.
 """
 
-import os
 import re
 import threading
 import time
@@ -35,7 +34,7 @@ def open_rapl(*, gpus: Sequence[str], root: Path, period_s: float = 0.02, tdp_w:
     They are read every `period_s` seconds, for power and to detect counter overflow.
     """
     period_s = min(max(period_s, 3 * MIN_INTERVAL_S), MAX_INTERVAL_S)  # the intervals have jitter
-    if others := sharing_reason(os.environ):
+    if others := sharing_reason():
         return NullMeter(others)
     try:
         zones = find_zones(root / "sys/class/powercap")
