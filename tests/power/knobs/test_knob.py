@@ -61,14 +61,7 @@ CASES = {
         "",
     ),
     "fan of the service": Case(
-        Board.with_service_fan,
-        lambda root, _: open_fan(root),
-        "max",
-        "quiet 77",
-        "manual 255",
-        "manual 100",
-        None,
-        "",
+        Board.with_service_fan, lambda root, _: open_fan(root), "max", "quiet 77", "manual 255", "manual 100", None, ""
     ),
     "RAPL": Case(
         Board.with_rapl, lambda root, _: open_rapl_limit(root), 65, "95 W", "65 W", "80 W, 95 W", 150, "up to 120 W"

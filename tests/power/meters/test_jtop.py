@@ -144,11 +144,7 @@ def test_sampling_period_of_another_client_applies_without_duplicates(metered):
 
 @pytest.mark.parametrize(
     ("fault", "script", "why"),
-    [
-        ("SIGKILL", {}, "jtop's service failed: "),
-        ("SIGSTOP", {}, "no new sample"),
-        ("", {"last": 0}, "no new sample"),
-    ],
+    [("SIGKILL", {}, "jtop's service failed: "), ("SIGSTOP", {}, "no new sample"), ("", {"last": 0}, "no new sample")],
     ids=["dies", "hangs", "stalls"],
 )
 def test_service_that_fails_during_a_run_is_logged_once(metered, fault, script, why):
@@ -164,11 +160,7 @@ def test_service_that_fails_during_a_run_is_logged_once(metered, fault, script, 
 @pytest.mark.parametrize(
     ("script", "options", "reason"),
     [
-        (
-            {"version": "4.2.1"},
-            {},
-            "Mismatch version jtop service: [4.2.1] and client: [",
-        ),
+        ({"version": "4.2.1"}, {}, "Mismatch version jtop service: [4.2.1] and client: ["),
         ({"power": {}}, {}, "no power sensor"),
         ({"power": ORIN_NANO}, {"rails": {"total": ["POM_5V_IN"]}}, "names POM_5V_IN"),
     ],

@@ -42,13 +42,7 @@ def test_energy_is_that_of_packages_and_dram_counted_once(server, energy):
             server.zone(folder, name, joules)
         metrics = energy(before, meter.read(), meter, 1)
     assert metrics == pytest.approx(
-        {
-            "energy_j": 88,
-            "energy_cpu0_j": 50,
-            "energy_cpu1_j": 30,
-            "energy_dram0_j": 7,
-            "energy_dram1_j": 1,
-        }
+        {"energy_j": 88, "energy_cpu0_j": 50, "energy_cpu1_j": 30, "energy_dram0_j": 7, "energy_dram1_j": 1}
     )
     assert meter.energy["covers"] == "CPU packages and DRAM"
     assert sorted(meter.energy["domains"]) == ["cpu0", "cpu1", "dram0", "dram1"]

@@ -26,10 +26,7 @@ class Nvpmodel(Knob):
         self._modes, self._default = read_modes(conf)
         written = (root / path for path in re.findall(r"^\w+\s+/(\S+)", conf, re.MULTILINE))
         self.files = [file for file in written if file.exists()]
-        self.commands = [
-            QUERY_COMMAND,
-            *(("nvpmodel", "-m", str(number)) for number in self._modes),
-        ]
+        self.commands = [QUERY_COMMAND, *(("nvpmodel", "-m", str(number)) for number in self._modes)]
 
     def get(self) -> str:
         return str(self._current())
