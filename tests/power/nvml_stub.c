@@ -10,6 +10,8 @@
  *   instant       instantaneous power is a field value; the usual reading is 9/10 of it
  *   ga100         the GPUs' compute capability is 8.0, else 8.6
  *   wsl           the GPUs have no minor numbers, as under WSL2
+ *   hopper        the GPUs have performance counters (GPM)
+ *   dcgm          another program uses these counters
  *   mig           gpu1 is in MIG mode; gpu0 does not support that mode
  *   throttled     power cap and temperature lower the clocks
  *   capped        the power cap lowers the clocks
@@ -33,7 +35,7 @@
 
 enum {
     SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, DRIVER_NOT_LOADED = 9,
-    POWER_INSTANT = 186, UNSIGNED_INT = 1,
+    IN_USE = 19, POWER_INSTANT = 186, UNSIGNED_INT = 1,
     MIN_MW = 100000, DEFAULT_MW = 250000, MAX_MW = 300000, SW_POWER_CAP = 0x4, SW_THERMAL_SLOWDOWN = 0x20
 };
 
@@ -73,6 +75,7 @@ const char *nvmlErrorString(int code) {
     case NO_PERMISSION: return "Insufficient Permissions";
     case NOT_FOUND: return "Not Found";
     case DRIVER_NOT_LOADED: return "Driver Not Loaded";
+    case IN_USE: return "In use by another client";
     default: return "Unknown Error";
     }
 }
@@ -195,6 +198,35 @@ int nvmlDeviceSetPowerManagementLimit(gpu_t gpu, unsigned mw) {
         nvmlDeviceGetPowerManagementLimit(gpu, &present);
         if (mw != present) late[gpu->index].mw = mw, late[gpu->index].due_s = now_s() + 0.2;
     } else if (!stub_is("deaf")) keep_limit(gpu, mw);
+    return SUCCESS;
+}
+
+/* Performance monitoring (GPM): a sample is the number of readings; each counter's mean is its number plus the GPU's
+ * index, and that of a counter above 60 is not supported. */
+
+typedef struct sample { int readings; unsigned gpu; } *gpm_sample_t;
+typedef struct { unsigned id; int code; double value; const char *texts[3]; } gpm_metric_t;
+typedef struct { unsigned version, count; gpm_sample_t first, second; gpm_metric_t metrics[]; } gpm_request_t;
+static int gpm_samples, gpm_readings;
+
+int nvmlGpmQueryDeviceSupport(gpu_t gpu, unsigned *version_supported) {
+    version_supported[1] = stub_is("hopper") != 0;
+    return SUCCESS;
+}
+int nvmlGpmSampleAlloc(gpm_sample_t *sample) { *sample = calloc(1, sizeof **sample); gpm_samples++; return SUCCESS; }
+int nvmlGpmSampleFree(gpm_sample_t sample) { free(sample); gpm_samples--; return SUCCESS; }
+int nvmlGpmOpenSamples(void) { return gpm_samples; }
+int nvmlGpmSampleGet(gpu_t gpu, gpm_sample_t sample) {
+    if (stub_is("dcgm")) return IN_USE;
+    *sample = (struct sample){++gpm_readings, gpu->index};
+    return SUCCESS;
+}
+int nvmlGpmMetricsGet(gpm_request_t *request) {
+    if (request->version != 1 || request->second->readings <= request->first->readings) return INVALID_ARGUMENT;
+    for (unsigned i = 0; i < request->count; i++) {
+        request->metrics[i].value = request->metrics[i].id + request->second->gpu;
+        request->metrics[i].code = request->metrics[i].id > 60 ? NOT_SUPPORTED : SUCCESS;
+    }
     return SUCCESS;
 }
 

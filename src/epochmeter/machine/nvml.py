@@ -1,6 +1,7 @@
 """NVML, the library of NVIDIA's driver; the only module that imports its Python client, nvidia-ml-py."""
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import cache, cached_property
@@ -126,6 +127,45 @@ class NvmlGpu:
             for reasons in (POWER_REASONS, THERMAL_REASONS)
         )
         return power, thermal
+
+    def open_gpm(self) -> Callable[[], None]:
+        """Prepare two readings of performance counters; return the function that frees them.
+
+        Raises:
+            NotSupportedError: The GPU is older than Hopper, or in MIG mode.
+        """
+        if self.is_in_mig_mode():
+            raise NotSupportedError(f"GPM of {self.name}: the counters of a GPU in MIG mode are not read")
+        if not self._call("nvmlGpmQueryDeviceSupport").isSupportedDevice:
+            raise NotSupportedError(f"GPM of {self.name}: the GPU is older than Hopper")
+        self._gpm_samples = [_call(self.name, "nvmlGpmSampleAlloc") for _ in range(2)]
+
+        def free() -> None:
+            for sample in self._gpm_samples:
+                with suppress(OSError):  # the GPU may be lost
+                    _call(self.name, "nvmlGpmSampleFree", sample)
+
+        return free
+
+    def read_gpm(self, border: int) -> None:
+        """Read the performance counters at the begin (0) or end (1) of a window."""
+        self._call("nvmlGpmSampleGet", self._gpm_samples[border])
+
+    def gpm_values(self, names: Sequence[str]) -> dict[str, float]:
+        """Return means between the two readings by the names of NVML's metrics; without those that the GPU lacks."""
+        import pynvml
+
+        request = pynvml.c_nvmlGpmMetricsGet_t(version=pynvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(names))
+        request.sample1, request.sample2 = self._gpm_samples
+        for metric, name in zip(request.metrics, names, strict=False):
+            metric.metricId = getattr(pynvml, f"NVML_GPM_METRIC_{name}")
+        _call(self.name, "nvmlGpmMetricsGet", request)
+        results = zip(request.metrics, names, strict=False)
+        return {
+            name: metric.value
+            for metric, name in results
+            if metric.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(metric.value)
+        }
 
     def compute_processes(self) -> list[tuple[int, int | None]]:
         """Process ID and memory in bytes (None: unknown) of each process with a compute context."""

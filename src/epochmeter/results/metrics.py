@@ -12,6 +12,9 @@ MEAN = """
     read_bytes page_cache_residency_before page_cache_residency_after
     network_received_bytes network_sent_bytes
     cpu_utilization gpu_utilization gpu_clock_mean_hz power_capped_fraction thermal_throttled_fraction
+    gpu_sm_active_fraction gpu_sm_occupancy_fraction gpu_tensor_active_fraction gpu_fp64_active_fraction
+    gpu_fp32_active_fraction gpu_fp16_active_fraction gpu_dram_active_fraction
+    gpu_pcie_sent_bytes_per_s gpu_pcie_received_bytes_per_s gpu_nvlink_sent_bytes_per_s gpu_nvlink_received_bytes_per_s
     learning_rate train_loss train_accuracy
 """
 RATIO_OF_SUMS = """

@@ -127,6 +127,8 @@ def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress:
             terminal.stage()
             after_w = measure_idle_w(instruments.meter, idle_s, outcome, terminal)
             plan.describe(idle={"before_w": before_w, "after_w": after_w})
+            if reason := instruments.gpu_counters.reason:
+                plan.describe(gpu_counters={"reason": reason})
             write_powers(instruments.meter, plan.record)
         terminal.stage("Analyzing the profiler's trace")
         outcome.notes += analyze_trace(plan.record.folder)

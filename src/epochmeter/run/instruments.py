@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from epochmeter.console.console import Terminal
+from epochmeter.machine.gpm import NO_COUNTERS, GpuCounters, open_counters
 from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor, open_gpu_monitor
 from epochmeter.machine.utilization import Gauges, open_gauges
 from epochmeter.power.meter import Meter, open_meter
@@ -35,17 +36,20 @@ class WindowInstruments(NamedTuple):
     data_source: DataSource
     idle_w: float | None = None
     gpu_monitor: GpuProcessMonitor = NO_GPUS
+    gpu_counters: GpuCounters = NO_COUNTERS
 
     def read_start(self) -> Reading:
         """Read everything before a window; the energy last, so that the two readings enclose little more than it."""
         self.gpu_monitor.poll()
         self.data_source.mark()
         self.gauges.mark()
+        self.gpu_counters.start()
         return take_reading(self.meter)
 
     def read_end(self) -> Reading:
         """Read everything after a window; the energy first."""
         reading = take_reading(self.meter)
+        self.gpu_counters.end()
         self.gauges.mark()
         self.data_source.mark()
         return reading
@@ -64,9 +68,12 @@ def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstrumen
         closing(open_meter(plan.job.meter.to_dict(), gpus=plan.gpus, root=root)) as meter,
         closing(open_gauges(gpus=plan.gpus, root=root)) as gauges,
         closing(open_gpu_monitor(plan.gpus)) as gpu_monitor,
+        open_counters(
+            [gpu["uuid"] for gpu in plan.used_gpus if gpu["vendor"] == "nvidia" and "uuid" in gpu]
+        ) as counters,
     ):
         data_source = open_data_source(plan.job, plan.run["dataset"]["folder"], terminal.info)
-        yield WindowInstruments(meter, gauges, data_source, gpu_monitor=gpu_monitor)
+        yield WindowInstruments(meter, gauges, data_source, gpu_monitor=gpu_monitor, gpu_counters=counters)
 
 
 def write_powers(meter: Meter, record: Record) -> PowerSamples:

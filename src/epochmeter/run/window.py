@@ -72,6 +72,7 @@ def build_window(
     if name == "epoch":
         phases = _phases(merged, used, powers, record, is_single=len(ranks) == 1 and not nodes)
         metrics = _epoch_metrics(merged, used, phases, gauges.window(before.at_ns, after.at_ns), record)
+        metrics |= instruments.gpu_counters.metrics
         metrics |= utilization(metrics)
     else:
         metrics = {key: merged.parts[key] for key in ("e2e_s", "skipped_samples") if key in merged.parts}

@@ -1,0 +1,68 @@
+"""Performance counters of GPUs, read by the real client library from a stub of NVML."""
+
+import time
+
+import pytest
+
+from epochmeter.machine.gpm import COUNTERS, open_counters
+
+MEBIBYTE = 1 << 20
+
+
+def test_counters_are_means_over_gpus_and_rates_are_sums(nvml, monkeypatch):
+    monkeypatch.setenv("STUB", "hopper")
+    with open_counters(["GPU-aaaa", "GPU-bbbb"]) as counters:
+        counters.start()
+        counters.end()
+        first = counters.metrics
+        counters.start()
+        counters.end()
+    assert counters.reason == ""
+    assert counters.metrics == first
+    assert first["gpu_sm_active_fraction"] == pytest.approx((2 + 3) / 2 / 100)
+    assert first["gpu_dram_active_fraction"] == pytest.approx(0.105)
+    assert first["gpu_pcie_sent_bytes_per_s"] == (20 + 21) * MEBIBYTE
+    assert first["gpu_nvlink_received_bytes_per_s"] == (60 + 61) * MEBIBYTE
+    assert COUNTERS.keys() - first.keys() == {"gpu_nvlink_sent_bytes_per_s"}, "the GPUs lack this counter"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "stub", "why"),
+    [
+        ("GPU-aaaa", "", "GPM of gpu0: the GPU is older than Hopper"),
+        ("GPU-bbbb", "hopper,mig", "GPM of gpu1: the counters of a GPU in MIG mode are not read"),
+        ("GPU-aaaa", "hopper,dcgm", "nvmlGpmSampleGet of gpu0: In use by another client"),
+        ("GPU-aaaa", "silent", "cannot initialize NVML: Driver Not Loaded"),
+        ("GPU-cccc", "hopper", "nvmlDeviceGetHandleByUUID of GPU-cccc: Not Found"),
+    ],
+)
+def test_missing_counters_have_a_reason(nvml, monkeypatch, gpu, stub, why):
+    monkeypatch.setenv("STUB", stub)
+    with open_counters([gpu]) as counters:
+        counters.start()
+        counters.end()
+    assert counters.metrics == {}
+    assert counters.reason == why
+
+
+def test_without_gpus_nothing_is_read():
+    with open_counters([]) as counters:
+        counters.start()
+        counters.end()
+    assert (counters.metrics, counters.reason) == ({}, "")
+
+
+def test_samples_are_freed_and_reading_takes_microseconds(nvml, monkeypatch):
+    import pynvml
+
+    monkeypatch.setenv("STUB", "hopper")
+    with open_counters(["GPU-aaaa"]) as counters:
+        assert pynvml.nvmlLib.nvmlGpmOpenSamples() == 2
+        counters.start()
+        counters.end()
+        begun_s = time.perf_counter()
+        for _ in range(100):
+            counters.start()
+            counters.end()
+        assert (time.perf_counter() - begun_s) / 100 < 0.002, "0.2 % of an epoch of one second"
+    assert pynvml.nvmlLib.nvmlGpmOpenSamples() == 0
