@@ -127,13 +127,10 @@ def test_error_after_composing_is_raised_unchanged():
         fail()
 
 
-def test_all_errors_are_raised_if_traces_are_requested(monkeypatch):
+def test_all_errors_are_raised_if_traces_are_requested_and_the_value_of_a_flag_is_no_override(monkeypatch):
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     with pytest.raises(InputError), friendly_hydra_errors(["=5"], "train"):
         pass
-
-
-def test_value_of_a_flag_is_no_override():
     with friendly_hydra_errors(["--config-dir", "=folder", "-m"], "train"):
         pass
 

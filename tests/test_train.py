@@ -82,18 +82,6 @@ def test_mlflow_shows_the_finished_run_with_params_and_metrics(completed):
     assert {"job.json", "trace.json.gz", "weights.pt", "summary.json"} <= artifacts
 
 
-def test_other_device_is_a_rehearsal_marked_in_the_first_and_last_line(project):
-    done = project.run("train", *project.stubbed(device="nano", power_limit=10))
-    lines = done.stdout.splitlines()
-    assert done.returncode == 0, done.stderr
-    assert lines[0].startswith(
-        "REHEARSAL, not a result of the requested configuration: device=nano requested, this machine is device="
-    )
-    assert lines[-1] == lines[0]
-    run = project.record().run()
-    assert (run["choices"]["device"], len(run["rehearsal"]), run["power_limit_applied"]) == ("nano", 2, None)
-
-
 def test_second_run_waits_for_the_device_and_names_its_user(project):
     with device_lock.lock_devices(["cpu"], str(project.root / "locks"), "pid 4711 since noon: python train.py", print):
         waiting = project.start("train", *project.quick(device="cpu", **{"storage.root": "/nowhere"}))
