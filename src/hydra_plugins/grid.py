@@ -6,7 +6,7 @@ Hydra takes its plugins from the namespace package `hydra_plugins` only, and imp
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -18,9 +18,9 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from epochmeter.config import errors
-from epochmeter.config.errors import InputError, Problem, input_error
+from epochmeter.config.errors import InputError, input_error
 from epochmeter.config.secrets import redact, redact_tree
-from epochmeter.config.validation import problems_of, whole_number
+from epochmeter.config.validation import problems_of
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import SweepLoader, device_of
 from epochmeter.sweep.grid import Point, check_size, draw_sample, shuffle_points
@@ -34,15 +34,9 @@ class GridSweeper(BasicSweeper):
     """
 
     def __init__(
-        self,
-        max_batch_size: int | None,
-        params: dict[str, str] | None,
-        sample: int | None,
-        repeats: int | None,
-        order: Enum,
-        seed: int,
+        self, params: dict[str, str] | None, sample: int | None, repeats: int | None, order: Enum, seed: int
     ) -> None:
-        super().__init__(max_batch_size, params)
+        super().__init__(None, params)
         self.sample, self.repeats, self.order, self.seed = sample, repeats, order.name, seed
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
@@ -50,7 +44,9 @@ class GridSweeper(BasicSweeper):
         super().setup(hydra_context=context, task_function=task_function, config=config)
 
     def sweep(self, arguments: list[str]) -> object:
-        check_sweeper(self.max_batch_size, {"sample": self.sample, "repeats": self.repeats, "seed": self.seed})
+        keys = {"sample": self.sample, "repeats": self.repeats, "seed": self.seed}
+        if problems := [problem for key, value in keys.items() for problem in problems_of(f"sweep.{key}", value)]:
+            raise InputError(*problems)
         listed = [argument for argument in arguments if key_of(argument) == REPEAT]
         if self.repeats is None:
             if self.order != "random":
@@ -62,7 +58,7 @@ class GridSweeper(BasicSweeper):
         return super().sweep([repeats_override(self.repeats), *arguments])
 
     def split_arguments(self, overrides, max_batch_size):  # type: ignore[no-untyped-def, override]
-        """Return the points in batches; all of them are checked before the first run."""
+        """Return the points in one batch; all of them are checked before the first run."""
         check_size(overrides, self.sample, self.repeats)
         (grid,) = BasicSweeper.split_arguments(overrides, None)
         points = draw_sample(grid, self.sample, self.seed)
@@ -73,7 +69,7 @@ class GridSweeper(BasicSweeper):
         print_completed(folder, points)
         check_configurations(points, self)
         sweep_folder.write_points(folder, points)
-        return list(BasicSweeper.split_overrides_to_chunks(points, max_batch_size))
+        return [points]
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
         """Do nothing: `split_arguments` has checked all points."""
@@ -97,15 +93,6 @@ def check_configurations(points: Sequence[Sequence[str]], sweeper: Sweeper) -> N
         validate_sweep(points, partial(sweeper.hydra_context.config_loader.load_sweep_config, sweeper.config))
     except ValueError as error:
         sys.exit(errors.format_error(redact(str(error))))
-
-
-def check_sweeper(max_batch_size: object, keys: Mapping[str, object]) -> None:
-    """Refuse invalid keys of the sweeper before any configuration is composed; raises InputError."""
-    problems = [problem for key, value in keys.items() for problem in problems_of(f"sweep.{key}", value)]
-    if max_batch_size is not None and not whole_number(1).is_allowed(max_batch_size):
-        problems.append(Problem(f"`hydra.sweeper.max_batch_size={max_batch_size}` is not valid", "leave it out"))
-    if problems:
-        raise InputError(*problems)
 
 
 def warn_of_consecutive_repeats(overrides: Sequence[str]) -> None:

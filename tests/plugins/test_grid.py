@@ -25,8 +25,8 @@ def sweeper(tmp_path, monkeypatch):
     """sweeper(sample=3) -> a sweeper in the folder of this test that composes no configuration."""
     monkeypatch.setattr(plugin, "check_configurations", lambda points, sweeper: None)
 
-    def make(max_batch_size=None, sample=None, repeats=None, order="grid", seed=0):
-        sweeper = GridSweeper(max_batch_size, None, sample, repeats, SimpleNamespace(name=order), seed)
+    def make(sample=None, repeats=None, order="grid", seed=0):
+        sweeper = GridSweeper(None, sample, repeats, SimpleNamespace(name=order), seed)
         sweeper.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
         return sweeper
 
@@ -34,9 +34,9 @@ def sweeper(tmp_path, monkeypatch):
 
 
 def points(sweeper, *overrides):
-    """Return the points of all batches of a sweeper."""
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
-    return [point for batch in sweeper.split_arguments(parsed, sweeper.max_batch_size) for point in batch]
+    """Return the points of a sweeper."""
+    (batch,) = sweeper.split_arguments(OverridesParser.create().parse_overrides(list(overrides)), None)
+    return batch
 
 
 def test_sample_has_different_points_in_the_order_of_the_grid():
@@ -104,14 +104,10 @@ def test_completed_runs_are_counted_before_composing(sweeper, tmp_path, monkeypa
     assert printed.endswith("composing\n")
 
 
-def test_batches_have_the_configured_size(sweeper):
-    parsed = OverridesParser.create().parse_overrides(["batch=1,2,3,4,5"])
-    assert [len(batch) for batch in sweeper(2, sample=3).split_arguments(parsed, 2)] == [2, 1]
-
-
 def test_invalid_sample_and_repeats_are_refused(sweeper):
-    with pytest.raises(InputError, match=r"`sweep\.sample=0` is not valid"):
-        sweeper(sample=0).sweep(["batch=8,16"])
+    for keys in ({"sample": 0}, {"repeats": 10**9}, {"seed": -1}):
+        with pytest.raises(InputError, match=rf"`sweep\.{next(iter(keys))}=.*` is not valid"):
+            sweeper(**keys).sweep(["batch=8,16"])
     with pytest.raises(InputError, match=r"`repeat=0,1` and `sweep\.repeats=3` both set the repeats"):
         sweeper(repeats=3).sweep(["batch=8,16", "repeat=0,1"])
 
