@@ -54,7 +54,8 @@ def _count_images(folder: Path, say: Notify) -> dict[str, int]:
     counts: dict[str, int] = {}
     for entry in _entries(folder):
         if entry.is_dir():
-            counts[entry.name] = sum(_is_image(file) for file in _entries(Path(entry.path)))
+            names = [file.name.lower() for file in _entries(Path(entry.path)) if file.is_file()]
+            counts[entry.name] = sum(name.endswith(IMAGE_SUFFIXES) for name in names)
             progress.update(sum(counts.values()))
     if not counts:
         raise ValueError(f"{folder} has no class folders. Put the images of each class into a folder of their own.")
@@ -69,10 +70,6 @@ def _count_images(folder: Path, say: Notify) -> dict[str, int]:
 def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         yield from (entry for entry in entries if not entry.name.startswith("."))
-
-
-def _is_image(entry: os.DirEntry[str]) -> bool:
-    return entry.name.lower().endswith(IMAGE_SUFFIXES) and entry.is_file()
 
 
 def _first_names(names: list[str], limit: int = 5) -> str:

@@ -32,8 +32,8 @@ class ImageFiles:
         for label in self.classes:
             files = _names(os.path.join(self.folder, label), _is_image) if label in present else []
             if not has_splits:
-                in_val = [index % held_out == held_out - 1 for index in range(len(files))]
-                files = [name for name, is_val in zip(files, in_val) if is_val == (split == "val")]
+                in_val = files[held_out - 1 :: held_out]
+                files = in_val if split == "val" else sorted(set(files).difference(in_val))
             for name in files:
                 self.names += os.fsencode(name)
                 self.ends.append(len(self.names))
