@@ -6,20 +6,19 @@ import time
 
 import torch
 from torch import nn
+from worker.test_trainer import JOB
 
 from epochmeter.shared.protocol import Proceed, WindowMeasured, encode
 from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.connection import RankedConnection
 from epochmeter.worker.data.timed_dataset import TimedDataset, make_timed_loader
-from epochmeter.worker.loop import EpochStats, evaluate, train
-from epochmeter.worker.precision import NullContext, NullScaler
 from epochmeter.worker.strategy import Distributed
 from epochmeter.worker.tasks import Classification
 from epochmeter.worker.timeline import HostTimeline
+from epochmeter.worker.trainer import Trainer
 from epochmeter.worker.windows import SuspendCounter, WindowRunner
 
-TASK = Classification(auxiliary=0)
 EPOCHS, SAMPLES, NAP_S, NAPS = 2, 24, 0.02, 8
 
 
@@ -39,37 +38,23 @@ class Numbers:
         return self.inputs[index], self.targets[index].item()
 
 
-def model(*layers):
+class Rows(Classification):
+    """Classification of rows of numbers."""
+
+    def example(self, dataset, count, numbers):
+        return torch.randn(count, 6, generator=numbers), torch.zeros(count, dtype=torch.long)
+
+
+def model(norm=False):
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8) if norm else nn.Identity(), nn.ReLU(), nn.Linear(8, 3))
+
+
+def make_trainer(strategy, **keys):
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 8), *layers, nn.ReLU(), nn.Linear(8, 3))
-
-
-class Trained:
-    """Stands in for the Trainer: a small model and its optimizer."""
-
-    device = torch.device("cpu")
-    unit = None
-
-    def __init__(self, strategy, *layers):
-        self.model = model(*layers)
-        self.wrapped, self.validation = strategy.wrap(self.model, self.device)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
-
-    def move(self, batch):
-        return batch
-
-    def learning_rate(self):
-        return self.optimizer.param_groups[0]["lr"]
-
-    def train_epoch(self, batches):
-        stats = EpochStats(TASK, self.device)
-        train(self.wrapped, batches, TASK, self.optimizer, stats, NullContext(), NullScaler())
-        return stats
-
-    def evaluate_epoch(self, batches):
-        stats = EpochStats(TASK, self.device)
-        evaluate(self.validation, batches, TASK, stats, NullContext())
-        return stats
+    sgd = {**JOB["optimizer"], "momentum": 0.9}
+    network = {"_target_": "worker.ranked.model", "name": "rows", **keys}
+    job = {**JOB, "model": network, "dataset": {"name": "rows"}, "optimizer": sgd}
+    return Trainer(job, Rows(auxiliary=0), strategy, torch.device("cpu"))
 
 
 def loader(strategy, samples, batch, shuffled=True):
@@ -123,12 +108,12 @@ def main(folder, rank, port):
         "gathered": strategy.all_gather(f"rank {strategy.rank}"),
     }
 
-    trained = Trained(strategy)
+    trained = make_trainer(strategy)
     batches, validation = loader(strategy, Numbers(SAMPLES), 4), loader(strategy, Numbers(7), 2, shuffled=False)
     results["windows"] = measured(strategy, folder, trained, batches, validation)
     results["weights"] = [weight.tolist() for weight in trained.model.parameters()]
 
-    normed = Trained(strategy, nn.BatchNorm1d(8))
+    normed = make_trainer(strategy, norm=True)
     normed.train_epoch(loader(strategy, Numbers(SAMPLES), 4))
     means = [normed.model[1].running_mean.tolist()]
     strategy.broadcast_buffers(normed.model)

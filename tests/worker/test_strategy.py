@@ -7,7 +7,7 @@ from multiprocessing import get_context
 import pytest
 import torch
 from worker import ranked
-from worker.ranked import EPOCHS, NAP_S, NAPS, SAMPLES, Numbers, Trained
+from worker.ranked import EPOCHS, NAP_S, NAPS, SAMPLES, Numbers, make_trainer
 
 from epochmeter.results.rank_merge import merge_ranks
 from epochmeter.shared.protocol import WindowClosed, WindowMeasured, WindowOpening, decode
@@ -91,7 +91,7 @@ def ranks(tmp_path_factory):
 def alone(tmp_path_factory):
     """One process on the same samples in the same order, with the global batch size."""
     strategy = Single(1)
-    trained = Trained(strategy)
+    trained = make_trainer(strategy)
     batches = ranked.loader(strategy, Numbers(SAMPLES), 8)
     validation = ranked.loader(strategy, Numbers(7), 2, shuffled=False)
     record = Record(tmp_path_factory.mktemp("alone"))
