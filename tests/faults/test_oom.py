@@ -22,31 +22,16 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """An interpreter that trains with little more memory than torch itself takes: a step of all samples has no room."""
 
 
-@pytest.fixture
-def swept(project):
-    """swept(batches) -> output and records of a sweep whose training process has little memory."""
+def test_too_large_batch_fails_with_the_cause_and_the_next_run_trains(project):
     python = project.root / "python"
     python.write_text(LIMITED.format(python=sys.executable, room=ROOM))
     python.chmod(0o755)
-    overrides = {
-        "device.python": python,
-        "model": "resnet18",
-        "dataset.size": 64,
-        "synthetic_batches": "true",
-        "workers": 0,
-    }
+    overrides = {"model": "resnet18", "dataset.size": 64, "synthetic_batches": "true", "workers": 0}
     one_step = {"throughput.start": 0, "throughput.stop": 1, "throughput.exit": "true"}
-
-    def run(batches):
-        done = project.run("train", *project.quick("-m", **overrides, **one_step, batch=batches))
-        assert "Traceback" not in done.stdout + done.stderr
-        return done, project.records()
-
-    return run
-
-
-def test_too_large_batch_fails_with_the_cause_and_the_next_run_trains(swept):
-    done, (fits, fails, after) = swept(f"{ROOMY},{HUGE},8")
+    batches = {"batch": f"{ROOMY},{HUGE},8", "device.python": python}
+    done = project.run("train", *project.quick("-m", **overrides, **one_step, **batches))
+    fits, fails, after = project.records()
+    assert "Traceback" not in done.stdout + done.stderr
     assert done.returncode == 1
     assert fits.is_completed()
     failure = fails.summary()["failure"]

@@ -139,19 +139,13 @@ def test_queued_runs_of_the_same_destination_are_published_after_a_run(
     assert (folders, queued_folders()) == ({"0", "9"}, ["1", "2", "3"])
 
 
-@pytest.fixture
-def invalid(make_queued, monkeypatch):
-    """The first record in the queue, which MLflow refuses: its step is too large for a database."""
+def test_refused_record_does_not_block_others(make_record, make_queued, store, close, queued_folders, monkeypatch):
+    """The step of the first record in the queue is too large for a database."""
     pending_runs = queue.pending_runs
     in_order = lambda multirun: sorted(pending_runs(multirun), key=lambda record: record.folder)  # noqa: E731
     monkeypatch.setattr(queue, "pending_runs", in_order)
-    record = make_queued(0, epochs=0)
-    record.append({"window": "epoch", "epoch": 2**70, "opened_ns": 1, "closed_ns": 2, "metrics": {"epoch/e2e_s": 1.0}})
-    return record
-
-
-@pytest.mark.usefixtures("invalid")
-def test_refused_record_does_not_block_others(make_record, make_queued, store, close, queued_folders, monkeypatch):
+    window = {"window": "epoch", "epoch": 2**70, "opened_ns": 1, "closed_ns": 2, "metrics": {"epoch/e2e_s": 1.0}}
+    make_queued(0, epochs=0).append(window)
     make_queued(1)
     close(make_record(9))
     assert queued_folders() == ["0"]

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from epochmeter.shared.record import Record
 from epochmeter.tracking import tensorboard
 from epochmeter.tracking.publish import Published, publish
 from epochmeter.tracking.publisher import Publisher, make_tracker
@@ -33,12 +32,6 @@ def scalars_of(record):
     ]
 
 
-def keep_windows(record: Record, count: int) -> None:
-    """Truncate a record to its first windows, as it was during the run."""
-    lines = (record.folder / "epochs.jsonl").read_text().splitlines(keepends=True)
-    (record.folder / "epochs.jsonl").write_text("".join(lines[:count]))
-
-
 def test_file_has_the_scalars_and_steps_of_mlflow(store, make_record, points):
     record = make_record()
     record.append_power([100 * 10**9 + 10**6 * ms for ms in (0, 5)], {"total": [10.0, 12.0]})
@@ -64,7 +57,8 @@ def test_resumed_run_rewrites_the_file(make_record):
     record = make_record(epochs=3)
     interrupted = Events(record)
     interrupted.add()
-    keep_windows(record, 4)
+    lines = (record.folder / "epochs.jsonl").read_text().splitlines(keepends=True)
+    (record.folder / "epochs.jsonl").write_text("".join(lines[:4]))
     resumed = Events(record)
     resumed.add()
     resumed.finish()
