@@ -33,13 +33,6 @@ class Kineto:
             {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": stream, "ts": ts, "dur": dur, "args": args}
         )
 
-    def allocate(self, ts, count, address=1, allocated=0):
-        """Add a memory event."""
-        args = {"Addr": address, "Bytes": count, "Total Allocated": allocated, "Device Type": 0}
-        self.events.append(
-            {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts, "args": args}
-        )
-
     def text(self):
         """Return the trace as JSON."""
         return json.dumps({"schemaVersion": 1, "deviceProperties": [self.properties], "traceEvents": self.events})

@@ -67,6 +67,14 @@ def test_operators_have_their_own_time_and_shapes(kineto, tmp_path):
     assert operators["aten::conv2d"].total_s == pytest.approx(10 * US)
 
 
+def test_ranges_that_old_versions_of_torch_call_operators_are_none(kineto, tmp_path):
+    before = attribute(load(kineto.write(tmp_path / "trace.json")))
+    for event in kineto.events:
+        event["cat"] = "Operator"
+    after = attribute(load(kineto.write(tmp_path / "trace.json")))
+    assert (after.modules, after.operators) == (before.modules, before.operators)
+
+
 def test_threads_have_the_fraction_in_which_they_ran_operators(kineto, tmp_path):
     kineto.host("aten::mm", 20, 50, tid=2)
     threads = attribute(load(kineto.write(tmp_path / "trace.json"))).threads

@@ -15,7 +15,6 @@ def kineto():
     trace.step(4, 1100, 100)
     trace.host("aten::mm", 1010, 20, **{"Input Dims": [[2, 3], [3, 4]], "Sequence number": 5})
     trace.launch("gemm", 1120, 30, launched=1015, **{"blocks per SM": 0.5, "est. achieved occupancy %": 40})
-    trace.allocate(1012, 64, allocated=64)
     return trace
 
 
@@ -25,12 +24,11 @@ def test_events_have_times_steps_and_arguments(tmp_path, kineto, name):
     assert trace.steps.tolist() == [[3, 0, 100_000], [4, 100_000, 200_000]]
     (operator,), (kernel,) = trace.where(Category.OPERATOR), trace.where(Category.KERNEL)
     assert trace.names[trace.name[operator]] == "aten::mm"
-    assert trace.arguments[trace.inputs[operator]]["Input Dims"] == [[2, 3], [3, 4]]
+    assert trace.shapes[trace.inputs[operator]] == [[2, 3], [3, 4]]
     assert (trace.start_ns[operator], trace.duration_ns[operator], trace.sequence[operator]) == (10_000, 20_000, 5)
     assert (trace.start_ns[kernel], trace.step[kernel]) == (120_000, 0)  # of the step that launched it
     assert (trace.blocks_per_sm[kernel], trace.occupancy_percent[kernel], trace.stream[kernel]) == (0.5, 40, 7)
     assert np.isnan(trace.blocks_per_sm[operator])
-    assert trace.memory["bytes"].tolist() == [64]
     assert trace.properties == [{"name": "GPU", "numSms": 80}]
 
 

@@ -1,3 +1,4 @@
+import copy
 import gzip
 import itertools
 import json
@@ -53,7 +54,7 @@ def test_trace_is_written_atomically(tmp_path, endless):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_modules_operators_and_memory_are_in_the_trace(tmp_path):
+def test_modules_and_operators_are_in_the_trace(tmp_path):
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 32, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.LazyLinear(4))
     images = torch.randn(16, 3, 64, 64)
     model(images)
@@ -68,8 +69,7 @@ def test_modules_operators_and_memory_are_in_the_trace(tmp_path):
     path = tmp_path / "trace.json.gz"
     with module_ranges(model):
         TorchTrace(warmup_steps=2, steps=3).record_trace(str(path), itertools.repeat(images), train)
-    trace = load(path)
-    result = attribute(trace)
+    result = attribute(load(path))
     modules = {row.name: row for row in result.modules}
     assert modules["0"].kind == "Conv2d"
     assert {"forward", "backward"} == set(modules["0"].phases_s)
@@ -77,7 +77,6 @@ def test_modules_operators_and_memory_are_in_the_trace(tmp_path):
     assert sum(row.total_s for row in result.modules) == pytest.approx(result.total_s, rel=0.01)
     assert sum(row.total_s for row in result.operators) == pytest.approx(result.total_s, rel=0.01)
     assert any(row.inputs == "16x3x64x64, 32x3x3x3, 32" for row in result.operators)
-    assert len(trace.memory["bytes"])
 
 
 def test_modules_are_marked_only_meanwhile():
@@ -87,3 +86,13 @@ def test_modules_are_marked_only_meanwhile():
     with torch.profiler.profile() as profiler:
         model(torch.ones(1))
     assert not any(event.key.startswith("module: ") for event in profiler.key_averages())
+    assert not any(name.startswith("_epochmeter") for name in vars(model))
+
+
+def test_replicas_and_other_modules_have_names(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(1, 1))
+    with module_ranges(model), torch.profiler.profile() as profiler:
+        copy.copy(model)(torch.ones(1))  # as DataParallel does
+        torch.nn.ReLU()(torch.ones(1))
+    ranges = {event.key for event in profiler.key_averages() if event.key.startswith("module: ")}
+    assert ranges == {"module:  (Sequential)", "module: 0 (Linear)", "module: (ReLU) (ReLU)"}

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -200,7 +199,7 @@ def _shapes(trace: Trace, inputs: Ints) -> str | None:
     if not len(given):
         return None
     (common, _), *_ = Counter(given.tolist()).most_common(1)
-    dims: list[Any] = trace.arguments[common]["Input Dims"] or []
+    dims = trace.shapes[common] or []
     shapes = ["x".join(str(size) for size in shape) for shape in dims if isinstance(shape, list) and shape]
     return ", ".join(shapes) or None
 
@@ -302,7 +301,7 @@ class _OwnerSearch:
             self.module[row], self.phase[row] = self.names.module_of[name], self.names.phase_of.get(name, FORWARD)
         elif self.phase[row] == LOOP and is_operator and name not in self.names.steps:
             self.module[row], self.phase[row] = OUTSIDE, FORWARD
-        if is_operator and name not in self.names.steps:
+        if is_operator and name not in self.names.steps and name not in self.names.module_of:
             self.operator[row] = row
             if sequence != NONE and self.phase[row] != BACKWARD:
                 self._forward_module[sequence] = self.module[row]

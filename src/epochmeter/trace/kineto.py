@@ -44,16 +44,14 @@ class TraceError(ValueError):
 
 
 class Category(IntEnum):
-    """Kind of an event; `DEVICE` and `HOST` group them."""
+    """Kind of an event; `HOST` and `DEVICE` group them."""
 
     OPERATOR = 0
     ANNOTATION = 1
     RUNTIME = 2
-    PYTHON = 3
-    KERNEL = 4
-    COPY = 5
-    SET = 6
-    SYNC = 7
+    KERNEL = 3
+    COPY = 4
+    SET = 5
 
 
 HOST = (Category.OPERATOR, Category.ANNOTATION, Category.RUNTIME)
@@ -62,25 +60,18 @@ CATEGORIES = {
     **dict.fromkeys(("cpu_op", "operator"), Category.OPERATOR),
     "user_annotation": Category.ANNOTATION,
     **dict.fromkeys(("runtime", "cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver"), Category.RUNTIME),
-    "python_function": Category.PYTHON,
     "kernel": Category.KERNEL,
     **dict.fromkeys(("memcpy", "gpu_memcpy"), Category.COPY),
     **dict.fromkeys(("memset", "gpu_memset"), Category.SET),
-    "cuda_sync": Category.SYNC,
 }
-"""Kineto's categories, in lower case; older versions of torch write the shorter names."""
-INTEGERS = {
-    "stream": "stream",
-    "device": "device",
-    "correlation": "correlation",
-    "bytes": "bytes",
-    "Sequence number": "sequence",
-}
-"""Argument of an event -> column of integers."""
-NUMBERS = {"blocks per SM": "blocks_per_sm", "est. achieved occupancy %": "occupancy_percent"}
-"""Argument of an event -> column of numbers."""
-MEMORY = {"Addr": "address", "Bytes": "bytes", "Total Allocated": "allocated_bytes", "Device Type": "device_type"}
-"""Argument of a memory event -> its column."""
+"""Kineto's categories, in lower case; older versions of torch write the shorter names. All others are skipped."""
+INTEGERS = {"stream": "stream", "device": "device", "correlation": "correlation", "sequence": "Sequence number"}
+"""Column of integers -> argument of an event."""
+NUMBERS = {"blocks_per_sm": "blocks per SM", "occupancy_percent": "est. achieved occupancy %"}
+"""Column of numbers -> argument of a kernel."""
+COLUMNS = ("start_us", "duration_us", *NUMBERS, "category", "name", "thread", "inputs", *INTEGERS)
+FLOATS = 2 + len(NUMBERS)
+"""Number of columns of floating-point numbers, which come first."""
 
 
 @dataclass
@@ -99,15 +90,12 @@ class Trace:
         device: Number of the device.
         correlation: Number shared by an activity of the device and the call that launched it.
         sequence: Autograd's sequence number, shared by a forward operator and its backward node.
-        bytes: Copied or set bytes.
         blocks_per_sm: Thread blocks of the kernel per streaming multiprocessor (SM).
         occupancy_percent: Achieved occupancy as estimated by Kineto.
-        inputs: Index in `arguments` of an operator's inputs.
+        inputs: Index in `shapes` of the sizes of an operator's inputs.
         step: Index in `steps` of the step an event belongs to: by its start, and on a device by its launch.
         steps: Number, start and end in ns of each ProfilerStep, one row per step.
-        arguments: Shapes, types and concrete values of inputs, as in the trace.
-        memory: Memory events in order of time: `at_ns`, `thread`, `address`, `bytes` (negative: freed),
-            `allocated_bytes` and `device_type` (0: CPU, 1: CUDA or ROCm).
+        shapes: Sizes of an operator's inputs, one list per input.
         properties: Properties of the machine's devices, such as name, numSms and computeMajor.
         left_out: Number of events left out, by reason.
         incomplete: Categories of which events were left out because there are more than `MAX_EVENTS`.
@@ -115,14 +103,13 @@ class Trace:
 
     start_ns: Ints
     duration_ns: Ints
-    category: NDArray[np.int8]
+    category: Ints
     name: Ints
     thread: Ints
     stream: Ints
     device: Ints
     correlation: Ints
     sequence: Ints
-    bytes: Ints
     blocks_per_sm: Floats
     occupancy_percent: Floats
     inputs: Ints
@@ -130,8 +117,7 @@ class Trace:
     steps: Ints
     names: list[str]
     threads: list[tuple[str, str]]
-    arguments: list[dict[str, Any]]
-    memory: dict[str, Ints]
+    shapes: list[Any]
     properties: list[dict[str, Any]]
     left_out: Counter[str] = field(default_factory=Counter)
     incomplete: set[Category] = field(default_factory=set)
@@ -163,7 +149,8 @@ def load(path: Path) -> Trace:
         raise _damaged(path, str(error)) from error
     if not columns.count:
         raise TraceError(f"the trace {path} has no events of torch's profiler\n  {HINT}")
-    return columns.trace(reader.metadata.get("deviceProperties", []))
+    properties = reader.metadata.get("deviceProperties")
+    return columns.trace(properties if isinstance(properties, list) else [])
 
 
 def _damaged(path: Path, why: str) -> TraceError:
@@ -245,30 +232,22 @@ class _Columns:
     """Growing columns of a trace."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self._start_us, self._duration_us = array("d"), array("d")
-        self._category, self._name, self._thread = array("b"), array("q"), array("q")
-        self._integers = {column: array("q") for column in INTEGERS.values()}
-        self._numbers = {column: array("d") for column in NUMBERS.values()}
-        self._inputs = array("q")
+        self._arrays = [array("d" if place < FLOATS else "q") for place in range(len(COLUMNS))]
         self._names: dict[str, int] = {}
         self._threads: dict[tuple[str, str], int] = {}
-        self._arguments: dict[str, int] = {}
-        self._argument_values: list[dict[str, Any]] = []
-        self._memory = {column: array("d" if column == "at_us" else "q") for column in MEMORY_COLUMNS}
+        self._shapes: dict[str, int] = {}
+        self._shape_values: list[Any] = []
         self._per_category = [0] * len(Category)
         self._left_out: Counter[str] = Counter()
         self._incomplete: set[Category] = set()
 
+    @property
+    def count(self) -> int:
+        return len(self._arrays[0])
+
     def add(self, event: Mapping[str, Any]) -> None:
-        """Append an event, or count it as left out; flows and metadata are skipped."""
-        phase, name = event.get("ph"), event.get("name")
-        if phase == "i" and name == "[memory]":
-            self._add_memory(event)
-            return
-        if phase != "X":
-            return
-        category = CATEGORIES.get(str(event.get("cat")).lower())
+        """Append an event, or count it as left out; other phases and categories are skipped."""
+        category = CATEGORIES.get(str(event.get("cat")).lower()) if event.get("ph") == "X" else None
         if category is None:
             return
         start: Any = event.get("ts")
@@ -281,95 +260,59 @@ class _Columns:
             self._left_out[f"more than {MAX_EVENTS:,} of the category {category.name.lower()}"] += 1
             self._incomplete.add(category)
         else:
-            self._append(event, category, str(name), start, duration)
+            self._per_category[category] += 1
+            row = (start, duration, *self._row(event, category))
+            for column, value in zip(self._arrays, row, strict=True):
+                column.append(value)
 
-    def _append(self, event: Mapping[str, Any], category: Category, name: str, start: float, duration: float) -> None:
-        self.count += 1
-        self._per_category[category] += 1
-        self._start_us.append(start)
-        self._duration_us.append(duration)
-        self._category.append(category)
-        self._name.append(self._names.setdefault(name, len(self._names)))
-        self._thread.append(self._thread_of(event))
+    def _row(self, event: Mapping[str, Any], category: Category) -> Iterator[float]:
+        """Yield the values of all columns but the times."""
         arguments = event.get("args") or {}
-        for key, column in INTEGERS.items():
-            value = arguments.get(key, NONE)
-            self._integers[column].append(value if type(value) is int and abs(value) < 2**63 else NONE)
-        is_kernel = category == Category.KERNEL
-        for key, column in NUMBERS.items():
-            number: Any = arguments.get(key) if is_kernel else None
-            self._numbers[column].append(number if _is_number(number) else math.nan)
-        self._inputs.append(self._inputs_of(arguments) if category == Category.OPERATOR else NONE)
+        for key in NUMBERS.values():
+            number: Any = arguments.get(key) if category == Category.KERNEL else None
+            yield number if _is_number(number) else math.nan
+        yield category
+        yield self._names.setdefault(str(event.get("name")), len(self._names))
+        yield self._threads.setdefault((str(event.get("pid")), str(event.get("tid"))), len(self._threads))
+        yield self._inputs(arguments["Input Dims"]) if "Input Dims" in arguments else NONE
+        for key in INTEGERS.values():
+            integer = arguments.get(key)
+            yield integer if type(integer) is int and abs(integer) < 2**63 else NONE
 
-    def _thread_of(self, event: Mapping[str, Any]) -> int:
-        key = str(event.get("pid")), str(event.get("tid"))
-        return self._threads.setdefault(key, len(self._threads))
+    def _inputs(self, shapes: object) -> int:
+        key = repr(shapes)
+        if key not in self._shapes:
+            self._shapes[key] = len(self._shape_values)
+            self._shape_values.append(shapes)
+        return self._shapes[key]
 
-    def _inputs_of(self, arguments: Mapping[str, Any]) -> int:
-        if "Input Dims" not in arguments:
-            return NONE
-        inputs = {key: arguments.get(key) for key in ("Input Dims", "Input type", "Concrete Inputs")}
-        key = repr(inputs)
-        if key not in self._arguments:
-            self._arguments[key] = len(self._argument_values)
-            self._argument_values.append(inputs)
-        return self._arguments[key]
-
-    def _add_memory(self, event: Mapping[str, Any]) -> None:
-        columns, arguments = self._memory, event.get("args") or {}
-        if len(columns["at_us"]) >= MAX_EVENTS or not _is_number(event.get("ts")):
-            self._left_out["memory events"] += 1
-            return
-        columns["at_us"].append(event["ts"])
-        columns["thread"].append(self._thread_of(event))
-        for key, column in MEMORY.items():
-            value = arguments.get(key, NONE)
-            columns[column].append(value if type(value) is int and abs(value) < 2**63 else NONE)
-
-    def trace(self, properties: object) -> Trace:
+    def trace(self, properties: list[Any]) -> Trace:
         """Return the events in order of their start, with their steps."""
-        start_us = np.frombuffer(self._start_us)
+        columns: dict[str, Any] = {
+            name: np.frombuffer(values, values.typecode) for name, values in zip(COLUMNS, self._arrays, strict=True)
+        }
+        start_us = columns.pop("start_us")
         near = np.abs(start_us - np.median(start_us)) <= MAX_DISTANCE_US
         if not near.all():
             self._left_out["more than an hour from the others"] += int(np.count_nonzero(~near))
-        origin_us = start_us[near].min()
-        start_ns = _nanoseconds(start_us - origin_us)
-        duration_ns = _nanoseconds(np.frombuffer(self._duration_us))
+        columns["start_ns"] = _nanoseconds(start_us - start_us[near].min())
+        columns["duration_ns"] = _nanoseconds(columns.pop("duration_us"))
         # Of events that start at the same time, the longer one is the caller of the other.
-        order = np.lexsort((-duration_ns, start_ns))
+        order = np.lexsort((-columns["duration_ns"], columns["start_ns"]))
         order = order[near[order]]
-        arrays: dict[str, array[Any]] = {**self._integers, **self._numbers}
-        columns: dict[str, Any] = {
-            column: np.frombuffer(values, values.typecode)[order] for column, values in arrays.items()
-        }
-        memory = {column: np.frombuffer(values, values.typecode) for column, values in self._memory.items()}
-        memory["at_ns"] = _nanoseconds(memory.pop("at_us") - origin_us)
-        memory_order = np.argsort(memory["at_ns"], kind="stable")
         trace = Trace(
-            start_ns=start_ns[order],
-            duration_ns=duration_ns[order],
-            category=np.frombuffer(self._category, np.int8)[order],
-            name=np.frombuffer(self._name, np.int64)[order],
-            thread=np.frombuffer(self._thread, np.int64)[order],
-            **columns,
-            inputs=np.frombuffer(self._inputs, np.int64)[order],
+            **{name: values[order] for name, values in columns.items()},
             step=np.full(len(order), NONE),
             steps=np.empty((0, 3), np.int64),
             names=list(self._names),
             threads=list(self._threads),
-            arguments=self._argument_values,
-            memory={column: values[memory_order] for column, values in memory.items()},
-            properties=[device for device in properties if isinstance(device, dict)]
-            if isinstance(properties, list)
-            else [],
+            shapes=self._shape_values,
+            properties=[device for device in properties if isinstance(device, dict)],
             left_out=self._left_out,
             incomplete=self._incomplete,
         )
         _find_steps(trace)
         return trace
-
-
-MEMORY_COLUMNS = ("at_us", "thread", *MEMORY.values())
 
 
 def _is_number(value: Any) -> bool:

@@ -7,6 +7,8 @@ import threading
 
 MODULE = "module: "
 """Begin of the name of a module's range in a trace; its name in the model and its class follow."""
+NAME = "_epochmeter_name"
+"""Attribute of modules with their name in the model, while they are marked."""
 
 
 class TorchTrace:
@@ -39,8 +41,8 @@ class TorchTrace:
         requested = {ProfilerActivity.CPU, ProfilerActivity.CUDA}
         phases = schedule(wait=0, warmup=self.warmup_steps, active=self.steps, repeat=1)
         activities = requested & set(supported_activities())
-        options = {"record_shapes": True, "profile_memory": True}
-        with profile(activities=activities, schedule=phases, on_trace_ready=export, **options) as profiler:
+        recorder = profile(activities=activities, schedule=phases, on_trace_ready=export, record_shapes=True)
+        with recorder as profiler:
             run(self._stepping(batches, profiler))
 
     def _stepping(self, batches, profiler):
@@ -69,12 +71,11 @@ def module_ranges(model):
     from torch.autograd.profiler import record_function
     from torch.nn.modules import module as modules
 
-    names = {id(module): name for name, module in model.named_modules()}
     ranges = threading.local()  # replicas of one model run in several threads
 
     def enter(module, inputs):
-        name = names.get(id(module), "")
-        opened = record_function("{}{} ({})".format(MODULE, name, type(module).__name__))
+        kind = type(module).__name__
+        opened = record_function("{}{} ({})".format(MODULE, getattr(module, NAME, "({})".format(kind)), kind))
         opened.__enter__()
         ranges.opened = getattr(ranges, "opened", [])
         ranges.opened.append(opened)
@@ -82,12 +83,16 @@ def module_ranges(model):
     def leave(module, inputs, outputs):
         ranges.opened.pop().__exit__(None, None, None)
 
+    for name, module in model.named_modules():
+        setattr(module, NAME, name)  # replicas of the module get it as well
     hooks = [modules.register_module_forward_pre_hook(enter), modules.register_module_forward_hook(leave)]
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
+        for module in model.modules():
+            delattr(module, NAME)
 
 
 class NullProfiler:
