@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from worker.data.test_timed_dataset import Holed
 
 from epochmeter.shared.protocol import Proceed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
-from epochmeter.worker.data.faults import BadSampleError
 from epochmeter.worker.data.synthetic import SyntheticBatches
 from epochmeter.worker.data.timed_dataset import TimedDataset, make_timed_loader
 from epochmeter.worker.loop import EpochStats
@@ -37,13 +37,6 @@ class Controller:
         return [Proceed()]
 
 
-class Holed(list):
-    def __getitem__(self, index):
-        if index == 2:
-            raise BadSampleError("image 2.png cannot be read", "2.png")
-        return torch.zeros(1), index
-
-
 def consume(batches):
     stats = EpochStats(NUMBERS, "cpu")
     for inputs, targets in batches:
@@ -69,7 +62,7 @@ def runner(tmp_path):
 
 def measure(runner, window, skip):
     """Return the measurements of a window over five samples, of which one is bad if bad ones are skipped."""
-    samples = Holed(range(5)) if skip else [(torch.zeros(1), 0)] * 5
+    samples = Holed(5, {2}) if skip else [(torch.zeros(1), 0)] * 5
     windows, controller, _ = runner()
     timed = TimedDataset(lambda transform: samples, None, skip=skip)
     getattr(windows, window)(0, make_timed_loader(timed, range(5), 2))
