@@ -110,8 +110,8 @@ def fits(samples: Values, rounds: Sequence[Rounds] = (), started: Sequence[Seque
 
     If every run is part of a round, the effects of rounds are removed (randomized complete blocks; R. A. Fisher, The
     Design of Experiments, 1935), and with them a linear trend over the order of the runs (analysis of covariance). If
-    too few runs are left for both, there is a fit with each: a difference must be significant in either, as so few runs
-    do not show whether the machine changed steadily or between rounds.
+    too few runs are left for that, there is a fit with each alone: a difference must be significant in both fits, as so
+    few runs do not show whether the machine changed steadily or between rounds.
 
     Args:
         samples: Values of each configuration, one per run.
@@ -146,8 +146,8 @@ def indistinguishable_from_best(
     Args:
         samples: Values of each configuration, one per run; all positive.
         best: Index of the best.
-        rounds: The round of each of these runs.
-        started: When each of these runs started.
+        rounds: As of `fits`.
+        started: As of `fits`.
     """
 
     def is_same(fitted: Fit, index: int) -> bool:
