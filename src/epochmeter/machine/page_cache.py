@@ -131,7 +131,7 @@ def drop_caches() -> None:
     try:
         privilege.write_file(DROP_CACHES_FILE, "3")
     except RuntimeError as error:
-        alternative = "or leave it out, since cache=cold evicts the dataset's files without it"
+        alternative = "or omit drop_caches=true: cache=cold evicts the dataset's files without it"
         raise RuntimeError(f"drop_caches=true: {error}; {alternative}") from error
 
 
