@@ -9,10 +9,7 @@ from epochmeter.power.knobs.watt_limit import DeviceLimit, WattLimit
 
 ZEUSD_VARIABLES = ("ZEUSD_SOCK_PATH", "ZEUSD_HOST_PORT")
 """The environment variables that name zeus's service."""
-PERMISSION_HINT = (
-    "run as root (in a container also with --cap-add SYS_ADMIN), or run zeusd, a service of zeus, on the host and set "
-    + " or ".join(ZEUSD_VARIABLES)
-)
+ZEUSD_HINT = f"run zeusd, a service of zeus, on the host and set {' or '.join(ZEUSD_VARIABLES)}"
 
 
 def open_nvml_limit(uuids: Sequence[str]) -> WattLimit | None:
@@ -43,7 +40,8 @@ def gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
             else:
                 gpu.set_power_limit_w(watts)
         except PermissionError as error:
-            raise RuntimeError(f"{failure}: {error}\nhint: {PERMISSION_HINT}") from error
+            hint = f"run as root (in a container also with --cap-add SYS_ADMIN), or {ZEUSD_HINT}"
+            raise RuntimeError(f"{failure}: {error}\nhint: {hint}") from error
         except OSError as error:
             raise RuntimeError(f"{failure}: {error}") from error
 

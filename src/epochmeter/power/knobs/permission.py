@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from epochmeter.machine import privilege
 from epochmeter.power.knobs.jtop_control import JOIN_JTOP
 from epochmeter.power.knobs.knob import Knob
-from epochmeter.power.knobs.nvml_limit import ZEUSD_VARIABLES
+from epochmeter.power.knobs.nvml_limit import ZEUSD_HINT, ZEUSD_VARIABLES
 from epochmeter.power.knobs.nvpmodel import QUERY_COMMAND
 
 HARMLESS_COMMANDS = {"nvpmodel": QUERY_COMMAND, "jetson_clocks": ("jetson_clocks", "--show")}
@@ -41,16 +41,14 @@ def driver_permission() -> tuple[str, str | None]:
     if privilege.is_administrator():
         return "as root", None
     container = f", or {FROM_CONTAINER} or with --cap-add SYS_ADMIN" if os.geteuid() == 0 else ""
-    return "", f"run zeusd, a service of zeus, on the host and set {' or '.join(ZEUSD_VARIABLES)}{container}"
+    return "", f"{ZEUSD_HINT}{container}"
 
 
 def root_permission(knob: Knob) -> tuple[str, str | None]:
     """Check whether root may change a setting: in a container, the kernel's files are often read-only."""
-    if knob.name in HARMLESS_COMMANDS and not shutil.which(HARMLESS_COMMANDS[knob.name][0]):
-        return (
-            "",
-            f"make the board's own {HARMLESS_COMMANDS[knob.name][0]} available here, or use jtop's service as its user",
-        )
+    program = HARMLESS_COMMANDS.get(knob.name, ("",))[0]
+    if program and not shutil.which(program):
+        return "", f"make the board's own {program} available here, or use jtop's service as its user"
     closed = [file for file in knob.files if not privilege.can_open_for_writing(file)]
     return ("", f"{closed[0]} is read-only here; {FROM_CONTAINER}") if closed else ("as root", None)
 

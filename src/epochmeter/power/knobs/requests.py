@@ -141,11 +141,9 @@ def restore_one(entry: SavedSetting, journal: RestoreJournal) -> str:
         journal.remove(entry)
         reason = "a reboot has reset it" if rebooted else "the device no longer exists"
         return f"{entry.knob} needs no restoring: a killed run left it at {setting}, and {reason}"
-    run = f"pid {entry.pid}, {entry.when}: {entry.command}"
-    return (
-        restore_setting(knob, entry, journal)
-        or f"restored {entry.knob} to {entry.was}: a killed run ({run}) left it at {setting}"
-    )
+    run = f"a killed run (pid {entry.pid}, {entry.when}: {entry.command})"
+    kept = restore_setting(knob, entry, journal)
+    return kept or f"restored {entry.knob} to {entry.was}: {run} left it at {setting}"
 
 
 def reopen_knob(entry: SavedSetting, journal: RestoreJournal) -> Knob | None:
