@@ -47,20 +47,8 @@ def doctor(tmp_path):
 
 
 @pytest.fixture
-def rows(doctor):
-    """rows("device=cpu", ...) -> what the command prints with `format=json`, by quantity."""
-
-    def run(*arguments, **options):
-        ended = doctor("format=json", *arguments, **options)
-        assert ended.returncode == 0, ended.stderr
-        return by_quantity(json.loads(ended.stdout))
-
-    return run
-
-
-@pytest.fixture
 def examined(tmp_path):
-    """examined("device=cpu", ...) -> the same rows without starting the command; the device must be named."""
+    """examined("device=cpu", ...) -> the rows by quantity, without starting the command; the device must be named."""
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
 
         def examine(*overrides):
@@ -120,12 +108,14 @@ def test_table_fits_80_columns(tmp_path, doctor):
     assert "5W (id:1)" in " ".join(shown.stdout.split())
 
 
-def test_gpu_has_counter_gauges_and_limit(tmp_path, rows, nvml_stub):  # noqa: F811
+def test_gpu_has_counter_gauges_and_limit(tmp_path, doctor, nvml_stub):  # noqa: F811
     information = "Model: \t\t NVIDIA RTX A4000\nGPU UUID: \t GPU-aaaa\n"
     root = put(tmp_path / "pc", {"proc/driver/nvidia/gpus/0000:01:00.0/information": information})
     if not find_spec("pynvml"):
         pytest.skip("no nvidia-ml-py in this environment, as on a board")
-    found = rows(f"machine.root={root}", before=["env", f"LD_LIBRARY_PATH={nvml_stub}"])
+    ended = doctor("format=json", f"machine.root={root}", before=["env", f"LD_LIBRARY_PATH={nvml_stub}"])
+    assert ended.returncode == 0, ended.stderr
+    found = by_quantity(json.loads(ended.stdout))
     assert found["device"]["covers"] == "NVIDIA GPU with NVIDIA RTX A4000"
     assert found["energy"]["offered"]
     assert found["energy"]["source"] == "counter (meter=nvml)"
@@ -136,8 +126,8 @@ def test_gpu_has_counter_gauges_and_limit(tmp_path, rows, nvml_stub):  # noqa: F
         assert found[quantity]["source"] == "NVML, gpu0"
 
 
-def test_everything_unavailable_has_a_reason_and_a_remedy(tmp_path, rows):
-    found = rows(f"machine.root={tmp_path}")
+def test_everything_unavailable_has_a_reason_and_a_remedy(tmp_path, examined):
+    found = examined(f"machine.root={tmp_path}", "device=cpu")
     assert found["device"]["source"] == "device=cpu"
     there = {"device", "storage", "page cache", "disk reads", "trace"}
     assert not any(found[quantity]["offered"] for quantity in ALWAYS - there)

@@ -2,6 +2,7 @@
 
 import io
 import time
+from types import SimpleNamespace
 
 import pytest
 from default_jobs import job_of
@@ -186,19 +187,11 @@ def test_progress_line_has_the_loss_if_requested(watched):
     assert "loss" not in drawn
 
 
-class Watch:
-    """A scripted clock."""
-
-    now_s = 1000.0
-
-    def __call__(self):
-        return self.now_s
-
-
 @pytest.fixture
 def watch(monkeypatch):
-    watch = Watch()
-    monkeypatch.setattr("epochmeter.console.console.time.monotonic", watch)
+    """A scripted clock."""
+    watch = SimpleNamespace(now_s=1000.0)
+    monkeypatch.setattr("epochmeter.console.console.time.monotonic", lambda: watch.now_s)
     return watch
 
 
