@@ -42,7 +42,10 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Group(Section):
-    """A group of conf/, such as `dataset`: the keys that the controller reads, and all others in `spec`."""
+    """A group of conf/, such as `dataset`: the keys that the controller reads, and all others in `spec`.
+
+    For an object that the training process constructs, such as a model, these are `_target_` and its arguments.
+    """
 
     spec: Mapping[str, Any]  # all keys as composed; where a declared field has another value, the field's counts
     name: str  # name of the choice, such as `digits`: the name of its file unless it was set
@@ -57,11 +60,6 @@ class Group(Section):
         own = {entry.name: getattr(self, entry.name) for entry in fields(self)
                if entry.name in self.spec or getattr(self, entry.name) != entry.default}  # fmt: skip
         return {**self.spec, **{name: value for name, value in own.items() if name != "spec"}}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spec(Group):
-    """An object that the training process constructs: `_target_` and its arguments are in `spec`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,15 +186,15 @@ class Job(Section):
     """The configuration of one training run."""
 
     device: Device
-    model: Spec
+    model: Group
     dataset: Dataset
     storage: Storage
-    optimizer: Spec
-    scheduler: Spec
+    optimizer: Group
+    scheduler: Group
     strategy: Strategy
-    task: Spec
+    task: Group
     meter: Meter
-    profiler: Spec
+    profiler: Group
     tracking: Tracking
     batch: int
     epochs: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
@@ -44,14 +44,7 @@ _created_folders: list[Path] = []
 """Folders that this process has created."""
 
 
-def open_sweep_folder(
-    multirun: Path,
-    now: datetime,
-    command: Sequence[str],
-    many: bool,
-    again: bool,
-    say: Callable[[str], None] = print,
-) -> Path:
+def open_sweep_folder(multirun: Path, now: datetime, command: Sequence[str], many: bool, again: bool) -> Path:
     """Return the folder for this command's runs, created and locked for this process.
 
     Unless everything is measured `again`, the newest folder of the same command on this host that no other process uses
@@ -63,7 +56,7 @@ def open_sweep_folder(
         for earlier in sorted(multirun.glob(f"*-{key}"), key=lambda path: sort_key(path.name), reverse=True):
             if _lock_folder(earlier):
                 return earlier
-            say(f"Another process runs the same command in {earlier.name}; using another folder.")
+            print(f"Another process runs the same command in {earlier.name}; using another folder.")
     created = _create_folder(multirun, now.strftime(TIME_FORMAT), key)
     if again and many:
         (created / AGAIN_MARKER).touch()
