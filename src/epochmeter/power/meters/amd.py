@@ -5,8 +5,8 @@ variables change.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -69,16 +69,12 @@ def counter_of(card: Card, root: Path) -> Instrument:
     amdsmi = load_amdsmi()
 
     def read() -> float:
-        try:
+        with os_errors(amdsmi, f"GPU {card.bus}: cannot read the energy counter"):
             count = amdsmi.amdsmi_get_energy_count(handle)
-        except amdsmi.AmdSmiException as error:
-            raise OSError(f"GPU {card.bus}: cannot read the energy counter: {_line(error)}") from error
         return count["energy_accumulator"] * count["counter_resolution"] / 1e6
 
-    try:
+    with os_errors(amdsmi, f"GPU {card.bus}: not known to ROCm"):
         handle = amdsmi.amdsmi_get_processor_handle_from_bdf(card.bus)
-    except amdsmi.AmdSmiException as error:
-        raise OSError(f"GPU {card.bus}: not known to ROCm: {_line(error)}") from error
     check_counter(card, read, power_of(card, CHECK_DURATION_S).read)
     return Instrument(Domain("counter", COUNTER_PERIOD_S, scope_of(card)), read)
 
@@ -102,16 +98,19 @@ def load_amdsmi() -> Any:
             import amdsmi
     except (ImportError, OSError, KeyError, AttributeError) as error:
         raise OSError(f"no energy counter: cannot import ROCm's amdsmi ({error})") from error
-    try:
+    with os_errors(amdsmi, "no energy counter: cannot initialize ROCm's amdsmi"):
         amdsmi.amdsmi_init(amdsmi.AmdSmiInitFlags.INIT_AMD_GPUS)
-    except amdsmi.AmdSmiException as error:
-        raise OSError(f"no energy counter: cannot initialize ROCm's amdsmi: {_line(error)}") from error
     return amdsmi
+
+
+@contextmanager
+def os_errors(amdsmi: Any, failure: str) -> Iterator[None]:
+    """Raise OSError for an error of amdsmi."""
+    try:
+        yield
+    except amdsmi.AmdSmiException as error:
+        raise OSError(f"{failure}: {' '.join(str(error).split())}") from error
 
 
 def _watts(file: Path) -> float:
     return int(file.read_text()) / 1e6
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -4,11 +4,12 @@ import csv
 import math
 import time
 from array import array
-from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+
+import numpy as np
 
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.meters.board_total import RailTable, total_of
@@ -57,10 +58,7 @@ def load_recording(file: Path) -> tuple[array, dict[str, array]]:
 def watts_at(times_s: array, watts: array, begun_s: float) -> float:
     """Power now, interpolated linearly between two samples of the recording; OSError in a gap."""
     now_s = (time.monotonic() - begun_s) % times_s[-1]
-    after = bisect_right(times_s, now_s)
-    before = after - 1
-    share = (now_s - times_s[before]) / (times_s[after] - times_s[before])
-    value = watts[before] + share * (watts[after] - watts[before])
+    value = float(np.interp(now_s, times_s, watts))
     if math.isnan(value):
         raise OSError(f"the recording has no reading at {now_s:.2f} s")
     return value
