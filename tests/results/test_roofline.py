@@ -48,7 +48,9 @@ def test_bounds_and_verdict():
     }  # fmt: skip
     assert metrics["roofline/flop_per_byte"] == 4
     assert metrics["steady/mfu"] == pytest.approx(0.15)
+    metrics["steady/e2e_s"] = 0.8
     assert verdict(metrics) == "memory-bound"
+    assert verdict({**metrics, "steady/e2e_s": 1.1}) is None, "the bound explains too little"
     assert verdict({**metrics, "roofline/data_s": 0.6}) == "data-bound"
     assert verdict({**metrics, "roofline/launch_s": 0.6}) == "launch-bound"
     assert verdict({name: value for name, value in metrics.items() if name != "roofline/memory_s"}) is None

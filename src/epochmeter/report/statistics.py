@@ -100,8 +100,8 @@ class Fit(NamedTuple):
         """
         error = _sum([Variance(self.variances[at].variance / self.counts[at], self.variances[at].dof)
                       for at in (one, other)])  # fmt: skip
-        apart = self.covariates[one] - self.covariates[other]
-        variance = error.variance + float(apart @ self.covariance @ apart)
+        difference = self.covariates[one] - self.covariates[other]
+        variance = error.variance + float(difference @ self.covariance @ difference)
         return self.means[one] - self.means[other], Variance(variance, min(error.dof, self.dof))
 
 
@@ -131,7 +131,7 @@ def fits(samples: Values, rounds: Sequence[Rounds] = (), started: Sequence[Seque
     both = _fit(samples, np.hstack([blocks, order]))
     if MIN_DOF_OF_TREND <= both.dof < blocked.dof:  # else a trend is not distinguished from rounds, or too few are left
         return [both]
-    return [found for found in (blocked, _fit(samples, order)) if found.dof] or [_fit(samples)]
+    return [fit for fit in (blocked, _fit(samples, order)) if fit.dof] or [_fit(samples)]
 
 
 def indistinguishable_from_best(

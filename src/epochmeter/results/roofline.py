@@ -32,6 +32,8 @@ The first match counts.
 """
 TIMES = {"compute_s": "compute-bound", "memory_s": "memory-bound", "launch_s": "launch-bound", "data_s": "data-bound"}
 """Lower bound of an epoch's time -> the verdict if it is the largest one."""
+MIN_EXPLAINED = 0.5
+"""Part of an epoch's time that a bound must explain to be the verdict."""
 
 
 def epoch_utilization(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> dict[str, float]:
@@ -78,14 +80,20 @@ def roofline_metrics(
             values["memory_s"] = samples * per_sample["uncached_bytes"] / peaks["peak_bytes_per_s"]
         values["launch_s"] = steps * model["operator_calls"] * training["peaks"]["launch_s"]
         values["data_s"] = steady["data_stall_s"]
-    known = {f"roofline/{name}": value for name, value in values.items() if value is not None}
-    return {**known, **{f"steady/{name}": value for name, value in utilization.items()}}
+    bounds = {f"roofline/{name}": value for name, value in values.items() if value is not None}
+    return {**bounds, **{f"steady/{name}": value for name, value in utilization.items()}}
 
 
 def verdict(metrics: Mapping[str, float]) -> str | None:
-    """Return the largest lower bound of an epoch as `compute-bound`, `memory-bound`, `launch-bound` or `data-bound`."""
+    """Return the largest lower bound of an epoch as `compute-bound`, `memory-bound`, `launch-bound` or `data-bound`.
+
+    None if not all bounds are known, or if the largest explains less than `MIN_EXPLAINED` of the epoch.
+    """
     bounds = {label: metrics[f"roofline/{name}"] for name, label in TIMES.items() if f"roofline/{name}" in metrics}
-    return max(bounds, key=lambda label: bounds[label]) if len(bounds) == len(TIMES) else None
+    if len(bounds) < len(TIMES):
+        return None
+    largest = max(bounds, key=lambda label: bounds[label])
+    return largest if bounds[largest] >= MIN_EXPLAINED * metrics["steady/e2e_s"] else None
 
 
 def mfu_text(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> str:
@@ -106,9 +114,11 @@ def utilization_notes(metrics: Mapping[str, float], run: Mapping[str, Any], conv
     training, mfu = run.get("training", {}), metrics.get("steady/mfu", 0.0)
     if reason := training.get("peaks", {}).get("reason"):
         return [f"no MFU: the device's peak could not be measured: {reason}"]
-    known = {"counted", *training.get("conventions", {})}
-    if training.get("peaks") and convention not in known:
-        return [f"no MFU: roofline.flops={convention} is not defined for this model; {', '.join(sorted(known))} is"]
+    conventions = {"counted", *training.get("conventions", {})}
+    if training.get("peaks") and convention not in conventions:
+        return [
+            f"no MFU: roofline.flops={convention} is not defined for this model; {', '.join(sorted(conventions))} is"
+        ]
     if mfu <= 1:
         return []
     return [

@@ -72,13 +72,13 @@ def tensors_by_address(trainer, batch):
         "gradients": [parameter.grad for parameter in parameters],
         "weights": parameters + list(trainer.model.buffers()),
     }
-    found = {}
+    storages = {}
     for kind, tensors in groups.items():
         for tensor in tensors:
             if isinstance(tensor, torch.Tensor) and tensor.device.type == trainer.device.type:
                 storage = storage_of(tensor)
-                found[storage.data_ptr()] = (kind, storage.nbytes())
-    return found
+                storages[storage.data_ptr()] = (kind, storage.nbytes())
+    return storages
 
 
 def mark_saved(tensor):

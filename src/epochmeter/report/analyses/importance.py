@@ -78,8 +78,8 @@ def _shares(columns: Sequence[Sequence[str]], values: Sequence[float]) -> list[f
     shares = []
     for index, design in enumerate(designs):
         gains = [
-            (explained[others | {index}] - known) / math.comb(len(columns) - 1, len(others))
-            for others, known in explained.items()
+            (explained[others | {index}] - before) / math.comb(len(columns) - 1, len(others))
+            for others, before in explained.items()
             if index not in others
         ]
         chance = by_chance * int(np.linalg.matrix_rank(design))

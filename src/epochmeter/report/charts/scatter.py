@@ -56,18 +56,21 @@ LABEL_PLACES = [(is_right, down) for down in (0, 1.2, -1.2, 2, -2) for is_right 
 class Box(NamedTuple):
     """Place of a label in pixels, from the chart's top left corner."""
 
-    left: float
-    right: float
-    top: float
-    bottom: float
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
 
     def overlaps(self, other: Box) -> bool:
         return (
-            self.left < other.right and other.left < self.right and self.top < other.bottom and other.top < self.bottom
+            self.x_low < other.x_high
+            and other.x_low < self.x_high
+            and self.y_low < other.y_high
+            and other.y_low < self.y_high
         )
 
     def covers(self, x: float, y: float) -> bool:
-        return self.left <= x <= self.right and self.top <= y <= self.bottom
+        return self.x_low <= x <= self.x_high and self.y_low <= y <= self.y_high
 
 
 Measured = tuple[ChartPoint, MeanSd, MeanSd]
@@ -242,10 +245,10 @@ def _placed(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, objec
         width = LETTER_PX * max(map(len, lines))
         candidates = []
         for is_right, down in LABEL_PLACES:
-            left = at_x + (LABEL_GAP_PX if is_right else -LABEL_GAP_PX - width)
-            top = at_y + (down - len(lines) / 2) * LINE_PX
-            box = Box(left, left + width, top, top + len(lines) * LINE_PX)
-            is_inside = box.left >= 0 and box.right <= NARROW_PX and box.top >= 0 and box.bottom <= HEIGHT_PX
+            x_low = at_x + (LABEL_GAP_PX if is_right else -LABEL_GAP_PX - width)
+            y_low = at_y + (down - len(lines) / 2) * LINE_PX
+            box = Box(x_low, x_low + width, y_low, y_low + len(lines) * LINE_PX)
+            is_inside = box.x_low >= 0 and box.x_high <= NARROW_PX and box.y_low >= 0 and box.y_high <= HEIGHT_PX
             if is_inside and not any(map(box.overlaps, boxes)):
                 candidates.append((sum(box.covers(*place) for place in places), is_right, box))
         if not candidates:
@@ -255,5 +258,5 @@ def _placed(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, objec
             continue
         boxes.append(box)
         side = {"align": "left", "dx": LABEL_GAP_PX} if is_right else {"align": "right", "dx": -LABEL_GAP_PX}
-        placed.append({**text, "text": lines, **side, "dy": box.top + LINE_PX / 2 - at_y})
+        placed.append({**text, "text": lines, **side, "dy": box.y_low + LINE_PX / 2 - at_y})
     return placed
