@@ -115,7 +115,7 @@ def view_trace(keys: dict[str, Any], console: "Console") -> int:
     page, folder = trace_page(record), Path(keys["out"] or record.folder).absolute()
     print_page(page, console)
     with locked(folder, warn):
-        written = write_trace_page(page, f"{record.folder.parent.name}/{record.folder.name}", folder, warn)
+        written = write_trace_page(page, f"{record.folder.parent.name}/{record.folder.name}", folder, warn, record)
     print_text(console, f"Written to {folder}: {', '.join(path.name for path in written)}")
     return 0
 

@@ -65,7 +65,7 @@ def test_a_page_has_the_tables_of_its_trace(tmp_path, trace, words):
 
 def test_the_page_has_a_picture_by_module(multirun):
     folder = multirun / "sweep/0"
-    written = write_trace_page(trace_page(Record(folder)), "sweep/0", folder, print)
+    written = write_trace_page(trace_page(Record(folder)), "sweep/0", folder, print, Record(folder))
     assert [path.name for path in written] == ["trace.html", "trace.md"]
     assert 'data-name="trace_modules"' in written[0].read_text()
 

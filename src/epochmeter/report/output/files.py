@@ -15,6 +15,7 @@ from epochmeter.report import pages
 from epochmeter.report.output import table
 from epochmeter.report.output.render import page_file, render_html
 from epochmeter.shared.atomic_files import lock_folder, write_atomically, write_json
+from epochmeter.shared.record import Record
 
 if TYPE_CHECKING:
     from epochmeter.report.build import Report
@@ -69,15 +70,19 @@ def _missing_packages(say: Callable[[str], None]) -> list[str]:
     return missing
 
 
-def write_trace_page(page: pages.Page, title: str, folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """Write the text of a run's trace, and its page with a chart if the packages are installed; return the files."""
+def write_trace_page(
+    page: pages.Page, title: str, folder: Path, say: Callable[[str], None], record: Record
+) -> list[Path]:
+    """Write the text of a run's trace, and its page with charts if the packages are installed; return the files."""
     written = write_page(folder, page.name, page_file(page, title), None)
     if _missing_packages(say):
         return written
+    from epochmeter.report.charts.roofline import roofline
     from epochmeter.report.charts.trace import module_bars
     from epochmeter.report.output.html import report_html
 
-    html = report_html(title, [page], module_bars(page.results), "")
+    charts = [*module_bars(page.results), *roofline(record, page.results)]
+    html = report_html(title, [page], charts, "")
     return [_write_text(folder / f"{page.name}.html", html), *written]
 
 

@@ -27,7 +27,7 @@ FULL_PRECISIONS = ("fp32", "tf32")
 def compute_model_stats(model, job, task, device):
     """Return a model's statistics by metric name in `model/`: counts, FLOPs and bytes of one device with its batch.
 
-    Two entries are no metrics: the largest `operators`, and `conventions`, the FLOPs per sample by each convention.
+    Two entries are no metrics: the `operators` with FLOPs, and `conventions`, the FLOPs per sample by each convention.
     """
     parameters = list(model.parameters())
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
@@ -78,7 +78,7 @@ def step_stats(model, job, task, device):
         stats["flops_per_sample"] = flops / job["batch"]
         stats["recomputed_flops_per_sample"] = counter.recomputed_flops / job["batch"]
         stats["operator_calls"] = counter.calls if launched is None else launched
-        stats["operators"] = counter.largest()
+        stats["operators"] = counter.operators
     if FlopCounterMode is not None and job["precision"] in FULL_PRECISIONS:
         stats["operator_bytes_per_sample"] = counter.bytes / job["batch"]
         stats["uncached_bytes_per_sample"] = counter.uncached_bytes / job["batch"]

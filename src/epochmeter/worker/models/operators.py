@@ -13,9 +13,6 @@ try:
 except ImportError:
     FlopCounterMode, TorchDispatchMode = None, NullContext  # type: ignore
 
-MAX_OPERATORS = 12
-"""Operators that are listed: those with the most FLOPs, and as many with the most bytes."""
-
 
 class OperatorCounter(TorchDispatchMode):
     """Count the operators that run in the context; nothing without torch's `FlopCounterMode`.
@@ -30,6 +27,7 @@ class OperatorCounter(TorchDispatchMode):
         bytes: Bytes of inputs and outputs of all operators except views.
         uncached_bytes: Part of `bytes`: operators whose tensors exceed the cache.
         calls: Number of operators except views.
+        operators: Calls, FLOPs and bytes by the name of an operator with FLOPs.
     """
 
     def __init__(self, cache_bytes):
@@ -39,7 +37,7 @@ class OperatorCounter(TorchDispatchMode):
             custom = {torch.ops.aten.convolution_backward: convolution_backward_flops}
             self._counter = FlopCounterMode(display=False, custom_mapping=custom)
         self._cache_bytes = cache_bytes
-        self._operators = {}
+        self.operators = {}
         self.is_backward = False
         self.flops = self.recomputed_flops = self.bytes = self.uncached_bytes = self.calls = 0
 
@@ -66,20 +64,11 @@ class OperatorCounter(TorchDispatchMode):
         self.bytes += used
         self.uncached_bytes += used if used > self._cache_bytes else 0
         self.calls += 1
-        name = function._schema.name
-        shapes = [list(part.shape) if isinstance(part, torch.Tensor) else [] for part in arguments]
-        entry = self._operators.setdefault((name, str(shapes)), [name, shapes, 0, 0, 0])
-        entry[2:] = [entry[2] + 1, entry[3] + flops, entry[4] + used]
+        if flops:
+            entry = self.operators.setdefault(function._schema.name, {"calls": 0, "flops": 0, "bytes": 0})
+            for key, value in (("calls", 1), ("flops", flops), ("bytes", used)):
+                entry[key] += value
         return result
-
-    def largest(self):
-        """Return the operators with the most FLOPs or bytes as dicts, with all of their calls in the context."""
-        entries = list(self._operators.values())
-        chosen = sorted(entries, key=lambda entry: -entry[3])[:MAX_OPERATORS]
-        chosen += [
-            entry for entry in sorted(entries, key=lambda entry: -entry[4])[:MAX_OPERATORS] if entry not in chosen
-        ]
-        return [dict(zip(("name", "shapes", "calls", "flops", "bytes"), entry)) for entry in chosen]
 
 
 def convolution_backward_flops(out, inputs, weights, bias, stride, padding, dilation, transposed, *rest, **options):

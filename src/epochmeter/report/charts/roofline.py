@@ -1,0 +1,95 @@
+"""The roofline of a run's device, with the run and its operators on it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from epochmeter.report.analyses.trace import TraceView
+from epochmeter.report.charts.chart import BLUE, GRAY, VERMILION, Chart, channel, layer, make_spec, tooltips
+from epochmeter.report.charts.points import join
+from epochmeter.shared.record import Record
+
+GIGA = 1e9
+ROOM = 3.0
+"""Factor between the outermost points and the ends of an axis."""
+BACKEND = re.compile("(mkldnn|cudnn|miopen)_")
+"""Parts of the names of operators by which backends differ."""
+
+
+def roofline(record: Record, view: TraceView) -> list[Chart]:
+    """Draw FLOP/s over arithmetic intensity, for the mean epoch and its operators; nothing if peaks are unknown."""
+    metrics = (record.summary() or {}).get("metrics", {})
+    names = ("roofline/peak_flop_per_s", "roofline/peak_bytes_per_s", "roofline/flop_per_byte", "steady/hfu")
+    if any(name not in metrics for name in names):
+        return []
+    peak, bandwidth, intensity, hfu = (metrics[name] for name in names)
+    points = [_point("mean epoch", intensity, hfu * peak, peak, bandwidth), *_operators(record, view, peak, bandwidth)]
+    ends = [min(point["x"] for point in points), peak / bandwidth, max(point["x"] for point in points)]
+    ends = [min(ends) / ROOM, ends[1], max(ends) * ROOM]
+    roof = [{"x": x, "y": min(x * bandwidth, peak) / GIGA, "name": "measured peaks"} for x in ends]
+    sheet = metrics.get("roofline/datasheet_flop_per_s")
+    sheets = [{"x": x, "y": sheet / GIGA, "name": "datasheet"} for x in ends[1:]] if sheet else []
+    low = min([point["y"] for point in points] + [roof[0]["y"]])
+    scales = {"x": (ends[0], ends[-1]), "y": (low / ROOM, ROOM * max(row["y"] for row in (*roof, *sheets)))}
+    titles = {"x": "Arithmetic intensity (FLOP/B)", "y": "GFLOP/s"}
+    place = {
+        name: channel(f"{name}:Q", title=titles[name], scale={"type": "log", "domain": scales[name], "nice": False})
+        for name in scales
+    }
+    marks = {**place, "tooltip": tooltips("name", "rate", "of_roof")}
+    layers = [
+        layer("roof", "line", place, color=GRAY),
+        *([layer("sheet", "line", place, color=GRAY, strokeDash=[4, 4])] if sheets else []),
+        layer(
+            "points",
+            "point",
+            {**marks, "color": {"field": "color", "type": "nominal", "scale": None}},
+            filled=True,
+            size=90,
+        ),
+        layer("labels", "text", {**place, "text": channel("name:N")}, align="left", dx=8, dy=4),
+        layer("labels_backward", "text", {**place, "text": channel("name:N")}, align="right", dx=-8, dy=-6),
+    ]
+    caption = join(
+        "Line: the measured bandwidth and peak.",
+        "Dashed: the datasheet's dense peak." if sheets else "",
+        "Operators have the time of the trace, which includes the profiler's." if len(points) > 1 else "",
+        "Bytes are those of inputs and outputs; caches and fusion may put a point above the line.",
+    )
+    labels = {"labels": [point for point in points if not point["name"].endswith("_backward")]}
+    labels["labels_backward"] = [point for point in points if point not in labels["labels"]]
+    data = {"roof": roof, "points": points, **labels, **({"sheet": sheets} if sheets else {})}
+    return [Chart("roofline", "Roofline", caption, make_spec({"layer": layers, "height": 320}, data))]
+
+
+def _operators(record: Record, view: TraceView, peak: float, bandwidth: float) -> list[dict[str, Any]]:
+    """Return the points of operators whose FLOPs were counted and whose time is in the trace."""
+    seconds: dict[str, float] = {}
+    for row in view.attribution["operators"] if view.attribution else ():
+        name = BACKEND.sub("", row["name"])
+        seconds[name] = seconds.get(name, 0.0) + row["total_s"] / view.metrics["steps"]
+    counted = record.run()["training"].get("operators", {})
+    return [
+        _point(
+            name.removeprefix("aten::"),
+            entry["flops"] / entry["bytes"],
+            entry["flops"] / seconds[name],
+            peak,
+            bandwidth,
+        )
+        for name, entry in counted.items()
+        if seconds.get(name)
+    ]
+
+
+def _point(name: str, intensity: float, flop_per_s: float, peak: float, bandwidth: float) -> dict[str, Any]:
+    fraction = flop_per_s / min(intensity * bandwidth, peak)
+    return {
+        "name": name,
+        "x": intensity,
+        "y": flop_per_s / GIGA,
+        "rate": f"{flop_per_s / GIGA:.3g} GFLOP/s",
+        "of_roof": f"{fraction:.1%} of the line",
+        "color": VERMILION if name == "mean epoch" else BLUE,
+    }
