@@ -54,6 +54,12 @@ def test_energy_has_shares_of_its_own():
     assert found["workers"] == pytest.approx((0.0, 1.0), abs=1e-9)
 
 
+def test_constant_energy_has_no_shares():
+    found = shares(effects(0.1, 0.2), [100.0] * 12)
+    assert found["batch"] == (pytest.approx(0.15 / 0.47), None)
+    assert shares([10.0] * 12) == {}, "nor has constant time"
+
+
 def test_keys_that_vary_together_share_what_they_explain():
     keys = [(batch, batch // 8) for batch in BATCHES] * 2
     found = shares([1.0, 2.0, 4.0, 8.0, 1.1, 2.2, 4.4, 8.8], keys=keys, precision="fp32")

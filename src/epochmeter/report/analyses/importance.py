@@ -16,7 +16,7 @@ from typing import Any
 
 from epochmeter.report.runs.configuration import on_several_hosts, varied
 from epochmeter.report.runs.costs import Cost
-from epochmeter.report.statistics import indicators
+from epochmeter.report.statistics import ROUNDING, indicators
 
 MAX_KEYS, MAX_VALUES = 8, 200
 """The time to compute the shares doubles with each key, and grows with the number of all values."""
@@ -53,10 +53,10 @@ def key_shares(costs: Sequence[Cost]) -> list[KeyShare]:
     times = _shares([*columns.values()], [cost.time_s for cost in costs])
     joules = [cost.energy_j for cost in costs if cost.energy_j]
     is_comparable = len(joules) == len(costs) and len({cost.covers for cost in costs}) == 1
-    energies = _shares([*columns.values()], joules) if is_comparable else [None] * len(columns)
+    energies: Sequence[float | None] = _shares([*columns.values()], joules) if is_comparable else []
     shares = [
         KeyShare(key, len({*columns[key]}), time, energy)
-        for key, time, energy in zip(columns, times, energies, strict=False)
+        for key, time, energy in zip(columns, times, energies or [None] * len(columns), strict=False)
     ]
     return sorted(shares, key=lambda share: -share.time)
 
@@ -70,7 +70,7 @@ def _shares(columns: Sequence[Sequence[str]], values: Sequence[float]) -> list[f
     designs = [design - design.mean(axis=0) for design in designs]
     spare = len(logs) - 1 - int(np.linalg.matrix_rank(np.hstack(designs)))
     total = float(logs @ logs)
-    if spare < 1 or not total:
+    if spare < 1 or total < ROUNDING:
         return []
     explained = _explained(designs, logs)
     every = frozenset(range(len(columns)))
