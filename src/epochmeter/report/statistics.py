@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from bisect import bisect_right
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -34,6 +34,8 @@ most two. More of them detect smaller differences where all configurations vary 
 do not."""
 MIN_DOF_OF_TREND = 3
 """Degrees of freedom that must remain for effects of rounds and a trend to be estimated together."""
+POWER, MAX_REPEATS = 0.8, 200
+"""Probability of a verdict with the number of repeats that is recommended, and the most that are recommended."""
 MIN_PAIRED_ROUNDS = 3
 """Differences are taken round by round from this number of rounds on; two would leave one degree of freedom."""
 BOUND = 0.975
@@ -158,6 +160,31 @@ def indistinguishable_from_best(
 
     fitted = fits(_logs(samples), rounds, started)
     return [index == best or any(is_same(one, index) for one in fitted) for index in range(len(samples))]
+
+
+def repeats_to_distinguish(samples: Values, one: int, other: int) -> int | None:
+    """Return the runs of each of two configurations that would probably show that they differ; None if not known."""
+    (fitted,) = fits(_logs(samples))
+    if not fitted.dof:
+        return None
+    variance = fitted.variances[one].variance + fitted.variances[other].variance
+    distance = fitted.means[one] - fitted.means[other]
+    return repeats_to_decide(abs(distance), variance, lambda dof: tukey_critical_value(len(samples), dof))
+
+
+def repeats_to_decide(distance: float, variance: float, critical_value: Callable[[float], float]) -> int | None:
+    """Return the runs of each of two configurations that show a distance with the probability `POWER`.
+
+    Args:
+        distance: Difference of the means.
+        variance: Variance of the difference of one run of each.
+        critical_value: Least distance that is significant, in standard errors, by degrees of freedom.
+    """
+    for count in range(2, MAX_REPEATS + 1):
+        dof = 2.0 * count - 2
+        if distance >= (critical_value(dof) + _student(dof, POWER)) * math.sqrt(variance / count):
+            return count
+    return None
 
 
 def pairwise_ratios(

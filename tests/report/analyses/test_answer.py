@@ -12,6 +12,7 @@ from epochmeter.report.analyses.best import find_best, unmet_constraints
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.next_runs import Suggestion
 from epochmeter.report.analyses.prediction import NoPrediction
+from epochmeter.report.output.render import page_markdown
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.results.bottleneck import Bottleneck
 
@@ -80,6 +81,18 @@ def test_text_of_a_grid_with_repeats_and_noisy_runs():
     alone = answer(*(run for run in runs if run.job["workers"] == 2)).choices[0].cost.time
     assert found.choices[0].cost.time.high > alone.high
     assert_golden(page(found), "grid")
+
+
+def test_large_difference_that_repeats_do_not_resolve_is_stated():
+    """Of two configurations 35 % apart with a noise of 15 %, two repeats are too few."""
+    times = [(64, 1.0), (64, 1.2), (32, 1.35), (32, 1.62)]
+    runs = [run(n, time_s, batch=batch, repeat=n % 2) for n, (batch, time_s) in enumerate(times)]
+    excess, repeats = answer(*runs).unresolved
+    assert (excess, repeats) == (pytest.approx(0.35), 5)
+    assert "a difference of 35 % to the fastest is noise; about 5 of each" in page_markdown(page(answer(*runs)))
+    assert answer(*runs[::2]).unresolved is None, "configurations that ran once have another note"
+    close = [run(n, time_s, batch=64 >> n // 2, repeat=n % 2) for n, time_s in enumerate([1.0, 1.2, 1.05, 1.26])]
+    assert answer(*close).unresolved is None
 
 
 def test_text_of_missed_targets_and_different_energies():

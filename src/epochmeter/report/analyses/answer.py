@@ -19,12 +19,14 @@ from epochmeter.report.runs.configuration import Configuration, fingerprint, no_
 from epochmeter.report.runs.costs import TIME_TO_TARGET, Cost, positive_values, ranked_costs
 from epochmeter.report.runs.filter import has_values
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import MIN_EFFECT, Estimate, ratio
+from epochmeter.report.statistics import MIN_EFFECT, Estimate, ratio, repeats_to_distinguish
 from epochmeter.results.bottleneck import Bottleneck
 from epochmeter.results.summary import excessive_variation
 
 LEAST_WIDENED = 3
 """Number of configurations from which on the interval of the best of them has to be wider."""
+LARGE = 0.1
+"""Relative difference that should not be left open for lack of repeats."""
 CONVERGENCE_KEYS = ("model", "optimizer", "scheduler", "batch", "precision", "lr_scaling")
 """Keys that may change the number of epochs to a given accuracy."""
 
@@ -61,6 +63,8 @@ class Answer:
         convergence_keys: Varying keys that may change the number of epochs to an accuracy, without a target.
         single_runs: Number of configurations that ran once; 0 if there is nothing to compare.
         on_several_hosts: Whether their repeats ran on other hosts.
+        unresolved: The largest difference to the fastest that is not significant, as a fraction, and the repeats that
+            would probably show it, if known; None if there is no large one among repeated configurations.
         shares: How much of the variance each key explains, if that can be estimated.
         noisy: Runs whose epoch times vary more than on an idle machine, and by which fraction, the noisiest first.
         suggestions: Runs to try next.
@@ -77,6 +81,7 @@ class Answer:
     convergence_keys: Sequence[str]
     single_runs: int
     on_several_hosts: bool
+    unresolved: tuple[float, int | None] | None
     shares: Sequence[KeyShare]
     noisy: Sequence[tuple[Run, float]]
     suggestions: Sequence[Suggestion]
@@ -166,6 +171,7 @@ def analyze(
         convergence_keys=_convergence_keys(configurations),
         single_runs=len(once) if len(configurations) > 1 else 0,
         on_several_hosts=any(hosts[fingerprint(configuration.job)] > 1 for configuration in once),
+        unresolved=_unresolved(choices[0], ranked),
         shares=key_shares(ranked),
         noisy=_noisy_runs(configurations),
         suggestions=suggestions,
@@ -182,6 +188,7 @@ def page(answer: Answer) -> Page:
         "baseline": answer.baseline.title if answer.baseline else None,
         "bottlenecks": Counter(" or ".join(bottleneck.parts) for bottleneck in answer.bottlenecks.values()),
         "explained_variance": [asdict(share) for share in answer.shares],
+        "unresolved": answer.unresolved,
         "noisy_runs": {run.number: variation for run, variation in answer.noisy},
         "what_next": [{"command": suggestion.command, "key": suggestion.key} for suggestion in answer.suggestions],
         "prediction": predicted.values(answer.prediction) if answer.prediction else None,
@@ -194,6 +201,16 @@ def page(answer: Answer) -> Page:
 def _differing_samples(configurations: Sequence[Configuration]) -> tuple[float, float] | None:
     counts = [count for configuration in configurations for count in positive_values(configuration, "steady/samples")]
     return (min(counts), max(counts)) if counts and max(counts) > (1 + MIN_EFFECT) * min(counts) else None
+
+
+def _unresolved(fastest: Best, ranked: Sequence[Cost]) -> tuple[float, int | None] | None:
+    repeated = [(cost, excess) for cost, excess in fastest.ties if len(cost.times_s) > 1 and excess >= LARGE]
+    if not repeated:
+        return None
+    tie, excess = max(repeated, key=lambda entry: entry[1])
+    places = [cost.configuration for cost in ranked]
+    ends = places.index(tie.configuration), places.index(fastest.configuration)
+    return excess, repeats_to_distinguish([cost.times_s for cost in ranked], *ends)
 
 
 def _noisy_runs(configurations: Sequence[Configuration]) -> list[tuple[Run, float]]:

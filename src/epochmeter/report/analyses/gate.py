@@ -16,14 +16,10 @@ from typing import Literal
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, no_energy, titles
 from epochmeter.report.runs.costs import ENERGY, TIME, positive_values
-from epochmeter.report.statistics import ALPHA, Estimate, Fit, fits, interval
+from epochmeter.report.statistics import ALPHA, Estimate, Fit, fits, interval, repeats_to_decide
 
 Verdict = Literal["violated", "undecided", "passed"]
 METRICS = {"time": TIME, "energy": ENERGY}
-POWER = 0.8
-"""Probability of a decision with the number of repeats that is recommended."""
-MAX_REPEATS = 200
-"""If more repeats would be needed, none are recommended: the ratio is too close to the bound."""
 EXIT_CODES: Mapping[Verdict, int] = {"passed": 0, "violated": 2, "undecided": 3}
 
 
@@ -133,7 +129,7 @@ def _missing(metric: str, pair: tuple[Configuration, Configuration]) -> str | No
 
 def _test(fitted: Fit, after: int, before: int, bound: float) -> tuple[Estimate, float, float, int | None]:
     """Test a difference of mean logarithms; return the ratio, the two p-values and the repeats that would decide."""
-    from scipy.special import stdtr
+    from scipy.special import stdtr, stdtrit
 
     difference, error = fitted.difference(after, before)
     if not fitted.dof:
@@ -142,19 +138,9 @@ def _test(fitted: Fit, after: int, before: int, bound: float) -> tuple[Estimate,
     if not error.variance:
         return ratio, float(margin <= 0), float(margin > 0), None
     above, within = (float(stdtr(error.dof, sign * margin / math.sqrt(error.variance))) for sign in (-1, 1))
-    repeats = _repeats(abs(margin), fitted.variances[after].variance + fitted.variances[before].variance)
+    of_one_pair = fitted.variances[after].variance + fitted.variances[before].variance
+    repeats = repeats_to_decide(abs(margin), of_one_pair, lambda dof: float(stdtrit(dof, 1 - ALPHA)))
     return ratio, above, within, repeats
-
-
-def _repeats(margin: float, of_one_pair: float) -> int | None:
-    """Return the runs of each side that would decide with the probability `POWER`, by the variance of one pair."""
-    from scipy.special import stdtrit
-
-    for count in range(2, MAX_REPEATS + 1):
-        quantiles = float(stdtrit(2 * count - 2, 1 - ALPHA)) + float(stdtrit(2 * count - 2, POWER))
-        if margin >= quantiles * math.sqrt(of_one_pair / count):
-            return count
-    return None
 
 
 def _holm(p_values: Sequence[float]) -> list[float]:
