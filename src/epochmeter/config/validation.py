@@ -191,7 +191,7 @@ def check_all_values(keys: Mapping[str, object]) -> None:
     # Keys without a rule often refer to keys with one, as `model.architecture` to `model.name`.
     problems = problems or [
         Problem(f"`{key}={format_value(value)}` is not valid", "give a finite number, a non-empty text, or null")
-        for key, value in iter_leaves(keys)
+        for key, value in flatten(keys, lists=True)
         if key not in RULES and (value == "" or (isinstance(value, float) and not math.isfinite(value)))
     ]
     if problems:
@@ -213,13 +213,14 @@ def value_of(keys: object, key: str) -> object:
     return keys
 
 
-def iter_leaves(tree: object, key: str = "") -> Iterator[tuple[str, object]]:
-    """Yield all values in nested mappings and lists, with their dotted keys."""
-    if not isinstance(tree, Mapping | list):
-        yield key, tree
-        return
-    for name, value in tree.items() if isinstance(tree, Mapping) else enumerate(tree):
-        yield from iter_leaves(value, f"{key}.{name}" if key else str(name))
+def flatten(tree: Mapping[Any, Any], prefix: str = "", lists: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield the (dotted key, value) pairs of nested mappings, and of lists in them if `lists` is set."""
+    for name, value in tree.items():
+        node = dict(enumerate(value)) if lists and isinstance(value, list) else value
+        if isinstance(node, Mapping) and node:
+            yield from flatten(node, f"{prefix}{name}.", lists)
+        else:
+            yield f"{prefix}{name}", value
 
 
 def combination_problems(job: Job) -> Iterator[Problem]:

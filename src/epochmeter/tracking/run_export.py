@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from epochmeter.config.job import affects_measurement
-from epochmeter.config.validation import format_value
+from epochmeter.config.validation import flatten, format_value
 from epochmeter.machine.process_identity import Process
 from epochmeter.results import run_status as states
 from epochmeter.results.run_result import no_energy_reason
@@ -103,15 +101,6 @@ def dataset_fields(record: Record) -> dict[str, str] | None:
         "source": json.dumps({"url" if web else "uri": source}),
         "profile": json.dumps({key: manifest[key] for key in ("count", "bytes", "classes") if key in manifest}),
     }
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the (dotted key, value) pairs of nested mappings."""
-    for key, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def legal_name(name: str) -> str:

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from epochmeter.config.validation import format_value
+from epochmeter.config.validation import flatten, format_value
 from epochmeter.report.runs.configuration import NON_CONFIG_KEYS, Configuration
-from epochmeter.report.runs.filter import flat
 
 Leaves = Mapping[str, str]
 """A configuration or a platform as dotted keys and texts."""
@@ -53,8 +52,8 @@ def matching(before: Sequence[Configuration], after: Sequence[Configuration]) ->
 def _leaves(point: Configuration) -> Leaves:
     """Return a configuration and its host."""
     job = {key: value for key, value in point.job.items() if key not in NON_CONFIG_KEYS}
-    leaves = flat({"host": point.host, **job} if point.host else job)
-    return {key: format_value(value) for key, value in leaves.items()}
+    leaves = flatten({"host": point.host, **job} if point.host else job)
+    return {key: format_value(value) for key, value in leaves}
 
 
 def _changed(before: Sequence[Leaves], after: Sequence[Leaves]) -> dict[str, Values]:

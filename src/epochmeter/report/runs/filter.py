@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from epochmeter.config.validation import format_value
+from epochmeter.config.validation import flatten, format_value
 from epochmeter.report.runs.run import ESTIMATED, NOT_COMPLETED, TOO_SHORT, Run, Sweep
 
 FAILURES, REHEARSALS, ESTIMATES = "failures", "rehearsals", "estimates"
@@ -142,17 +142,6 @@ def has_values(run: Run, where: Mapping[str, Any]) -> bool:
     return all(_matches(run, key, texts_of(values)) for key, values in where.items())
 
 
-def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of a configuration by dotted keys: `optimizer.lr`."""
-    leaves: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            leaves.update(flat(value, f"{prefix}{key}."))
-        else:
-            leaves[f"{prefix}{key}"] = value
-    return leaves
-
-
 def _exclusion(kind: str, why: str) -> str:
     if kind == REHEARSALS:
         return f"a rehearsal ({why})"
@@ -195,7 +184,7 @@ def _is_equal(value: str, text: str) -> bool:
 def _check_known(runs: Sequence[Run], key: str, texts: Sequence[str]) -> None:
     values = dict.fromkeys(value for run in runs for value in _values(run, key)[:1])
     if not values and not any(key in run.job for run in runs):
-        names = dict.fromkeys(name for run in runs for name in (*run.job, *flat(run.job), *run.keys))
+        names = dict.fromkeys(name for run in runs for name in (*run.job, *dict(flatten(run.job)), *run.keys))
         similar = " or ".join(get_close_matches(key, [*names, *RUN_KEYS]))
         raise ValueError(f"where={key}: no run has such a key.{f' Do you mean {similar}?' if similar else ''}")
     if not any(_matches(run, key, texts) for run in runs):

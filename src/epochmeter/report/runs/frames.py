@@ -10,7 +10,7 @@ from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from epochmeter.report.runs.filter import flat
+from epochmeter.config.validation import flatten
 from epochmeter.report.runs.load import has_runs, merge_sweeps, read
 from epochmeter.report.runs.run import Run, cached_by_identity
 from epochmeter.shared.record import INTERVALS, Record
@@ -123,7 +123,7 @@ def run_columns(run: Run) -> dict[str, Any]:
 @cached_by_identity
 def _leaves(value: Any, key: str) -> dict[str, Any]:
     """Return the columns of a group of keys, or of a list."""
-    leaves = flat({key: value}).items()
+    leaves = flatten({key: value})
     return {name: json.dumps(leaf) if isinstance(leaf, dict | list) else leaf for name, leaf in leaves}
 
 
