@@ -43,7 +43,7 @@ def test_record_is_completed_and_has_all_files_and_no_partial_ones(completed):
     assert record.summary()["failure"] is None
     names = {path.name for path in record.folder.iterdir()}
     files = {"job.json", "host.json", "epochs.jsonl", "steps.bin", "losses.bin", "summary.json", "completed.json"}
-    assert names == {*files, "trace.json.gz", "trace_analysis.json", "weights.pt", "worker.log"}
+    assert names == {*files, "memory.json", "trace.json.gz", "trace_analysis.json", "weights.pt", "worker.log"}
 
 
 def test_the_clock_accounts_for_every_epoch_to_a_thousandth(completed):

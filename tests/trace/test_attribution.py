@@ -59,6 +59,15 @@ def test_the_time_of_a_cpu_step_is_divided_completely(kineto, tmp_path):
     assert sum(row.total_s for row in result.modules) == pytest.approx(200 * US)
 
 
+def test_a_backward_pass_includes_its_start_and_its_end(kineto, tmp_path):
+    for start in (0, 100):
+        kineto.host("Tensor.backward", start + 45, 31, cat="user_annotation")
+    result = attribute(load(kineto.write(tmp_path / "trace.json")))
+    modules = by_module(result)
+    assert modules["(outside modules)"] == {"forward": 4, "backward": 6}  # 1 us before the first node, 1 us at the end
+    assert (modules["conv"], modules["(training loop)"]) == ({"forward": 20, "backward": 25}, {"loop": 14})
+
+
 def test_operators_have_their_own_time_and_shapes(kineto, tmp_path):
     operators = {row.name: row for row in attribute(load(kineto.write(tmp_path / "trace.json"))).operators}
     convolution = operators["aten::mkldnn_convolution"]

@@ -22,6 +22,7 @@ PHASES = ("forward", "backward", "optimizer", "data", "loop")
 FORWARD, BACKWARD, OPTIMIZER, DATA, LOOP = range(len(PHASES))
 MODULE = re.compile(r"(?:module: |nn\.Module: )(.*?)(?: \((\w+)\))?")
 NODE = "autograd::engine::evaluate_function"
+BACKWARD_RANGE = "Tensor.backward"
 OPTIMIZER_RANGE = re.compile(r"Optimizer\.(step|zero_grad)#")
 OUTSIDE = 0
 """Index of the operators outside all modules, such as the loss, in the modules of a trace."""
@@ -223,6 +224,7 @@ class _Names:
         self.modules: list[tuple[str, str]] = [("(outside modules)", ""), ("(optimizer)", ""), ("(data)", "")]
         self.module_of: dict[int, int] = {}
         self.phase_of: dict[int, int] = {}
+        self.nodes: set[int] = set()
         self.steps = {index for index, name in enumerate(trace.names) if STEP_NAME.fullmatch(name)}
         numbers: dict[tuple[str, str], int] = {}
         for index, name in enumerate(trace.names):
@@ -236,8 +238,10 @@ class _Names:
                 self.phase_of[index], self.module_of[index] = OPTIMIZER, 1
             elif DATA_WAIT.match(name):
                 self.phase_of[index], self.module_of[index] = DATA, 2
+            elif name == BACKWARD_RANGE:
+                self.phase_of[index], self.module_of[index] = BACKWARD, OUTSIDE
             elif name.startswith(NODE):
-                self.phase_of[index] = BACKWARD
+                self.nodes.add(index)
 
 
 def _find_owners(trace: Trace) -> _Owners:
@@ -292,7 +296,7 @@ class _OwnerSearch:
         self.self_ns[row] += end - start
         self._end_ns[row] = end
         self._stacks[thread].append(row)
-        if self.names.phase_of.get(name) == BACKWARD:
+        if name in self.names.nodes:
             if before is not None:  # the time of the autograd engine belongs to the next node
                 self.self_ns[row] += start - self._end_ns[before]
                 self.self_ns[parent] -= start - self._end_ns[before]

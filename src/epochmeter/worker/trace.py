@@ -7,6 +7,8 @@ import threading
 
 MODULE = "module: "
 """Begin of the name of a module's range in a trace; its name in the model and its class follow."""
+BACKWARD = "Tensor.backward"
+"""Name of a backward pass's range, which includes the start of the autograd engine and the release of its graph."""
 NAME = "_epochmeter_name"
 """Attribute of modules with their name in the model, while they are marked."""
 
@@ -64,10 +66,11 @@ def _synchronize():
 
 @contextlib.contextmanager
 def module_ranges(model):
-    """Mark the forward pass of every module in traces that are recorded meanwhile; None marks nothing."""
+    """Mark forward passes of modules, and backward passes, in traces recorded meanwhile; None marks nothing."""
     if model is None:
         yield
         return
+    import torch
     from torch.autograd.profiler import record_function
     from torch.nn.modules import module as modules
 
@@ -83,12 +86,18 @@ def module_ranges(model):
     def leave(module, inputs, outputs):
         ranges.opened.pop().__exit__(None, None, None)
 
+    def backward(tensor, *args, **options):
+        with record_function(BACKWARD):
+            return original(tensor, *args, **options)
+
+    original, torch.Tensor.backward = torch.Tensor.backward, backward
     for name, module in model.named_modules():
         setattr(module, NAME, name)  # replicas of the module get it as well
     hooks = [modules.register_module_forward_pre_hook(enter), modules.register_module_forward_hook(leave)]
     try:
         yield
     finally:
+        torch.Tensor.backward = original
         for hook in hooks:
             hook.remove()
         for module in model.modules():
