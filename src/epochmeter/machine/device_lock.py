@@ -20,28 +20,20 @@ def lock_devices(devices: Sequence[str], folder: str | None, holder: str, say: C
     lock_dir = Path(folder) if folder else _default_lock_dir()
     with ExitStack() as locks:
         for device in sorted(devices):
-            locks.enter_context(_lock_device(lock_dir / f"epochmeter-{device}.lock", device, holder, say))
+            try:
+                descriptor = _open(lock_dir / f"epochmeter-{device}.lock")
+            except OSError as error:
+                hint = "name a writable folder: machine.lock_dir="
+                raise RuntimeError(f"cannot open the lock of {device}: {error}\nhint: {hint}") from error
+            locks.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"Waiting for {device}, in use by {os.pread(descriptor, 1000, 0).decode(errors='replace')}.")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            os.truncate(descriptor, 0)
+            os.pwrite(descriptor, holder.encode()[:1000], 0)
         yield
-
-
-@contextmanager
-def _lock_device(path: Path, device: str, holder: str, say: Callable[[str], None]) -> Iterator[None]:
-    try:
-        descriptor = _open(path)
-    except OSError as error:
-        hint = "name a writable folder: machine.lock_dir="
-        raise RuntimeError(f"cannot open the lock of {device}: {error}\nhint: {hint}") from error
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"Waiting for {device}, in use by {os.pread(descriptor, 1000, 0).decode(errors='replace')}.")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.truncate(descriptor, 0)
-        os.pwrite(descriptor, holder.encode()[:1000], 0)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _open(path: Path) -> int:

@@ -39,11 +39,9 @@ def gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
                 set_by_zeusd(gpu.index(), watts)
             else:
                 gpu.set_power_limit_w(watts)
-        except PermissionError as error:
-            hint = f"run as root (in a container also with --cap-add SYS_ADMIN), or {ZEUSD_HINT}"
-            raise RuntimeError(f"{failure}: {error}\nhint: {hint}") from error
         except OSError as error:
-            raise RuntimeError(f"{failure}: {error}") from error
+            hint = f"\nhint: run as root (in a container also with --cap-add SYS_ADMIN), or {ZEUSD_HINT}"
+            raise RuntimeError(f"{failure}: {error}{hint if isinstance(error, PermissionError) else ''}") from error
 
     return DeviceLimit(
         low_w, high_w, gpu.power_limit_w, write, lambda watts: f"sudo nvidia-smi -i {uuid} -pl {watts:g}"
