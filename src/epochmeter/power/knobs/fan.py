@@ -27,12 +27,9 @@ class Fan(Knob):
     def __init__(self, root: Path, duty: Path) -> None:
         self._root, self._duty = root, duty
         self._kernel = duty.with_name(KERNEL)
-        self.files = [duty, *([self._kernel] if self._kernel.exists() else [])]
+        self.files = [duty, self._kernel] if self._kernel.exists() else [duty]
         verbs = () if self._kernel.exists() else ("stop", "start")
-        self.commands = [
-            *(("tee", str(file)) for file in self.files),
-            *(("systemctl", verb, SERVICE) for verb in verbs),
-        ]
+        self.commands = [("tee", str(file)) for file in self.files] + [("systemctl", verb, SERVICE) for verb in verbs]
 
     def get(self) -> str:
         return f"{self._profile()} {self._duty.read_text().strip()}"
@@ -79,12 +76,8 @@ class Fan(Knob):
     def _profile(self) -> str:
         if self._kernel.exists():
             return KERNEL if self._kernel.read_text().strip() == "1" else MANUAL
-        if (
-            not shutil.which("systemctl")
-            or privilege.run_program("systemctl", "is-active", SERVICE).strip() != "active"
-        ):
-            return MANUAL
-        return default_fan_profile(self._root) or SERVICE
+        state = privilege.run_program("systemctl", "is-active", SERVICE) if shutil.which("systemctl") else ""
+        return (default_fan_profile(self._root) or SERVICE) if state.strip() == "active" else MANUAL
 
 
 def open_fan(root: str | Path) -> Fan | None:

@@ -8,7 +8,7 @@ from epochmeter.machine import privilege
 from epochmeter.machine.jetson import LOCKED, UNLOCKED, clocks, gpu_devfreqs
 from epochmeter.power.knobs import jtop_control
 from epochmeter.power.knobs.jtop_control import JOIN_JTOP, run_by_jtop_or_sudo
-from epochmeter.power.knobs.knob import Knob, SettingTarget, wait_until_set
+from epochmeter.power.knobs.knob import Knob, wait_until_set
 
 STORED_BY_JTOP = "/usr/local/jtop/l4t_dfs.conf"
 """The original clocks if jtop's service locked them."""
@@ -46,22 +46,20 @@ class JetsonClocks(Knob):
         """Store the clocks and lock them, or restore them: as root, by jtop's service, or by sudo."""
         if setting == self.get() and (setting == LOCKED or not self.pending):
             return
+        output = ""
         if setting == LOCKED:
             self._stored.unlink(missing_ok=True)  # otherwise the program prompts before it overwrites the file
             output = run_by_jtop_or_sudo(lambda: jtop_control.lock_clocks(True), self._lock)
         elif self._stored.exists():
             output = privilege.run_as_root("jetson_clocks", "--restore", str(self._stored), allow=JOIN_JTOP)
         else:
-            output = jtop_control.lock_clocks(False)
+            jtop_control.lock_clocks(False)
         wait_until_set(self, setting, output)
         if setting == UNLOCKED:
             self._stored.unlink(missing_ok=True)
 
     def choices(self) -> str:
         return LOCKED
-
-    def target_for(self, value: str | float) -> SettingTarget:
-        return SettingTarget(LOCKED)  # the only value of `clocks` other than keep
 
     def by_hand(self, setting: str) -> str:
         if setting == LOCKED:

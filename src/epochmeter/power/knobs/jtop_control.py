@@ -13,12 +13,13 @@ INTERVAL_S = 0.5
 JOIN_JTOP = "sudo usermod -aG jtop $USER, then log in again: jtop's service sets it for its group"
 
 
-def run_by_jtop_or_sudo(by_jtop: Callable[[], str], by_sudo: Callable[[], str]) -> str:
-    """Change a setting that needs root: directly as root, else by jtop's service, else by sudo."""
+def run_by_jtop_or_sudo(by_jtop: Callable[[], None], by_sudo: Callable[[], str]) -> str:
+    """Change a setting that needs root: directly as root, else by jtop's service, else by sudo; returns the output."""
     if os.geteuid() == 0:
         return by_sudo()
     try:
-        return by_jtop()
+        by_jtop()
+        return ""
     except RuntimeError as no_jtop:
         try:
             return by_sudo()
@@ -26,25 +27,23 @@ def run_by_jtop_or_sudo(by_jtop: Callable[[], str], by_sudo: Callable[[], str]) 
             raise RuntimeError(f"{no_sudo}\nhint: jtop's service could do it too, but failed: {no_jtop}") from no_sudo
 
 
-def set_mode(number: int, name: str) -> str:
+def set_mode(number: int, name: str) -> None:
     """Request a power mode; RuntimeError if jtop, which counts the modes itself, has another number for it."""
     with connect_client(INTERVAL_S) as client:
         if client.nvpmodel is None or client.nvpmodel.models[number : number + 1] != [name]:
             raise RuntimeError(f"jtop has no power mode {number} named {name}")
         client.nvpmodel.set_nvpmodel_id(number)
-    return ""
 
 
-def lock_clocks(on: bool) -> str:
+def lock_clocks(on: bool) -> None:
     """Request jetson_clocks, or the clocks from before jtop switched it on."""
     with connect_client(INTERVAL_S) as client:
         if client.jetson_clocks is None:
             raise RuntimeError("jtop does not find jetson_clocks")
         client.jetson_clocks = on
-    return ""
 
 
-def set_fan(profile: str, percent: float) -> str:
+def set_fan(profile: str, percent: float) -> None:
     """Request a fan profile, such as quiet, and the speed in percent if the profile is manual."""
     with connect_client(INTERVAL_S) as client:
         name = next(iter(client.fan), None)
@@ -53,4 +52,3 @@ def set_fan(profile: str, percent: float) -> str:
         client.fan.set_profile(name, profile)
         if profile == "manual":
             client.fan.set_speed(name, percent)
-    return ""

@@ -71,6 +71,7 @@ class Knob(Protocol):
 
     def target_for(self, value: str | float) -> SettingTarget:
         """Convert a job's value to a setting; ValueError if it is invalid, RuntimeError if it cannot be set now."""
+        return SettingTarget(self.choices())  # if there is only one
 
     def by_hand(self, setting: str) -> str:
         """The shell command that sets it."""
