@@ -70,6 +70,9 @@ def main(config: DictConfig) -> None:
 
 def report(keys: dict[str, Any], console: "Console") -> int:
     """Load the runs, print the report, write its files and show it in MLflow; return the exit code."""
+    from epochmeter.report.charts.draw import Artist, missing_packages
+
+    artist = None if missing_packages() else Artist()  # it starts while the modules below are imported
     from epochmeter.report.analyses.gate import exit_code
     from epochmeter.report.build import build_report
     from epochmeter.report.output.files import locked, write_report
@@ -82,12 +85,12 @@ def report(keys: dict[str, Any], console: "Console") -> int:
     folder = Path(keys["out"] or sweep.folder).absolute()
     if folder == MULTIRUN:  # several sweeps have no folder of their own
         folder = MULTIRUN / "reports" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    content = build_report(sweep, options, against)
+    content = build_report(sweep, options, against, artist.draw if artist else lambda charts: None)
     if not content.rows:
         raise ValueError(" ".join(["no run is left to report.", *content.notes]))
     print_report(content, console)
     with locked(folder, warn):
-        written = write_report(content, folder, warn)
+        written = write_report(content, folder, warn, artist)
         show_files(written, folder, content.title, keys["tracking"], console)
     return next((exit_code(page.results) for page in content.pages if page.name == "gate"), 0)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from epochmeter.report.analyses import answer, comparison, gate, questions, scaling, search_front, stalls, targets
 from epochmeter.report.analyses.best import Best, find_best, pareto, unmet_constraints
@@ -62,6 +62,7 @@ class Report:
     Attributes:
         title: names of the sweeps.
         rows: runs of the table.
+        write_csv: writes the table to a file.
         pages: analyses.
         charts: in the order of the page.
         banner: warnings above everything else.
@@ -71,6 +72,7 @@ class Report:
 
     title: str
     rows: Sequence[Run]
+    write_csv: Callable[[TextIO], None]
     pages: Sequence[Page]
     charts: Sequence[Chart]
     banner: Sequence[str]
@@ -87,14 +89,21 @@ class Analyses:
     hints: Sequence[str]
 
 
-def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = None) -> Report:
+def build_report(
+    sweep: Sweep,
+    options: ReportOptions,
+    against: Sweep | None = None,
+    draw: Callable[[Sequence[Chart]], None] = lambda charts: None,
+) -> Report:
     """Build the report of a sweep, with its comparison with an earlier one if there is one.
+
+    The charts come first, to be drawn while the rest is built.
 
     Raises:
         ValueError: an option is out of range, or no run matches it.
     """
-    analyzed = run_analyses(sweep, options.where, options.include)
     selection = select_any(sweep, options.where, options.include)
+    write_csv = table.begin_csv(selection.ended)
     numbers = {run.number for run in selection.ended}
     configurations = group_repeats(selection.runs)
     real = without_synthetic(configurations)
@@ -104,6 +113,8 @@ def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = N
     best = find_best(real, options.eta, options.max_slowdown, options.power_budget_w, options.deadline_s)
     power_runs = choose_runs(selection.ended, options.power_of, [choice.configuration for choice in best])
     power = powers(power_runs)
+    draw(charts := all_charts(configurations, [] if by_target else best, pareto(real), power))
+    analyzed = run_analyses(sweep, options.where, options.include)
     undrawn = [run.number for run in power_runs if run.number not in {curve.row.number for curve in power}]
     where = {key: texts_of(values) for key, values in options.where.items()}
     answered = _answer(real, best, options)
@@ -112,8 +123,9 @@ def build_report(sweep: Sweep, options: ReportOptions, against: Sweep | None = N
     report = Report(
         title=sweep.title,
         rows=selection.ended,
+        write_csv=write_csv,
         pages=[page for page in pages if page],
-        charts=all_charts(configurations, [] if by_target else best, pareto(real), power),
+        charts=charts,
         banner=render_notes("warnings", selection, numbers),
         notes=[
             *render_notes("on_synthetic_batches", len(configurations) - len(without_synthetic(configurations))),

@@ -10,6 +10,7 @@ import pytest
 from sweeps import row, trained
 
 from epochmeter.report.build import ReportOptions, build_report
+from epochmeter.report.charts import draw
 from epochmeter.report.output import files
 from epochmeter.report.runs.run import Sweep
 
@@ -65,7 +66,7 @@ def test_charts_of_an_earlier_report_are_removed_and_other_files_kept(tmp_path):
 @pytest.mark.parametrize("has_packages", [True, False])
 def test_pages_of_an_earlier_report_are_removed_and_other_files_kept(tmp_path, monkeypatch, has_packages):
     if not has_packages:
-        monkeypatch.setattr(files, "find_spec", lambda name: None)
+        monkeypatch.setattr(draw, "find_spec", lambda name: None)
     for name in ("comparison.md", "scaling.json", "notes.md"):
         (tmp_path / name).write_text("written by a sweep or a person")
     two = [trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2)]
@@ -79,7 +80,7 @@ def test_pages_of_an_earlier_report_are_removed_and_other_files_kept(tmp_path, m
 
 
 def test_without_the_packages_for_pages_the_table_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "find_spec", lambda name: None if name in ("vl_convert", "itables") else name)
+    monkeypatch.setattr(draw, "find_spec", lambda name: None if name in ("vl_convert", "itables") else name)
     written, messages = write(report(*batches(100.0, 200.0)), tmp_path)
     assert written == ["report.csv", "report.md", "answer.json", "answer.md"]
     assert len(messages) == 1

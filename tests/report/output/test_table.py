@@ -1,6 +1,7 @@
 """The table of runs as CSV, Markdown and HTML."""
 
 import csv
+import io
 import json
 import re
 from dataclasses import replace
@@ -34,6 +35,17 @@ def awkward():
 def write_csv(rows, folder):
     with open(folder / "report.csv", "w") as file:
         table.write_csv(rows, file)
+
+
+def test_long_table_is_made_by_a_second_process(monkeypatch):
+    rows = [trained(number, 100.0 + number, batch=8 + number) for number in range(4)]
+    texts = []
+    for limit in (1000, 3):
+        monkeypatch.setattr(table, "MAX_ONE_PROCESS", limit)
+        table.begin_csv(rows)(file := io.StringIO())
+        texts.append(file.getvalue())
+    assert texts[0].count("\n") == 5
+    assert texts[0] == texts[1]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from epochmeter.report.analyses.next_runs import Suggestion
 from epochmeter.report.analyses.prediction import NoPrediction, Prediction
 from epochmeter.report.formatting import join_or_more
 from epochmeter.report.pages import Page
-from epochmeter.report.runs.configuration import Configuration, fingerprint, no_energy, varied
+from epochmeter.report.runs.configuration import Configuration, no_energy, varied
 from epochmeter.report.runs.costs import TIME_TO_TARGET, Cost, positive_values, ranked_costs
 from epochmeter.report.runs.filter import has_values
 from epochmeter.report.runs.run import Run
@@ -157,7 +157,7 @@ def analyze(
     ranked_ones = {cost.configuration for cost in ranked}
     unranked = [configuration for configuration in configurations if configuration not in ranked_ones]
     once = [configuration for configuration in configurations if len(configuration.runs) == 1]
-    hosts = Counter(fingerprint(configuration.job) for configuration in configurations)
+    hosts = Counter(configuration.runs[0].fingerprint for configuration in configurations)
     return Answer(
         choices,
         ranked,
@@ -170,7 +170,7 @@ def analyze(
         samples=_differing_samples(configurations),
         convergence_keys=_convergence_keys(configurations),
         single_runs=len(once) if len(configurations) > 1 else 0,
-        on_several_hosts=any(hosts[fingerprint(configuration.job)] > 1 for configuration in once),
+        on_several_hosts=any(hosts[configuration.runs[0].fingerprint] > 1 for configuration in once),
         unresolved=_unresolved(choices[0], ranked),
         shares=key_shares(ranked),
         noisy=_noisy_runs(configurations),

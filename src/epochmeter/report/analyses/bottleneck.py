@@ -6,6 +6,7 @@ stall is T3 - T1 and the fetch stall T2 - T3 (J. Mohan et al., PVLDB 14(5), 2021
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -66,7 +67,8 @@ def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds]
         difference = _estimate(_difference(parts[part], parts[other] if other else {}), rounds)
         return difference.low is None or difference.low > 0
 
-    bottleneck = find_bottleneck({part: _estimate(runs).value for part, runs in parts.items()}, e2e_s, significant)
+    means = {part: math.fsum(map(statistics.fmean, runs.values())) for part, runs in parts.items()}
+    bottleneck = find_bottleneck(means, e2e_s, significant)
     if bottleneck is None or len(bottleneck.parts) == 1 or bottleneck.equal:
         return bottleneck
     return replace(bottleneck, repeats=repeats_needed(_difference(*(parts[part] for part in bottleneck.parts[:2]))))

@@ -68,7 +68,8 @@ def _shares(columns: Sequence[Sequence[str]], values: Sequence[float]) -> list[f
     logs = np.log(values) - np.mean(np.log(values))
     designs = [indicators(column) for column in columns]
     designs = [design - design.mean(axis=0) for design in designs]
-    spare = len(logs) - 1 - int(np.linalg.matrix_rank(np.hstack(designs)))
+    together = np.hstack(designs)
+    spare = len(logs) - 1 - int(np.linalg.matrix_rank(together.T @ together, hermitian=True))
     total = float(logs @ logs)
     if spare < 1 or total < ROUNDING:
         return []
@@ -82,7 +83,7 @@ def _shares(columns: Sequence[Sequence[str]], values: Sequence[float]) -> list[f
             for others, before in explained.items()
             if index not in others
         ]
-        chance = by_chance * int(np.linalg.matrix_rank(design))
+        chance = by_chance * (design.shape[1] - 1)
         shares.append(max(0.0, (math.fsum(gains) / len(columns) - chance) / total))
     return shares
 

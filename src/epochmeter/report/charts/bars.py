@@ -108,8 +108,9 @@ def _domain(metric: str) -> str | None:
 
 def _all_known(configuration: Configuration, metrics: Mapping[str, str]) -> dict[str, float]:
     """Return the means of metrics by their names in the chart; empty unless all are known."""
-    values = {name: mean_sd(configuration, f"steady/{metric}") for name, metric in metrics.items()}
-    return {name: value.mean for name, value in values.items() if value} if all(values.values()) else {}
+    means = {name: configuration.mean(f"steady/{metric}") for name, metric in metrics.items()}
+    known = {name: mean for name, mean in means.items() if mean is not None and math.isfinite(mean)}
+    return known if len(known) == len(metrics) else {}
 
 
 def _bars(

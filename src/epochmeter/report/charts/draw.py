@@ -1,41 +1,53 @@
-"""Draw charts as SVG and PNG: `python -m epochmeter.report.charts.draw FOLDER < charts.json`.
-
-This takes as long as the rest of a report, so it has a process of its own.
-"""
+"""Draw charts as SVG and PNG, in a process of its own: this takes as long as the rest of a report."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryFile
+from typing import Any
 
 from epochmeter.report.charts.chart import Chart, Spec, theme
 
+PAGE_NEEDS = ("vl_convert", "itables")
+"""Packages of the extra `report`."""
 WIDTH_PX = 680
 SCALE = 2.0
 """Pixels of a PNG image per pixel of the chart."""
 
 
-@contextmanager
-def drawing(charts: Sequence[Chart], folder: Path) -> Iterator[list[Path]]:
-    """Draw charts by a second process, which ends with the context; yield the images, or raise OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    specs = {chart.name: {**chart.spec, "title": chart.title} for chart in charts}
-    command = [sys.executable, "-m", __name__, str(folder)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with TemporaryFile("w+") as content:
-        json.dump(specs, content)
-        content.seek(0)
-        process = subprocess.Popen(command, stdin=content, env=environment)
-    with process:
-        yield [folder / f"{chart.name}.{suffix}" for chart in charts for suffix in ("png", "svg")]
-    if process.returncode:
-        raise OSError(f"the charts could not be drawn in {folder}")
+def missing_packages() -> list[str]:
+    """Return the packages for the page and the charts that are not installed."""
+    return [name for name in PAGE_NEEDS if find_spec(name) is None]
+
+
+class Artist:
+    """A process that draws charts while the report goes on; it starts at once, as loading Vega takes half a second."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-m", __name__]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=environment)
+
+    def draw(self, charts: Sequence[Chart]) -> None:
+        """Begin to draw."""
+        self._send({chart.name: {**chart.spec, "title": chart.title} for chart in charts})
+
+    def write(self, folder: Path) -> None:
+        """Write the images into a folder; OSError if that fails."""
+        self._send(str(folder.absolute()))
+        if self._process.wait():
+            raise OSError(f"the charts could not be drawn in {folder}")
+
+    def _send(self, value: Any) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(f"{json.dumps(value)}\n")
+        self._process.stdin.flush()
 
 
 def to_svg(spec: Spec) -> str:
@@ -59,11 +71,15 @@ def to_png(svg: str) -> bytes:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
-    for name, spec in json.load(sys.stdin).items():
-        svg = to_svg(spec)
-        (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
-        (folder / f"{name}.png").write_bytes(to_png(svg))
+    """Draw the charts of the first line of the standard input, and write them to the folder of the second one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the report ends, and with it the input
+    to_svg({"data": {"values": []}, "mark": "point", "title": "", "usermeta": {"columns": []}})  # loads Vega
+    images: dict[str, str] = {name: to_svg(spec) for name, spec in json.loads(sys.stdin.readline() or "{}").items()}
+    pictures = {name: to_png(svg) for name, svg in images.items()}
+    if folder := json.loads(sys.stdin.readline() or "null"):
+        for name, svg in images.items():
+            Path(folder, f"{name}.svg").write_text(svg, encoding="utf-8")
+            Path(folder, f"{name}.png").write_bytes(pictures[name])
 
 
 if __name__ == "__main__":

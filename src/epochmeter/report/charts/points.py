@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from epochmeter.report.charts.chart import COLORS, SHAPES
@@ -100,6 +101,7 @@ def chart_points(configurations: Sequence[Configuration]) -> list[ChartPoint]:
     return [ChartPoint(*pair) for pair in zip(configurations, titles(configurations), strict=True)]
 
 
+@cache  # several charts show the same
 def mean_sd(configuration: Configuration, metric: str) -> MeanSd | None:
     """Return a metric; None if a run lacks it or its value is not finite.
 

@@ -6,12 +6,11 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochmeter.report import pages
+from epochmeter.report.charts.draw import Artist, missing_packages
 from epochmeter.report.output import table
 from epochmeter.report.output.render import page_file, render_html
 from epochmeter.shared.atomic_files import lock_folder, write_atomically, write_json
@@ -20,8 +19,6 @@ from epochmeter.shared.record import Record
 if TYPE_CHECKING:
     from epochmeter.report.build import Report
 
-PAGE_NEEDS = ("vl_convert", "itables")
-"""Packages of the extra `report`."""
 PAGE, CHARTS, TABLE = "report.html", "report", "report.csv"
 
 
@@ -47,14 +44,16 @@ def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
         raise ValueError(f"The report cannot be written to {folder}: {what}. Name another folder: out=...") from error
 
 
-def write_report(report: Report, folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """Write the files of a report, and remove those that only an earlier report had; return them, the page first."""
+def write_report(report: Report, folder: Path, say: Callable[[str], None], artist: Artist | None = None) -> list[Path]:
+    """Write the files of a report, and remove those that only an earlier report had; return them, the page first.
+
+    An artist that is given draws the charts already.
+    """
     has_earlier = (folder / TABLE).exists()  # else other charts and pages in the folder are no report's
-    missing = _missing_packages(say)
-    if missing:
+    if missing := _missing_packages(say):
         written = _write_texts(report, folder, table.columns_and_rows(report.rows))
     else:
-        written = _write_with_charts(report, folder)
+        written = _write_with_charts(report, folder, artist)
     if has_earlier:
         names = [f"{name}.{suffix}" for name in pages.NAMES for suffix in ("json", "md", "xml")]
         pictures = [] if missing else [path for path in (folder / CHARTS).iterdir() if path.suffix in (".png", ".svg")]
@@ -64,8 +63,7 @@ def write_report(report: Report, folder: Path, say: Callable[[str], None]) -> li
 
 
 def _missing_packages(say: Callable[[str], None]) -> list[str]:
-    missing = [name for name in PAGE_NEEDS if find_spec(name) is None]
-    if missing:
+    if missing := missing_packages():
         say(f"No page and no charts: {', '.join(missing)} not installed. For them: make .venv/.with-report")
     return missing
 
@@ -104,20 +102,25 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _write_with_charts(report: Report, folder: Path) -> list[Path]:
-    from epochmeter.report.charts.draw import drawing
+def _write_with_charts(report: Report, folder: Path, artist: Artist | None) -> list[Path]:
     from epochmeter.report.output.html import report_html
 
-    with drawing(report.charts, folder / CHARTS) as images:
-        cells = table.columns_and_rows(report.rows)
-        runs = table.html(report.rows, cells)
-        html = report_html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
-        return [_write_text(folder / PAGE, html), *images, *_write_texts(report, folder, cells)]
+    if artist is None:
+        artist = Artist()
+        artist.draw(report.charts)
+    (folder / CHARTS).mkdir(exist_ok=True)
+    cells = table.columns_and_rows(report.rows)
+    runs = table.html(report.rows, cells)
+    html = report_html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
+    written = [_write_text(folder / PAGE, html), *_write_texts(report, folder, cells)]
+    artist.write(folder / CHARTS)
+    images = [f"{chart.name}.{suffix}" for chart in report.charts for suffix in ("png", "svg")]
+    return [*written, *(folder / CHARTS / image for image in images)]
 
 
 def _write_texts(report: Report, folder: Path, cells: table.Cells) -> list[Path]:
     written = [folder / TABLE, _write_text(folder / "report.md", table.markdown_file(cells, report.title))]
-    write_atomically(folder / TABLE, partial(table.write_csv, report.rows))
+    write_atomically(folder / TABLE, report.write_csv)
     for page in report.pages:
         markdown = page_file(page, report.title, report.banner, report.notes)
         written += write_page(folder, page.name, markdown, page.values)

@@ -59,4 +59,4 @@ def report_html(
 
 def pack(text: str) -> str:
     """Compress a text for the page to unpack; the result has no characters that mean anything in HTML."""
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()

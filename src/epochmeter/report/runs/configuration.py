@@ -187,7 +187,8 @@ def varied(configurations: Sequence[Configuration]) -> list[str]:
 def _varied(configurations: tuple[Configuration, ...]) -> list[str]:
     jobs = [configuration.job for configuration in configurations]
     keys = dict.fromkeys(key for job in jobs for key in job if key not in NON_CONFIG_KEYS)
-    differing = [key for key in keys if any(job.get(key) != jobs[0].get(key) for job in jobs)]
+    columns = {key: [job.get(key) for job in jobs] for key in keys}
+    differing = [key for key, values in columns.items() if values.count(values[0]) < len(values)]
     visible = [key for key in differing if len({configuration.value(key) for configuration in configurations}) > 1]
     visible.sort(key=lambda key: FIRST_KEYS.index(key) if key in FIRST_KEYS else len(FIRST_KEYS))
     overridden = dict.fromkeys(key for point in configurations for run in point.runs for key in run.keys if "." in key)

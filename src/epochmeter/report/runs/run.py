@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -115,7 +115,7 @@ class Run:
             value = value.get(part) if isinstance(value, dict) else None
         if isinstance(value, Mapping):
             value = value.get("name")
-        return None if value is None else format_value(value)
+        return None if value is None else format_value(value) if isinstance(value, list) else _format_scalar(value)
 
     def override_or_value(self, key: str) -> str | None:
         """Return a value as it was typed, or else as it was configured."""
@@ -140,6 +140,11 @@ def cached_by_identity(function: Callable[..., Value]) -> Callable[..., Value]:
         return results[key][1]
 
     return cached
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _format_scalar(value: Any) -> str:
+    return format_value(value)
 
 
 @cached_by_identity
