@@ -162,6 +162,11 @@ MUTANTS = [
     Mutant("machine/page_cache.py", "status.st_uid != os.geteuid() and not os.access(path, os.W_OK)", "False"),
     Mutant("datasets/stage.py", "_compare_with_device(folder, copy, total)", "pass"),
     Mutant("datasets/fetch.py", "if checksum.hexdigest() != md5:", "if False:"),
+    Mutant("trace/device.py", "gaps.end, side=", "gaps.start, side=", "trace/test_hta.py"),
+    Mutant("trace/device.py", "by_host = launched_ns > gaps.start", "by_host = launched_ns > 0"),
+    Mutant("trace/kineto.py", "np.lexsort((-columns", "np.lexsort((columns", "trace/test_attribution.py"),
+    Mutant("trace/attribution.py", "self.self_ns[parent] -= end - start", "pass"),
+    Mutant("trace/analysis.py", "epoch[step % len(epoch)]", "epoch[0]"),
 ]
 
 

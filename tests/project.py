@@ -65,6 +65,8 @@ def set_up(root: Path) -> None:
 def metric_in_docs(name: str) -> str:
     """Return a metric's name in docs/metrics.md: `steady/` and `std/` are listed as `epoch/`, domains as `<domain>`."""
     listed = re.sub("^(steady|std)/", "epoch/", re.sub(r"^rank_max/\w+_s$", "rank_max/<part>_s", name))
+    listed = re.sub(r"^trace/idle_\w+_fraction$", "trace/idle_<cause>_fraction", listed)
+    listed = re.sub(r"^trace/precision_\w+_fraction$", "trace/precision_<precision>_fraction", listed)
     return listed if listed in METRICS else re.sub(r"/energy_\w+_j$", "/energy_<domain>_j", listed)
 
 

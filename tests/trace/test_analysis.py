@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from kineto import Kineto
+from project import metric_in_docs
 
 from epochmeter.results.metrics import METRICS
 from epochmeter.shared.record import Record
@@ -37,14 +38,6 @@ def record(tmp_path):
     return record
 
 
-def listed(metric):
-    """Return a metric's name in docs/metrics.md."""
-    for part, values in {"precision": ("fp32", "tf32"), "cause": ("copy", "data", "sync", "launch", "other")}.items():
-        for value in values:
-            metric = metric.replace(f"_{value}_fraction", f"_<{part}>_fraction") if "_overlap" not in metric else metric
-    return f"trace/{metric}"
-
-
 def test_untraced_time_is_that_of_the_same_steps_in_steady_epochs(record):
     assert untraced_wall_s(record, [0, 1]) == pytest.approx(((3 + 4) + (5 + 6)) / 2)
     assert untraced_wall_s(record, [1, 2, 3]) == pytest.approx(((4 + 3 + 4) + (6 + 5 + 6)) / 2)  # the next pass begins
@@ -74,6 +67,12 @@ def test_unknown_metrics_are_absent_with_the_reason(kineto, tmp_path):
     assert result["metrics"]["host_busy_fraction"] == pytest.approx(0.2)
 
 
+def test_launches_without_kernels_name_the_option_of_the_driver(kineto, tmp_path):
+    kineto.events = [event for event in kineto.events if event["cat"] != "kernel"]
+    (reason,) = analyze(load(kineto.write(tmp_path / "trace.json")), 1.0)["missing"]
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in reason
+
+
 def test_a_trace_without_steps_has_device_time_only(kineto, tmp_path):
     kineto.events = [event for event in kineto.events if not event["name"].startswith("ProfilerStep")]
     result = analyze(load(kineto.write(tmp_path / "trace.json")))
@@ -94,7 +93,7 @@ def test_incomplete_events_give_no_metrics(kineto, tmp_path, monkeypatch):
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.json.gz")), ids=lambda path: path.name[:8])
 def test_real_traces_have_only_listed_metrics(path):
     result = analyze(load(path), 1.0)
-    assert {listed(name) for name in result["metrics"]} <= METRICS
+    assert {metric_in_docs(f"trace/{name}") for name in result["metrics"]} <= METRICS
     time = result["device"]
     assert time["busy_s"] + sum(time["idle_s"].values()) == pytest.approx(time["wall_s"])
 

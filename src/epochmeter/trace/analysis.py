@@ -22,6 +22,10 @@ from epochmeter.trace.kineto import Category, Trace, load
 
 MAX_ROWS = 500
 """Most rows of a table in the result."""
+NO_PERMISSION = (
+    ", although some were launched. The driver may allow profiling to administrators only: one of them has to set its "
+    "option NVreg_RestrictProfilingToAdminUsers=0"
+)
 STEP_PARTS = [INTERVALS.index(name) for name in ("gap_s", "copy_s", "compute_s")]
 
 
@@ -77,7 +81,8 @@ def analyze(trace: Trace, untraced_s: float | None = None) -> dict[str, Any]:
         if time.occupancy is None:
             missing.append("no SM efficiency and occupancy: the trace of this device does not have them")
     else:
-        missing.append("no metrics of a GPU: the trace has no kernels")
+        launched = len(trace.where(Category.RUNTIME)) > 0
+        missing.append(f"no metrics of a GPU: the trace has no kernels{NO_PERMISSION if launched else ''}")
     steps = len(trace.steps)
     attribution = attribute(trace) if steps and not trace.incomplete else None
     if steps:
