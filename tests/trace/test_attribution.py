@@ -93,6 +93,7 @@ def test_threads_have_the_fraction_in_which_they_ran_operators(kineto, tmp_path)
 def test_kernels_belong_to_the_module_and_operator_that_launched_them(kineto, tmp_path):
     occupancy = "est. achieved occupancy %"
     kineto.launch("sgemm_forward", 30, 50, launched=18, **{occupancy: 60})
+    kineto.launch("sgemm_forward", 30, 0, launched=20, **{occupancy: 60})
     kineto.launch("sgemm_backward", 80, 30, launched=60, **{occupancy: 20})
     kineto.launch("elementwise", 110, 10, launched=81, **{occupancy: 40})
     kineto.launch("ampere_dgemm", 120, 10, launched=None, **{occupancy: 10})  # its launch is not in the trace
@@ -104,7 +105,8 @@ def test_kernels_belong_to_the_module_and_operator_that_launched_them(kineto, tm
         "(training loop)": {"loop": 5},
     }
     first, second, *_ = result.kernels
-    assert (first.name, first.calls, first.inputs, first.precision) == ("sgemm_forward", 1, "2x3x8x8, 4x3x3x3", "fp32")
+    assert (first.name, first.calls, first.inputs, first.precision) == ("sgemm_forward", 2, "2x3x8x8, 4x3x3x3", "fp32")
+    assert {row.name: row.calls for row in result.operators}["aten::mkldnn_convolution"] == 1
     assert second.utilization == pytest.approx(0.2)
     assert result.mean_utilization == pytest.approx((50 * 0.6 + 30 * 0.2 + 10 * 0.4 + 10 * 0.1) / 100)
     assert [row.name for row in result.above] == ["sgemm_forward"]

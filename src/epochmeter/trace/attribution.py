@@ -51,6 +51,8 @@ class ModuleTime:
 class Activity:
     """Time of all operators, or kernels, of one name; `inputs` are the most frequent shapes.
 
+    That of Python code, without an operator, has no calls.
+
     For kernels, `utilization` is the mean achieved occupancy, weighted by duration.
     """
 
@@ -171,25 +173,29 @@ def _divide(trace: Trace, owners: _Owners, rows: Ints, times_ns: Ints, basis: st
         total_s=total_ns * S_PER_NS,
         explained_fraction=1 - loop_ns / total_ns if total_ns else 0.0,
         modules=sorted(by_module, key=lambda row: -row.total_s),
-        operators=_activities(trace, names, times_ns, inputs),
+        operators=_activities(trace, names, times_ns, inputs, operator),
         threads=_thread_fractions(trace),
     )
 
 
-def _activities(trace: Trace, names: Ints, times_ns: Ints, inputs: Ints, kernels: Ints | None = None) -> list[Activity]:
-    """Sum times by name, the longest first; the name after the last is that of time without an operator."""
+def _activities(trace: Trace, names: Ints, times_ns: Ints, inputs: Ints, events: Ints) -> list[Activity]:
+    """Sum times by name, the longest first; the name after the last is that of time without an operator.
+
+    `events` are the operators, which may occur several times, or the kernels.
+    """
     rows = []
     order = np.argsort(names, kind="stable")
     for group in np.split(order, np.flatnonzero(np.diff(names[order])) + 1):
         if not len(group):
             continue
-        index = names[group[0]]
-        name = trace.names[index] if index < len(trace.names) else PYTHON
-        row = Activity(name, len(group), float(times_ns[group].sum()) * S_PER_NS, _shapes(trace, inputs[group]))
-        if kernels is not None:
+        calls = np.unique(events[group])
+        calls = calls[calls != NONE]
+        name = trace.names[names[group[0]]] if len(calls) else PYTHON
+        row = Activity(name, len(calls), float(times_ns[group].sum()) * S_PER_NS, _shapes(trace, inputs[group]))
+        if len(calls) and trace.category[calls[0]] == Category.KERNEL:
             kernel = classify(name)
             row.precision, row.tensor_cores = kernel.precision, kernel.tensor_cores
-            row.utilization = weighted_mean(trace.occupancy_percent[kernels[group]] / 100, times_ns[group])
+            row.utilization = weighted_mean(trace.occupancy_percent[events[group]] / 100, times_ns[group])
         rows.append(row)
     return sorted(rows, key=lambda row: -row.total_s)
 
