@@ -87,7 +87,8 @@ def report(keys: dict[str, Any], console: "Console") -> int:
         folder = MULTIRUN / "reports" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     content = build_report(sweep, options, against, artist.draw if artist else lambda charts: None)
     if not content.rows:
-        raise ValueError(" ".join(["no run is left to report.", *content.notes]))
+        reasons = "; ".join(note.rstrip(".") for note in content.notes)
+        raise ValueError(f"no run is left to report: {reasons}. Correct the cause and run the sweep's command again.")
     print_report(content, console)
     with locked(folder, warn):
         written = write_report(content, folder, warn, artist)

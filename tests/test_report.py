@@ -151,7 +151,7 @@ def test_sweep_without_usable_runs_is_an_error_and_writes_nothing(report, tmp_pa
     write(folder, trained(0, 100.0), state="failed")
     write(folder, trained(1, 100.0)).folder.joinpath("job.json").write_text("{")
     error, _ = report()
-    assert error.startswith("error: no run is left to report\n  hint: Left out: 1 of 2 runs: not completed (failed).")
+    assert error.startswith("error: no run is left to report: Left out: 1 of 2 runs: not completed (failed); Left out")
     assert "whose records cannot be read: 1 (JSONDecodeError" in error
     assert sorted(path.name for path in folder.iterdir()) == ["0", "1"]
     assert report("include=[failures]")[0] == 0

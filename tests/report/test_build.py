@@ -90,7 +90,7 @@ def test_target_reached_within_the_warm_up_ranks_the_configurations():
 def test_rehearsals_alone_are_reported_below_a_banner():
     rehearsed = row(0, "storage", 1.0, rehearsal=["rehearse=true"])
     report = build_report(sweep(rehearsed), ReportOptions())
-    assert report.banner == ["REHEARSAL, no result of what was asked: rehearse=true."]
+    assert report.banner == ["REHEARSAL, not a result of the requested configuration: rehearse=true."]
     report = build_report(sweep(rehearsed, row(1, "storage", 1.0)), ReportOptions())
     assert report.banner == []
     assert report.notes == ["Left out: 1 of 2 runs: a rehearsal (rehearse=true)."]
@@ -104,12 +104,15 @@ def test_only_the_analyses_of_a_rehearsal_have_its_banner():
     assert [row.number for row in report.rows] == [0]
     assert (report.banner, report.notes) == ([], [f"Left out: 1 of 2 runs: a rehearsal ({why})."])
     firsts = {page.name: page.warnings for page in report.pages if page.name != "answer"}
-    warnings = [f"REHEARSAL, no result of what was asked (run 1): {why}.", "The rest of the report leaves that out."]
+    warnings = [
+        f"REHEARSAL, not a result of the requested configuration (run 1): {why}.",
+        "The rest of the report leaves such runs out.",
+    ]
     assert firsts == {"scaling": warnings, "questions": warnings}
 
 
 def test_banner_of_two_sweeps_has_a_common_warning_once():
-    warning = "REHEARSAL, no result of what was asked: rehearse=true."
+    warning = "REHEARSAL, not a result of the requested configuration: rehearse=true."
     before, same = ([row(0, "storage", 1.0, rehearsal=["rehearse=true"], sweep=name)] for name in ("before", "after"))
     report = build_report(sweep(*same), ReportOptions(), sweep(*before))
     assert (report.banner, report.notes) == ([f"Of both: {warning}"], [])

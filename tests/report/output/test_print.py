@@ -89,8 +89,8 @@ def test_rehearsals_alone_are_analyzed_below_a_banner(tmp_path):
     reason = "strategy.ranks=2 asked for, this machine has 1 GPU"
     runs = [trained(0, 100.0, rehearsal=[reason]), on_two(1, 101.0, rehearsal=[reason])]
     text = printed(sweep(tmp_path, runs))
-    assert text.startswith(f"REHEARSAL, no result of what was asked: {reason}.")
-    assert (tmp_path / "scaling.md").read_text().splitlines()[2].startswith("**REHEARSAL, no result")
+    assert text.startswith(f"REHEARSAL, not a result of the requested configuration: {reason}.")
+    assert (tmp_path / "scaling.md").read_text().splitlines()[2].startswith("**REHEARSAL, not a result")
 
 
 def test_stall_sweep_has_only_the_stall_analysis(tmp_path):

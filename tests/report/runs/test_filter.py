@@ -49,7 +49,7 @@ def test_runs_without_results_are_excluded_and_counted_by_reason():
 @pytest.mark.parametrize(
     ("include", "told", "banner"),
     [
-        (["rehearsals"], [0, 2], "REHEARSAL, no result of what was asked (run 2): rehearse=true."),
+        (["rehearsals"], [0, 2], "REHEARSAL, not a result of the requested configuration (run 2): rehearse=true."),
         (["estimates"], [0, 3], "ESTIMATE, energy that nothing measured (run 3): no meter here."),
         (["failures"], [0, 1], "NOT COMPLETED (run 1): not completed (failed)."),
     ],
@@ -84,7 +84,9 @@ def test_rehearsals_are_selected_if_there_is_nothing_else():
     assert numbers(select(sweep(rehearsed, failed)).runs) == []
     found = select_any(sweep(rehearsed, failed))
     assert numbers(found.runs) == [0]
-    assert render_notes("warnings", found, [0]) == ["REHEARSAL, no result of what was asked: rehearse=true."]
+    assert render_notes("warnings", found, [0]) == [
+        "REHEARSAL, not a result of the requested configuration: rehearse=true."
+    ]
     assert numbers(select_any(sweep(rehearsed, row(2, "storage", 1.0))).runs) == [2]
 
 

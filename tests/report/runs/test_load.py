@@ -31,9 +31,11 @@ def test_run_without_result_has_a_reason(tmp_path):
     write(tmp_path, row(3, "storage", None))
     (write(tmp_path, row(4, "storage", 1.0)).folder / "summary.json").unlink()
     (write(tmp_path, row(5, "storage", 1.0)).folder / "completed.json").unlink()
+    failed = tmp_path / "1" / "summary.json"
+    write_json(failed, {**read_json(failed), "failure": {"message": "no space left\nat line 1"}})
     assert [found.excluded_because for found in read(tmp_path).runs] == [
         None,
-        "not completed (failed)",
+        "not completed (failed: no space left)",
         "a rehearsal (device=nano asked for, this machine is device=cpu)",
         "no epoch after its warm-up: give more epochs",
         "not completed (unfinished)",

@@ -232,7 +232,7 @@ def _load_record(folder: Path) -> Run:
         keys=_keys(overrides),
         metrics=metrics,
         state=state,
-        excluded_because=_excluded_because(state, _is_completed(folder, run["identity"]), run["rehearsal"], metrics),
+        excluded_because=_excluded_because(summary, _is_completed(folder, run["identity"]), run["rehearsal"], metrics),
         energy_covers=energy.get("covers") if is_metered else None,
         energy_domains=(energy.get("domains") or ()) if is_metered else (),
         no_energy=None if is_metered else energy.get("reason") or "no energy was measured",
@@ -257,10 +257,11 @@ def _load_record(folder: Path) -> Run:
 
 
 def _excluded_because(
-    state: str, is_completed: bool, rehearsal: Sequence[str], metrics: Mapping[str, float]
+    summary: Mapping[str, Any], is_completed: bool, rehearsal: Sequence[str], metrics: Mapping[str, float]
 ) -> str | None:
-    if state != COMPLETED or not is_completed:
-        return f"{NOT_COMPLETED} ({state})"
+    if summary["state"] != COMPLETED or not is_completed:
+        cause = (summary.get("failure") or {}).get("message", "").partition("\n")[0]
+        return f"{NOT_COMPLETED} ({summary['state']}{f': {cause}' if cause else ''})"
     if rehearsal:
         return f"a rehearsal ({'; '.join(rehearsal)})"
     return None if "steady/e2e_s" in metrics else TOO_SHORT
