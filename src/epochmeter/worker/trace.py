@@ -60,7 +60,7 @@ class TorchTrace:
 def _synchronize():
     import torch
 
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 
