@@ -61,10 +61,8 @@ def _temperatures(root: Path) -> Iterator[Gauge]:
         if (kind := read_text(zone / "type")) not in CONSTANT_ZONES:
             yield Gauge("temperature_max_c", f"thermal zone {kind}", partial(read_celsius, zone / "temp"))
     for name in sorted(root.glob("sys/class/hwmon/hwmon*/name")):
-        if read_text(name) in CPU_SENSORS:
-            yield Gauge(
-                "temperature_max_c", f"sensor {read_text(name)}", partial(read_celsius, name.with_name("temp1_input"))
-            )
+        if (chip := read_text(name)) in CPU_SENSORS:
+            yield Gauge("temperature_max_c", f"sensor {chip}", partial(read_celsius, name.with_name("temp1_input")))
 
 
 def _jetson(root: Path) -> Iterator[Gauge]:
@@ -89,11 +87,8 @@ def _throttling(root: Path, by_heat: str) -> Iterator[Gauge]:
     for count in sorted(root.glob("sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/package_throttle_count")):
         packages.setdefault(read_text(count.parents[1] / "topology/physical_package_id"), count)
     for package, count in packages.items():
-        yield Gauge(
-            "throttling",
-            "thermal_throttle",
-            counter_increased(count, by_heat, f"CPU package {package} thermal throttling"),
-        )
+        label = f"CPU package {package} thermal throttling"
+        yield Gauge("throttling", "thermal_throttle", counter_increased(count, by_heat, label))
     for count in sorted(root.glob("sys/class/hwmon/hwmon*/oc*_event_cnt")):
         name = count.name.partition("_")[0]
         label = f"board over-current throttling ({name})"
@@ -101,9 +96,8 @@ def _throttling(root: Path, by_heat: str) -> Iterator[Gauge]:
     for kind in sorted(root.glob("sys/class/thermal/cooling_device*/type")):
         if match_group(THROTTLE_PATTERN, read_text(kind)):
             label = f"{read_text(kind)} thermal throttling"
-            yield Gauge(
-                "throttling", "cooling devices", partial(is_active, kind.with_name("cur_state"), by_heat, label)
-            )
+            read = partial(is_active, kind.with_name("cur_state"), by_heat, label)
+            yield Gauge("throttling", "cooling devices", read)
 
 
 def read_number(path: Path) -> float:

@@ -43,9 +43,8 @@ class GpuProcessMonitor:
             with suppress(OSError):
                 self._seen |= self._others(gpu)
         for key in self._seen.keys() - self._warned:
-            log.warning(
-                "warning: %s\n  hint: end that process; it affects the times and energy of this run", self._seen[key]
-            )
+            hint = "end that process; it affects the times and energy of this run"
+            log.warning("warning: %s\n  hint: %s", self._seen[key], hint)
         self._warned |= self._seen.keys()
 
     def drain(self) -> list[str]:

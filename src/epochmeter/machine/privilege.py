@@ -155,7 +155,5 @@ def write_file(file: Path, text: str) -> None:
     except OSError as error:
         reason = str(error.strerror)
     if reason:
-        remedy = (
-            "in a container, start it with --privileged; else the firmware (BIOS setup) may have locked the setting"
-        )
+        remedy = "in a container, start it with --privileged; else the firmware (BIOS setup) may have locked it"
         raise RuntimeError(f"cannot write {text} to {file}: {reason}\nhint: {remedy}")

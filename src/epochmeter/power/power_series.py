@@ -170,9 +170,7 @@ class PowerSeries:
         """Joules of each domain up to a moment at or after the last sample; domains of unknown power are missing."""
         with self._lock:
             self._read_at_ns.append(at_ns)
-            energy = {
-                name: integrator.joules_at(at_ns, self._bridge_ns) for name, integrator in self._integrators.items()
-            }
+            energy = {name: part.joules_at(at_ns, self._bridge_ns) for name, part in self._integrators.items()}
         return {name: joules for name, joules in energy.items() if joules is not None}
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
@@ -192,9 +190,8 @@ class PowerSeries:
         good = within & np.isfinite(total_w)
         times_s = times_ns.astype(float) * NANOSECOND
         self._renewal_s = self._estimated_renewal_s(times_s, watts) or self._renewal_s
-        half_width_j, structure_j = self._uncertainty_j(
-            times_s, total_w, opened_ns * NANOSECOND, closed_ns * NANOSECOND
-        )
+        window_s = opened_ns * NANOSECOND, closed_ns * NANOSECOND
+        half_width_j, structure_j = self._uncertainty_j(times_s, total_w, *window_s)
         return Sampling(
             samples=int(good.sum()),
             gap_max_s=int(np.diff([opened_ns, *times_ns[good], closed_ns]).max()) * NANOSECOND,
@@ -244,11 +241,8 @@ class PowerSeries:
         good = np.isfinite(watts)
         if not good.any():
             return 0.0
-        delay_s = self._responses[name].resolved(self._renewal_s).delay_s
-        opening_j, closing_j = (
-            correction_j(times_s[good], watts[good], at_s, delay_s) for at_s in (opened_s, closed_s)
-        )
-        return closing_j - opening_j
+        samples, delay_s = (times_s[good], watts[good]), self._responses[name].resolved(self._renewal_s).delay_s
+        return correction_j(*samples, closed_s, delay_s) - correction_j(*samples, opened_s, delay_s)
 
     def drain(self, before_ns: int) -> PowerSamples:
         """Return the samples before a moment, each once; the last of them are kept as context of the next window."""

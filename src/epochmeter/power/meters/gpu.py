@@ -37,9 +37,8 @@ def open_gpu(name: str, counter: Callable[[], Instrument], power: Callable[[], I
         if not energy_counter:
             raise OSError(f"{no_counter}. {error}") from error
         power_sensor = None
-    return GpuInstruments(
-        name, energy_counter, power_sensor, no_counter and f"{no_counter}. Its power is sampled instead."
-    )
+    reason = no_counter and f"{no_counter}. Its power is sampled instead."
+    return GpuInstruments(name, energy_counter, power_sensor, reason)
 
 
 def gpu_meter(

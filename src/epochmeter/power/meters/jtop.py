@@ -104,10 +104,8 @@ def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: 
         except (RuntimeError, ValueError) as error:
             return NullMeter(str(error))
         held_s = client.interval  # a reading is constant until the service's next sample
-        domains = {
-            name: Domain("sampled", held_s, rail_scope(name, total, table), response=Response(renewal_s=held_s))
-            for name in power_w
-        }
+        held = Domain("sampled", held_s, "", response=Response(renewal_s=held_s))
+        domains = {name: held._replace(covers=rail_scope(name, total, table)) for name in power_w}
         return Meter(
             powers=JtopSampler(client, domains, total=total.rails),
             total=total.rails,
