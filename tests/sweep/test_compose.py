@@ -25,7 +25,7 @@ def master(loader):
     [
         ["batch=2", "model=resnet18", "optimizer.lr=0.3"],
         ["experiment=edge/resnet18_cifar10", "device=nano", "epochs=2"],
-        ["+note=x", "~scheduler"],
+        ["+note=x", "~scheduler", "~optimizer.momentum"],
         ["hydra.job.name=me", "seed=3", "model={name: mine}"],
         ["experiment=edge/grid", "power_limit=null", "storage=hdd_usb"],
         ["hydra.searchpath=[file://SEARCHED]", "+study=mine", "epochs=4"],
