@@ -16,10 +16,8 @@ def find_gpus(root: Path) -> list[Gpu]:
 
     If the driver lists no NVIDIA GPU below /proc, as under WSL2, NVML is used; never for a recorded machine.
     """
-    nvidia = [
-        _nvidia(read_text(path), path.parent.name)
-        for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
-    ]
+    files = sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
+    nvidia = [_nvidia(read_text(file), file.parent.name) for file in files]
     names = read_text(root / "sys/firmware/devicetree/base/compatible")
     if not nvidia and root == Path("/") and "nvidia,tegra" not in names:  # NVML lists a Jetson's built-in GPU
         nvidia = [*nvml.list_gpus()]

@@ -139,10 +139,8 @@ def fan(root: Path) -> dict[str, str | int]:
         duty = None
     pwm = read_text(duty) if duty else ""
     profile = match_group(r"FAN_PROFILE[:\s]+(\w+)", read_text(root / "var/lib/nvfancontrol/status"))
-    return {
-        **({"pwm": int(pwm)} if pwm.isdigit() else {}),
-        **drop_empty({"profile": profile or default_fan_profile(root)}),
-    }
+    duties = {"pwm": int(pwm)} if pwm.isdigit() else {}
+    return {**duties, **drop_empty({"profile": profile or default_fan_profile(root)})}
 
 
 def default_fan_profile(root: Path) -> str:

@@ -159,10 +159,8 @@ class Meter:
         # A counter's reading is up to a period old at either end, where power may be at its peak.
         peak_w = sampling.peak_w if sampling and sampling.peak_w else 0.0
         over_mean = max(1.0, peak_w * seconds / total_j) if total_j > 0 else 1.0
-        stale_j = sum(
-            joules[name] / seconds * over_mean * (domain.period_s + domain.response.lag_s)
-            for name, domain in counted.items()
-        )
+        ages_s = {name: domain.period_s + domain.response.lag_s for name, domain in counted.items()}
+        stale_j = sum(joules[name] / seconds * over_mean * age_s for name, age_s in ages_s.items())
         steps_j = sum(domain.step for domain in counted.values())
         sampled_j = sampling.half_width_j if sampling and len(counted) < len(self._total) else 0.0
         # The age of a reading is independent of the power that the sensor missed within the window.
