@@ -72,14 +72,14 @@ def options(script):
 
 
 def test_each_kind_of_node_has_an_array_with_one_job_per_node_at_a_time(make_task, cluster, submit_all, scripts):
-    cluster.nodes += [SlurmNode("b2", frozenset({"nano"}), "idle"), SlurmNode("b3", frozenset({"agx"}), "idle")]
+    cluster.nodes += [SlurmNode("b2", frozenset({"nano"}), "down*"), SlurmNode("b3", frozenset({"agx"}), "idle")]
     jobs = submit_all(*(make_task(number=number) for number in range(5)), make_task("agx", number=5))
     assert jobs == {**{number: f"17_{number}" for number in range(5)}, 5: "18"}
     nano, agx = map(options, scripts())
     assert (nano["array"], nano["constraint"], "exclusive" in nano) == ("0-4%2", "nano", True)
     assert agx["constraint"] == "agx"
     assert submit_all.lines[:2] == [
-        "5 runs for device=nano: job 17, on 2 nodes.",
+        "5 runs for device=nano: job 17, on 2 nodes, of which b2 is down*.",
         "1 run for device=agx: job 18, on 1 node.",
     ]
 

@@ -134,7 +134,9 @@ def submit_tasks(
                 })  # fmt: skip
                 runs, nodes = format_count(len(array), "run"), format_count(len(matching), "node")
                 devices = ", ".join(dict.fromkeys(task.device for task in array))
-                notify(f"{runs} for device={devices}: job {ids[0].partition('_')[0]}, on {nodes}.")
+                down = ", ".join(f"{node.name} is {node.state}" for node in matching if not node.is_in_use)
+                waits = f", of which {down}" if down else ""
+                notify(f"{runs} for device={devices}: job {ids[0].partition('_')[0]}, on {nodes}{waits}.")
     except BaseException:
         cancel_jobs(jobs.values(), log, notify)
         raise
