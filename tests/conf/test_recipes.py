@@ -15,7 +15,7 @@ from epochmeter.worker.models.model_stats import compute_model_stats  # noqa: E4
 from epochmeter.worker.schedules import scaled_optimizer  # noqa: E402
 
 ROOT = Path(__file__).parents[2] / "conf" / "experiment"
-OURS = {"smoke", "stalls"}
+OURS = {"smoke", "stalls", "memory/largest_batch"}
 RECIPES = sorted({path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("[!_]*.yaml")} - OURS)
 
 GRIDS = {

@@ -1,0 +1,50 @@
+"""Utilization of a job of matrix products only, which must be that of the measured peak: MFU of 95 to 100 %.
+
+Each run is a training process of its own, with peaks of its own: `roofline.peaks=again`.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from itertools import pairwise
+from pathlib import Path
+
+from jobs import trained
+from output import ARGUMENTS, print_table, sized
+from torch import nn
+
+WIDTH = 1024
+
+
+class Products(nn.Sequential):
+    """(N, 1024) -> (N, 1): linear layers without bias and activation."""
+
+    def __init__(self, features: int) -> None:
+        widths = [features] * 5
+        super().__init__(*(nn.Linear(*pair, bias=False) for pair in pairwise([*widths, 1])))
+
+
+def job(runs: int) -> list[str]:
+    """Return the arguments for a number of runs on large batches of random samples."""
+    dataset = ["dataset=polynomial", f"dataset.features={WIDTH}", "dataset.count=16384", "synthetic_batches=true"]
+    training = ["batch=8192", f"epochs={sized(3, 2)}", "evaluate=false", "workers=0", "profiler=none"]
+    model = ["model._target_=roofline.Products", "optimizer.lr=0"]
+    return ["-m", *dataset, *training, *model, "roofline.peaks=again", "sweep.again=true", f"sweep.repeats={runs}"]
+
+
+def main() -> None:
+    os.environ["PYTHONPATH"] = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
+    runs = int(ARGUMENTS[0]) if ARGUMENTS else sized(10, 1)
+    metrics = [record.summary()["metrics"] for record in trained(*job(runs))]
+    mfu = sorted(run["steady/mfu"] for run in metrics)
+    peaks = [run["roofline/peak_flop_per_s"] for run in metrics]
+    spread = statistics.stdev(mfu) / statistics.fmean(mfu) if len(mfu) > 1 else 0.0
+    row = [f"{statistics.median(mfu):.1%}", f"{mfu[0]:.1%} .. {mfu[-1]:.1%}", f"{spread:.1%}"]
+    row += [f"{sum(0.95 <= value <= 1 for value in mfu)} of {len(mfu)}", f"{statistics.median(peaks) / 1e9:.0f}"]
+    columns = ("median MFU", "smallest .. largest", "standard deviation / mean", "from 95 to 100 %", "peak GFLOP/s")
+    print_table("MFU of a job of matrix products", columns, [row])
+
+
+if __name__ == "__main__":
+    main()

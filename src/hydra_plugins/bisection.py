@@ -1,0 +1,68 @@
+"""Sweeper that finds the largest batch that fits into memory: `experiment=memory/largest_batch model=resnet50`.
+
+Hydra takes its plugins from the namespace package `hydra_plugins` only, and imports them whenever it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from epochmeter.config.errors import input_error
+from epochmeter.results.reuse import record_of
+from epochmeter.sweep.sweep_folder import is_sweep_override, key_of
+from hydra_plugins.search import SearchSweeper
+
+TOLERANCE = 0.02
+"""Fraction of the batch within which the result is exact."""
+
+
+class BisectionSweeper(SearchSweeper):
+    """Double the batch until a run is out of memory, then bisect; the same command skips completed runs."""
+
+    def __init__(self, **keys: Any) -> None:
+        super().__init__(params=None, trials=1, objectives=None, seed=0)
+
+    def sweep(self, arguments: list[str]) -> None:
+        from epochmeter.console.console import Terminal
+
+        assert self.config is not None
+        if listed := [text for text in arguments if is_sweep_override(text) or key_of(text) == "batch"]:
+            raise input_error(f"`{listed[0]}`: the batch is searched for one configuration", "give one value per key")
+        folder = Path(self.config.hydra.sweep.dir)
+        tries: list[int] = []
+
+        def fits(batch: int) -> bool:
+            (done,) = self.launcher.launch([[*arguments, f"batch={batch}"]], initial_job_idx=len(tries))
+            _ = done.return_value  # raises an error that the run did not handle itself
+            record = record_of(folder / str(len(tries)))
+            tries.append(batch)
+            summary = record.summary() or {}
+            if summary.get("state") != "completed" and (summary.get("failure") or {}).get("kind") != "oom":
+                raise RuntimeError(f"the run with batch={batch} failed for another reason than memory")
+            self.samples = record.run()["dataset"]["splits"]["train"]
+            return bool(summary["state"] == "completed")
+
+        largest, too_large = find_largest(fits, lambda: self.samples)
+        bound = f"batch={too_large} is out of memory" if too_large else "the batch has all samples"
+        Terminal().info(f"Largest batch per rank that fits: {largest} ({bound}; {len(tries)} tries).", style="bold")
+
+
+def find_largest(fits: Callable[[int], bool], limit: Callable[[], int]) -> tuple[int, int | None]:
+    """Return the largest batch that fits, within `TOLERANCE`, and the smallest one that does not.
+
+    Args:
+        fits: Whether a batch fits.
+        limit: The largest useful batch, known after the first try; if it fits, no batch that does not is returned.
+    """
+    largest, too_large, batch = 0, None, 1
+    while too_large is None or too_large - largest > max(1, TOLERANCE * largest):
+        if fits(batch):
+            largest = batch
+        else:
+            too_large = batch
+        if largest >= limit() > 0:
+            return largest, None
+        batch = min(2 * batch, limit()) if too_large is None else (largest + too_large) // 2
+    return largest, too_large

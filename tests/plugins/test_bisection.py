@@ -1,0 +1,24 @@
+"""The search for the largest batch, with a scripted memory."""
+
+import pytest
+
+from hydra_plugins.bisection import TOLERANCE, find_largest
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 7, 100, 1000, 4097])
+def test_largest_batch_that_fits_is_found_within_the_tolerance(room):
+    tries = []
+
+    def fits(batch):
+        tries.append(batch)
+        return batch <= room
+
+    largest, too_large = find_largest(fits, lambda: 10**6)
+    assert largest <= room < too_large
+    assert too_large - largest <= max(1, TOLERANCE * largest)
+    assert len(tries) == len(set(tries)) <= 20
+
+
+def test_search_ends_with_all_samples_or_none():
+    assert find_largest(lambda batch: True, lambda: 50) == (50, None)
+    assert find_largest(lambda batch: False, lambda: 50) == (0, 1)
