@@ -61,10 +61,7 @@ class Report:
 
     Attributes:
         title: names of the sweeps.
-        rows: runs of the table.
-        write_csv: writes the table to a file.
-        pages: analyses.
-        charts: in the order of the page.
+        rows: runs of the table, which `write_csv` writes to a file.
         banner: warnings above everything else.
         notes: which runs are left out, and why.
         hints: what to run for the analyses that are missing.

@@ -87,6 +87,12 @@ def test_without_the_packages_for_pages_the_table_is_written(tmp_path, monkeypat
     assert "vl_convert, itables" in messages[0]
 
 
+def test_charts_that_cannot_be_drawn_are_an_error_that_names_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(draw.sys, "executable", "/bin/false")
+    with pytest.raises(ValueError, match=f"could not be drawn in {tmp_path}"), files.locked(tmp_path, print):
+        write(report(*batches(100.0, 200.0)), tmp_path)
+
+
 @pytest.mark.parametrize("in_the_way", ["", "report", "report.csv"])
 def test_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path, in_the_way):
     """There is a file in place of a folder, or a folder in place of a file."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,9 @@ class Artist:
 
     def _send(self, value: Any) -> None:
         assert self._process.stdin
-        self._process.stdin.write(f"{json.dumps(value)}\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):  # `write` reports that the process has ended
+            self._process.stdin.write(f"{json.dumps(value)}\n")
+            self._process.stdin.flush()
 
 
 def to_svg(spec: Spec) -> str:

@@ -125,11 +125,7 @@ def natural_order(text: str) -> tuple[bool, float, str]:
 
 
 def by_energy_scope(points: Iterable[ChartPoint]) -> list[tuple[str, list[ChartPoint]]]:
-    """Group configurations by what their energy covers, as such energies are comparable.
-
-    Returns:
-        The suffix of the name of each group's chart, empty if there is only one, and the group.
-    """
+    """Group configurations with comparable energy, each with the suffix of its charts' names: none if there is one."""
     groups: dict[str, list[ChartPoint]] = {}
     for point in points:
         if scope := point.configuration.energy_scope:

@@ -67,11 +67,7 @@ def load_sweep(sweeps: Sequence[str], study: str | None, multirun: Path) -> Swee
 def load_published(sweeps: Sequence[str], study: str | None, multirun: Path, tracking: Mapping[str, Any]) -> Sweep:
     """Load runs from MLflow: their records are downloaded, and loaded as those of this machine are.
 
-    Args:
-        sweeps: Names or patterns of names; without any, the newest sweep.
-        study: Only the runs of this `experiment=`, of all sweeps if none is named.
-        multirun: Folder of all sweeps, for the report.
-        tracking: Configuration of MLflow: `uri` and `experiment`.
+    The arguments are those of `load_sweep`, and the configuration of MLflow (`uri` and `experiment`).
 
     Raises:
         ValueError: MLflow is not available, or has no such run.

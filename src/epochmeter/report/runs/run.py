@@ -38,14 +38,12 @@ class Run:
         energy_covers: The parts of the machine that its energy includes; None without energy.
         energy_domains: The domains that its energy is the sum of; others are parts of these.
         no_energy: Why it has no energy.
-        cores: CPU cores.
         storage: Storage of the dataset.
         epochs: Metrics by epoch number, warm-up included; unreadable epochs are absent.
         rehearsal: The settings that were not applied; empty if the run is no rehearsal.
         devices: Number of training devices, if known.
         power_limited_devices: Number of devices with a power limit, which applies to each; None without any.
         samples: Number of training samples.
-        sweep: Name of its sweep.
         folder: Its run folder; None if that is on another machine.
         link: Address of its page in MLflow.
         energy_source: `counter`, `sampled`, `estimated` or `none`.
