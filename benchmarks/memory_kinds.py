@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from output import SHORT, print_table
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
@@ -85,9 +86,9 @@ def measure(name: str, samples: int = 4) -> tuple[dict[str, int], int]:
     return peak_by_kind(step, before, 0)["kinds"], max(totals)
 
 
-def main(short: bool) -> int:
+def main() -> int:
     worst, rows, kinds = 0.0, [], {}
-    names = ["lenet", "transformer"] if short else [*MODELS]
+    names = ["lenet", "transformer"] if SHORT else [*MODELS]
     # PyTorch counts memory that is freed after a profile as allocated: each model needs a process of its own.
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         results = pool.map(measure, names, chunksize=1)
@@ -97,10 +98,10 @@ def main(short: bool) -> int:
         rows.append(
             [name, f"{peak / 1e6:.2f}", *(f"{size / 1e6:.2f}" for size in kinds.values()), f"{difference:+.2%}"]
         )
-    for row in (["model", "torch's peak (MB)", *kinds, "difference"], ["---"] * (3 + len(kinds)), *rows):
-        print(f"| {' | '.join(row)} |")
+    columns = ["model", "torch's peak (MB)", *kinds, "difference"]
+    print_table("Memory by kind at the peak of a training step, in MB, compared with PyTorch's count", columns, rows)
     return int(worst > MAX_DIFFERENCE)
 
 
 if __name__ == "__main__":
-    sys.exit(main("--short" in sys.argv))
+    sys.exit(main())

@@ -1,6 +1,7 @@
 """Memory by kind, from real steps and from scripted events."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -87,7 +88,7 @@ def test_step_of_a_linear_network_has_the_bytes_of_its_tensors(trainer, tmp_path
 def test_kinds_sum_to_the_peak_that_torch_counts():
     done = subprocess.run(
         [sys.executable, BENCHMARK, "--short"],
-        env={"PYTHONPATH": f"{BENCHMARK.parents[1] / 'src'}", "PATH": ""},
+        env={**os.environ, "PYTHONPATH": str(BENCHMARK.parents[1] / "src")},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

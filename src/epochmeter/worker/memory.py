@@ -44,6 +44,8 @@ def record_memory(path, trainer, batch):
     finally:
         if os.path.exists(partial):
             os.unlink(partial)
+    if not any("Addr" in event.get("args", {}) for event in events):  # an older torch
+        return
     memory = peak_by_kind(events, before, DEVICE_TYPES[trainer.device.type])
     memory.update(device_memory(trainer.device, memory))
     with open(path, "w") as file:

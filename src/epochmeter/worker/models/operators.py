@@ -43,7 +43,8 @@ class OperatorCounter(TorchDispatchMode):
 
     def __enter__(self):
         self._counter.__enter__()
-        return super().__enter__()
+        super().__enter__()
+        return self
 
     def __exit__(self, *error):
         super().__exit__(*error)
