@@ -109,8 +109,8 @@ def _domain(metric: str) -> str | None:
 def _all_known(configuration: Configuration, metrics: Mapping[str, str]) -> dict[str, float]:
     """Return the means of metrics by their names in the chart; empty unless all are known."""
     means = {name: configuration.mean(f"steady/{metric}") for name, metric in metrics.items()}
-    known = {name: mean for name, mean in means.items() if mean is not None and math.isfinite(mean)}
-    return known if len(known) == len(metrics) else {}
+    finite = {name: mean for name, mean in means.items() if mean is not None and math.isfinite(mean)}
+    return finite if len(finite) == len(metrics) else {}
 
 
 def _bars(
