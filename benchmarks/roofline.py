@@ -14,21 +14,21 @@ from jobs import trained
 from output import ARGUMENTS, print_table, sized
 from torch import nn
 
-WIDTH = 1024
+WIDTH = 4096
 
 
 class Products(nn.Sequential):
-    """(N, 1024) -> (N, 1): linear layers without bias and activation."""
+    """(N, features) -> (N, 1): linear layers without bias and activation, of square matrices."""
 
     def __init__(self, features: int) -> None:
-        widths = [features] * 5
+        widths = [features] * 3
         super().__init__(*(nn.Linear(*pair, bias=False) for pair in pairwise([*widths, 1])))
 
 
 def job(runs: int) -> list[str]:
     """Return the arguments for a number of runs on large batches of random samples."""
-    dataset = ["dataset=polynomial", f"dataset.features={WIDTH}", "dataset.count=16384", "synthetic_batches=true"]
-    training = ["batch=8192", f"epochs={sized(3, 2)}", "evaluate=false", "workers=0", "profiler=none"]
+    dataset = ["dataset=polynomial", f"dataset.features={WIDTH}", f"dataset.count={WIDTH}", "synthetic_batches=true"]
+    training = [f"batch={WIDTH}", f"epochs={sized(3, 2)}", "evaluate=false", "workers=0", "profiler=none"]
     model = ["model._target_=roofline.Products", "optimizer.lr=0"]
     return ["-m", *dataset, *training, *model, "roofline.peaks=again", "sweep.again=true", f"sweep.repeats={runs}"]
 

@@ -95,7 +95,7 @@ def _peak_flop_per_s(device, dtype, random):
         size *= 2
         first, second = (torch.randn(size, size, generator=random, device=device).to(dtype) for _ in range(2))
         result = torch.empty_like(first)
-        call_s = _call_s(partial(torch.mm, first, second, out=result), device, chunks=1, chunk_s=0)
+        call_s = _call_s(partial(torch.mm, first, second, out=result), device, chunks=3, chunk_s=0)
     layouts = ((first, second), (first, second.t()), (first.t(), second))  # the last two: the gradients
     return 2 * size**3 / min(_call_s(partial(torch.mm, *pair, out=result), device) for pair in layouts)
 
