@@ -5,7 +5,7 @@
     python src/report.py sweep=B against=A                    the changes from A to B
     python src/report.py 'where={model: lenet, batch: [8, 16]}' source=mlflow
     python src/report.py report.baseline=defaults             what the best configurations save
-    python src/report.py run=multirun/SWEEP/0 view=trace      what the device did, by its trace
+    python src/report.py run=multirun/SWEEP/0 view=trace      analysis of the run's profiler trace
     python src/report.py run=multirun/SWEEP/0 view=perfetto   the trace in a browser
 
 The answer is printed. These files are written to the sweep's folder and shown in MLflow:
@@ -97,7 +97,7 @@ def report(keys: dict[str, Any], console: "Console") -> int:
 
 
 def view_trace(keys: dict[str, Any], console: "Console") -> int:
-    """Print what the device did in a run's traced steps, and write the page; or open the trace. Return the exit code.
+    """Print the analysis of a run's trace and write its page, or open the trace; return the exit code.
 
     Raises:
         ValueError: There is no such run, or its trace cannot be read.

@@ -15,7 +15,7 @@ from epochmeter.sweep.sweep_folder import is_sweep_override, key_of
 from hydra_plugins.search import SearchSweeper
 
 TOLERANCE = 0.02
-"""Fraction of the batch within which the result is exact."""
+"""Accuracy of the result, as a fraction of the batch size."""
 
 
 class BisectionSweeper(SearchSweeper):
@@ -29,7 +29,8 @@ class BisectionSweeper(SearchSweeper):
 
         assert self.config is not None
         if listed := [text for text in arguments if is_sweep_override(text) or key_of(text) == "batch"]:
-            raise input_error(f"`{listed[0]}`: the batch is searched for one configuration", "give one value per key")
+            cause = f"`{listed[0]}` is not valid: the batch size is searched, for one configuration"
+            raise input_error(cause, "omit `batch=`, and give one value per key")
         folder = Path(self.config.hydra.sweep.dir)
         tries: list[int] = []
 
@@ -40,12 +41,12 @@ class BisectionSweeper(SearchSweeper):
             tries.append(batch)
             summary = record.summary() or {}
             if summary.get("state") != "completed" and (summary.get("failure") or {}).get("kind") != "oom":
-                raise RuntimeError(f"the run with batch={batch} failed for another reason than memory")
+                raise RuntimeError(f"the run with batch={batch} failed, but not for lack of memory")
             self.samples = record.run()["dataset"]["splits"]["train"]
             return bool(summary["state"] == "completed")
 
         largest, too_large = find_largest(fits, lambda: self.samples)
-        bound = f"batch={too_large} is out of memory" if too_large else "the batch has all samples"
+        bound = f"batch={too_large} is out of memory" if too_large else "a batch of all training samples"
         Terminal().info(f"Largest batch per rank that fits: {largest} ({bound}; {len(tries)} tries).", style="bold")
 
 

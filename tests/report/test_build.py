@@ -106,7 +106,7 @@ def test_only_the_analyses_of_a_rehearsal_have_its_banner():
     firsts = {page.name: page.warnings for page in report.pages if page.name != "answer"}
     warnings = [
         f"REHEARSAL, not a result of the requested configuration (run 1): {why}.",
-        "The rest of the report leaves such runs out.",
+        "The other parts of the report leave such runs out.",
     ]
     assert firsts == {"scaling": warnings, "questions": warnings}
 
@@ -142,5 +142,5 @@ def test_disturbed_runs_are_named():
 
 def test_chosen_run_without_samples_of_power_is_noted():
     assert build_report(sweep(trained(0, 100.0)), ReportOptions(power_of=[0])).notes == [
-        "Power over time is not drawn of run 0: no record here has its sampled power."
+        "Power over time is not drawn for run 0: no record here has its sampled power."
     ]

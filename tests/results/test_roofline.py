@@ -71,7 +71,7 @@ def test_missing_mfu_has_a_reason():
         "no MFU: the device's peak could not be measured: out of memory"
     ]
     (note,) = utilization_notes({}, RUN, "megatron")
-    assert "roofline.flops=megatron is not defined for this model; 6n, counted is" in note
+    assert "`roofline.flops=megatron` is not defined for this model; use 6n or counted" in note
     assert utilization_notes({}, {}, "counted") == []
 
 

@@ -181,7 +181,7 @@ def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: 
 def help_page(entry: str, doc: str) -> str:
     """Return the help page of a command: its docstring, its groups with their options, and its keys with comments.
 
-    Hydra's own takes twice as long, has no comments, and lists groups that are not used here.
+    Hydra's own help takes twice as long, has no comments, and lists groups that are not used here.
     """
     summary, _, rest = doc.partition("\n\n")
     groups, _ = entry_keys(entry)

@@ -246,7 +246,7 @@ class Examination(Section):
 
 
 class Choice(Enum):
-    """One of a few words, by which Hydra sets it and shells complete it."""
+    """An option with a few possible words. Hydra refuses other words, and shells complete them."""
 
     def __str__(self) -> str:
         return self.name

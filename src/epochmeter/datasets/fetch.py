@@ -18,7 +18,7 @@ PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE = 206, 416
 def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") -> None:
     """Download `url` to `path` unless the file exists, and verify its checksum.
 
-    An interrupted download is kept next to it, and the next start resumes it. Raises RuntimeError if the network
+    An interrupted download is kept next to `path`, and the next start resumes it. Raises RuntimeError if the network
     failed; for the checksum see `verify`.
     """
     partial = path.with_name(f".{path.name}.partial")

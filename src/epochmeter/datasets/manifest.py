@@ -214,8 +214,8 @@ def _sample(folder: Path, files: int, images: bool) -> dict[str, int]:
 
 def _difference(folder: Path, manifest: Manifest, images: bool) -> str:
     """Return how a folder differs from its manifest, without reading its files; empty if it matches."""
-    # Missed: bytes changed in place, and a moved file of a dataset made by epochmeter. With a sample also a truncated
-    # or moved file outside the sample, and a lost file if another was added.
+    # Not detected: bytes changed in place, and a moved file of a dataset made by epochmeter. With a sample also a
+    # truncated or moved file outside the sample, and a lost file if another was added.
     if manifest.sample is None:
         actual = checksum.sum_files(str(folder), checksum.hash_names_and_sizes, images)
         if (actual.files, actual.bytes) != (manifest.files, manifest.bytes):

@@ -160,7 +160,7 @@ def _check_arguments(dataset: Dataset, description: Manifest, folder: Path, reme
     maker = description.maker or {}
     spec = next(spec for spec in (dataset.make, dataset.adopt) if spec and spec["_target_"] == maker["_target_"])
     created, configured = redact_tree(target_arguments(maker)), redact_tree(target_arguments(spec))
-    changed = {  # an argument that only one of them has belongs to another version of the maker
+    changed = {  # an argument in only one of the two belongs to another version of the function
         key: f"dataset.{key}" if key in dataset.spec else f"dataset.make.{key}"
         for key in configured
         if key in created and configured[key] != created[key] and key not in ORIGIN_KEYS

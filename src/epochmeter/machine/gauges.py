@@ -33,9 +33,11 @@ ThrottleCauses = Mapping[str, Sequence[str]]
 class Gauge(NamedTuple):
     """An instrument of one quantity; `read` raises OSError or ValueError.
 
-    It returns a number in the unit of the quantity's name. For `cpu_utilization` these are busy ticks and all ticks
-    since boot, for `network_bytes` the bytes received and sent since boot, for `throttling` the causes that are
-    active, or were since the last reading.
+    It returns a number in the unit of the quantity's name, except for three quantities:
+
+    - `cpu_utilization`: busy ticks and all ticks since boot
+    - `network_bytes`: bytes received and sent since boot
+    - `throttling`: causes that are active, or were active since the last reading
     """
 
     quantity: str

@@ -37,7 +37,7 @@ class GpuCounters:
     Attributes:
         metrics: Of the last window: fractions are means over the GPUs, rates are sums. A counter that a GPU lacks is
             absent.
-        reason: Why there are none; empty if there are.
+        reason: Why there are no counters; empty if there are.
     """
 
     def __init__(self, gpus: Sequence[nvml.NvmlGpu] = (), reason: str = "") -> None:
@@ -63,7 +63,7 @@ class GpuCounters:
                 self.metrics[metric] = unit * mean_or_sum([value[name] for value in values])
 
     def _of_each(self, read: Callable[[nvml.NvmlGpu], T]) -> list[T]:
-        """Return a reading of each GPU; after a failed one there are no counters."""
+        """Return a reading of each GPU; after a failed reading there are no counters."""
         try:
             return [read(gpu) for gpu in self._gpus]
         except OSError as error:

@@ -96,8 +96,8 @@ class Gauges:
         """Compute the means and peaks of a window (monotonic clock); a quantity without samples is missing.
 
         CPU utilization and network traffic are exact: differences of counters between the borders. Peaks include the
-        samples at the borders; means do not, since a GPU's utilization there is that of the time before. The fractions
-        of time with lowered clocks are fractions of the samples that report the cause.
+        samples at the borders; means do not, since a GPU's utilization there is an average over the time before. The
+        fractions of time with lowered clocks are fractions of the samples that report the cause.
         """
         around = self._around(opened_ns, closed_ns)
         inside = [sample for sample in around if opened_ns <= sample.at_ns <= closed_ns]

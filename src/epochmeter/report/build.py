@@ -64,7 +64,7 @@ class Report:
         rows: runs of the table, which `write_csv` writes to a file.
         banner: warnings above everything else.
         notes: which runs are left out, and why.
-        hints: what to run for the analyses that are missing.
+        hints: commands for the missing analyses.
     """
 
     title: str
@@ -79,7 +79,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Analyses:
-    """The analyses of a sweep, the runs that they were made from, and what to run for those that lack runs."""
+    """The analyses of a sweep, the runs that they were made from, and commands for the missing analyses."""
 
     pages: Sequence[Page]
     selection: Selection

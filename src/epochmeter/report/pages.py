@@ -10,7 +10,7 @@ Name = Literal[
     "answer", "comparison", "gate", "stalls", "scaling", "questions", "targets", "front", "differences", "trace"
 ]
 NAMES: tuple[Name, ...] = get_args(Name)[:-1]
-"""The pages of a sweep; that of a trace is a run's."""
+"""The pages of a sweep; the page of a trace belongs to one run."""
 
 
 @dataclass(frozen=True)

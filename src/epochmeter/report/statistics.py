@@ -1,9 +1,13 @@
 """Statistics of repeated runs. The run is the unit, as epochs within a run are not independent.
 
-Three things make few repeats enough. Repeats that are rounds of a sweep are blocks: the effect of a round, such as a
-warmer room, and drift within rounds cancel in differences. Each configuration's variance borrows from those of the
-others. And differences are judged together, so that the best of many equal configurations is seldom called different
-from the others. `benchmarks/verdicts.py` prints how often the verdicts are wrong and what they detect.
+Three methods make verdicts possible with few repeats:
+
+- Repeats that are rounds of a sweep are blocks. The effect of a round, such as a warmer room, and drift within rounds
+  are removed from differences.
+- The variance of each configuration is moderated by the pooled variance of all configurations.
+- Multiple comparisons are corrected, so that the best of many equal configurations is seldom called different.
+
+`benchmarks/verdicts.py` prints how often the verdicts are wrong and what they detect.
 """
 
 from __future__ import annotations
@@ -29,13 +33,13 @@ ALPHA = 0.05
 """False discovery rate between two sweeps; and probability that one of many equal configurations is called different
 from the best."""
 BORROWED_DOF, BORROWED_PER_CONFIGURATION = 2.0, 0.25
-"""Degrees of freedom that the pooled variance contributes to each configuration's own: these for each configuration, at
-most two. More of them detect smaller differences where all configurations vary alike, and raise false alarms where they
-do not."""
+"""The pooled variance counts as further degrees of freedom of each configuration: a quarter for each configuration, at
+most two. More of them detect smaller differences if all configurations have the same noise, and raise false alarms if
+the noise differs."""
 MIN_DOF_OF_TREND = 3
 """Degrees of freedom that must remain for effects of rounds and a trend to be estimated together."""
 POWER, MAX_REPEATS = 0.8, 200
-"""Probability of a verdict with the number of repeats that is recommended, and the most that are recommended."""
+"""Probability of a verdict with the recommended number of repeats, and the largest number that is recommended."""
 MIN_PAIRED_ROUNDS = 3
 """Differences are taken round by round from this number of rounds on; two would leave one degree of freedom."""
 BOUND = 0.975
@@ -112,8 +116,8 @@ def fits(samples: Values, rounds: Sequence[Rounds] = (), started: Sequence[Seque
 
     If every run is part of a round, the effects of rounds are removed (randomized complete blocks; R. A. Fisher, The
     Design of Experiments, 1935), and with them a linear trend over the order of the runs (analysis of covariance). If
-    too few runs are left for that, there is a fit with each alone: a difference must be significant in both fits, as so
-    few runs do not show whether the machine changed steadily or between rounds.
+    too few degrees of freedom remain, rounds and trend are fitted separately. A difference must then be significant in
+    both fits, as few runs do not show whether the machine changed steadily or between rounds.
 
     Args:
         samples: Values of each configuration, one per run.
@@ -141,9 +145,9 @@ def indistinguishable_from_best(
 ) -> list[bool]:
     """Return for each configuration whether it is not significantly different from the best.
 
-    The best of many equal configurations seems better by chance. A configuration is significantly different if it is
-    farther from the best than the extremes of as many equal ones would be (Tukey's studentized range), on a logarithmic
-    scale. Without any repeats only equal values are indistinguishable.
+    The best of many equal configurations seems better by chance. A configuration is significantly different if its
+    distance from the best exceeds Tukey's studentized range for as many configurations, on a logarithmic scale. Without
+    any repeats, only equal values are not significantly different.
 
     Args:
         samples: Values of each configuration, one per run; all positive.
@@ -215,10 +219,10 @@ def positive_means(samples: Values) -> list[Estimate]:
 
 
 def chosen_mean(samples: Values, index: int, chosen_from: int) -> Estimate:
-    """Return the same of a configuration that was chosen for its low mean, with an interval that allows for the choice.
+    """Return the mean of a configuration that was chosen for its low mean; its interval is widened for the choice.
 
     The lowest of several equal means is too low by chance. Each bound of the interval holds with the probability
-    `0.95 ** (1 / chosen_from)` (Z. Sidak, J. Am. Stat. Assoc. 62, 1967), at least with that of any 95 % interval.
+    `0.95 ** (1 / chosen_from)` (Z. Sidak, J. Am. Stat. Assoc. 62, 1967), and at least with 0.975.
 
     Args:
         samples: Positive values of each configuration, one per run.
@@ -401,7 +405,7 @@ def _fit(samples: Values, covariates: Any = None) -> Fit:
     """Fit a mean per configuration and the effects of covariates; no degrees of freedom if too few runs are left.
 
     Each variance is moderated by the pooled one (G. K. Smyth, Linear models and empirical Bayes methods for assessing
-    differential expression, 2004; here with a fixed weight, as few repeats do not show how alike the variances are).
+    differential expression, 2004; here with a fixed weight, as few repeats do not show how much the variances differ).
     """
     import numpy as np
 

@@ -2,7 +2,7 @@
 
 The model is that of S. Williams, A. Waterman, D. Patterson, Roofline: an insightful visual performance model, CACM
 52(4), 2009, with two further bounds: calls of operators, and waiting for data. MFU and HFU are those of A. Chowdhery
-et al., PaLM, 2022, appendix B: the FLOPs of a convention, and the FLOPs that were executed, by time and peak.
+et al., PaLM, 2022, appendix B: the FLOPs of a convention, or the executed FLOPs, divided by time and peak.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ The first match counts.
 TIMES = {"compute_s": "compute-bound", "memory_s": "memory-bound", "launch_s": "launch-bound", "data_s": "data-bound"}
 """Lower bound of an epoch's time -> the verdict if it is the largest one."""
 MIN_EXPLAINED = 0.5
-"""Part of an epoch's time that a bound must explain to be the verdict."""
+"""Fraction of an epoch's time that a bound must explain to be the verdict."""
 
 
 def epoch_utilization(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> dict[str, float]:
@@ -63,7 +63,8 @@ def roofline_metrics(
 ) -> dict[str, float]:
     """Return the `roofline/` metrics of a run, and its utilization in `steady/`.
 
-    The former are the peaks of all its devices, its arithmetic intensity, and lower bounds of its mean epoch's time.
+    The `roofline/` metrics are the peaks of all devices, the arithmetic intensity, and lower bounds of the mean time of
+    a steady epoch.
     """
     steady = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("steady/")}
     utilization = epoch_utilization(steady, run, convention) if "e2e_s" in steady else {}
@@ -110,15 +111,14 @@ def mfu_text(metrics: Mapping[str, float], run: Mapping[str, Any], convention: s
 
 
 def utilization_notes(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> list[str]:
-    """Return why there is no MFU, or that it exceeds 1, which is a defect of the peak or of the counted FLOPs."""
+    """Return why there is no MFU, or that it exceeds 1, which is an error of the peak or of the counted FLOPs."""
     training, mfu = run.get("training", {}), metrics.get("steady/mfu", 0.0)
     if reason := training.get("peaks", {}).get("reason"):
         return [f"no MFU: the device's peak could not be measured: {reason}"]
     conventions = {"counted", *training.get("conventions", {})}
     if training.get("peaks") and convention not in conventions:
-        return [
-            f"no MFU: roofline.flops={convention} is not defined for this model; {', '.join(sorted(conventions))} is"
-        ]
+        defined = " or ".join(sorted(conventions))
+        return [f"no MFU: `roofline.flops={convention}` is not defined for this model; use {defined}"]
     if mfu <= 1:
         return []
     return [

@@ -25,7 +25,7 @@ def analyze_trace(folder: Path) -> list[str]:
     except subprocess.TimeoutExpired:
         return [f"no trace metrics: the analysis took more than {TIMEOUT_S:g} s; the trace is kept"]
     except subprocess.CalledProcessError as error:
-        lines = error.stderr.strip().splitlines() or [f"the analysis ended with {error.returncode}"]
+        lines = error.stderr.strip().splitlines() or [f"the analysis ended with exit code {error.returncode}"]
         cause = lines[0] if "\n  hint: " in error.stderr else lines[-1]
         return [f"no trace metrics: {cause}"]
     except OSError as error:

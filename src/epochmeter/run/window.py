@@ -59,7 +59,7 @@ def build_window(
 ) -> Window:
     """Build a window from the training process's messages and the readings at its borders.
 
-    `utilization` returns further metrics of an epoch from those by their short names.
+    `utilization` computes further metrics of an epoch from its metrics by short names.
     """
     name, ranks, nodes, gauges = opened.window, measured.ranks, measured.nodes, instruments.gauges
     merged = merge_ranks(ranks)

@@ -27,8 +27,8 @@ class SweepLoader(ConfigLoaderImpl):
     """Hydra's config loader, made fast for the many configurations of one sweep.
 
     Hydra reads and merges some 25 files for each configuration. Overrides of keys choose no file. A template is
-    composed from the others, such as `model=` and `experiment=`, and each configuration is a copy of a template, to
-    which the overrides of keys are applied.
+    composed from the overrides that choose files, such as `model=` and `experiment=`. Each configuration is a copy of a
+    template, with the overrides of keys applied.
     """
 
     def __init__(self, loader: ConfigLoaderImpl, detect: Callable[[str], str] | None = None) -> None:

@@ -1,1 +1,1 @@
-"""Analysis of profiler traces: what the device did in the traced steps, and for which part of the model."""
+"""Analysis of profiler traces: busy and idle time of the device, and time by module, operator and kernel."""

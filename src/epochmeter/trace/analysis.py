@@ -21,10 +21,10 @@ from epochmeter.trace.kernels import UNKNOWN
 from epochmeter.trace.kineto import Category, Trace, load
 
 MAX_ROWS = 500
-"""Most rows of a table in the result."""
+"""Largest number of rows of a table in the result."""
 NO_PERMISSION = (
-    ", although some were launched. The driver may allow profiling to administrators only: one of them has to set its "
-    "option NVreg_RestrictProfilingToAdminUsers=0"
+    ", although some were launched. The driver may restrict profiling to administrators; an administrator can allow it "
+    "with the driver's option NVreg_RestrictProfilingToAdminUsers=0"
 )
 STEP_PARTS = [INTERVALS.index(name) for name in ("gap_s", "copy_s", "compute_s")]
 
@@ -79,7 +79,7 @@ def analyze(trace: Trace, untraced_s: float | None = None) -> dict[str, Any]:
     elif time:
         metrics.update(_device_metrics(time, untraced_s))
         if time.occupancy is None:
-            missing.append("no SM efficiency and occupancy: the trace of this device does not have them")
+            missing.append("no SM efficiency and occupancy: the trace of this device does not contain them")
     else:
         launched = len(trace.where(Category.RUNTIME)) > 0
         missing.append(f"no metrics of a GPU: the trace has no kernels{NO_PERMISSION if launched else ''}")

@@ -51,8 +51,7 @@ class ModuleTime:
 class Activity:
     """Time of all operators, or kernels, of one name; `inputs` are the most frequent shapes.
 
-    That of Python code, without an operator, has no calls.
-
+    Time of Python code outside operators has no calls.
     For kernels, `utilization` is the mean achieved occupancy, weighted by duration.
     """
 
@@ -179,7 +178,7 @@ def _divide(trace: Trace, owners: _Owners, rows: Ints, times_ns: Ints, basis: st
 
 
 def _activities(trace: Trace, names: Ints, times_ns: Ints, inputs: Ints, events: Ints) -> list[Activity]:
-    """Sum times by name, the longest first; the name after the last is that of time without an operator.
+    """Sum times by name, the longest first; the index after the last name is time outside operators.
 
     `events` are the operators, which may occur several times, or the kernels.
     """
@@ -224,7 +223,7 @@ def _thread_fractions(trace: Trace) -> dict[str, float]:
 
 
 class _Names:
-    """What the names of a trace's events mean, by their index."""
+    """Meaning of the names of a trace's events, by index."""
 
     def __init__(self, trace: Trace) -> None:
         self.modules: list[tuple[str, str]] = [("(outside modules)", ""), ("(optimizer)", ""), ("(data)", "")]

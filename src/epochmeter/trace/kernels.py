@@ -1,4 +1,4 @@
-"""What the name of a GPU kernel says: communication or computation, numeric precision, use of tensor cores.
+"""Class of a GPU kernel by its name: communication or computation, numeric precision, use of tensor cores.
 
 Names are those of cuBLAS, cuDNN, CUTLASS, Triton, flash-attention, PyTorch, NCCL, rocBLAS (Tensile) and MIOpen. A name
 that matches no pattern has an unknown precision: it is reported as such, and never guessed. docs/traces.md explains the
@@ -37,12 +37,12 @@ PLAIN_CORES = re.compile(
     r"|[dw]grad_(alg0_)?engine|implicit_convolve|winograd|fft2d|multi_tensor_apply|nhwcTo|nchwTo|gcgemm",
     re.I,
 )
-"""Kernels that are known not to use tensor cores. For the others it is unknown, as for kernels compiled by Triton."""
+"""Kernels that are known not to use tensor cores. For all others it is unknown, as for kernels of Triton."""
 _PATTERNS = {precision: re.compile(pattern, re.IGNORECASE) for precision, pattern in PRECISIONS.items()}
 
 
 class KernelClass(NamedTuple):
-    """What is known of a kernel; `tensor_cores` is None if its name does not show it."""
+    """Class of a kernel; `tensor_cores` is None if the name does not show whether it uses them."""
 
     is_communication: bool
     precision: str

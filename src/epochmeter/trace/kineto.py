@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 MAX_EVENTS = 1_500_000
-"""Most events that are kept per category."""
+"""Largest number of events that are kept per category."""
 CHUNK_CHARACTERS = 1 << 22
 MAX_EVENT_CHARACTERS = 1 << 24
 NS_PER_US = 1000
@@ -36,7 +36,7 @@ NONE = -1
 """An unknown number, such as the stream of an event on the host."""
 SPACES = re.compile(r"\s*")
 STEP_NAME = re.compile(r"ProfilerStep#(\d+)")
-HINT = "hint: record it again: run the job with `profiler=torch`"
+HINT = "hint: record the trace again: run the configuration with `profiler=torch`"
 
 
 class TraceError(ValueError):

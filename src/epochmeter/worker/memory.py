@@ -15,7 +15,7 @@ from epochmeter.worker.trace import MODULE
 
 KINDS = ("weights", "gradients", "optimizer", "inputs", "activations", "temporary")
 MARK = "epochmeter "
-"""Begin of the name of a range that is followed by a kind and an address."""
+"""Prefix of the name of a range; a kind and an address follow."""
 MAX_MODULES = 50
 DEVICE_TYPES = {"cpu": 0, "cuda": 1}
 """Device type in the profiler's events; ROCm's is that of CUDA."""
@@ -105,8 +105,8 @@ def peak_by_kind(events, before, device_type):
 
     Returns:
         `peak_bytes`, bytes by kind in `kinds`, and the largest modules' activations in `modules`. On a GPU also
-        `allocated_bytes` and `reserved_bytes` of torch's allocator at that time, and the allocations that existed
-        before and are of no known kind, `other` in `kinds`.
+        `allocated_bytes` and `reserved_bytes` of torch's allocator at that time. Then `kinds` also has `fragmentation`,
+        and `other`: allocations that existed before and are of no known kind.
     """
     live = {address: {"kind": kind, "bytes": size, "module": None} for address, (kind, size) in before.items()}
     changes, ranges = [(entry, entry["bytes"], {}) for entry in live.values()], []
@@ -157,7 +157,7 @@ def _at_peak(changes):
 
 
 def device_memory(device, memory):
-    """Return the memory that the device can give to training, and the part of it that is used outside of torch."""
+    """Return the memory of the device that is available to training, and its part that is used outside of torch."""
     if device.type == "cuda":
         free, capacity = torch.cuda.mem_get_info(device) if hasattr(torch.cuda, "mem_get_info") else (0, 0)
         outside = capacity - free - torch.cuda.memory_reserved(device)

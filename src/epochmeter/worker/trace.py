@@ -6,7 +6,7 @@ import os
 import threading
 
 MODULE = "module: "
-"""Begin of the name of a module's range in a trace; its name in the model and its class follow."""
+"""Prefix of the name of a module's range in a trace; its name in the model and its class follow."""
 BACKWARD = "Tensor.backward"
 """Name of a backward pass's range, which includes the start of the autograd engine and the release of its graph."""
 NAME = "_epochmeter_name"

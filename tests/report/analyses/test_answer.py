@@ -89,7 +89,8 @@ def test_large_difference_that_repeats_do_not_resolve_is_stated():
     runs = [run(n, time_s, batch=batch, repeat=n % 2) for n, (batch, time_s) in enumerate(times)]
     excess, repeats = answer(*runs).unresolved
     assert (excess, repeats) == (pytest.approx(0.35), 5)
-    assert "a difference of 35 % to the fastest is noise; about 5 of each" in page_markdown(page(answer(*runs)))
+    text = page_markdown(page(answer(*runs)))
+    assert "a difference of 35 % from the fastest is not significant; about 5 repeats of each" in text
     assert answer(*runs[::2]).unresolved is None, "configurations that ran once have another note"
     close = [run(n, time_s, batch=64 >> n // 2, repeat=n % 2) for n, time_s in enumerate([1.0, 1.2, 1.05, 1.26])]
     assert answer(*close).unresolved is None

@@ -46,7 +46,7 @@ class PhaseEnergy(NamedTuple):
 
     Attributes:
         energy_j: Joules of each phase whose energy is precise enough. They sum to the gross energy if none is missing.
-        half_width_j: Half-widths of their 95 % confidence intervals.
+        half_width_j: Their 95 % confidence intervals (plus or minus), in joules.
         averaging_s, lag_s: Those of the sensor.
         reason: Why phases are missing; None if none is.
     """

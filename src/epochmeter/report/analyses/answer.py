@@ -24,9 +24,9 @@ from epochmeter.results.bottleneck import Bottleneck
 from epochmeter.results.summary import excessive_variation
 
 LEAST_WIDENED = 3
-"""Number of configurations from which on the interval of the best of them has to be wider."""
+"""Smallest number of configurations, not significantly different, for which the interval of the best is widened."""
 LARGE = 0.1
-"""Relative difference that should not be left open for lack of repeats."""
+"""Relative difference, as a fraction, from which on too few repeats are reported."""
 CONVERGENCE_KEYS = ("model", "optimizer", "scheduler", "batch", "precision", "lr_scaling")
 """Keys that may change the number of epochs to a given accuracy."""
 
@@ -59,17 +59,18 @@ class Answer:
         unranked: Configurations that are not ranked, and how many of their runs reached the target.
         unmet: Constraints that no configuration meets.
         bottlenecks: Bottlenecks of the configurations for which they are known.
-        samples: The least and the most samples of an epoch, if that differs.
+        samples: The smallest and the largest number of samples per epoch, if they differ.
         convergence_keys: Varying keys that may change the number of epochs to an accuracy, without a target.
         single_runs: Number of configurations that ran once; 0 if there is nothing to compare.
         on_several_hosts: Whether their repeats ran on other hosts.
-        unresolved: The largest difference to the fastest that is not significant, as a fraction, and the repeats that
-            would probably show it, if known; None if there is no large one among repeated configurations.
+        unresolved: The largest difference from the fastest that is not significant, as a fraction, and the repeats that
+            would probably show it, if known; None if no repeated configuration has a large difference.
         shares: How much of the variance each key explains, if that can be estimated.
-        noisy: Runs whose epoch times vary more than on an idle machine, and by which fraction, the noisiest first.
+        noisy: Runs whose epoch times vary more than on an idle machine, and their relative standard deviations, the
+            largest first.
         suggestions: Runs to try next.
         prediction: Predicted configurations, why there are none, or None if not asked for.
-        baseline: The configuration that those are compared with, if any.
+        baseline: The configuration that the best ones are compared with, if any.
     """
 
     choices: Sequence[Best]
@@ -107,7 +108,7 @@ class Answer:
 
     @property
     def chosen_from(self) -> int | None:
-        """The most configurations that one was chosen from; None if its interval is not wider for that."""
+        """The largest number of configurations that a best one was chosen from; None if no interval is widened."""
         counts = [1 + len(choice.ties) for choice in self.choices if choice.cost.time.low is not None]
         most = max(counts, default=0)
         return most if most >= LEAST_WIDENED else None
@@ -120,7 +121,7 @@ class Answer:
 
     @property
     def bottleneck_counts(self) -> list[tuple[Bottleneck, int]]:
-        """The first bottleneck of each kind and how many configurations have such a one, most of them first."""
+        """One bottleneck of each kind, and the number of configurations with it; the most frequent first."""
         kinds: dict[object, list[Bottleneck]] = {}
         for bottleneck in self.bottlenecks.values():
             kinds.setdefault((bottleneck.parts, bottleneck.equal), []).append(bottleneck)

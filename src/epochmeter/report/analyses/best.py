@@ -34,8 +34,8 @@ class Best:
     Attributes:
         cost: Its time and energy. Their intervals are wide enough for the best of it and its ties.
         value: Its time in seconds, or its energy in joules; of the trade-off, its cost in joules.
-        ties: Configurations that repeats do not distinguish from it, or that are equal, and how much larger their value
-            is, as a fraction.
+        ties: Configurations that are equal to it or not significantly different, and the relative increase of their
+            value, as a fraction.
         scope: The parts of the machine that the compared energies cover; None if all configurations are compared.
         bound: The constraint: a multiple of the shortest time, watts or seconds; of the trade-off, eta.
         fastest: The fastest configuration of the scope.

@@ -97,8 +97,8 @@ def _tests(
     """Test one metric of all pairs; the variances of all configurations are estimated together.
 
     Yields:
-        A check without its verdict, and two p-values: of a ratio that is at most the bound (small if the bound is
-        violated), and of one that is at least the bound (small if it holds).
+        A check without its verdict, and two p-values. The first is small if the bound is violated, the second if the
+        bound holds.
     """
     reasons = [_missing(metric, pair) for pair in pairs]
     measured = [pair for pair, reason in zip(pairs, reasons, strict=True) if reason is None]

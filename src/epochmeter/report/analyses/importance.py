@@ -1,9 +1,10 @@
 """Which key matters most: how much of the variance of time and energy between configurations each key explains.
 
 The main effects of all keys are fitted to the logarithms of the configurations' means. A key's share is its increase of
-the explained variance, averaged over all orders in which keys can be added, so that keys that vary together share
-theirs (R. H. Lindeman, P. F. Merenda, R. Z. Gold, Introduction to Bivariate and Multivariate Analysis, 1980). On a full
-grid it is eta squared. The part that as many values explain by chance is subtracted (epsilon squared).
+the explained variance, averaged over all orders in which keys can be added. Keys that vary together therefore share the
+variance that they explain together. See R. H. Lindeman, P. F. Merenda, R. Z. Gold, Introduction to Bivariate and
+Multivariate Analysis, 1980. On a full grid, the share is eta squared. The part that as many values explain by chance is
+subtracted (epsilon squared).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class KeyShare:
     Attributes:
         count: Number of its values.
         time: Share of the variance of the logarithm of time, 0 to 1.
-        energy: The same of energy; None if not all energies can be compared.
+        energy: Share of the variance of the logarithm of energy; None if not all energies can be compared.
     """
 
     key: str
@@ -41,8 +42,8 @@ class KeyShare:
 def key_shares(costs: Sequence[Cost]) -> list[KeyShare]:
     """Return the share of each key that varies, the largest share of time first.
 
-    Empty if fewer than two keys vary, if there are too many keys or values, or if too few configurations are left to
-    estimate the part explained by chance.
+    Empty if fewer than two keys vary, or if there are too many keys or values. Also empty if too few configurations
+    are left to estimate the part explained by chance.
     """
     configurations = [cost.configuration for cost in costs]
     columns = {key: [configuration.value(key) for configuration in configurations] for key in varied(configurations)}

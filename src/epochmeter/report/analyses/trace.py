@@ -1,4 +1,4 @@
-"""What the device did in the traced steps of one run, and for which part of the model."""
+"""Trace analysis of one run: busy and idle time of the device, and time by module, operator and kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST = 10
 
 @dataclass(frozen=True)
 class ModuleGroup:
-    """Modules whose names begin alike, and their time in s by phase."""
+    """Modules with the same beginning of their names, and their time by phase, in s."""
 
     name: str
     phases_s: Mapping[str, float]
@@ -30,7 +30,7 @@ class TraceView:
     """The analysis of a trace, as `epochmeter.trace.analysis.analyze` returns it, and what its page adds.
 
     Attributes:
-        command: Opens the trace in Perfetto.
+        command: The command that opens the trace in Perfetto.
         device: Times of the device; None on a CPU.
         attribution: Times by module, operator and kernel; None without steps.
         groups: The modules in at most 15 groups.
@@ -72,7 +72,7 @@ def find_traced_run(name: str | None, multirun: Path) -> Record:
 
 
 def trace_page(record: Record) -> Page:
-    """Return the page of a run's trace, which is analyzed first if it has not been.
+    """Return the page of a run's trace; analyze the trace first if that has not been done.
 
     Raises:
         TraceError: The trace cannot be read.
@@ -84,11 +84,11 @@ def trace_page(record: Record) -> Page:
         result = analyze_run(record.folder)
     groups = group_modules(result["attribution"]["modules"]) if result["attribution"] else []
     view = TraceView(command=f"python src/report.py run={record.folder} view=perfetto", groups=groups, **result)
-    return Page("trace", "What the device did", view)
+    return Page("trace", "Trace analysis", view)
 
 
 def group_modules(modules: Sequence[Mapping[str, Any]]) -> list[ModuleGroup]:
-    """Add modules whose names begin alike, as deep as there are at most 15 groups; the longest first."""
+    """Sum the times of modules with the same beginning of their names, in at most 15 groups; the longest first."""
     depths = range(max((name.count(".") for module in modules if (name := module["name"])), default=0) + 1, 0, -1)
     by_depth = [_grouped(modules, depth) for depth in depths]
     groups = next((groups for groups in by_depth if len(groups) <= MAX_GROUPS), by_depth[-1] if by_depth else {})

@@ -27,7 +27,7 @@ def all_charts(
 ) -> list[Chart]:
     """Draw every chart for which the runs have data, with labels at the best and a line through the Pareto front.
 
-    Configurations on synthetic batches are shown by part, but are none to choose from.
+    Configurations on synthetic batches are drawn in the charts of parts, but are never the best.
     """
     palette = Palette.of(configurations)
     points = chart_points(configurations)

@@ -97,7 +97,7 @@ def make_spec(view: Spec, datasets: Mapping[str, Rows], *, is_large: bool = Fals
 
 
 def layer(data: str | None, mark: str, encoding: Spec, **properties: Any) -> Spec:
-    """Return marks of one type for a named dataset; None for that of the whole view."""
+    """Return marks of one type for a named dataset; None: the dataset of the view."""
     view = {"mark": {"type": mark, **properties}, "encoding": encoding}
     return view if data is None else {"data": {"name": data}, **view}
 

@@ -28,7 +28,7 @@ def missing_packages() -> list[str]:
 
 
 class Artist:
-    """A process that draws charts while the report goes on; it starts at once, as loading Vega takes half a second."""
+    """A process that draws charts while the report is built; it starts at once, as loading Vega takes half a second."""
 
     def __init__(self) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -36,7 +36,7 @@ class Artist:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=environment)
 
     def draw(self, charts: Sequence[Chart]) -> None:
-        """Begin to draw."""
+        """Start drawing."""
         self._send({chart.name: {**chart.spec, "title": chart.title} for chart in charts})
 
     def write(self, folder: Path) -> None:
@@ -74,7 +74,7 @@ def to_png(svg: str) -> bytes:
 
 def main() -> None:
     """Draw the charts of the first line of the standard input, and write them to the folder of the second one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the report ends, and with it the input
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the report ended, which closed the input
     to_svg({"data": {"values": []}, "mark": "point", "title": "", "usermeta": {"columns": []}})  # loads Vega
     images: dict[str, str] = {name: to_svg(spec) for name, spec in json.loads(sys.stdin.readline() or "{}").items()}
     pictures = {name: to_png(svg) for name, svg in images.items()}

@@ -14,7 +14,7 @@ GIGA = 1e9
 ROOM = 3.0
 """Factor between the outermost points and the ends of an axis."""
 BACKEND = re.compile("(mkldnn|cudnn|miopen)_")
-"""Parts of the names of operators by which backends differ."""
+"""Parts of operator names that differ between backends."""
 
 
 def roofline(record: Record, view: TraceView) -> list[Chart]:
@@ -54,7 +54,7 @@ def roofline(record: Record, view: TraceView) -> list[Chart]:
     caption = join(
         "Line: the measured bandwidth and peak.",
         "Dashed: the datasheet's dense peak." if sheets else "",
-        "Operators have the time of the trace, which includes the profiler's." if len(points) > 1 else "",
+        "Times of operators are those of the trace, with the profiler's overhead." if len(points) > 1 else "",
         "Bytes are those of inputs and outputs; caches and fusion may put a point above the line.",
     )
     labels = {"labels": [point for point in points if not point["name"].endswith("_backward")]}

@@ -44,7 +44,7 @@ def module_bars(view: TraceView) -> list[Chart]:
         "color": channel("phase:N", scale=scale, legend={"title": None}),
         "tooltip": tooltips("module", "phase", "time"),
     }
-    what = "kernels" if view.attribution["basis"] == "device" else "the thread that trains"
-    caption = f"Time of {what}. A group has the modules whose names begin alike."
+    what = "kernels" if view.attribution["basis"] == "device" else "the training thread"
+    caption = f"Time of {what}. A group contains modules with the same beginning of their names."
     spec = make_spec({**layer("modules", "bar", encoding), "height": {"step": STEP_PX}}, {"modules": rows})
     return [Chart("trace_modules", "Time by module", caption, spec)]

@@ -24,7 +24,7 @@ PAGE, CHARTS, TABLE = "report.html", "report", "report.csv"
 
 @contextmanager
 def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Make a folder and hold its lock, so that two reports cannot mix their files; `say` if it waits for one.
+    """Make a folder and hold its lock, so that two reports cannot mix their files; call `say` before waiting for it.
 
     Raises:
         ValueError: the folder cannot be made or written to.
@@ -47,7 +47,7 @@ def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
 def write_report(report: Report, folder: Path, say: Callable[[str], None], artist: Artist | None = None) -> list[Path]:
     """Write the files of a report, and remove those that only an earlier report had; return them, the page first.
 
-    An artist that is given draws the charts already.
+    If `artist` is given, it is drawing the charts already.
     """
     has_earlier = (folder / TABLE).exists()  # else other charts and pages in the folder are no report's
     if missing := _missing_packages(say):

@@ -35,7 +35,7 @@ MAX_PRINTED = 40
 
 
 def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
-    """Return the fastest and the most frugal configuration of a sweep to choose from, and the command of its report."""
+    """Return the configurations of a sweep with the least time and the least energy, and the command of its report."""
     configurations = without_synthetic(group_repeats(select_any(read(folder)).runs))
     if not configurations:
         return []
@@ -51,7 +51,7 @@ def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
 def print_analyses(folder: Path, console: Console, *, of_sources: bool = False) -> None:
     """Print the analyses of a sweep, write them to its folder, and print which runs are left out.
 
-    Stalls are analyzed only for a sweep of data sources; if they cannot be, its runs are printed, and what to run.
+    Stalls are analyzed only for a sweep of data sources. If runs are missing, the table of runs and a hint are printed.
     """
     sweep = read(folder)
     analyses = run_analyses(sweep)

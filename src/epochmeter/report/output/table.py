@@ -44,7 +44,7 @@ FORMULA = ("=", "+", "-", "@")
 
 
 def begin_csv(runs: Sequence[Run]) -> Callable[[TextIO], None]:
-    """Return a function that writes the table of runs as CSV; a long one is made from now on by a second process."""
+    """Return a function that writes the table of runs as CSV; a second process starts at once to make a long table."""
     if len(runs) <= MAX_ONE_PROCESS:
         return partial(write_csv, runs)
     content = TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  # closed when the report has been written

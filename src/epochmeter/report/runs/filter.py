@@ -59,7 +59,7 @@ class Selection:
 
     @property
     def flawed(self) -> list[Run]:
-        """Reported runs of whose records some parts cannot be read."""
+        """Reported runs with unreadable parts in their records."""
         return [run for run in self.ended if run.read_errors]
 
     @property
@@ -67,12 +67,12 @@ class Selection:
         return [f"run {run.number}: {error}" for run in self.flawed for error in run.read_errors]
 
     def exclusions(self, reported: Container[int]) -> Counter[str]:
-        """Count the reasons why runs are not reported, given the numbers of those that are."""
+        """Count the reasons why runs are not reported, given the numbers of the reported runs."""
         unreported = (run for run in (*self.ended, *self.excluded) if run.number not in reported)
         return Counter(run.excluded_because for run in unreported if run.excluded_because)
 
     def doubtful(self, reported: Container[int]) -> list[tuple[str, dict[int, str], bool]]:
-        """Return the reported runs that are no results: their kind, run -> reason, and whether some runs are others."""
+        """Return the reported runs that are not results: kind, run -> reason, and whether there are other runs."""
         runs = [run for run in self.ended if run.number in reported]
         by_kind = {kind: {run.number: why for run in runs if (why := reasons_of(run).get(kind))} for kind in KINDS}
         return [

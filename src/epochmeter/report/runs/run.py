@@ -27,16 +27,16 @@ NON_CONFIG_KEYS = (*REPEATED, "tracking", "sweep", "machine", "save_model", "pro
 
 @dataclass(frozen=True)
 class Run:
-    """A run: its configuration, what was measured, and why it is no result, if it is none.
+    """A run: its configuration, its measurements, and why it is not a result, if so.
 
     Attributes:
         number: Number in its sweep; runs of several sweeps are numbered consecutively.
         keys: Overrides as typed: `batch` -> `64`.
         metrics: `steady/`, `std/`, `total/` and `model/` values of its summary; empty without one.
         state: How it ended: `completed`, `failed`, `killed`; `unfinished` without a summary.
-        excluded_because: Why it is no result; None if it is one.
+        excluded_because: Why it is not a result; None if it is.
         energy_covers: The parts of the machine that its energy includes; None without energy.
-        energy_domains: The domains that its energy is the sum of; others are parts of these.
+        energy_domains: The domains that its energy is the sum of; all other domains are parts of these.
         no_energy: Why it has no energy.
         storage: Storage of the dataset.
         epochs: Metrics by epoch number, warm-up included; unreadable epochs are absent.

@@ -82,7 +82,7 @@ def convolution_backward_flops(out, inputs, weights, bias, stride, padding, dila
 
 
 def flops_by_convention(model, counted, tokens):
-    """Return training FLOPs per sample by the name of a convention; only `counted` for models on other than tokens.
+    """Return training FLOPs per sample by the name of a convention; only `counted` without tokens.
 
     `6n` is that of Hugging Face's Trainer: J. Kaplan et al., Scaling laws for neural language models, 2020, without
     embeddings. `megatron` is D. Narayanan et al., Efficient large-scale language model training on GPU clusters using
