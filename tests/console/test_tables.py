@@ -49,3 +49,11 @@ def test_bottleneck_and_data_stalls_are_fractions_of_the_epoch_time():
     )
     assert bottleneck_line(steady, in_memory=True) == f"{compute} Data stalls: 4.1 %."
     assert bottleneck_line({}, in_memory=False) == ""
+
+
+def test_parts_of_about_equal_time_are_both_the_bottleneck():
+    steady = {"steady/e2e_s": 1.0, "steady/compute_s": 0.5, "steady/data_stall_s": 0.49, "steady/copy_s": 0.0,
+              "steady/overhead_s": 0.01}  # fmt: skip
+    assert bottleneck_line(steady, in_memory=True).startswith(
+        "Bottleneck: compute-bound or prep-bound (about equal), 50 % and 49 % of epoch time."
+    )

@@ -137,6 +137,18 @@ def test_other_arguments_are_rejected_with_both_values(card, tmp_path):
         prepare_dataset(tiny(count=3, seed=1), card, tmp_path, pytest.fail)
 
 
+def test_other_arguments_of_a_process_that_was_faster_are_rejected(tmp_path, monkeypatch):
+    class Overtaken(InProcess):
+        def __init__(self, command, **options):
+            monkeypatch.setattr(subprocess, "Popen", InProcess)
+            prepare_dataset(tiny(count=2), PROJECT, tmp_path, print)
+            super().__init__(command, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", Overtaken)
+    with pytest.raises(ValueError, match=r"dataset\.count=3, but .* was made with dataset\.count=2"):
+        prepare_dataset(tiny(count=3), PROJECT, tmp_path, print)
+
+
 def test_source_arguments_and_unknown_arguments_are_ignored(tmp_path):
     facts = prepare_dataset(tiny(seed=0, url="first"), PROJECT, tmp_path, print)
     for arguments in ({"seed": 0, "url": "second"}, {"seed": 0, "url": "first", "quality": 9}, {}):

@@ -122,10 +122,13 @@ KILLED = ("killed", "the training process was killed by SIGKILL")
         ("import torhc", False, "exception",
          "the training process ended with exit code 1: ModuleNotFoundError: No module named 'torhc'\n"
          "  hint: see its log, {log}"),
+        ("sys.exit('ModuleNotFoundError: No module named \\'torch\\'')", False, "exception",
+         "the training process ended with exit code 1: ModuleNotFoundError: No module named 'torch'\n"
+         "  hint: see its log, {log}; set `device.python=` to an interpreter that has torch"),
         ("connection.send(RankFailed(failure='oom', message='out of memory', rank=0)); sys.exit(1)", True, "oom",
          "out of memory"),
     ],
-    ids=["killed", "killed early", "crash", "orphan", "exit code", "no output", "early error", "own error"],
+    ids=["killed", "killed early", "crash", "orphan", "exit code", "no output", "early error", "no torch", "own error"],
 )  # fmt: skip
 def test_end_of_the_process_is_described(failure_of, tmp_path, lines, joined, failure, message):
     began = time.monotonic()

@@ -119,9 +119,17 @@ def check_storage(storage: Storage, root: Path) -> None:
 
 def _prepare_home(dataset: Dataset, home: Path, user_manifest: Path | None, say: Notify) -> Manifest:
     """Return the manifest of the dataset in its home, created or inspected if necessary."""
-    if description := manifest.load_valid(home, dataset, user_manifest):
-        _check_arguments(dataset, description, home, manifest.REMEDY)
-        return description
+    if not (description := manifest.load_valid(home, dataset, user_manifest)):
+        _create_home(dataset, home, user_manifest, say)
+        description = manifest.load_valid(home, dataset, user_manifest)
+        assert description, "a successful process leaves a complete dataset"
+    # Also of a dataset that another process has just created.
+    _check_arguments(dataset, description, home, manifest.REMEDY)
+    return description
+
+
+def _create_home(dataset: Dataset, home: Path, user_manifest: Path | None, say: Notify) -> None:
+    """Create the dataset in its home, or inspect a user's."""
     if user_manifest:
         _run_command("adopt", dataset, say, folder=home, user_manifest=user_manifest)
     elif dataset.make:
@@ -134,9 +142,6 @@ def _prepare_home(dataset: Dataset, home: Path, user_manifest: Path | None, say:
         _run_command("make", dataset, say, folder=home)
     else:
         raise ValueError(f"dataset.root={dataset.root} does not exist or is empty. Set it to a folder of samples.")
-    description = manifest.load_valid(home, dataset, user_manifest)
-    assert description, "a successful process leaves a complete dataset"
-    return description
 
 
 def _prepare_copy(

@@ -256,8 +256,9 @@ class WorkerProcess:
         if code < 0:
             return WorkerError("killed", f"{process} was killed by {signal.Signals(-code).name}")
         last = _last_log_line(self._log)
+        remedy = "; set `device.python=` to an interpreter that has torch" if "No module named 'torch'" in last else ""
         return WorkerError(
-            "exception", f"{process} ended with exit code {code}: {last}\n  hint: see its log, {self._log}"
+            "exception", f"{process} ended with exit code {code}: {last}\n  hint: see its log, {self._log}{remedy}"
         )
 
 
