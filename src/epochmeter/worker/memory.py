@@ -79,7 +79,8 @@ def tensors_by_address(trainer, batch):
         for tensor in tensors:
             if isinstance(tensor, torch.Tensor) and tensor.device.type == trainer.device.type:
                 storage = storage_of(tensor)
-                storages[storage.data_ptr()] = (kind, storage.nbytes())
+                size = storage.size() * storage.element_size()  # torch 1.10 has no `nbytes`
+                storages[storage.data_ptr()] = (kind, size)
     return storages
 
 
