@@ -1,6 +1,6 @@
-"""Utilization of a job of matrix products only, which must be that of the measured peak: MFU of 95 to 100 %.
+"""MFU of runs that train matrix products only, which must be 95 to 100 % of the measured peak.
 
-Each run is a training process of its own, with peaks of its own: `roofline.peaks=again`.
+Each run is a new training process that measures the peaks again (`roofline.peaks=again`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> None:
     row = [f"{statistics.median(mfu):.1%}", f"{mfu[0]:.1%} .. {mfu[-1]:.1%}", f"{spread:.1%}"]
     row += [f"{sum(0.95 <= value <= 1 for value in mfu)} of {len(mfu)}", f"{statistics.median(peaks) / 1e9:.0f}"]
     columns = ("median MFU", "smallest .. largest", "standard deviation / mean", "from 95 to 100 %", "peak GFLOP/s")
-    print_table("MFU of a job of matrix products", columns, [row])
+    print_table("MFU of runs of matrix products", columns, [row])
 
 
 if __name__ == "__main__":

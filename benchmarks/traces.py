@@ -1,7 +1,8 @@
 """Trace analysis against HolisticTraceAnalysis (HTA) on real traces, and its time and memory on a trace of 100 MB.
 
-`python benchmarks/traces.py [--short] [TRACE ...]` takes further traces. HTA gets an environment of its own. It cuts
-the times of kernel types down to whole us, piece by piece, so these are compared only for traces in whole us.
+`python benchmarks/traces.py [--short] [TRACE ...]` takes further traces. HTA is installed into an
+environment of its own. HTA truncates the times of kernel types to integer microseconds, so these are compared only for
+traces with integer microseconds.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ OURS += "from pathlib import Path; analyze(load(Path(sys.argv[1])), 1.0)"
 
 
 def hta_python() -> tuple[Path | None, str]:
-    """Return the interpreter of HTA's environment, which is made at first; None, and why, if it cannot be made."""
+    """Return the interpreter of HTA's environment, which is created on first use; None and the reason if that fails."""
     folder = Path(tempfile.gettempdir()) / "epochmeter-hta"
     python = folder / "bin/python"
     if subprocess.run([python, "-c", "import hta"], capture_output=True).returncode if python.exists() else True:

@@ -10,7 +10,7 @@ from epochmeter.trace.kineto import DEVICE, Category
 def figures(trace):
     """Return HTA's temporal breakdown, kernel types, overlap, and the gaps per stream that the host causes.
 
-    HTA takes the time from the first activity of the device to the last as the whole.
+    Percentages are of the time from the first activity of the device to the last, as in HTA.
     """
     device = trace.where(*DEVICE)
     kernels = device[trace.category[device] == Category.KERNEL]

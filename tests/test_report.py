@@ -134,7 +134,7 @@ def test_names_with_markup_quotes_and_spaces_stay_text(report, tmp_path):
         ("report.eta=2", "report.eta"),
         ("report.baseline=3", "give keys and values, 'report.baseline"),
         (f"out={ROOT}/conf/report.yaml", "cannot be written to"),
-        ("include=[rehearsal]", "There are: rehearsals"),
+        ("include=[rehearsal]", "give one of rehearsals"),
         ("where={bach: 8}", "Do you mean batch"),
         ("where=batch", "give keys and values"),
         ("source=nowhere.csv", "give records or mlflow"),

@@ -37,7 +37,7 @@ def test_mfu_is_without_recomputation_and_hfu_with_it():
     ("training", "count"),
     [({}, 1), ({"ranks": 2}, 2), ({"ranks": 4, "gpus": ["a", "b", "a", "b"]}, 2), ({"gpus": [None, None]}, 2)],
 )
-def test_peak_is_that_of_all_devices(training, count):
+def test_peak_is_summed_over_all_devices(training, count):
     assert total_peak({**TRAINING, **training}, "flop_per_s") == count * 1e12
 
 

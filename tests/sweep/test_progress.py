@@ -32,7 +32,7 @@ def test_label_has_position_number_and_varied_keys_and_is_empty_for_a_single_run
         ([outcome(0, 600)], 1, "ETA: 2026-11-20 12:30 (3 x 0:10:00)"),
     ],
 )
-def test_eta_uses_the_median_of_completed_runs(outcomes, number, eta):
+def test_remaining_time_uses_the_median_of_completed_runs(outcomes, number, eta):
     assert SweepProgress(POINTS, outcomes).forecast(number, NOON) == eta
     assert SINGLE_RUN.forecast(0, NOON) == ""
 

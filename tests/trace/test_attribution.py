@@ -76,7 +76,7 @@ def test_operators_have_their_own_time_and_shapes(kineto, tmp_path):
     assert operators["aten::conv2d"].total_s == pytest.approx(10 * US)
 
 
-def test_ranges_that_old_versions_of_torch_call_operators_are_none(kineto, tmp_path):
+def test_ranges_that_old_torch_lists_as_operators_are_not_counted_as_such(kineto, tmp_path):
     before = attribute(load(kineto.write(tmp_path / "trace.json")))
     for event in kineto.events:
         event["cat"] = "Operator"

@@ -10,7 +10,7 @@ US = 1e-6
 
 @pytest.fixture
 def kineto():
-    """One step of 100 us, with a kernel of 20 us that was launched at its begin."""
+    """One step of 100 us, with a kernel of 20 us that was launched at the start of the step."""
     trace = Kineto()
     trace.step(0, 0, 100)
     trace.launch("sgemm_first", 10, 20, launched=5)
@@ -43,7 +43,7 @@ def test_intervals_agree_with_a_raster():
 
 
 def test_compute_utilization_of_the_tbd_suite():
-    """The example of its README: a session of 1.609 s with 1.3 s of profiling overhead, and a raw 0.5 %."""
+    """The example of the suite's README: a session of 1.609 s with 1.3 s of profiling overhead, and a raw 0.5 %."""
     session_s, overhead_s, raw = 1.609, 1.3, 0.005
     assert busy_fraction(session_s * raw, session_s - overhead_s) == pytest.approx(0.026, abs=0.0005)
 

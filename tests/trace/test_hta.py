@@ -28,6 +28,6 @@ HTA = {
 
 
 @pytest.mark.parametrize("name", HTA)
-def test_real_traces_have_the_figures_of_hta(name):
+def test_real_traces_have_the_same_values_as_in_hta(name):
     values = figures(load(DATA / f"{name}.json.gz"))
     assert {quantity: values[quantity] for quantity in HTA[name]} == pytest.approx(HTA[name], abs=0.1)

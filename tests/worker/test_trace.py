@@ -80,7 +80,7 @@ def test_modules_and_operators_are_in_the_trace(tmp_path):
     assert any(row.inputs == "16x3x64x64, 32x3x3x3, 32" for row in result.operators)
 
 
-def test_modules_are_marked_only_meanwhile():
+def test_modules_are_marked_only_while_tracing():
     model, backward = torch.nn.Linear(1, 1), torch.Tensor.backward
     with module_ranges(model):
         assert torch.Tensor.backward is not backward

@@ -79,7 +79,7 @@ def test_compiled_model_trains_equally(batches):
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-def test_compiling_needs_a_torch_that_can(monkeypatch):
+def test_compile_needs_a_version_of_torch_that_supports_it(monkeypatch):
     monkeypatch.delattr(torch, "compile")
     with pytest.raises(ValueError, match=r"compile=true, but torch .* has no torch\.compile"):
         compile_model(nn.Linear(1, 1))

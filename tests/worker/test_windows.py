@@ -88,7 +88,7 @@ def test_loader_times_and_learning_rate_are_reported_for_training_only(runner):
 
 
 def make_steps(count):
-    """A loader of so many steps."""
+    """A loader with this number of steps."""
     return SyntheticBatches(count, {"batch": 1, "seed": 0, "dataset": {"features": 1}}, NUMBERS, pinned=False)
 
 

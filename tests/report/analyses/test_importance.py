@@ -60,7 +60,7 @@ def test_constant_energy_has_no_shares():
     assert shares([10.0] * 12) == {}, "nor has constant time"
 
 
-def test_keys_that_vary_together_share_what_they_explain():
+def test_keys_that_vary_together_share_their_explained_variance():
     keys = [(batch, batch // 8) for batch in BATCHES] * 2
     found = shares([1.0, 2.0, 4.0, 8.0, 1.1, 2.2, 4.4, 8.8], keys=keys, precision="fp32")
     assert found == {}, "repeats are one configuration, and four of them leave nothing for chance"

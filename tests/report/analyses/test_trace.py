@@ -70,7 +70,7 @@ def test_the_page_has_a_picture_by_module(multirun):
     assert 'data-name="trace_modules"' in written[0].read_text()
 
 
-def test_modules_are_grouped_by_the_begin_of_their_names():
+def test_modules_are_grouped_by_the_beginning_of_their_names():
     names = [
         "conv",
         *(f"layer{layer}.{block}.conv{number}" for layer in (1, 2) for block in range(8) for number in (1, 2)),
@@ -80,7 +80,7 @@ def test_modules_are_grouped_by_the_begin_of_their_names():
     assert group_modules([]) == []
 
 
-def test_the_trace_is_served_to_perfetto_alone(tmp_path, monkeypatch):
+def test_trace_is_served_only_to_perfetto(tmp_path, monkeypatch):
     path = tmp_path / "trace.json.gz"
     path.write_bytes(b"trace")
     answers = []
@@ -100,7 +100,7 @@ def test_the_trace_is_served_to_perfetto_alone(tmp_path, monkeypatch):
     assert answers[0].read() == b"trace"
 
 
-def test_waiting_for_the_browser_ends(tmp_path, monkeypatch):
+def test_waiting_for_the_browser_times_out(tmp_path, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda link: None)
     (tmp_path / "trace.json.gz").write_bytes(b"trace")
     open_in_perfetto(tmp_path / "trace.json.gz", print, port=0, wait_s=0.05)

@@ -130,7 +130,7 @@ def test_unknown_key_or_value_suggests_similar_ones(where, said):
 
 
 def test_unknown_kind_is_an_error():
-    with pytest.raises(ValueError, match="There are: rehearsals, estimates, failures"):
+    with pytest.raises(ValueError, match="give one of rehearsals, estimates, failures"):
         select(RUNS, include=["rehearsal"])
 
 

@@ -127,7 +127,7 @@ class Checkpointed(nn.Sequential):
         return checkpoint(super().forward, inputs, use_reentrant=False)
 
 
-def test_recomputed_forward_operators_are_known():
+def test_recomputed_forward_operators_are_counted_separately():
     def stats(kind):
         return of_images(nn.Sequential(nn.Flatten(), nn.Linear(16, 16), kind(nn.Linear(16, 16), nn.Linear(16, 10))), 4)
 

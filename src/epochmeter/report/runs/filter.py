@@ -96,7 +96,7 @@ def select(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequen
     """
     for kind in include:
         if kind not in KINDS:
-            raise ValueError(f"include={kind}: there is no such kind of runs. There are: {', '.join(KINDS)}.")
+            raise ValueError(f"`include={kind}` is not valid\n  hint: give one of {', '.join(KINDS)}")
     runs: list[Run] = []
     too_short: list[Run] = []
     excluded: list[Run] = []
