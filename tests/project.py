@@ -67,6 +67,7 @@ def metric_in_docs(name: str) -> str:
     listed = re.sub("^(steady|std)/", "epoch/", re.sub(r"^rank_max/\w+_s$", "rank_max/<part>_s", name))
     listed = re.sub(r"^trace/idle_\w+_fraction$", "trace/idle_<cause>_fraction", listed)
     listed = re.sub(r"^trace/precision_\w+_fraction$", "trace/precision_<precision>_fraction", listed)
+    listed = re.sub(r"^trace/pipe_\w+_fraction$", "trace/pipe_<pipe>_fraction", listed)
     return listed if listed in METRICS else re.sub(r"/energy_\w+_j$", "/energy_<domain>_j", listed)
 
 

@@ -8,7 +8,7 @@ import torch
 
 from epochmeter.trace.attribution import attribute
 from epochmeter.trace.kineto import load
-from epochmeter.worker.trace import TorchTrace, module_ranges
+from epochmeter.worker.trace import NsightTrace, TorchTrace, module_ranges
 
 
 @pytest.fixture
@@ -52,6 +52,15 @@ def test_trace_is_written_atomically(tmp_path, endless):
     assert list(tmp_path.iterdir()) == []
     TorchTrace(warmup_steps=1, steps=1).record_trace(str(path), endless, multiply)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_nsight_profiles_the_marked_steps_only(monkeypatch):
+    events = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    for name, module in (("synchronize", torch.cuda), ("start", torch.cuda.profiler), ("stop", torch.cuda.profiler)):
+        monkeypatch.setattr(module, name, lambda name=name: events.append(name))
+    events.extend(NsightTrace("ncu", start=1, stop=3, timeout_s=1).mark_steps(iter(range(9))))
+    assert events == [0, "start", "synchronize", 1, 2, "synchronize", "stop"]
 
 
 def test_modules_and_operators_are_in_the_trace(tmp_path):

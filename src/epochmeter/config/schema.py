@@ -122,6 +122,16 @@ class Meter(Group):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Profiler(Group):
+    """What is recorded after the last epoch."""
+
+    program: str | None = None  # program of NVIDIA Nsight that some steps are trained again under; null: none
+    start: int = 0  # first of these steps, counted from 0
+    stop: int = 1  # end of these steps, which is not included
+    timeout_s: float = 600.0  # longest time of this training
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tracking(Group):
     """Where results are published."""
 
@@ -194,7 +204,7 @@ class Job(Section):
     strategy: Strategy
     task: Group
     meter: Meter
-    profiler: Group
+    profiler: Profiler
     tracking: Tracking
     batch: int
     epochs: int

@@ -122,16 +122,18 @@ RULES = {
     **same_rule("model.width model.layers model.heads model.hidden", whole_number(1)),
     **same_rule("dataset.classes dataset.file_bytes model.classes throughput.stop", or_null(whole_number(1))),
     **same_rule("dataset.space_bytes throughput.start", or_null(COUNT)),
+    **same_rule("profiler.start", COUNT),
+    **same_rule("profiler.stop", whole_number(1)),
     **same_rule("dataset.length dataset.held_out", whole_number(2)),
     **same_rule("optimizer.lr optimizer.momentum optimizer.weight_decay", finite_number(0)),
     **same_rule("scheduler.eta_min task.auxiliary", finite_number(0)),
     **same_rule("pin_memory rehearse", one_of("auto", "true", "false")),
     **same_rule("storage.reread meter.cross_check tracking.tensorboard report.predict", FLAG),
-    **same_rule("storage.root model.name tracking.experiment source", TEXT),
+    **same_rule("storage.root model.name profiler.program tracking.experiment source", TEXT),
     **same_rule("dataset.root tracking.uri out", or_null(TEXT)),
     **same_rule("meter.rails device.rails device.match", or_null(MAPPING)),
     **same_rule("sweep.cooldown_s sweep.cool_wait_s meter.idle_s", SECONDS),
-    **same_rule("strategy.timeout_s meter.period_s", positive("seconds")),
+    **same_rule("strategy.timeout_s profiler.timeout_s meter.period_s", positive("seconds")),
     **same_rule("sweep.timeout_s sweep.hung_after_s", or_null(positive("seconds"), "no limit")),
     **same_rule("machine.lock_dir machine.state_dir", or_null(WRITABLE)),
     "repeat": whole_number(0, MAX_INTEGER),
@@ -239,6 +241,9 @@ def combination_problems(job: Job) -> Iterator[Problem]:
     if not is_interval and (start is not None or stop is not None or job.throughput.exit):
         given = f"start: {format_value(start)}, stop: {format_value(stop)}"
         yield Problem(f"`throughput={{{given}}}` is no interval", "give `throughput.start=` and `throughput.stop=`")
+    if job.profiler.start >= job.profiler.stop:
+        yield Problem(f"`profiler.start={job.profiler.start} profiler.stop={job.profiler.stop}` is no interval",
+                      "give a `profiler.stop=` above `profiler.start=`")  # fmt: skip
     if job.throughput.exit and dataset.on_bad == "skip":
         yield Problem("`throughput.exit=true` needs every sample, but `dataset.on_bad=skip` skips samples",
                       "give `dataset.on_bad=error`")  # fmt: skip

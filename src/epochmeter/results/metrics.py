@@ -58,7 +58,7 @@ OTHERS = {
         steps traced_step_s untraced_step_s explained_fraction
         gpu_busy_fraction gpu_busy_traced_fraction idle_<cause>_fraction
         copy_overlap_fraction communication_fraction communication_overlap_fraction
-        sm_efficiency achieved_occupancy tensor_core_fraction precision_<precision>_fraction
+        sm_efficiency achieved_occupancy tensor_core_fraction precision_<precision>_fraction pipe_<pipe>_fraction
         kernels_per_step kernel_mean_s launch_latency_s operators_per_step host_busy_fraction
     """,
     "throughput": "samples_per_s samples steps e2e_s step_mean_s",

@@ -7,7 +7,7 @@ prepare the dataset, let the device cool down
 change the device settings, open the instruments, measure the idle power
 start the training process; for each window: prepare the page cache, read all counters, let it run,
     read all counters again, record, publish (event_loop.py)
-record the profiler's trace, measure the idle power again, restore the settings
+record the profiler's trace, measure the idle power again, train a few steps under Nsight, restore the settings
 write the summary, publish and print the results, however the run ended (finish.py)
 """
 
@@ -34,6 +34,7 @@ from epochmeter.run.event_loop import run_event_loop, run_secondary_event_loop, 
 from epochmeter.run.finish import finalizing
 from epochmeter.run.instruments import check_idle, measure_idle_w, open_instruments, write_powers
 from epochmeter.run.nodes import forbid_multi_node_resume
+from epochmeter.run.nsight import profile_steps
 from epochmeter.run.plan import Plan, open_restore_journal, plan_warnings, remove_empty_folders, resolve_plan
 from epochmeter.run.trace_analysis import analyze_trace
 from epochmeter.run.worker_process import WorkerError, WorkerProcess
@@ -130,6 +131,9 @@ def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress:
             if reason := instruments.gpu_counters.reason:
                 plan.describe(gpu_counters={"reason": reason})
             write_powers(instruments.meter, plan.record)
+            if plan.job.profiler.program:
+                terminal.stage(f"Training the first steps again under {plan.job.profiler.program}")
+                outcome.notes += profile_steps(plan)
         terminal.stage("Analyzing the profiler's trace")
         outcome.notes += analyze_trace(plan.record.folder)
 

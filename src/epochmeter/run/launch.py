@@ -22,6 +22,7 @@ from epochmeter.run.worker_process import WorkerProcess
 SOURCE = Path(__file__).resolve().parents[2]
 EXIT_LIMIT_S = 10.0
 """How long the training process may take to end after its last message."""
+NSIGHT_LOG = "nsight.log"
 INTERPRETER_LIMIT_S = 20.0
 PROBE = """
 import sys
@@ -47,6 +48,7 @@ def launched(
     node: Node = Node(),  # noqa: B008 (immutable)
     limit_s: float | None = None,
     silence_s: float | None = None,
+    nsight: Sequence[str] = (),
 ) -> Iterator[WorkerProcess]:
     """Start the training process of a run folder, and end it with all its children when the `with` block ends.
 
@@ -56,14 +58,16 @@ def launched(
         ranks: The number of processes that torchrun starts on this node; None: a single process, without torchrun.
         limit_s: `sweep.timeout_s`.
         silence_s: `sweep.hung_after_s`, the longest time without a message.
+        nsight: Begin of the command of a program that profiles the training process, which only trains a few steps.
     """
-    log = folder / "worker.log"
+    log = folder / (NSIGHT_LOG if nsight else "worker.log")
+    arguments = [str(folder), *(["nsight"] if nsight else [])]
     worker = None
     oom_kills_before = worker_process.oom_kill_count()
     try:
         with _listening_socket() as listener, open(log, "wb") as output:
             process = subprocess.Popen(
-                _command(folder, python, ranks, node),
+                [*nsight, *_command(arguments, python, ranks, node)],
                 env=_environment(listener.getsockname(), gpus, ranks, node),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -75,7 +79,9 @@ def launched(
             worker.accept_connections(listener, 1 if ranks is None else ranks + 1)
         yield worker
         with suppress(subprocess.TimeoutExpired):
-            process.wait(EXIT_LIMIT_S)
+            process.wait(worker.remaining_s() if nsight else EXIT_LIMIT_S)  # Nsight writes its result now
+        if nsight and (process.returncode or 0) < 0:
+            raise worker.exit_error()
     finally:
         if worker is not None:
             worker.terminate()
@@ -121,9 +127,9 @@ def check_interpreter(python: str | None) -> None:
         raise input_error(f"{interpreter} is no Python 3.6 or newer with torch", INSTALL)
 
 
-def _command(folder: Path, python: str | None, ranks: int | None, node: Node) -> list[str]:
+def _command(arguments: Sequence[str], python: str | None, ranks: int | None, node: Node) -> list[str]:
     interpreter = find_interpreter(python)
-    worker = ["-m", "epochmeter.worker", str(folder)]
+    worker = ["-m", "epochmeter.worker", *arguments]
     if ranks is None:
         return [interpreter, *worker]
     # Not --standalone: on an old torch that is one port for all, and a name of the host that may not resolve.

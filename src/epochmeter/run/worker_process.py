@@ -129,7 +129,7 @@ class WorkerProcess:
         """
         connections = list(self._connections)
         while True:
-            remaining_s = self._remaining_s()
+            remaining_s = self.remaining_s()
             patience_s = EXIT_WAIT_S if self._failing_ranks else self._silence_limit_left_s()
             waited: list[Any] = [*connections, self._ended]
             ready, _, _ = select.select(waited, [], [], patience_s)
@@ -199,16 +199,16 @@ class WorkerProcess:
         for connection in self._connections:
             connection.socket.close()
 
-    def _remaining_s(self) -> float | None:
+    def remaining_s(self) -> float | None:
         """Return the time until `sweep.timeout_s`; None without a limit."""
         return None if self._limit_s is None else max(0.0, self._begun_s + self._limit_s - time.monotonic())
 
     def _silence_limit_left_s(self) -> float | None:
         """Return the maximum wait for the next message; None without a limit."""
-        return min((limit_s for limit_s in (self._remaining_s(), self._silence_s) if limit_s is not None), default=None)
+        return min((limit_s for limit_s in (self.remaining_s(), self._silence_s) if limit_s is not None), default=None)
 
     def _timeout_error(self) -> WorkerError:
-        if self._remaining_s() == 0:
+        if self.remaining_s() == 0:
             return WorkerError(
                 "timeout", f"the training process took longer than sweep.timeout_s={self._limit_s:g} and was stopped"
             )

@@ -8,6 +8,7 @@
     power.csv     sampled power, if the meter samples
     checkpoint.pt state to resume an interrupted run; deleted when the run is completed
     trace.json.gz the profiler's trace of a few steps; trace_analysis.json has its analysis
+    ncu.csv       utilization of pipes by kernel (`profiler=ncu`); nsight.nsys-rep is the report of `profiler=nsys`
     memory.json   memory of a training step at its peak, by kind
     summary.json  means, standard deviations, totals, and how the run ended
     completed.json    written last: the run is completed
@@ -43,6 +44,7 @@ INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
 MEMORY = "memory.json"
 SCHEMA = 1
 """Version of the record's format in `job.json`; absent means 1."""
+NCU_CSV = "ncu.csv"
 TRACE, TRACE_ANALYSIS = "trace.json.gz", "trace_analysis.json"
 CHECKPOINT = "checkpoint.pt"
 CHECKPOINTS = (CHECKPOINT, "." + CHECKPOINT)

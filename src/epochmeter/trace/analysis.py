@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.shared.record import INTERVALS, TRACE, TRACE_ANALYSIS, Record, is_steady
+from epochmeter.shared.record import INTERVALS, NCU_CSV, TRACE, TRACE_ANALYSIS, Record, is_steady
 from epochmeter.trace.attribution import Attribution, attribute
 from epochmeter.trace.device import S_PER_NS, DeviceTime, busy_fraction, measure_device
 from epochmeter.trace.kernels import UNKNOWN
 from epochmeter.trace.kineto import Category, Trace, load
+from epochmeter.trace.nsight import NsightError, analyze_pipes
 
 MAX_ROWS = 500
 """Largest number of rows of a table in the result."""
@@ -37,8 +38,22 @@ def analyze_run(folder: Path) -> dict[str, Any]:
     """
     trace = load(folder / TRACE)
     result = analyze(trace, untraced_wall_s(Record(folder), trace.steps[:, 0].tolist()))
+    if (folder / NCU_CSV).exists():
+        add_pipes(result, folder / NCU_CSV)
     write_json(folder / TRACE_ANALYSIS, result)
     return result
+
+
+def add_pipes(result: dict[str, Any], path: Path) -> None:
+    """Add the utilization of pipes to an analysis, or why it is unknown."""
+    try:
+        pipes = analyze_pipes(path)
+    except NsightError as error:
+        result["missing"].append(f"no utilization of pipes: {error}")
+        return
+    result["metrics"].update(pipes.pop("metrics"))
+    result["missing"] += pipes.pop("missing")
+    result["pipes"] = pipes
 
 
 def untraced_wall_s(record: Record, steps: list[int]) -> float | None:

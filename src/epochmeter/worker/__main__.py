@@ -10,6 +10,8 @@ What it does, with the controller's part in brackets:
         the same for the evaluation
         write the checkpoint, if one is due
     save the weights, record a trace
+
+Afterwards, a program of NVIDIA Nsight may start `python -m epochmeter.worker RUN_FOLDER nsight` for a few steps.
 """
 
 import itertools
@@ -49,15 +51,16 @@ EXIT_WAIT_S = 5.0
 """How long a rank waits before it exits after another rank failed, so that the controller sees the failed one first."""
 
 
-def main(folder):
-    die_with_parent()
+def main(folder, under_nsight=False):
+    if not under_nsight:  # Nsight may start this process from a thread that ends early
+        die_with_parent()
     dump_stack_on_signal()
     rank = int(os.environ.get("RANK", 0))
     is_first_of_node = os.environ.get("LOCAL_RANK", "0") == "0"
     connection = ControllerConnection(os.environ["EPOCHMETER_SOCKET"], rank, is_first_of_node)
     record = Record(folder)
     try:
-        run_training(record, connection)
+        (train_under_nsight if under_nsight else run_training)(record, connection)
     except Exception as error:
         traceback.print_exc()
         connection.send(RankFailed(*describe_failure(error, record.job()), rank))
@@ -66,9 +69,8 @@ def main(folder):
         raise SystemExit(1) from error
 
 
-def run_training(record, connection):
-    """Train the record's job."""
-    job = record.job()
+def build(record, job):
+    """Return the strategy, the trainer and the loaders of the record's job; the last is empty without evaluation."""
     rng.seed_all(job["seed"])
     choose_algorithms(job["deterministic"], job["cudnn_benchmark"])
     strategy, task = instantiate_spec(job["strategy"]), instantiate_spec(job["task"])
@@ -78,6 +80,14 @@ def run_training(record, connection):
     check_smallest(trainer.model, job, training.count, task, strategy.replicas)
     if strategy.rank:  # ranks start with the same weights, but have their own random numbers in training
         rng.seed_all(rank_seed(job["seed"], strategy.rank))
+    return strategy, trainer, training, validation
+
+
+def run_training(record, connection):
+    """Train the record's job."""
+    job = record.job()
+    strategy, trainer, training, validation = build(record, job)
+    device = trainer.device
     ranks = RankedConnection(connection, strategy)
     observe = partial(ranks.progress, last_loss=trainer.last_loss) if job["log_loss"] else ranks.progress
     clock = Clock(make_timeline(device), synchronous=job["timing"] == "synchronous", observe=observe)
@@ -117,12 +127,33 @@ def last_step(job):
     return throughput["stop"] if throughput["exit"] else math.inf
 
 
+def train_under_nsight(record, connection):
+    """Train the first steps of the record's job again; Nsight, which started this process, profiles some of them."""
+    job = record.job()
+    strategy, trainer, training, _ = build(record, job)
+    profiler = instantiate_spec(job["profiler"])
+
+    def observed(batches):
+        for step, batch in enumerate(batches):
+            connection.progress(step, time.monotonic_ns())  # this fails when the controller is gone
+            yield batch
+
+    trainer.train_epoch(observed(profiler.mark_steps(endless_batches(trainer, training))))
+    connection.send(Finished())
+    strategy.close()
+
+
+def endless_batches(trainer, loader):
+    """Return the batches on the device, epoch after epoch."""
+    return (trainer.move(batch) for _ in itertools.count() for batch in loader)
+
+
 def write_trace(path, job, trainer, loader, model):
     """Trace a few steps, after all measurements; return why there is no trace, which does not fail the run, or None.
 
     The modules of `model` are marked in the trace.
     """
-    endless = (trainer.move(batch) for _ in itertools.count() for batch in loader)
+    endless = endless_batches(trainer, loader)
     try:
         with module_ranges(model):
             profiler = instantiate_spec(job["profiler"])
@@ -136,4 +167,4 @@ def write_trace(path, job, trainer, loader, model):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -57,6 +57,27 @@ class TorchTrace:
             profiler.step()
 
 
+class NsightTrace(TorchTrace):
+    """Record a trace, and mark steps for Nsight; the controller reads `program` and `timeout_s`."""
+
+    def __init__(self, program, start, stop, timeout_s, warmup_steps=2, steps=5):
+        super().__init__(warmup_steps, steps)
+        self.start = start
+        self.stop = stop
+
+    def mark_steps(self, batches):
+        """Yield the batches of the steps before `stop`; the CUDA profiler is on from the step `start`."""
+        import torch
+
+        with contextlib.ExitStack() as profiling:
+            for step, batch in enumerate(itertools.islice(batches, self.stop)):
+                if step == self.start and torch.cuda.is_initialized():
+                    profiling.enter_context(torch.cuda.profiler.profile())
+                    profiling.callback(_synchronize)
+                    _synchronize()
+                yield batch
+
+
 def _synchronize():
     import torch
 

@@ -63,6 +63,17 @@ def test_a_page_has_the_tables_of_its_trace(tmp_path, trace, words):
     assert len(module_bars(page.results)) == (page.results.attribution is not None)
 
 
+def test_a_page_has_the_pipes_of_nsight_compute(tmp_path):
+    shutil.copy(MI250, tmp_path / "trace.json.gz")
+    shutil.copy(DATA.parent / "nsight/columns.csv", tmp_path / "ncu.csv")
+    text = page_markdown(trace_page(Record(tmp_path)))
+    assert "| **mean, weighted by time** | | | 2.7 % | 5.1 % | 0.0 % | 68.2 % | 0.8 % |" in text
+    assert "| 2 | 98.3 % | 2.5 % | 5.0 % | 0.0 % | 69.3 % | 0.0 % |" in text
+    (tmp_path / "trace_analysis.json").unlink()
+    (tmp_path / "ncu.csv").write_text("==ERROR== Failed to find metric")
+    assert "- no utilization of pipes: Failed to find metric" in page_markdown(trace_page(Record(tmp_path)))
+
+
 def test_the_page_has_a_picture_by_module(multirun):
     folder = multirun / "sweep/0"
     written = write_trace_page(trace_page(Record(folder)), "sweep/0", folder, print, Record(folder))

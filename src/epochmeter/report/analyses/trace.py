@@ -34,6 +34,7 @@ class TraceView:
         device: Times of the device; None on a CPU.
         attribution: Times by module, operator and kernel; None without steps.
         groups: The modules in at most 15 groups.
+        pipes: Utilization of the GPU's pipes by kernel; None without Nsight Compute.
         longest: Rows of each table.
     """
 
@@ -45,6 +46,7 @@ class TraceView:
     device: Mapping[str, Any] | None
     attribution: Mapping[str, Any] | None
     groups: Sequence[ModuleGroup]
+    pipes: Mapping[str, Any] | None = None
     longest: int = LONGEST
 
 

@@ -1,0 +1,125 @@
+"""Training under Nsight, with programs in place of Nsight and of the training process."""
+
+import itertools
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from default_jobs import job_of
+
+from epochmeter.run.nsight import nsight_command, profile_steps
+from epochmeter.shared.record import Record
+from epochmeter.trace.nsight import NCU_METRICS, NsightError
+
+DATA = Path(__file__).parents[1] / "data/nsight"
+TRAINING = f"""#!{sys.executable}
+import os, sys, time
+from epochmeter.shared.protocol import Finished, Progress
+from epochmeter.worker.connection import ControllerConnection
+connection = ControllerConnection(os.environ["EPOCHMETER_SOCKET"])
+connection.progress(1, time.monotonic_ns())
+print("arguments", *sys.argv[1:])
+connection.send(Finished())
+"""
+STAND_IN = f"""#!{sys.executable}
+import os, shutil, signal, subprocess, sys, time
+options, training = sys.argv[1:], []
+while "-m" in options[1:]:
+    training.insert(0, options.pop())
+training.insert(0, options.pop())
+option = lambda name: options[options.index(name) + 1]
+def train():
+    subprocess.run(training, check=True)
+def log(text):
+    open(option("--log-file"), "w").write(text)
+"""
+WRITES = f"train(); log(open('{DATA / 'columns.csv'}').read())"
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    """plan(lines, **profiler) -> a plan whose Nsight program runs these lines."""
+
+    def make(lines, accelerator="cuda", strategy=None, name="ncu", **profiler):
+        for program, text in (("training", TRAINING), (name, STAND_IN + lines)):
+            (tmp_path / program).write_text(text)
+            (tmp_path / program).chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        profiler = {"name": name, "program": name, "start": 1, "stop": 10, "timeout_s": 30, **profiler}
+        job = job_of(profiler=profiler, device={"python": str(tmp_path / "training")}, strategy=strategy or {})
+        (tmp_path / "run").mkdir()
+        training = {"training": {"accelerator": accelerator}}
+        return SimpleNamespace(job=job, record=Record(tmp_path / "run"), gpus=(), run=training)
+
+    return make
+
+
+def test_the_training_process_is_started_again_under_nsight_compute(plan):
+    planned = plan(WRITES)
+    assert profile_steps(planned) == []
+    folder = planned.record.folder
+    assert (folder / "ncu.csv").read_bytes() == (DATA / "columns.csv").read_bytes()
+    assert (folder / "nsight.log").read_text() == f"arguments -m epochmeter.worker {folder} nsight\n"
+    assert not (folder / "worker.log").exists()
+
+
+def test_the_command_collects_all_metrics_in_the_marked_steps_only(plan, tmp_path):
+    planned = plan(WRITES)
+    program, *options = nsight_command("ncu", planned.job.profiler.program, tmp_path)
+    assert program == str(tmp_path / "ncu")
+    values = dict(itertools.pairwise(options))
+    assert values["--profile-from-start"] == "off"
+    assert values["--metrics"].split(",") == list(NCU_METRICS)
+
+
+def test_the_report_of_nsight_systems_is_kept(plan):
+    lines = (
+        "output = next(item for item in options if item.startswith('--output='))\n"
+        "assert options[0] == 'profile' and '--capture-range=cudaProfilerApi' in options\n"
+        "train(); open(output[9:] + '.nsys-rep', 'w').write('report')"
+    )
+    planned = plan(lines, name="nsys")
+    assert profile_steps(planned) == []
+    assert (planned.record.folder / "nsight.nsys-rep").read_text() == "report"
+
+
+PERMISSION = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "cause"),
+    [
+        (WRITES, {"program": "no-ncu"}, "install NVIDIA Nsight, or set `profiler.program=`"),
+        ("print(\"==ERROR== unrecognised option '--page'\"); sys.exit(1)", {}, "unrecognised option '--page'"),
+        ("train(); os.kill(os.getpid(), signal.SIGKILL)", {}, "was killed by SIGKILL"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", {}, "was killed by SIGKILL"),
+        (f"train(); log('{PERMISSION}'); sys.exit(1)", {}, "NVreg_RestrictProfilingToAdminUsers=0"),
+        (f"log('{PERMISSION}'); sys.exit(1)", {}, "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("time.sleep(60)", {"timeout_s": 0.5}, "ncu took longer than profiler.timeout_s=0.5 and was stopped"),
+        ("train(); time.sleep(60)", {"timeout_s": 1.5}, "ncu took longer than profiler.timeout_s=1.5 and was stopped"),
+        (WRITES, {"accelerator": "cpu"}, "does not train on one"),
+        (WRITES, {"strategy": {"name": "ddp", "ranks": 2, "launcher": "torchrun"}}, "ranks"),
+        ("train()", {"name": "nsys"}, "wrote no report"),
+    ],
+    ids=["missing", "other version", "killed", "killed early", "permission", "permission early", "slow", "slow end",
+         "CPU", "ranks", "no report"],
+)  # fmt: skip
+def test_without_a_result_there_is_a_note_with_the_cause(plan, lines, options, cause):
+    planned = plan(lines, **options)
+    (note,) = profile_steps(planned)
+    assert note.startswith(("no utilization of pipes: ", "no report of Nsight Systems: "))
+    assert cause in note
+
+
+def test_other_profilers_start_nothing(plan):
+    assert profile_steps(plan("sys.exit(1)", name="torch", program=None)) == []
+
+
+def test_nsight_is_found_where_cuda_is_installed(monkeypatch, tmp_path):
+    monkeypatch.setattr(shutil, "which", lambda program, path: path)
+    assert nsight_command("ncu", "ncu", tmp_path)[0].endswith(":/usr/local/cuda/bin")
+    monkeypatch.setattr(shutil, "which", lambda program, path: None)
+    with pytest.raises(NsightError):
+        nsight_command("ncu", "ncu", tmp_path)

@@ -1,0 +1,58 @@
+from pathlib import Path
+
+import pytest
+
+from epochmeter.trace.nsight import NsightError, analyze_pipes
+
+DATA = Path(__file__).parents[1] / "data/nsight"
+TENSOR = "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_elapsed"
+
+
+@pytest.mark.parametrize("layout", ["columns", "rows"])
+def test_pipes_are_weighted_by_the_time_of_kernels_in_both_layouts(layout):
+    result = analyze_pipes(DATA / f"{layout}.csv")
+    assert result["missing"] == []
+    assert result["metrics"] == pytest.approx(
+        {
+            "pipe_fma_fraction": (1180 * 0.025 + 20 * 0.125) / 1200,
+            "pipe_alu_fraction": (1180 * 0.05 + 20 * 0.1) / 1200,
+            "pipe_fp16_fraction": 0.0,
+            "pipe_tensor_fraction": (80 * 0.6 + 1100 * 0.7) / 1200,
+            "pipe_xu_fraction": 20 * 0.5 / 1200,
+        }
+    )
+    gemm, other = result["kernels"]
+    assert (gemm["calls"], other["calls"]) == (2, 1)
+    assert gemm["total_s"] == pytest.approx(1180e-6)
+    assert gemm["tensor"] == pytest.approx((80 * 0.6 + 1100 * 0.7) / 1180)
+    assert result["total_s"] == pytest.approx(1200e-6)
+
+
+@pytest.mark.parametrize("value", ["n/a", "", "65,77", "nan"])
+def test_a_pipe_that_is_unknown_for_a_kernel_is_absent(tmp_path, value):
+    path = tmp_path / "ncu.csv"
+    path.write_text((DATA / "columns.csv").read_text().replace('"60.00"', f'"{value}"'))
+    result = analyze_pipes(path)
+    assert "pipe_tensor_fraction" not in result["metrics"]
+    assert result["metrics"]["pipe_xu_fraction"] == pytest.approx(20 * 0.5 / 1200)
+    (reason,) = result["missing"]
+    assert TENSOR in reason
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("", "is no CSV of Nsight Compute"),
+        ("==PROF== Connected\n==ERROR== unrecognised option '--page'\n", "^unrecognised option '--page'$"),
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n", "NVreg_RestrictProfilingToAdminUsers=0"),
+        ('"ID","Kernel Name"\n"0","' + "x" * 140000 + '"\n', "is damaged"),
+        ('"ID","Name"\n"0","gemm"\n', "unknown layout"),
+        ('"ID","Kernel Name"\n"","\n', "has no kernels"),
+        ('"ID","Kernel Name"\n"0","gemm"\n', "kernel without `gpu__time_duration.sum`"),
+    ],
+)
+def test_a_file_without_kernels_is_an_error_with_its_cause(tmp_path, text, cause):
+    path = tmp_path / "ncu.csv"
+    path.write_text(text)
+    with pytest.raises(NsightError, match=cause):
+        analyze_pipes(path)
