@@ -1,8 +1,8 @@
 """Trace analysis against HolisticTraceAnalysis (HTA) on real traces, and its time and memory on a trace of 100 MB.
 
-`python benchmarks/traces.py [--short] [TRACE ...]` takes further traces. HTA is installed into an
-environment of its own. HTA truncates the times of kernel types to integer microseconds, so these are compared only for
-traces with integer microseconds.
+`python benchmarks/traces.py [--short] [TRACE ...]` takes further traces. HTA is installed into its own environment. HTA
+truncates the times of kernel types to integer microseconds, so these are compared only for traces with integer
+microseconds.
 """
 
 from __future__ import annotations
