@@ -131,8 +131,9 @@ def drop_caches() -> None:
     try:
         privilege.write_file(DROP_CACHES_FILE, "3")
     except RuntimeError as error:
-        alternative = "or omit drop_caches=true: cache=cold evicts the dataset's files without it"
-        raise RuntimeError(f"drop_caches=true: {error}; {alternative}") from error
+        alternative = "omit drop_caches=true: cache=cold evicts the dataset's files without it"
+        separator = "; or " if "\nhint: " in str(error) else "\nhint: "
+        raise RuntimeError(f"drop_caches=true: {error}{separator}{alternative}") from error
 
 
 def read_into_cache(paths: Iterable[str]) -> None:

@@ -111,3 +111,14 @@ def test_energy_is_absent_unless_every_gpu_has_an_instrument(opened, gpus, stub,
     meter = opened(*gpus, stub=stub)
     assert reason in meter.energy["reason"]
     assert (meter.energy["source"], meter.domains) == ("none", {})
+
+
+def test_gpu_that_is_lost_during_a_run_has_no_energy_and_the_reason(opened, monkeypatch):
+    meter = opened("GPU-aaaa", stub="ticks")
+    before, opened_ns = meter.read(), time.monotonic_ns()
+    monkeypatch.setenv("STUB", "unsupported")
+    time.sleep(1)
+    after = meter.read()
+    assert before.keys() == {"gpu0", "gpu0_sampled"}
+    assert after.keys() == set()
+    assert "Not Supported" in meter.sampling(opened_ns, time.monotonic_ns()).unavailable["gpu0_sampled"]
