@@ -123,12 +123,12 @@ class Meter(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class Profiler(Group):
-    """What is recorded after the last epoch."""
+    """The profiler that records a few steps after the last epoch."""
 
-    program: str | None = None  # program of NVIDIA Nsight that some steps are trained again under; null: none
+    program: str | None = None  # program of NVIDIA Nsight, under which some steps are trained again; null: none
     start: int = 0  # first of these steps, counted from 0
-    stop: int = 1  # end of these steps, which is not included
-    timeout_s: float = 600.0  # longest time of this training
+    stop: int = 1  # first step after these steps
+    timeout_s: float = 600.0  # time limit of this training in seconds
 
 
 @dataclass(frozen=True, kw_only=True)

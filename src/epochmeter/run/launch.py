@@ -58,7 +58,7 @@ def launched(
         ranks: The number of processes that torchrun starts on this node; None: a single process, without torchrun.
         limit_s: `sweep.timeout_s`.
         silence_s: `sweep.hung_after_s`, the longest time without a message.
-        nsight: Begin of the command of a program that profiles the training process, which only trains a few steps.
+        nsight: Beginning of the command of a program that profiles the training process, which trains only a few steps.
     """
     log = folder / (NSIGHT_LOG if nsight else "worker.log")
     arguments = [str(folder), *(["nsight"] if nsight else [])]

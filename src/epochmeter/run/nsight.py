@@ -1,4 +1,4 @@
-"""Training of a few steps under NVIDIA Nsight Compute or Nsight Systems, after everything is measured."""
+"""Training of a few steps under NVIDIA Nsight Compute or Nsight Systems, after all measurements."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def profile_steps(plan: Plan) -> list[str]:
         if profiler.name != "nsys":
             analyze_pipes(folder / NCU_CSV)
         elif not any(folder.glob(f"{NSYS_REPORT}.*rep")):
-            raise NsightError(f"it wrote no report; see its log, {folder / NSIGHT_LOG}")
+            raise NsightError(f"Nsight Systems wrote no report; see its log, {folder / NSIGHT_LOG}")
     except WorkerError as error:
         output = [path.read_text(errors="replace") for path in (folder / NCU_CSV, folder / NSIGHT_LOG) if path.exists()]
         reasons = filter(None, (error_in("\n".join(output)), str(error)))
@@ -52,11 +52,11 @@ def _check(plan: Plan) -> None:
     if plan.run["training"]["accelerator"] != "cuda":
         raise NsightError("Nsight profiles NVIDIA GPUs, but this run does not train on one")
     if plan.job.strategy.has_processes:
-        raise NsightError("kernels are profiled one by one, in which the ranks of a strategy would wait for each other")
+        raise NsightError("kernels are profiled one by one, so ranks would wait for each other; use `strategy=single`")
 
 
 def nsight_command(name: str, program: str, folder: Path) -> list[str]:
-    """Return the begin of a command that profiles what the training process marks; NsightError without the program."""
+    """Return the beginning of a command that profiles marked steps of training; NsightError without the program."""
     path = shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin")))
     if path is None:
         raise NsightError(f"no program `{program}` is found: install NVIDIA Nsight, or set `profiler.program=`")

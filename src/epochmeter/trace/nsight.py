@@ -21,15 +21,15 @@ SECONDS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "s": 1.0}
 NUMBER = re.compile(r"(\d+|\d{1,3}(,\d{3})+)(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
 MAX_ROWS = 500
 NO_PERMISSION = (
-    "ERR_NVGPUCTRPERM: the driver allows performance counters to administrators only. One of them can set its option "
-    "NVreg_RestrictProfilingToAdminUsers=0, or run this command"
+    "ERR_NVGPUCTRPERM: the driver restricts performance counters to administrators. Run the command as root, or let an "
+    "administrator set the driver's option NVreg_RestrictProfilingToAdminUsers=0"
 )
 Launch = tuple[str, dict[str, tuple[str, str]]]
 """Name of the kernel, and (value, unit) by metric."""
 
 
 class NsightError(Exception):
-    """There is no result of Nsight, and why."""
+    """Nsight has no result; the message is the reason."""
 
 
 def analyze_pipes(path: Path) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def analyze_pipes(path: Path) -> dict[str, Any]:
 
 
 def error_in(output: str) -> str | None:
-    """Return the last error in an output of Nsight Compute, or what to do about missing permission; None if none is."""
+    """Return the last error in the output of Nsight Compute, or the remedy for missing permission; else None."""
     if "ERR_NVGPUCTRPERM" in output:
         return NO_PERMISSION
     errors = [line for line in output.splitlines() if line.startswith("==ERROR==")]
