@@ -145,7 +145,7 @@ MUTANTS = [
     Mutant("run/data_source.py", "after.count < before.count or after.bytes < before.bytes", "False"),
     # Results: ranks, means, totals
     Mutant("results/rank_merge.py", "opened_ns=min(", "opened_ns=max("),
-    Mutant("results/rank_merge.py", "if len(correct) == len(ranks) else None", "if correct else None"),
+    Mutant("results/rank_merge.py", "and len(correct) == len(ranks) else None", "and correct else None"),
     Mutant("results/summary.py", "if number >= job.warmup_epochs", "if number > job.warmup_epochs"),
     Mutant(
         "results/summary.py",

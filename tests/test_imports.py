@@ -17,7 +17,8 @@ LAYERS = [
 """A package may import itself and the layers above it in this list."""
 REPORT_LAYERS = ["statistics", "formatting", "runs", "pages", "analyses", "charts"]
 """The same within the report; its other modules may import all of these."""
-EXCEPTIONS = {"worker": {"shared"}}  # the training process runs on a board's own Python
+EXCEPTIONS = {"worker": {"shared"}, "agent": {"shared", "worker"}}
+"""The training process runs on a board's own Python, and a script's agent on the script's."""
 
 
 @cache

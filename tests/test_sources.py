@@ -14,10 +14,12 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 NAMES = [path.relative_to(SOURCE).as_posix() for path in sorted(SOURCE.rglob("*.py"))]
 ENTRIES = {name for name in NAMES if "/" not in name}
-BOARD = {name for name in NAMES if name.startswith(("epochmeter/worker/", "epochmeter/shared/"))}
-CONTROLLER = set(NAMES) - {name for name in NAMES if name.startswith("epochmeter/worker/")}
+TRAINING = ("epochmeter/worker/", "epochmeter/agent/")
+"""Packages that run in the training process."""
+BOARD = {name for name in NAMES if name.startswith((*TRAINING, "epochmeter/shared/"))}
+CONTROLLER = {name for name in NAMES if not name.startswith(TRAINING)}
 ONLY_IN = {
-    "torch": "epochmeter/worker/",
+    "torch": TRAINING,
     "torchvision": "epochmeter/worker/",
     "mlflow": "epochmeter/tracking/",
     "hydra": (*ENTRIES, "hydra_plugins/", "epochmeter/config/", "epochmeter/sweep/"),
@@ -55,7 +57,7 @@ SEARCH = ("epochmeter.sweep.search", "epochmeter.sweep.search_space")
 """Modules that import Optuna, and are themselves imported only by a search."""
 DIGITS = "epochmeter.datasets.digits"
 """Imports scikit-learn, and is itself imported only by its name, to create the dataset."""
-MEASURING = ("epochmeter/power/", "epochmeter/worker/", "epochmeter/machine/utilization", "epochmeter/run/window.py")
+MEASURING = (*TRAINING, "epochmeter/power/", "epochmeter/machine/utilization", "epochmeter/run/window.py")
 NOTES_THE_TIME = "epochmeter/power/knobs/restore_journal.py"
 """Writes down for people when a setting was changed."""
 
@@ -98,7 +100,7 @@ def test_packages_themselves_import_nothing():
 def test_the_training_process_needs_only_torch_and_shared_code_the_standard_library():
     libraries = {"epochmeter", "torch", "torchvision", "PIL", "numpy"}
     for name in BOARD:
-        allowed = libraries if name.startswith("epochmeter/worker/") else {"epochmeter"}
+        allowed = libraries if name.startswith(TRAINING) else {"epochmeter"}
         assert packages(imports(name)) - sys.stdlib_module_names <= allowed, name
     assert imports("epochmeter/worker/loop.py") == {"torch"}
 

@@ -32,7 +32,7 @@ def test_run_ends_at_throughput_stop_and_is_completed(left_early):
     assert len(record.losses()) == 20 == len(record.steps()) / len(INTERVALS)
     seen = [(line["window"], line["epoch"], line.get("partial", False)) for line in record.windows()]
     assert seen == [("epoch", 0, False), ("val", 0, False), ("epoch", 1, True)]
-    assert "epoch 2: ended after 8 of 12 steps at throughput.stop" in left_early.done.stdout
+    assert "epoch 2: ended after 8 of 12 steps; it is not included" in left_early.done.stdout
     assert record.run()["flags"]["partial"] == "epoch 2: ended after 8 of 12 steps"
 
 

@@ -168,7 +168,7 @@ def test_only_the_first_node_has_a_limit_of_silence(tmp_path, monkeypatch, numbe
     monkeypatch.setattr(launch, "launched", lambda *arguments: arguments[-2:])
     job = job_of(sweep={"timeout_s": 60, "hung_after_s": 1800})
     plan = SimpleNamespace(job=job, record=Record(tmp_path), gpus=[], ranks=2, node=Node(number=number, nodes=2))
-    assert start_training(plan) == (60, silence_s)
+    assert start_training(plan, RunResult(0, [])) == (60, silence_s)
 
 
 @pytest.mark.parametrize(

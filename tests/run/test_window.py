@@ -143,7 +143,7 @@ def test_first_step_with_such_a_loss_is_named_by_its_number_in_the_run(close, re
 def test_partial_and_paused_epochs_are_marked_with_note_and_flag(close):
     partial = close(at(99.99), at(104.01), NONE, opened=OPENED._replace(partial=True, epoch_steps=9))
     assert partial.line["partial"] is True
-    assert partial.notes == ["epoch 4: ended after 2 of 9 steps at throughput.stop; it is not included in the means."]
+    assert partial.notes == ["epoch 4: ended after 2 of 9 steps; it is not included in the means."]
     assert partial.flags == {"partial": "epoch 4: ended after 2 of 9 steps"}
     assert close(at(99.99), at(104.01), NONE).line.keys().isdisjoint({"partial", "paused"})
     paused = close(at(99.99), at(104.01), NONE, measured=MEASURED._replace(paused=True))

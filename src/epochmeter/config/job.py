@@ -20,7 +20,7 @@ from omegaconf.errors import InterpolationKeyError
 
 from epochmeter.config import validation
 from epochmeter.config.errors import input_error
-from epochmeter.config.schema import Device, Job, Schema
+from epochmeter.config.schema import SCRIPT, Dataset, Device, Group, Job, Profiler, Schema
 from epochmeter.config.suggestions import entry_keys, list_choices, option_content
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -40,6 +40,13 @@ NON_MEASUREMENT_KEYS = (
 )
 """Keys that affect no measurement. Other options of Slurm, such as the partition, decide where a run is measured."""
 
+SCRIPT_GROUPS = ("model", "optimizer", "scheduler", "task", "profiler")
+"""Groups whose option is the measured script itself."""
+SCRIPT_KEYS = (
+    *(*SCRIPT_GROUPS, "device", "dataset", "meter", "tracking", "machine", "measure", "strategy", "storage"),
+    *("power_limit", "clocks", "fan", "sweep", "warmup_epochs", "rehearse", "repeat", "roofline", "throughput"),
+)
+"""Keys in the record of a measured script; all others configure the training of this project."""
 SWEEP_ONLY_KEYS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "cooldown_s", "max_failures"))
 """Keys that apply to sweeps only."""
 
@@ -68,7 +75,24 @@ class RunRequest:
         others = [override for override in self.overrides if override.partition("=")[0] != "device"]
         config = compose("train", overrides=[*search_path, *others, f"device={device}"])
         choices = {**self.choices, "device": device, "meter": config.meter.name}
-        return replace(self, job=composed_job(config), choices=choices)
+        request = replace(self, job=composed_job(config), choices=choices)
+        return request.for_script(self.job.measure.command) if self.job.measure.command else request
+
+    def for_script(self, command: Sequence[str]) -> RunRequest:
+        """Return the request to measure a script: `command` is its path and arguments."""
+        own = Group(spec={"name": SCRIPT}, name=SCRIPT)
+        data: dict[str, Any] = {"name": SCRIPT, "layout": SCRIPT, "open": {SCRIPT: None}}
+        job = replace(
+            self.job,
+            model=own,
+            optimizer=own,
+            scheduler=own,
+            task=own,
+            profiler=Profiler(spec=own.spec, name=own.name),
+            dataset=Dataset.from_dict(data),
+            measure=replace(self.job.measure, command=[*command]),
+        )
+        return replace(self, job=job, choices={**self.choices, **dict.fromkeys((*SCRIPT_GROUPS, "dataset"), SCRIPT)})
 
 
 def local_device_overrides(device: Device, overrides: Sequence[str]) -> Device:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard, Union, get_args, get_
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+SCRIPT = "script"
+"""Name of the options of a measured script: its model, data and training recipe are its own."""
 INSTANTIATED_GROUPS = ("model", "optimizer", "scheduler", "task", "profiler")
 """Groups of objects that the training process constructs."""
 
@@ -165,6 +167,14 @@ class Checkpoint(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Measure(Section):
+    """A person's own training script, in place of the training loop of this project."""
+
+    command: list[str] | None = None  # set by src/measure.py; null: this project trains
+    steps_per_window: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Machine(Section):
     """The machine that the run is made on."""
 
@@ -239,6 +249,7 @@ class Job(Section):
     log_loss: bool
     rehearse: bool | Literal["auto"]
     save_model: bool
+    measure: Measure
     machine: Machine
     sweep: Sweep
 

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from epochmeter.config import errors
 from epochmeter.config.job import ROOT
-from epochmeter.config.schema import Job
+from epochmeter.config.schema import SCRIPT, Job
 from epochmeter.config.secrets import redact
 from epochmeter.console import tables
 from epochmeter.machine.host import git_commit
@@ -205,7 +205,8 @@ class Terminal:
         if any(window["window"] == "epoch" for window in windows):
             self._print_wide(tables.epoch_table(windows, outcome.metrics, job.warmup_epochs))
             self.console.print()
-            self.info(tables.bottleneck_line(outcome.metrics, in_memory=job.dataset.layout != "files"), style="bold")
+            in_memory = job.dataset.layout not in ("files", SCRIPT)
+            self.info(tables.bottleneck_line(outcome.metrics, in_memory), style="bold")
             self.info(tables.data_line(outcome.metrics), style="dim")
             self.info(tables.energy_line(outcome.metrics))
             self.info(tables.throughput_line(outcome.metrics))
@@ -282,6 +283,21 @@ class Terminal:
         for title, link in dict.fromkeys(links):
             self.info(f"{title}{SERVER_COMMAND if link.startswith(LOCAL) else ''}{link}")
         self._rehearsal(list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.rehearsal)))
+
+
+class ScriptTerminal(Terminal):
+    """Prints to stderr, and nothing while a measured script runs: stdout and the progress are the script's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.console = Console(highlight=False, stderr=True)
+        self._progress.disable = True
+
+    def stage(self, what: str = "") -> None:
+        """Show no stage."""
+
+    def window_measured(self, line: Mapping[str, Any], epochs: int) -> None:
+        """Print no line per epoch."""
 
 
 def with_severity(text: str, severity: str) -> str:

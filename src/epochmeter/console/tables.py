@@ -40,7 +40,7 @@ SWEEP_COLUMNS = {
     "throughput/samples_per_s": ("throughput\n/s", "{:.1f}"),
 }
 OPTIONAL = (
-    *("energy_j", "estimated_energy_j", "train_accuracy"),
+    *("copy_s", "energy_j", "estimated_energy_j", "train_loss", "train_accuracy"),
     *("steady/energy_j", "throughput/samples_per_s"),
 )
 """Columns that are left out if no row has a value."""
@@ -60,7 +60,7 @@ def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, floa
     columns = {name: column for name, column in EPOCH_COLUMNS.items() if name in measured or name not in OPTIONAL}
     score = "accuracy" if "train_accuracy" in columns else "loss"
     scores = {w["epoch"]: w["metrics"].get(f"val/{score}") for w in windows if w["window"] == "val"}
-    val_columns = [VAL_COLUMNS[score]] if scores else []
+    val_columns = [VAL_COLUMNS[score]] if any(value is not None for value in scores.values()) else []
     table = _table(["epoch"], [*columns.values(), *val_columns])
     for row in rows:
         cells = [_cell(row["metrics"].get(f"epoch/{name}"), form) for name, (_, form) in columns.items()]

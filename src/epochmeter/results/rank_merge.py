@@ -26,6 +26,7 @@ class MergedWindow(NamedTuple):
         opened_ns: When the first rank of the first node opened it, by that node's monotonic clock.
         closed_ns: When the last rank of the first node closed it.
         parts: Metrics by their names without prefix.
+        loss: None if it is not known, as for a measured script.
         bad: The first samples that could not be read.
         rank_max: The largest of each time over ranks; empty for a single rank.
     """
@@ -33,7 +34,7 @@ class MergedWindow(NamedTuple):
     opened_ns: int
     closed_ns: int
     parts: dict[str, float]
-    loss: float
+    loss: float | None
     accuracy: float | None
     bad: list[str]
     paused: bool
@@ -52,8 +53,8 @@ def merge_ranks(ranks: Sequence[RankWindow]) -> MergedWindow:
         opened_ns=min(rank.opened_ns for rank in first_node),
         closed_ns=max(rank.closed_ns for rank in first_node),
         parts={name: _merge(name, [rank.parts[name] for rank in ranks]) for name in first},
-        loss=math.fsum(rank.loss_sum for rank in ranks) / weight,
-        accuracy=sum(correct) / weight if len(correct) == len(ranks) else None,
+        loss=math.fsum(rank.loss_sum for rank in ranks) / weight if weight else None,
+        accuracy=sum(correct) / weight if weight and len(correct) == len(ranks) else None,
         bad=[name for rank in ranks for name in rank.bad][:MAX_BAD_SAMPLES],
         paused=any(rank.paused for rank in ranks),
         rank_max=largest if len(ranks) > 1 else {},

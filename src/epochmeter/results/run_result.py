@@ -27,6 +27,7 @@ class RunResult:
         ended_s: End on the monotonic clock, as `began_s`; None if no device was used.
         recorded: Whether the record is complete; it does not change afterwards.
         stop: The exception that stopped the run, for the caller to raise after reporting it.
+        exit_code: Of a measured script, negative if a signal ended it; None for other runs, or if it did not start.
     """
 
     number: int
@@ -50,6 +51,7 @@ class RunResult:
     ended_s: float | None = None
     recorded: bool = False
     stop: BaseException | None = None
+    exit_code: int | None = None
 
     @property
     def keys(self) -> list[str]:

@@ -56,6 +56,10 @@ def run_event_loop(
                 terminal.progress(message.steps, message.loss)
             case protocol.WindowClosed():
                 after = instruments.read_end()
+                if message.window is not None and message.epoch is not None:
+                    opened = opened._replace(window=message.window, epoch=message.epoch)
+                if message.steps is not None:
+                    opened = opened._replace(steps=message.steps, partial=True, epoch_steps=opened.steps)
                 worker.reply()
             case protocol.WindowMeasured():
                 window = build_window(opened, message, before, after, instruments, plan.record, utilization)

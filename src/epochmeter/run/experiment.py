@@ -36,6 +36,7 @@ from epochmeter.run.instruments import check_idle, measure_idle_w, open_instrume
 from epochmeter.run.nodes import forbid_multi_node_resume
 from epochmeter.run.nsight import profile_steps
 from epochmeter.run.plan import Plan, open_restore_journal, plan_warnings, remove_empty_folders, resolve_plan
+from epochmeter.run.script import ScriptProcess, check_trained, running_script
 from epochmeter.run.trace_analysis import analyze_trace
 from epochmeter.run.worker_process import WorkerError, WorkerProcess
 from epochmeter.shared.record import Record
@@ -121,10 +122,12 @@ def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress:
             instruments = instruments._replace(idle_w=before_w)
             tracker.start()
             terminal.stage("Starting the training process")
-            with start_training(plan) as worker:
+            with start_training(plan, outcome) as worker:
                 messages = worker.messages()
                 run_event_loop(messages, worker, plan, instruments, settings, tracker, terminal)
                 outcome.notes += trace_notes(messages)
+            if isinstance(worker, ScriptProcess):
+                check_trained(worker, plan.record)
             terminal.stage()
             after_w = measure_idle_w(instruments.meter, idle_s, outcome, terminal)
             plan.describe(idle={"before_w": before_w, "after_w": after_w})
@@ -148,7 +151,7 @@ def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress:
         ):
             plan.applied(settings.applied)
             idle_w = measure_idle_w(instruments.meter, plan.job.meter.idle_s, outcome, terminal)
-            with start_training(plan) as worker:
+            with start_training(plan, outcome) as worker:
                 messages = worker.messages()
                 run_secondary_event_loop(messages, worker, plan, instruments._replace(idle_w=idle_w))
                 trace_notes(messages)
@@ -167,15 +170,17 @@ def prepare(plan: Plan, outcome: RunResult, terminal: Terminal, progress: SweepP
     terminal.stage()
     samples = plan.run["dataset"]["splits"]["train"]
     check_length(job, samples, (plan.ranks or 1) * plan.node.nodes)
-    if job.batch > samples:
+    if job.batch > samples and not job.measure.command:
         outcome.notes.append(f"batch={job.batch} exceeds the {samples} training samples: an epoch is one step.")
     cool_down(plan, outcome, terminal, progress)
     terminal.stage("Preparing the device and its meter")
 
 
-def start_training(plan: Plan) -> AbstractContextManager[WorkerProcess]:
+def start_training(plan: Plan, outcome: RunResult) -> AbstractContextManager[WorkerProcess]:
     """Start the training process, or this node's ranks of it."""
     job, limits = plan.job, plan.job.sweep
+    if job.measure.command:
+        return running_script(plan, outcome)
     # Only the first rank reports progress, so the other nodes' ranks are silent while a window is open.
     limits_s = limits.timeout_s, limits.hung_after_s if plan.node.is_first else None
     return launch.launched(plan.record.folder, job.device.python, plan.gpus, plan.ranks, plan.node, *limits_s)

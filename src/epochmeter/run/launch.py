@@ -65,7 +65,7 @@ def launched(
     worker = None
     oom_kills_before = worker_process.oom_kill_count()
     try:
-        with _listening_socket() as listener, open(log, "wb") as output:
+        with listening_socket() as listener, open(log, "wb") as output:
             process = subprocess.Popen(
                 [*nsight, *_command(arguments, python, ranks, node)],
                 env=_environment(listener.getsockname(), gpus, ranks, node),
@@ -88,7 +88,8 @@ def launched(
 
 
 @contextmanager
-def _listening_socket() -> Iterator[socket.socket]:
+def listening_socket() -> Iterator[socket.socket]:
+    """Open a Unix socket for one connection of each process, in a temporary folder."""
     # A socket's path has at most 107 bytes, and $TMPDIR may be long or on a network.
     short = "/tmp" if os.access("/tmp", os.W_OK) else tempfile.gettempdir()
     with (

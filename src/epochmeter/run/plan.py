@@ -20,6 +20,7 @@ from typing import Any
 
 from epochmeter.config.job import (
     ROOT,
+    SCRIPT_KEYS,
     RunRequest,
     affects_measurement,
     device_matches,
@@ -170,7 +171,10 @@ class Plan:
         self.run.update(metadata)
         if self.run["dataset"]:
             self.run.update(_identities(self, self.run["dataset"]["digest"]))
-        self.record.describe(redact_tree(self.job.to_dict()), redact_tree(self.run))
+        keys = self.job.to_dict()
+        if self.job.measure.command:
+            keys = {key: keys[key] for key in SCRIPT_KEYS}
+        self.record.describe(redact_tree(keys), redact_tree(self.run))
 
     def applied(self, settings: Mapping[str, str]) -> None:
         """Record the values of the applied device settings, by their names, and the machine's state with them."""
@@ -321,7 +325,7 @@ def plan_warnings(plan: Plan) -> list[str]:
     if is_override and worker_count(job.workers) * ranks > cores:
         of_ranks = f" for each of {ranks} ranks" if ranks > 1 else ""
         messages.append(f"warning: workers={job.workers} DataLoader workers{of_ranks} are more than the {cores} cores.")
-    if is_in_memory(job):
+    if is_in_memory(job) and not job.measure.command:
         what = "synthetic_batches" if job.synthetic_batches else f"dataset.layout={job.dataset.layout}"
         messages.append(f"note: {what} keeps the samples in memory; storage and page cache are not used")
     return messages
@@ -380,6 +384,8 @@ def _now() -> str:
 def _display_name(request: RunRequest) -> str:
     """Return the run's name: the overrides that affect the measurement, model, dataset, device."""
     groups = ("model", "dataset", "device")
+    if command := request.job.measure.command:
+        return " ".join([os.path.basename(command[0]), *command[1:], *map(redact_override, request.overrides)])
     keys = [(override.partition("=")[0], override) for override in request.overrides]
     first = [text for key, text in keys if key not in (*groups, "machine.root") and affects_measurement(key)]
     return " ".join([*map(redact_override, first), *(request.choices[group] for group in groups)])

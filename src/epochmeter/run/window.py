@@ -32,7 +32,7 @@ RATES = {"samples": "samples_per_s", "images": "images_per_s", "tokens": "tokens
 PAUSED_NOTE = "the training process was suspended and continued (SIGCONT); the pause is included in its times"
 FLAG_CONSEQUENCES = {
     "diverged": "; its mean loss is omitted",
-    "partial": " at throughput.stop; it is not included in the means",
+    "partial": "; it is not included in the means",
     "paused": "; it is not included in the means",
 }
 """Flag of a window -> its consequence."""
@@ -184,7 +184,7 @@ def not_finite_notes(metrics: Mapping[str, float]) -> list[str]:
 
 def _divergence_note(name: str, measured: MergedWindow, record: Record) -> str:
     """Return the first step of an epoch whose loss was not finite, counted over all epochs; empty if all were."""
-    if math.isfinite(measured.loss):
+    if measured.loss is None or math.isfinite(measured.loss):
         return ""
     losses, count = record.losses(), int(measured.parts["steps"])
     for step in range(max(0, len(losses) - count), len(losses)):
@@ -212,7 +212,7 @@ def _epoch_metrics(
 ) -> dict[str, float]:
     metrics = {**measured.parts, **_scores(measured, "train_"), **used.metrics}
     metrics |= {rate: metrics[count] / metrics["e2e_s"] for count, rate in RATES.items() if count in metrics}
-    if "energy_j" in metrics:
+    if "energy_j" in metrics and "samples" in metrics:
         metrics["energy_per_sample_j"] = metrics["energy_j"] / metrics["samples"]
     by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}
     percentiles = step_percentiles(record.last_steps(int(measured.parts["steps"])))

@@ -14,6 +14,7 @@ reply, and all ranks wait for it, so that nobody trains while the controller rea
     WindowMeasured    first rank of each node     Proceed       record and publish the window; stop or go on
     Trained           first rank of each node     Proceed       all windows are recorded
     TraceFailed       any rank                    -             no profiler trace, and why
+    NotMeasured       agent of a script           -             why it measures no more, or nothing
     Finished          every rank                  -             the process exits with 0
     RankFailed        any rank                    -             an exception ended the rank
     RankExited        torchrun                    -             a rank ended without a message, for example by a signal
@@ -62,10 +63,19 @@ class Progress(NamedTuple):
 
 
 class WindowClosed(NamedTuple):
-    """A window has ended. Times are of the monotonic clock of the first rank of the node."""
+    """A window has ended. Times are of the monotonic clock of the first rank of the node.
+
+    Attributes:
+        window: its kind, if it is known only now: `epoch` or `val`; empty: the window is discarded.
+        epoch: the same for its number.
+        steps: the same for its steps, if it ended before the announced ones.
+    """
 
     opened_ns: int
     closed_ns: int
+    window: Optional[str] = None
+    epoch: Optional[int] = None
+    steps: Optional[int] = None
 
 
 class RankWindow(NamedTuple):
@@ -128,6 +138,12 @@ class TraceFailed(NamedTuple):
     reason: str
 
 
+class NotMeasured(NamedTuple):
+    """The agent of a script discarded a window, or measures no more; the script goes on."""
+
+    reason: str
+
+
 class Finished(NamedTuple):
     """The process has done all its work."""
 
@@ -154,8 +170,8 @@ class Proceed(NamedTuple):
 
 
 Message = Union[
-    Joined, Built, WindowOpening, Progress, WindowClosed, WindowMeasured, Trained, TraceFailed, Finished, RankFailed,
-    RankExited,
+    Joined, Built, WindowOpening, Progress, WindowClosed, WindowMeasured, Trained, TraceFailed, NotMeasured,
+    Finished, RankFailed, RankExited,
 ]  # fmt: skip
 Reply = Union[Proceed, NodeWindow]
 KINDS = {kind.__name__: kind for kind in Message.__args__ + Reply.__args__}  # type: ignore[attr-defined]

@@ -59,6 +59,7 @@ class Clock:
         self._steps = 0
         self._pass = lambda: None
         self._waits = collections.deque()
+        self._is_computing = False
         self._first = None
         self._sums = dict.fromkeys(("gap", "stall", "host_wait", "copy", "compute"), 0)
         self._at_end = 0
@@ -67,18 +68,26 @@ class Clock:
         self._timeline.synchronize()
         self.opened_ns, _ = self._bracketed_mark(self._timeline.start)
 
-    def batches(self, loader, move):
+    def batches(self, loader, move, waited_ns=0):
         """Iterate over a loader, with timestamps around each batch's copy (`move`) and compute.
 
         A step's compute lasts until the next batch is requested. If the consumer leaves early, its last step ends then.
+        `waited_ns` is the host's time for the loader's `iter()` if that was called before.
         """
-        batches = self._timestamped(loader, move)
+        batches = self._timestamped(loader, move, waited_ns)
         self._pass = weakref.ref(batches)  # dead if a consumer that left early released it: then it is closed
         return batches
 
-    def _timestamped(self, loader, move):
+    def end_step(self):
+        """End the compute of the current step now, before the next batch is requested: the rest is overhead."""
+        if self._is_computing:
+            self._timeline.mark()
+            self._is_computing = False
+
+    def _timestamped(self, loader, move, waited_ns):
         host, mark = self._host, self._timeline.mark
-        collected = requested = host()
+        collected = host()
+        requested = collected - waited_ns
         iterator = iter(loader)
         while True:
             try:
@@ -90,10 +99,11 @@ class Clock:
             mark()
             batch = move(batch)
             mark()
+            self._is_computing = True
             try:
                 yield batch
             finally:  # also when the consumer leaves early
-                mark()
+                self.end_step()
             if self._synchronous:
                 self._timeline.synchronize()
             requested = host()

@@ -38,6 +38,11 @@ class ControllerConnection:
             raise SystemExit("the controller is gone")
         return decode(reply)
 
+    def close(self):
+        """Close the connection; the controller learns that no message follows."""
+        self._replies.close()
+        self._socket.close()
+
     def progress(self, steps, now_ns, last_loss=None):
         """Send the number of steps of the open window, at most twice per second, with `last_loss()` if it is given.
 

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from epochmeter.config.schema import SCRIPT
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import TIME, positive_values
 from epochmeter.report.runs.data_source import FROM_CACHE, FROM_STORAGE, SYNTHETIC, was_cold, was_warm
@@ -41,7 +42,7 @@ def epoch_bottlenecks(configurations: Sequence[Configuration]) -> dict[Configura
     """Return the bottleneck of each configuration for which it is known, from the parts of its runs' mean epochs."""
     results = {}
     for configuration in configurations:
-        in_memory = (configuration.job.get("dataset") or {}).get("layout", "files") != "files"
+        in_memory = (configuration.job.get("dataset") or {}).get("layout", "files") not in ("files", SCRIPT)
         runs = [part_seconds(row.metrics, in_memory) for row in configuration.runs]
         parts = {part: {"runs": [run[part] for run in runs]} for part in PARTS if all(part in run for run in runs)}
         e2e_s = positive_values(configuration, TIME)

@@ -51,7 +51,12 @@ class Suggestion:
 def suggest_runs(
     configurations: Sequence[Configuration], choices: Sequence[Best], bottlenecks: Mapping[Configuration, Bottleneck]
 ) -> list[Suggestion]:
-    """Suggest runs that may be faster, then runs that may need less energy, then repeats; none that was run."""
+    """Suggest runs that may be faster, then runs that may need less energy, then repeats; none that was run.
+
+    None for scripts: their keys are their own.
+    """
+    if any(configuration.job.get("measure", {}).get("command") for configuration in configurations):
+        return []
     best = {choice.name: choice for choice in reversed(choices)}
     suggestions: dict[str, Suggestion] = {}
     for name, ways in (("fastest", _faster), ("least_energy", _save_energy)):

@@ -35,7 +35,7 @@ def condition(job: Mapping[str, Any]) -> str | None:
     """Return the condition of a configuration, if it is one of the three."""
     if job.get("synthetic_batches"):
         return SYNTHETIC
-    return {"warm": FROM_CACHE, "cold_each_epoch": FROM_STORAGE}.get(job["cache"])
+    return {"warm": FROM_CACHE, "cold_each_epoch": FROM_STORAGE}.get(str(job.get("cache")))
 
 
 def by_job(runs: Sequence[Run]) -> list[RunsByCondition]:
@@ -69,7 +69,7 @@ def titles(runs: Sequence[Run]) -> list[str]:
 def naming(run: Run) -> dict[str, Any]:
     """Return the keys that identify a configuration in a stall analysis."""
     groups = {name: run.job[name]["name"] for name in ("model", "dataset", "storage", "device")}
-    return {**groups, "batch": run.job["batch"], "workers": run.job["workers"]}
+    return {**groups, "batch": run.job.get("batch"), "workers": run.job.get("workers")}
 
 
 def mean(runs: Sequence[Run], name: str) -> float | None:

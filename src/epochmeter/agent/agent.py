@@ -1,0 +1,320 @@
+"""The agent in the process of a training script: each pass over a DataLoader is a window, an epoch or an evaluation.
+
+It connects to the controller at the first pass. It draws no random numbers, waits for the device at the borders of
+windows only, and changes no batch. If it fails, it reports that once and does nothing more: the script goes on.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+import weakref
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from epochmeter.shared.protocol import (
+    Built,
+    NotMeasured,
+    RankWindow,
+    WindowClosed,
+    WindowMeasured,
+    WindowOpening,
+)
+from epochmeter.shared.record import Record
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.connection import ControllerConnection
+from epochmeter.worker.device import describe_device, make_timeline, sample_count
+from epochmeter.worker.timeline import perf_counter_ns
+
+NO_LOADER = "optimizer steps were seen, but no pass over a torch DataLoader: only these are measured"
+NO_STEP = "no optimizer step was seen"
+LATE_DEVICE = "the first window was discarded: CUDA was initialized within it"
+
+
+class OpenWindow:
+    """What the agent has seen in the open window.
+
+    Attributes:
+        loader: Weak reference to the loader.
+        limit: Number of batches after which the window ends; None: it ends with the pass.
+        samples: None if a batch has no length.
+    """
+
+    def __init__(self, loader, limit, device):
+        self.loader = loader  # a weak reference, as the agent must not keep it alive
+        self.limit = limit
+        self.device = device
+        self.batches = self.samples = self.optimizer_steps = 0
+        self.learning_rate = None
+        self.has_forward = False
+
+    def add(self, batch):
+        """Count a batch, and return it unchanged."""
+        self.batches += 1
+        if self.samples is not None:
+            try:
+                self.samples += sample_count(batch)
+            except Exception:  # a batch may be any object
+                self.samples = None
+        return batch
+
+
+class Agent:
+    """Measures the training in this process.
+
+    Args:
+        socket: Path of the controller's socket.
+        folder: The run folder.
+        steps_per_window: Batches per window over a DataLoader without a length.
+    """
+
+    def __init__(self, socket, folder, steps_per_window):
+        self._socket, self._record, self._steps_per_window = socket, Record(folder), steps_per_window
+        self._owner = os.getpid(), threading.get_ident()
+        self._is_on = True
+        self._connection = self._clock = self._window = self._forward_hook = None
+        self._known = weakref.WeakSet()  # loaders of earlier windows
+        self._epochs = self._optimizer_steps = 0
+
+    def iterate(self, loader, make_iterator):
+        """Return an iterator over a loader, which is measured unless another pass is being measured."""
+        if not self._is_ready():
+            return make_iterator(loader)
+        window = self.guarded(self._begin_pass, loader)
+        if window is None:
+            return make_iterator(loader)
+        called_ns = perf_counter_ns()
+        try:
+            iterator = make_iterator(loader)
+        except BaseException:
+            self.close(window)
+            raise
+        return MeasuredIterator(self, window, iterator, perf_counter_ns() - called_ns)
+
+    def optimizer_stepped(self, optimizer, arguments, keywords):
+        """Note a step of any optimizer."""
+        self._optimizer_steps += 1
+        window = self._window
+        if window is not None:
+            window.optimizer_steps += 1
+            window.learning_rate = optimizer.param_groups[0].get("lr")
+
+    def timed(self, window, source, waited_ns=0):
+        """Return an iterator that times the batches of `source`."""
+        return self._clock.batches(source, window.add, waited_ns)
+
+    def close(self, window):
+        """Close a window, unless it is closed already."""
+        if self._is_ready() and self._window is window:
+            self.guarded(self._close)
+
+    def renew(self, window):
+        """Close a window within a pass, and return the next one; None if the agent is off."""
+        self.close(window)
+        return self.guarded(self._open, window.loader, window.limit, window.limit)
+
+    def end(self):
+        """Close the last window at the script's end, unless an exception ended it, and measure no more."""
+        if not self._is_ready():
+            return
+        if self._window is not None and not hasattr(sys, "last_value"):
+            self.guarded(self._close)
+        if self._connection is None and self._optimizer_steps:
+            self.guarded(self._connect)
+        self._switch_off(NO_STEP if not self._optimizer_steps else "" if self._epochs else NO_LOADER)
+
+    def guarded(self, act, *arguments):
+        """Call a function of the agent and return its result; if it fails, report that and measure no more."""
+        try:
+            return act(*arguments) if self._is_on else None
+        except (Exception, SystemExit) as error:
+            self.fail(error)
+            return None
+
+    def fail(self, error):
+        """Report an error of the agent on stderr and to the controller, and measure no more."""
+        reason = "{}: {}".format(type(error).__name__, error)
+        if self._is_on:
+            with contextlib.suppress(Exception):
+                print("epochmeter: measuring ended, the script goes on: {}".format(reason), file=sys.stderr)
+        self._switch_off(reason)
+
+    def _switch_off(self, reason):
+        self._is_on, self._window = False, None
+        self._remove_forward_hook()
+        if self._connection is not None:
+            with contextlib.suppress(OSError):
+                if reason:
+                    self._connection.send(NotMeasured(reason))
+                self._connection.close()
+
+    def _is_ready(self):
+        """Whether the agent is on, and this is the process and thread that imported torch: not a forked worker's."""
+        return self._is_on and self._owner == (os.getpid(), threading.get_ident())
+
+    def _begin_pass(self, loader):
+        """Open a window for a pass; None for a pass within another one, whose time is overhead of that."""
+        if self._window is not None:
+            if self._window.loader() is not loader:
+                self._clock.end_step()
+                return None
+            self._close()  # the script abandoned a pass over the same loader, and still holds its iterator
+        if has_length(loader):
+            return self._open(weakref.ref(loader), None, len(loader))
+        return self._open(weakref.ref(loader), self._steps_per_window, self._steps_per_window)
+
+    def _open(self, loader, limit, steps):
+        if self._connection is None:
+            self._connect()
+        window = OpenWindow(loader, limit, used_device())
+        if self._clock is None or self._clock_device != window.device:
+            self._clock_device = window.device
+            self._clock = Clock(make_timeline(window.device), observe=self._connection.progress)
+        if not self._is_known(loader):
+            self._forward_hook = register_module_forward_pre_hook(self._on_first_forward)
+        if window.device.type == "cuda":
+            torch.cuda.synchronize()
+        self._connection.request(WindowOpening("epoch", self._epochs, steps))
+        self._window = window
+        self._clock.open()
+        return window
+
+    def _connect(self):
+        os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured
+        self._connection = ControllerConnection(self._socket)
+        self._connection.request(Built({}, describe_device(used_device())))
+
+    def _close(self):
+        window, self._window = self._window, None
+        self._clock.close()
+        self._remove_forward_hook()
+        parts = self._clock.parts()
+        if window.device != used_device():
+            kind = None  # the timestamps of its first steps are not those of the device
+            self._connection.send(NotMeasured(LATE_DEVICE))
+        else:
+            kind = self._kind(window, parts["steps"])
+        if window.loader() is not None and kind:
+            self._known.add(window.loader())
+        times = (self._clock.opened_ns, self._clock.closed_ns)
+        steps = None if window.limit in (None, parts["steps"]) else parts["steps"]
+        self._connection.request(WindowClosed(*times, kind or "", self._epochs - (kind == "val"), steps))
+        if not kind:
+            return
+        parts["overhead_s"] += parts.pop("copy_s")  # the time of the agent's own work: copies are part of compute
+        if window.samples is not None:
+            parts["samples"] = window.samples
+        if kind == "epoch":
+            if window.learning_rate is not None:
+                parts["learning_rate"] = float(window.learning_rate)
+            self._record.append_steps(self._clock.rows)
+            self._epochs += 1
+        measured = RankWindow(*times, 0, parts, [], False, 0.0, 0.0, None)
+        self._connection.request(WindowMeasured([measured], []))
+
+    def _kind(self, window, steps):
+        """Return `epoch`, `val` or None: a pass before the first epoch, or one that only reads samples."""
+        if window.optimizer_steps and steps:
+            return "epoch"
+        return "val" if self._epochs and steps and (window.has_forward or self._is_known(window.loader)) else None
+
+    def _is_known(self, loader):
+        """Whether an earlier pass over a loader was an epoch or an evaluation."""
+        return loader() is not None and loader() in self._known
+
+    def _on_first_forward(self, module, inputs):
+        if self._window is not None:
+            self._window.has_forward = True
+            self._remove_forward_hook()
+
+    def _remove_forward_hook(self):
+        if self._forward_hook is not None:
+            self._forward_hook.remove()
+            self._forward_hook = None
+
+
+class Source:
+    """Iterator over a loader's batches that keeps the fetched batch until it is delivered, and the loader's error."""
+
+    def __init__(self, iterator):
+        self.iterator = iterator
+        self.fetched, self.error = [], None
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        try:
+            batch = next(self.iterator)
+        except BaseException as error:
+            self.error = error
+            raise
+        self.fetched = [batch]
+        return batch
+
+
+class MeasuredIterator:
+    """Iterator over a loader that times its batches; other attributes are those of the loader's own iterator."""
+
+    def __init__(self, agent, window, iterator, waited_ns):
+        self._agent, self._window = agent, window
+        self._source = Source(iterator)
+        self._batches = agent.timed(window, self._source, waited_ns)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self._window is not None and self._window.batches == self._window.limit:
+            self._window = self._agent.renew(self._window)
+            self._batches = self._agent.timed(self._window, self._source) if self._window else self._source
+        try:
+            batch = next(self._batches)
+        except BaseException as error:
+            if self._window is None:
+                raise
+            return self._after(error)
+        self._source.fetched = []
+        return batch
+
+    def _after(self, error):
+        """Raise the loader's error, or its end, as without the agent; after an error of the agent, return the batch."""
+        window, self._window, self._batches = self._window, None, self._source
+        is_of_loader = self._source.error is not None
+        self._source.error = None
+        if is_of_loader:
+            self._agent.close(window)
+            raise error
+        if not isinstance(error, Exception):  # such as KeyboardInterrupt
+            raise error
+        self._agent.fail(error)
+        return self._source.fetched.pop() if self._source.fetched else next(self._source)
+
+    def __len__(self):
+        return len(self._source.iterator)
+
+    def __getattr__(self, name):
+        if name.startswith("__") or "_source" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._source.iterator, name)
+
+    def __del__(self):
+        if self.__dict__.get("_window") is not None:
+            self._agent.close(self._window)
+
+
+def has_length(loader):
+    """Return whether a loader knows its number of batches."""
+    try:
+        len(loader)
+    except (TypeError, NotImplementedError):
+        return False
+    return True
+
+
+def used_device():
+    """Return the device of the script: the current GPU if it has initialized CUDA, else the CPU."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")

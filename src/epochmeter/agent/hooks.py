@@ -1,0 +1,72 @@
+"""All places where the agent hooks into a script's process, each with its reason.
+
+sys.meta_path                      to install the hooks below when the script imports torch, and not to import it
+                                   into processes that do not need it
+DataLoader.__iter__                the begin of a pass over samples, and by its iterator each batch and the end
+register_optimizer_step_post_hook  a pass with an optimizer step is an epoch of training
+register_module_forward_pre_hook   a pass with forward passes only is an evaluation; this hook is removed by the
+                                   first forward pass, since it slows down each module
+atexit                             to close a window that is open when the script ends
+"""
+
+import atexit
+import functools
+import importlib.util
+import json
+import os
+import sys
+
+
+def install_with_torch():
+    """Install the hooks as soon as this process has imported torch."""
+    sys.meta_path.insert(0, TorchFinder())
+
+
+class TorchFinder:
+    """Finds the module torch as Python does without this finder, and installs the hooks after its import."""
+
+    def __init__(self):
+        self._is_searching = False
+
+    def find_spec(self, name, path=None, target=None):
+        """Return the specification of torch; None for all other modules."""
+        if name != "torch" or self._is_searching:
+            return None
+        self._is_searching = True
+        try:
+            spec = importlib.util.find_spec("torch")
+        finally:
+            self._is_searching = False
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module):
+                execute(module)
+                sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+                install()
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def install():
+    """Install the hooks of an agent for this process; without success, say why and leave torch as it was."""
+    try:
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+        from torch.utils.data import DataLoader
+
+        from epochmeter.agent.agent import Agent
+
+        agent = Agent(**json.loads(os.environ["EPOCHMETER_AGENT"]))
+    except ImportError as error:
+        print("epochmeter: not measured, as this torch is too old: {}".format(error), file=sys.stderr)
+        return
+    iterate = DataLoader.__iter__
+
+    @functools.wraps(iterate)
+    def measured_iterate(loader):
+        return agent.iterate(loader, iterate)
+
+    DataLoader.__iter__ = measured_iterate
+    register_optimizer_step_post_hook(agent.optimizer_stepped)
+    atexit.register(agent.end)

@@ -1,0 +1,253 @@
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from epochmeter.agent import agent as module
+from epochmeter.agent.agent import Agent
+from epochmeter.shared.protocol import NotMeasured, Proceed, WindowClosed, WindowMeasured
+from epochmeter.shared.record import Record
+
+STEPS = 8
+DATA = [(torch.full((4,), float(number)), number % 2) for number in range(2 * STEPS)]
+
+
+class Connection:
+    """The agent's end of a connection to a controller that replies at once, until it is gone."""
+
+    def __init__(self, path):
+        self.sent = []
+        self.is_gone = False
+
+    def send(self, message):
+        if self.is_gone:
+            raise BrokenPipeError("gone")
+        self.sent.append(message)
+
+    def request(self, message):
+        self.send(message)
+        return Proceed()
+
+    def progress(self, steps, now_ns):
+        pass
+
+    def close(self):
+        pass
+
+
+class Script:
+    """A training script's objects, and its loops over loaders, as the agent sees them."""
+
+    def __init__(self, agent):
+        self.agent = agent
+        self.model = nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+
+    def batches(self, loader):
+        return self.agent.iterate(loader, iter)
+
+    def train(self, loader, steps=None, every=1):
+        for number, (inputs, targets) in enumerate(self.batches(loader), 1):
+            nn.functional.cross_entropy(self.model(inputs), targets).backward()
+            if number % every == 0:
+                self.optimizer.step()
+            if number == steps:
+                break
+
+    def evaluate(self, loader):
+        with torch.no_grad():
+            for inputs, _ in self.batches(loader):
+                self.model(inputs)
+
+    def windows(self):
+        """Return kind, epoch and steps of the measured windows."""
+        sent = self.agent._connection.sent
+        closed = [message for message in sent if isinstance(message, WindowClosed) and message.window]
+        return [(c.window, c.epoch, m["steps"]) for c, m in zip(closed, self.parts(), strict=True)]
+
+    def parts(self):
+        sent = self.agent._connection.sent
+        return [message.ranks[0].parts for message in sent if isinstance(message, WindowMeasured)]
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "ControllerConnection", Connection)
+    agent = Agent("", str(tmp_path), steps_per_window=5)
+    hook = register_optimizer_step_post_hook(agent.optimizer_stepped)
+    yield Script(agent)
+    hook.remove()
+    agent.end()
+
+
+@pytest.fixture
+def loader():
+    return DataLoader(DATA, batch_size=2)
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        while True:
+            yield torch.ones(4), 1
+
+
+class Slow(Dataset):
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def __len__(self):
+        return len(DATA)
+
+    def __getitem__(self, index):
+        time.sleep(self.seconds)
+        return DATA[index]
+
+
+class KnownWaits:
+    """A loader that sums the time that its consumer waits for it."""
+
+    def __init__(self, loader):
+        self.loader, self.waited_s = loader, 0.0
+
+    def __len__(self):
+        return len(self.loader)
+
+    def __iter__(self):
+        self.iterator = self.timed(iter, self.loader)
+        return self
+
+    def __next__(self):
+        return self.timed(next, self.iterator)
+
+    def timed(self, act, iterator):
+        began_s = time.perf_counter()
+        result = act(iterator)  # the wait for the end, when workers stop, is overhead
+        self.waited_s += time.perf_counter() - began_s
+        return result
+
+
+def test_passes_with_steps_are_epochs_and_passes_without_are_evaluations(script, loader):
+    held_out = DataLoader(DATA, batch_size=4)
+    for _ in range(2):
+        script.train(loader)
+        script.evaluate(held_out)
+    assert script.windows() == [("epoch", 0, 8), ("val", 0, 4), ("epoch", 1, 8), ("val", 1, 4)]
+    assert script.parts()[0]["samples"] == len(DATA)
+    assert script.parts()[0]["learning_rate"] == 0.5
+    assert "copy_s" not in script.parts()[0]
+
+
+def test_passes_that_only_read_and_evaluations_before_the_first_epoch_are_discarded(script, loader):
+    script.evaluate(DataLoader(DATA, batch_size=4))
+    for _ in script.batches(loader):
+        pass
+    script.train(loader)
+    for _ in script.batches(DataLoader(DATA)):
+        pass
+    assert script.windows() == [("epoch", 0, 8)]
+
+
+def test_early_break_and_accumulated_gradients_end_their_epoch_with_their_steps(script, loader):
+    script.train(loader, steps=3)
+    script.train(loader, every=4)
+    assert script.windows() == [("epoch", 0, 3), ("epoch", 1, 8)]
+    assert len(script.agent._record.steps()) == 4 * (3 + 8)
+
+
+def test_endless_loader_has_windows_of_equal_steps_and_a_partial_last_one(script):
+    script.train(DataLoader(Endless(), batch_size=2), steps=12)
+    assert script.windows() == [("epoch", 0, 5), ("epoch", 1, 5), ("epoch", 2, 2)]
+    closed = [message.steps for message in script.agent._connection.sent if isinstance(message, WindowClosed)]
+    assert closed == [None, None, 2]
+
+
+def test_iterator_that_the_script_holds_ends_with_the_next_pass_or_the_script(script, loader):
+    held = script.batches(loader)
+    next(held)
+    script.optimizer.step()
+    again = script.batches(loader)
+    next(again)
+    script.optimizer.step()
+    script.agent.end()
+    assert script.windows() == [("epoch", 0, 1), ("epoch", 1, 1)]
+    assert len(list(again)) == STEPS - 1
+
+
+def test_time_of_an_evaluation_within_an_epoch_is_overhead(script, loader):
+    for number, (inputs, _) in enumerate(script.batches(loader)):
+        script.model(inputs)
+        script.optimizer.step()
+        if number == 3:
+            script.evaluate(DataLoader(DATA))
+            time.sleep(0.1)
+    (parts,) = script.parts()
+    assert parts["overhead_s"] == pytest.approx(0.1, abs=0.05)
+    assert parts["data_stall_s"] < 0.05
+
+
+@pytest.mark.parametrize(("workers", "every"), [(0, 1), (0, 4), (1, 1), (2, 1)])
+def test_data_stall_is_the_known_wait(script, workers, every):
+    known = KnownWaits(DataLoader(Slow(0.01), batch_size=2, num_workers=workers))
+    script.train(known, every=every)
+    (parts,) = script.parts()
+    assert parts["data_stall_s"] == pytest.approx(known.waited_s, rel=0.02, abs=0.002)
+    assert abs(parts["clock_residual_s"]) <= 0.001 * parts["e2e_s"]
+
+
+def test_error_of_the_agent_is_reported_once_and_loses_no_batch(script, loader, capsys):
+    script.train(loader)
+    script.agent._connection.is_gone = True
+    batches = [inputs for inputs, _ in script.batches(loader)]
+    assert len(batches) == STEPS
+    assert capsys.readouterr().err.count("epochmeter: measuring ended, the script goes on") == 1
+    assert isinstance(script.batches(loader), type(iter(DataLoader(DATA))))
+
+
+def test_error_in_a_clock_within_a_pass_loses_no_batch(script, loader, monkeypatch, capsys):
+    batches = script.batches(loader)
+    values = [next(batches)[0][0, 0].item()]
+    monkeypatch.setattr(script.agent._window, "add", None)
+    monkeypatch.setattr(script.agent._clock._timeline, "_marks", None)
+    values += [inputs[0, 0].item() for inputs, _ in batches]
+    assert values == [2.0 * number for number in range(STEPS)]
+    assert "the script goes on" in capsys.readouterr().err
+
+
+def test_error_of_the_dataset_reaches_the_script(script):
+    class Broken(Dataset):
+        def __len__(self):
+            return 4
+
+        def __getitem__(self, index):
+            raise KeyError("own")
+
+    with pytest.raises(KeyError, match="own"):
+        script.train(DataLoader(Broken()))
+    script.train(DataLoader(DATA, batch_size=2))
+    assert script.windows() == [("epoch", 0, 8)]
+
+
+def test_reason_is_sent_if_nothing_was_measured(script, loader):
+    for _ in script.batches(loader):
+        pass
+    connection = script.agent._connection
+    script.agent.end()
+    assert connection.sent[-1] == NotMeasured(module.NO_STEP)
+
+
+def test_random_numbers_and_batches_are_those_without_the_agent(script):
+    def numbers(iterate):
+        torch.manual_seed(1)
+        batches = [inputs for inputs, _ in iterate(DataLoader(DATA, batch_size=2, shuffle=True))]
+        return torch.stack(batches), torch.rand(3)
+
+    for own, measured in zip(numbers(iter), numbers(script.batches), strict=True):
+        assert torch.equal(own, measured)
+
+
+def test_record_of_steps_is_readable(script, loader, tmp_path):
+    script.train(loader)
+    assert len(Record(tmp_path).steps()) == 4 * STEPS
