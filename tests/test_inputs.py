@@ -184,7 +184,8 @@ def test_processes_are_bounded_by_the_cores(workers, ranks, cores, fits):
     if fits:
         check_processes(workers, ranks, cores)
     else:
-        with pytest.raises(InputError, match=f"{cores} cores"):
+        most = "strategy.ranks=64" if workers == 0 else f"workers={32 * cores // ranks}"
+        with pytest.raises(InputError, match=f"(?s){cores} cores.*hint: give at most `{most}`"):
             check_processes(workers, ranks, cores)
 
 

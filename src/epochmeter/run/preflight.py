@@ -185,9 +185,10 @@ def check_processes(workers: int, ranks: int, cores: int) -> None:
     if max(ranks, ranks * workers) <= limit:
         return
     request = f"`workers={workers}`" + (f" for each of {ranks:,} ranks" if ranks > 1 else "")
+    most = f"strategy.ranks={limit}" if ranks > limit else f"workers={limit // ranks}"
     raise input_error(
         f"{request} is too many: this machine has {cores} cores; each worker needs tens of MB",
-        f"give at most {limit} ranks and {limit} workers in total; more than one worker per core rarely helps",
+        f"give at most `{most}`; more than one worker per core rarely helps",
     )
 
 
