@@ -27,7 +27,10 @@ ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 120
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
 ENVIRONMENT |= {"COLUMNS": "80", "OMP_NUM_THREADS": "1"}
-QUICK = {"experiment": "smoke", "epochs": 1, "batch": 128, "cache": "keep", "profiler": "none", "tracking": "none"}
+QUICK = {
+    "experiment": "smoke", "epochs": 1, "batch": 128, "cache": "keep", "profiler": "none", "tracking": "none",
+    "roofline.peaks": "none",
+}  # fmt: skip
 LONG = {"epochs": 1000, "batch": 32, "evaluate": "false"}
 """Added to QUICK for a run that a test stops in the middle of an epoch."""
 SET_UP = """

@@ -20,8 +20,8 @@ STEPS, SAMPLES = 12, 1442
 def completed(new_project):
     """A project with a completed run of two epochs, with trace, weights and MLflow."""
     project = new_project()
-    arguments = project.quick(epochs=2, profiler="torch", tracking="mlflow", save_model="true", cache="cold")
-    project.done = project.run("train", *arguments)
+    keys = {"profiler": "torch", "tracking": "mlflow", "save_model": "true", "cache": "cold", "roofline.peaks": "again"}
+    project.done = project.run("train", *project.quick(epochs=2, **keys), XDG_CACHE_HOME=str(project.root / "cache"))
     return project
 
 
@@ -54,6 +54,14 @@ def test_the_clock_accounts_for_every_epoch_to_a_thousandth(completed):
         names = ("data_stall_s", "copy_s", "compute_s", "overhead_s", "clock_residual_s")
         assert sum(metrics[f"epoch/{name}"] for name in names) == pytest.approx(metrics["epoch/e2e_s"])
         assert abs(metrics["epoch/clock_residual_s"]) <= 0.001 * metrics["epoch/e2e_s"]
+
+
+def test_utilization_is_relative_to_the_measured_peak(completed):
+    (path,) = (completed.root / "cache/epochmeter").glob("peaks-*.json")
+    metrics = completed.record().summary()["metrics"]
+    flop_per_s = metrics["model/flops_per_sample"] * SAMPLES / metrics["steady/e2e_s"]
+    assert metrics["steady/mfu"] == pytest.approx(flop_per_s / json.loads(path.read_text())["flop_per_s"])
+    assert "MFU: " in completed.done.stdout
 
 
 def test_every_sample_is_seen_once_per_epoch_and_every_step_is_recorded(completed):
