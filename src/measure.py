@@ -1,10 +1,10 @@
-"""Measure a training script of your own, unchanged: where the time of each epoch goes, and the energy it uses.
+"""Measure your own training script, unchanged: the time of each epoch by part, and its energy.
 
     python src/measure.py train.py --lr 0.1                      a script with its own arguments
     python src/measure.py meter=estimate meter.tdp_w=65 train.py keys of this command come before the script
     python src/measure.py -- -m package.train                    a module
 
-Each pass over a torch DataLoader with optimizer steps is an epoch, one without is an evaluation. The output of the
+Each pass over a torch DataLoader with optimizer steps is an epoch; a pass without is an evaluation. The output of the
 script is not changed; this command prints to stderr. docs/scripts.md describes what is measured and what is not.
 
 Exit code: that of the script, or 128 + n if signal n ended it; 1 if it could not be started.

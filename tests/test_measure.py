@@ -1,4 +1,4 @@
-"""`python src/measure.py`: a training script as it is, and with the measuring."""
+"""`python src/measure.py`: a training script with and without measuring."""
 
 import os
 import re
@@ -88,13 +88,13 @@ def test_script_that_never_trains_is_reported_and_keeps_its_exit_code(project):
     assert "error: no epoch of training was measured: no pass over a torch DataLoader was seen" in done.stderr
 
 
-def test_script_goes_on_after_its_controller_was_killed(project):
+def test_script_continues_after_its_controller_was_killed(project):
     command = project.start("measure", *keys(project), "own.py", "4", "0", "0.05")
     project.until_in_training()
     os.kill(command.pid, signal.SIGKILL)
     out, err = command.communicate(timeout=60)
     assert [line[0] for line in out.splitlines()] == ["0", "1", "2", "3", "[", "F"]
-    assert err.count("epochmeter: measuring ended, the script goes on") == 1
+    assert err.count("epochmeter: measuring ended, the script continues") == 1
 
 
 def test_signal_is_passed_to_the_script_whose_handler_decides(project):

@@ -202,7 +202,7 @@ def test_error_of_the_agent_is_reported_once_and_loses_no_batch(script, loader, 
     script.agent._connection.is_gone = True
     batches = [inputs for inputs, _ in script.batches(loader)]
     assert len(batches) == STEPS
-    assert capsys.readouterr().err.count("epochmeter: measuring ended, the script goes on") == 1
+    assert capsys.readouterr().err.count("epochmeter: measuring ended, the script continues") == 1
     assert isinstance(script.batches(loader), type(iter(DataLoader(DATA))))
 
 
@@ -213,7 +213,7 @@ def test_error_in_a_clock_within_a_pass_loses_no_batch(script, loader, monkeypat
     monkeypatch.setattr(script.agent._clock._timeline, "_marks", None)
     values += [inputs[0, 0].item() for inputs, _ in batches]
     assert values == [2.0 * number for number in range(STEPS)]
-    assert "the script goes on" in capsys.readouterr().err
+    assert "the script continues" in capsys.readouterr().err
 
 
 def test_error_of_the_dataset_reaches_the_script(script):

@@ -38,7 +38,7 @@ def test_too_large_batch_fails_with_the_cause_and_the_next_run_trains(project):
     assert failure["kind"] == "oom"
     assert failure["message"].startswith(f"batch={HUGE} ran out of memory (the training process's peak was ")
     assert failure["message"].endswith(
-        f" was requested). Reduce the batch size; the largest batch size that fitted in this sweep is batch={ROOMY}."
+        f" was requested). Reduce the batch size; the largest batch size that fit in this sweep is batch={ROOMY}."
     )
     assert errors.format_error(failure["message"]) in done.stdout
     assert after.is_completed()

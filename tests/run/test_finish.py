@@ -123,7 +123,7 @@ def test_largest_batch_of_completed_runs_with_the_same_memory_is_the_hint(tmp_pa
         if is_completed:
             write_json(record.folder / "completed.json", {"identity": "1d", "finished": "now"})
     (tmp_path / "9").mkdir()  # a run without a record yet
-    hint = f"; the largest batch size that fitted in this sweep is batch={64 if fits else 32}."
+    hint = f"; the largest batch size that fit in this sweep is batch={64 if fits else 32}."
     assert oom_message("batch=512 ran out of memory. Reduce it.", record) == (
         f"batch=512 ran out of memory. Reduce it{hint}"
     )

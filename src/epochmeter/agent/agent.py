@@ -1,7 +1,7 @@
 """The agent in the process of a training script: each pass over a DataLoader is a window, an epoch or an evaluation.
 
 It connects to the controller at the first pass. It draws no random numbers, waits for the device at the borders of
-windows only, and changes no batch. If it fails, it reports that once and does nothing more: the script goes on.
+windows only, and changes no batch. If it fails, it reports that once and stops measuring; the script continues.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ LATE_DEVICE = "the first window was discarded: CUDA was initialized within it"
 
 
 class OpenWindow:
-    """What the agent has seen in the open window.
+    """Counts and properties of the open window.
 
     Attributes:
         loader: Weak reference to the loader.
@@ -137,7 +137,7 @@ class Agent:
         reason = "{}: {}".format(type(error).__name__, error)
         if self._is_on:
             with contextlib.suppress(Exception):
-                print("epochmeter: measuring ended, the script goes on: {}".format(reason), file=sys.stderr)
+                print("epochmeter: measuring ended, the script continues: {}".format(reason), file=sys.stderr)
         self._switch_off(reason)
 
     def _switch_off(self, reason):
@@ -154,7 +154,7 @@ class Agent:
         return self._is_on and self._owner == (os.getpid(), threading.get_ident())
 
     def _begin_pass(self, loader):
-        """Open a window for a pass; None for a pass within another one, whose time is overhead of that."""
+        """Open a window for a pass; None for a pass within another pass, whose time is overhead of the outer pass."""
         if self._window is not None:
             if self._window.loader() is not loader:
                 self._clock.end_step()

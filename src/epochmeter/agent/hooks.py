@@ -2,7 +2,7 @@
 
 sys.meta_path                      to install the hooks below when the script imports torch, and not to import it
                                    into processes that do not need it
-DataLoader.__iter__                the begin of a pass over samples, and by its iterator each batch and the end
+DataLoader.__iter__                the start of a pass over samples; its iterator gives each batch and the end
 register_optimizer_step_post_hook  a pass with an optimizer step is an epoch of training
 register_module_forward_pre_hook   a pass with forward passes only is an evaluation; this hook is removed by the
                                    first forward pass, since it slows down each module
@@ -50,7 +50,7 @@ class TorchFinder:
 
 
 def install():
-    """Install the hooks of an agent for this process; without success, say why and leave torch as it was."""
+    """Install the hooks of an agent for this process; on failure, print the reason and leave torch unchanged."""
     try:
         from torch.optim.optimizer import register_optimizer_step_post_hook
         from torch.utils.data import DataLoader

@@ -168,7 +168,7 @@ class Checkpoint(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Measure(Section):
-    """A person's own training script, in place of the training loop of this project."""
+    """A user's training script, in place of the training loop of this project."""
 
     command: list[str] | None = None  # set by src/measure.py; null: this project trains
     steps_per_window: int

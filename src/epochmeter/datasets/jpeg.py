@@ -41,7 +41,7 @@ BLOCK_BYTES = 4096
 def make(folder: Path, count: int, classes: int, pixels: int, file_bytes: int | None, seed: int, say: Notify) -> Facts:
     """Write `<split>/<class>/<index>.jpg`, four fifths for training; ValueError if an argument is impossible.
 
-    Each has `pixels` per side. The mean file size is `file_bytes` within a tenth; None: quality 90.
+    Images are squares of `pixels` x `pixels`. The mean file size is `file_bytes` within a tenth; None: quality 90.
     """
     if count < VAL_EVERY * classes:
         raise ValueError(f"dataset.count={count}: give {VAL_EVERY} for each class, {VAL_EVERY * classes}.")

@@ -148,7 +148,7 @@ class NvmlGpu:
         return free
 
     def read_gpm(self, border: int) -> None:
-        """Read the performance counters at the begin (0) or end (1) of a window."""
+        """Read the performance counters at the start (0) or end (1) of a window."""
         self._call("nvmlGpmSampleGet", self._gpm_samples[border])
 
     def gpm_values(self, names: Sequence[str]) -> dict[str, float]:

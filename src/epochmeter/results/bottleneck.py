@@ -20,8 +20,8 @@ MIN_FRACTION = 0.02
 """Fraction of the epoch's time below which a stall, or a difference between two parts, is neglected."""
 
 Undecided = Literal["disturbed", "unmeasured", "not warm", "not cold"]
-"""Why the stall analysis has no bottleneck: a stall is below zero, parts were not measured, or the page cache was in
-another state than asked for."""
+"""Why the stall analysis has no bottleneck: a stall is below zero, parts were not measured, or the page cache was
+not in the configured state."""
 
 
 @dataclass(frozen=True)

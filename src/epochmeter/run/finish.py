@@ -84,7 +84,7 @@ def write_summary(plan: Plan, outcome: RunResult) -> None:
 
 
 def oom_message(message: str, record: Record) -> str:
-    """Return the error of a run that ran out of memory, with the largest batch size that fitted in its sweep, if any.
+    """Return the error of a run that ran out of memory, with the largest batch size that fits in its sweep, if any.
 
     Only completed runs that need the same memory per sample are considered.
     """
@@ -99,7 +99,7 @@ def oom_message(message: str, record: Record) -> str:
     if largest is None:
         return message
     what, newline, hint = message.partition("\n")
-    fitted = f"{what.rstrip('.')}; the largest batch size that fitted in this sweep is batch={largest}."
+    fitted = f"{what.rstrip('.')}; the largest batch size that fit in this sweep is batch={largest}."
     return fitted + newline + hint
 
 

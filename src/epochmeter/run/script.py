@@ -1,4 +1,4 @@
-"""A person's training script as the training process: its input, output, signals and exit code are its own."""
+"""A user's training script as the training process: its input, output, signals and exit code are unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from epochmeter.shared.record import Record
 
 AGENT_PATH = launch.SOURCE / "epochmeter/agent/path"
 NO_PASS = "no pass over a torch DataLoader was seen"
-UNKNOWN = "not known of a script: loss, accuracy, FLOPs, and the time of copies to the device (part of compute)."
+UNKNOWN = "unknown for a script: loss, accuracy, FLOPs, and the time of copies to the device (part of compute)."
 NO_EPOCH = "no epoch of training was measured: {}\n  hint: docs/scripts.md lists what is measured"
 
 
@@ -34,7 +34,7 @@ class ScriptProcess(WorkerProcess):
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         super().__init__(process, Path(os.devnull), oom_kill_count())
         self.remarks: list[str] = []
-        """Why the agent in the script measures no more, or discarded a window."""
+        """Why the agent in the script stopped measuring, or discarded a window."""
 
     def messages(self) -> Iterator[Message]:
         """Yield the agent's messages until the script ends; WorkerError if it does not end with exit code 0."""
@@ -62,7 +62,7 @@ class ScriptProcess(WorkerProcess):
             self._connections[0].socket.sendall(protocol.encode(reply))
 
     def terminate(self) -> None:
-        """Wait for the end of the script, which is measured no more."""
+        """Stop measuring, and wait for the end of the script."""
         for connection in self._connections:
             connection.socket.close()
         self._process.wait()

@@ -14,7 +14,7 @@ reply, and all ranks wait for it, so that nobody trains while the controller rea
     WindowMeasured    first rank of each node     Proceed       record and publish the window; stop or go on
     Trained           first rank of each node     Proceed       all windows are recorded
     TraceFailed       any rank                    -             no profiler trace, and why
-    NotMeasured       agent of a script           -             why it measures no more, or nothing
+    NotMeasured       agent of a script           -             why it stopped measuring, or measured nothing
     Finished          every rank                  -             the process exits with 0
     RankFailed        any rank                    -             an exception ended the rank
     RankExited        torchrun                    -             a rank ended without a message, for example by a signal
@@ -66,9 +66,9 @@ class WindowClosed(NamedTuple):
     """A window has ended. Times are of the monotonic clock of the first rank of the node.
 
     Attributes:
-        window: its kind, if it is known only now: `epoch` or `val`; empty: the window is discarded.
-        epoch: the same for its number.
-        steps: the same for its steps, if it ended before the announced ones.
+        window: its kind, if that is known only at its end: `epoch` or `val`; empty: the window is discarded.
+        epoch: its epoch, if that is known only at its end.
+        steps: its number of steps, if it is less than announced.
     """
 
     opened_ns: int
@@ -139,7 +139,7 @@ class TraceFailed(NamedTuple):
 
 
 class NotMeasured(NamedTuple):
-    """The agent of a script discarded a window, or measures no more; the script goes on."""
+    """The agent of a script discarded a window, or stopped measuring; the script continues."""
 
     reason: str
 

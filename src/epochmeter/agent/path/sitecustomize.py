@@ -1,6 +1,6 @@
 """Python imports this module at its start, in a measured script and its child processes: it prepares the agent.
 
-The folder of this file is on the PYTHONPATH of these processes. Another `sitecustomize` is imported as without it.
+The folder of this file is on the PYTHONPATH of these processes. Another `sitecustomize` is imported as well.
 """
 
 import contextlib

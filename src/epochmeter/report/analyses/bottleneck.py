@@ -105,7 +105,7 @@ def verdict(
 def check_cache_state(
     bottleneck: Bottleneck, rows: Mapping[str, Sequence[Run]], *, in_memory: bool = False
 ) -> Bottleneck:
-    """Withdraw a verdict that a page cache in another state than asked for does not allow.
+    """Withdraw a verdict that is not valid because the page cache was not in the configured state.
 
     In that case the fetch stall is larger than measured: only a verdict that names the fetch stall remains valid. In
     memory there is none, but if warm runs were not warm, part of their prep stall is fetch stall.

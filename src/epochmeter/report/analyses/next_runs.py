@@ -53,7 +53,7 @@ def suggest_runs(
 ) -> list[Suggestion]:
     """Suggest runs that may be faster, then runs that may need less energy, then repeats; none that was run.
 
-    None for scripts: their keys are their own.
+    Nothing is suggested for scripts, whose keys are not known.
     """
     if any(configuration.job.get("measure", {}).get("command") for configuration in configurations):
         return []

@@ -76,7 +76,7 @@ class Configuration:
     def device_batch(self) -> float | None:
         """Samples per step on one device: DataParallel splits the batch, otherwise each rank has its own."""
         if self.strategy != DATA_PARALLEL:
-            return self.job.get("batch")  # that of a measured script is its own
+            return self.job.get("batch")  # unknown for a measured script
         return self.job["batch"] / self.devices if self.devices else None
 
     @property
