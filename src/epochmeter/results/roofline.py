@@ -7,6 +7,7 @@ et al., PaLM, 2022, appendix B: the FLOPs of a convention, or the executed FLOPs
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ TERA = 1e12
 DATASHEETS: Mapping[str, Mapping[str, float]] = {
     "H200": {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4},
     "H100 PCIe": {"fp32": 51.2, "tf32": 378, "bf16": 756, "fp16": 756},
+    "H100 NVL": {"fp32": 60, "tf32": 417.5, "bf16": 835.5, "fp16": 835.5},
     "H100": {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4},
     "GH200": {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4},
     "A100": {"fp32": 19.5, "tf32": 156, "bf16": 312, "fp16": 312},
@@ -136,7 +138,9 @@ def total_peak(training: Mapping[str, Any], name: str) -> float | None:
 def datasheet_flop_per_s(training: Mapping[str, Any], precision: str) -> float | None:
     """Return the dense peak of all GPUs by their datasheet; None if it is not known."""
     name = training.get("gpu", {}).get("name", "")
-    sheet: Mapping[str, float] = next((sheet for part, sheet in DATASHEETS.items() if part in name), {})
+    sheet: Mapping[str, float] = next(
+        (sheet for product, sheet in DATASHEETS.items() if re.search(rf"\b{product}\b", name)), {}
+    )
     return sheet[precision] * TERA * _device_count(training) if precision in sheet else None
 
 
