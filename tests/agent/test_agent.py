@@ -10,6 +10,7 @@ from epochmeter.agent import agent as module
 from epochmeter.agent.agent import Agent
 from epochmeter.shared.protocol import NotMeasured, Proceed, WindowClosed, WindowMeasured
 from epochmeter.shared.record import Record
+from epochmeter.worker.connection import ControllerGoneError
 
 STEPS = 8
 DATA = [(torch.full((4,), float(number)), number % 2) for number in range(2 * STEPS)]
@@ -251,3 +252,14 @@ def test_random_numbers_and_batches_are_those_without_the_agent(script):
 def test_record_of_steps_is_readable(script, loader, tmp_path):
     script.train(loader)
     assert len(Record(tmp_path).steps()) == 4 * STEPS
+
+
+def test_exit_of_the_script_is_not_an_error_of_the_agent(tmp_path, capsys):
+    def end(error):
+        raise error
+
+    agent = Agent("socket", tmp_path, 500)
+    with pytest.raises(SystemExit, match="3"):
+        agent.guarded(end, SystemExit(3))
+    assert agent.guarded(end, ControllerGoneError("the controller is gone")) is None
+    assert "measuring ended, the script continues: ControllerGoneError" in capsys.readouterr().err

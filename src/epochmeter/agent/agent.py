@@ -23,7 +23,7 @@ from epochmeter.shared.protocol import (
 )
 from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
-from epochmeter.worker.connection import ControllerConnection
+from epochmeter.worker.connection import ControllerConnection, ControllerGoneError
 from epochmeter.worker.device import describe_device, make_timeline, sample_count
 from epochmeter.worker.timeline import perf_counter_ns
 
@@ -128,7 +128,7 @@ class Agent:
         """Call a function of the agent and return its result; if it fails, report that and measure no more."""
         try:
             return act(*arguments) if self._is_on else None
-        except (Exception, SystemExit) as error:
+        except (Exception, ControllerGoneError) as error:  # not a SystemExit of the script's signal handler
             self.fail(error)
             return None
 

@@ -12,6 +12,10 @@ PROGRESS_NS = 500 * 1000 * 1000
 PR_SET_PDEATHSIG = 1
 
 
+class ControllerGoneError(SystemExit):
+    """The controller ended, and so does the training process."""
+
+
 class ControllerConnection:
     """A process's own connection to the controller; it ends the process when the controller is gone.
 
@@ -35,7 +39,7 @@ class ControllerConnection:
         self.send(message)
         reply = self._replies.readline()
         if not reply:
-            raise SystemExit("the controller is gone")
+            raise ControllerGoneError("the controller is gone")
         return decode(reply)
 
     def close(self):
