@@ -88,6 +88,7 @@ def test_script_that_never_trains_is_reported_and_keeps_its_exit_code(project):
     assert "error: no epoch of training was measured: no pass over a torch DataLoader was seen" in done.stderr
 
 
+@pytest.mark.system
 def test_script_continues_after_its_controller_was_killed(project):
     command = project.start("measure", *keys(project), "own.py", "4", "0", "0.05")
     project.until_in_training()
@@ -97,6 +98,7 @@ def test_script_continues_after_its_controller_was_killed(project):
     assert err.count("epochmeter: measuring ended, the script continues") == 1
 
 
+@pytest.mark.system
 def test_signal_is_passed_to_the_script_whose_handler_decides(project):
     command = project.start("measure", *keys(project), "own.py", "1000", "0", "0.01")
     project.until_in_training()

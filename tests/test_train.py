@@ -78,6 +78,7 @@ def test_loss_decreases_and_the_trace_has_its_steps(completed):
     assert len({event["name"] for event in events if event["name"].startswith("ProfilerStep#")}) == 5
 
 
+@pytest.mark.system
 def test_the_first_steps_are_trained_again_under_nsight(completed, tmp_path):
     shutil.copy(completed.record().folder / "host.json", tmp_path)
     record = Record(tmp_path)

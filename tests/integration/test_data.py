@@ -24,6 +24,7 @@ def listed(folder):
     return sorted((str(path), path.stat().st_mtime_ns) for path in folder.rglob("*"))
 
 
+@pytest.mark.system
 def test_user_folder_is_trained_on_in_place_and_not_written_to(project, pets):
     project.own_data()
     before = listed(pets)
@@ -40,6 +41,7 @@ def test_user_folder_is_trained_on_in_place_and_not_written_to(project, pets):
     assert epoch["epoch/loader_preprocess_s"] > epoch["epoch/loader_decode_s"] > 0
 
 
+@pytest.mark.system
 def test_synthetic_batches_have_all_samples_and_no_loader_and_storage_metrics(project):
     done = project.run("train", *project.quick(synthetic_batches="true", workers=2, batch=100))
     assert done.returncode == 0, done.stdout + done.stderr
