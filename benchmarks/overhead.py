@@ -72,7 +72,7 @@ class Bench:
         self.connection = connection
         self.clock = Clock(make_timeline(DEVICE), observe=connection.progress)
         # One for all ways: where in memory its weights and the optimizer's state are changes a step by up to 8 %.
-        self.model, self.optimizer = self.trainer.model, self.trainer._optimizer
+        self.model, self.optimizer = self.trainer.model, self.trainer.optimizer
         if job["synthetic_batches"]:
             self.by_hand_loader = list(self.loader)
         else:

@@ -24,7 +24,7 @@ Exit code: 0, or 1 if there is no run to report. With gate.time or gate.energy:
 
 import gc
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -68,7 +68,7 @@ def main(config: DictConfig) -> None:
         sys.exit(code)
 
 
-def report(keys: dict[str, Any], console: "Console") -> int:
+def report(keys: Mapping[str, Any], console: "Console") -> int:
     """Load the runs, print the report, write its files and show it in MLflow; return the exit code."""
     from epochmeter.report.charts.draw import Artist, missing_packages
 
@@ -96,7 +96,7 @@ def report(keys: dict[str, Any], console: "Console") -> int:
     return next((exit_code(page.results) for page in content.pages if page.name == "gate"), 0)
 
 
-def view_trace(keys: dict[str, Any], console: "Console") -> int:
+def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
     """Print the analysis of a run's trace and write its page, or open the trace; return the exit code.
 
     Raises:
@@ -124,7 +124,9 @@ def view_trace(keys: dict[str, Any], console: "Console") -> int:
     return 0
 
 
-def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict[str, Any], console: "Console") -> None:
+def show_files(
+    written: Sequence[Path], folder: Path, title: str, tracking: Mapping[str, Any], console: "Console"
+) -> None:
     """Print the names of the written files, and log them to MLflow if it is available."""
     from epochmeter.console.console import UI_HINT
     from epochmeter.report.output.print import print_text
@@ -145,7 +147,7 @@ def show_files(written: Sequence[Path], folder: Path, title: str, tracking: dict
             print_text(console, UI_HINT)
 
 
-def runs(keys: dict[str, Any], key: str) -> "Sweep":
+def runs(keys: Mapping[str, Any], key: str) -> "Sweep":
     """Load the runs of the sweeps that a key names, or of the newest sweep."""
     from epochmeter.report.runs.load import load_published, load_sweep
 
@@ -157,7 +159,7 @@ def runs(keys: dict[str, Any], key: str) -> "Sweep":
     return load_sweep(sweeps, keys["study"], MULTIRUN)
 
 
-def with_addresses(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":
+def with_addresses(keys: Mapping[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":
     """Return the runs with their addresses in MLflow; without them, and with a message, if there are too many runs."""
     from epochmeter.report.runs.load import with_links
 
@@ -174,7 +176,7 @@ def with_addresses(keys: dict[str, Any], sweep: "Sweep", say: Callable[[str], No
     return sweep
 
 
-def report_options(keys: dict[str, Any]) -> "ReportOptions":
+def report_options(keys: Mapping[str, Any]) -> "ReportOptions":
     """Return the options of a report; ValueError if one is not valid."""
     from epochmeter.report.build import ReportOptions
 

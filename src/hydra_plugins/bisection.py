@@ -41,7 +41,8 @@ class BisectionSweeper(SearchSweeper):
             tries.append(batch)
             summary = record.summary() or {}
             if summary.get("state") != "completed" and (summary.get("failure") or {}).get("kind") != "oom":
-                raise RuntimeError(f"the run with batch={batch} failed, but not for lack of memory")
+                cause = f"the run with batch={batch} failed, but not for lack of memory"
+                raise input_error(cause, "correct its error, and run the same command again")
             self.samples = record.run()["dataset"]["splits"]["train"]
             return bool(summary["state"] == "completed")
 

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 ROOT = Path(__file__).parents[2] / "conf" / "experiment"
 NAMES = sorted(path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("[!_]*.yaml"))
-RUN_HERE = [name for name in NAMES if not re.match("edge/(?!lenet_mnist).*_|smoke|stalls", name)]
+RUN_HERE = [name for name in NAMES if not re.match("edge/(?!lenet_mnist).*_|smoke|stalls|memory", name)]
 """Experiments that no other test runs, and one of those that differ in model and dataset only."""
 
 
@@ -32,3 +32,19 @@ def test_experiment_is_completed(project, composed, name):
         assert all(map(math.isfinite, losses))
     if composed(f"experiment={name}")._get_node("seed")._is_interpolation():
         assert [record.job()["seed"] for record in records] == [0, 1], "each repeat has its own seed"
+
+
+@pytest.mark.system
+def test_largest_batch_is_at_most_the_training_set(project):
+    keys = {"dataset": "jpeg", "dataset.size": 32, "machine.lock_dir": project.root / "locks", "tracking": "none"}
+    search = ["experiment=memory/largest_batch", "model=lenet", *(f"{key}={value}" for key, value in keys.items())]
+    done = project.run("train", *search, "dataset.count=50")
+    assert done.returncode == 0, done.stdout + done.stderr
+    batches = [record.job()["batch"] for record in project.records()]
+    samples = project.records()[0].run()["dataset"]["splits"]["train"]
+    assert batches == [1, 2, 4, 8, 16, 32, samples]
+    assert f"Largest batch per rank that fits: {samples} (a batch of all training samples; 7 tries)." in done.stdout
+    failed = project.run("train", *search, "dataset.count=4")
+    assert failed.returncode == 1
+    assert "error: the run with batch=1 failed, but not for lack of memory\n  hint: correct" in failed.stderr
+    assert "Traceback" not in failed.stderr

@@ -104,7 +104,7 @@ def mfu_text(metrics: Mapping[str, float], run: Mapping[str, Any], convention: s
     mfu = metrics.get("steady/mfu")
     if mfu is None:
         return ""
-    counts: dict[str, Any] = {**run["training"].get("conventions", {}), "counted": _without_recomputation(run)}
+    counts: Mapping[str, Any] = {**run["training"].get("conventions", {}), "counted": _without_recomputation(run)}
     percents = [f"{100 * mfu * count / counts[convention]:.3g}" for count in sorted(counts.values())]
     spread = f"; {percents[0]} to {percents[-1]} % over all conventions" if len(set(percents)) > 1 else ""
     peak = metrics["roofline/peak_flop_per_s"] / TERA

@@ -158,7 +158,7 @@ def _step_metrics(
     }
 
 
-def _with_text_keys(device: dict[str, Any]) -> dict[str, Any]:
+def _with_text_keys(device: Mapping[str, Any]) -> dict[str, Any]:
     names = {True: "used", False: "not used", None: UNKNOWN}
     return {**device, "tensor_core_s": {names[key]: seconds for key, seconds in device["tensor_core_s"].items()}}
 

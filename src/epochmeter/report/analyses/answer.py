@@ -256,7 +256,7 @@ def _ratios(cost: Cost, baseline: Cost | None) -> tuple[Estimate | None, Estimat
     )
 
 
-def _choice_values(choice: Best, row: Row) -> dict[str, Any]:
+def _choice_values(choice: Best, row: Row) -> dict[str, object]:
     bottleneck = row.bottleneck
     return {
         "name": choice.name,

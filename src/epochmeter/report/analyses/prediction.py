@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -155,7 +155,7 @@ def _predict(
     )
 
 
-def values(prediction: Prediction | NoPrediction) -> dict[str, Any]:
+def values(prediction: Prediction | NoPrediction) -> dict[str, object]:
     """Return all numbers for the JSON file, or why there are none."""
     if isinstance(prediction, NoPrediction):
         return {"why_not": asdict(prediction)}

@@ -109,7 +109,7 @@ def load_runs(source: str | Path | Iterable[str | Path]) -> Runs:
     return Runs(merged.runs, merged.unreadable)
 
 
-def run_columns(run: Run) -> dict[str, Any]:
+def run_columns(run: Run) -> dict[str, object]:
     """Return everything known of a run, except its epochs, by column; lists and mappings are JSON."""
     columns = {f"run.{name}": value for name in FACTS if (value := getattr(run, name)) not in (None, "")}
     columns |= {f"run.{name}": json.dumps([*value]) for name in LISTS if (value := getattr(run, name))}
@@ -121,7 +121,7 @@ def run_columns(run: Run) -> dict[str, Any]:
 
 
 @cached_by_identity
-def _leaves(value: Any, key: str) -> dict[str, Any]:
+def _leaves(value: Any, key: str) -> dict[str, object]:
     """Return the columns of a group of keys, or of a list."""
     leaves = flatten({key: value})
     return {name: json.dumps(leaf) if isinstance(leaf, dict | list) else leaf for name, leaf in leaves}
