@@ -5,7 +5,7 @@
     python src/measure.py -- -m package.train                    a module
 
 Each pass over a torch DataLoader with optimizer steps is an epoch; a pass without is an evaluation. The output of the
-script is not changed; this command prints to stderr. docs/scripts.md describes what is measured and what is not.
+script is not changed; this command prints to stderr. docs/scripts.md lists the measured quantities.
 
 Exit code: that of the script, or 128 + n if signal n ended it; 1 if it could not be started.
 """

@@ -57,6 +57,15 @@ def project(new_project):
     return project
 
 
+def stopped_by(number, project, *script):
+    """Send a signal to the command while the script trains; return its exit code and output."""
+    command = project.start("measure", *keys(project), *script)
+    project.until_in_training()
+    os.kill(command.pid, number)
+    out, err = command.communicate(timeout=60)
+    return command.returncode, out, err
+
+
 def keys(project, *more):
     return [f"machine.lock_dir={project.root / 'locks'}", "tracking=none", *more]
 
@@ -90,22 +99,16 @@ def test_script_that_never_trains_is_reported_and_keeps_its_exit_code(project):
 
 @pytest.mark.system
 def test_script_continues_after_its_controller_was_killed(project):
-    command = project.start("measure", *keys(project), "own.py", "4", "0", "0.05")
-    project.until_in_training()
-    os.kill(command.pid, signal.SIGKILL)
-    out, err = command.communicate(timeout=60)
+    _, out, err = stopped_by(signal.SIGKILL, project, "own.py", "4", "0", "0.05")
     assert [line[0] for line in out.splitlines()] == ["0", "1", "2", "3", "[", "F"]
     assert err.count("epochmeter: measuring ended, the script continues") == 1
 
 
 @pytest.mark.system
 def test_signal_is_passed_to_the_script_whose_handler_decides(project):
-    command = project.start("measure", *keys(project), "own.py", "1000", "0", "0.01")
-    project.until_in_training()
-    os.kill(command.pid, signal.SIGTERM)
-    out, _ = command.communicate(timeout=60)
+    code, out, _ = stopped_by(signal.SIGTERM, project, "own.py", "1000", "0", "0.01")
     assert out.splitlines()[-1] == "stopped by 15"
-    assert command.returncode == 7
+    assert code == 7
 
 
 @pytest.mark.parametrize(

@@ -81,11 +81,19 @@ def test_a_trace_without_steps_has_device_time_only(kineto, tmp_path):
     assert "kernels_per_step" not in result["metrics"]
 
 
+def test_tensor_core_fraction_of_unknown_kernels_is_absent(kineto, tmp_path):
+    known = analyze(load(kineto.write(tmp_path / "trace.json")))["metrics"]
+    for event in kineto.events:
+        event["name"] = "some_kernel" if event["cat"] == "kernel" else event["name"]
+    unknown = analyze(load(kineto.write(tmp_path / "trace.json")))["metrics"]
+    assert known.keys() - unknown.keys() >= {"tensor_core_fraction"}
+
+
 def test_incomplete_events_give_no_metrics(kineto, tmp_path, monkeypatch):
     monkeypatch.setattr("epochmeter.trace.kineto.MAX_EVENTS", 1)
     result = analyze(load(kineto.write(tmp_path / "trace.json")), 1.0)
     assert result["device"] is None
-    assert result["attribution"] is None
+    assert (result["attribution"], result["metrics"]) == (None, {})
     assert "kernel" in result["missing"][0]
     assert sum(result["left_out"].values()) == 4
 

@@ -59,7 +59,7 @@ def install():
 
         agent = Agent(**json.loads(os.environ["EPOCHMETER_AGENT"]))
     except ImportError as error:
-        print("epochmeter: not measured, as this torch is too old: {}".format(error), file=sys.stderr)
+        print("epochmeter: not measured: {}\n  hint: install torch 2.0 or newer".format(error), file=sys.stderr)
         return
     iterate = DataLoader.__iter__
 

@@ -20,7 +20,7 @@ def memory_metrics(record: Record, batch: int) -> dict[str, float]:
         others = {name: memory[name] for name in OTHERS if name in memory}
         metrics = {**others, **{f"{kind}_bytes": size for kind, size in kinds.items()}}
         per_sample = sum(kinds[kind] for kind in PER_SAMPLE) / batch
-        if per_sample and "capacity_bytes" in memory:
+        if per_sample and "outside_torch_bytes" in memory:
             fixed = sum(size for kind, size in kinds.items() if kind not in PER_SAMPLE) + memory["outside_torch_bytes"]
             metrics["largest_batch"] = max(0, int((memory["capacity_bytes"] - fixed) / per_sample))
         return {f"memory/{name}": value for name, value in metrics.items()}

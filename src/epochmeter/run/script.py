@@ -25,7 +25,7 @@ from epochmeter.shared.record import Record
 AGENT_PATH = launch.SOURCE / "epochmeter/agent/path"
 NO_PASS = "no pass over a torch DataLoader was seen"
 UNKNOWN = "unknown for a script: loss, accuracy, FLOPs, and the time of copies to the device (part of compute)."
-NO_EPOCH = "no epoch of training was measured: {}\n  hint: docs/scripts.md lists what is measured"
+NO_EPOCH = "no epoch of training was measured: {}\n  hint: docs/scripts.md lists the loops that are measured"
 
 
 class ScriptProcess(WorkerProcess):

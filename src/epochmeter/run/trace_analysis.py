@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from epochmeter.run.launch import python_path
 from epochmeter.shared.record import TRACE, TRACE_ANALYSIS
 
 TIMEOUT_S = 60.0
@@ -19,7 +20,7 @@ def analyze_trace(folder: Path) -> list[str]:
         return []
     (folder / TRACE_ANALYSIS).unlink(missing_ok=True)
     command = [sys.executable, "-m", "epochmeter.trace", str(folder)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1"}
     try:
         subprocess.run(command, env=environment, timeout=TIMEOUT_S, capture_output=True, text=True, check=True)
     except subprocess.TimeoutExpired:

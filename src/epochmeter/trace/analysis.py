@@ -98,13 +98,12 @@ def analyze(trace: Trace, untraced_s: float | None = None) -> dict[str, Any]:
     else:
         launched = len(trace.where(Category.RUNTIME)) > 0
         missing.append(f"no metrics of a GPU: the trace has no kernels{NO_PERMISSION if launched else ''}")
-    steps = len(trace.steps)
-    attribution = attribute(trace) if steps and not trace.incomplete else None
-    if steps:
+    attribution = attribute(trace) if len(trace.steps) and not trace.incomplete else None
+    if attribution:
         metrics.update(_step_metrics(trace, time, attribution, untraced_s))
         if untraced_s is None:
             missing.append("no untraced time of the traced steps: no epoch is steady")
-    else:
+    elif not trace.incomplete:
         missing.append("no metrics per step, and no time by module and operator: the trace has no ProfilerStep")
     return {
         "metrics": {name: value for name, value in metrics.items() if value is not None and math.isfinite(value)},
@@ -118,6 +117,7 @@ def analyze(trace: Trace, untraced_s: float | None = None) -> dict[str, Any]:
 
 def _device_metrics(time: DeviceTime, untraced_s: float | None) -> dict[str, float | None]:
     wall_s, compute_s = time.wall_s * time.devices, sum(time.by_precision_s.values())
+    is_classified = any(uses is not None and seconds for uses, seconds in time.tensor_core_s.items())
     return {
         "gpu_busy_fraction": busy_fraction(time.busy_s, untraced_s * time.devices) if untraced_s else None,
         "gpu_busy_traced_fraction": time.busy_s / wall_s,
@@ -129,7 +129,7 @@ def _device_metrics(time: DeviceTime, untraced_s: float | None) -> dict[str, flo
         ),
         "sm_efficiency": time.sm_efficiency,
         "achieved_occupancy": time.occupancy,
-        "tensor_core_fraction": time.tensor_core_s.get(True, 0.0) / compute_s if compute_s else None,
+        "tensor_core_fraction": time.tensor_core_s.get(True, 0.0) / compute_s if is_classified else None,
         **{
             f"precision_{precision}_fraction": seconds / compute_s
             for precision, seconds in time.by_precision_s.items()
@@ -141,20 +141,19 @@ def _device_metrics(time: DeviceTime, untraced_s: float | None) -> dict[str, flo
 
 
 def _step_metrics(
-    trace: Trace, time: DeviceTime | None, attribution: Attribution | None, untraced_s: float | None
+    trace: Trace, time: DeviceTime | None, attribution: Attribution, untraced_s: float | None
 ) -> dict[str, float | None]:
     steps = len(trace.steps)
     traced_s = float((trace.steps[:, 2] - trace.steps[:, 1]).sum()) * S_PER_NS
     operators = trace.where(Category.OPERATOR)
-    threads = attribution.threads.values() if attribution else ()
     return {
         "steps": steps,
         "traced_step_s": traced_s / steps,
         "untraced_step_s": untraced_s / steps if untraced_s else None,
         "kernels_per_step": time.kernels / steps if time else None,
         "operators_per_step": np.count_nonzero(trace.step[operators] >= 0) / steps,
-        "host_busy_fraction": max(threads, default=None),
-        "explained_fraction": attribution.explained_fraction if attribution else None,
+        "host_busy_fraction": max(attribution.threads.values(), default=None),
+        "explained_fraction": attribution.explained_fraction,
     }
 
 

@@ -168,4 +168,5 @@ def device_memory(device, memory):
     with open("/proc/meminfo") as file:
         available = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
     kept = sum(memory["kinds"][kind] for kind in ("weights", "gradients", "optimizer", "inputs"))
-    return {"capacity_bytes": available + resident, "outside_torch_bytes": max(0, resident - kept)}
+    sizes = {"capacity_bytes": available + resident}
+    return dict(sizes, outside_torch_bytes=resident - kept) if resident >= kept else sizes  # less if swapped out
