@@ -11,7 +11,7 @@ LAYERS = [
     *({"tracking"}, {"console"}, {"sweep"}),
     {"run", "report"},
     {"doctor", "cluster"},
-    *({"hydra_plugins"}, {"entries"}),
+    *({"hydra_plugins"}, {"commands"}, {"__main__"}, {"entries"}),
     {"__init__"},  # the public functions, imported when they are used
 ]
 """A package may import itself and the layers above it in this list."""

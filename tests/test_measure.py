@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-import measure
+from epochmeter.commands import measure
 from epochmeter.config.errors import InputError
 
 SCRIPT = """

@@ -12,12 +12,12 @@ from hydra import compose, initialize_config_dir
 from rich.console import Console
 from sweeps import rows, trained, write
 
-import report as entry
+from epochmeter.commands import report as entry
+from epochmeter.commands.train import print_sweep
 from epochmeter.config.suggestions import entry_keys
 from epochmeter.console.console import UI_HINT
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.atomic_files import read_json
-from train import print_sweep
 
 ROOT = Path(__file__).parents[1]
 
@@ -51,7 +51,7 @@ def report(tmp_path, monkeypatch, capsys):
         with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
             config = compose("report", overrides=["tracking=none", *overrides])
         try:
-            code = entry.main(config) or 0
+            code = entry.task(config) or 0
         except SystemExit as end:
             code = end.code
         return code, capsys.readouterr().out

@@ -15,7 +15,7 @@ ENTRIES = ["train", "report", "doctor"]
 
 
 def page_of(entry):
-    doc = ast.get_docstring(ast.parse((ROOT / "src" / f"{entry}.py").read_text()), clean=False)
+    doc = ast.get_docstring(ast.parse((ROOT / "src/epochmeter/commands" / f"{entry}.py").read_text()), clean=False)
     return app.help_page(entry, doc)
 
 

@@ -10,6 +10,7 @@ import pytest
 from default_jobs import job_of
 from rich.console import Console
 
+from epochmeter.commands.train import is_last
 from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
 from epochmeter.run import experiment, launch
@@ -24,7 +25,6 @@ from epochmeter.sweep.progress import SweepProgress
 from epochmeter.sweep.sweep_folder import SUBMISSIONS_FILE, Points
 from epochmeter.tracking import queue
 from epochmeter.tracking.publisher import Tracker
-from train import is_last
 
 PROCESS = "process 7 (python) also computes on gpu0: 3.0 GiB, 45% utilization"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-import publish
 from epochmeter.cluster.submissions import Submission, SubmissionLog
+from epochmeter.commands import publish
 from epochmeter.tracking import views
 from epochmeter.tracking.client import URI_VARIABLE
 

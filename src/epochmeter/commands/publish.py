@@ -1,0 +1,121 @@
+"""Publish runs to MLflow: the named ones, or all in multirun/. Published runs are left unchanged.
+
+    python src/publish.py                                   publishes all that is missing
+    python src/publish.py multirun/2026-11-20_12-00-00-1a2b  a sweep, or one run of it
+    python src/publish.py --uri http://board:5000            to that server instead of the configured one
+    python src/publish.py --tensorboard                      with event files for TensorBoard (make tensorboard)
+
+MLflow is an index of the run folders: this rebuilds a lost database and restores runs that were deleted in MLflow.
+A run on a node of a cluster is published by the command that submitted it, unless --uri is given. Exit code: 1 if any
+run could not be published.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from epochmeter.cluster.submissions import SubmissionLog
+from epochmeter.config.job import ROOT
+from epochmeter.results.run_status import RUNNING, recorded_status, status_of
+from epochmeter.run.finish import close_orphans
+from epochmeter.shared.record import Record
+from epochmeter.sweep.sweep_folder import is_remote
+from epochmeter.tracking import queue, tensorboard, views
+from epochmeter.tracking.client import (
+    EXPERIMENT,
+    LONG_TIMEOUT_S,
+    Destination,
+    Store,
+    destination_of,
+    open_store,
+    tracking_uri,
+)
+from epochmeter.tracking.publish import close_dead_runs, publish, records_below
+from epochmeter.tracking.publisher import error_reason
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="a run, a sweep, or several")
+    parser.add_argument("--uri", help="the server or the database (default: each run's own)")
+    parser.add_argument("--experiment", help="the experiment in MLflow (default: each run's own)")
+    parser.add_argument("--tensorboard", action="store_true", help="write their event files for TensorBoard as well")
+    options = parser.parse_args(arguments)
+    try:
+        tensorboard.check_installed({"tensorboard": options.tensorboard})
+    except ValueError as error:
+        parser.error(str(error))
+    close_orphans(ROOT / "multirun", print)
+    records_by_folder = {folder: records_below(folder) for folder in options.folders or [ROOT / "multirun"]}
+    empty = [folder for folder in options.folders if not records_by_folder[folder]]
+    for folder in empty:
+        print(f"error: {folder} contains no runs: there is no job.json in it or below it", file=sys.stderr)
+        print("  hint: name a run or a sweep in multirun/, or nothing for all", file=sys.stderr)
+    skipped = 0
+    by_destination: dict[Destination, list[Record]] = {}
+    for record in [record for records in records_by_folder.values() for record in records]:
+        if not options.uri and is_pending_on_cluster(record):
+            skipped += 1
+            continue
+        own = destination_of_record(record)
+        destination = Destination(options.experiment or own.experiment, options.uri or own.uri)
+        by_destination.setdefault(destination, []).append(record)
+    if skipped:
+        print(f"skipped {skipped} submitted runs, which the submitting command publishes")
+    published = [publish_records(records, where, options.tensorboard) for where, records in by_destination.items()]
+    return 0 if all(published) and not empty else 1
+
+
+def destination_of_record(record: Record) -> Destination:
+    """Return the configured destination of a record; the default one if it has none or cannot be read."""
+    destination = None
+    with suppress(*queue.READ_ERRORS):
+        destination = destination_of(record.job()["tracking"])
+    return destination or Destination(EXPERIMENT, tracking_uri())
+
+
+def is_pending_on_cluster(record: Record) -> bool:
+    """Return whether the command that submitted a run has yet to collect it and to set its destination.
+
+    No command collects an archived attempt without a summary.
+    """
+    with suppress(*queue.READ_ERRORS):
+        multirun = queue.multirun_of(record)
+        sweep, number, *attempt = record.folder.absolute().relative_to(multirun).parts
+        if is_remote(multirun / sweep) and destination_of(record.job()["tracking"]) is None:
+            if attempt:
+                return not recorded_status(record)
+            return not SubmissionLog(multirun / sweep)[int(number)].reported
+    return False
+
+
+def publish_records(records: Sequence[Record], destination: Destination, events: bool) -> bool:
+    """Publish records to one destination; return whether all were published."""
+    try:
+        store = open_store(*destination, timeout_s=LONG_TIMEOUT_S)
+        published = [publish_record(record, store, destination, events) for record in records]
+        close_dead_runs(store)
+        views.save_views(store)
+        # The comparison shows completed runs only.
+        compared = f": {views.results_link(store)}" if any(record.is_completed() for record in records) else ""
+        print(f"{sum(published)} of {len(records)} runs published{compared}")
+    except Exception as error:
+        print(f"error: MLflow at {destination} failed: {error_reason(error)}", file=sys.stderr)
+        return False
+    return all(published)
+
+
+def publish_record(record: Record, store: Store, destination: Destination, events: bool) -> bool:
+    """Publish a record and print its address, or the error; return whether it was published."""
+    try:
+        if events:
+            tensorboard.write_events(record)
+        print(f"{record.folder}: {views.run_link(publish(record, store))}")
+    except Exception as error:
+        print(f"error: cannot publish {record.folder}: {error_reason(error)}", file=sys.stderr)
+        return False
+    if status_of(record) != RUNNING and destination == destination_of_record(record):
+        queue.dequeue(record)
+    return True

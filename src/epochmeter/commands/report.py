@@ -1,0 +1,215 @@
+"""Compare the runs of a sweep: tables, charts, answers and analyses.
+
+    python src/report.py                                      the newest sweep that has runs
+    python src/report.py sweep=2026-11-20_12-00-00-1a2b3c4d   a sweep of multirun/, or a path
+    python src/report.py sweep=B against=A                    the changes from A to B
+    python src/report.py 'where={model: lenet, batch: [8, 16]}' source=mlflow
+    python src/report.py report.baseline=defaults             what the best configurations save
+    python src/report.py run=multirun/SWEEP/0 view=trace      analysis of the run's profiler trace
+    python src/report.py run=multirun/SWEEP/0 view=perfetto   the trace in a browser
+
+The answer is printed. These files are written to the sweep's folder and shown in MLflow:
+    report.html            the page: answers, charts, the table; it needs no network
+    report/*.png, *.svg    the charts
+    report.csv, report.md  the table
+and for sweeps that allow it, with all numbers (.json) and as a page (.md):
+    stalls     -m experiment=stalls: the causes of data stalls
+    scaling    -m strategy=single,ddp: what more devices gain and cost
+    questions  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why
+    targets    target_accuracy or target_loss: time and energy to the target, and the Pareto front
+
+Exit code: 0, or 1 if there is no run to report. With gate.time or gate.energy:
+2 if a bound is violated, and 3 if the runs are too few to decide.
+"""
+
+import gc
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from epochmeter.config import app, errors, validation
+from epochmeter.config.job import ROOT
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from epochmeter.report.build import ReportOptions
+    from epochmeter.report.runs.run import Sweep
+
+MULTIRUN = ROOT / "multirun"
+MOST_LINKED = 1000
+"""Most runs whose addresses are looked up in MLflow, which takes 5 ms each."""
+
+
+def main() -> None:
+    app.run("report", task, __doc__)
+
+
+def task(config: DictConfig) -> None:
+    gc.disable()  # nothing is freed before the end, and collecting garbage takes as long as reading the runs
+    # Imported late, so that --help and --cfg are fast.
+    from rich.console import Console
+
+    keys: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    try:
+        validation.check_all_values(keys)
+        run = report if keys["view"] is None else view_trace
+        code = run(keys, Console(highlight=False))
+    except (ValueError, RuntimeError) as error:
+        sys.exit(errors.format_error(error))
+    if code:
+        sys.exit(code)
+
+
+def report(keys: Mapping[str, Any], console: "Console") -> int:
+    """Load the runs, print the report, write its files and show it in MLflow; return the exit code."""
+    from epochmeter.report.charts.draw import Artist, missing_packages
+
+    artist = None if missing_packages() else Artist()  # it starts while the modules below are imported
+    from epochmeter.report.analyses.gate import exit_code
+    from epochmeter.report.build import build_report
+    from epochmeter.report.output.files import locked, write_report
+    from epochmeter.report.output.print import print_report, print_text
+
+    warn = partial(print_text, console, style="yellow")
+    options = report_options(keys)
+    sweep = with_addresses(keys, runs(keys, "sweep"), warn)
+    against = runs(keys, "against") if keys["against"] else None
+    folder = Path(keys["out"] or sweep.folder).absolute()
+    if folder == MULTIRUN:  # several sweeps have no folder of their own
+        folder = MULTIRUN / "reports" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    content = build_report(sweep, options, against, artist.draw if artist else lambda charts: None)
+    if not content.rows:
+        reasons = "; ".join(note.rstrip(".") for note in content.notes)
+        raise ValueError(f"no run is left to report: {reasons}. Correct the cause and run the sweep's command again.")
+    print_report(content, console)
+    with locked(folder, warn):
+        written = write_report(content, folder, warn, artist)
+        show_files(written, folder, content.title, keys["tracking"], console)
+    return next((exit_code(page.results) for page in content.pages if page.name == "gate"), 0)
+
+
+def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
+    """Print the analysis of a run's trace and write its page, or open the trace; return the exit code.
+
+    Raises:
+        ValueError: There is no such run, or its trace cannot be read.
+    """
+    from epochmeter.report.analyses.trace import find_traced_run, trace_page
+    from epochmeter.report.output.print import print_text
+    from epochmeter.shared.record import TRACE
+
+    record = find_traced_run(keys["run"], MULTIRUN)
+    if keys["view"] == "perfetto":
+        from epochmeter.report.perfetto import open_in_perfetto
+
+        open_in_perfetto(record.folder / TRACE, partial(print_text, console))
+        return 0
+    from epochmeter.report.output.files import locked, write_trace_page
+    from epochmeter.report.output.print import print_page
+
+    warn = partial(print_text, console, style="yellow")
+    page, folder = trace_page(record), Path(keys["out"] or record.folder).absolute()
+    print_page(page, console)
+    with locked(folder, warn):
+        written = write_trace_page(page, f"{record.folder.parent.name}/{record.folder.name}", folder, warn, record)
+    print_text(console, f"Written to {folder}: {', '.join(path.name for path in written)}")
+    return 0
+
+
+def show_files(
+    written: Sequence[Path], folder: Path, title: str, tracking: Mapping[str, Any], console: "Console"
+) -> None:
+    """Print the names of the written files, and log them to MLflow if it is available."""
+    from epochmeter.console.console import UI_HINT
+    from epochmeter.report.output.print import print_text
+    from epochmeter.tracking.report_artifacts import log_report
+    from epochmeter.tracking.views import LOCAL
+
+    names = [path.name for path in written if path.parent == folder]
+    count = len({path.stem for path in written if path.parent != folder})
+    pictures = f", {count} picture{'s' if count > 1 else ''} as PNG and SVG in report/" if count else ""
+    print_text(console, f"Written to {folder}: {', '.join(names)}{pictures}")
+    try:
+        address = log_report(title, written, tracking)
+    except RuntimeError as error:
+        print_text(console, str(error), style="yellow")
+    else:
+        print_text(console, address or "Not shown in MLflow: tracking=none.")
+        if address and address.startswith(LOCAL):
+            print_text(console, UI_HINT)
+
+
+def runs(keys: Mapping[str, Any], key: str) -> "Sweep":
+    """Load the runs of the sweeps that a key names, or of the newest sweep."""
+    from epochmeter.report.runs.load import load_published, load_sweep
+
+    sweeps = [str(name) for name in as_list(keys[key])]
+    if keys["source"] == "mlflow":
+        return load_published(sweeps, keys["study"], MULTIRUN, keys["tracking"])
+    if keys["source"] != "records":
+        raise ValueError(f"source={keys['source']}: give records or mlflow.")
+    return load_sweep(sweeps, keys["study"], MULTIRUN)
+
+
+def with_addresses(keys: Mapping[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":
+    """Return the runs with their addresses in MLflow; without them, and with a message, if there are too many runs."""
+    from epochmeter.report.runs.load import with_links
+
+    if keys["tracking"]["name"] == "none":
+        return sweep
+    if len(sweep.runs) > MOST_LINKED:
+        say(f"No links to MLflow: {len(sweep.runs):,} runs are more than {MOST_LINKED:,}.")
+        return sweep
+    from epochmeter.tracking.load import run_links
+
+    tracking, sweeps = keys["tracking"], {run.name.partition("/")[0] for run in sweep.runs}
+    with suppress(Exception):  # the report does not need them
+        return with_links(sweep, run_links(sweeps, tracking["experiment"], tracking.get("uri")))
+    return sweep
+
+
+def report_options(keys: Mapping[str, Any]) -> "ReportOptions":
+    """Return the options of a report; ValueError if one is not valid."""
+    from epochmeter.report.build import ReportOptions
+
+    options = keys["report"]
+    if not isinstance(keys["where"] or {}, dict):
+        raise ValueError(f"where={keys['where']}: give keys and values: 'where={{model: lenet, batch: [8, 16]}}'")
+    if not isinstance(options["baseline"] or {}, dict) and options["baseline"] != "defaults":
+        raise ValueError(
+            f"report.baseline={options['baseline']}: give keys and values, 'report.baseline={{batch: 8}}', or defaults"
+        )
+    power_of = as_list(options["power_of"])
+    if not all(type(number) is int for number in power_of):
+        raise ValueError(f"report.power_of={options['power_of']}: give the numbers of runs: report.power_of=[3,5]")
+    gate = {name: bound for name, bound in keys["gate"].items() if bound is not None}
+    if gate and not keys["against"] and options["baseline"] is None:
+        raise ValueError(
+            "gate.time and gate.energy need another sweep or a baseline: give against=SWEEP or report.baseline=."
+        )
+    return ReportOptions(
+        where=keys["where"] or {},
+        include=as_list(keys["include"]),
+        eta=options["eta"],
+        max_slowdown=options["max_slowdown"],
+        power_budget_w=options["power_budget"],
+        deadline_s=options["deadline"],
+        predict=options["predict"],
+        power_of=power_of,
+        baseline=options["baseline"],
+        gate=gate,
+    )
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return one value, or none, as a list."""
+    if isinstance(value, list):
+        return value
+    return [] if value is None else [value]

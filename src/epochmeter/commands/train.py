@@ -1,0 +1,130 @@
+"""Train models as configured; report for every epoch where the time went and the energy used.
+
+    python src/train.py device=nano model=lenet                  one run
+    python src/train.py -m batch=8,16,32 power_limit=100,130     a sweep, one run after another
+    python src/train.py -m experiment=stalls dataset=jpeg        the causes of data stalls
+    python src/train.py --cfg job device=nano model=torchvision  all keys of a run
+    eval "$(python src/train.py -sc install=bash)"               tab completion
+
+Exit code: 0 if every run was completed, 1 if one failed, 128 + n if signal n stopped it.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig
+
+from epochmeter.config import app, errors, job
+from epochmeter.config.secrets import redact
+from epochmeter.machine import signals
+from epochmeter.run import nodes
+from epochmeter.sweep import sweep_folder
+from epochmeter.sweep.compose import device_of
+
+if TYPE_CHECKING:
+    from epochmeter.results.run_result import RunResult
+    from epochmeter.sweep.progress import SweepProgress
+
+
+def main() -> int:
+    requests: list[job.RunRequest] = []
+    outcomes: list[RunResult] = []
+    stop_reasons: list[str] = []
+
+    def task(config: DictConfig) -> None:
+        # Imported late, so that --help, --cfg and tab completion are fast.
+        from epochmeter.cluster.collect import collect_result
+        from epochmeter.console.console import Terminal
+        from epochmeter.run import experiment
+        from epochmeter.run.finish import close_orphans
+        from epochmeter.sweep.progress import SweepProgress
+
+        try:
+            request = job.current_request(config)
+        except ValueError as error:
+            sys.exit(errors.format_error(redact(str(error))))
+        if not requests:
+            close_orphans(request.folder.parents[1], Terminal().warn)
+            # Hydra's description of the sweep may contain secrets; the records have the same without them.
+            (request.folder.parent / "multirun.yaml").unlink(missing_ok=True)
+        requests.append(request)
+        progress = SweepProgress(sweep_folder.read_points(request.folder.parent), outcomes)
+        run = collect_result if request.remote else partial(experiment.run, progress=progress)
+        outcome = run(request, Terminal())
+        outcomes.append(outcome)
+        if outcome.stop and not (outcome.state == "completed" and is_last(request, progress)):
+            raise outcome.stop
+        reason = progress.stop_reason(request.job.sweep.max_failures)
+        if reason:
+            stop_reasons.append(reason)
+            sys.exit(1)
+
+    signals.Stop().install()
+    create_folder = partial(sweep_folder.open_sweep_folder, job.ROOT / "multirun", datetime.now())
+    job.register(nodes.run_folder_factory(create_folder, os.environ), device_of)
+    try:
+        app.run("train", task, __doc__)
+        include_reused(requests, outcomes)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    finally:
+        sweep_folder.remove_empty()
+        print_sweep(outcomes, stop_reasons)
+    if requests and all(outcome.earlier for outcome in outcomes):  # a measured run publishes what is pending
+        publish_pending(requests[-1])
+    return int(any(outcome.state != "completed" for outcome in outcomes))
+
+
+def is_last(request: job.RunRequest, progress: "SweepProgress") -> bool:
+    """Whether no run of the command is left to measure; always false in a search, whose number of runs is unknown."""
+    return not request.of_sweep or (progress.total > 0 and len(progress.outcomes) >= progress.total)
+
+
+def include_reused(requests: "Sequence[job.RunRequest]", outcomes: "Sequence[RunResult]") -> None:
+    """Include reused runs in the sweep's view in MLflow."""
+    reused = [outcome.folder for outcome in outcomes if outcome.reused and outcome.folder]
+    if not reused:
+        return
+    from epochmeter.console.console import Terminal
+    from epochmeter.tracking import publisher, views
+
+    published = publisher.include_all(reused, requests[-1].job.tracking.to_dict())
+    if isinstance(published, str):
+        Terminal().warn(published)
+    elif published:
+        link = views.results_link(published, reused[0].parent.name)
+        for outcome in outcomes:
+            outcome.compare_link = link if outcome.reused else outcome.compare_link
+
+
+def publish_pending(request: job.RunRequest) -> None:
+    """Publish what earlier runs did not, for example because the last one was killed while publishing."""
+    from epochmeter.console.console import Terminal
+    from epochmeter.tracking import publisher
+
+    error = publisher.publish_pending(request.folder.parents[1], request.job.tracking.to_dict())
+    if error:
+        Terminal().warn(error)
+
+
+def print_sweep(outcomes: "list[RunResult]", stop_reasons: "Sequence[str]" = ()) -> None:
+    """Print the table of a sweep, its answer and analyses, and why it stopped early."""
+    if any(outcome.of_sweep for outcome in outcomes):
+        from epochmeter.console.console import Terminal
+        from epochmeter.report.output.print import answer_lines, print_analyses
+
+        terminal = Terminal()
+        folders = {outcome.folder.parent for outcome in outcomes if outcome.folder}
+        of_sources = {outcome.folder.parent for outcome in outcomes if "data_source" in outcome.keys and outcome.folder}
+        recorded = [folder for folder in folders if any(folder.glob("*/*.json"))]
+        answers = [line for folder in recorded for line in answer_lines(folder, is_choice=folder not in of_sources)]
+        terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number), answers)
+        for folder in folders:
+            print_analyses(folder, terminal.console, of_sources=folder in of_sources)
+        for reason in stop_reasons:
+            terminal.warn(reason)
