@@ -14,8 +14,8 @@ from pathlib import Path
 from epochmeter.shared.protocol import (
     Built,
     Finished,
-    Proceed,
     RankWindow,
+    Recorded,
     Trained,
     WindowClosed,
     WindowMeasured,
@@ -58,7 +58,7 @@ def main(folder: str) -> None:
     connection.send(Finished())
 
 
-def trained(epoch: int, record: Record, connection: ControllerConnection) -> Proceed:
+def trained(epoch: int, record: Record, connection: ControllerConnection) -> Recorded:
     """Report an epoch that only sleeps."""
     connection.request(WindowOpening("epoch", epoch, STEPS))
     opened_ns = time.monotonic_ns()

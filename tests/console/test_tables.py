@@ -1,6 +1,13 @@
 """Sentences at the end of a run; the tables are tested in test_console.py, as they are printed."""
 
-from epochmeter.console.tables import bottleneck_line, data_line, energy_line, target_line, throughput_line
+from epochmeter.console.tables import (
+    bottleneck_line,
+    data_line,
+    energy_line,
+    named_window_lines,
+    target_line,
+    throughput_line,
+)
 
 
 def test_missing_metrics_give_no_sentence():
@@ -35,6 +42,15 @@ def test_target_is_printed_with_its_score_time_and_energy():
     assert target_line(windows, metrics) == "Target reached after 1 epoch: 2.500 s (validation accuracy 75.0 %)."
     metrics["total/energy_to_target_j"] = 30.0
     assert "2.500 s, 30.0 J (" in target_line(windows, metrics)
+
+
+def test_named_windows_have_their_mean_time_and_energy():
+    def window(name, **metrics):
+        return {"window": name, "metrics": {f"{name}/{metric}": value for metric, value in metrics.items()}}
+
+    windows = [window("load", e2e_s=2.0, energy_j=30.0), window("save", e2e_s=1.0, energy_j=3.0)]
+    windows += [window("epoch", e2e_s=9.0), window("save", e2e_s=2.0)]
+    assert named_window_lines(windows) == ["load: 2.000 s, 30 J.", "save: mean of 2: 1.500 s."]
 
 
 def test_bottleneck_and_data_stalls_are_fractions_of_the_epoch_time():

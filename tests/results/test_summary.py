@@ -56,6 +56,14 @@ def without_energy(metrics):
     return not [name for name in metrics if "energy" in name or "power" in name or "edp" in name]
 
 
+def test_windows_that_a_script_has_named_are_not_in_totals():
+    named = window("load_data", 0, 50.0, {"e2e_s": 50.0, "energy_j": 9.0}, {})
+    windows = [epoch(0, energy_j=5.0), val(0, energy_j=1.0)]
+    metrics = summarize([named, *windows, named], NO_STEPS, JOB)
+    assert metrics == summarize(windows, NO_STEPS, JOB)
+    assert metrics["total/e2e_s"] == 11.0
+
+
 def test_warm_up_epochs_are_excluded_from_steady_values_only():
     windows = [epoch(0, e2e_s=100.0), epoch(1, e2e_s=4.0), epoch(2, e2e_s=6.0)]
     metrics = summarize(windows, NO_STEPS, JOB)

@@ -13,7 +13,7 @@ from project import Project
 from epochmeter.run import launch, worker_process
 from epochmeter.run.launch import check_interpreter, launched
 from epochmeter.run.worker_process import WorkerError
-from epochmeter.shared.protocol import Proceed, WindowClosed, WindowOpening
+from epochmeter.shared.protocol import Recorded, WindowClosed, WindowOpening
 
 SOURCE = Path(__file__).parents[2] / "src"
 BEGIN = f"""#!{sys.executable}
@@ -55,7 +55,7 @@ def receive(interpreter, tmp_path):
             for message in worker.messages():
                 messages.append(message)
                 if isinstance(message, WindowOpening | WindowClosed):
-                    worker.reply(Proceed(stop=len(messages) == 2))
+                    worker.reply(Recorded(len(messages) == 2, {}, ""))
         return messages
 
     return listen

@@ -4,8 +4,8 @@ from epochmeter.shared.protocol import (
     Built,
     Finished,
     NodeWindow,
-    Proceed,
     RankWindow,
+    Recorded,
     WindowMeasured,
     WindowOpening,
     decode,
@@ -19,7 +19,7 @@ MESSAGES = [
     WindowOpening("epoch", 3, 2, partial=True, epoch_steps=9),
     WindowMeasured([RANK, RANK], [NODE]),
     Finished(),
-    Proceed(stop=True),
+    Recorded(True, {}, ""),
     NODE,
 ]
 

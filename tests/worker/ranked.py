@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from worker.test_trainer import JOB
 
-from epochmeter.shared.protocol import Proceed, WindowMeasured, encode
+from epochmeter.shared.protocol import Recorded, WindowMeasured, encode
 from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.connection import RankedConnection
@@ -71,7 +71,7 @@ class Controller:
 
     def request(self, message):
         self.lines.append(encode(message).decode())
-        return Proceed(stop=isinstance(message, WindowMeasured))
+        return Recorded(isinstance(message, WindowMeasured), {}, "")
 
     def progress(self, steps, now_ns, last_loss):
         pass

@@ -139,6 +139,29 @@ def test_interrupted_clock_reading_is_retried():
 
 
 @pytest.mark.parametrize("timeline", [on_cpu, on_device])
+@pytest.mark.parametrize(("requests_end", "compute", "overhead"), [(True, 16, 2), (False, 11, 5)])
+def test_work_after_the_last_step_is_overhead_unless_another_batch_is_requested(
+    timeline, requests_end, compute, overhead
+):
+    world = World()
+    clock = timeline(world)
+    clock.open()
+    batches = clock.batches(Loader(world, [3, 3], stop=2), lambda batch: batch)
+    for number in range(2):
+        next(batches)
+        world.host(5 + number)
+    clock.end_last_step()
+    world.host(5)
+    if requests_end:
+        assert list(batches) == []
+    clock.close()
+    assert times(clock)["compute"] == compute
+    assert times(clock)["overhead"] == overhead
+    assert rows_ms(clock)[-1][-1] == compute - 5
+    assert clock.parts()["clock_residual_s"] == 0
+
+
+@pytest.mark.parametrize("timeline", [on_cpu, on_device])
 def test_slow_clock_readings_do_not_break_steps(timeline):
     world = World()
 

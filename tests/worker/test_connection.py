@@ -9,6 +9,7 @@ from epochmeter.shared.protocol import (
     NodeWindow,
     Proceed,
     Progress,
+    Recorded,
     Trained,
     WindowClosed,
     decode,
@@ -64,9 +65,9 @@ def test_request_waits_for_the_reply(connection, controller):
     asking.start()
     assert controller.received() == WindowClosed(1, 2)
     assert replies == []
-    controller.replies(Proceed(stop=True))
+    controller.replies(Recorded(True, {}, ""))
     asking.join(5)
-    assert replies == [Proceed(stop=True)]
+    assert replies == [Recorded(True, {}, "")]
 
 
 def test_controller_that_exits_instead_of_replying_ends_the_process(connection, controller):
@@ -121,11 +122,11 @@ class Ranks:
 
 
 def test_first_rank_sends_the_request_and_all_ranks_get_the_reply(connection, controller):
-    controller.replies(Proceed(stop=True))
-    first, second = Ranks(0, None), Ranks(1, Proceed(stop=True))
-    assert RankedConnection(connection, first).request(WindowClosed(1, 2)) == Proceed(stop=True)
+    controller.replies(Recorded(True, {}, ""))
+    first, second = Ranks(0, None), Ranks(1, Recorded(True, {}, ""))
+    assert RankedConnection(connection, first).request(WindowClosed(1, 2)) == Recorded(True, {}, "")
     assert first.broadcasts == 1
-    assert RankedConnection(None, second).request(WindowClosed(3, 4)) == Proceed(stop=True)
+    assert RankedConnection(None, second).request(WindowClosed(3, 4)) == Recorded(True, {}, "")
     assert controller.received() == WindowClosed(1, 2)
 
 

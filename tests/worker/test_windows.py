@@ -7,7 +7,7 @@ import pytest
 import torch
 from worker.data.test_timed_dataset import Holed
 
-from epochmeter.shared.protocol import Proceed, WindowMeasured, WindowOpening
+from epochmeter.shared.protocol import Recorded, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.data.synthetic import SyntheticBatches
@@ -34,7 +34,7 @@ class Controller:
 
     def request_all(self, message):
         self.requests[type(message)] = message
-        return [Proceed()]
+        return [Recorded(False, {}, "")]
 
 
 def consume(batches):

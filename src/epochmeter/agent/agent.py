@@ -1,4 +1,4 @@
-"""The agent in the process of a training script: each pass over a DataLoader is a window, an epoch or an evaluation.
+"""The agent in the process of a training script: each pass over its data is a window, an epoch or an evaluation.
 
 It connects to the controller at the first pass. It draws no random numbers, waits for the device at the borders of
 windows only, and changes no batch. If it fails, it reports that once and stops measuring; the script continues.
@@ -36,28 +36,52 @@ class OpenWindow:
     """Counts and properties of the open window.
 
     Attributes:
-        loader: Weak reference to the loader.
+        loader: Returns the loader, or None if it does not exist any more or there is none.
         limit: Number of batches after which the window ends; None: it ends with the pass.
+        length: Number of batches of a pass; None if it is not known.
+        name: `epoch`, `val`, or a name of the script's own; None if that depends on what happens in the window.
+        is_explicit: Whether the script itself gave the data to a `Meter`.
         samples: None if a batch has no length.
     """
 
-    def __init__(self, loader, limit, device):
-        self.loader = loader  # a weak reference, as the agent must not keep it alive
-        self.limit = limit
+    def __init__(self, device, loader=None, limit=None, length=None, name=None, is_explicit=False):
         self.device = device
+        self.loader = loader or (lambda: None)
+        self.limit = limit
+        self.length = length
+        self.name = name
+        self.is_explicit = is_explicit
         self.batches = self.samples = self.optimizer_steps = 0
         self.learning_rate = None
         self.has_forward = False
+        self._steps_of_batch = self._most_of_batch = 0
+        self._is_done = False
+
+    def is_complete(self):
+        """Return whether the loader has delivered its last batch."""
+        return self.length is not None and self.batches >= self.length
 
     def add(self, batch):
         """Count a batch, and return it unchanged."""
+        if self._is_done:
+            raise RuntimeError("the loader delivers more batches than its length")
         self.batches += 1
+        self._steps_of_batch = 0
         if self.samples is not None:
             try:
                 self.samples += sample_count(batch)
             except Exception:  # a batch may be any object
                 self.samples = None
         return batch
+
+    def add_step(self, optimizer):
+        """Count an optimizer step; return whether it is the first that may end the work on the last batch."""
+        self.optimizer_steps += 1
+        self._steps_of_batch += 1
+        self._most_of_batch = max(self._most_of_batch, self._steps_of_batch)
+        self.learning_rate = optimizer.param_groups[0].get("lr")
+        is_first, self._is_done = not self._is_done, self.is_complete() and self._steps_of_batch >= self._most_of_batch
+        return is_first and self._is_done
 
 
 class Agent:
@@ -76,43 +100,55 @@ class Agent:
         self._connection = self._clock = self._window = self._forward_hook = None
         self._known = weakref.WeakSet()  # loaders of earlier windows
         self._epochs = self._optimizer_steps = 0
+        self.is_fetching = False
+        """Whether a measured loader is at work: passes that it makes itself are parts of its own."""
+        self.recorded = {}
+        """The controller's reply to the last window of each name."""
+        self.reason = ""
+        """Why measuring ended."""
 
-    def iterate(self, loader, make_iterator):
+    def iterate(self, loader, make_iterator, name=None, is_explicit=False):
         """Return an iterator over a loader, which is measured unless another pass is being measured."""
-        if not self._is_ready():
+        if not self._is_ready() or self.is_fetching:
             return make_iterator(loader)
-        window = self.guarded(self._begin_pass, loader)
+        window = self.guarded(self._begin_pass, loader, name, is_explicit)
         if window is None:
             return make_iterator(loader)
         called_ns = perf_counter_ns()
         try:
+            self.is_fetching = True
             iterator = make_iterator(loader)
         except BaseException:
             self.close(window)
             raise
+        finally:
+            self.is_fetching = False
         return MeasuredIterator(self, window, iterator, perf_counter_ns() - called_ns)
+
+    def open_named(self, name):
+        """Open a window of the script's own; return None if another one is open, which it is a part of."""
+        return self.guarded(self._open_named, name) if self._is_ready() else None
 
     def optimizer_stepped(self, optimizer, arguments, keywords):
         """Note a step of any optimizer."""
         self._optimizer_steps += 1
         window = self._window
-        if window is not None:
-            window.optimizer_steps += 1
-            window.learning_rate = optimizer.param_groups[0].get("lr")
+        if window is not None and window.add_step(optimizer):
+            self._clock.end_last_step()  # the script may save or evaluate now, and request no more batches
 
     def timed(self, window, source, waited_ns=0):
         """Return an iterator that times the batches of `source`."""
         return self._clock.batches(source, window.add, waited_ns)
 
-    def close(self, window):
-        """Close a window, unless it is closed already."""
-        if self._is_ready() and self._window is window:
+    def close(self, window=None):
+        """Close a window, unless it is closed already; without one, close the window that is open."""
+        if self._is_ready() and self._window is not None and window in (None, self._window):
             self.guarded(self._close)
 
     def renew(self, window):
         """Close a window within a pass, and return the next one; None if the agent is off."""
         self.close(window)
-        return self.guarded(self._open, window.loader, window.limit, window.limit)
+        return self.guarded(self._open, window.limit, window.loader, window.limit)
 
     def end(self):
         """Close the last window at the script's end, unless an exception ended it, and measure no more."""
@@ -131,10 +167,13 @@ class Agent:
         except (Exception, ControllerGoneError) as error:  # not a SystemExit of the script's signal handler
             self.fail(error)
             return None
+        except KeyboardInterrupt as error:  # the controller's reply may be missing
+            self.fail(error)
+            raise
 
     def fail(self, error):
         """Report an error of the agent on stderr and to the controller, and measure no more."""
-        reason = "{}: {}".format(type(error).__name__, error)
+        self.reason = reason = "{}: {}".format(type(error).__name__, error)
         if self._is_on:
             with contextlib.suppress(Exception):
                 print("epochmeter: measuring ended, the script continues: {}".format(reason), file=sys.stderr)
@@ -153,29 +192,36 @@ class Agent:
         """Whether the agent is on, and this is the process and thread that imported torch: not a forked worker's."""
         return self._is_on and self._owner == (os.getpid(), threading.get_ident())
 
-    def _begin_pass(self, loader):
+    def _begin_pass(self, loader, name, is_explicit):
         """Open a window for a pass; None for a pass within another pass, whose time is overhead of the outer pass."""
         if self._window is not None:
-            if self._window.loader() is not loader:
+            if self._window.loader() is not loader and not self._window.is_complete():
                 self._clock.end_step()
                 return None
-            self._close()  # the script abandoned a pass over the same loader, and still holds its iterator
-        if has_length(loader):
-            return self._open(weakref.ref(loader), None, len(loader))
-        return self._open(weakref.ref(loader), self._steps_per_window, self._steps_per_window)
+            self._close()  # the script requests no more batches of this pass, and still holds its iterator
+        length = len(loader) if has_length(loader) else None
+        limit = None if is_explicit or length is not None else self._steps_per_window
+        return self._open(limit or length or 0, reference(loader), limit, length, name, is_explicit)
 
-    def _open(self, loader, limit, steps):
+    def _open_named(self, name):
+        if self._window is not None and not self._window.is_complete():
+            self._clock.end_step()
+            return None
+        self.close()
+        return self._open(0, name=name)
+
+    def _open(self, steps, *properties, **named):
         if self._connection is None:
             self._connect()
-        window = OpenWindow(loader, limit, used_device())
+        window = OpenWindow(used_device(), *properties, **named)
         if self._clock is None or self._clock_device != window.device:
             self._clock_device = window.device
             self._clock = Clock(make_timeline(window.device), observe=self._connection.progress)
-        if not self._is_known(loader):
+        if window.name is None and not self._is_known(window.loader):
             self._forward_hook = register_module_forward_pre_hook(self._on_first_forward)
         if window.device.type == "cuda":
             torch.cuda.synchronize()
-        self._connection.request(WindowOpening("epoch", self._epochs, steps))
+        self._connection.request(WindowOpening(window.name or "epoch", self._epochs, steps))
         self._window = window
         self._clock.open()
         return window
@@ -191,37 +237,49 @@ class Agent:
         self._remove_forward_hook()
         parts = self._clock.parts()
         if window.device != used_device():
-            kind = None  # the timestamps of its first steps are not those of the device
+            name = None  # the timestamps of its first steps are not those of the device
             self._connection.send(NotMeasured(LATE_DEVICE))
         else:
-            kind = self._kind(window, parts["steps"])
-        if window.loader() is not None and kind:
-            self._known.add(window.loader())
+            name = self._name(window, parts["steps"])
+        if window.loader() is not None and name:
+            with contextlib.suppress(TypeError):  # such as a list, which cannot be referenced weakly
+                self._known.add(window.loader())
         times = (self._clock.opened_ns, self._clock.closed_ns)
         steps = None if window.limit in (None, parts["steps"]) else parts["steps"]
-        self._connection.request(WindowClosed(*times, kind or "", self._epochs - (kind == "val"), steps))
-        if not kind:
+        epoch = self._epochs if name == "epoch" else max(0, self._epochs - 1)
+        self._connection.request(WindowClosed(*times, name or "", epoch, steps))
+        if not name:
             return
         parts["overhead_s"] += parts.pop("copy_s")  # the time of the agent's own work: copies are part of compute
         if window.samples is not None:
             parts["samples"] = window.samples
-        if kind == "epoch":
+        if name == "epoch":
             if window.learning_rate is not None:
                 parts["learning_rate"] = float(window.learning_rate)
             self._record.append_steps(self._clock.rows)
             self._epochs += 1
         measured = RankWindow(*times, 0, parts, [], False, 0.0, 0.0, None)
-        self._connection.request(WindowMeasured([measured], []))
+        self.recorded[name] = self._connection.request(WindowMeasured([measured], []))
 
-    def _kind(self, window, steps):
-        """Return `epoch`, `val` or None: a pass before the first epoch, or one that only reads samples."""
-        if window.optimizer_steps and steps:
-            return "epoch"
-        return "val" if self._epochs and steps and (window.has_forward or self._is_known(window.loader)) else None
+    def _name(self, window, steps):
+        """Return a window's name; None for a pass before the first epoch, or one that only reads samples."""
+        if window.name not in (None, "epoch", "val"):
+            return window.name
+        if not steps:
+            return None
+        if window.name or window.optimizer_steps:
+            return window.name or "epoch"
+        if window.is_explicit and not self._optimizer_steps and torch.is_grad_enabled():
+            return "epoch"  # of a script without an optimizer of torch
+        is_used = window.is_explicit or window.has_forward or self._is_known(window.loader)
+        return "val" if self._epochs and is_used else None
 
     def _is_known(self, loader):
         """Whether an earlier pass over a loader was an epoch or an evaluation."""
-        return loader() is not None and loader() in self._known
+        try:
+            return loader() is not None and loader() in self._known
+        except TypeError:  # not hashable
+            return False
 
     def _on_first_forward(self, module, inputs):
         if self._window is not None:
@@ -237,7 +295,8 @@ class Agent:
 class Source:
     """Iterator over a loader's batches that keeps the fetched batch until it is delivered, and the loader's error."""
 
-    def __init__(self, iterator):
+    def __init__(self, agent, iterator):
+        self.agent = agent
         self.iterator = iterator
         self.fetched, self.error = [], None
 
@@ -245,11 +304,14 @@ class Source:
         return self
 
     def __next__(self):
+        self.agent.is_fetching = True
         try:
             batch = next(self.iterator)
         except BaseException as error:
             self.error = error
             raise
+        finally:
+            self.agent.is_fetching = False
         self.fetched = [batch]
         return batch
 
@@ -259,7 +321,7 @@ class MeasuredIterator:
 
     def __init__(self, agent, window, iterator, waited_ns):
         self._agent, self._window = agent, window
-        self._source = Source(iterator)
+        self._source = Source(agent, iterator)
         self._batches = agent.timed(window, self._source, waited_ns)
 
     def __iter__(self):
@@ -302,6 +364,14 @@ class MeasuredIterator:
     def __del__(self):
         if self.__dict__.get("_window") is not None:
             self._agent.close(self._window)
+
+
+def reference(loader):
+    """Return a function that returns the loader; the agent does not keep it alive, if that is possible."""
+    try:
+        return weakref.ref(loader)
+    except TypeError:  # such as a list or a generator
+        return lambda: loader
 
 
 def has_length(loader):

@@ -16,6 +16,9 @@ import json
 import os
 import sys
 
+agent = None
+"""The agent of this process, if its script was started by `measure.py`."""
+
 
 def install_with_torch():
     """Install the hooks as soon as this process has imported torch."""
@@ -51,6 +54,7 @@ class TorchFinder:
 
 def install():
     """Install the hooks of an agent for this process; on failure, print the reason and leave torch unchanged."""
+    global agent
     try:
         from torch.optim.optimizer import register_optimizer_step_post_hook
         from torch.utils.data import DataLoader

@@ -212,6 +212,8 @@ class Terminal:
             self.info(tables.throughput_line(outcome.metrics))
             self.info(outcome.utilization)
             self.info(tables.target_line(windows, outcome.metrics), style="green")
+        for line in tables.named_window_lines(windows):
+            self.info(line)
         for note in outcome.notes:
             self.warn(with_severity(note, "note: "))
         self.failed(outcome)
@@ -291,10 +293,15 @@ class ScriptTerminal(Terminal):
     def __init__(self) -> None:
         super().__init__()
         self.console = Console(highlight=False, stderr=True)
-        self._progress.disable = True
 
     def stage(self, what: str = "") -> None:
         """Show no stage."""
+
+    def window_opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
+        """Show no progress line: `window` may have any name, and `steps` may not be known."""
+
+    def progress(self, steps: int, loss: float | None = None) -> None:
+        """Show no progress."""
 
     def window_measured(self, line: Mapping[str, Any], epochs: int) -> None:
         """Print no line per epoch."""

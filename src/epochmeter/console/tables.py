@@ -127,6 +127,19 @@ def energy_line(metrics: Mapping[str, float]) -> str:
     return f"{text}." if net_j is None else f"{text}, {_joules(net_j)} above idle."
 
 
+def named_window_lines(windows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the mean time and energy of the windows that a script has named itself, one line per name."""
+    names = dict.fromkeys(window["window"] for window in windows)
+    lines = []
+    for name in [name for name in names if name not in ("epoch", "val")]:
+        metrics = [window["metrics"] for window in windows if window["window"] == name]
+        energies = [own[f"{name}/energy_j"] for own in metrics if f"{name}/energy_j" in own]
+        energy = f", {_joules(statistics.fmean(energies))}" if len(energies) == len(metrics) else ""
+        mean = f"mean of {len(metrics)}: " if len(metrics) > 1 else ""
+        lines.append(f"{name}: {mean}{statistics.fmean(own[f'{name}/e2e_s'] for own in metrics):.3f} s{energy}.")
+    return lines
+
+
 def throughput_line(metrics: Mapping[str, float]) -> str:
     """Return the throughput between `throughput.start` and `throughput.stop`; empty if it was not measured."""
     if "throughput/samples_per_s" not in metrics:

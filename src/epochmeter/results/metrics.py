@@ -36,6 +36,7 @@ EPOCH = {
 OTHERS = {
     "rank_max": "<part>_s",
     "val": "e2e_s loss accuracy skipped_samples read_bytes energy_j net_energy_j estimated_energy_j",
+    "<window>": "e2e_s energy_j net_energy_j estimated_energy_j",
     "total": """
         e2e_s energy_j energy_uncertainty_j estimated_energy_j net_energy_j machine_energy_j read_bytes edp_js
         idle_power_w idle_power_after_w power_limit_w power_limit_max_w

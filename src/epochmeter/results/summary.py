@@ -33,7 +33,8 @@ def summarize(windows: Sequence[Window], steps: array, job: Job) -> dict[str, fl
         if number >= job.warmup_epochs and is_steady(epoch):
             steady.append(epoch)
             rows += steps[begin:end]
-    totals = total_metrics(windows) | target_metrics(windows, job)
+    own = training_windows(windows)
+    totals = total_metrics(own) | target_metrics(own, job)
     return steady_metrics(steady, rows) | {f"total/{name}": value for name, value in totals.items()}
 
 
@@ -67,6 +68,11 @@ def steady_metrics(epochs: Sequence[Window], steps: array) -> dict[str, float]:
     if (energy_j := _sum(epochs, "energy_j")) is not None:
         metrics["steady/power_mean_w"] = energy_j / _energy_window_s(epochs)
     return metrics | {f"steady/{name}": value for name, value in step_percentiles(steps).items()}
+
+
+def training_windows(windows: Sequence[Window]) -> list[Window]:
+    """Return epochs and evaluations, without the windows that a script has named itself."""
+    return [window for window in windows if window["window"] in ("epoch", "val")]
 
 
 def collect_flags(windows: Sequence[Window]) -> dict[str, str]:

@@ -69,11 +69,20 @@ def run_event_loop(
                 terminal.window_closed()
                 terminal.window_measured(window.line, job.epochs)
                 tracker.flush()
-                worker.reply(protocol.Proceed(stop=reaches_target(window.line, job)))
+                worker.reply(recorded(window, plan))
             case protocol.Trained():
                 terminal.stage("Saving results and recording the profiler's trace")
                 worker.reply()
                 return
+
+
+def recorded(window: Window, plan: Plan) -> protocol.Recorded:
+    """Return the reply to a window's measurements: its metrics, or why it has no energy."""
+    metrics: dict[str, float] = window.line["metrics"]
+    has_energy = f"{window.line['window']}/energy_j" in metrics
+    reasons = [plan.run["energy"]["reason"] or "", *(note for note in window.notes if "energy" in note)]
+    no_energy = "" if has_energy else " ".join(filter(None, reasons)) or "the window has no energy"
+    return protocol.Recorded(reaches_target(window.line, plan.job), metrics, no_energy)
 
 
 def notes_and_flags(window: Window, cache_notes: Sequence[str], drift: Sequence[str]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from epochmeter.results.memory import memory_metrics
 from epochmeter.results.roofline import mfu_text, roofline_metrics, utilization_notes
 from epochmeter.results.run_result import RunResult, is_measured, no_energy_reason
 from epochmeter.results.run_status import FAILED, KILLED, recorded_status, status_of
-from epochmeter.results.summary import no_total_note, summarize, variance_warning
+from epochmeter.results.summary import no_total_note, summarize, training_windows, variance_warning
 from epochmeter.results.throughput import measure_throughput
 from epochmeter.run.plan import Plan, write_error
 from epochmeter.run.worker_process import WorkerError
@@ -136,7 +136,7 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
         if is_measured(run) and (reason := run["energy"]["reason"]):
             outcome.notes.append(f"energy was measured in part: {reason}")
         outcome.metrics = summarize(windows, record.steps(), job)
-        outcome.notes += [*no_total_note(windows), *variance_warning(outcome.metrics)]
+        outcome.notes += [*no_total_note(training_windows(windows)), *variance_warning(outcome.metrics)]
         outcome.metrics.update(roofline_metrics(outcome.metrics, run, job.roofline.flops, job.precision))
         outcome.utilization = mfu_text(outcome.metrics, run, job.roofline.flops)
         outcome.notes += utilization_notes(outcome.metrics, run, job.roofline.flops)
@@ -144,7 +144,7 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
         outcome.metrics.update(throughput)
         outcome.notes += [f"no throughput: {reason}"] if reason else []
         epochs, warmup = outcome.metrics["total/epochs"], job.warmup_epochs
-        if epochs <= warmup and outcome.state == "completed" and not throughput:
+        if 0 < epochs <= warmup and outcome.state == "completed" and not throughput:
             outcome.notes.append(f"no means: all {epochs:g} epochs are warm-up (`warmup_epochs={warmup}`)")
     outcome.metrics.update(run_metrics(run))
     outcome.metrics.update(memory_metrics(record, job.batch))

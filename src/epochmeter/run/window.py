@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from epochmeter.machine.nvml import POWER_LIMIT_REASON
 from epochmeter.power.phases.phase_energy import PhaseEnergy, phase_energy
@@ -43,7 +43,7 @@ MAX_RESIDUAL_FRACTION = 0.001
 class Window(NamedTuple):
     """A closed window: its line in the record, notes on it, and flags of its run, each with its reason."""
 
-    line: Mapping[str, object]
+    line: Mapping[str, Any]
     notes: list[str]
     flags: dict[str, str]
 
@@ -98,7 +98,7 @@ def build_window(
         | ({"nodes": [node._asdict() for node in nodes]} if nodes else {}),
         **({"phases": phases.to_record()} if phases.energy_j else {}),
     }
-    title = f"epoch {opened.epoch + 1}" + (", evaluation" if name == "val" else "")
+    title = f"epoch {opened.epoch + 1}" + {"epoch": "", "val": ", evaluation"}.get(name, f", {name}")
     phases_lacking = "of some phases" if phases.energy_j else "by phase"
     notes = [
         *used.notes,

@@ -11,7 +11,8 @@ reply, and all ranks wait for it, so that nobody trains while the controller rea
     Progress          first rank                  -             steps of the open window, at most twice per second
     WindowClosed      first rank of each node     Proceed,      read the counters; the controller of a node that is
                                                   NodeWindow    not the first replies with the energy of its node
-    WindowMeasured    first rank of each node     Proceed       record and publish the window; stop or go on
+    WindowMeasured    first rank of each node     Recorded,     record and publish the window; the controller of a
+                                                  Proceed       node that is not the first replies with Proceed
     Trained           first rank of each node     Proceed       all windows are recorded
     TraceFailed       any rank                    -             no profiler trace, and why
     NotMeasured       agent of a script           -             why it stopped measuring, or measured nothing
@@ -42,8 +43,9 @@ class WindowOpening(NamedTuple):
     """A window (one epoch of training, or one evaluation) begins after the reply.
 
     Attributes:
-        window: `epoch` or `val`.
+        window: `epoch`, `val`, or a name of a script's own.
         epoch: from 0.
+        steps: 0 if it is not known.
         partial: whether the run ends before the last step of this epoch.
         epoch_steps: of a complete epoch, if `partial`.
     """
@@ -66,7 +68,7 @@ class WindowClosed(NamedTuple):
     """A window has ended. Times are of the monotonic clock of the first rank of the node.
 
     Attributes:
-        window: its kind, if that is known only at its end: `epoch` or `val`; empty: the window is discarded.
+        window: its name, if that is known only at its end; empty: the window is discarded.
         epoch: its epoch, if that is known only at its end.
         steps: its number of steps, if it is less than announced.
     """
@@ -164,16 +166,28 @@ class RankExited(NamedTuple):
 
 
 class Proceed(NamedTuple):
-    """Go on; `stop`: this window was the last, as the target is reached."""
+    """Go on."""
 
-    stop: bool = False
+
+class Recorded(NamedTuple):
+    """A window is recorded; go on.
+
+    Attributes:
+        stop: this window was the last, as the target is reached.
+        metrics: its metrics by name, such as `epoch/e2e_s`; without those that are not available.
+        no_energy: why there is no measured energy; empty if there is.
+    """
+
+    stop: bool
+    metrics: Dict[str, float]
+    no_energy: str
 
 
 Message = Union[
     Joined, Built, WindowOpening, Progress, WindowClosed, WindowMeasured, Trained, TraceFailed, NotMeasured,
     Finished, RankFailed, RankExited,
 ]  # fmt: skip
-Reply = Union[Proceed, NodeWindow]
+Reply = Union[Proceed, NodeWindow, Recorded]
 KINDS = {kind.__name__: kind for kind in Message.__args__ + Reply.__args__}  # type: ignore[attr-defined]
 
 

@@ -84,6 +84,13 @@ class Clock:
             self._timeline.mark()
             self._is_computing = False
 
+    def end_last_step(self):
+        """Note that the work of the pass's last step may be done. What follows is overhead, unless the consumer
+        requests another batch: then that is the end of the step. Call it once per pass.
+        """
+        if self._is_computing:
+            self._timeline.mark()
+
     def _timestamped(self, loader, move, waited_ns):
         host, mark = self._host, self._timeline.mark
         collected = host()
@@ -119,12 +126,17 @@ class Clock:
             generator.close()
         self._timeline.synchronize()
         self._collect_steps()
+        after_last = sum(self._intervals)  # since `end_last_step`
+        if self._at_end and self._intervals:
+            self._sums["compute"] += after_last
+            self.rows[-1] += after_last * NANOSECOND
+            after_last = 0
         _, self.closed_ns = self._bracketed_mark(self._timeline.mark)
         self._timeline.synchronize()
         # One interval, or several if the closing timestamp was repeated: their sum is the tail.
         tail = []
         self._timeline.drain(tail.append)
-        self._tail = sum(tail)
+        self._tail = after_last + sum(tail)
 
     def parts(self):
         """Metrics of the closed pass by name, in seconds and counts."""

@@ -1,0 +1,133 @@
+"""`Meter`: time and energy of the loops of a script or a notebook, given back to the loop itself."""
+
+import contextlib
+import re
+from types import MappingProxyType
+from typing import Mapping, NamedTuple, Optional
+
+from epochmeter.agent import hooks
+
+NO_CONTROLLER = "no controller: start the script with `python src/measure.py`"
+RESERVED = frozenset((
+    *("epoch", "val", "steady", "std", "total", "rank_max", "model", "roofline", "memory", "power", "step", "trace"),
+    "throughput",
+))  # fmt: skip
+"""Prefixes of other metrics, which no window may have as its name."""
+
+
+class Measurement(NamedTuple):
+    """Time and energy of a window. What was not measured is None, and `reason` is why.
+
+    Attributes:
+        e2e_s: End-to-end time.
+        data_stall_s: Time that the device waited for data; of an epoch only, as the next two.
+        compute_s: Time that the device computed or copied.
+        overhead_s: All other time.
+        energy_j: Measured energy, never an estimate.
+        reason: Why energy, or everything, is None; empty if nothing is.
+        metrics: All metrics of the window by name (docs/metrics.md), without the prefix.
+    """
+
+    e2e_s: Optional[float] = None
+    data_stall_s: Optional[float] = None
+    compute_s: Optional[float] = None
+    overhead_s: Optional[float] = None
+    energy_j: Optional[float] = None
+    reason: str = ""
+    metrics: Mapping[str, float] = MappingProxyType({})
+
+
+class Meter:
+    """Measures loops and other parts of a script as windows of one run.
+
+        meter = Meter()
+        for epoch in meter.epochs(10):
+            for inputs, targets in meter.batches(loader):
+                ...
+            print(meter.last.e2e_s, meter.last.energy_j)
+
+    An error in it never reaches the script: it is printed once, and nothing more is measured.
+    """
+
+    def __init__(self):
+        self._agent = hooks.agent
+
+    def epochs(self, epochs):
+        """Yield the numbers of epochs: 0 to `epochs` - 1, or those of an iterable. A window ends with its epoch."""
+        for epoch in range(epochs) if isinstance(epochs, int) else epochs:
+            try:
+                yield epoch
+            finally:
+                if self._agent is not None:
+                    self._agent.close()
+
+    def batches(self, data, window=None):
+        """Return an iterable over the batches of `data`, such as a DataLoader, a generator or a list.
+
+        Args:
+            data: It is iterated over as without this call; each pass is one window.
+            window: `epoch` or `val` (an evaluation). None: a pass with a step of a torch optimizer is an epoch, one
+                without is an evaluation, unless no optimizer of torch is used at all.
+        """
+        return MeasuredBatches(self, data, window)
+
+    @contextlib.contextmanager
+    def window(self, name):
+        """Measure the time and energy of a `with` block, as metrics `name/e2e_s` and `name/energy_j`.
+
+        Within another window it is a part of that window. In the name, other characters than letters and digits are
+        replaced by `_`.
+        """
+        agent = self._agent
+        opened = None
+        if agent is not None:
+            opened = agent.guarded(lambda: agent.open_named(metric_prefix(name)))
+        try:
+            yield
+        finally:
+            if opened is not None:
+                agent.close(opened)
+
+    @property
+    def last(self):
+        """The last epoch's `Measurement`."""
+        return self.last_of("epoch")
+
+    def last_of(self, window):
+        """Return the last `Measurement` of a window: `epoch`, `val`, or a name given to `window`."""
+        if self._agent is None or self._agent.reason:
+            return Measurement(reason=NO_CONTROLLER if self._agent is None else self._agent.reason)
+        name = window if window in RESERVED else metric_prefix(window)
+        recorded = self._agent.recorded.get(name)
+        if recorded is None:
+            return Measurement(reason="no such window was measured yet")
+        metrics = {metric.partition("/")[2]: value for metric, value in recorded.metrics.items()}
+        fields = {field: metrics.get(field) for field in Measurement._fields if field not in ("reason", "metrics")}
+        return Measurement(reason=recorded.no_energy, metrics=metrics, **fields)
+
+
+class MeasuredBatches:
+    """Iterable over the batches of data, each pass of which is measured; other attributes are those of the data."""
+
+    def __init__(self, meter, data, window):
+        self._meter, self._data, self._window = meter, data, window
+
+    def __iter__(self):
+        agent = self._meter._agent
+        return iter(self._data) if agent is None else agent.iterate(self._data, iter, self._window, is_explicit=True)
+
+    def __len__(self):
+        return len(self._data)
+
+    def __getattr__(self, name):
+        if name.startswith("__") or "_data" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._data, name)
+
+
+def metric_prefix(name):
+    """Return a window's name as the prefix of its metrics; ValueError if other metrics have it."""
+    prefix = re.sub(r"\W+", "_", name.strip())
+    if not prefix or prefix in RESERVED:
+        raise ValueError("a window cannot have the name `{}`".format(name))
+    return prefix

@@ -1,0 +1,173 @@
+import time
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader
+
+from epochmeter import Measurement, Meter
+from epochmeter.agent import agent as module
+from epochmeter.agent import hooks
+from epochmeter.agent.agent import Agent
+from epochmeter.shared.protocol import Proceed, Recorded, WindowClosed, WindowMeasured
+
+DATA = [(torch.full((4,), float(number)), number % 2) for number in range(16)]
+BATCHES = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 6
+
+
+class Connection:
+    """The agent's end of a connection to a controller that measures 2 J per window."""
+
+    def __init__(self, path):
+        self.closed, self.windows, self.error = None, [], None
+
+    def send(self, message):
+        pass
+
+    def request(self, message):
+        if self.error:
+            raise self.error
+        if isinstance(message, WindowClosed):
+            self.closed = message
+        if not isinstance(message, WindowMeasured):
+            return Proceed()
+        name, parts = self.closed.window, message.ranks[0].parts
+        self.windows.append((name, self.closed.epoch, parts["steps"]))
+        times = {f"{name}/{part}": seconds for part, seconds in parts.items() if part.endswith("_s")}
+        return Recorded(False, {**times, f"{name}/energy_j": 2.0}, "")
+
+    def progress(self, steps, now_ns):
+        pass
+
+    def close(self):
+        pass
+
+
+class Loop:
+    """A training loop of a script, with a meter."""
+
+    def __init__(self, agent):
+        self.agent = agent
+        self.meter = Meter()
+        self.model = nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+
+    def train(self, batches):
+        for inputs, targets in batches:
+            nn.functional.cross_entropy(self.model(inputs), targets).backward()
+            self.optimizer.step()
+
+    @property
+    def windows(self):
+        return self.agent._connection.windows
+
+
+@pytest.fixture
+def loop(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "ControllerConnection", Connection)
+    agent = Agent("", str(tmp_path), steps_per_window=5)
+    monkeypatch.setattr(hooks, "agent", agent)
+    hook = register_optimizer_step_post_hook(agent.optimizer_stepped)
+    yield Loop(agent)
+    hook.remove()
+    agent.end()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: DataLoader(DATA[:12], batch_size=2), lambda: BATCHES, lambda: (batch for batch in BATCHES)]
+)
+def test_any_iterable_is_measured_by_epoch(loop, make):
+    assert loop.meter.last == Measurement(reason="no such window was measured yet")
+    for epoch in loop.meter.epochs(2):
+        loop.train(loop.meter.batches(make()))
+        assert loop.meter.last.energy_j == 2.0
+        assert loop.meter.last.e2e_s >= loop.meter.last.compute_s > 0
+        assert loop.windows[epoch:] == [("epoch", epoch, 6)]
+    assert loop.meter.last.metrics["data_stall_s"] == loop.meter.last.data_stall_s
+
+
+def test_one_object_is_measured_in_each_pass_and_has_the_attributes_of_its_data(loop):
+    batches = loop.meter.batches(DataLoader(DATA, batch_size=4))
+    for _ in loop.meter.epochs(range(3, 5)):
+        loop.train(batches)
+    assert (loop.windows, len(batches), batches.batch_size) == ([("epoch", 0, 4), ("epoch", 1, 4)], 4, 4)
+
+
+def test_evaluation_follows_its_epoch_and_a_window_can_be_named(loop):
+    with loop.meter.window("load data"):
+        time.sleep(0.02)
+    loop.train(loop.meter.batches(BATCHES))
+    with torch.no_grad():
+        for _ in loop.meter.batches(BATCHES):
+            pass
+    for _ in loop.meter.batches(BATCHES, window="epoch"):
+        pass
+    assert loop.windows == [("load_data", 0, 0), ("epoch", 0, 6), ("val", 0, 6), ("epoch", 1, 6)]
+    assert loop.meter.last_of("load data").e2e_s >= 0.02
+
+
+def test_loop_without_an_optimizer_of_torch_has_epochs(loop):
+    for _ in loop.meter.batches(BATCHES):
+        pass
+    assert loop.windows == [("epoch", 0, 6)]
+
+
+def test_pass_ends_with_its_epoch_even_if_its_iterator_is_held(loop):
+    held = []
+    for _ in loop.meter.epochs(2):
+        held.append(iter(loop.meter.batches(BATCHES)))
+        next(held[-1])
+        loop.optimizer.step()
+    assert loop.windows == [("epoch", 0, 1), ("epoch", 1, 1)]
+    assert len(list(held[0])) == 5
+
+
+def test_windows_within_a_window_are_parts_of_it(loop):
+    with loop.meter.window("all"):
+        loop.train(loop.meter.batches(BATCHES))
+        with loop.meter.window("inner"):
+            pass
+    assert loop.windows == [("all", 0, 0)]
+
+
+def test_passes_that_a_loader_makes_itself_are_its_own(loop):
+    class OneAhead(DataLoader):
+        def __iter__(self):
+            iterator = loop.agent.iterate(self, DataLoader.__iter__)  # as the hook does
+            ahead = next(iterator)
+            for batch in iterator:
+                yield ahead
+                ahead = batch
+            yield ahead
+
+    loop.train(loop.meter.batches(OneAhead(DATA, batch_size=2)))
+    assert loop.windows == [("epoch", 0, 8)]
+
+
+@pytest.mark.parametrize("name", ["epoch", "total", " "])
+def test_invalid_name_ends_measuring_but_not_the_script(loop, name, capsys):
+    with loop.meter.window(name):
+        pass
+    loop.train(loop.meter.batches(BATCHES))
+    assert "a window cannot have the name" in loop.meter.last.reason
+    assert loop.meter.last.energy_j is None
+    assert capsys.readouterr().err.count("measuring ended") == 1
+
+
+def test_interrupt_of_a_request_ends_measuring_and_reaches_the_script(loop):
+    loop.train(loop.meter.batches(BATCHES))
+    loop.agent._connection.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(loop.meter.batches(BATCHES))
+    assert loop.meter.last.reason.startswith("KeyboardInterrupt")
+    loop.train(loop.meter.batches(BATCHES))
+
+
+def test_meter_without_a_controller_measures_nothing(monkeypatch):
+    monkeypatch.setattr(hooks, "agent", None)
+    meter = Meter()
+    with meter.window("phase"):
+        assert [list(meter.batches(BATCHES)) for _ in meter.epochs(2)] == [BATCHES, BATCHES]
+    assert meter.last.energy_j is None
+    assert meter.last.reason
