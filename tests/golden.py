@@ -6,22 +6,23 @@ import os
 from pathlib import Path
 
 from epochmeter.report.output.render import page_markdown
-from epochmeter.report.pages import Page
+from epochmeter.report.pages import TITLES, Page
 
 FOLDER = Path(__file__).parent / "report" / "golden"
 HINT = "read the text; if it is right, run the tests with UPDATE_GOLDEN=1 to write it"
 
 
-def assert_golden(page: Page | None, case: str = "") -> None:
-    """Compare the text of a page with its golden file, or write the file if UPDATE_GOLDEN=1 is set.
+def assert_golden(name: str, results: object, case: str = "") -> None:
+    """Compare the text of an analysis with its golden file, or write the file if UPDATE_GOLDEN=1 is set.
 
     Args:
-        page: The page.
+        name: Name of its template.
+        results: What the analysis returned.
         case: What the file shows if an analysis has several: `scaling` and `one_device` -> scaling_one_device.md.
     """
-    assert page is not None
-    path = FOLDER / f"{'_'.join(filter(None, [page.name, case]))}.md"
-    text = f"# {page.title}\n\n{page_markdown(page)}"
+    assert results is not None
+    path = FOLDER / f"{'_'.join(filter(None, [name, case]))}.md"
+    text = f"# {TITLES.get(name, name.replace('_', ' ').capitalize())}\n\n{page_markdown(Page(name, results))}"
     if os.environ.get("UPDATE_GOLDEN") == "1":
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -146,14 +146,14 @@ def test_invalid_option_is_an_error(report, tmp_path, override, message):
     assert message in error
 
 
-def test_sweep_without_usable_runs_is_an_error_and_writes_nothing(report, tmp_path):
+def test_sweep_without_usable_runs_has_a_page_of_failures_and_is_an_error(report, tmp_path):
     folder = tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d"
     write(folder, trained(0, 100.0), state="failed")
     write(folder, trained(1, 100.0)).folder.joinpath("job.json").write_text("{")
-    error, _ = report()
-    assert error.startswith("error: no run is left to report: Left out: 1 of 2 runs: not completed (failed); Left out")
-    assert "whose records cannot be read: 1 (JSONDecodeError" in error
-    assert sorted(path.name for path in folder.iterdir()) == ["0", "1"]
+    error, output = report()
+    assert error.startswith("error: no run is left to report")
+    assert "| 1 | - | its record cannot be read: JSONDecodeError" in output
+    assert 'id="failures"' in (folder / "report.html").read_text()
     assert report("include=[failures]")[0] == 0
 
 

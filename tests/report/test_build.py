@@ -5,6 +5,7 @@ from pathlib import Path
 
 from sweeps import row, rows, trained
 
+from epochmeter.report.analyses.best import Criteria
 from epochmeter.report.build import ReportOptions, build_report
 from epochmeter.report.runs.run import Sweep
 
@@ -46,7 +47,7 @@ def test_answer_comes_before_the_comparison():
 
 def test_gate_compares_with_the_baseline_or_with_another_sweep():
     runs = [trained(number, 100.0 + number % 2, batch=8 + number // 2, repeat=number % 2) for number in range(4)]
-    options = ReportOptions(baseline={"batch": 8}, gate={"time": 1.2})
+    options = ReportOptions(criteria=Criteria(baseline={"batch": 8}), gate={"time": 1.2})
     report = build_report(sweep(*runs), options)
     assert names(report)[:2] == ["answer", "gate"]
     assert [(check["title"], check["verdict"]) for check in report.pages[1].values] == [("batch 9", "passed")]
@@ -70,7 +71,7 @@ def test_run_that_both_sweeps_share_is_not_compared():
 
 def test_unmet_constraint_is_on_the_page():
     runs = [trained(n, 100.0 + n, batch=8 + n, steady={"energy_j": 100.0 - n}) for n in range(3)]
-    page = build_report(sweep(*runs), ReportOptions(deadline_s=1.0)).pages[0]
+    page = build_report(sweep(*runs), ReportOptions(criteria=Criteria(deadline_s=1.0))).pages[0]
     assert [unmet.name for unmet in page.results.unmet] == ["deadline"]
 
 

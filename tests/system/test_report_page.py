@@ -8,11 +8,10 @@ from project import Project
 from sweeps import trained
 
 from epochmeter.report.analyses import answer
-from epochmeter.report.analyses.best import find_best, pareto
-from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.charts.all_charts import all_charts
 from epochmeter.report.output import table
 from epochmeter.report.output.html import report_html
+from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import group_repeats
 
 pytestmark = pytest.mark.system
@@ -42,11 +41,9 @@ def ran(number, batch, limit, model="resnet152"):
 
 
 def written(runs, path):
-    configurations = group_repeats(runs)
-    best = find_best(configurations)
-    charts = all_charts(configurations, best, pareto(configurations))
-    result = answer.analyze(configurations, best, epoch_bottlenecks(configurations))
-    pages = [answer.page(result)] if result else []
+    result = answer.analyze(group_repeats(runs))
+    charts = all_charts(runs, result.choices if result else [])
+    pages = [Page("answer", result)] if result else []
     cells = table.columns_and_rows(runs)
     path.write_text(report_html("a sweep", pages, charts, table.html(runs, cells)), encoding="utf-8")
     return path

@@ -18,7 +18,8 @@ and for sweeps that allow it, with all numbers (.json) and as a page (.md):
     questions  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why
     targets    target_accuracy or target_loss: time and energy to the target, and the Pareto front
 
-Exit code: 0, or 1 if there is no run to report. With gate.time or gate.energy:
+Exit code: 0, or 1 if no run is left to report; the page then lists the failures.
+With gate.time or gate.energy:
 2 if a bound is violated, and 3 if the runs are too few to decide.
 """
 
@@ -85,13 +86,12 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     if folder == MULTIRUN:  # several sweeps have no folder of their own
         folder = MULTIRUN / "reports" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     content = build_report(sweep, options, against, artist.draw if artist else lambda charts: None)
-    if not content.rows:
-        reasons = "; ".join(note.rstrip(".") for note in content.notes)
-        raise ValueError(f"no run is left to report: {reasons}. Correct the cause and run the sweep's command again.")
     print_report(content, console)
     with locked(folder, warn):
         written = write_report(content, folder, warn, artist)
         show_files(written, folder, content.title, keys["tracking"], console)
+    if not content.rows:
+        raise ValueError("no run is left to report. Correct the causes above, and run the sweep's command again.")
     return next((exit_code(page.results) for page in content.pages if page.name == "gate"), 0)
 
 
@@ -101,7 +101,7 @@ def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
     Raises:
         ValueError: There is no such run, or its trace cannot be read.
     """
-    from epochmeter.report.analyses.trace import find_traced_run, trace_page
+    from epochmeter.report.analyses.trace import analyze, find_traced_run
     from epochmeter.report.output.print import print_text
     from epochmeter.shared.record import TRACE
 
@@ -113,9 +113,10 @@ def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
         return 0
     from epochmeter.report.output.files import locked, write_trace_page
     from epochmeter.report.output.print import print_page
+    from epochmeter.report.pages import Page
 
     warn = partial(print_text, console, style="yellow")
-    page, folder = trace_page(record), Path(keys["out"] or record.folder).absolute()
+    page, folder = Page("trace", analyze(record)), Path(keys["out"] or record.folder).absolute()
     print_page(page, console)
     with locked(folder, warn):
         written = write_trace_page(page, f"{record.folder.parent.name}/{record.folder.name}", folder, warn, record)
@@ -177,6 +178,7 @@ def with_addresses(keys: Mapping[str, Any], sweep: "Sweep", say: Callable[[str],
 
 def report_options(keys: Mapping[str, Any]) -> "ReportOptions":
     """Return the options of a report; ValueError if one is not valid."""
+    from epochmeter.report.analyses.best import Criteria
     from epochmeter.report.build import ReportOptions
 
     options = keys["report"]
@@ -197,13 +199,15 @@ def report_options(keys: Mapping[str, Any]) -> "ReportOptions":
     return ReportOptions(
         where=keys["where"] or {},
         include=as_list(keys["include"]),
-        eta=options["eta"],
-        max_slowdown=options["max_slowdown"],
-        power_budget_w=options["power_budget"],
-        deadline_s=options["deadline"],
-        predict=options["predict"],
+        criteria=Criteria(
+            eta=options["eta"],
+            max_slowdown=options["max_slowdown"],
+            power_budget_w=options["power_budget"],
+            deadline_s=options["deadline"],
+            baseline=options["baseline"],
+            predict=options["predict"],
+        ),
         power_of=power_of,
-        baseline=options["baseline"],
         gate=gate,
     )
 

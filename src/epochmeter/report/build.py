@@ -7,14 +7,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from epochmeter.report.analyses import answer, comparison, gate, questions, scaling, search_front, stalls, targets
-from epochmeter.report.analyses.best import Best, find_best, pareto, unmet_constraints
-from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
-from epochmeter.report.analyses.matching import matching
-from epochmeter.report.analyses.next_runs import suggest_runs
-from epochmeter.report.analyses.prediction import predict
+from epochmeter.report.analyses import (
+    answer,
+    comparison,
+    failures,
+    gate,
+    questions,
+    scaling,
+    search_front,
+    stalls,
+    targets,
+)
+from epochmeter.report.analyses.best import ANY, Criteria
 from epochmeter.report.charts.all_charts import all_charts
-from epochmeter.report.charts.chart import Chart
+from epochmeter.report.charts.vega import Chart
 from epochmeter.report.output import table
 from epochmeter.report.output.render import render_macro, render_notes
 from epochmeter.report.pages import Page
@@ -28,30 +34,19 @@ from epochmeter.report.runs.run import Run, Sweep
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """Which runs a report is about, and the constraints of its recommendations.
+    """Which runs a report is about, and its further analyses.
 
     Attributes:
-        where: key -> values of the runs to keep.
-        include: kinds of runs that are left out otherwise.
-        eta: weight of energy in the trade-off, 0 to 1.
-        max_slowdown: largest time of the frugal choice, as a multiple of the shortest.
-        power_budget_w: largest mean power; None for any.
-        deadline_s: largest time; None for any.
-        predict: whether unmeasured configurations are predicted.
-        power_of: numbers of the runs whose power is drawn; empty for the recommended ones.
-        baseline: values of the configuration that the best are compared with, or `defaults`.
-        gate: metric (`time`, `energy`) -> largest ratio to the earlier sweep, or to the baseline.
+        where: Key -> values of the runs to keep.
+        include: Kinds of runs that are left out otherwise.
+        power_of: Numbers of the runs whose power is drawn; empty for the recommended ones.
+        gate: Metric (`time`, `energy`) -> largest ratio to the earlier sweep, or to the baseline.
     """
 
     where: Mapping[str, Any] = field(default_factory=dict)
     include: Sequence[str] = ()
-    eta: float = 0.5
-    max_slowdown: float = 1.1
-    power_budget_w: float | None = None
-    deadline_s: float | None = None
-    predict: bool = False
+    criteria: Criteria = ANY
     power_of: Sequence[int] = ()
-    baseline: Mapping[str, Any] | str | None = None
     gate: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -60,11 +55,11 @@ class Report:
     """Everything that a report prints, draws and writes.
 
     Attributes:
-        title: names of the sweeps.
-        rows: runs of the table, which `write_csv` writes to a file.
-        banner: warnings above everything else.
-        notes: which runs are left out, and why.
-        hints: commands for the missing analyses.
+        title: Names of the sweeps.
+        rows: Runs of the table, which `write_csv` writes to a file.
+        banner: Warnings above everything else.
+        notes: Which runs are left out, and why.
+        hints: Commands for the missing analyses.
     """
 
     title: str
@@ -94,38 +89,43 @@ def build_report(
 ) -> Report:
     """Build the report of a sweep, with its comparison with an earlier one if there is one.
 
-    The charts come first, to be drawn while the rest is built.
+    The charts are drawn while the other analyses are made.
 
     Raises:
-        ValueError: an option is out of range, or no run matches it.
+        ValueError: An option is out of range, or no run matches it.
     """
     selection = select_any(sweep, options.where, options.include)
     write_csv = table.begin_csv(selection.ended)
     numbers = {run.number for run in selection.ended}
-    configurations = group_repeats(selection.runs)
-    real = without_synthetic(configurations)
-    to_target = without_synthetic(group_repeats(selection.ended))  # a target may be reached within the warm-up
-    if by_target := bool(costs_to_target(to_target)):
-        real = to_target
-    best = find_best(real, options.eta, options.max_slowdown, options.power_budget_w, options.deadline_s)
+    real = group_repeats(without_synthetic(selection.runs))
+    on_synthetic = len(group_repeats(selection.runs)) - len(real)
+    to_target = group_repeats(without_synthetic(selection.ended))  # a target may be reached within the warm-up
+    by_target = bool(costs_to_target(to_target))
+    ranked = to_target if by_target else real
+    result = answer.analyze(ranked, options.criteria)
+    best = result.choices if result else []
     power_runs = choose_runs(selection.ended, options.power_of, [choice.configuration for choice in best])
     power = powers(power_runs)
-    draw(charts := all_charts(configurations, [] if by_target else best, pareto(real), power))
+    draw(charts := all_charts(selection.runs, [] if by_target else best, power))
     analyzed = run_analyses(sweep, options.where, options.include)
-    undrawn = [run.number for run in power_runs if run.number not in {curve.row.number for curve in power}]
+    undrawn = [run.number for run in power_runs if run.number not in {curve.run.number for curve in power}]
     where = {key: texts_of(values) for key, values in options.where.items()}
-    answered = _answer(real, best, options)
-    checked = _baseline_gate(answered, real, options.gate) if options.gate and not against else None
-    pages = [answered, checked, *_under_banners(analyzed, numbers), _differences(selection.ended)]
+    results = {
+        "answer": result,
+        "gate": _baseline_checks(result, ranked, options.gate) if not against else None,
+        "failures": failures.analyze(selection),
+        "differences": table.platform_differences(selection.ended),
+    }
+    first, second, *last = (Page(name, results) if results else None for name, results in results.items())
     report = Report(
         title=sweep.title,
         rows=selection.ended,
         write_csv=write_csv,
-        pages=[page for page in pages if page],
+        pages=[page for page in (first, second, *_under_banners(analyzed, numbers), *last) if page],
         charts=charts,
         banner=render_notes("warnings", selection, numbers),
         notes=[
-            *render_notes("on_synthetic_batches", len(configurations) - len(without_synthetic(configurations))),
+            *render_notes("on_synthetic_batches", on_synthetic),
             *render_notes("chosen", where, selection.count - len(sweep.unreadable), len(sweep.runs)),
             *render_notes("left_out", selection, numbers),
             *render_notes("disturbed", _disturbances(selection.ended)),
@@ -144,39 +144,40 @@ def run_analyses(sweep: Sweep, where: Mapping[str, Any] | None = None, include: 
     """
     selection = select(sweep, where, include)
     results = stalls.analyze(selection.runs)
-    complete = [page] if (page := stalls.page(results)) else []
-    hints = [] if complete else [render_macro("stalls.md.j2", "incomplete", result) for result in results]
+    is_complete = any(isinstance(result, stalls.StallAnalysis) for result in results)
+    pages = [_page("stalls", results, selection)] if is_complete else []
+    hints = [] if is_complete else [render_macro("stalls.md.j2", "incomplete", result) for result in results]
     others, wider = _others(selection, sweep.folder), select(sweep, where, (*include, *MEASURED_TO_THE_END))
     if not others and len(wider.ended) > len(selection.ended):
         others = _others(wider, sweep.folder)
         selection = wider if others else selection
-    return Analyses([*complete, *others], selection, hints)
+    return Analyses([*pages, *others], selection, hints)
 
 
-def _answer(configurations: Sequence[Configuration], best: Sequence[Best], options: ReportOptions) -> Page | None:
-    """Return the recommendations, if any time is known."""
-    bottlenecks = epoch_bottlenecks(configurations)
-    result = answer.analyze(
-        configurations,
-        best,
-        bottlenecks,
-        unmet_constraints(configurations, options.power_budget_w, options.deadline_s),
-        suggest_runs(configurations, best, bottlenecks),
-        predict(configurations) if options.predict else None,
-        options.baseline,
-    )
-    return answer.page(result) if result else None
+def _others(selection: Selection, folder: Path) -> list[Page]:
+    """Return the analyses other than those of stalls."""
+    results = {
+        "scaling": scaling.analyze(selection.runs),
+        "questions": questions.analyze(selection.runs),
+        "targets": targets.analyze(selection.ended),
+        "front": search_front.analyze(selection.ended, search_front.search_objectives(folder)),
+    }
+    return [_page(name, results, selection) for name, results in results.items() if results]
 
 
-def _baseline_gate(
-    answered: Page | None, configurations: Sequence[Configuration], bounds: Mapping[str, float]
-) -> Page | None:
+def _page(name: str, results: Any, selection: Selection) -> Page:
+    return Page(name, results, [run.number for run in selection.ended])
+
+
+def _baseline_checks(
+    result: answer.Answer | None, configurations: Sequence[Configuration], bounds: Mapping[str, float]
+) -> list[gate.Check] | None:
     """Return the checks of all configurations against the baseline of the same sweep."""
-    baseline = answered.results.baseline if answered else None
-    if baseline is None:
+    if result is None or result.baseline is None or not bounds:
         return None
-    others = [configuration for configuration in configurations if configuration is not baseline.configuration]
-    return gate.page([(baseline.configuration, other) for other in others], bounds, interleaved=True)
+    baseline = result.baseline.configuration
+    pairs = [(baseline, other) for other in configurations if other is not baseline]
+    return gate.check_bounds(pairs, bounds, interleaved=True)
 
 
 def _under_banners(analyzed: Analyses, numbers: Container[int]) -> list[Page]:
@@ -194,15 +195,16 @@ def _with_comparison(report: Report, runs: Sequence[Run], against: Sweep, option
     selection = select_any(against, options.where, options.include)
     numbers = {run.number for run in selection.ended}
     before, after = _without_reused(selection.runs, runs)
-    configurations = group_repeats(before), group_repeats(after)
-    pages = [comparison.page(*configurations, (against.title, report.title))]
+    names = against.title, report.title
+    compared = comparison.analyze(group_repeats(before), group_repeats(after), names)
+    pages = [Page("comparison", compared)]
     if options.gate:
-        pages.append(gate.page(matching(*configurations).pairs, options.gate))
+        pages.append(Page("gate", gate.check_bounds(compared.matched.pairs, options.gate)))
     count = len([page for page in report.pages if page.name == "answer"])
     warnings = render_notes("warnings", selection, numbers)
     return replace(
         report,
-        title=f"{report.title} against {against.title}",
+        title=" against ".join(names[::-1]),
         pages=[*report.pages[:count], *pages, *report.pages[count:]],
         banner=render_notes("of_two", report.banner, warnings, against.title),
         notes=[
@@ -235,20 +237,3 @@ def _disturbances(runs: Sequence[Run]) -> list[tuple[str, list[int], str]]:
         for name, disturbed in by_kind.items()
         if disturbed
     ]
-
-
-def _differences(runs: Sequence[Run]) -> Page | None:
-    """Return a page on the hosts and the software, if they differ."""
-    results = table.platform_differences(runs)
-    return Page("differences", "Hosts and software", results=results) if results else None
-
-
-def _others(selection: Selection, folder: Path) -> list[Page]:
-    """Return the analyses other than those of stalls."""
-    pages = [
-        scaling.page(selection.runs),
-        questions.page(selection.runs),
-        targets.page(selection.ended),
-        search_front.page(selection.ended, folder),
-    ]
-    return [page for page in pages if page]

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any
 
-Name = Literal[
-    "answer", "comparison", "gate", "stalls", "scaling", "questions", "targets", "front", "differences", "trace"
-]
-NAMES: tuple[Name, ...] = get_args(Name)[:-1]
-"""The pages of a sweep; the page of a trace belongs to one run."""
+TITLES = {
+    "answer": "The answer",
+    "comparison": "Comparison",
+    "gate": "Gate",
+    "stalls": "Stalls",
+    "scaling": "Scaling",
+    "questions": "Questions",
+    "targets": "Time and energy to target",
+    "front": "Search",
+    "differences": "Hosts and software",
+    "failures": "Failures",
+    "trace": "Trace analysis",
+}
+"""Name of a page -> its heading; the last one is a page of one run."""
 
 
 @dataclass(frozen=True)
@@ -18,17 +27,30 @@ class Page:
     """One analysis.
 
     Attributes:
-        name: name of its template and files: `scaling` -> scaling.md.j2, scaling.json, scaling.md.
-        title: heading.
-        results: what the analysis returned.
-        values: all numbers; None if there is no JSON file.
-        numbers: the runs that it is about.
-        warnings: above its text.
+        name: Name of its template and files: `scaling` -> scaling.md.j2, scaling.json, scaling.md.
+        results: What the analysis returned.
+        numbers: The runs that it was made from.
+        warnings: Texts above its own.
     """
 
-    name: Name
-    title: str
+    name: str
     results: Any
-    values: Any = None
     numbers: Sequence[int] = ()
     warnings: Sequence[str] = ()
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.name]
+
+    @property
+    def values(self) -> Any:
+        """All numbers, for the JSON file; None if there is no such file."""
+        return _values(self.results)
+
+
+def _values(results: Any) -> Any:
+    if isinstance(results, list) and is_dataclass(results[0]):
+        return [_values(result) for result in results]
+    if hasattr(results, "values"):
+        return results.values
+    return asdict(results) if is_dataclass(results) and not isinstance(results, type) else None

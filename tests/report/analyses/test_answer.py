@@ -7,12 +7,12 @@ import pytest
 from golden import assert_golden
 from sweeps import trained
 
-from epochmeter.report.analyses.answer import analyze, page
-from epochmeter.report.analyses.best import find_best, unmet_constraints
-from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
+from epochmeter.report.analyses.answer import analyze
+from epochmeter.report.analyses.best import Criteria
 from epochmeter.report.analyses.next_runs import Suggestion
 from epochmeter.report.analyses.prediction import NoPrediction
 from epochmeter.report.output.render import page_markdown
+from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.results.bottleneck import Bottleneck
 
@@ -25,11 +25,9 @@ def run(number, time_s, energy_j=None, *, stall=0.1, **keys):
     return trained(number, 100.0, steady={"e2e_s": time_s, "energy_j": energy_j, **parts}, **keys)
 
 
-def answer(*runs, suggestions=(), prediction=None, baseline=None, **constraints):
-    configurations = group_repeats(list(runs))
-    best, bottlenecks = find_best(configurations, **constraints), epoch_bottlenecks(configurations)
-    unmet = unmet_constraints(configurations, **constraints)
-    return analyze(configurations, best, bottlenecks, unmet, suggestions, prediction, baseline)
+def answer(*runs, suggestions=(), prediction=None, **criteria):
+    result = analyze(group_repeats(runs), Criteria(**criteria))
+    return result and replace(result, suggestions=suggestions, prediction=prediction)
 
 
 THREE = [run(0, 10.0, 300.0, stall=0.8), run(1, 10.8, 200.0, batch=32), run(2, 15.0, 250.0, batch=16)]
@@ -39,26 +37,25 @@ def test_text_of_the_best_by_each_criterion():
     few = NoPrediction("few", count=3, needed=6)
     suggestion = Suggestion("python src/train.py batch=128", "batch", Bottleneck(("compute",), {"compute": 0.8}))
     found = answer(*THREE, power_budget_w=20.0, deadline_s=11.0, suggestions=[suggestion], prediction=few)
-    assert_golden(page(found))
+    assert_golden("answer", found)
 
 
 def test_text_of_unmet_constraints():
-    assert_golden(page(answer(*THREE, power_budget_w=5.0, deadline_s=3.0)), "unmet")
+    assert_golden("answer", answer(*THREE, power_budget_w=5.0, deadline_s=3.0), "unmet")
 
 
 def test_text_of_the_best_by_all_criteria():
-    assert_golden(
-        page(answer(run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32, ranks=2, strategy="dp"))), "best_by_all"
-    )
+    two = answer(run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32, ranks=2, strategy="dp"))
+    assert_golden("answer", two, "best_by_all")
 
 
 def test_text_of_a_single_configuration():
-    assert_golden(page(answer(run(0, 10.0))), "single")
+    assert_golden("answer", answer(run(0, 10.0)), "single")
 
 
 def test_text_of_ties_and_unknown_times():
     runs = [run(n, 10.0, workers=n) for n in range(6)]
-    assert_golden(page(answer(*runs, run(6, 10.0, workers=0, repeat=1), run(7, None, workers=9))), "ties")
+    assert_golden("answer", answer(*runs, run(6, 10.0, workers=0, repeat=1), run(7, None, workers=9)), "ties")
 
 
 def test_text_of_a_grid_with_repeats_and_noisy_runs():
@@ -80,7 +77,7 @@ def test_text_of_a_grid_with_repeats_and_noisy_runs():
     assert found.chosen_from == 6, "the configurations with the least energy"
     alone = answer(*(run for run in runs if run.job["workers"] == 2)).choices[0].cost.time
     assert found.choices[0].cost.time.high > alone.high
-    assert_golden(page(found), "grid")
+    assert_golden("answer", found, "grid")
 
 
 def test_large_difference_that_repeats_do_not_resolve_is_stated():
@@ -89,7 +86,7 @@ def test_large_difference_that_repeats_do_not_resolve_is_stated():
     runs = [run(n, time_s, batch=batch, repeat=n % 2) for n, (batch, time_s) in enumerate(times)]
     excess, repeats = answer(*runs).unresolved
     assert (excess, repeats) == (pytest.approx(0.35), 5)
-    text = page_markdown(page(answer(*runs)))
+    text = page_markdown(Page("answer", answer(*runs)))
     assert "a difference of 35 % from the fastest is not significant; about 5 repeats of each" in text
     assert answer(*runs[::2]).unresolved is None, "configurations that ran once have another note"
     close = [run(n, time_s, batch=64 >> n // 2, repeat=n % 2) for n, time_s in enumerate([1.0, 1.2, 1.05, 1.26])]
@@ -103,11 +100,13 @@ def test_text_of_missed_targets_and_different_energies():
         for n in range(3)
     ]  # fmt: skip
     never = [trained(3 + n, 100.0, batch=128 << n, target_accuracy=0.9) for n in range(4)]
-    assert_golden(page(answer(*reached[:2], replace(reached[2], energy_covers="module"), *never)), "target")
+    assert_golden("answer", answer(*reached[:2], replace(reached[2], energy_covers="module"), *never), "target")
 
 
 def test_text_of_a_comparison_with_a_baseline():
-    assert_golden(page(answer(*THREE, run(3, 30.0, batch=8), baseline={"batch": 16, "model": "resnet152"})), "baseline")
+    assert_golden(
+        "answer", answer(*THREE, run(3, 30.0, batch=8), baseline={"batch": 16, "model": "resnet152"}), "baseline"
+    )
 
 
 def test_baseline_is_compared_by_its_repeats():
@@ -143,7 +142,7 @@ def test_without_time_there_is_no_answer(runs):
 
 
 def test_values_are_plain_json():
-    result = page(answer(run(0, 10.0, 300.0), run(1, 12.0, 200.0, batch=32)))
+    result = answer(run(0, 10.0, 300.0), run(1, 12.0, 200.0, batch=32))
     values = json.loads(json.dumps(result.values, allow_nan=False))
     assert values["choices"][0] == {
         "name": "fastest", "job": "batch 64", "runs": [0], "value": 10.0, "time_s": 10.0, "energy_j": 300.0,

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from sweeps import trained
 
-from epochmeter.report.analyses.best import find_best, pareto, unmet_constraints
+from epochmeter.report.analyses.best import Criteria, find_best, unmet_constraints
 from epochmeter.report.runs.configuration import group_repeats
+from epochmeter.report.runs.costs import costs, pareto_front
 
 
 def costing(number, time_s, energy_j=None, **keys):
@@ -21,6 +22,10 @@ FOUR = group_repeats([
 ])  # fmt: skip
 
 
+def pareto(configurations):
+    return [each for each in configurations if each in pareto_front(costs(configurations))]
+
+
 def chosen(found):
     return {choice.name: choice.configuration.job["batch"] for choice in found}
 
@@ -31,7 +36,7 @@ def by_name(found, name):
 
 
 def test_best_by_each_criterion():
-    found = find_best(FOUR, power_budget_w=20.0, deadline_s=11.0)
+    found = find_best(FOUR, Criteria(power_budget_w=20.0, deadline_s=11.0))
     # Max power is 30 W: costs are 150 + 150, 135 + 162, 112.5 + 225 and 120 + 300.
     assert chosen(found) == {"fastest": 64, "least_energy": 16, "tradeoff": 32, "within_slowdown": 32,
                              "power_budget": 16, "deadline": 32}  # fmt: skip
@@ -54,27 +59,29 @@ def test_with_a_target_the_best_are_those_to_the_target():
 @pytest.mark.parametrize(("eta", "batch"), [(0.0, 64), (1.0, 16), (0.3, 64), (0.8, 16)])
 def test_eta_weighs_energy_against_time(eta, batch):
     # At 0.3: 90 + 210, 81 + 226.8, ...; at 0.8: 240 + 60, 216 + 64.8, 180 + 90, 192 + 120.
-    assert chosen(find_best(FOUR, eta=eta))["tradeoff"] == batch
+    assert chosen(find_best(FOUR, Criteria(eta=eta)))["tradeoff"] == batch
 
 
 @pytest.mark.parametrize(("max_slowdown", "batch"), [(1.0, 64), (1.07, 64), (1.08, 32), (1.5, 16), (9.0, 16)])
 def test_a_slowdown_allows_for_less_energy(max_slowdown, batch):
-    assert chosen(find_best(FOUR, max_slowdown=max_slowdown))["within_slowdown"] == batch
+    assert chosen(find_best(FOUR, Criteria(max_slowdown=max_slowdown)))["within_slowdown"] == batch
 
 
 def test_fastest_may_need_the_least_energy_within_the_slowdown():
-    choice = by_name(find_best(FOUR, max_slowdown=1.0), "within_slowdown")
+    choice = by_name(find_best(FOUR, Criteria(max_slowdown=1.0)), "within_slowdown")
     assert choice.configuration is choice.fastest.configuration
 
 
 def test_unmet_constraint_is_reported():
-    assert {"power_budget", "deadline"}.isdisjoint(chosen(find_best(FOUR, power_budget_w=5.0, deadline_s=3.0)))
-    unmet = unmet_constraints(FOUR, power_budget_w=5.0, deadline_s=3.0)
+    assert {"power_budget", "deadline"}.isdisjoint(
+        chosen(find_best(FOUR, Criteria(power_budget_w=5.0, deadline_s=3.0)))
+    )
+    unmet = unmet_constraints(FOUR, Criteria(power_budget_w=5.0, deadline_s=3.0))
     assert [(each.name, each.bound, each.nearest.title) for each in unmet] == [
         ("power_budget", 5.0, "batch 8"),
         ("deadline", 3.0, "batch 64"),
     ]
-    assert unmet_constraints(FOUR, power_budget_w=20.0, deadline_s=11.0) == []
+    assert unmet_constraints(FOUR, Criteria(power_budget_w=20.0, deadline_s=11.0)) == []
 
 
 # Ties and repeats
@@ -103,13 +110,13 @@ def test_ties_are_what_repeats_do_not_distinguish():
 
 
 def test_without_configurations_there_is_no_best():
-    assert (find_best([]), pareto([]), unmet_constraints([])) == ([], [], [])
+    assert (find_best([]), pareto([]), unmet_constraints([], Criteria())) == ([], [], [])
 
 
 def test_without_energy_there_is_only_the_fastest():
     timed = group_repeats([costing(0, 10.0), costing(1, 12.0, batch=128)])
-    assert chosen(find_best(timed, power_budget_w=9.0, deadline_s=99.0)) == {"fastest": 64}
-    assert (unmet_constraints(timed, 9.0, 9.0), pareto(timed)) == ([], [])
+    assert chosen(find_best(timed, Criteria(power_budget_w=9.0, deadline_s=99.0))) == {"fastest": 64}
+    assert (unmet_constraints(timed, Criteria(power_budget_w=9.0, deadline_s=9.0)), pareto(timed)) == ([], [])
 
 
 def test_configuration_without_energy_may_be_the_fastest_only():

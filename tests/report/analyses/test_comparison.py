@@ -8,7 +8,7 @@ from golden import assert_golden
 from scipy.stats import ttest_1samp
 from sweeps import trained
 
-from epochmeter.report.analyses.comparison import analyze, page
+from epochmeter.report.analyses.comparison import analyze
 from epochmeter.report.runs.configuration import group_repeats
 
 CPU, ORIN = {"name": "cpu", "rails": None}, {"name": "agx_orin", "rails": {"total": ["VDD_IN"]}}
@@ -33,24 +33,24 @@ def one(before, after):
     return found
 
 
-def pages(before, after, *names):
-    return page(group_repeats(before), group_repeats(after), names or ("main", "branch"))
+def sweeps_compared(before, after, *names):
+    return analyze(group_repeats(before), group_repeats(after), names or ("main", "branch"))
 
 
 def test_text_of_many_configurations():
     before = [run for n in range(4) for run in repeated([10.0, 10.1, 10.2], 100.0, 3 * n, batch=8 * (n + 1))]
     after = [run for n in range(4) for run in repeated([8.0 - n, 8.1 - n, 8.2 - n], 80.0, 3 * n, batch=8 * (n + 1))]
-    assert_golden(pages(before, after))
+    assert_golden("comparison", sweeps_compared(before, after))
 
 
 def test_text_of_single_runs_and_unmatched_configurations():
     before = [run(0, 10.0, device=CPU), run(1, 1.0, batch=8, device=CPU)]
     after = [run(0, 8.0, 1.0, device=ORIN), run(1, 1.0, batch=16, device=ORIN), run(2, 1.0, batch=32, device=ORIN)]
-    assert_golden(pages(before, after), "single_runs")
+    assert_golden("comparison", sweeps_compared(before, after), "single_runs")
 
 
 def test_text_of_inconclusive_repeats():
-    assert_golden(pages(repeated([1.0, 30.0]), repeated([2.0, 50.0])), "inconclusive")
+    assert_golden("comparison", sweeps_compared(repeated([1.0, 30.0]), repeated([2.0, 50.0])), "inconclusive")
 
 
 @pytest.mark.parametrize(("before", "after"), [([], []), ([run(0, 1.0)], []), ([], [run(0, 1.0)])])
@@ -112,7 +112,7 @@ def test_largest_of_several_differences_comes_first():
         "batch 100",
         "batch 99",
     ]
-    assert len(pages(before, after).values["differences"]) == 101
+    assert len(sweeps_compared(before, after).values["differences"]) == 101
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), 0.0])

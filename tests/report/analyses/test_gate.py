@@ -8,7 +8,7 @@ import pytest
 from golden import assert_golden
 from sweeps import trained
 
-from epochmeter.report.analyses.gate import check_bounds, exit_code, page
+from epochmeter.report.analyses.gate import check_bounds, exit_code
 from epochmeter.report.output.render import render_html
 from epochmeter.report.runs.configuration import group_repeats
 
@@ -105,14 +105,14 @@ def test_drift_cancels_between_interleaved_configurations():
 
 def test_gate_without_common_configurations_is_an_error():
     with pytest.raises(ValueError, match="no configuration"):
-        page([], {"time": 1.03})
+        check_bounds([], {"time": 1.03})
 
 
 def test_text_of_a_gate():
     before = [around(1.0, 0.002, 3), around(2.0, 0.002, 3), around(3.0, 0.02, 3)]
     after = [around(1.1, 0.002, 3), around(1.99, 0.002, 3), around(3.05, 0.02, 3)]
     pairs = list(zip(configurations(*before), configurations(*after), strict=True))
-    assert_golden(page(pairs, {"time": 1.03, "energy": 1.05}))
+    assert_golden("gate", check_bounds(pairs, {"time": 1.03, "energy": 1.05}))
 
 
 def test_junit_file_counts_failures_and_errors():

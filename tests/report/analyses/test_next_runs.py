@@ -10,7 +10,6 @@ from sweeps import trained
 from epochmeter.report.analyses.best import find_best
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.next_runs import command_line, suggest_runs
-from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import group_repeats
 
 CPU = {"name": "cpu", "accelerator": "cpu", "rails": None}
@@ -177,4 +176,4 @@ def test_commands_are_valid_in_hydra(composed, of):
 def test_text():
     more = [SLOW_START, run(0, energy_j=900.0, limit_w=100.0, parts={"copy": 1.0})]
     results = [suggestion for of in (*CASES, *more) for suggestion in suggested(of)]
-    assert_golden(Page("next_runs", "Next runs", results=[*results, *suggested(run(0), run(1, batch=128))]))
+    assert_golden("next_runs", [*results, *suggested(run(0), run(1, batch=128))])

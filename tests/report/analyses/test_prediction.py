@@ -12,8 +12,7 @@ from golden import assert_golden
 from sweeps import DATA_SOURCES, trained
 
 from epochmeter.report.analyses import gaussian, prediction
-from epochmeter.report.analyses.prediction import NoPrediction, Predicted, Prediction, predict, values
-from epochmeter.report.pages import Page
+from epochmeter.report.analyses.prediction import NoPrediction, Predicted, Prediction, predict
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.costs import costs
 from epochmeter.report.statistics import Estimate
@@ -41,10 +40,6 @@ def grid(count, **more):
 
 def place(point):
     return [float(point.keys[key]) for key in ("batch", "workers", "power_limit")]
-
-
-def text_page(result):
-    return Page("prediction", "Prediction", results=result)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +162,7 @@ def test_impossible_prediction_has_a_reason(configurations, reason, details):
     result = predict(configurations)
     assert result.reason == reason
     assert {key: getattr(result, key) for key in details} == details
-    assert values(result)["why_not"]["reason"] == reason
+    assert result.values["why_not"]["reason"] == reason
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -247,8 +242,8 @@ WITHOUT_POWER = [replace(point, power_w=None) for point in POINTS[:5]]
     ],
 )
 def test_text(case, prediction):
-    assert_golden(text_page(prediction), case)
-    assert len(json.loads(json.dumps(values(prediction), allow_nan=False))["points"]) == len(prediction.points)
+    assert_golden("prediction", prediction, case)
+    assert len(json.loads(json.dumps(prediction.values, allow_nan=False))["points"]) == len(prediction.points)
 
 
 @pytest.mark.parametrize(
@@ -266,4 +261,4 @@ def test_text(case, prediction):
 )
 def test_text_of_reasons(reason):
     case = reason.reason if reason.keys or reason.error else "no_keys"
-    assert_golden(text_page(reason), case.replace(" ", "_"))
+    assert_golden("prediction", reason, case.replace(" ", "_"))

@@ -6,7 +6,7 @@ import pytest
 from golden import assert_golden
 from sweeps import trained
 
-from epochmeter.report.analyses.questions import analyze, page
+from epochmeter.report.analyses.questions import analyze
 
 
 def epoch(e2e_s, **parts):
@@ -42,7 +42,7 @@ def pairs(effects):
 
 def test_text_of_all_answers():
     epochs = [FIRST, LATER]
-    assert_golden(page([
+    assert_golden("questions", analyze([
         using(0, 4000, 0.9, flops=2.8, epochs=epochs),
         using(1, 7000, 0.95, 106.0, flops=2.8, batch=128, epochs=epochs),
         using(2, 3000, 0.8, 150.0, model="resnet50", epochs=[LATER, LATER]),
@@ -52,12 +52,12 @@ def test_text_of_all_answers():
 
 
 def test_text_of_unanswered_questions_has_commands():
-    assert_golden(page([trained(0, 100.0), ddp(1)]), "unanswered")
+    assert_golden("questions", analyze([trained(0, 100.0), ddp(1)]), "unanswered")
 
 
 def test_other_sweeps_have_no_questions():
-    assert page([trained(0, 100.0), trained(1, 110.0, batch=128)]) is None
-    assert page([]) is None
+    assert analyze([trained(0, 100.0), trained(1, 110.0, batch=128)]) is None
+    assert analyze([]) is None
 
 
 def test_device_use_is_absent_without_driver_metrics():

@@ -6,7 +6,7 @@ import pytest
 from golden import assert_golden
 from sweeps import trained
 
-from epochmeter.report.analyses.scaling import STRONG, WEAK, analyze, page
+from epochmeter.report.analyses.scaling import STRONG, WEAK, analyze
 from epochmeter.report.statistics import Estimate
 
 
@@ -104,7 +104,6 @@ def test_each_model_has_its_own_scaling():
                                   [trained(0, 1.0), ddp(1, 2.0, steady={"samples_per_s": None})]])  # fmt: skip
 def test_without_several_devices_or_speed_there_is_no_scaling(runs):
     assert analyze(runs) is None
-    assert page(runs) is None
 
 
 def test_unknown_number_of_devices_is_not_guessed():
@@ -139,10 +138,8 @@ def test_text():
     runs += [ddp(3 + n, 190.0 + n, repeat=n, steady=measured) for n in range(3)]
     runs += [trained(6, 100.0, model="resnet50"), ddp(7, 230.0, model="resnet50"),
              ddp(8, 300.0, model="resnet50", batch=256)]  # fmt: skip
-    result = page(runs)
-    assert result.numbers == list(range(9))
-    assert_golden(result)
+    assert_golden("scaling", analyze(runs))
 
 
 def test_text_without_a_comparison():
-    assert_golden(page([ddp(0, 190.0)]), "missing")
+    assert_golden("scaling", analyze([ddp(0, 190.0)]), "missing")

@@ -6,7 +6,7 @@ import pytest
 from golden import assert_golden
 from sweeps import trained
 
-from epochmeter.report.analyses.search_front import analyze, page, search_objectives
+from epochmeter.report.analyses.search_front import analyze, search_objectives
 from epochmeter.shared.atomic_files import write_json
 
 OBJECTIVES = ["steady/energy_j", "steady/e2e_s"]
@@ -61,10 +61,8 @@ def test_missing_objectives_have_no_result(objectives):
     [("", [*ROWS, run(5, 256, None, 5.0)]), ("one_best", [*ROWS, BEST]), ("no_front", [ROWS[0], MODULE])],
 )
 def test_only_a_search_has_a_page(tmp_path, case, runs):
-    assert page(runs, tmp_path) is None
+    assert search_objectives(tmp_path) == []
     write_json(tmp_path / "search.json", {"objectives": OBJECTIVES})
-    result = page(runs, tmp_path)
-    assert result.numbers == [run.number for run in runs]
-    assert_golden(result, case)
+    assert_golden("front", analyze(runs, search_objectives(tmp_path)), case)
     (tmp_path / "search.json").write_text("[")
     assert search_objectives(tmp_path) == []

@@ -6,7 +6,7 @@ import pytest
 from golden import assert_golden
 from sweeps import trained
 
-from epochmeter.report.analyses.targets import analyze, page
+from epochmeter.report.analyses.targets import analyze
 from epochmeter.report.runs.configuration import quality_target
 
 
@@ -110,7 +110,7 @@ def test_each_target_and_dataset_is_analyzed_separately():
         "jpeg, loss of at most 0.5",
         "mnist, accuracy of at least 0.65",
     ]
-    assert page([trained(0, 100.0)]) is None
+    assert analyze([trained(0, 100.0)]) == []
 
 
 def test_target_of_training_metrics_is_a_different_target():
@@ -129,4 +129,4 @@ def test_target_of_training_metrics_is_a_different_target():
     ],
 )
 def test_text(case, runs):
-    assert_golden(page(runs), case)
+    assert_golden("targets", analyze(runs), case)

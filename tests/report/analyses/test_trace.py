@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.report.analyses.trace import find_traced_run, group_modules, trace_page
+from epochmeter.report.analyses.trace import analyze, find_traced_run, group_modules
 from epochmeter.report.charts.trace import module_bars
 from epochmeter.report.output.files import write_trace_page
 from epochmeter.report.output.render import page_markdown
+from epochmeter.report.pages import Page
 from epochmeter.report.perfetto import ORIGIN, open_in_perfetto
 from epochmeter.shared.record import Record
 
@@ -56,7 +57,7 @@ def test_several_traced_runs_are_an_error_that_names_them(multirun):
 )
 def test_a_page_has_the_tables_of_its_trace(tmp_path, trace, words):
     shutil.copy(trace, tmp_path / "trace.json.gz")
-    page = trace_page(Record(tmp_path))
+    page = Page("trace", analyze(Record(tmp_path)))
     text = page_markdown(page)
     assert [word for word in words if word not in text] == []
     assert (tmp_path / "trace_analysis.json").exists()
@@ -66,17 +67,17 @@ def test_a_page_has_the_tables_of_its_trace(tmp_path, trace, words):
 def test_a_page_has_the_pipes_of_nsight_compute(tmp_path):
     shutil.copy(MI250, tmp_path / "trace.json.gz")
     shutil.copy(DATA.parent / "nsight/columns.csv", tmp_path / "ncu.csv")
-    text = page_markdown(trace_page(Record(tmp_path)))
+    text = page_markdown(Page("trace", analyze(Record(tmp_path))))
     assert "| **mean, weighted by time** | | | 2.7 % | 5.1 % | 0.0 % | 68.2 % | 0.8 % |" in text
     assert "| 2 | 98.3 % | 2.5 % | 5.0 % | 0.0 % | 69.3 % | 0.0 % |" in text
     (tmp_path / "trace_analysis.json").unlink()
     (tmp_path / "ncu.csv").write_text("==ERROR== Failed to find metric")
-    assert "- no utilization of pipes: Failed to find metric" in page_markdown(trace_page(Record(tmp_path)))
+    assert "- no utilization of pipes: Failed to find metric" in page_markdown(Page("trace", analyze(Record(tmp_path))))
 
 
 def test_the_page_has_a_picture_by_module(multirun):
     folder = multirun / "sweep/0"
-    written = write_trace_page(trace_page(Record(folder)), "sweep/0", folder, print, Record(folder))
+    written = write_trace_page(Page("trace", analyze(Record(folder))), "sweep/0", folder, print, Record(folder))
     assert [path.name for path in written] == ["trace.html", "trace.md"]
     assert 'data-name="trace_modules"' in written[0].read_text()
 

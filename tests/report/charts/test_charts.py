@@ -8,9 +8,9 @@ from sweeps import trained
 
 from epochmeter.report.charts.all_charts import all_charts
 from epochmeter.report.charts.bars import energy_domains
-from epochmeter.report.charts.chart import even_columns, make_axis
 from epochmeter.report.charts.draw import to_png, to_svg
 from epochmeter.report.charts.points import Palette, mean_sd
+from epochmeter.report.charts.vega import even_columns, make_axis
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.power import Power
 from epochmeter.report.statistics import ratio
@@ -35,7 +35,7 @@ def reached(number, seconds=None, joules=None, **keys):
 
 
 def drawn(runs, **more):
-    return {chart.name: chart for chart in all_charts(group_repeats(runs), **more)}
+    return {chart.name: chart for chart in all_charts(runs, **more)}
 
 
 def rows(chart, dataset, *fields):
@@ -51,9 +51,8 @@ def test_charts_without_data_are_absent():
 
 def test_energy_is_drawn_against_time_with_front_and_labels():
     runs = [ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, 300.0, batch=16), ran(2, 40.0, 600.0, batch=32)]
-    first, second, _ = points = group_repeats(runs)
-    best = [SimpleNamespace(name=name, configuration=first) for name in ("fastest", "tradeoff")]
-    chart, *_ = all_charts(points, best, [second, first])
+    best = [SimpleNamespace(name=name, configuration=group_repeats(runs)[0]) for name in ("fastest", "tradeoff")]
+    chart, *_ = all_charts(runs, best)
     assert chart.name == "energy_by_time"
     assert rows(chart, "points", "title", "x", "y", "kind") == [
         ("batch 8", 10.0, 500.0, "batch 8"),
@@ -62,13 +61,12 @@ def test_energy_is_drawn_against_time_with_front_and_labels():
     ]
     assert rows(chart, "front", "x", "y") == [(10.0, 500.0), (20.0, 300.0)]
     assert rows(chart, "labels", "text") == [(["fastest", "best trade-off"],), (["batch 16"],)]
-    assert "Energy of: GPUs used." in chart.caption
+    assert chart.caption["scope"] == "GPUs used"
 
 
 def test_labels_of_near_points_do_not_overlap():
     runs = [ran(n, x, 600.0 - x, batch=n + 1) for n, x in enumerate((10.0, 10.1, 10.2, 30.0))]
-    points = group_repeats(runs)
-    chart, *_ = all_charts(points, [], points)
+    chart, *_ = all_charts(runs)
     below = [distance for (distance,) in rows(chart, "labels", "dy")]
     assert len(set(below[:3])) == 3
     assert below[3] == 0
@@ -76,8 +74,9 @@ def test_labels_of_near_points_do_not_overlap():
 
 def test_labels_are_dropped_where_only_other_points_leave_room():
     runs = [ran(n, 10 + n / 10, 600 - n, batch=n + 1) for n in range(8)]
-    best, *others = points = group_repeats([*runs, ran(8, 10.35, 599.0, batch=99), ran(9, 90.0, 900.0, batch=100)])
-    labels = rows(all_charts(points, [SimpleNamespace(name="fastest", configuration=best)], others[:7])[0], "labels")
+    runs += [ran(8, 10.35, 599.0, batch=99), ran(9, 90.0, 900.0, batch=100)]
+    best = SimpleNamespace(name="fastest", configuration=group_repeats(runs)[0])
+    labels = rows(all_charts(runs, [best])[0], "labels")
     assert labels[0]["text"] == ["fastest"]
     assert 1 <= len(labels) < 8
 
@@ -99,13 +98,13 @@ def test_standard_deviation_of_a_single_run_is_over_its_epochs():
 
 def test_configurations_without_finite_energy_are_counted():
     runs = [ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, batch=16)]
-    assert "Without energy: 1 of 2 configurations (no meter here)." in drawn(runs)["energy_by_time"].caption
+    assert drawn(runs)["energy_by_time"].caption["without_energy"] == (1, 2, " (no meter here)")
     assert "energy_by_time" not in drawn([ran(n, 10.0, float("inf"), batch=n + 1) for n in range(2)])
     runs = [ran(0, 10.0, 500.0, batch=8), ran(1, 10.0, 400.0, batch=8, repeat=1, covers="CPU packages"),
             ran(2, 20.0, 300.0, batch=16)]  # fmt: skip
     chart = drawn(runs)["energy_by_time"]
     assert rows(chart, "points", "title") == [("batch 16",)]
-    assert "their runs measured different things" in chart.caption
+    assert chart.caption["without_energy"] == (1, 2, " (their runs measured different things)")
 
 
 def test_energies_of_different_scopes_are_in_charts_of_their_own():
@@ -117,7 +116,7 @@ def test_energies_of_different_scopes_are_in_charts_of_their_own():
     charts = drawn(runs)
     for name in ("energy_by_time", "energy_domains"):
         assert [each for each in charts if each.startswith(name)] == [f"{name}_0", f"{name}_1"]
-        assert charts[f"{name}_0"].caption.count("Energy of: CPU packages.") == 1
+        assert charts[f"{name}_0"].caption["scope"] == "CPU packages"
 
 
 def test_a_value_of_the_key_has_one_color_in_all_charts():
@@ -159,9 +158,7 @@ def test_many_bars_are_folded_and_configurations_without_parts_are_counted():
     assert [len(rows(chart, "bars")) for chart in (first, more)] == [15, 35]
     assert (first.is_folded, more.is_folded) == (False, True)
     assert rows(first, "bars", "name")[0] == ("batch 1",)
-    assert first.caption.endswith(
-        "The 15 fastest of 50 configurations. The parts of 3 of 53 configurations are unknown."
-    )
+    assert (first.caption["fewer"], first.caption["unknown_parts"]) == ((15, "fastest", 50), (3, 53))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +198,7 @@ def test_two_keys_make_a_heatmap_in_natural_order():
     chart = drawn(runs)["grid_time"]
     encoding = chart.spec["layer"][0]["encoding"]
     assert (encoding["x"]["sort"], encoding["y"]["sort"]) == (["8", "16", "128"], ["100", "90"])
-    assert {(column, row): cell for column, row, cell in rows(chart, "cells", "column", "row", "cell")} == {
+    assert {(column, row): cell for column, row, cell in rows(chart, "values", "column", "row", "cell")} == {
         ("8", "100"): 10.0, ("8", "90"): 11.0, ("128", "100"): 20.0, ("128", "90"): 21.0,
         ("16", "100"): pytest.approx(30.0), ("16", "90"): pytest.approx(31.0),
     }  # fmt: skip
@@ -214,10 +211,10 @@ def test_a_third_key_makes_small_multiples_and_further_ones_a_note():
     runs = [ran(n, 10.0 + n, batch=batch, workers=workers, precision=precision)
             for n, (batch, workers, precision) in enumerate(keys)]  # fmt: skip
     chart = drawn(runs)["grid_time"]
-    assert len(rows(chart, "cells")) == 8
-    assert {panel for (panel,) in rows(chart, "cells", "panel")} == {"precision fp32", "precision bf16"}
+    assert len(rows(chart, "values")) == 8
+    assert {panel for (panel,) in rows(chart, "values", "panel")} == {"precision fp32", "precision bf16"}
     hosts = [replace(run, number=run.number + 8 * n, host=f"host{n}") for n in range(2) for run in runs]
-    assert drawn(hosts)["grid_time"].caption.endswith("Each cell is the best over hosts.")
+    assert drawn(hosts)["grid_time"].caption["best_over"] == "hosts"
 
 
 def test_empty_cells_are_noted():
@@ -225,9 +222,9 @@ def test_empty_cells_are_noted():
     runs = [ran(n, 10.0, energy_j, batch=batch, workers=workers)
             for n, ((batch, workers), energy_j) in enumerate(joules.items())]  # fmt: skip
     chart = drawn(runs)["grid_energy"]
-    assert len(rows(chart, "cells")) == 3
-    assert "Empty cells were not run" in chart.caption
-    assert "Without energy: 1 of 4 configurations (no meter here)." in chart.caption
+    assert len(rows(chart, "values")) == 3
+    assert chart.caption["empty_cells"]
+    assert chart.caption["without_energy"] == (1, 4, " (no meter here)")
 
 
 def test_synthetic_batches_are_shown_by_part_but_are_none_to_choose_from():
@@ -238,14 +235,14 @@ def test_synthetic_batches_are_shown_by_part_but_are_none_to_choose_from():
     charts = drawn(runs)
     assert len(rows(charts["epoch_parts"], "bars")) == 8
     assert set(rows(charts["energy_by_time"], "points", "x", "y")) == {(10.0, 100.0)}
-    assert set(rows(charts["grid_time"], "cells", "cell")) == {(10.0,)}
+    assert set(rows(charts["grid_time"], "values", "cell")) == {(10.0,)}
 
 
 def test_epochs_count_from_one_with_the_warm_up_marked():
     epochs = [[{"epoch/e2e_s": first}, {"epoch/e2e_s": 10.0}, {"epoch/e2e_s": 11.0}] for first in (15.0, 17.0)]
     chart = drawn([ran(n, 10.0, repeat=n, epochs=epochs[n]) for n in range(2)])["epochs_time"]
     assert rows(chart, "values", "x", "y", "is_warm_up") == [(1, 16.0, True), (2, 10.0, False), (3, 11.0, False)]
-    assert "Means over repeats." in chart.caption
+    assert chart.caption["over_repeats"]
 
 
 @pytest.mark.parametrize(("count", "ticks"), [(3, [1, 2, 3]), (20, [1, 5, 9, 13, 17])])
@@ -265,7 +262,7 @@ def test_the_fastest_with_several_epochs_are_drawn():
     chart = drawn(runs)["epochs_time"]
     panels = dict.fromkeys(panel for (panel,) in rows(chart, "values", "panel"))
     assert [*panels] == [f"batch {n}" for n in range(2, 8)]
-    assert chart.caption.endswith("The 6 fastest configurations.")
+    assert chart.caption["fastest"] == 6
 
 
 def test_power_is_drawn_in_a_readable_unit():
@@ -282,7 +279,7 @@ def test_time_and_energy_to_a_target_come_first():
     assert next(iter(charts)) == "target"
     assert rows(chart, "points", "title", "x", "y") == [("batch 8", 100.0, 50.0), ("batch 16", 50.0, 80.0)]
     assert sorted(rows(chart, "front", "x", "y")) == [(50.0, 80.0), (100.0, 50.0)]
-    assert "1 of 3 configurations never reached it." in chart.caption
+    assert chart.caption["never_reached"] == (1, 3)
     assert "target" not in drawn([reached(0)])
 
 
@@ -305,14 +302,14 @@ def test_scaling_efficiency_has_the_interval_of_a_ratio():
     chart = drawn([*ones, *twos])["scaling"]
     (row,) = rows(chart, "results")
     expected = ratio([170.0, 210.0], [90.0, 110.0]).scaled(50)
-    assert (row["percent"], row["low"], row["high"]) == pytest.approx((expected.value, expected.low, expected.high))
+    assert (row["y"], row["y_low"], row["y_high"]) == pytest.approx((expected.value, expected.low, expected.high))
     assert row["link"] == LINK
 
 
 def test_scaling_has_one_line_per_host_and_no_bar_for_single_runs():
     runs = [replace(trained(0, speed, strategy=strategy, ranks=ranks), host=host) for host in ("h1", "h2")
             for strategy, ranks, speed in (("single", 1, 100.0), ("ddp", 2, 190.0), ("ddp", 4, 360.0))]  # fmt: skip
-    values = rows(drawn(runs)["scaling"], "results", "line", "devices", "percent", "low")
+    values = rows(drawn(runs)["scaling"], "results", "line", "devices", "y", "y_low")
     assert len({line for line, *_ in values}) == 2
     assert [value[1:] for value in values] == [(2, pytest.approx(95.0), None), (4, pytest.approx(90.0), None)] * 2
 

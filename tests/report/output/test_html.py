@@ -8,7 +8,7 @@ from html import unescape
 
 import pytest
 
-from epochmeter.report.charts.chart import Chart
+from epochmeter.report.charts.vega import Chart
 from epochmeter.report.output.html import pack, report_html
 from epochmeter.report.output.render import escape_markdown
 from epochmeter.report.pages import Page
@@ -16,14 +16,14 @@ from epochmeter.report.pages import Page
 pytest.importorskip("vl_convert")
 EVIL = "<script>alert(1)</script> & $x_1$"
 CHARTS = [
-    Chart(name, f"Title of {name}", EVIL, {"datasets": {"x": [EVIL]}}, name == "third")
+    Chart(name, f"Title of {name}", {"datasets": {"x": [EVIL]}}, {"scope": EVIL}, name == "third")
     for name in ("first", "second", "third")
 ]
 
 
-def page(name, title="A title", text=""):
+def page(name, text=""):
     """An analysis whose template shows this text as body; that of `answer` also as summary."""
-    return Page(name, title, text)
+    return Page(name, text)
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def test_everything_is_in_the_file():
 
 
 def test_order_is_summary_first_chart_answer_charts_analyses_table():
-    pages = [page("differences"), page("scaling"), page("answer", text="Fastest: batch 8.")]
+    pages = [page("differences"), page("scaling"), page("answer", "Fastest: batch 8.")]
     html = report_html("a sweep", pages, CHARTS, "<p>the table</p>", ["Left out."], ["REHEARSAL"])
     parts = ['role="alert"', "summary: Fastest: batch 8.", 'figure id="first"', 'section id="answer"',
              'figure id="second"', 'section id="scaling"', 'id="all-runs"', 'section id="differences"',
@@ -67,7 +67,7 @@ def test_order_is_summary_first_chart_answer_charts_analyses_table():
 
 
 def test_markup_in_names_stays_text():
-    html = report_html(EVIL, [page("answer", EVIL, EVIL)], CHARTS, "", [EVIL], [EVIL])
+    html = report_html(EVIL, [page("answer", EVIL)], CHARTS, "", [EVIL], [EVIL])
     assert "alert(1)</script>" not in html
     assert unescape(html).count(EVIL) >= 8
 

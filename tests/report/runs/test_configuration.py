@@ -4,26 +4,25 @@ from dataclasses import replace
 
 from sweeps import trained
 
-from epochmeter.report.runs.configuration import group_repeats, groups, titles
+from epochmeter.report.runs.configuration import group_repeats, groups
 
 
 def test_repeats_of_a_job_are_one_point():
     found = group_repeats([trained(number, 100.0, repeat=number, batch=8 + number // 2) for number in range(4)])
     assert [point.numbers for point in found] == [[0, 1], [2, 3]]
-    assert titles(found) == ["batch 8", "batch 9"]
+    assert [each.title for each in found] == ["batch 8", "batch 9"]
 
 
 def test_the_same_job_on_another_host_is_another_point_and_is_called_by_it():
     hosts = ["nano", "orin", "nano"]
     found = group_repeats([replace(trained(number, 100.0), host=host) for number, host in enumerate(hosts)])
     assert [point.numbers for point in found] == [[0, 2], [1]]
-    assert [title.rpartition(", ")[2] for title in titles(found)] == ["nano", "orin"]
+    assert [title.rpartition(", ")[2] for title in (each.title for each in found)] == ["nano", "orin"]
 
 
 def test_equal_titles_have_run_numbers():
     found = group_repeats([trained(0, 100.0, evaluation={"every": 1}), trained(1, 100.0, evaluation={"every": 2})])
-    assert len(set(titles(found))) == 2
-    assert "run 1" in titles(found)[1]
+    assert [each.title for each in found] == ["resnet152, batch 64 (run 0)", "resnet152, batch 64 (run 1)"]
 
 
 def test_points_of_different_hosts_are_never_put_together():

@@ -6,7 +6,7 @@ import pytest
 from sweeps import trained
 
 from epochmeter.report.runs.configuration import group_repeats
-from epochmeter.report.runs.power import choose_runs, power, powers
+from epochmeter.report.runs.power import choose_runs, powers
 from epochmeter.shared.record import Record
 
 SECOND = 1_000_000_000
@@ -21,12 +21,12 @@ def sampled(folder, number, watts):
 
 
 def test_sample_times_start_at_the_first(tmp_path):
-    told = power(sampled(tmp_path, 0, [5.0, 6.0, 7.0]))
+    (told,) = powers([sampled(tmp_path, 0, [5.0, 6.0, 7.0])])
     assert (told.times_s, told.powers_w, told.mean_of_s) == ([0.0, 1.0, 2.0], [5.0, 6.0, 7.0], 0.0)
 
 
 def test_many_samples_are_means_of_stretches(tmp_path):
-    told = power(sampled(tmp_path, 0, [float(index) for index in range(2400)]))
+    (told,) = powers([sampled(tmp_path, 0, [float(index) for index in range(2400)])])
     assert len(told.times_s) == 600
     assert told.mean_of_s == pytest.approx(4.0, rel=0.01)
     assert told.powers_w == pytest.approx(told.times_s, abs=2.1)
@@ -36,9 +36,9 @@ def test_many_samples_are_means_of_stretches(tmp_path):
                                   "monotonic_ns,total_w\none,two\n"])  # fmt: skip
 def test_record_without_readable_power_has_none(tmp_path, text):
     row = replace(trained(0, 100.0), folder=tmp_path)
-    assert power(row) is None
+    assert powers([row]) == []
     (tmp_path / "power.csv").write_text(text)
-    assert power(row) is None
+    assert powers([row]) == []
 
 
 def test_first_run_of_at_most_six_configurations_with_power_is_drawn(tmp_path):
@@ -46,13 +46,13 @@ def test_first_run_of_at_most_six_configurations_with_power_is_drawn(tmp_path):
     distinct = [replace(run, job={**run.job, "batch": run.number}) for run in rows]
     first, *_ = found = group_repeats(distinct)
     drawn = powers(choose_runs(rows, [], [*found, first]))
-    assert [each.row.number for each in drawn] == [0, 1, 2, 3, 4, 5]
+    assert [each.run.number for each in drawn] == [0, 1, 2, 3, 4, 5]
 
 
 def test_power_of_chosen_runs_is_drawn(tmp_path):
     rows = [trained(99, 100.0), *(sampled(tmp_path, number, [5.0, 6.0]) for number in range(3))]
     chosen = choose_runs(rows, [2, 99], group_repeats(rows))
     drawn = powers(chosen)
-    assert [each.row.number for each in drawn] == [2]
+    assert [each.run.number for each in drawn] == [2]
     with pytest.raises(ValueError, match=r"report\.power_of=7: the report has no such run\. It has: 0, 1, 2, 99\."):
         choose_runs(rows, [7], [])

@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from epochmeter.config.suggestions import entry_keys
-from epochmeter.report.analyses import prediction as predicted
-from epochmeter.report.analyses.best import Best, Unmet
+from epochmeter.report.analyses.best import ANY, Best, Criteria, Unmet, find_best, unmet_constraints
+from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.importance import KeyShare, key_shares
-from epochmeter.report.analyses.next_runs import Suggestion
-from epochmeter.report.analyses.prediction import NoPrediction, Prediction
+from epochmeter.report.analyses.next_runs import Suggestion, suggest_runs
+from epochmeter.report.analyses.prediction import NoPrediction, Prediction, predict
 from epochmeter.report.formatting import join_or_more
-from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, no_energy, varied
 from epochmeter.report.runs.costs import TIME_TO_TARGET, Cost, positive_values, ranked_costs
 from epochmeter.report.runs.filter import has_values
@@ -132,31 +131,34 @@ class Answer:
         """Why not all energies can be compared; None if they can."""
         return no_energy([cost.configuration for cost in self.costs])
 
+    @property
+    def values(self) -> dict[str, object]:
+        """All numbers, as the JSON file has them."""
+        rows = {row.cost.configuration: row for row in self.rows}
+        return {
+            "choices": [_choice_values(choice, rows[choice.configuration]) for choice in self.choices],
+            "baseline": self.baseline.title if self.baseline else None,
+            "bottlenecks": Counter(" or ".join(bottleneck.parts) for bottleneck in self.bottlenecks.values()),
+            "explained_variance": [asdict(share) for share in self.shares],
+            "unresolved": self.unresolved,
+            "noisy_runs": {run.number: variation for run, variation in self.noisy},
+            "what_next": [{"command": suggestion.command, "key": suggestion.key} for suggestion in self.suggestions],
+            "prediction": self.prediction.values if self.prediction else None,
+            "unmet": {unmet.name: unmet.bound for unmet in self.unmet},
+        }
 
-def analyze(
-    configurations: Sequence[Configuration],
-    choices: Sequence[Best],
-    bottlenecks: Mapping[Configuration, Bottleneck],
-    unmet: Sequence[Unmet] = (),
-    suggestions: Sequence[Suggestion] = (),
-    prediction: Prediction | NoPrediction | None = None,
-    baseline: Mapping[str, Any] | str | None = None,
-) -> Answer | None:
+
+def analyze(configurations: Sequence[Configuration], criteria: Criteria = ANY) -> Answer | None:
     """Return the answer; None if no configuration has a time.
-
-    Args:
-        configurations: All configurations of the report.
-        baseline: Values of the configuration to compare with, or `defaults`; the other arguments are attributes of
-            `Answer`.
 
     Raises:
         ValueError: Not exactly one configuration has the values of the baseline.
     """
     ranked = ranked_costs(configurations)
-    if not choices or not ranked:
+    if not ranked:
         return None
+    choices, bottlenecks = find_best(configurations, criteria), epoch_bottlenecks(configurations)
     ranked_ones = {cost.configuration for cost in ranked}
-    unranked = [configuration for configuration in configurations if configuration not in ranked_ones]
     once = [configuration for configuration in configurations if len(configuration.runs) == 1]
     hosts = Counter(configuration.runs[0].fingerprint for configuration in configurations)
     return Answer(
@@ -164,9 +166,10 @@ def analyze(
         ranked,
         unranked=[
             (configuration, sum(TIME_TO_TARGET in run.metrics for run in configuration.runs))
-            for configuration in unranked
+            for configuration in configurations
+            if configuration not in ranked_ones
         ],
-        unmet=unmet,
+        unmet=unmet_constraints(configurations, criteria),
         bottlenecks=bottlenecks,
         samples=_differing_samples(configurations),
         convergence_keys=_convergence_keys(configurations),
@@ -175,28 +178,10 @@ def analyze(
         unresolved=_unresolved(choices[0], ranked),
         shares=key_shares(ranked),
         noisy=_noisy_runs(configurations),
-        suggestions=suggestions,
-        prediction=prediction,
-        baseline=None if baseline is None else _find_baseline(ranked, baseline),
+        suggestions=suggest_runs(configurations, choices, bottlenecks),
+        prediction=predict(configurations) if criteria.predict else None,
+        baseline=None if criteria.baseline is None else _find_baseline(ranked, criteria.baseline),
     )
-
-
-def page(answer: Answer) -> Page:
-    """Return the page at the top of a report."""
-    rows = {row.cost.configuration: row for row in answer.rows}
-    values = {
-        "choices": [_choice_values(choice, rows[choice.configuration]) for choice in answer.choices],
-        "baseline": answer.baseline.title if answer.baseline else None,
-        "bottlenecks": Counter(" or ".join(bottleneck.parts) for bottleneck in answer.bottlenecks.values()),
-        "explained_variance": [asdict(share) for share in answer.shares],
-        "unresolved": answer.unresolved,
-        "noisy_runs": {run.number: variation for run, variation in answer.noisy},
-        "what_next": [{"command": suggestion.command, "key": suggestion.key} for suggestion in answer.suggestions],
-        "prediction": predicted.values(answer.prediction) if answer.prediction else None,
-        "unmet": {unmet.name: unmet.bound for unmet in answer.unmet},
-    }
-    numbers = sorted(number for cost in answer.costs for number in cost.configuration.numbers)
-    return Page("answer", "The answer", results=answer, values=values, numbers=numbers)
 
 
 def _differing_samples(configurations: Sequence[Configuration]) -> tuple[float, float] | None:

@@ -11,20 +11,43 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal
 
 from epochmeter.report.runs.configuration import Configuration
-from epochmeter.report.runs.costs import Cost, comparable, costs, max_power, ranked_costs
+from epochmeter.report.runs.costs import Cost, comparable, max_power, ranked_costs
 from epochmeter.report.statistics import chosen_mean, indistinguishable_from_best
-from epochmeter.results.pareto import is_pareto_front
 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
 Values = Callable[[Cost], Sequence[float]]
 """What a criterion compares: a value per run."""
 TIMES, JOULES = attrgetter("times_s"), attrgetter("joules")
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """What the best is, and what it is compared with.
+
+    Attributes:
+        eta: Weight of energy in the trade-off, 0 to 1.
+        max_slowdown: Largest time of the frugal choice, as a multiple of the shortest.
+        power_budget_w: Largest mean power; None for any.
+        deadline_s: Largest time; None for any.
+        baseline: Values of the configuration that the best are compared with, or `defaults`.
+        predict: Whether unmeasured configurations are predicted.
+    """
+
+    eta: float = 0.5
+    max_slowdown: float = 1.1
+    power_budget_w: float | None = None
+    deadline_s: float | None = None
+    baseline: Mapping[str, Any] | str | None = None
+    predict: bool = False
+
+
+ANY = Criteria()
 
 
 @dataclass(frozen=True)
@@ -75,66 +98,43 @@ class Unmet:
     scope: str | None
 
 
-def find_best(
-    configurations: Sequence[Configuration],
-    eta: float = 0.5,
-    max_slowdown: float = 1.1,
-    power_budget_w: float | None = None,
-    deadline_s: float | None = None,
-) -> list[Best]:
+def find_best(configurations: Sequence[Configuration], criteria: Criteria = ANY) -> list[Best]:
     """Return the best configurations by time and energy.
 
     Energy is compared within each group of configurations whose energy covers the same parts of the machine. Without
     any energy only the fastest is returned. A constraint that no configuration meets has no result
     (`unmet_constraints`).
-
-    Args:
-        configurations: The configurations.
-        eta: Weight of energy in the trade-off, 0 to 1.
-        max_slowdown: Maximum time of the frugal choice, as a multiple of the shortest.
-        power_budget_w: Maximum mean power, if any.
-        deadline_s: Maximum time, if any.
     """
+    eta, budget_w, deadline_s = criteria.eta, criteria.power_budget_w, criteria.deadline_s
     ranked = ranked_costs(configurations)
     if not ranked:
         return []
     result = [_best("fastest", ranked, TIMES)]
     for scope, group in _scopes(ranked):
         fastest, limit = min(group, key=lambda cost: cost.time_s), max_power(group)
-        near = [cost for cost in group if cost.time_s <= max_slowdown * fastest.time_s]
+        near = [cost for cost in group if cost.time_s <= criteria.max_slowdown * fastest.time_s]
         result += [
             _best("least_energy", group, JOULES, scope),
             _best("tradeoff", group, _weighted(eta, limit[0]), scope, bound=eta, max_power=limit),
-            _best("within_slowdown", near, JOULES, scope, bound=max_slowdown, fastest=fastest),
+            _best("within_slowdown", near, JOULES, scope, bound=criteria.max_slowdown, fastest=fastest),
         ]
-        if power_budget_w and (allowed := [cost for cost in group if _power(cost) <= power_budget_w]):
-            result.append(_best("power_budget", allowed, TIMES, scope, bound=power_budget_w))
+        if budget_w and (allowed := [cost for cost in group if _power(cost) <= budget_w]):
+            result.append(_best("power_budget", allowed, TIMES, scope, bound=budget_w))
         if deadline_s and (allowed := [cost for cost in group if cost.time_s <= deadline_s]):
             result.append(_best("deadline", allowed, JOULES, scope, bound=deadline_s))
     return _widened(result, ranked)
 
 
-def unmet_constraints(
-    configurations: Sequence[Configuration], power_budget_w: float | None = None, deadline_s: float | None = None
-) -> list[Unmet]:
+def unmet_constraints(configurations: Sequence[Configuration], criteria: Criteria) -> list[Unmet]:
     """Return the constraints that no configuration meets."""
-    unmet = []
+    unmet, budget_w, deadline_s = [], criteria.power_budget_w, criteria.deadline_s
     for scope, group in _scopes(ranked_costs(configurations)):
         frugal, fast = min(group, key=_power), min(group, key=lambda cost: cost.time_s)
-        if power_budget_w and _power(frugal) > power_budget_w:
-            unmet.append(Unmet("power_budget", power_budget_w, frugal, scope))
+        if budget_w and _power(frugal) > budget_w:
+            unmet.append(Unmet("power_budget", budget_w, frugal, scope))
         if deadline_s and fast.time_s > deadline_s:
             unmet.append(Unmet("deadline", deadline_s, fast, scope))
     return unmet
-
-
-def pareto(configurations: Sequence[Configuration]) -> list[Configuration]:
-    """Return the Pareto front of time and energy per epoch, among configurations with comparable energy."""
-    chosen: set[Configuration] = set()
-    for group in comparable(costs(configurations)).values():
-        is_on_front = is_pareto_front((_energy(cost), cost.time_s) for cost in group)
-        chosen.update(cost.configuration for cost, kept in zip(group, is_on_front, strict=True) if kept)
-    return [configuration for configuration in configurations if configuration in chosen]
 
 
 def _scopes(ranked: Sequence[Cost]) -> list[tuple[str | None, list[Cost]]]:

@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 
 from epochmeter.report.analyses.matching import Matching, matching
-from epochmeter.report.pages import Page
-from epochmeter.report.runs.configuration import Configuration, no_energy, titles
+from epochmeter.report.runs.configuration import Configuration, no_energy
 from epochmeter.report.runs.costs import ENERGY, POWER, TIME, positive_values
 from epochmeter.report.statistics import ALPHA, Estimate, false_discovery_rates, mean, pairwise_ratios
 
@@ -102,6 +101,13 @@ class Comparison:
         """The differences, the largest first."""
         return sorted(self.differences, key=lambda entry: -round(abs(math.log(entry.ratio.value)), 9))
 
+    @property
+    def values(self) -> dict[str, object]:
+        """All numbers, as the JSON file has them."""
+        differences = [{**asdict(entry), "verdict": entry.verdict} for entry in (*self.overall, *self.differences)]
+        return {"before": self.names[0], "after": self.names[1], "changed": self.matched.changed,
+                "unmatched": self.matched.unmatched, "differences": differences}  # fmt: skip
+
 
 def analyze(
     before: Sequence[Configuration], after: Sequence[Configuration], names: tuple[str, str] = ("before", "after")
@@ -111,9 +117,8 @@ def analyze(
     Metrics that either side lacks are absent, as are energies that cover different parts of the machine.
     """
     matched = matching(before, after)
-    titled = list(zip(titles([old for old, _ in matched.pairs]), matched.pairs, strict=True))
-    by_metric = [_differences_of(metric, titled) for metric in METRICS]
-    order = {title: index for index, (title, _) in enumerate(titled)}
+    by_metric = [_differences_of(metric, matched.pairs) for metric in METRICS]
+    order = {old.title: index for index, (old, _) in enumerate(matched.pairs)}
     return Comparison(
         names,
         matched,
@@ -123,22 +128,11 @@ def analyze(
     )
 
 
-def page(before: Sequence[Configuration], after: Sequence[Configuration], names: tuple[str, str]) -> Page:
-    """Return the page of the comparison; `names` are the names of the two sweeps."""
-    result = analyze(before, after, names)
-    differences = [{**asdict(entry), "verdict": entry.verdict} for entry in (*result.overall, *result.differences)]
-    changed, unmatched = result.matched.changed, result.matched.unmatched
-    values = {"before": names[0], "after": names[1], "changed": changed, "unmatched": unmatched,
-              "differences": differences}  # fmt: skip
-    numbers = sorted({run for configuration in after for run in configuration.numbers})
-    return Page("comparison", "Comparison", results=result, values=values, numbers=numbers)
-
-
-def _differences_of(metric: str, named: Sequence[tuple[str, tuple[Configuration, Configuration]]]) -> list[Difference]:
+def _differences_of(metric: str, pairs: Sequence[tuple[Configuration, Configuration]]) -> list[Difference]:
     """Return one metric's differences; absent where either side lacks it, or the energies are not comparable."""
     values = {
-        title: (positive_values(before, metric), positive_values(after, metric))
-        for title, (before, after) in named
+        before.title: (positive_values(before, metric), positive_values(after, metric))
+        for before, after in pairs
         if metric == TIME or not no_energy([before, after])
     }
     measured = {title: pair for title, pair in values.items() if all(pair)}

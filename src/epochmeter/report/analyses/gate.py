@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from epochmeter.report.pages import Page
-from epochmeter.report.runs.configuration import Configuration, no_energy, titles
+from epochmeter.report.runs.configuration import Configuration, no_energy
 from epochmeter.report.runs.costs import ENERGY, TIME, positive_values
 from epochmeter.report.statistics import ALPHA, Estimate, Fit, fits, interval, repeats_to_decide
 
@@ -57,7 +56,12 @@ def check_bounds(
         pairs: Each configuration before, with its counterpart after.
         bounds: Metric (`time`, `energy`) -> largest ratio.
         interleaved: Whether both sides ran in the same rounds of one sweep, so that drift cancels.
+
+    Raises:
+        ValueError: Nothing can be compared, so that a gate must not pass.
     """
+    if not pairs:
+        raise ValueError("gate: there is no configuration to compare. Give two sweeps with common configurations.")
     tests = [test for metric, bound in bounds.items() for test in _tests(metric, bound, pairs, interleaved)]
     violations = _holm([above for _, above, _ in tests])
     checks = []
@@ -68,21 +72,6 @@ def check_bounds(
             check = replace(check, verdict="passed", repeats=None)
         checks.append(check)
     return checks
-
-
-def page(
-    pairs: Sequence[tuple[Configuration, Configuration]], bounds: Mapping[str, float], *, interleaved: bool = False
-) -> Page:
-    """Return the page of the checks; the arguments are those of `check_bounds`.
-
-    Raises:
-        ValueError: nothing can be compared, so that a gate must not pass.
-    """
-    if not pairs:
-        raise ValueError("gate: there is no configuration to compare. Give two sweeps with common configurations.")
-    checks = check_bounds(pairs, bounds, interleaved=interleaved)
-    numbers = sorted({number for _, after in pairs for number in after.numbers})
-    return Page("gate", "Gate", checks, [asdict(check) for check in checks], numbers)
 
 
 def exit_code(checks: Sequence[Check]) -> int:
@@ -106,9 +95,8 @@ def _tests(
     logs = [[math.log(value) for value in positive_values(side, METRICS[metric])] for side in sides]
     rounds = [[run.round for run in side.runs] for side in sides] if interleaved else []
     fitted = fits(logs, rounds, [[run.started for run in side.runs] for side in sides]) if sides else []
-    named = [after for _, after in pairs] + ([pairs[0][0]] if interleaved else [])  # titles say what differs
-    for title, (before, after), reason in zip(titles(named), pairs, reasons, strict=False):
-        check = Check(title, metric, bound, "undecided", reason=reason)
+    for (before, after), reason in zip(pairs, reasons, strict=True):
+        check = Check(after.title, metric, bound, "undecided", reason=reason)
         if reason:
             yield check, 1.0, 1.0
             continue

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from epochmeter.config.validation import flatten, format_value
-from epochmeter.report.runs.configuration import NON_CONFIG_KEYS, Configuration
+from epochmeter.report.runs.configuration import Configuration
+from epochmeter.report.runs.run import NON_CONFIG_KEYS
 
 Leaves = Mapping[str, str]
 """A configuration or a platform as dotted keys and texts."""

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from epochmeter.report.analyses.best import Best
-from epochmeter.report.runs.configuration import DATA_PARALLEL, REPEATED, Configuration
+from epochmeter.report.runs.configuration import DATA_PARALLEL, Configuration
 from epochmeter.report.runs.costs import LIMIT, costs, positive_values
+from epochmeter.report.runs.run import REPEATED
 from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, PREP_STALL, STALLS, Bottleneck
 
 PROGRAM = "python src/train.py"

@@ -16,8 +16,9 @@ import numpy as np
 
 from epochmeter.report.analyses.gaussian import Array, Error, cross_validate, encode, fit, most_informative, predict_at
 from epochmeter.report.analyses.next_runs import command_line
-from epochmeter.report.runs.configuration import NON_CONFIG_KEYS, Configuration, no_energy, varied
+from epochmeter.report.runs.configuration import Configuration, no_energy, varied
 from epochmeter.report.runs.costs import Cost, costs
+from epochmeter.report.runs.run import NON_CONFIG_KEYS
 from epochmeter.report.statistics import Estimate
 
 MIN_CONFIGURATIONS, MAX_CONFIGURATIONS = 6, 100
@@ -75,6 +76,11 @@ class Prediction:
         metered = [point for point in self.points if point.energy_j is not None]
         return min(metered, key=lambda point: point.energy_j or math.inf, default=None)
 
+    @property
+    def values(self) -> dict[str, object]:
+        """All numbers, as the JSON file has them."""
+        return {**asdict(self), "energies_j": [point.energy_j for point in self.points]}
+
 
 Reason = Literal["hosts", "few", "large", "other keys", "complete", "inaccurate"]
 
@@ -95,6 +101,10 @@ class NoPrediction:
     count: int = 0
     needed: int = 0
     error: Error | None = None
+
+    @property
+    def values(self) -> dict[str, object]:
+        return {"why_not": asdict(self)}
 
 
 def predict(configurations: Sequence[Configuration]) -> Prediction | NoPrediction:
@@ -153,13 +163,6 @@ def _predict(
         no_power=no_power,
         poor_power=errors[POWER] if POWER in errors and POWER not in useful else None,
     )
-
-
-def values(prediction: Prediction | NoPrediction) -> dict[str, object]:
-    """Return all numbers for the JSON file, or why there are none."""
-    if isinstance(prediction, NoPrediction):
-        return {"why_not": asdict(prediction)}
-    return {**asdict(prediction), "energies_j": [point.energy_j for point in prediction.points]}
 
 
 def _columns(measured: Sequence[Cost]) -> tuple[dict[str, Column], Followers]:

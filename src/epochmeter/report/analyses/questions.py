@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 
 from epochmeter.report.analyses import scaling
 from epochmeter.report.analyses.scaling import WEAK, Scaling
-from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import (
     DATA_PARALLEL,
     DISTRIBUTED,
@@ -167,14 +166,6 @@ def analyze(rows: Sequence[Run]) -> Questions | None:
         batches=_neighbors("batch", configurations, lambda configuration: configuration.job["batch"]),
         has_single_runs=any(len(configuration.runs) == 1 for configuration in configurations),
     )
-
-
-def page(rows: Sequence[Run]) -> Page | None:
-    """Return the page of answers, if there are any."""
-    results = analyze(rows)
-    if results is None:
-        return None
-    return Page("questions", "Questions", results, asdict(results), [row.number for row in rows])
 
 
 def _device_uses(configurations: Sequence[Configuration]) -> list[DeviceUse]:

@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import (
     SINGLE,
     Configuration,
-    fingerprint,
     group_repeats,
     no_energy,
     on_several_hosts,
     ratio_of,
     varied,
 )
-from epochmeter.report.runs.run import Run
+from epochmeter.report.runs.run import Run, fingerprint
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, difference, mean, positive_means, ratio
 
 WEAK, STRONG = "weak", "strong"
@@ -99,6 +97,11 @@ class ScalingAnalysis:
         """One comparison per configuration, by weak scaling if possible."""
         return [*{tuple(result.numbers): result for result in reversed(self.compared)}.values()][::-1]
 
+    @property
+    def values(self) -> list[dict[str, object]]:
+        """All numbers, as the JSON file has them."""
+        return [*map(asdict, self.compared), *map(asdict, self.unpaired)]
+
 
 def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
     """Compare configurations on several devices with one device, by weak and strong scaling; None without any."""
@@ -122,17 +125,6 @@ def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
             compared += results
             unpaired += [] if results else [_unpaired(configuration, partners, title)]
     return ScalingAnalysis(compared, unpaired) if compared or unpaired else None
-
-
-def page(runs: Sequence[Run]) -> Page | None:
-    """Return the page of scaling; None if no run is on several devices."""
-    if not (result := analyze(runs)):
-        return None
-    every: list[Scaling | Unpaired] = [*result.compared, *result.unpaired]
-    numbers = {number for entry in every for number in entry.numbers}
-    numbers.update(number for entry in result.compared for number in entry.one_numbers)
-    values = [asdict(entry) for entry in every]
-    return Page("scaling", "Scaling", results=result, values=values, numbers=sorted(numbers))
 
 
 def _compare_kinds(configuration: Configuration, ones: Sequence[Configuration], title: str) -> list[Scaling]:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from epochmeter.report.pages import Page
-from epochmeter.report.runs.configuration import group_repeats, no_energy, titles
+from epochmeter.report.runs.configuration import group_repeats, no_energy
 from epochmeter.report.runs.run import Run
 from epochmeter.results.pareto import is_pareto_front, to_losses
 from epochmeter.shared.atomic_files import read_json
@@ -41,15 +40,10 @@ class SearchResult:
     incomplete: Sequence[SearchPoint]
     no_front: str | None
 
-
-def page(runs: Sequence[Run], folder: Path) -> Page | None:
-    """Return the page of the search in a folder; None without a search, or without any value of its objectives."""
-    result = analyze(runs, search_objectives(folder))
-    if result is None:
-        return None
-    points = (*result.front, *result.others, *result.incomplete)
-    numbers = sorted(number for point in points for number in point.numbers)
-    return Page("front", "Search", results=result, values=[asdict(result)], numbers=numbers)
+    @property
+    def values(self) -> list[dict[str, object]]:
+        """All numbers, as the JSON file has them."""
+        return [asdict(self)]
 
 
 def search_objectives(folder: Path) -> Sequence[str]:
@@ -67,9 +61,9 @@ def analyze(runs: Sequence[Run], objectives: Sequence[str]) -> SearchResult | No
     if not names:
         return None
     losses, compared, points, incomplete = [], [], [], []
-    for title, configuration in zip(titles(configurations), configurations, strict=True):
+    for configuration in configurations:
         means = {name: mean for name in names if (mean := configuration.mean(name)) is not None}
-        point = SearchPoint(title, configuration.numbers, means)
+        point = SearchPoint(configuration.title, configuration.numbers, means)
         if loss := to_losses(means, names):
             losses.append(loss)
             points.append(point)

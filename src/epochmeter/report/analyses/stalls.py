@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from epochmeter.report.analyses.bottleneck import (
@@ -21,7 +21,6 @@ from epochmeter.report.analyses.bottleneck import (
     verdict,
 )
 from epochmeter.report.analyses.what_if import Pipeline, Prediction, fraction_without_stall, pipeline_of, predictions
-from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, no_energy
 from epochmeter.report.runs.data_source import (
     CONDITIONS,
@@ -125,15 +124,6 @@ def analyze(runs: Sequence[Run]) -> list[StallAnalysis | Incomplete]:
     groups = by_job(runs)
     names = titles([next(iter(group.runs.values()))[0] for group in groups])
     return [_analyze(name, group) for name, group in zip(names, groups, strict=True)]
-
-
-def page(results: Sequence[StallAnalysis | Incomplete]) -> Page | None:
-    """Return the page of all analyses, with missing conditions; None if no analysis is complete."""
-    complete = [result for result in results if isinstance(result, StallAnalysis)]
-    numbers = sorted(number for result in complete for runs in result.numbers.values() for number in runs)
-    if not complete:
-        return None
-    return Page("stalls", "Stalls", results=results, values=[asdict(entry) for entry in results], numbers=numbers)
 
 
 def stall_power(e1: float, e2: float, t1: float, t2: float, idle_w: float | None) -> float | None:

@@ -12,14 +12,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from epochmeter.report.analyses.best import Best, find_best
-from epochmeter.report.pages import Page
-from epochmeter.report.runs.configuration import Configuration, group_repeats, quality_target, ratio_of, titles
+from epochmeter.report.runs.configuration import Configuration, group_repeats, quality_target, ratio_of
 from epochmeter.report.runs.costs import ENERGY_TO_TARGET as ENERGY
 from epochmeter.report.runs.costs import TIME_TO_TARGET as TIME
-from epochmeter.report.runs.costs import comparable, costs_to_target
+from epochmeter.report.runs.costs import comparable, costs_to_target, pareto_front
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import Estimate
-from epochmeter.results.pareto import is_pareto_front
 
 EPOCHS = "total/epochs_to_target"
 TOO_SHORT = "a window up to the target, such as an evaluation, was too short for the meter"
@@ -70,6 +68,17 @@ class Targets:
     time_ratio: Estimate | None
     energy_ratio: Estimate | None
 
+    @property
+    def values(self) -> dict[str, object]:
+        """All numbers, as the JSON file has them."""
+        return {
+            "title": self.title,
+            "points": [asdict(point) for point in self.points],
+            **{choice.name: choice.cost.title for choice in self.choices},
+            "covers": self.covers,
+            "no_energy": self.no_energy,
+        }
+
 
 def analyze(runs: Sequence[Run]) -> list[Targets]:
     """Analyze each target and dataset of the runs."""
@@ -80,40 +89,20 @@ def analyze(runs: Sequence[Run]) -> list[Targets]:
     return [_analyze(title, group_repeats(group)) for title, group in groups.items()]
 
 
-def page(runs: Sequence[Run]) -> Page | None:
-    """Return the page of all targets; None without any."""
-    results = analyze(runs)
-    if not results:
-        return None
-    values = [
-        {
-            "title": result.title,
-            "points": [asdict(point) for point in result.points],
-            **{choice.name: choice.cost.title for choice in result.choices},
-            "covers": result.covers,
-            "no_energy": result.no_energy,
-        }
-        for result in results
-    ]
-    numbers = sorted(number for result in results for point in result.points for number in point.numbers)
-    return Page("targets", "Time and energy to target", results=results, values=values, numbers=numbers)
-
-
 def _analyze(title: str, configurations: Sequence[Configuration]) -> Targets:
     ranked = {cost.configuration: cost for cost in costs_to_target(configurations)}
     scopes = comparable([*ranked.values()])
-    metered = next(iter(scopes.values())) if len(scopes) == 1 else []
-    is_on_front = is_pareto_front((cost.energy_j or 0.0, cost.time_s) for cost in metered)
-    front = {cost.configuration for cost, kept in zip(metered, is_on_front, strict=True) if kept}
+    front = pareto_front([*ranked.values()]) if len(scopes) == 1 else set()
     points: list[TargetResult] = []
     reached_runs: list[Run] = []
-    for name, configuration in zip(titles(configurations), configurations, strict=True):
+    for configuration in configurations:
         reached = Configuration([run for run in configuration.runs if TIME in run.metrics])
         reached_runs += reached.runs
         cost = ranked.get(configuration)
         time_s, energy_j = (cost.time, cost.energy) if cost else (_mean(reached, TIME), _mean(reached, ENERGY))
         epochs, on_front = reached.mean(EPOCHS), configuration in front
-        points.append(TargetResult(name, configuration.numbers, reached.numbers, epochs, time_s, energy_j, on_front))
+        title_of, numbers = configuration.title, configuration.numbers
+        points.append(TargetResult(title_of, numbers, reached.numbers, epochs, time_s, energy_j, on_front))
     choices = find_best(configurations)[:2] if ranked else []
     ratios: tuple[Estimate | None, Estimate | None] = (None, None)
     if len(scopes) == 1 and choices[0].configuration is not choices[-1].configuration:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from epochmeter.report.pages import Page
 from epochmeter.report.runs.load import run_folders, sweep_folders
 from epochmeter.results.reuse import record_of
 from epochmeter.shared.record import TRACE, Record
@@ -73,8 +72,8 @@ def find_traced_run(name: str | None, multirun: Path) -> Record:
     raise ValueError(f"the run `{name or 'null'}` {cause}\n  hint: give the folder of a run: `run=multirun/SWEEP/0`")
 
 
-def trace_page(record: Record) -> Page:
-    """Return the page of a run's trace; analyze the trace first if that has not been done.
+def analyze(record: Record) -> TraceView:
+    """Return the analysis of a run's trace; analyze the trace first if that has not been done.
 
     Raises:
         TraceError: The trace cannot be read.
@@ -85,8 +84,7 @@ def trace_page(record: Record) -> Page:
 
         result = analyze_run(record.folder)
     groups = group_modules(result["attribution"]["modules"]) if result["attribution"] else []
-    view = TraceView(command=f"python src/report.py run={record.folder} view=perfetto", groups=groups, **result)
-    return Page("trace", "Trace analysis", view)
+    return TraceView(command=f"python src/report.py run={record.folder} view=perfetto", groups=groups, **result)
 
 
 def group_modules(modules: Sequence[Mapping[str, Any]]) -> list[ModuleGroup]:

@@ -7,78 +7,63 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
-from epochmeter.report.charts.chart import (
-    BLUE,
-    BROWN,
-    GRAY,
-    GREEN,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    Chart,
-    Rows,
-    Spec,
-    channel,
-    layer,
-    make_axis,
-    make_spec,
-    tooltips,
-)
-from epochmeter.report.charts.points import ChartPoint, MeanSd, Palette, by_energy_scope, join, mean_sd, scope_note
-from epochmeter.report.formatting import percent, plural, quantity
+from epochmeter.report.charts import vega
+from epochmeter.report.charts.points import MeanSd, Palette, by_energy_scope, mean_sd, scopes, tooltip
+from epochmeter.report.charts.vega import Chart
+from epochmeter.report.formatting import percent, quantity
 from epochmeter.report.runs.configuration import Configuration
 
 MAX_BARS, MAX_FOLDED_BARS = 15, 60
-BAR_PX, STEP_PX = 14, 40
 TIMES = {name: f"{name.replace(' ', '_')}_s" for name in ("data stall", "copy", "compute", "overhead")}
 ENERGIES = {name: f"{name.split()[-1]}_energy_j" for name in TIMES}
-PART_COLORS = dict(zip(TIMES, (VERMILION, ORANGE, BLUE, GRAY), strict=True))
-DOMAIN_COLORS = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, BROWN)
+PART_COLORS = dict(zip(TIMES, (vega.VERMILION, vega.ORANGE, vega.BLUE, vega.GRAY), strict=True))
+DOMAIN_COLORS = (vega.BLUE, vega.ORANGE, vega.GREEN, vega.PURPLE, vega.SKY, vega.VERMILION, vega.BROWN)
 DOMAIN = re.compile(r"steady/energy_(?!per_sample_j$|uncertainty_j$)(?!.*_sampled_j$)(.+)_j")
 REST = "rest"
 """The part of a total that its domains do not cover."""
 DOMAIN_TOLERANCE = 0.02
 """Relative difference between a total and its domains, which are read one after the other."""
-Bar = tuple[ChartPoint, MeanSd, Mapping[str, float]]
+Bar = tuple[Configuration, MeanSd, Mapping[str, float]]
 """A configuration, the total of its time or energy, and its parts."""
 
 
-def epoch_parts(points: Sequence[ChartPoint]) -> list[Chart]:
+def epoch_parts(configurations: Sequence[Configuration]) -> list[Chart]:
     """Draw the parts of the time of a steady epoch."""
-    caption = "A steady epoch by the activity of the device. Each part is measured separately."
-    bars = _bars(points, "steady/e2e_s", lambda configuration, total: _all_known(configuration, TIMES))
-    return _stacked("epoch_parts", "Time per epoch", "part", "s", points, bars, PART_COLORS, caption)
+    bars = _bars(configurations, "steady/e2e_s", lambda configuration, total: _all_known(configuration, TIMES))
+    caption = {"by_activity": True, "measured_separately": True}
+    return _stacked("epoch_parts", "Time per epoch", "part", "s", configurations, bars, PART_COLORS, caption)
 
 
-def energy_parts(points: Sequence[ChartPoint]) -> list[Chart]:
+def energy_parts(configurations: Sequence[Configuration]) -> list[Chart]:
     """Draw the energy of a steady epoch by domain and by phase, one chart per energy scope."""
     charts, label = [], "Energy per epoch"
-    for suffix, group in by_energy_scope(points):
+    for suffix, group in by_energy_scope(configurations):
         bars = _bars(group, "steady/energy_j", energy_domains)
         names = sorted({part for _, _, parts in bars for part in parts} - {REST})
-        colors = {name: DOMAIN_COLORS[place % len(DOMAIN_COLORS)] for place, name in enumerate(names)} | {REST: GRAY}
-        caption = join("A steady epoch by component.", scope_note(group))
+        colors = {name: DOMAIN_COLORS[place % len(DOMAIN_COLORS)] for place, name in enumerate(names)}
+        colors[REST] = vega.GRAY
+        caption = {"by_component": True, "scope": scopes(group)}
         charts += _stacked(f"energy_domains{suffix}", label, "component", "J", group, bars, colors, caption)
         bars = _bars(group, "steady/energy_j", lambda configuration, total: _all_known(configuration, ENERGIES))
-        caption = join("A steady epoch by the activity of the device.", scope_note(group))
+        caption = {"by_activity": True, "scope": scopes(group)}
         charts += _stacked(f"energy_phases{suffix}", label, "part", "J", group, bars, PART_COLORS, caption)
     return charts
 
 
 def time_bars(
-    name: str, title: str, times_s: Sequence[tuple[ChartPoint, MeanSd]], palette: Palette, note: str
+    name: str, title: str, times_s: Sequence[tuple[Configuration, MeanSd]], palette: Palette, caption: vega.Caption
 ) -> Chart:
     """Draw time to a target where energy is unknown, the fastest on top."""
     shown = sorted(times_s, key=lambda pair: pair[1].mean)[:MAX_BARS]
-    axis = make_axis("Time to the target", [time.mean for _, time in shown], "s", zero=True)
-    rows = []
-    for index, (point, time) in enumerate(shown):
-        kind = palette.kind(point.configuration)
-        value = axis.value(time.mean)
-        rows.append({**point.tooltip(time=time.text("s")), "bar": index, "part": kind, "start": 0, "end": value})
-    caption = join("Energy to the target is unknown.", note, _fewer_note(len(times_s), "fastest"))
-    return Chart(name, title, caption, _spec(axis.title, rows, [point for point, _ in shown], palette.colors, "time"))
+    axis = vega.make_axis("Time to the target", [time.mean for _, time in shown], "s", zero=True)
+    rows = [
+        {**tooltip(configuration, time=time.text("s")), "bar": bar, "part": palette.kind(configuration), "start": 0,
+         "end": axis.value(time.mean)}
+        for bar, (configuration, time) in enumerate(shown)
+    ]  # fmt: skip
+    names = [configuration.title for configuration, _ in shown]
+    spec = vega.stacked_bars(axis.title, rows, names, palette.colors, "title", "time", "runs")
+    return Chart(name, title, spec, {"energy_unknown": True, **caption, **_fewer(len(times_s), "fastest")})
 
 
 def energy_domains(configuration: Configuration, total_j: float) -> dict[str, float]:
@@ -114,70 +99,49 @@ def _all_known(configuration: Configuration, metrics: Mapping[str, str]) -> dict
 
 
 def _bars(
-    points: Sequence[ChartPoint], metric: str, parts_of: Callable[[Configuration, float], dict[str, float]]
+    configurations: Sequence[Configuration], metric: str, parts_of: Callable[[Configuration, float], dict[str, float]]
 ) -> list[Bar]:
     """Return the configurations that have parts, the smallest total first."""
-    totals = [(point, total) for point in points if (total := mean_sd(point.configuration, metric))]
+    totals = [(entry, total) for entry in configurations if (total := mean_sd(entry, metric))]
     totals.sort(key=lambda pair: pair[1].mean)
-    bars = ((point, total, parts_of(point.configuration, total.mean)) for point, total in totals)
+    bars = ((configuration, total, parts_of(configuration, total.mean)) for configuration, total in totals)
     return [bar for bar in bars if bar[2]]
 
 
 def _stacked(
-    name: str, label: str, what: str, base: str, points: Sequence[ChartPoint], bars: Sequence[Bar],
-    colors: Mapping[str, str], caption: str,
+    name: str, label: str, what: str, base: str, configurations: Sequence[Configuration], bars: Sequence[Bar],
+    colors: Mapping[str, str], caption: vega.Caption,
 ) -> list[Chart]:  # fmt: skip
     """Draw the first bars, and the next ones in a chart that the page folds."""
-    missing = len(points) - len(bars)
-    total = plural(len(points), "configuration")
-    unknown = f"The parts of {missing:,} of {total} are unknown." if missing else ""
-    fewer = _fewer_note(len(bars), "fastest" if base == "s" else "most frugal")
+    title, missing = f"{label} by {what}", len(configurations) - len(bars)
+    caption = {
+        **caption,
+        **_fewer(len(bars), "fastest" if base == "s" else "most frugal"),
+        "unknown_parts": missing and (missing, len(configurations)),
+    }
     first, more = bars[:MAX_BARS], bars[MAX_BARS : MAX_BARS + MAX_FOLDED_BARS]
-    title, caption = f"{label} by {what}", join(caption, fewer, unknown)
-    charts = [Chart(name, title, caption, _parts_spec(label, base, first, colors))] if first else []
+    charts = [Chart(name, title, _parts_spec(label, base, first, colors), caption)] if first else []
     if more:
-        title, caption = f"{title}: further configurations", f"The next {len(more):,}."
-        spec = _parts_spec(label, base, more, colors)
-        charts.append(Chart(f"{name}_more", title, caption, spec, is_folded=True))
+        spec, title = _parts_spec(label, base, more, colors), f"{title}: further configurations"
+        charts.append(Chart(f"{name}_more", title, spec, {"next": len(more)}, is_folded=True))
     return charts
 
 
-def _parts_spec(label: str, base: str, bars: Sequence[Bar], colors: Mapping[str, str]) -> Spec:
-    axis = make_axis(label, [total.mean for _, total, _ in bars], base, zero=True)
+def _parts_spec(label: str, base: str, bars: Sequence[Bar], colors: Mapping[str, str]) -> vega.Spec:
+    axis = vega.make_axis(label, [total.mean for _, total, _ in bars], base, zero=True)
     rows: list[dict[str, object]] = []
-    for index, (point, total, parts) in enumerate(bars):
-        start = 0.0
-        for part in colors:
-            if not (size := parts.get(part)):
-                continue
-            end = start + axis.value(size)
-            text = f"{quantity(size, base, total.mean)} ({percent(size / total.mean)})"
-            tooltip = point.tooltip(part=part, value=text, total=total.text(base))
-            rows.append({**tooltip, "bar": index, "start": start, "end": end})
-            start = end
+    for bar, (configuration, total, parts) in enumerate(bars):
+        end = 0.0
+        for part in filter(parts.get, colors):
+            start, end = end, end + axis.value(parts[part])
+            text = f"{quantity(parts[part], base, total.mean)} ({percent(parts[part] / total.mean)})"
+            lines = tooltip(configuration, part=part, value=text, total=total.text(base))
+            rows.append({**lines, "bar": bar, "start": start, "end": end})
     used = {row["part"] for row in rows}
     shown = {part: color for part, color in colors.items() if part in used}
-    return _spec(axis.title, rows, [point for point, _, _ in bars], shown, "part", "value", "total")
+    names = [configuration.title for configuration, *_ in bars]
+    return vega.stacked_bars(axis.title, rows, names, shown, "title", "part", "value", "total", "runs")
 
 
-def _spec(title: str, rows: Rows, points: Sequence[ChartPoint], colors: Mapping[str, str], *fields: str) -> Spec:
-    """Bars with their names above them, which also fits a narrow page."""
-    place = channel("bar:O", axis=None)
-    scale = {"domain": list(colors), "range": list(colors.values())}
-    encoding = {
-        "x": channel("start:Q", title=title, scale={"zero": True}),
-        "x2": {"field": "end"},
-        "y": place,
-        "color": channel("part:N", scale=scale, legend={"title": None} if len(colors) > 1 else None),
-        "href": channel("link:N"),
-        "tooltip": tooltips("title", *fields, "runs"),
-    }
-    pieces = layer("parts", "bar", encoding, size=BAR_PX)
-    above = {"align": "left", "baseline": "bottom", "dy": -BAR_PX / 2 - 2, "limit": {"expr": "width"}}
-    names = layer("bars", "text", {"x": {"datum": 0}, "y": place, "text": channel("name:N")}, **above, aria=False)
-    datasets = {"parts": rows, "bars": [{"bar": index, "name": point.title} for index, point in enumerate(points)]}
-    return make_spec({"layer": [pieces, names], "height": {"step": STEP_PX}}, datasets)
-
-
-def _fewer_note(count: int, order: str) -> str:
-    return f"The {MAX_BARS} {order} of {count:,} configurations." if count > MAX_BARS else ""
+def _fewer(count: int, order: str) -> dict[str, object]:
+    return {"fewer": (MAX_BARS, order, count)} if count > MAX_BARS else {}

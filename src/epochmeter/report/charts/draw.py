@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from epochmeter.report.charts.chart import Chart, Spec, theme
+from epochmeter.report.charts.vega import Chart, Spec, theme
 
 PAGE_NEEDS = ("vl_convert", "itables")
 """Packages of the extra `report`."""

@@ -8,174 +8,151 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby, islice
 
 from epochmeter.report.analyses.scaling import Scaling
-from epochmeter.report.charts.chart import (
-    COLORS,
-    HEIGHT_PX,
-    Chart,
-    Rows,
-    Spec,
-    channel,
-    even_columns,
-    layer,
-    make_axis,
-    make_spec,
-    tooltips,
-)
-from epochmeter.report.charts.points import ChartPoint, Palette, by_energy_scope, join, mean_sd, scope_note
+from epochmeter.report.charts import vega
+from epochmeter.report.charts.points import Palette, by_energy_scope, mean_sd, scopes, tooltip
+from epochmeter.report.charts.vega import Chart, channel
 from epochmeter.report.formatting import interval, percent, quantity
 from epochmeter.report.runs.configuration import Configuration, device_unit
 from epochmeter.report.runs.costs import TIME
 from epochmeter.report.runs.power import Power
 
-MAX_PANELS = 6
+MAX_PANELS, MAX_COLUMNS, PANEL_PX = 6, 3, 130
 MAX_LINES = 8
-PANEL_PX = 130
-MAX_COLUMNS = 3
 MAX_TICKS = 6
 
 
-def epochs(points: Sequence[ChartPoint], palette: Palette) -> list[Chart]:
+def epochs(configurations: Sequence[Configuration], palette: Palette) -> list[Chart]:
     """Draw the time, and the energy per energy scope, of each epoch of the fastest configurations."""
-    times = [(time.mean, place) for place, point in enumerate(points) if (time := mean_sd(point.configuration, TIME))]
-    fastest = [points[place] for _, place in sorted(times)]
+    times = [(time.mean, place) for place, entry in enumerate(configurations) if (time := mean_sd(entry, TIME))]
+    fastest = [configurations[place] for _, place in sorted(times)]
     charts = [_epochs("epochs_time", "Time by epoch", "epoch/e2e_s", "s", fastest, palette)]
     for suffix, group in by_energy_scope(fastest):
-        name, note = f"epochs_energy{suffix}", scope_note(group)
-        charts.append(_epochs(name, "Energy by epoch", "epoch/energy_j", "J", group, palette, note))
+        name, scope = f"epochs_energy{suffix}", scopes(group)
+        charts.append(_epochs(name, "Energy by epoch", "epoch/energy_j", "J", group, palette, scope))
     return [chart for chart in charts if chart]
 
 
-def power_over_time(powers: Sequence[Power], points: Sequence[ChartPoint], palette: Palette) -> Chart | None:
+def power_over_time(powers: Sequence[Power], configurations: Sequence[Configuration], palette: Palette) -> Chart | None:
     """Draw the sampled power of runs, one panel per run; None if there are no samples."""
     if not powers:
         return None
-    by_run = {run.number: point for point in points for run in point.configuration.runs}
-    x = make_axis("Time since the first sample", [power.times_s[-1] for power in powers], "s", zero=True)
-    y = make_axis("Power", [watts for power in powers for watts in power.powers_w], "W", zero=True)
+    by_run = {run.number: configuration for configuration in configurations for run in configuration.runs}
+    x = vega.make_axis("Time since the first sample", [power.times_s[-1] for power in powers], "s", zero=True)
+    y = vega.make_axis("Power", [watts for power in powers for watts in power.powers_w], "W", zero=True)
     rows = []
     for power in powers:
-        point = by_run.get(power.row.number)
-        panel = f"{point.title} (run {power.row.number})" if point else f"run {power.row.number}"
-        color = palette.color(point.configuration) if point else COLORS[0]
+        configuration = by_run.get(power.run.number)
+        panel = f"{configuration.title} (run {power.run.number})" if configuration else f"run {power.run.number}"
+        color = palette.color(configuration) if configuration else vega.COLORS[0]
         for time_s, watts in zip(power.times_s, power.powers_w, strict=True):
             rows.append({"panel": panel, "x": x.value(time_s), "y": y.value(watts), "color": color})
     longest_s = max(power.mean_of_s for power in powers)
-    scopes = dict.fromkeys(str(power.row.energy_covers) for power in powers if power.row.energy_covers)
-    caption = join(
-        "Idle time before and after, warm-up and evaluation are included.",
-        f"Each value is the mean of up to {quantity(longest_s, 's')}." if longest_s else "",
-        f"Power of: {'; '.join(scopes)}." if scopes else "",
-    )
-    return Chart("power", "Power over time", caption, _panels(rows, x.title, y.title, has_points=False))
+    covers = dict.fromkeys(str(power.run.energy_covers) for power in powers if power.run.energy_covers)
+    caption = {
+        "all_phases": True,
+        "mean_of": longest_s and quantity(longest_s, "s"),
+        "power_scope": "; ".join(covers),
+    }
+    return Chart("power", "Power over time", _panels(rows, x.title, y.title, has_points=False), caption)
 
 
-def efficiency(results: Sequence[Scaling], points: Sequence[ChartPoint] = ()) -> Chart | None:
+def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuration]) -> Chart | None:
     """Draw scaling efficiency by the number of devices; None if no configuration ran on one and on several."""
     if not results:
         return None
-    by_run = {number: point for point in points for number in point.configuration.numbers}
+    links = {number: entry.link for entry in configurations for number in entry.numbers if entry.link}
     scalings = sorted(results, key=lambda result: (_line(result), result.devices))
     lines = [(name, list(group)) for name, group in groupby(scalings, key=_line)]
-    rows = [_efficiency_row(name, result, by_run) for name, group in lines[:MAX_LINES] for result in group]
+    rows = [_efficiency_row(name, result, links) for name, group in lines[:MAX_LINES] for result in group]
     place = {
         "x": channel("devices:O", title="Devices", axis={"labelAngle": 0}),
-        "y": channel("percent:Q", title="Scaling efficiency (%)"),
+        "y": channel("y:Q", title="Scaling efficiency (%)"),
         "color": channel("line:N", legend={"title": None, "columns": 1}, sort=None),
     }
-    ends = {"y": {**place["y"], "field": "low"}, "y2": {"field": "high"}}
-    shown = {"href": channel("link:N"), "tooltip": tooltips("title", "efficiency", "speedup", "runs")}
-    ideal = layer("ideal", "rule", {"y": channel("percent:Q")}, strokeDash=[4, 4], style="reference")
-    bars = layer("results", "rule", {**place, **ends}, aria=False)
-    intervals = {**bars, "transform": [{"filter": "isValid(datum.low)"}]}
-    marks = layer("results", "line", {**place, **shown}, point={"size": 70})
-    caption = join(
-        "Speed-up divided by the number of devices; dashed: ideal.",
-        "Bars are 95 % intervals." if any("low" in row for row in rows) else "",
-        f"The first {MAX_LINES} of {len(lines):,} lines." if len(lines) > MAX_LINES else "",
-    )
-    view = {"layer": [ideal, intervals, marks], "height": HEIGHT_PX}
-    spec = make_spec(view, {"results": rows, "ideal": [{"percent": 100}]})
-    return Chart("scaling", "Scaling efficiency", caption, spec)
+    shown = {"href": channel("link:N"), "tooltip": vega.tooltips("title", "efficiency", "speedup", "runs")}
+    layers = [
+        vega.layer("ideal", "rule", {"y": channel("y:Q")}, strokeDash=[4, 4], style="reference"),
+        vega.error_bars("results", place, "y"),
+        vega.layer("results", "line", {**place, **shown}, point={"size": 70}),
+    ]
+    caption = {
+        "efficiency": True,
+        "intervals": any("y_low" in row for row in rows),
+        "first_lines": len(lines) > MAX_LINES and (MAX_LINES, len(lines)),
+    }
+    spec = vega.make_spec({"layer": layers, "height": vega.HEIGHT_PX}, {"results": rows, "ideal": [{"y": 100}]})
+    return Chart("scaling", "Scaling efficiency", spec, caption)
 
 
-def _efficiency_row(name: str, result: Scaling, by_run: Mapping[int, ChartPoint]) -> dict[str, object]:
-    share = result.efficiency
-    row: dict[str, object] = {
+def _efficiency_row(name: str, result: Scaling, links: Mapping[int, str]) -> dict[str, object]:
+    share, link = result.efficiency, links.get(result.numbers[0])
+    ends = {} if share.low is None or share.high is None else {"y_low": 100 * share.low, "y_high": 100 * share.high}
+    return {
         "title": f"{name}, {result.devices} {device_unit(result.strategy)}",
         "line": name,
         "devices": result.devices,
-        "percent": 100 * share.value,
+        "y": 100 * share.value,
         "efficiency": percent(share.value, 1),
         "speedup": interval(result.speedup, "times"),
         "runs": ", ".join(map(str, result.numbers)),
+        **ends,
+        **({"link": link} if link else {}),
     }
-    if share.low is not None and share.high is not None:
-        row |= {"low": 100 * share.low, "high": 100 * share.high}
-    point = by_run.get(result.numbers[0])
-    return {**row, "link": point.configuration.link} if point and point.configuration.link else row
 
 
 def _epochs(
-    name: str, title: str, metric: str, base: str, points: Sequence[ChartPoint], palette: Palette, note: str = ""
+    name: str, title: str, metric: str, base: str, fastest: Sequence[Configuration], palette: Palette, scope: str = ""
 ) -> Chart | None:
     """Draw the first of these configurations that have several epochs, one panel each."""
-    with_epochs = ((point, values) for point in points if len(values := _by_epoch(point.configuration, metric)) > 1)
+    with_epochs = ((entry, values) for entry in fastest if len(values := _by_epoch(entry, metric)) > 1)
     shown = list(islice(with_epochs, MAX_PANELS))
     if not shown:
         return None
-    values_of = [value for _, values in shown for value in values.values()]
-    axis = make_axis(title.partition(" ")[0], values_of, base, zero=True)
+    every = [value for _, values in shown for value in values.values()]
+    axis = vega.make_axis(title.partition(" ")[0], every, base, zero=True)
     rows = []
-    for point, values in shown:
-        warm_up = point.configuration.job.get("warmup_epochs", 0)
-        color = palette.color(point.configuration)
+    for configuration, values in shown:
+        warm_up = configuration.job.get("warmup_epochs", 0)
+        place = {"panel": configuration.title, "color": palette.color(configuration)}
         for epoch, value in values.items():
-            tooltip = point.tooltip(epoch=str(epoch + 1), value=quantity(value, base))
-            row = {"panel": point.title, "x": epoch + 1, "y": axis.value(value), "is_warm_up": epoch < warm_up}
-            rows.append({**tooltip, **row, "color": color})
-    caption = join(
-        palette.caption,
-        "Hollow points are warm-up epochs, which are in no mean." if any(row["is_warm_up"] for row in rows) else "",
-        "Means over repeats." if any(len(point.configuration.runs) > 1 for point, _ in shown) else "",
-        f"The {MAX_PANELS} fastest configurations." if len(points) > MAX_PANELS else "",
-        note,
-    )
-    return Chart(name, title, caption, _panels(rows, "Epoch", axis.title, has_points=True))
+            lines = tooltip(configuration, epoch=str(epoch + 1), value=quantity(value, base))
+            rows.append({**lines, **place, "x": epoch + 1, "y": axis.value(value), "is_warm_up": epoch < warm_up})
+    caption = {
+        "colors": palette.key.replace("_", " "),
+        "warm_up": any(row["is_warm_up"] for row in rows),
+        "over_repeats": any(len(configuration.runs) > 1 for configuration, _ in shown),
+        "fastest": len(fastest) > MAX_PANELS and MAX_PANELS,
+        "scope": scope,
+    }
+    return Chart(name, title, _panels(rows, "Epoch", axis.title, has_points=True), caption)
 
 
-def _panels(rows: Rows, x: str, y: str, *, has_points: bool) -> Spec:
-    """Small multiples: one panel per value of `panel`, all with the same axes."""
+def _panels(rows: vega.Rows, x: str, y: str, *, has_points: bool) -> vega.Spec:
+    """Return the specification of lines, one panel each, with points that are hollow in the warm-up."""
     ticks = {"values": _epoch_ticks(rows), "format": "d"} if has_points else {}
     place = {
         "x": channel("x:Q", title=x, axis=ticks, scale={"zero": False, "nice": not has_points}),
         "y": channel("y:Q", title=y, axis={"tickCount": 4}),
         "color": channel("color:N", scale=None),
     }
-    layers = [layer(None, "line", place, strokeWidth=1.4, aria=False)]
+    layers = [vega.layer(None, "line", place, strokeWidth=1.4, aria=False)]
     if has_points:
         shown = {
             "fill": channel("color:N", scale=None),
             "fillOpacity": {"condition": {"test": "datum.is_warm_up", "value": 0}, "value": 1},
             "href": channel("link:N"),
-            "tooltip": tooltips("title", "epoch", "value", "runs"),
+            "tooltip": vega.tooltips("title", "epoch", "value", "runs"),
         }
-        layers.append(layer(None, "point", {**place, **shown}, size=55, filled=False))
+        layers.append(vega.layer(None, "point", {**place, **shown}, size=55, filled=False))
     panels = list(dict.fromkeys(str(row["panel"]) for row in rows))
-    columns = even_columns(len(panels), MAX_COLUMNS)
-    faceted = {
-        "facet": channel("panel:N", sort=panels),
-        "columns": columns[0],
-        "data": {"name": "values"},
-        "spec": {"layer": layers, "height": PANEL_PX},
-    }
-    return make_spec(faceted, {"values": rows}, columns=columns)
+    return vega.small_multiples({"layer": layers, "height": PANEL_PX}, rows, panels, MAX_COLUMNS)
 
 
-def _epoch_ticks(rows: Rows) -> list[int]:
+def _epoch_ticks(rows: vega.Rows) -> list[int]:
     """Return few integer ticks; with `tickMinStep=1`, Vega draws ticks at half epochs too."""
-    epochs = sorted({int(str(row["x"])) for row in rows})
-    step = math.ceil((epochs[-1] - epochs[0] + 1) / MAX_TICKS)
-    return list(range(epochs[0], epochs[-1] + 1, step))
+    numbers = [int(str(row["x"])) for row in rows]
+    first, last = min(numbers), max(numbers)
+    return list(range(first, last + 1, math.ceil((last - first + 1) / MAX_TICKS)))
 
 
 def _by_epoch(configuration: Configuration, metric: str) -> dict[int, float]:

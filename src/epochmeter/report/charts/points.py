@@ -1,4 +1,4 @@
-"""Configurations as charts show them: name, mean and standard deviation, color, and notes on missing ones."""
+"""Configurations as charts show them: mean and standard deviation, color, tooltip, and what captions say of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from epochmeter.report.charts.chart import COLORS, SHAPES
-from epochmeter.report.formatting import plural, quantity
-from epochmeter.report.runs.configuration import Configuration, titles, varied
+from epochmeter.report.charts.vega import COLORS, SHAPES
+from epochmeter.report.formatting import quantity
+from epochmeter.report.runs.configuration import Configuration, varied
 from epochmeter.report.statistics import deviation
 
 MAX_KINDS = 7
@@ -20,27 +20,8 @@ SELF_EXPLAINING = ("model", "dataset", "strategy", "device")
 """Keys whose values need no key in a legend."""
 
 
-class ChartPoint(NamedTuple):
-    """A configuration and its name in charts."""
-
-    configuration: Configuration
-    title: str
-
-    def tooltip(self, **lines: str) -> dict[str, object]:
-        """Return the fields of a row that a tooltip shows, with the link that a click opens."""
-        runs = ", ".join(map(str, self.configuration.numbers))
-        link = self.configuration.link
-        return {"title": self.title, **lines, "runs": runs, **({"link": link} if link else {})}
-
-
 class MeanSd(NamedTuple):
-    """Mean and standard deviation of a metric.
-
-    Attributes:
-        mean: mean over the runs.
-        sd: standard deviation; None if it is unknown.
-        over: `runs` or `epochs`, over which the deviation is.
-    """
+    """Mean and standard deviation of a metric over `runs` or `epochs`; the deviation is None if it is unknown."""
 
     mean: float
     sd: float | None = None
@@ -62,8 +43,8 @@ class Palette:
     """One color and shape per value of one key, the same in every chart.
 
     Attributes:
-        key: the key; empty if all configurations have the same color.
-        kinds: its values as legends show them, in order.
+        key: Empty if all configurations have the same color.
+        kinds: Its values as legends show them, in order.
     """
 
     key: str
@@ -77,10 +58,6 @@ class Palette:
             if 1 < len(values) <= MAX_KINDS:
                 return cls(key, [_kind(key, value) for value in sorted(values, key=natural_order)])
         return cls("", ["configurations"])
-
-    @property
-    def caption(self) -> str:
-        return f"Colors show {self.key.replace('_', ' ')}." if self.key else ""
 
     @property
     def colors(self) -> dict[str, str]:
@@ -97,8 +74,10 @@ class Palette:
         return self.colors.get(self.kind(configuration), COLORS[0])
 
 
-def chart_points(configurations: Sequence[Configuration]) -> list[ChartPoint]:
-    return [ChartPoint(*pair) for pair in zip(configurations, titles(configurations), strict=True)]
+def tooltip(configuration: Configuration, **lines: str) -> dict[str, object]:
+    """Return the fields of a row that a tooltip shows, with the link that a click opens."""
+    link = {"link": configuration.link} if configuration.link else {}
+    return {"title": configuration.title, **lines, "runs": ", ".join(map(str, configuration.numbers)), **link}
 
 
 @cache  # several charts show the same
@@ -124,34 +103,27 @@ def natural_order(text: str) -> tuple[bool, float, str]:
         return True, 0.0, text
 
 
-def by_energy_scope(points: Iterable[ChartPoint]) -> list[tuple[str, list[ChartPoint]]]:
+def by_energy_scope(configurations: Iterable[Configuration]) -> list[tuple[str, list[Configuration]]]:
     """Group configurations with comparable energy, each with the suffix of its charts' names: none if there is one."""
-    groups: dict[str, list[ChartPoint]] = {}
-    for point in points:
-        if scope := point.configuration.energy_scope:
-            groups.setdefault(scope, []).append(point)
-    suffixes = [f"_{index}" if len(groups) > 1 else "" for index in range(len(groups))]
-    return list(zip(suffixes, [groups[scope] for scope in sorted(groups)], strict=True))
+    groups: dict[str, list[Configuration]] = {}
+    for configuration in configurations:
+        if scope := configuration.energy_scope:
+            groups.setdefault(scope, []).append(configuration)
+    return [(f"_{index}" * (len(groups) > 1), groups[scope]) for index, scope in enumerate(sorted(groups))]
 
 
-def scope_note(points: Iterable[ChartPoint]) -> str:
-    scopes = sorted({scope for point in points if (scope := point.configuration.energy_scope)})
-    return f"Energy of: {'; '.join(scopes)}." if scopes else ""
+def scopes(configurations: Iterable[Configuration]) -> str:
+    """Return what the energies cover, for a caption."""
+    return "; ".join(sorted({scope for configuration in configurations if (scope := configuration.energy_scope)}))
 
 
-def missing_energy_note(points: Sequence[ChartPoint], shown: int) -> str:
-    """Return how many configurations a chart lacks, and the first reason that their runs give."""
-    if shown == len(points):
-        return ""
-    runs = [run for point in points if not point.configuration.energy_scope for run in point.configuration.runs]
-    reasons = [run.no_energy for run in runs if run.no_energy] or ["their runs measured different things"]
-    why = f" ({reasons[0].rstrip('.')})" if runs else ""
-    return f"Without energy: {len(points) - shown:,} of {plural(len(points), 'configuration')}{why}."
-
-
-def join(*sentences: str) -> str:
-    """Join the sentences that are not empty."""
-    return " ".join(filter(None, sentences))
+def without_energy(configurations: Sequence[Configuration], shown: int) -> tuple[int, int, str] | None:
+    """Return for a caption how many configurations a chart lacks, of how many, and the first reason of their runs."""
+    if shown == len(configurations):
+        return None
+    runs = [run for configuration in configurations if not configuration.energy_scope for run in configuration.runs]
+    reasons = [run.no_energy.rstrip(".") for run in runs if run.no_energy] or ["their runs measured different things"]
+    return len(configurations) - shown, len(configurations), f" ({reasons[0]})" if runs else ""
 
 
 def _kind(key: str, value: str) -> str:

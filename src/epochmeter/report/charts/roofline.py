@@ -6,8 +6,7 @@ import re
 from typing import Any
 
 from epochmeter.report.analyses.trace import TraceView
-from epochmeter.report.charts.chart import BLUE, GRAY, VERMILION, Chart, channel, layer, make_spec, tooltips
-from epochmeter.report.charts.points import join
+from epochmeter.report.charts.vega import BLUE, GRAY, VERMILION, Chart, channel, layer, make_spec, tooltips
 from epochmeter.shared.record import Record
 
 GIGA = 1e9
@@ -41,26 +40,15 @@ def roofline(record: Record, view: TraceView) -> list[Chart]:
     layers = [
         layer("roof", "line", place, color=GRAY),
         *([layer("sheet", "line", place, color=GRAY, strokeDash=[4, 4])] if sheets else []),
-        layer(
-            "points",
-            "point",
-            {**marks, "color": {"field": "color", "type": "nominal", "scale": None}},
-            filled=True,
-            size=90,
-        ),
+        layer("points", "point", {**marks, "color": channel("color:N", scale=None)}, filled=True, size=90),
         layer("labels", "text", {**place, "text": channel("name:N")}, align="left", dx=8, dy=4),
         layer("labels_backward", "text", {**place, "text": channel("name:N")}, align="right", dx=-8, dy=-6),
     ]
-    caption = join(
-        "Line: the measured bandwidth and peak.",
-        "Dashed: the datasheet's dense peak." if sheets else "",
-        "Times of operators are those of the trace, with the profiler's overhead." if len(points) > 1 else "",
-        "Bytes are those of inputs and outputs; caches and fusion may put a point above the line.",
-    )
+    caption = {"roof": True, "datasheet": sheets, "operator_times": len(points) > 1, "bytes": True}
     labels = {"labels": [point for point in points if not point["name"].endswith("_backward")]}
     labels["labels_backward"] = [point for point in points if point not in labels["labels"]]
     data = {"roof": roof, "points": points, **labels, **({"sheet": sheets} if sheets else {})}
-    return [Chart("roofline", "Roofline", caption, make_spec({"layer": layers, "height": 320}, data))]
+    return [Chart("roofline", "Roofline", make_spec({"layer": layers, "height": 320}, data), caption)]
 
 
 def _operators(record: Record, view: TraceView, peak: float, bandwidth: float) -> list[dict[str, Any]]:
@@ -71,15 +59,9 @@ def _operators(record: Record, view: TraceView, peak: float, bandwidth: float) -
         seconds[name] = seconds.get(name, 0.0) + row["total_s"] / view.metrics["steps"]
     counted = record.run()["training"].get("operators", {})
     return [
-        _point(
-            name.removeprefix("aten::"),
-            entry["flops"] / entry["bytes"],
-            entry["flops"] / seconds[name],
-            peak,
-            bandwidth,
-        )
+        _point(name.removeprefix("aten::"), flops / entry["bytes"], flops / seconds[name], peak, bandwidth)
         for name, entry in counted.items()
-        if seconds.get(name)
+        if seconds.get(name) and (flops := entry["flops"])
     ]
 
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.report import pages
 from epochmeter.report.charts.draw import Artist, missing_packages
 from epochmeter.report.output import table
 from epochmeter.report.output.render import page_file, render_html
+from epochmeter.report.pages import TITLES, Page
 from epochmeter.shared.atomic_files import lock_folder, write_atomically, write_json
 from epochmeter.shared.record import Record
 
@@ -55,7 +55,7 @@ def write_report(report: Report, folder: Path, say: Callable[[str], None], artis
     else:
         written = _write_with_charts(report, folder, artist)
     if has_earlier:
-        names = [f"{name}.{suffix}" for name in pages.NAMES for suffix in ("json", "md", "xml")]
+        names = [f"{name}.{suffix}" for name in TITLES if name != "trace" for suffix in ("json", "md", "xml")]
         pictures = [] if missing else [path for path in (folder / CHARTS).iterdir() if path.suffix in (".png", ".svg")]
         for path in {*pictures, *(folder / name for name in names)} - {*written}:
             path.unlink(missing_ok=True)
@@ -68,9 +68,7 @@ def _missing_packages(say: Callable[[str], None]) -> list[str]:
     return missing
 
 
-def write_trace_page(
-    page: pages.Page, title: str, folder: Path, say: Callable[[str], None], record: Record
-) -> list[Path]:
+def write_trace_page(page: Page, title: str, folder: Path, say: Callable[[str], None], record: Record) -> list[Path]:
     """Write the text of a run's trace, and its page with charts if the packages are installed; return the files."""
     written = write_page(folder, page.name, page_file(page, title), None)
     if _missing_packages(say):

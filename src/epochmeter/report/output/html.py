@@ -7,13 +7,13 @@ import gzip
 import json
 from collections.abc import Sequence
 
-from epochmeter.report.charts.chart import Chart, javascript, theme
+from epochmeter.report.charts.vega import Chart, javascript, theme
 from epochmeter.report.output.render import page_body, page_summary, render_html
 from epochmeter.report.pages import Page
 
 FIRST_PAGES = ("answer", "gate", "comparison")
 """Pages directly below the first chart."""
-LAST_PAGES = ("differences",)
+LAST_PAGES = ("failures", "differences")
 """Pages below the table of runs."""
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from epochmeter.report.build import Report
 
-REPORT_PAGES = ("answer", "comparison", "gate", "differences")
+REPORT_PAGES = ("answer", "comparison", "gate", "failures", "differences")
 """Pages about the whole report. If it has no others, the terminal lists its runs."""
 MAX_PRINTED = 40
 """Runs that the terminal lists."""
@@ -36,7 +36,7 @@ MAX_PRINTED = 40
 
 def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
     """Return the configurations of a sweep with the least time and the least energy, and the command of its report."""
-    configurations = without_synthetic(group_repeats(select_any(read(folder)).runs))
+    configurations = group_repeats(without_synthetic(select_any(read(folder)).runs))
     if not configurations:
         return []
     choices = find_best(configurations) if is_choice and len(configurations) > 1 else []

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from epochmeter.report.runs.run import NON_CONFIG_KEYS as NON_CONFIG_KEYS
-from epochmeter.report.runs.run import REPEATED as REPEATED
-from epochmeter.report.runs.run import Run
-from epochmeter.report.runs.run import fingerprint as fingerprint
+from epochmeter.report.runs.run import NON_CONFIG_KEYS, Run, fingerprint
 from epochmeter.report.statistics import Estimate, ratio
 
 FIRST_KEYS = ("model", "dataset", "strategy", "batch")
@@ -20,11 +17,16 @@ FIRST_KEYS = ("model", "dataset", "strategy", "batch")
 SINGLE, DATA_PARALLEL, DISTRIBUTED = "single", "dp", "ddp"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Configuration:
-    """A configuration on one host, and all of its runs. Equality is identity."""
+    """A configuration on one host, and all of its runs. Equality is identity.
+
+    Attributes:
+        title: The keys in which it differs from the configurations of other runs, and its runs if that is not enough.
+    """
 
     runs: Sequence[Run]
+    title: str = ""
 
     @property
     def job(self) -> Mapping[str, Any]:
@@ -124,16 +126,26 @@ class Configuration:
 
 def group_repeats(runs: Sequence[Run]) -> list[Configuration]:
     """Group runs by host and configuration, in the order of the first runs."""
+    return [*_grouped(tuple(runs))]
+
+
+@lru_cache(maxsize=8)  # several analyses are of the same runs
+def _grouped(runs: tuple[Run, ...]) -> list[Configuration]:
     groups: dict[tuple[str | None, str], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.host, run.fingerprint), []).append(run)
-    return [Configuration(group) for group in groups.values()]
+    configurations = [Configuration(group) for group in groups.values()]
+    keys, several_hosts = varied(configurations) or ["model", "batch"], on_several_hosts(configurations)
+    names = [configuration.named(keys, several_hosts) for configuration in configurations]
+    counts = Counter(names)
+    for name, configuration in zip(names, configurations, strict=True):
+        configuration.title = name if counts[name] == 1 else f"{name} ({configuration.runs_text})"
+    return configurations
 
 
-def without_synthetic(configurations: Sequence[Configuration]) -> list[Configuration]:
-    """Return the configurations that load samples; all if none does. Synthetic batches show the device's speed only."""
-    real = [configuration for configuration in configurations if not configuration.job.get("synthetic_batches")]
-    return real or list(configurations)
+def without_synthetic(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs that load samples; all if none does. Synthetic batches show the device's speed only."""
+    return [run for run in runs if not run.job.get("synthetic_batches")] or list(runs)
 
 
 def quality_target(job: Mapping[str, Any]) -> str | None:
@@ -160,22 +172,6 @@ def groups(configurations: Sequence[Configuration], excluded: Sequence[str]) -> 
     for configuration in configurations:
         together.setdefault((configuration.host, fingerprint(configuration.job, excluded)), []).append(configuration)
     return list(together.values())
-
-
-def titles(configurations: Sequence[Configuration]) -> list[str]:
-    """Return unique titles: the keys in which the configurations differ, and the runs if those are not enough."""
-    return list(_titles(tuple(configurations)))
-
-
-@lru_cache(maxsize=16)  # several parts of a report need those of the same configurations
-def _titles(configurations: tuple[Configuration, ...]) -> list[str]:
-    keys, several_hosts = varied(configurations) or ["model", "batch"], on_several_hosts(configurations)
-    names = [configuration.named(keys, several_hosts) for configuration in configurations]
-    counts = Counter(names)
-    return [
-        name if counts[name] == 1 else f"{name} ({configuration.runs_text})"
-        for name, configuration in zip(names, configurations, strict=True)
-    ]
 
 
 def varied(configurations: Sequence[Configuration]) -> list[str]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from epochmeter.report.runs.configuration import Configuration, quality_target, titles
+from epochmeter.report.runs.configuration import Configuration, quality_target
 from epochmeter.report.statistics import Estimate, Rounds, positive_means
+from epochmeter.results.pareto import is_pareto_front
 
 TIME, ENERGY, POWER, PEAK = (f"steady/{name}" for name in ("e2e_s", "energy_j", "power_mean_w", "power_peak_w"))
 TIME_TO_TARGET, ENERGY_TO_TARGET = "total/time_to_target_s", "total/energy_to_target_j"
@@ -30,13 +31,16 @@ class Cost:
     """
 
     configuration: Configuration
-    title: str
     times_s: Sequence[float]
     joules: Sequence[float]
     covers: str | None
     per: str
     time: Estimate
     energy: Estimate | None
+
+    @property
+    def title(self) -> str:
+        return self.configuration.title
 
     @property
     def time_s(self) -> float:
@@ -94,6 +98,15 @@ def comparable(ranked: Sequence[Cost]) -> dict[str, list[Cost]]:
     return dict(sorted(groups.items(), key=lambda group: -len(group[1])))
 
 
+def pareto_front(ranked: Sequence[Cost]) -> set[Configuration]:
+    """Return the configurations that no other one with comparable energy beats in both time and energy."""
+    front: set[Configuration] = set()
+    for group in comparable(ranked).values():
+        is_on_front = is_pareto_front((cost.energy_j or 0.0, cost.time_s) for cost in group)
+        front.update(cost.configuration for cost, on_front in zip(group, is_on_front, strict=True) if on_front)
+    return front
+
+
 def positive_values(configuration: Configuration, name: str) -> list[float]:
     """Return a metric's value for each run; empty unless every run has a finite and positive one."""
     values = configuration.values(name)
@@ -118,16 +131,14 @@ def max_power(ranked: Sequence[Cost]) -> tuple[float, str]:
 
 @lru_cache(maxsize=8)  # several parts of a report need those of the same configurations
 def _costs(configurations: tuple[Configuration, ...], time: str, energy: str, per: str) -> list[Cost]:
-    named = zip(configurations, titles(configurations), strict=True)
-    measured = [(configuration, title) for configuration, title in named if positive_values(configuration, time)]
-    times_s = [positive_values(configuration, time) for configuration, _ in measured]
-    energies_j = [positive_values(point, energy) if point.energy_scope else [] for point, _ in measured]
-    time_estimates = positive_means(times_s)
-    energy_estimates = iter(positive_means([joules for joules in energies_j if joules]))
+    measured = [configuration for configuration in configurations if positive_values(configuration, time)]
+    times_s = [positive_values(configuration, time) for configuration in measured]
+    energies_j = [positive_values(entry, energy) if entry.energy_scope else [] for entry in measured]
+    means_j = iter(positive_means([joules for joules in energies_j if joules]))
     results = []
-    for (point, title), seconds, joules, estimate in zip(measured, times_s, energies_j, time_estimates, strict=True):
-        covers, mean_j = (point.energy_scope, next(energy_estimates)) if joules else (None, None)
-        results.append(Cost(point, title, seconds, joules, covers, per, estimate, mean_j))
+    for entry, seconds, joules, time_s in zip(measured, times_s, energies_j, positive_means(times_s), strict=True):
+        covers, energy_j = (entry.energy_scope, next(means_j)) if joules else (None, None)
+        results.append(Cost(entry, seconds, joules, covers, per, time_s, energy_j))
     return results
 
 

@@ -10,8 +10,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from epochmeter.report.runs.configuration import NON_CONFIG_KEYS, fingerprint
-from epochmeter.report.runs.run import Run
+from epochmeter.report.runs.run import NON_CONFIG_KEYS, Run, fingerprint
 
 MIN_WARM, MAX_COLD = 0.98, 0.02
 """Page-cache residency before an epoch: minimum of a warm run, maximum of a cold one."""

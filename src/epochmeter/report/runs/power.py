@@ -23,11 +23,10 @@ class Power(NamedTuple):
 
     Attributes:
         times_s: Times of the samples, from the first one on.
-        powers_w: Power of each sample.
         mean_of_s: Median duration that a sample is the mean of; zero if it is instantaneous.
     """
 
-    row: Run
+    run: Run
     times_s: Sequence[float]
     powers_w: Sequence[float]
     mean_of_s: float
@@ -50,13 +49,13 @@ def choose_runs(runs: Sequence[Run], power_of: Sequence[int], best: Sequence[Con
 
 def powers(runs: Sequence[Run]) -> list[Power]:
     """Return the power of the first runs that have any."""
-    return list(islice(filter(None, (power(run) for run in runs if run.folder)), MOST_RUNS))
+    return list(islice(filter(None, map(_power, runs)), MOST_RUNS))
 
 
-def power(run: Run) -> Power | None:
+def _power(run: Run) -> Power | None:
     """Return a run's power; None without two readable samples."""
     try:
-        samples = list(downsample(Record(run.folder), MAX_SAMPLES))
+        samples = list(downsample(Record(run.folder), MAX_SAMPLES)) if run.folder else []
     except (OSError, ValueError, IndexError):
         return None
     if len(samples) < 2:

@@ -25,9 +25,9 @@ NON_CONFIG_KEYS = (*REPEATED, "tracking", "sweep", "machine", "save_model", "pro
 """Keys that do not distinguish configurations."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
-    """A run: its configuration, its measurements, and why it is not a result, if so.
+    """A run: its configuration, its measurements, and why it is not a result, if so. Equality is identity.
 
     Attributes:
         number: Number in its sweep; runs of several sweeps are numbered consecutively.

@@ -19,11 +19,13 @@ Spec = dict[str, Any]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.1.0.json"
 TYPES = {"Q": "quantitative", "N": "nominal", "O": "ordinal"}
 Rows = Sequence[Mapping[str, object]]
+Caption = Mapping[str, object]
+"""Sentence of `captions.j2` -> its values; no sentence if they are empty."""
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A", "#8C564B")
 """After M. Okabe and K. Ito, Color Universal Design, 2008, without the colors that vanish on white or on black."""
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, GRAY, BROWN = COLORS
 SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "triangle-right", "stroke")
-HEIGHT_PX = 360
+HEIGHT_PX, BAR_PX, BAR_STEP_PX = 360, 14, 40
 LOG_RATIO = 30
 """Ratio of the largest value to the smallest from which an axis is logarithmic."""
 MAX_SVG_MARKS = 1000
@@ -36,16 +38,16 @@ class Chart:
     """A chart of the report.
 
     Attributes:
-        name: name of its files and of its place on the page.
-        caption: how to read it, and which configurations it leaves out.
+        name: Name of its files and of its place on the page.
         spec: Vega-Lite specification without theme and without width.
-        is_folded: whether the page shows it only on request.
+        caption: How to read it, and which configurations it leaves out.
+        is_folded: Whether the page shows it only on request.
     """
 
     name: str
     title: str
-    caption: str
     spec: Spec
+    caption: Caption
     is_folded: bool = False
 
 
@@ -89,8 +91,8 @@ def make_spec(view: Spec, datasets: Mapping[str, Rows], *, is_large: bool = Fals
     """Return the specification of a view and its data by their names.
 
     Args:
-        view: layers, or small multiples with these possible numbers of columns, the largest first.
-        is_large: whether the page draws it on a canvas.
+        view: Layers, or small multiples with these possible numbers of columns, the largest first.
+        is_large: Whether the page draws it on a canvas.
     """
     metadata = {"renderer": "canvas" if is_large else "svg", "columns": list(columns)}
     return {"$schema": SCHEMA, **view, "datasets": datasets, "usermeta": metadata}
@@ -110,6 +112,47 @@ def channel(field: str, **properties: Any) -> Spec:
 
 def tooltips(*fields: str) -> list[Spec]:
     return [channel(f"{field}:N") for field in fields]
+
+
+def error_bars(data: str, place: Spec, name: str) -> Spec:
+    """Return rules along the axis `name` from the field `<name>_low` to `<name>_high`, of the rows that have them."""
+    ends = {name: {**place[name], "field": f"{name}_low"}, f"{name}2": {"field": f"{name}_high"}}
+    bars = layer(data, "rule", {**place, **ends}, aria=False)
+    return {**bars, "transform": [{"filter": f"isValid(datum.{name}_low)"}]}
+
+
+def small_multiples(view: Spec, rows: Rows, panels: Sequence[str], most: int) -> Spec:
+    """Return the specification of one panel per value of `panel`, all with the same axes."""
+    columns = even_columns(len(panels), most)
+    faceted = {"facet": channel("panel:N", sort=panels), "columns": columns[0], "data": {"name": "values"}}
+    return make_spec({**faceted, "spec": view}, {"values": rows}, columns=columns)
+
+
+def stacked_bars(title: str, rows: Rows, names: Sequence[str], colors: Mapping[str, str], *fields: str) -> Spec:
+    """Return the specification of stacked bars, with their names above them, which also fits a narrow page.
+
+    Args:
+        title: Of the axis.
+        rows: Pieces: the number of their `bar`, `part`, `start`, `end`, and the fields of the tooltip.
+        names: Of the bars.
+        colors: Part -> color.
+        fields: Of the tooltip.
+    """
+    place = channel("bar:O", axis=None)
+    scale = {"domain": list(colors), "range": list(colors.values())}
+    encoding = {
+        "x": channel("start:Q", title=title, scale={"zero": True}),
+        "x2": {"field": "end"},
+        "y": place,
+        "color": channel("part:N", scale=scale, legend={"title": None} if len(colors) > 1 else None),
+        "href": channel("link:N"),
+        "tooltip": tooltips(*fields),
+    }
+    pieces = layer("parts", "bar", encoding, size=BAR_PX)
+    above = {"align": "left", "baseline": "bottom", "dy": -BAR_PX / 2 - 2, "limit": {"expr": "width"}}
+    labels = layer("bars", "text", {"x": {"datum": 0}, "y": place, "text": channel("name:N")}, **above, aria=False)
+    datasets = {"parts": rows, "bars": [{"bar": bar, "name": name} for bar, name in enumerate(names)]}
+    return make_spec({"layer": [pieces, labels], "height": {"step": BAR_STEP_PX}}, datasets)
 
 
 def even_columns(panels: int, most: int) -> list[int]:

@@ -1,0 +1,43 @@
+"""Runs that failed or cannot be read: the configuration, the reason and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from epochmeter.report.runs.filter import FAILURES, Selection, reasons_of
+from epochmeter.report.runs.run import Run
+from epochmeter.shared.record import Record
+
+HINT = "hint:"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run without results.
+
+    Attributes:
+        run: Its number, or the name of its folder if the record cannot be read.
+        overrides: Its configuration as typed.
+        hint: What to do; empty if the error has no hint.
+    """
+
+    run: str
+    overrides: str
+    reason: str
+    hint: str = ""
+
+
+def analyze(selection: Selection) -> list[Failure]:
+    """Return the runs that were not completed, and the damaged records."""
+    failed = [_failure(run) for run in selection.excluded if FAILURES in reasons_of(run)]
+    return [*failed, *(Failure(name, "", f"its record cannot be read: {why}")
+                       for name, why in selection.unreadable.items())]  # fmt: skip
+
+
+def _failure(run: Run) -> Failure:
+    """Return a failure; the hint follows the first line of the error."""
+    summary = (Record(run.folder).summary() if run.folder else None) or {}
+    lines = [line.strip() for line in (summary.get("failure") or {}).get("message", "").splitlines()]
+    hints = [line.removeprefix(HINT).strip() for line in lines[1:] if line.startswith(HINT)]
+    overrides = " ".join(f"{key}={value}" for key, value in run.keys.items())
+    return Failure(str(run.number), overrides, lines[0] if lines else run.state, " ".join(hints))
