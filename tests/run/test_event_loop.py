@@ -6,7 +6,7 @@ import pytest
 from default_jobs import job_of
 
 from epochmeter.power.meter import Domain, Instrument, Meter
-from epochmeter.run.event_loop import check_metered, notes_and_flags, trace_notes
+from epochmeter.run.event_loop import check_metered, finish_trace, notes_and_flags
 from epochmeter.run.window import Window
 from epochmeter.run.worker_process import WorkerError
 from epochmeter.shared.protocol import TraceFailed
@@ -26,8 +26,8 @@ def test_failure_during_the_trace_is_only_a_note():
         yield TraceFailed("no trace")
         raise WorkerError("oom", "the kernel killed the worker")
 
-    assert trace_notes(iter([TraceFailed("slow")])) == ["slow"]
-    assert trace_notes(messages()) == ["no trace: the kernel killed the worker"]
+    assert finish_trace(iter([TraceFailed("slow")]), None, None) == ["slow"]
+    assert finish_trace(messages(), None, None) == ["no trace: the kernel killed the worker"]
 
 
 @pytest.mark.parametrize(

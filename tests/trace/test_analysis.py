@@ -31,6 +31,7 @@ def kineto():
 def record(tmp_path):
     """A run of three epochs of two steps, and an evaluation; the first is a warm-up epoch. Steps last 1 to 6 s."""
     record = Record(tmp_path)
+    record.describe({}, {})
     record.append_steps(array("f", [value for step in range(1, 7) for value in (0.5, 9, 0.25, step - 0.75)]))
     for epoch in range(3):
         record.append({"window": "epoch", "epoch": epoch, "warmup": epoch == 0, "metrics": {"epoch/steps": 2}})

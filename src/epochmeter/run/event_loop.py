@@ -13,12 +13,12 @@ from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.meter import Meter
 from epochmeter.results.roofline import epoch_utilization
 from epochmeter.results.summary import reaches_target
-from epochmeter.run.instruments import WindowInstruments
+from epochmeter.run.instruments import WindowInstruments, write_powers
 from epochmeter.run.plan import Plan
 from epochmeter.run.window import Window, build_window, node_window
 from epochmeter.run.worker_process import WorkerError, WorkerProcess
 from epochmeter.shared import protocol
-from epochmeter.shared.protocol import Message
+from epochmeter.shared.protocol import Message, Traced
 from epochmeter.tracking.publisher import Tracker
 
 FIRST_WAIT_S = 10.0
@@ -120,12 +120,43 @@ def run_secondary_event_loop(
                 worker.reply()
 
 
-def trace_notes(messages: Iterator[Message]) -> list[str]:
-    """Return why there is no profiler trace. Everything is measured by now, so that no failure fails the run."""
+def finish_trace(messages: Iterator[Message], plan: Plan, meter: Meter) -> list[str]:
+    """Record the power of the profiler's trace; return why there is no trace, which does not fail the run."""
+    notes = []
     try:
-        return [message.reason for message in messages if isinstance(message, protocol.TraceFailed)]
+        for message in messages:
+            match message:
+                case protocol.TraceFailed():
+                    notes.append(message.reason)
+                case protocol.Traced():
+                    plan.describe(traced=traced_power(message, plan, meter))
     except WorkerError as error:
         return [f"no trace: {error}"]
+    return notes
+
+
+def traced_power(traced: Traced, plan: Plan, meter: Meter) -> dict[str, Any]:
+    """Record the power samples of traced steps; return their uncertainty in J and the sensor's response, or a reason.
+
+    The energy itself is computed by the analysis of the trace.
+    """
+    sampling = meter.sampling(traced.opened_ns, traced.closed_ns)
+    powers = write_powers(meter, plan.record)
+    reason = None
+    if sampling is None or not powers.times_ns:
+        reason = meter.energy["reason"] or "power is not sampled."
+    elif meter.energy["source"] == "estimated":
+        reason = "energy is estimated, not measured."
+    elif (plan.ranks or 1) * plan.node.nodes > 1:
+        reason = "several ranks train, and their modules run at different times."
+    elif sampling.unavailable:
+        reason = "; ".join(f"{domain}: {why}" for domain, why in sampling.unavailable.items())
+    elif sampling.peak_w is None:
+        reason = "the parts of the total are sampled at different times."
+    if reason or not sampling:
+        return {"reason": reason}
+    response = powers.response._asdict() if powers.response else None
+    return {**traced._asdict(), "energy_uncertainty_j": sampling.half_width_j, "response": response}
 
 
 def check_metered(plan: Plan, meter: Meter) -> None:

@@ -30,7 +30,7 @@ from epochmeter.results.run_result import RunResult
 from epochmeter.results.throughput import check_length
 from epochmeter.run import launch
 from epochmeter.run.cooldown import cool_down
-from epochmeter.run.event_loop import run_event_loop, run_secondary_event_loop, trace_notes
+from epochmeter.run.event_loop import finish_trace, run_event_loop, run_secondary_event_loop
 from epochmeter.run.finish import finalizing
 from epochmeter.run.instruments import check_idle, measure_idle_w, open_instruments, write_powers
 from epochmeter.run.nodes import forbid_multi_node_resume
@@ -125,7 +125,7 @@ def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress:
             with start_training(plan, outcome) as worker:
                 messages = worker.messages()
                 run_event_loop(messages, worker, plan, instruments, settings, tracker, terminal)
-                outcome.notes += trace_notes(messages)
+                outcome.notes += finish_trace(messages, plan, instruments.meter)
             if isinstance(worker, ScriptProcess):
                 check_trained(worker, plan.record)
             terminal.stage()
@@ -154,7 +154,7 @@ def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress:
             with start_training(plan, outcome) as worker:
                 messages = worker.messages()
                 run_secondary_event_loop(messages, worker, plan, instruments._replace(idle_w=idle_w))
-                trace_notes(messages)
+                finish_trace(messages, plan, instruments.meter)
     except WorkerError as error:
         outcome.set_failed(error.failure, str(error))
         terminal.failed(outcome)

@@ -14,6 +14,7 @@ reply, and all ranks wait for it, so that nobody trains while the controller rea
     WindowMeasured    first rank of each node     Recorded,     record and publish the window; the controller of a
                                                   Proceed       node that is not the first replies with Proceed
     Trained           first rank of each node     Proceed       all windows are recorded
+    Traced            first rank                  -             the profiler's trace is written
     TraceFailed       any rank                    -             no profiler trace, and why
     NotMeasured       agent of a script           -             why it stopped measuring, or measured nothing
     Finished          every rank                  -             the process exits with 0
@@ -134,6 +135,13 @@ class Trained(NamedTuple):
     """All windows are measured; a profiler trace may follow."""
 
 
+class Traced(NamedTuple):
+    """The profiler's trace is written. Times are the borders of its steps, of the rank's monotonic clock."""
+
+    opened_ns: int
+    closed_ns: int
+
+
 class TraceFailed(NamedTuple):
     """There is no profiler trace."""
 
@@ -184,7 +192,7 @@ class Recorded(NamedTuple):
 
 
 Message = Union[
-    Joined, Built, WindowOpening, Progress, WindowClosed, WindowMeasured, Trained, TraceFailed, NotMeasured,
+    Joined, Built, WindowOpening, Progress, WindowClosed, WindowMeasured, Trained, Traced, TraceFailed, NotMeasured,
     Finished, RankFailed, RankExited,
 ]  # fmt: skip
 Reply = Union[Proceed, NodeWindow, Recorded]

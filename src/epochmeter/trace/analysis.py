@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from epochmeter.power.phases.phase_energy import UnresolvedError
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import INTERVALS, NCU_CSV, TRACE, TRACE_ANALYSIS, Record, is_steady
 from epochmeter.trace.attribution import Attribution, attribute
 from epochmeter.trace.device import S_PER_NS, DeviceTime, busy_fraction, measure_device
+from epochmeter.trace.energy import TracedPower, read_power
 from epochmeter.trace.kernels import UNKNOWN
 from epochmeter.trace.kineto import Category, Trace, load
 from epochmeter.trace.nsight import NsightError, analyze_pipes
@@ -36,8 +38,12 @@ def analyze_run(folder: Path) -> dict[str, Any]:
     Raises:
         TraceError: The trace cannot be read.
     """
-    trace = load(folder / TRACE)
-    result = analyze(trace, untraced_wall_s(Record(folder), trace.steps[:, 0].tolist()))
+    trace, record = load(folder / TRACE), Record(folder)
+    try:
+        power: TracedPower | str = read_power(record)
+    except UnresolvedError as reason:
+        power = str(reason)
+    result = analyze(trace, untraced_wall_s(record, trace.steps[:, 0].tolist()), power)
     if (folder / NCU_CSV).exists():
         add_pipes(result, folder / NCU_CSV)
     write_json(folder / TRACE_ANALYSIS, result)
@@ -74,12 +80,13 @@ def untraced_wall_s(record: Record, steps: list[int]) -> float | None:
     return float(np.mean(walls)) if walls and steps else None
 
 
-def analyze(trace: Trace, untraced_s: float | None = None) -> dict[str, Any]:
+def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | str = "") -> dict[str, Any]:
     """Analyze a trace.
 
     Args:
         trace: The trace.
         untraced_s: Wall time of the same steps without the profiler; None if it is unknown.
+        power: The power in the traced steps, or why it is unknown.
 
     Returns:
         `metrics` (names without `trace/`), `missing` (why metrics are absent, one sentence per reason), `device` and
@@ -98,11 +105,14 @@ def analyze(trace: Trace, untraced_s: float | None = None) -> dict[str, Any]:
     else:
         launched = len(trace.where(Category.RUNTIME)) > 0
         missing.append(f"no metrics of a GPU: the trace has no kernels{NO_PERMISSION if launched else ''}")
-    attribution = attribute(trace) if len(trace.steps) and not trace.incomplete else None
+    known_power = None if isinstance(power, str) else power
+    attribution = attribute(trace, known_power) if len(trace.steps) and not trace.incomplete else None
     if attribution:
         metrics.update(_step_metrics(trace, time, attribution, untraced_s))
         if untraced_s is None:
             missing.append("no untraced time of the traced steps: no epoch is steady")
+        missing += [f"no energy of modules and operators: {power.rstrip('.')}"] if isinstance(power, str) and power else []
+        missing += attribution.energy_reasons
     elif not trace.incomplete:
         missing.append("no metrics per step, and no time by module and operator: the trace has no ProfilerStep")
     return {

@@ -11,10 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from epochmeter.trace.device import DATA_WAIT, S_PER_NS, Intervals, weighted_mean
+from epochmeter.trace.energy import TracedPower
 from epochmeter.trace.kernels import classify
 from epochmeter.trace.kineto import HOST, NONE, STEP_NAME, Category, Ints, Trace, match_launches
 
@@ -29,17 +32,23 @@ OUTSIDE = 0
 TRAINING_LOOP = "(training loop)"
 MODEL = "(model)"
 PYTHON = "(Python)"
-LONGEST = 10
+IDLE, IDLE_NAME = -2, "(idle)"
+"""Row and name of the time without a kernel."""
 AROUND_MEAN = 5
 
 
 @dataclass
 class ModuleTime:
-    """Time of a module without the modules in it; `phases_s` has forward, backward and so on."""
+    """Time of a module without the modules in it; `phases_s` has forward, backward and so on.
+
+    `energy_j` and the half-width of its 95 % confidence interval are of all traced steps; None if they are unknown.
+    """
 
     name: str
     kind: str
     phases_s: dict[str, float]
+    energy_j: float | None = None
+    energy_half_width_j: float | None = None
 
     @property
     def total_s(self) -> float:
@@ -52,7 +61,7 @@ class Activity:
     """Time of all operators, or kernels, of one name; `inputs` are the most frequent shapes.
 
     Time of Python code outside operators has no calls.
-    For kernels, `utilization` is the mean achieved occupancy, weighted by duration.
+    For kernels, `utilization` is the mean achieved occupancy, weighted by duration. Energy is as in `ModuleTime`.
     """
 
     name: str
@@ -62,6 +71,8 @@ class Activity:
     precision: str | None = None
     tensor_cores: bool | None = None
     utilization: float | None = None
+    energy_j: float | None = None
+    energy_half_width_j: float | None = None
 
 
 @dataclass
@@ -79,6 +90,7 @@ class Attribution:
         below: The longest kernels with less than the mean utilization.
         mean_utilization: Mean of the kernels' utilization, weighted by duration.
         threads: Fraction of the steps' time in which each thread of the host ran operators.
+        energy_reasons: Why modules or operators have no energy.
     """
 
     basis: str
@@ -91,22 +103,58 @@ class Attribution:
     below: list[Activity] = field(default_factory=list)
     mean_utilization: float | None = None
     threads: dict[str, float] = field(default_factory=dict)
+    energy_reasons: list[str] = field(default_factory=list)
 
 
 @dataclass
 class _Owners:
-    """For each event of the host: its own time in ns, and the module, phase and operator it belongs to."""
+    """For each event of the host: the module, phase and operator it belongs to, and when it is the innermost event."""
 
     events: Ints
-    self_ns: Ints
     module: Ints
     phase: Ints
     operator: Ints
     modules: list[tuple[str, str]]
+    stretches: _Stretches
 
 
-def attribute(trace: Trace) -> Attribution:
+class _Stretches(NamedTuple):
+    """Consecutive stretches of the time of threads: begin, length, and the row of the owner, or -1."""
+
+    thread: Ints
+    begin_ns: Ints
+    length_ns: Ints
+    row: Ints
+
+    @classmethod
+    def of(cls, thread: Ints, start: Ints, end: Ints, following: Ints) -> _Stretches:
+        """Divide the time of threads among the innermost of nested intervals.
+
+        Args:
+            thread: Thread of each interval.
+            start: Start of each interval in ns; an interval begins after those that contain it.
+            end: End of each interval.
+            following: Row of the owner after each interval, or -1.
+        """
+        rows = np.arange(len(start))
+        # At one time, first inner and then outer intervals end; then outer ones start before inner ones.
+        place = np.r_[np.where(end > start, -1 - rows, 2 * rows + 1), 2 * rows]
+        columns = np.r_[thread, thread], np.r_[end, start], np.r_[following, rows]
+        order = np.lexsort((place, columns[1], columns[0]))
+        thread, begin_ns, row = (column[order] for column in columns)
+        return cls(thread, begin_ns, np.diff(begin_ns, append=begin_ns[-1:]), row)
+
+    def where(self, selected: NDArray[np.bool_]) -> _Stretches:
+        """Return some of the stretches."""
+        return _Stretches(*(column[selected] for column in self))
+
+
+def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
     """Divide the time of the kernels, or on a CPU that of the steps, see the module's docstring.
+
+    Args:
+        trace: The trace.
+        power: The power while it was recorded, to divide the energy as well.
 
     Raises:
         ValueError: The trace has no steps.
@@ -117,18 +165,22 @@ def attribute(trace: Trace) -> Attribution:
     kernels = trace.where(Category.KERNEL)
     kernels = kernels[trace.step[kernels] != NONE]
     if not len(kernels):
-        return _attribute_host(trace, owners)
-    return _attribute_kernels(trace, owners, kernels)
+        return _attribute_host(trace, owners, power)
+    return _attribute_kernels(trace, owners, kernels, power)
 
 
-def _attribute_host(trace: Trace, owners: _Owners) -> Attribution:
+def _attribute_host(trace: Trace, owners: _Owners, power: TracedPower | None) -> Attribution:
     is_step = np.isin(trace.name, [index for index, name in enumerate(trace.names) if STEP_NAME.fullmatch(name)])
-    threads = trace.thread[owners.events[is_step[owners.events]]]
-    counted = (trace.step[owners.events] != NONE) & np.isin(trace.thread[owners.events], threads)
-    return _divide(trace, owners, np.flatnonzero(counted), owners.self_ns[counted], "host")
+    threads = np.unique(trace.thread[owners.events[is_step[owners.events]]])
+    own = owners.stretches.where(np.isin(owners.stretches.thread, threads))
+    counted = own.where(np.append(trace.step[owners.events] != NONE, False)[own.row])
+    result = _divide(trace, owners, counted.row, counted.length_ns, "host")
+    if power and len(threads) == 1:
+        _add_energy(result, trace, owners, own, power)
+    return result
 
 
-def _attribute_kernels(trace: Trace, owners: _Owners, kernels: Ints) -> Attribution:
+def _attribute_kernels(trace: Trace, owners: _Owners, kernels: Ints, power: TracedPower | None) -> Attribution:
     runtime = trace.where(Category.RUNTIME)
     launch = match_launches(trace, kernels, runtime)
     position = np.full(len(trace.start_ns) + 1, NONE)  # the last is that of a kernel without a launch
@@ -140,7 +192,45 @@ def _attribute_kernels(trace: Trace, owners: _Owners, kernels: Ints) -> Attribut
     utilization = trace.occupancy_percent[kernels] / 100
     result.mean_utilization = weighted_mean(utilization, trace.duration_ns[kernels])
     result.above, result.below = around_mean(result.kernels, result.mean_utilization)
+    if power:
+        _add_kernel_energy(result, trace, owners, position[launch], kernels, power)
     return result
+
+
+def _add_kernel_energy(
+    result: Attribution, trace: Trace, owners: _Owners, rows: Ints, kernels: Ints, power: TracedPower
+) -> None:
+    start_ns, end_ns = trace.start_ns[kernels], trace.end_ns[kernels]
+    if (end_ns[:-1] > start_ns[1:]).any():
+        result.energy_reasons.append("no energy of modules and operators: several kernels ran at the same time")
+        return
+    nothing = np.full(len(kernels), NONE)
+    runs = _Stretches.of(nothing, start_ns, end_ns, nothing)
+    _add_energy(result, trace, owners, runs._replace(row=np.append(rows, IDLE)[runs.row]), power)
+
+
+def _add_energy(
+    result: Attribution, trace: Trace, owners: _Owners, stretches: _Stretches, power: TracedPower
+) -> None:
+    """Set the energy of modules and operators; the row of a stretch is `IDLE` if the device does nothing."""
+    start_ns, end_ns = trace.steps[0, 1], trace.steps[-1, 2]
+    begin_ns = np.r_[start_ns, np.clip(stretches.begin_ns, start_ns, end_ns), end_ns] - start_ns
+    rows = np.r_[IDLE, stretches.row]
+    module, _, operator = _owners_of(owners, rows)
+    modules = [TRAINING_LOOP, *(name for name, _ in owners.modules), IDLE_NAME]
+    operators = [*trace.names, PYTHON, IDLE_NAME]
+    by_operator = np.where(operator == NONE, len(trace.names), trace.name[operator])
+    tables: tuple[tuple[str, Sequence[ModuleTime | Activity], Ints, list[str]], ...] = (
+        ("modules", result.modules, module + 1, modules),
+        ("operators", result.operators, by_operator, operators),
+    )
+    for what, table, labels, names in tables:
+        energy = power.energy_by_name(begin_ns, np.where(rows == IDLE, len(names) - 1, labels), names)
+        for row in table:
+            row.energy_j, row.energy_half_width_j = energy.energy_j.get(row.name), energy.half_width_j.get(row.name)
+        if energy.reason:
+            some = "some " if energy.energy_j else ""
+            result.energy_reasons.append(f"no energy of {some}{what}: {energy.reason.rstrip('.')}")
 
 
 def around_mean(kernels: Sequence[Activity], mean: float | None) -> tuple[list[Activity], list[Activity]]:
@@ -150,11 +240,16 @@ def around_mean(kernels: Sequence[Activity], mean: float | None) -> tuple[list[A
     return above[:AROUND_MEAN], [kernel for kernel in with_value if kernel not in above][:AROUND_MEAN]
 
 
+def _owners_of(owners: _Owners, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return the module, the phase and the operator of rows of the owners; negative rows have no owner."""
+    unowned = rows < 0
+    module, phase = np.where(unowned, NONE, owners.module[rows]), np.where(unowned, LOOP, owners.phase[rows])
+    return module, phase, np.where(unowned, NONE, owners.operator[rows])
+
+
 def _divide(trace: Trace, owners: _Owners, rows: Ints, times_ns: Ints, basis: str) -> Attribution:
     """Sum times by the module and the operator of rows of the owners; row -1 has no owner."""
-    unowned = rows == NONE
-    module, phase = np.where(unowned, NONE, owners.module[rows]), np.where(unowned, LOOP, owners.phase[rows])
-    operator = np.where(unowned, NONE, owners.operator[rows])
+    module, phase, operator = _owners_of(owners, rows)
     cells = np.bincount((module + 1) * len(PHASES) + phase, times_ns, (len(owners.modules) + 1) * len(PHASES))
     by_module = [
         ModuleTime(name, kind, {PHASES[at]: float(row[at]) * S_PER_NS for at in np.flatnonzero(row)})
@@ -253,7 +348,7 @@ def _find_owners(trace: Trace) -> _Owners:
     """Find the innermost module, phase and operator of every event of the host, in one pass in order of time."""
     events = trace.where(*HOST)
     search = _OwnerSearch(len(events), _Names(trace))
-    columns = (
+    times = (
         trace.start_ns,
         trace.end_ns,
         trace.thread,
@@ -261,13 +356,13 @@ def _find_owners(trace: Trace) -> _Owners:
         trace.sequence,
         trace.category == Category.OPERATOR,
     )
-    for row, event in enumerate(zip(*(values[events].tolist() for values in columns), strict=True)):
+    for row, event in enumerate(zip(*(values[events].tolist() for values in times), strict=True)):
         search.add(row, *event)
-    self_ns, module, phase, operator = (
-        np.array(values, np.int64) for values in (search.self_ns, search.module, search.phase, search.operator)
-    )
+    columns = (search.module, search.phase, search.operator, search.end_ns, search.following)
+    module, phase, operator, end_ns, following = (np.array(values, np.int64) for values in columns)
     operator = np.where(operator == NONE, NONE, events[operator])
-    return _Owners(events, self_ns, module, phase, operator, search.names.modules)
+    stretches = _Stretches.of(trace.thread[events], trace.start_ns[events], end_ns, following)
+    return _Owners(events, module, phase, operator, search.names.modules, stretches)
 
 
 class _OwnerSearch:
@@ -275,36 +370,28 @@ class _OwnerSearch:
 
     def __init__(self, count: int, names: _Names) -> None:
         self.names = names
-        self.self_ns, self.module, self.phase, self.operator = (
-            [0] * count,
-            [NONE] * count,
-            [LOOP] * count,
-            [NONE] * count,
-        )
-        self._end_ns = [0] * count
+        self.module, self.phase, self.operator = [NONE] * count, [LOOP] * count, [NONE] * count
+        self.end_ns, self.following = [0] * count, [NONE] * count
         self._stacks: dict[int, list[int]] = {}
         self._last_node: dict[int, int] = {}  # by thread
         self._last_child: dict[int, int] = {}
         self._forward_module: dict[int, int] = {}  # by sequence number
 
     def add(self, row: int, start: int, end: int, thread: int, name: int, sequence: int, is_operator: bool) -> None:
-        """Add an event; its own time is taken from its caller's."""
+        """Add an event; it ends with its caller at the latest."""
         parent = self._caller(thread, start)
         before = self._last_child.get(parent) if parent != NONE else None
         if parent != NONE:
-            end = min(end, self._end_ns[parent])
-            self.self_ns[parent] -= end - start
+            end = min(end, self.end_ns[parent])
             self._last_child[parent] = row
             if name not in self.names.steps:
                 self.module[row], self.phase[row] = self.module[parent], self.phase[parent]
                 self.operator[row] = self.operator[parent]
-        self.self_ns[row] += end - start
-        self._end_ns[row] = end
+        self.end_ns[row], self.following[row] = end, parent
         self._stacks[thread].append(row)
         if name in self.names.nodes:
             if before is not None:  # the time of the autograd engine belongs to the next node
-                self.self_ns[row] += start - self._end_ns[before]
-                self.self_ns[parent] -= start - self._end_ns[before]
+                self.following[before] = row
             self._set_backward(row, thread, sequence)
         elif name in self.names.module_of:
             self.module[row], self.phase[row] = self.names.module_of[name], self.names.phase_of.get(name, FORWARD)
@@ -317,7 +404,7 @@ class _OwnerSearch:
 
     def _caller(self, thread: int, start: int) -> int:
         stack = self._stacks.setdefault(thread, [])
-        while stack and self._end_ns[stack[-1]] <= start:
+        while stack and self.end_ns[stack[-1]] <= start:
             stack.pop()
         return stack[-1] if stack else NONE
 

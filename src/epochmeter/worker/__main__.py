@@ -25,7 +25,7 @@ from functools import partial
 import torch
 
 from epochmeter.shared.instantiate import instantiate_spec
-from epochmeter.shared.protocol import Built, Finished, RankFailed, TraceFailed, Trained
+from epochmeter.shared.protocol import Built, Finished, RankFailed, Traced, TraceFailed, Trained
 from epochmeter.shared.record import MEMORY, Record
 from epochmeter.worker import rng
 from epochmeter.worker.checkpoint import Checkpoint
@@ -43,6 +43,7 @@ from epochmeter.worker.memory import record_memory
 from epochmeter.worker.models.shape_check import check_smallest
 from epochmeter.worker.peaks import device_peaks
 from epochmeter.worker.strategy import rank_seed
+from epochmeter.worker.timeline import monotonic_ns
 from epochmeter.worker.trace import module_ranges
 from epochmeter.worker.trainer import Trainer
 from epochmeter.worker.windows import SuspendCounter, WindowRunner
@@ -114,9 +115,11 @@ def run_training(record, connection):
     ranks.request(Trained())
     trace = str(record.folder / "trace.json.gz") if first else None
     marked = trainer.model if first and not job["compile"] else None  # hooks would compile the model again
-    trace_error = write_trace(trace, job, trainer, training, marked)
+    trace_error, traced_ns = write_trace(trace, job, trainer, training, marked)
     if trace_error:  # on any rank
         connection.send(TraceFailed(trace_error))
+    if traced_ns:
+        connection.send(Traced(*traced_ns))
     connection.send(Finished())
     strategy.close()
 
@@ -135,7 +138,7 @@ def train_under_nsight(record, connection):
 
     def observed(batches):
         for step, batch in enumerate(batches):
-            connection.progress(step, time.monotonic_ns())  # this fails when the controller is gone
+            connection.progress(step, monotonic_ns())  # this fails when the controller is gone
             yield batch
 
     trainer.train_epoch(observed(profiler.mark_steps(endless_batches(trainer, training))))
@@ -149,9 +152,10 @@ def endless_batches(trainer, loader):
 
 
 def write_trace(path, job, trainer, loader, model):
-    """Trace a few steps, after all measurements; return why there is no trace, which does not fail the run, or None.
+    """Trace a few steps, after all measurements; the modules of `model` are marked in the trace.
 
-    The modules of `model` are marked in the trace.
+    Returns:
+        Why there is no trace, which does not fail the run, or None; and begin and end of the traced steps, or None.
     """
     endless = endless_batches(trainer, loader)
     try:
@@ -162,8 +166,8 @@ def write_trace(path, job, trainer, loader, model):
                 record_memory(path and os.path.join(os.path.dirname(path), MEMORY), trainer, next(endless))
     except Exception as error:
         traceback.print_exc()
-        return None if is_peer_rank_error(error) else "no trace: {}".format(describe_failure(error, job)[1])
-    return None
+        return None if is_peer_rank_error(error) else "no trace: {}".format(describe_failure(error, job)[1]), None
+    return None, getattr(profiler, "traced_ns", None)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ import itertools
 import os
 import threading
 
+from epochmeter.worker.timeline import monotonic_ns
+
 MODULE = "module: "
 """Prefix of the name of a module's range in a trace; its name in the model and its class follow."""
 BACKWARD = "Tensor.backward"
@@ -14,9 +16,14 @@ NAME = "_epochmeter_name"
 
 
 class TorchTrace:
-    """Record a trace with torch's profiler, after some warm-up steps; opens in Perfetto and chrome://tracing."""
+    """Record a trace with torch's profiler, after some warm-up steps; opens in Perfetto and chrome://tracing.
+
+    Attributes:
+        traced_ns: Begin and end of the traced steps, of the monotonic clock; None before they are recorded.
+    """
 
     records_memory = True
+    traced_ns = None
 
     def __init__(self, warmup_steps=2, steps=5):
         self.warmup_steps = warmup_steps
@@ -50,11 +57,16 @@ class TorchTrace:
     def _stepping(self, batches, profiler):
         """Yield batches; the device is idle at both ends of the traced steps, so that they contain all their work."""
         last = self.warmup_steps + self.steps - 1
+        opened_ns = monotonic_ns()
         for step, batch in zip(range(last + 1), batches):
             yield batch
             if step in (self.warmup_steps - 1, last):
                 _synchronize()
+            if step == last:
+                self.traced_ns = opened_ns, monotonic_ns()
             profiler.step()
+            if step == self.warmup_steps - 1:
+                opened_ns = monotonic_ns()
 
 
 class NsightTrace(TorchTrace):
@@ -129,6 +141,7 @@ class NullProfiler:
     """Take no trace."""
 
     records_memory = False
+    traced_ns = None
 
     def record_trace(self, path, batches, run):
         pass

@@ -10,7 +10,7 @@ import pytest
 from power.known_phases import FOUR, HELD_OUT, LEVELS_W, TWO, Sensor, epoch, facts
 
 from epochmeter.power.phases.phase_energy import phase_energy
-from epochmeter.power.phases.step_timeline import PHASES, Timeline
+from epochmeter.power.phases.step_timeline import PHASES, StepTimeline
 from epochmeter.power.uncertainty import Response
 
 SLOW = Sensor(averaging_s=0.1, lag_s=0.05)
@@ -35,26 +35,26 @@ class TestTimeline:
     ROWS = array("f", [0.5, 0.25, 0.125, 1.0, 0.25, 4.0, 0.0, 0.5])
 
     def test_gap_begins_with_overhead_and_ends_with_the_stall(self):
-        line = Timeline(self.ROWS, 2.5)
+        line = StepTimeline(self.ROWS, 2.5)
         assert line.spent_s(np.array([0.25])).tolist() == [[0.25, 0, 0, 0]]
         assert line.spent_s(np.array([0.5])).tolist() == [[0.25, 0.25, 0, 0]]
         assert line.spent_s(np.array([0.6])) == pytest.approx(np.array([[0.25, 0.25, 0.1, 0]]))
 
     def test_stall_is_at_most_its_gap(self):
-        assert Timeline(self.ROWS, 2.5).phases_s.tolist() == [0.25 + 0.125, 0.5, 0.125, 1.5]
+        assert StepTimeline(self.ROWS, 2.5).phases_s.tolist() == [0.25 + 0.125, 0.5, 0.125, 1.5]
 
     def test_time_after_the_last_step_is_overhead(self):
-        line = Timeline(self.ROWS, 2.5)
+        line = StepTimeline(self.ROWS, 2.5)
         assert line.spent_s(np.array([2.375, 2.5]))[:, 0].tolist() == [0.25, 0.375]
 
     def test_rounding_error_does_not_extend_the_window(self):
-        line = Timeline(self.ROWS, 2.3749)
+        line = StepTimeline(self.ROWS, 2.3749)
         assert line.phases_s.sum() == pytest.approx(2.3749, abs=1e-12)
         assert line.spent_s(np.array([9.9])).sum() == pytest.approx(2.3749, abs=1e-12)
 
     def test_phase_at_a_moment_skips_phases_without_time(self):
         moments = [0.0, 0.125, 0.3, 0.55, 0.75, 1.625, 1.75, 2.0, 2.4]
-        phase, elapsed = Timeline(self.ROWS, 2.5).at(np.array(moments))
+        phase, elapsed = StepTimeline(self.ROWS, 2.5).at(np.array(moments))
         assert [PHASES[index] for index in phase] == [
             "overhead", "overhead", "stall", "copy", "compute", "stall", "stall", "compute", "overhead",
         ]  # fmt: skip

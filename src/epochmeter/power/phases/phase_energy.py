@@ -5,14 +5,14 @@ and when a phase has no energy.
 """
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from epochmeter.power.phases.sensor_model import Sensor, SensorFit
-from epochmeter.power.phases.step_timeline import PHASES, Timeline
+from epochmeter.power.phases.step_timeline import StepTimeline, Timeline
 from epochmeter.power.uncertainty import NORMAL_95, Response
 from epochmeter.shared.units import NANOSECOND
 
@@ -86,13 +86,32 @@ def phase_energy(
         gross_half_width_j: Half-width of the 95 % confidence interval of `gross_j`.
         response: The response of the power sensor, from the device's table; None: estimated from the samples.
     """
+    window_s = (closed_ns - opened_ns) * NANOSECOND
+    if not len(rows):
+        return PhaseEnergy(reason="the window has no steps.")
+    timeline = StepTimeline(rows, window_s)
+    if timeline.steps_s > window_s * (1 + MAX_MISFIT):
+        reason = f"the steps take {timeline.steps_s:.3f} s, longer than the window of {window_s:.3f} s."
+        return PhaseEnergy(reason=reason)
+    return timeline_energy(timeline, opened_ns, times_ns, watts, gross_j, gross_half_width_j, response)
+
+
+def timeline_energy(
+    timeline: Timeline,
+    opened_ns: int,
+    times_ns: array,
+    watts: array,
+    gross_j: float,
+    gross_half_width_j: float = 0.0,
+    response: Response | None = None,
+) -> PhaseEnergy:
+    """Estimate the energy used during each phase of a timeline; arguments as those of `phase_energy`."""
     power = np.frombuffer(watts)
     read = np.isfinite(power)
     times_s = (np.frombuffer(times_ns, np.int64)[read] - opened_ns) * NANOSECOND
     kept = _subsample(len(times_s))
-    window_s = (closed_ns - opened_ns) * NANOSECOND
     try:
-        return _solve(rows, window_s, times_s[kept], power[read][kept], gross_j, gross_half_width_j, response)
+        return _solve(timeline, times_s[kept], power[read][kept], gross_j, gross_half_width_j, response)
     except UnresolvedError as reason:
         return PhaseEnergy(reason=str(reason))
     except np.linalg.LinAlgError:
@@ -109,20 +128,16 @@ def _subsample(samples: int) -> np.ndarray:
 
 
 def _solve(
-    rows: array,
-    window_s: float,
+    timeline: Timeline,
     times_s: np.ndarray,
     watts: np.ndarray,
     gross_j: float,
     gross_half_width_j: float,
     response: Response | None,
 ) -> PhaseEnergy:
-    fewest = min(int(((times_s >= from_s) & (times_s < from_s + window_s / 2)).sum()) for from_s in (0, window_s / 2))
+    half_s = timeline.window_s / 2
+    fewest = min(int(((times_s >= from_s) & (times_s < from_s + half_s)).sum()) for from_s in (0, half_s))
     _require(fewest >= MIN_SAMPLES, f"{fewest} power samples in half of the window, at least {MIN_SAMPLES} needed.")
-    _require(len(rows) > 0, "the window has no steps.")
-    timeline = Timeline(rows, window_s)
-    too_long = f"the steps take {timeline.steps_s:.3f} s, longer than the window of {window_s:.3f} s."
-    _require(timeline.steps_s <= window_s * (1 + MAX_MISFIT), too_long)
     sensors = _sensors(SensorFit(timeline, times_s, watts), Sensor.of(response) if response else None)
     energies_j, half_widths_j = zip(*(_solution(timeline, sensor, times_s, watts) for sensor in sensors), strict=True)
     scaled_j = [energy_j * (gross_j / energy_j.sum()) for energy_j in energies_j]
@@ -131,7 +146,7 @@ def _solve(
     _require(abs(sampled_j - gross_j) <= MAX_DISAGREEMENT * gross_j, differs)
     between_j = np.max(np.abs(np.array(scaled_j) - scaled_j[0]), axis=0)
     half_width_j = half_widths_j[0] + between_j + scaled_j[0] * gross_half_width_j / gross_j
-    return _precise_phases(scaled_j[0], half_width_j, gross_j, sensors[0])
+    return _precise_phases(timeline.names, scaled_j[0], half_width_j, gross_j, sensors[0])
 
 
 def _sensors(search: SensorFit, stated: Sensor | None) -> list[Sensor]:
@@ -188,10 +203,12 @@ def _resolved_phases(shares: np.ndarray, assigned: np.ndarray, elapsed: np.ndarr
     return (own > RESOLVED * counts.sum(axis=1)) & (counts.min(axis=1) >= MIN_SAMPLES_PER_THIRD)
 
 
-def _precise_phases(energy_j: np.ndarray, half_width_j: np.ndarray, gross_j: float, sensor: Sensor) -> PhaseEnergy:
+def _precise_phases(
+    names: Sequence[str], energy_j: np.ndarray, half_width_j: np.ndarray, gross_j: float, sensor: Sensor
+) -> PhaseEnergy:
     """Keep the phases whose energy is precise enough; the reason names the missing ones."""
     energy, half_width, missing = {}, {}, []
-    for phase, joules, wide_j in zip(PHASES, energy_j.tolist(), half_width_j.tolist(), strict=True):
+    for phase, joules, wide_j in zip(names, energy_j.tolist(), half_width_j.tolist(), strict=True):
         most_j = WIDEST * joules if joules >= SMALL * gross_j else WIDEST_OF_SMALL * gross_j
         if joules >= 0 and wide_j <= most_j:
             energy[phase], half_width[phase] = joules, wide_j

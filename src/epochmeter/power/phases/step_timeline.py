@@ -1,6 +1,7 @@
 """The phase of a window at each moment, reconstructed from the intervals of its steps."""
 
 from array import array
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,37 +15,45 @@ class Timeline:
     """The phases of a window, in seconds since the window was opened.
 
     Attributes:
-        steps_s: Sum of all intervals of the steps, before they are fitted to the window.
-        phases_s: Duration of each phase, in the order of `PHASES`.
+        names: Names of the phases.
+        window_s: Duration of the window.
+        phases_s: Duration of each phase, in the order of `names`.
     """
 
-    def __init__(self, rows: array, window_s: float) -> None:
-        """Reconstruct the phases from steps as in `steps.bin`; the time after the last step is overhead."""
-        gap, wait, copy, compute = np.frombuffer(rows, np.float32).astype(float).reshape(-1, len(INTERVALS)).T
-        stall = np.minimum(gap, wait)
-        lasts = np.stack([gap - stall, stall, copy, compute], axis=1)
-        self.window_s = window_s
-        self.steps_s = float(lasts.sum())
-        lasts *= min(1.0, window_s / self.steps_s)  # rows are rounded and from another clock
-        self._durations = np.vstack([lasts, [window_s - lasts.sum(), 0.0, 0.0, 0.0]])
-        self.phases_s = self._durations.sum(axis=0)
-        self._before = np.cumsum(self._durations, axis=0) - self._durations
-        self._starts = self._before.sum(axis=1)
-        self._offsets = np.cumsum(self._durations, axis=1) - self._durations
+    def __init__(self, phases: np.ndarray, durations_s: np.ndarray, names: Sequence[str]) -> None:
+        """Create a timeline of stretches in order of time: their phases, as indices into `names`, and durations."""
+        self.names = names
+        self._phases, self._durations = phases[durations_s > 0], durations_s[durations_s > 0]
+        self._edges = np.concatenate([[0.0], np.cumsum(self._durations)])
+        spent = np.zeros((len(names), len(self._edges)))
+        spent[self._phases, np.arange(1, len(self._edges))] = self._durations
+        self._spent = np.cumsum(spent, axis=1)
+        self.window_s, self.phases_s = float(self._edges[-1]), self._spent[:, -1]
 
     def spent_s(self, times_s: np.ndarray) -> np.ndarray:
         """Seconds of each phase, in columns, from the window's start to each of the moments."""
-        step, elapsed_s = self._locate(times_s)
-        return self._before[step] + np.clip(elapsed_s, 0.0, self._durations[step])
+        return np.stack([np.interp(times_s, self._edges, spent) for spent in self._spent], axis=1)
 
     def at(self, times_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The phase at each moment, as an index into `PHASES`, and the elapsed fraction of that phase (0 to 1)."""
-        step, elapsed_s = self._locate(times_s)
-        phase = np.where((elapsed_s >= 0) & (self._durations[step] > 0), np.arange(len(PHASES)), 0).max(axis=1)
-        moment = np.arange(len(times_s))
-        return phase, elapsed_s[moment, phase] / np.maximum(self._durations[step, phase], 1e-12)
+        """The phase at each moment, as an index into `names`, and the elapsed fraction of its stretch (0 to 1)."""
+        stretch = np.searchsorted(self._edges, times_s, side="right") - 1
+        stretch = np.clip(stretch, 0, len(self._phases) - 1)
+        return self._phases[stretch], (times_s - self._edges[stretch]) / self._durations[stretch]
 
-    def _locate(self, times_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The step at each moment, and the time since each of its phases began (negative: not yet)."""
-        step = np.maximum(np.searchsorted(self._starts, times_s, side="right") - 1, 0)
-        return step, (times_s - self._starts[step])[:, None] - self._offsets[step]
+
+class StepTimeline(Timeline):
+    """The phases of a window of training, `PHASES`; the time after the last step is overhead.
+
+    Attributes:
+        steps_s: Sum of all intervals of the steps, before they are fitted to the window.
+    """
+
+    def __init__(self, rows: array, window_s: float) -> None:
+        """Reconstruct the phases from steps as in `steps.bin`."""
+        gap, wait, copy, compute = np.frombuffer(rows, np.float32).astype(float).reshape(-1, len(INTERVALS)).T
+        stall = np.minimum(gap, wait)
+        lasts = np.stack([gap - stall, stall, copy, compute], axis=1)
+        self.steps_s = float(lasts.sum())
+        lasts *= min(1.0, window_s / self.steps_s)  # rows are rounded and from another clock
+        durations = np.concatenate([lasts.ravel(), [window_s - lasts.sum()]])
+        super().__init__(np.arange(len(durations)) % len(PHASES), durations, PHASES)

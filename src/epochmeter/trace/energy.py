@@ -1,0 +1,114 @@
+"""Energy of the traced steps by module and operator, from the power that was sampled while the trace was recorded.
+
+The method and its limits are those of the energy by phase of an epoch: `epochmeter.power.phases`.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from epochmeter.power.phases.phase_energy import MAX_MISFIT, PhaseEnergy, UnresolvedError, timeline_energy
+from epochmeter.power.phases.step_timeline import Timeline
+from epochmeter.power.uncertainty import Response
+from epochmeter.shared.record import Record
+from epochmeter.shared.units import NANOSECOND
+from epochmeter.trace.kineto import Floats, Ints
+
+LONGEST = 10
+"""Names whose energy is estimated; the energy of the others is estimated together."""
+OTHERS = "(others)"
+CONTEXT_S = 10.0
+"""Samples before and after the traced steps that are read: more than the delay of any sensor."""
+TAIL_BYTES = 1 << 25
+"""Most bytes that are read at the end of `power.csv`: more than half an hour of samples every 10 ms."""
+
+
+@dataclass(frozen=True)
+class TracedPower:
+    """Power samples around the traced steps; times are of the run's monotonic clock.
+
+    Attributes:
+        opened_ns: Begin of the first traced step.
+        closed_ns: End of the last one.
+        times_ns: Times of the samples.
+        watts: Total power of the samples.
+        half_width_j: Half-width of the 95 % confidence interval of the energy of the traced steps.
+        response: Response of the power sensor; None if it is not stated.
+    """
+
+    opened_ns: int
+    closed_ns: int
+    times_ns: Ints
+    watts: Floats
+    half_width_j: float
+    response: Response | None
+
+    @property
+    def gross_j(self) -> float:
+        """Energy of the traced steps, with the power that the sensor reports late."""
+        delay_ns = round((self.response.delay_s if self.response else 0.0) / NANOSECOND)
+        borders = np.array([self.opened_ns, self.closed_ns]) + delay_ns
+        if not len(self.times_ns) or not self.times_ns[0] <= borders[0] < borders[1] <= self.times_ns[-1]:
+            raise UnresolvedError("no power was sampled at the begin or the end of the traced steps.")
+        inside = self.times_ns[(self.times_ns > borders[0]) & (self.times_ns < borders[1])]
+        times_ns = np.concatenate([borders[:1], inside, borders[1:]])
+        return float(np.trapezoid(np.interp(times_ns, self.times_ns, self.watts), times_ns * NANOSECOND))
+
+    def energy_by_name(self, begin_ns: Ints, labels: Ints, names: Sequence[str]) -> PhaseEnergy:
+        """Estimate the energy by name.
+
+        Args:
+            begin_ns: Begin of each stretch since the begin of the first one, and the end of the last one.
+            labels: Index of the name of each stretch.
+            names: All names.
+        """
+        window_ns, length_ns = self.closed_ns - self.opened_ns, np.diff(begin_ns)
+        if abs(int(begin_ns[-1]) - window_ns) > MAX_MISFIT * window_ns:
+            return PhaseEnergy(reason="the clocks of the trace and of the run disagree.")
+        longest = np.argsort(-np.bincount(labels, length_ns, len(names)), kind="stable")[:LONGEST]
+        group = np.full(len(names), len(longest))
+        group[longest] = np.arange(len(longest))
+        timeline = Timeline(group[labels], length_ns * NANOSECOND, [*(names[index] for index in longest), OTHERS])
+        samples = array("q", self.times_ns.tolist()), array("d", self.watts.tolist())
+        try:
+            return timeline_energy(
+                timeline, self.opened_ns, *samples, self.gross_j, self.half_width_j, self.response
+            )
+        except UnresolvedError as reason:
+            return PhaseEnergy(reason=str(reason))
+
+
+def read_power(record: Record) -> TracedPower:
+    """Read the power that was sampled while the trace of a run was recorded.
+
+    Raises:
+        UnresolvedError: There is none; the message is the reason.
+    """
+    run = record.run()
+    traced = run.get("traced", {})
+    if "energy_uncertainty_j" not in traced:
+        reason = traced.get("reason") or run.get("energy", {}).get("reason")
+        raise UnresolvedError(reason or "power was not sampled while the steps were traced.")
+    window_ns = traced["opened_ns"], traced["closed_ns"]
+    times_ns, watts = _read_samples(record, *window_ns)
+    response = Response(**traced["response"]) if traced["response"] else None
+    return TracedPower(*window_ns, times_ns, watts, traced["energy_uncertainty_j"], response)
+
+
+def _read_samples(record: Record, opened_ns: int, closed_ns: int) -> tuple[Ints, Floats]:
+    """Read the total power around a window near the end of the record."""
+    with open(record.folder / "power.csv", "rb") as file:
+        total = file.readline().rstrip().split(b",").index(b"total_w")
+        file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - TAIL_BYTES) - 1)
+        rows = [line.split(b",") for line in file.read().splitlines()[1:]]
+    rows = [row for row in rows if len(row) > total and row[total]]
+    times_ns = np.array([int(row[0]) for row in rows], np.int64)
+    watts = np.array([float(row[total]) for row in rows])
+    context_ns = round(CONTEXT_S / NANOSECOND)
+    near = (times_ns >= opened_ns - context_ns) & (times_ns <= closed_ns + context_ns)
+    return times_ns[near], watts[near]
