@@ -7,7 +7,8 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src"
 LAYERS = [
     *({"shared"}, {"config"}, {"machine"}),
-    {"power", "datasets", "results", "trace"},
+    {"power", "datasets", "results"},
+    {"trace"},
     *({"tracking"}, {"console"}, {"sweep"}),
     {"run", "report"},
     {"doctor", "cluster"},

@@ -1,15 +1,19 @@
 """How the controller handles the training process's messages."""
 
+from array import array
 from types import SimpleNamespace
 
 import pytest
 from default_jobs import job_of
 
 from epochmeter.power.meter import Domain, Instrument, Meter
-from epochmeter.run.event_loop import check_metered, finish_trace, notes_and_flags
+from epochmeter.power.power_series import PowerSamples
+from epochmeter.power.uncertainty import Response
+from epochmeter.run.event_loop import check_metered, finish_trace, notes_and_flags, traced_power
 from epochmeter.run.window import Window
 from epochmeter.run.worker_process import WorkerError
-from epochmeter.shared.protocol import TraceFailed
+from epochmeter.shared.protocol import Traced, TraceFailed
+from epochmeter.shared.record import Record
 
 
 def test_line_has_notes_and_flags_without_secrets():
@@ -28,6 +32,38 @@ def test_failure_during_the_trace_is_only_a_note():
 
     assert finish_trace(iter([TraceFailed("slow")]), None, None) == ["slow"]
     assert finish_trace(messages(), None, None) == ["no trace: the kernel killed the worker"]
+
+
+SAMPLED = {"unavailable": {}, "peak_w": 9.0, "half_width_j": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("sampling", "source", "ranks", "recorded"),
+    [
+        (SAMPLED, "counter", 1, {"energy_uncertainty_j": 0.5, "response": Response(0.1)._asdict()}),
+        (None, "none", 1, {"reason": "no meter"}),
+        (SAMPLED, "estimated", 1, {"reason": "energy is estimated, not measured."}),
+        (SAMPLED, "sampled", 2, {"reason": "several ranks train, and their modules run at different times."}),
+        ({**SAMPLED, "unavailable": {"gpu0": "lost"}}, "sampled", 1, {"reason": "gpu0: lost"}),
+        (
+            {**SAMPLED, "peak_w": None},
+            "counter",
+            1,
+            {"reason": "the parts of the total are sampled at different times."},
+        ),
+    ],
+)
+def test_power_of_the_traced_steps_is_recorded_or_its_absence_has_a_reason(tmp_path, sampling, source, ranks, recorded):
+    powers = PowerSamples(array("q", [1, 2]), {"gpu0": array("d", [8, 9])}, array("d", [8, 9]), Response(0.1))
+    meter = SimpleNamespace(
+        energy={"source": source, "reason": "no meter" if source == "none" else None},
+        sampling=lambda *window_ns: sampling and SimpleNamespace(**sampling),
+        drain=lambda before_ns: powers,
+    )
+    plan = SimpleNamespace(ranks=ranks, node=SimpleNamespace(nodes=1), record=Record(tmp_path))
+    window = {} if "reason" in recorded else {"opened_ns": 1, "closed_ns": 2}
+    assert traced_power(Traced(1, 2), plan, meter) == {**window, **recorded}
+    assert (tmp_path / "power.csv").read_text().splitlines()[1:] == ["1,8.0000,8.0000", "2,9.0000,9.0000"]
 
 
 @pytest.mark.parametrize(

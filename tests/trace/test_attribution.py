@@ -126,3 +126,25 @@ def test_a_trace_without_steps_is_not_divided(tmp_path):
     trace.host("aten::mm", 0, 10)
     with pytest.raises(ValueError, match="no steps"):
         attribute(load(trace.write(tmp_path / "trace.json")))
+
+
+def test_kernels_have_the_flops_of_their_operator_if_its_shapes_determine_them(kineto, tmp_path):
+    image, filters, gradient = [2, 3, 8, 8], [4, 3, 3, 3], [2, 4, 6, 6]
+    kineto.host("aten::convolution_backward", 56, 2, **{"Input Dims": [gradient, image, filters, []]})
+    kineto.launch("forward", 30, 10, launched=18)  # by aten::mkldnn_convolution
+    for number, (name, shapes, flops) in enumerate([
+        ("aten::bmm", [[5, 2, 3], [5, 3, 4]], 2 * 5 * 2 * 3 * 4),
+        ("aten::addmm", [[4], [2, 3], [3, 4]], 2 * 2 * 3 * 4),
+        ("aten::mm", [[[2, 3]], []], None),
+        ("aten::relu", [[2, 3]], None),
+        ("aten::mkldnn_convolution", [[1, 1, 4, 4], [1, 1, 3, 3]], None),  # without a backward pass
+    ]):  # fmt: skip
+        kineto.host(name, 91 + number, 0.9, **{"Input Dims": shapes})
+        kineto.launch(f"{name} {flops}", 200 + number, 1, launched=91.1 + number)
+    kineto.host("aten::mm", 97, 2, **{"Input Dims": [[2, 2], [2, 2]]})
+    for at in (97.1, 97.3):
+        kineto.launch("one of two", 100 + at, 0.1, launched=at)
+    kernels = {row.name: row.flops for row in attribute(load(kineto.write(tmp_path / "trace.json"))).kernels}
+    assert kernels.pop("forward") == 2 * (2 * 4 * 6 * 6) * (3 * 3 * 3)
+    assert kernels.pop("one of two") is None
+    assert {f"{name.split()[0]} {flops and round(flops)}" for name, flops in kernels.items()} == set(kernels)

@@ -78,7 +78,9 @@ def test_kernels_at_the_same_time_have_no_energy(tmp_path):
     trace = traced(known, on_gpu=True)
     trace.launch("other_kernel", 1000, 1_000_000, stream=20, launched=900)
     trace.write(tmp_path / "trace.json.gz")
-    assert "no energy of modules and operators: several kernels ran at the same time" in analyze_run(tmp_path)["missing"]
+    assert (
+        "no energy of modules and operators: several kernels ran at the same time" in analyze_run(tmp_path)["missing"]
+    )
 
 
 def test_a_run_without_samples_gives_the_reason_of_its_meter(tmp_path):

@@ -77,8 +77,11 @@ def test_modules_and_operators_are_in_the_trace(tmp_path):
 
     path = tmp_path / "trace.json.gz"
     with module_ranges(model):
-        TorchTrace(warmup_steps=2, steps=3).record_trace(str(path), itertools.repeat(images), train)
-    result = attribute(load(path))
+        (profiler := TorchTrace(warmup_steps=2, steps=3)).record_trace(str(path), itertools.repeat(images), train)
+    trace = load(path)
+    (opened_ns, closed_ns), steps_ns = profiler.traced_ns, trace.steps[-1, 2] - trace.steps[0, 1]
+    assert closed_ns - opened_ns == pytest.approx(steps_ns, rel=0.02, abs=5e6)
+    result = attribute(trace)
     modules = {row.name: row for row in result.modules}
     assert modules["0"].kind == "Conv2d"
     assert {"forward", "backward"} == set(modules["0"].phases_s)

@@ -111,7 +111,9 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
         metrics.update(_step_metrics(trace, time, attribution, untraced_s))
         if untraced_s is None:
             missing.append("no untraced time of the traced steps: no epoch is steady")
-        missing += [f"no energy of modules and operators: {power.rstrip('.')}"] if isinstance(power, str) and power else []
+        missing += (
+            [f"no energy of modules and operators: {power.rstrip('.')}"] if isinstance(power, str) and power else []
+        )
         missing += attribution.energy_reasons
     elif not trace.incomplete:
         missing.append("no metrics per step, and no time by module and operator: the trace has no ProfilerStep")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from epochmeter.trace.device import DATA_WAIT, S_PER_NS, Intervals, weighted_mean
 from epochmeter.trace.energy import TracedPower
+from epochmeter.trace.flops import kernel_flops
 from epochmeter.trace.kernels import classify
 from epochmeter.trace.kineto import HOST, NONE, STEP_NAME, Category, Ints, Trace, match_launches
 
@@ -61,7 +62,8 @@ class Activity:
     """Time of all operators, or kernels, of one name; `inputs` are the most frequent shapes.
 
     Time of Python code outside operators has no calls.
-    For kernels, `utilization` is the mean achieved occupancy, weighted by duration. Energy is as in `ModuleTime`.
+    For kernels, `utilization` is the mean achieved occupancy, weighted by duration; `flops` are those of all calls, or
+    None. Energy is as in `ModuleTime`.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Activity:
     precision: str | None = None
     tensor_cores: bool | None = None
     utilization: float | None = None
+    flops: float | None = None
     energy_j: float | None = None
     energy_half_width_j: float | None = None
 
@@ -189,6 +192,10 @@ def _attribute_kernels(trace: Trace, owners: _Owners, kernels: Ints, power: Trac
     operator = owners.operator[position[launch]]
     inputs = np.where((launch != NONE) & (operator != NONE), trace.inputs[operator], NONE)
     result.kernels = _activities(trace, trace.name[kernels], trace.duration_ns[kernels], inputs, kernels)
+    flops = np.bincount(trace.name[kernels], kernel_flops(trace, operator), len(trace.names)).tolist()
+    by_name = dict(zip(trace.names, flops, strict=True))
+    for row in result.kernels:
+        row.flops = by_name[row.name] if by_name[row.name] > 0 else None  # NaN if those of any call are unknown
     utilization = trace.occupancy_percent[kernels] / 100
     result.mean_utilization = weighted_mean(utilization, trace.duration_ns[kernels])
     result.above, result.below = around_mean(result.kernels, result.mean_utilization)
@@ -209,9 +216,7 @@ def _add_kernel_energy(
     _add_energy(result, trace, owners, runs._replace(row=np.append(rows, IDLE)[runs.row]), power)
 
 
-def _add_energy(
-    result: Attribution, trace: Trace, owners: _Owners, stretches: _Stretches, power: TracedPower
-) -> None:
+def _add_energy(result: Attribution, trace: Trace, owners: _Owners, stretches: _Stretches, power: TracedPower) -> None:
     """Set the energy of modules and operators; the row of a stretch is `IDLE` if the device does nothing."""
     start_ns, end_ns = trace.steps[0, 1], trace.steps[-1, 2]
     begin_ns = np.r_[start_ns, np.clip(stretches.begin_ns, start_ns, end_ns), end_ns] - start_ns

@@ -76,9 +76,7 @@ class TracedPower:
         timeline = Timeline(group[labels], length_ns * NANOSECOND, [*(names[index] for index in longest), OTHERS])
         samples = array("q", self.times_ns.tolist()), array("d", self.watts.tolist())
         try:
-            return timeline_energy(
-                timeline, self.opened_ns, *samples, self.gross_j, self.half_width_j, self.response
-            )
+            return timeline_energy(timeline, self.opened_ns, *samples, self.gross_j, self.half_width_j, self.response)
         except UnresolvedError as reason:
             return PhaseEnergy(reason=str(reason))
 
@@ -89,7 +87,10 @@ def read_power(record: Record) -> TracedPower:
     Raises:
         UnresolvedError: There is none; the message is the reason.
     """
-    run = record.run()
+    try:
+        run = record.run()
+    except (OSError, KeyError):  # a trace without a run
+        run = {}
     traced = run.get("traced", {})
     if "energy_uncertainty_j" not in traced:
         reason = traced.get("reason") or run.get("energy", {}).get("reason")

@@ -11,7 +11,9 @@ from epochmeter.report.output.files import write_trace_page
 from epochmeter.report.output.render import page_markdown
 from epochmeter.report.pages import Page
 from epochmeter.report.perfetto import ORIGIN, open_in_perfetto
+from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
+from epochmeter.trace.analysis import analyze_run
 
 DATA = Path(__file__).parents[2] / "data/traces"
 A100, MI250 = (
@@ -62,6 +64,21 @@ def test_a_page_has_the_tables_of_its_trace(tmp_path, trace, words):
     assert [word for word in words if word not in text] == []
     assert (tmp_path / "trace_analysis.json").exists()
     assert len(module_bars(page.results)) == (page.results.attribution is not None)
+
+
+def test_a_page_has_joules_and_flop_rates(tmp_path):
+    shutil.copy(MI250, tmp_path / "trace.json.gz")
+    result = analyze_run(tmp_path)
+    energy = {"energy_j": 3.0, "energy_half_width_j": 0.3}
+    result["attribution"]["operators"][0].update(name="aten::cudnn_convolution", total_s=0.5, **energy)
+    write_json(tmp_path / "trace_analysis.json", result)
+    training = {"operators": {"aten::convolution": {"flops": 5e11}}, "peaks": {"flop_per_s": 4e12}}
+    Record(tmp_path).describe({}, {"training": training})
+    text = page_markdown(Page("trace", analyze(Record(tmp_path))))
+    assert "| fraction | FLOP/s | of peak | most frequent shapes | energy |" in text
+    assert "| 2.00 TFLOP/s | 50.0 % |" in text
+    assert "| 1.50 J ± 10 % |" in text
+    assert {row["flops"] for row in result["attribution"]["kernels"]} == {None, 2 * 128 * 5 * 128}
 
 
 def test_a_page_has_the_pipes_of_nsight_compute(tmp_path):

@@ -19,14 +19,13 @@ OPERATORS = {
     "aten::convolution": {"calls": 2, "flops": 4e9, "bytes": 2e8},
     "aten::mm": {"calls": 1, "flops": 1, "bytes": 1},
 }
-VIEW = SimpleNamespace(
-    metrics={"steps": 5}, attribution={"operators": [{"name": "aten::mkldnn_convolution", "total_s": 0.5}]}
-)
+TRAINING = {"operators": OPERATORS, "peaks": {"flop_per_s": 5e10}}  # of one of two devices
+VIEW = SimpleNamespace(flop_per_s={"aten::mkldnn_convolution": 2e10})
 
 
 @pytest.fixture
 def record(tmp_path):
-    (tmp_path / "job.json").write_text(json.dumps({"run": {"training": {"operators": OPERATORS}}}))
+    (tmp_path / "job.json").write_text(json.dumps({"run": {"training": TRAINING}}))
     return Record(tmp_path)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,8 @@ from epochmeter.shared.record import TRACE, Record
 PHASES = ("forward", "backward", "optimizer", "data", "loop")
 MAX_GROUPS = 15
 LONGEST = 10
+BACKEND = re.compile("(mkldnn|cudnn|miopen)_")
+"""Parts of operator names that differ between backends."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class TraceView:
         device: Times of the device; None on a CPU.
         attribution: Times by module, operator and kernel; None without steps.
         groups: The modules in at most 15 groups.
+        flop_per_s: FLOP/s of operators and of kernels by name, as far as their FLOPs are known.
+        peak_flop_per_s: The measured peak of one device; None if it was not measured.
         pipes: Utilization of the GPU's pipes by kernel; None without Nsight Compute.
         longest: Rows of each table.
     """
@@ -45,6 +51,8 @@ class TraceView:
     device: Mapping[str, Any] | None
     attribution: Mapping[str, Any] | None
     groups: Sequence[ModuleGroup]
+    flop_per_s: Mapping[str, float]
+    peak_flop_per_s: float | None
     pipes: Mapping[str, Any] | None = None
     longest: int = LONGEST
 
@@ -83,8 +91,38 @@ def analyze(record: Record) -> TraceView:
         from epochmeter.trace.analysis import analyze_run
 
         result = analyze_run(record.folder)
-    groups = group_modules(result["attribution"]["modules"]) if result["attribution"] else []
-    return TraceView(command=f"python src/report.py run={record.folder} view=perfetto", groups=groups, **result)
+    try:
+        training = record.run().get("training", {})
+    except (OSError, KeyError):  # a trace without a run
+        training = {}
+    attribution = result["attribution"] or {}
+    return TraceView(
+        command=f"python src/report.py run={record.folder} view=perfetto",
+        groups=group_modules(attribution.get("modules", ())),
+        flop_per_s=flop_rates(attribution, training.get("operators", {}), result["metrics"].get("steps", 1)),
+        peak_flop_per_s=training.get("peaks", {}).get("flop_per_s"),
+        **result,
+    )
+
+
+def flop_rates(
+    attribution: Mapping[str, Any], counted: Mapping[str, Mapping[str, float]], steps: float
+) -> dict[str, float]:
+    """Return the FLOP/s of operators and kernels by name, while they run.
+
+    Args:
+        attribution: Times by operator and kernel.
+        counted: FLOPs of one step by operator, as `training.operators` of a run's metadata has them.
+        steps: Number of traced steps.
+    """
+    operators, seconds = attribution.get("operators", ()), defaultdict[str, float](float)
+    for row in operators:
+        seconds[BACKEND.sub("", row["name"])] += row["total_s"]
+    rates = {name: entry["flops"] * steps / seconds[name] for name, entry in counted.items() if seconds.get(name)}
+    by_operator = {row["name"]: rates.get(BACKEND.sub("", row["name"])) for row in operators}
+    kernels = [row for row in attribution.get("kernels", ()) if row.get("flops")]
+    by_kernel = {row["name"]: row["flops"] / row["total_s"] for row in kernels}
+    return {name: rate for name, rate in (by_operator | by_kernel).items() if rate}
 
 
 def group_modules(modules: Sequence[Mapping[str, Any]]) -> list[ModuleGroup]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from epochmeter.report.analyses.trace import TraceView
+from epochmeter.report.analyses.trace import BACKEND, TraceView
 from epochmeter.report.charts.vega import BLUE, GRAY, VERMILION, Chart, channel, layer, make_spec, tooltips
 from epochmeter.shared.record import Record
 
 GIGA = 1e9
 ROOM = 3.0
 """Factor between the outermost points and the ends of an axis."""
-BACKEND = re.compile("(mkldnn|cudnn|miopen)_")
-"""Parts of operator names that differ between backends."""
 
 
 def roofline(record: Record, view: TraceView) -> list[Chart]:
@@ -53,15 +50,13 @@ def roofline(record: Record, view: TraceView) -> list[Chart]:
 
 def _operators(record: Record, view: TraceView, peak: float, bandwidth: float) -> list[dict[str, Any]]:
     """Return the points of operators whose FLOPs were counted and whose time is in the trace."""
-    seconds: dict[str, float] = {}
-    for row in view.attribution["operators"] if view.attribution else ():
-        name = BACKEND.sub("", row["name"])
-        seconds[name] = seconds.get(name, 0.0) + row["total_s"] / view.metrics["steps"]
-    counted = record.run()["training"].get("operators", {})
+    training = record.run()["training"]
+    devices = peak / training["peaks"]["flop_per_s"]  # the trace is of one
+    rates = {BACKEND.sub("", name): devices * rate for name, rate in view.flop_per_s.items()}
     return [
-        _point(name.removeprefix("aten::"), flops / entry["bytes"], flops / seconds[name], peak, bandwidth)
-        for name, entry in counted.items()
-        if seconds.get(name) and (flops := entry["flops"])
+        _point(name.removeprefix("aten::"), entry["flops"] / entry["bytes"], rates[name], peak, bandwidth)
+        for name, entry in training.get("operators", {}).items()
+        if name in rates
     ]
 
 
