@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -23,8 +24,11 @@ from epochmeter.config.secrets import redact, redact_tree
 from epochmeter.config.validation import problems_of
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import SweepLoader, device_of
-from epochmeter.sweep.grid import Point, check_size, draw_sample, shuffle_points
+from epochmeter.sweep.grid import check_size, draw_sample, shuffle_points
 from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS, REPEAT, is_sweep_override, key_of, repeats_override
+
+if TYPE_CHECKING:  # with Python 3.10, Hydra fails if a plugin's module has such an alias
+    from epochmeter.sweep.grid import Point
 
 
 class GridSweeper(BasicSweeper):

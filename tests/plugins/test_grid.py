@@ -1,7 +1,8 @@
 """Grids: samples, repeats, random order, and the numbers of runs."""
 
 from collections import Counter
-from types import SimpleNamespace
+from importlib import import_module
+from types import GenericAlias, SimpleNamespace
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -122,3 +123,8 @@ def test_list_of_repeats_causes_a_warning_unless_the_order_is_random(
     monkeypatch.setattr(plugin.BasicSweeper, "sweep", lambda self, arguments: arguments)
     sweeper(order=order).sweep(["batch=8,16", override])
     assert ("hint: use sweep.repeats=3 sweep.order=random" in capsys.readouterr().out) == warns
+
+
+def test_no_plugin_module_has_a_type_alias_which_hydra_refuses_on_python_3_10():
+    modules = [import_module(f"hydra_plugins.{name}") for name in ("grid", "search", "slurm")]
+    assert [name for module in modules for name, value in vars(module).items() if type(value) is GenericAlias] == []
