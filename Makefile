@@ -122,6 +122,9 @@ mlflow.db: | .venv/.synced
 	'  hint: install pip (Debian, Ubuntu: apt-get install python3-pip) or uv (https://docs.astral.sh/uv), then try again'; exit 1; }
 	@PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --target .uv uv
 
+dist: | $(UV) ## build the wheel in dist/ (another folder: DIST=)
+	$(UV) build --quiet --wheel --out-dir $(or $(DIST),dist)
+
 lock: | $(UV) ## upgrade the locked versions of all dependencies
 	$(call compile,--upgrade --all-extras,requirements-dev.lock)
 	$(call compile,--constraint requirements-dev.lock --extra train --extra energy --extra report --extra ui,requirements.lock)
@@ -173,4 +176,4 @@ clean-runs: ## remove all runs: folders, artifacts and database (asks first)
 	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
 	rm -f mlflow.db*
 
-.PHONY: help train sweep ui tensorboard report doctor slurm-demo publish bench faults mutants test test-system lint setup lock py36 py38 py310 jtop slurm optuna clean clean-runs
+.PHONY: help train sweep ui tensorboard report doctor slurm-demo publish bench faults mutants test test-system lint setup dist lock py36 py38 py310 jtop slurm optuna clean clean-runs

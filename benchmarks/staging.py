@@ -20,9 +20,9 @@ import psutil
 from output import ARGUMENTS, print_table, sized
 from pairs import ratio
 
+from epochmeter.config.installation import python_path
 from epochmeter.config.schema import Dataset
 from epochmeter.datasets.manifest import MANIFEST_NAME, Facts, describe_folder
-from epochmeter.datasets.ready import SOURCE_ROOT
 
 CASES = ((10_000, 110_000), (100_000, 1_000))
 CLASSES = 20
@@ -88,7 +88,7 @@ def _taken_s(command: list[str], place: Path) -> float:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": SOURCE_ROOT}
+    return {**os.environ, "PYTHONPATH": python_path()}
 
 
 def main() -> None:

@@ -1,12 +1,44 @@
-"""Start a command of `epochmeter.commands`.
+"""The commands: `epochmeter train` of an installed package, and `python src/train.py` of a checkout.
 
 This module must be readable by Python 3.6, the default `python3` of older Jetsons.
 """
 
+import os
 import sys
 from importlib import import_module
 
 from epochmeter.config import interpreter
+
+COMMANDS = {
+    "run": ("measure", "measure your own training script"),
+    "train": ("train", "train models as configured, once or in a sweep"),
+    "report": ("report", "compare the runs of a sweep"),
+    "doctor": ("doctor", "list what this machine can measure and set"),
+    "publish": ("publish", "publish runs to MLflow"),
+}
+"""Name of a command -> its module in `epochmeter.commands`, and its line in the list of commands."""
+
+
+def main() -> None:
+    """Run a command of the program `epochmeter`: `sys.argv` has its name, then its arguments."""
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if name == "-sc":  # a shell that completes COMP_LINE: it starts the program without the name of the command
+        arguments = sys.argv[1:]
+        name, line = (*os.environ.get("COMP_LINE", "").split(None, 2), "", "", "")[1:3]
+        os.environ["COMP_LINE"] = "epochmeter " + line
+    if name in COMMANDS:
+        sys.argv = ["epochmeter " + name, *arguments]
+        start(COMMANDS[name][0])
+    elif arguments[:1] == ["-sc"]:
+        print(*COMMANDS)
+    elif name == "--version":
+        print(import_module("importlib.metadata").version("epochmeter"))
+    else:
+        print("usage: epochmeter COMMAND [ARGUMENTS]\n")
+        print(*(f"  {command:9}{summary}" for command, (_, summary) in COMMANDS.items()), sep="\n")
+        print("\n`epochmeter COMMAND --help` lists the arguments of a command.")
+        if name not in ("--help", "-h"):
+            sys.exit("error: `{}` is not a command\n  hint: give one of {}".format(name, ", ".join(COMMANDS)))
 
 
 def start(module: str) -> None:
@@ -18,3 +50,7 @@ def start(module: str) -> None:
 
     signals.restore_defaults()
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from tiny import make_config
 
+from epochmeter.config.installation import python_path
 from epochmeter.config.schema import Storage
 from epochmeter.datasets import __main__ as datasets_command
 from epochmeter.datasets import checksum
-from epochmeter.datasets.ready import SOURCE_ROOT, dataset_checksum, peek_manifest, prepare_dataset, training_folder
+from epochmeter.datasets.ready import dataset_checksum, peek_manifest, prepare_dataset, training_folder
 
 PROJECT = Storage.from_dict({"name": "project", "root": "data", "medium": None})
 
@@ -249,7 +250,7 @@ def test_killed_process_leaves_no_valid_dataset(tmp_path, monkeypatch):
     slow = changed(tiny(), make={"_target_": "test_ready.make_slowly"})
     command = [sys.executable, "-m", "epochmeter.datasets", "make"]
     arguments = json.dumps({"dataset": slow.to_dict(), "folder": str(folder)})
-    path = os.pathsep.join([SOURCE_ROOT, str(Path(__file__).parent), str(Path(__file__).parents[1])])
+    path = os.pathsep.join([python_path(), str(Path(__file__).parent), str(Path(__file__).parents[1])])
     with subprocess.Popen([*command, arguments], env={"PYTHONPATH": path}, stdout=subprocess.PIPE, text=True) as maker:
         assert any("half done" in line for line in maker.stdout)
         maker.send_signal(signal.SIGKILL)

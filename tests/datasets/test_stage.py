@@ -9,10 +9,10 @@ import sys
 import pytest
 from tiny import make_config
 
+from epochmeter.config.installation import python_path
 from epochmeter.datasets import checksum
 from epochmeter.datasets import stage as stage_module
 from epochmeter.datasets.manifest import describe_folder
-from epochmeter.datasets.ready import SOURCE_ROOT
 from epochmeter.datasets.stage import stage
 
 FILES = 400
@@ -160,7 +160,7 @@ def half_done(original, copy, tmp_path):
         "sys.exit(main(*sys.argv[1:]))\n"
     )
     start = [sys.executable, str(program), *command(original, copy)[3:]]
-    with subprocess.Popen(start, env={"PYTHONPATH": SOURCE_ROOT}, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(start, env={"PYTHONPATH": python_path()}, stdout=subprocess.PIPE, text=True) as process:
         assert any("half done" in line for line in process.stdout)
         yield process
 

@@ -7,7 +7,7 @@ from typing import Mapping, NamedTuple, Optional
 
 from epochmeter.agent import hooks
 
-NO_CONTROLLER = "no controller: start the script with `python src/measure.py`"
+NO_CONTROLLER = "no controller: start the script with `epochmeter run`, or in a checkout `python src/measure.py`"
 RESERVED = frozenset((
     *("epoch", "val", "steady", "std", "total", "rank_max", "model", "roofline", "memory", "power", "step", "trace"),
     "throughput",

@@ -12,6 +12,7 @@ from typing import Any
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog, attempt_id, has_started
 from epochmeter.cluster.task import RunTask, check_constraint
+from epochmeter.config.installation import IMPORT_PATH
 from epochmeter.config.job import ROOT
 from epochmeter.console.console import display_path
 from epochmeter.machine import slurm
@@ -169,7 +170,7 @@ def submit_array(array: Sequence[RunTask], setup: Sequence[str], at_once: int, l
             "  hint: pip install submitit (here and for the Python of each node)"
         ) from error
     # `exec`, so that Slurm's signals reach the command. Without srun, whose steps have one core by default.
-    path = f"{shlex.quote(str(ROOT / 'src'))}${{PYTHONPATH:+:$PYTHONPATH}}"
+    path = f"{shlex.quote(str(IMPORT_PATH))}${{PYTHONPATH:+:$PYTHONPATH}}"
     executor = SlurmExecutor(log.folder, python=f"exec env PYTHONPATH={path} {array[0].python}")
     executor.update_parameters(
         job_name=log.name,

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.cluster.submissions import SubmissionLog
+from epochmeter.config.installation import with_own_commands
 from epochmeter.config.job import ROOT
 from epochmeter.results.run_status import RUNNING, recorded_status, status_of
 from epochmeter.run.finish import close_orphans
@@ -37,7 +38,9 @@ from epochmeter.tracking.publisher import error_reason
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=with_own_commands(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="a run, a sweep, or several")
     parser.add_argument("--uri", help="the server or the database (default: each run's own)")
     parser.add_argument("--experiment", help="the experiment in MLflow (default: each run's own)")

@@ -24,9 +24,10 @@ from yaml import MarkedYAMLError, YAMLError
 
 from epochmeter.config import errors
 from epochmeter.config.errors import InputError, Problem, input_error
+from epochmeter.config.installation import CONF, with_own_commands
 from epochmeter.config.schema import INSTANTIATED_GROUPS
 from epochmeter.config.secrets import redact
-from epochmeter.config.suggestions import CONF, entry_keys, list_choices, unknown_choice_problem, unknown_key_problem
+from epochmeter.config.suggestions import entry_keys, list_choices, unknown_choice_problem, unknown_key_problem
 
 TRACEBACK_VARIABLE = "HYDRA_FULL_ERROR"
 """Environment variable that makes Hydra raise errors instead of printing a traceback and exiting."""
@@ -115,7 +116,7 @@ def check_arguments(arguments: Sequence[str], entry: str) -> None:
     An argument of a constructed object, such as a model, may be deleted: the constructor checks if it has a default.
     """
     if entry != "train" and {*MULTIRUN} & {*arguments}:
-        raise input_error("`-m` is only for src/train.py: other commands have no sweeps", "leave out `-m`")
+        raise input_error("`-m` is only for `python src/train.py`: other commands have no sweeps", "leave out `-m`")
     for previous, argument in zip(["", *arguments], arguments, strict=False):
         if argument.startswith("-") or previous in FLAGS_WITH_VALUE:
             continue
@@ -188,7 +189,7 @@ def help_page(entry: str, doc: str) -> str:
     choices = [(group, ", ".join(list_choices(group))) for group in sorted(groups)]
     keys = [(f"{name}={value}", comment) for name, (value, comment) in commented_keys(entry)]
     parts = [summary, f"Groups (group=option):\n{two_columns(choices)}", f"Keys (key=value):\n{two_columns(keys)}"]
-    return "\n\n".join([*parts, rest.rstrip()])
+    return with_own_commands("\n\n".join([*parts, rest.rstrip()]))
 
 
 def commented_keys(entry: str) -> Iterator[tuple[str, tuple[str, str]]]:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from epochmeter.config.installation import with_own_commands
+
 MAX_LENGTH = 1000
 """Maximum length of a printed line, in characters, since keys and values may have any length."""
 
@@ -34,8 +36,8 @@ def input_error(what: str, hint: str) -> InputError:
 
 
 def indent_hints(text: str) -> str:
-    """Return a message with its hints indented by two spaces."""
-    return re.sub(r"^ *(?=hint: )", "  ", text, flags=re.MULTILINE)
+    """Return a message as printed: with hints indented by two spaces, and commands that exist in this installation."""
+    return re.sub(r"^ *(?=hint: )", "  ", with_own_commands(text), flags=re.MULTILINE)
 
 
 def format_error(error: BaseException | str) -> str:

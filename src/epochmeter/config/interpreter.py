@@ -37,7 +37,9 @@ def missing_requirements():
         problem = "lacks {}".format(", ".join(missing)) if missing else ""
     if not problem:
         return ""
-    return f"error: `{sys.executable}` {problem}\n  hint: {how_to_run(ROOT, sys.argv)}"
+    is_installed = os.path.isdir(os.path.join(os.path.dirname(__file__), os.pardir, "conf"))
+    hint = "install epochmeter again for a newer Python" if is_installed else how_to_run(ROOT, sys.argv)
+    return f"error: `{sys.executable}` {problem}\n  hint: {hint}"
 
 
 def how_to_run(root, command):

@@ -18,14 +18,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationKeyError
 
-from epochmeter.config import validation
+from epochmeter.config import installation, validation
 from epochmeter.config.errors import input_error
 from epochmeter.config.schema import SCRIPT, Dataset, Device, Group, Job, Profiler, Schema
 from epochmeter.config.suggestions import entry_keys, list_choices, option_content
 
-ROOT = Path(__file__).resolve().parents[3]
-"""The project's root, independent of the working directory."""
-
+ROOT = installation.ROOT
 GROUPS = (
     *("device", "model", "dataset", "task", "storage", "optimizer", "scheduler", "strategy"),
     *("meter", "profiler", "tracking"),

@@ -12,8 +12,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from epochmeter.config.errors import InputError, Problem
+from epochmeter.config.installation import CONF
 
-CONF = Path(__file__).resolve().parents[3] / "conf"
 INTERNAL_KEYS = ("_target_", "name", "defaults")
 """Keys in the files of groups that suggestions leave out, since overrides rarely set them."""
 

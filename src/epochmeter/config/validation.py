@@ -253,7 +253,9 @@ def combination_problems(job: Job) -> Iterator[Problem]:
         yield Problem("`cudnn_benchmark=true` may select other algorithms in each run; `deterministic=true` forbids it",
                       "give `cudnn_benchmark=false` or `deterministic=false`")  # fmt: skip
     if job.measure.command and job.model.name != SCRIPT:
-        yield Problem("`measure.command` is not for src/train.py", "use it as `python src/measure.py SCRIPT ARGUMENTS`")
+        yield Problem(
+            "`measure.command` is not for `python src/train.py`", "use it as `python src/measure.py SCRIPT ARGUMENTS`"
+        )
     if job.target_accuracy is not None and job.task.name == "regression":
         yield Problem(f"`target_accuracy={job.target_accuracy}` is not valid: task=regression has no accuracy",
                       "give a loss in place of it: `target_loss=`")  # fmt: skip

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from epochmeter.config.installation import python_path
 from epochmeter.config.schema import Dataset, Storage
 from epochmeter.config.secrets import redact_tree
 from epochmeter.config.validation import format_value
@@ -26,7 +27,6 @@ from epochmeter.datasets.stage import REMEDY as COPY_REMEDY
 from epochmeter.datasets.stage import existing_copy
 from epochmeter.shared.instantiate import target_arguments
 
-SOURCE_ROOT = str(Path(__file__).parents[2])
 SHARED_MEMORY = Path("/dev/shm")
 USER_MANIFESTS = "data/.manifests"
 """Folder for the manifests of users' own folders."""
@@ -226,11 +226,10 @@ def _generated_manifest(dataset: Dataset) -> Manifest:
 def _run_command(command: str, dataset: Dataset, say: Notify, **arguments: Path | bool | None) -> None:
     """Run `epochmeter.datasets` in a process of its own, forward its progress and raise its error."""
     text = json.dumps({"dataset": dataset.to_dict(), **arguments}, default=str)
-    path = os.pathsep.join(filter(None, [SOURCE_ROOT, os.environ.get("PYTHONPATH")]))
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "epochmeter.datasets", command, text],
-            env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=errors, text=True,
+            env={**os.environ, "PYTHONPATH": python_path()}, stdout=subprocess.PIPE, stderr=errors, text=True,
         )  # fmt: skip
         try:
             for line in process.stdout or ():

@@ -15,11 +15,11 @@ from functools import cache
 from pathlib import Path
 
 from epochmeter.config.errors import input_error
+from epochmeter.config.installation import python_path
 from epochmeter.run import worker_process
 from epochmeter.run.nodes import Node
 from epochmeter.run.worker_process import WorkerProcess
 
-SOURCE = Path(__file__).resolve().parents[2]
 EXIT_LIMIT_S = 10.0
 """How long the training process may take to end after its last message."""
 NSIGHT_LOG = "nsight.log"
@@ -155,11 +155,6 @@ def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) 
     if node.nodes == 1:
         shared["GLOO_SOCKET_IFNAME"] = "lo"
     return {**shared, **environment}
-
-
-def python_path() -> str:
-    """Return a PYTHONPATH with this project's modules."""
-    return os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
 
 
 def _free_port() -> int:

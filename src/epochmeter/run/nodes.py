@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from epochmeter.config.installation import IS_INSTALLED
 from epochmeter.config.schema import Strategy
 from epochmeter.machine.slurm import run_command
 
@@ -124,4 +125,5 @@ def run_folder_factory(made: Callable[..., Path], environment: Mapping[str, str]
 
 def exec_train(root: str, arguments: Sequence[str]) -> NoReturn:
     """Replace this process, a job on a node, by the training command of the project at `root`."""
-    os.execv(sys.executable, [sys.executable, os.path.join(root, "src", "train.py"), *arguments])
+    command = ["-m", "epochmeter.__main__", "train"] if IS_INSTALLED else [os.path.join(root, "src", "train.py")]
+    os.execv(sys.executable, [sys.executable, *command, *arguments])

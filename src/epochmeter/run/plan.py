@@ -18,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from epochmeter.config.installation import IS_INSTALLED
 from epochmeter.config.job import (
     ROOT,
     SCRIPT_KEYS,
@@ -339,7 +340,9 @@ def write_error(error: OSError) -> str:
 
 def command_line() -> str:
     """Return the command that started this process."""
-    return shlex.join([os.path.basename(sys.executable), *map(redact_override, sys.argv)])
+    program, *arguments = sys.argv  # src/train.py, or `epochmeter train`
+    words = program.split() if IS_INSTALLED else [os.path.basename(sys.executable), program]
+    return shlex.join([*words, *map(redact_override, arguments)])
 
 
 def _identities(plan: Plan, digest: str | None) -> dict[str, str]:

@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 from rich.progress import track
 
 from epochmeter.config.errors import input_error
+from epochmeter.config.installation import python_path
 from epochmeter.config.job import ROOT, local_device_overrides, split_config
 from epochmeter.config.schema import INSTANTIATED_GROUPS, Dataset, Device, Job, Storage
 from epochmeter.config.suggestions import check_overrides
@@ -145,7 +146,7 @@ def construction_error(python: str, specs: str) -> str:
     try:
         done = subprocess.run(
             [python, "-m", "epochmeter.worker.check_spec", specs],
-            env={**os.environ, "PYTHONPATH": launch.python_path()},
+            env={**os.environ, "PYTHONPATH": python_path()},
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=CHECK_LIMIT_S,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):

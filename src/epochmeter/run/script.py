@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from epochmeter.config.installation import PACKAGE
 from epochmeter.machine.signals import STOP_SIGNALS
 from epochmeter.results.run_result import RunResult
 from epochmeter.run import launch
@@ -22,7 +23,7 @@ from epochmeter.shared import protocol
 from epochmeter.shared.protocol import Message
 from epochmeter.shared.record import Record
 
-AGENT_PATH = launch.SOURCE / "epochmeter/agent/path"
+AGENT_PATH = PACKAGE / "agent/path"
 NO_PASS = "no pass over a torch DataLoader was seen"
 UNKNOWN = "unknown for a script: loss, accuracy, FLOPs, and the time of copies to the device (part of compute)."
 NO_EPOCH = "no epoch of training was measured: {}\n  hint: docs/scripts.md lists the loops that are measured"

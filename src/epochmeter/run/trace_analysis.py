@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from epochmeter.run.launch import python_path
+from epochmeter.config.installation import python_path
 from epochmeter.shared.record import TRACE, TRACE_ANALYSIS
 
 TIMEOUT_S = 60.0

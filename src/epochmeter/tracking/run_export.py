@@ -8,6 +8,7 @@ import shlex
 from datetime import datetime
 from pathlib import Path
 
+from epochmeter.config.installation import with_own_commands
 from epochmeter.config.job import affects_measurement
 from epochmeter.config.validation import flatten, format_value
 from epochmeter.machine.process_identity import Process
@@ -79,7 +80,7 @@ def run_note(record: Record) -> str:
     paragraphs = [
         f"**Rehearsal, not a result.** {rehearsal}" if rehearsal else "",
         f"**Failed** ({failure['kind']}): {failure['message']}" if failure else "",
-        f"```\n{shlex.join(['python', 'src/train.py', *run['overrides']])}\n```",
+        f"```\n{shlex.join([*with_own_commands('python src/train.py').split(), *run['overrides']])}\n```",
         f"No measured energy: {no_energy}" if no_energy else "",
         *summary.get("notes", []),
         f"Measured on `{run['host']}`. Record: `{record.folder.resolve()}`",

@@ -9,7 +9,7 @@ import os
 import sys
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(FOLDER)))
+IMPORT_PATH = os.path.join(os.path.dirname(os.path.dirname(FOLDER)), "shared", "path")
 
 
 def import_other_sitecustomize():
@@ -25,7 +25,9 @@ def import_other_sitecustomize():
 
 import_other_sitecustomize()
 if "EPOCHMETER_AGENT" in os.environ:
-    sys.path.insert(0, SOURCE)  # only for these imports: the script must not find other modules than without the agent
+    sys.path.insert(
+        0, IMPORT_PATH
+    )  # only for these imports: the script must find the same modules as without the agent
     try:
         from epochmeter.agent.hooks import install_with_torch
 
@@ -33,4 +35,4 @@ if "EPOCHMETER_AGENT" in os.environ:
     except Exception as problem:
         print("epochmeter: not measured: {}".format(problem), file=sys.stderr)
     finally:
-        sys.path.remove(SOURCE)
+        sys.path.remove(IMPORT_PATH)

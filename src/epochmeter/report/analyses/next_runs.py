@@ -9,13 +9,14 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from epochmeter.config.installation import with_own_commands
 from epochmeter.report.analyses.best import Best
 from epochmeter.report.runs.configuration import DATA_PARALLEL, Configuration
 from epochmeter.report.runs.costs import LIMIT, costs, positive_values
 from epochmeter.report.runs.run import REPEATED
 from epochmeter.results.bottleneck import COMPUTE, FETCH_STALL, PREP_STALL, STALLS, Bottleneck
 
-PROGRAM = "python src/train.py"
+PROGRAM = with_own_commands("python src/train.py")
 OWN = (*REPEATED, "tracking", "sweep", "hydra")
 """Overrides that are not part of the configuration."""
 MAX_COMMANDS = 4

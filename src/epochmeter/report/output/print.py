@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from epochmeter.config.installation import with_own_commands
 from epochmeter.console.console import display_path
 from epochmeter.report.analyses.best import find_best
 from epochmeter.report.build import run_analyses
@@ -96,7 +97,7 @@ def print_text(console: Console, text: str, style: str = "") -> None:
     """Print a text, wrapped in a terminal unless it contains a link."""
     from rich.markup import escape
 
-    console.print(escape(text), style=style, soft_wrap="://" in text or not console.is_terminal)
+    console.print(escape(with_own_commands(text)), style=style, soft_wrap="://" in text or not console.is_terminal)
 
 
 def print_page(page: Page, console: Console) -> None:

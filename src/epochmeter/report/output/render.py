@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from epochmeter.config.installation import with_own_commands
 from epochmeter.report import formatting
 from epochmeter.report.pages import Page
 from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
@@ -127,6 +128,7 @@ def more_rows(rows: Sequence[object], shown: int = MAX_ROWS) -> str:
 
 def code(text: str) -> str:
     """Format a command as Markdown code."""
+    text = with_own_commands(text)
     fence = "``" if "`" in text else "`"
     return Markup(f"{fence}{' '.join(text.split())}{fence}")
 

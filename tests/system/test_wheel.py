@@ -1,0 +1,82 @@
+"""The wheel: its files, and its commands in an empty environment and an empty folder, outside the checkout."""
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+
+import pytest
+from project import ENVIRONMENT, QUICK, ROOT
+
+from epochmeter.shared.record import Record
+
+pytestmark = pytest.mark.system
+SCRIPT = """
+import sys, torch
+from torch.utils.data import DataLoader
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters())
+for batch in DataLoader(torch.ones(64, 4), 8):
+    model(batch).mean().backward()
+    optimizer.step()
+sys.exit(3)
+"""
+IMPORTS = "import epochmeter.worker, importlib.util; print(importlib.util.find_spec('hydra'))"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run(["make", "-C", ROOT, "dist", f"DIST={folder}"], check=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def environment(wheel, tmp_path_factory):
+    """The folder of an environment with the installed wheel, and with the packages of this environment."""
+    root = tmp_path_factory.mktemp("environment")
+    venv.create(root)
+    install = [shutil.which("uv") or ROOT / ".uv/bin/uv", "pip", "install", "--no-deps", "--no-index"]
+    subprocess.run([*install, "--python", root / "bin/python", wheel], check=True)
+    (site_packages,) = root.glob("lib/python*/site-packages")
+    (site_packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+    return root
+
+
+def test_wheel_has_the_sources_and_the_configuration_only(wheel):
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    tracked = subprocess.check_output(["git", "-C", ROOT, "ls-files", "src/*/*", "conf"], text=True).splitlines()
+    assert names == {name.replace("conf/", "epochmeter/conf/", 1).removeprefix("src/") for name in tracked}
+
+
+def test_sweep_script_and_report_run_in_an_empty_folder(environment, tmp_path):
+    def run(*arguments):
+        command, keys = [environment / "bin/epochmeter", *arguments], {"stdin": subprocess.DEVNULL, "text": True}
+        return subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, **keys)
+
+    locks, quick = f"machine.lock_dir={tmp_path / 'locks'}", {**QUICK, "epochs": 2, "batch": "128,256"}
+    done = run("train", "-m", locks, *(f"{key}={value}" for key, value in quick.items()))
+    assert done.returncode == 0, done.stdout
+    (sweep,) = (tmp_path / "multirun").glob("2*")
+    records = [Record(sweep / number) for number in ("0", "1")]
+    assert [record.is_completed() for record in records] == [True, True]
+    assert records[0].run()["command"].startswith("epochmeter train -m ")
+    assert f"epochmeter report sweep={sweep.name}" in done.stdout
+    assert run("report", "tracking=none").returncode == 0
+    assert (sweep / "report.html").exists()
+    (tmp_path / "own.py").write_text(SCRIPT)
+    assert run("run", locks, "tracking=none", "own.py").returncode == 3
+    (script,) = {*(tmp_path / "multirun").glob("2*")} - {sweep}
+    assert [window["metrics"]["epoch/steps"] for window in Record(script / "0").windows()] == [8]
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "locks", "multirun", "own.py"}
+
+
+def test_another_python_imports_the_package_without_its_site_packages(environment):
+    (path,) = environment.glob("lib/python*/site-packages/epochmeter/shared/path")
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", IMPORTS], env={"PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert done.stdout == "None\n", done.stderr
