@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 ALWAYS = {
     "device", "energy", "power limit", "clocks", "fan", "CPU utilization", "GPU utilization", "GPU clock", "memory",
     "temperature", "throttling", "storage", "page cache", "disk reads", "trace",
+    "GPU counters", "Nsight Compute", "Nsight Systems",
 }  # fmt: skip
 
 
@@ -110,10 +111,13 @@ def test_table_fits_80_columns(tmp_path, doctor):
 
 def test_gpu_has_counter_gauges_and_limit(tmp_path, doctor, nvml_stub):  # noqa: F811
     information = "Model: \t\t NVIDIA RTX A4000\nGPU UUID: \t GPU-aaaa\n"
-    root = put(tmp_path / "pc", {"proc/driver/nvidia/gpus/0000:01:00.0/information": information})
+    nvidia = {"gpus/0000:01:00.0/information": information, "params": "RmProfilingAdminOnly: 1\n"}
+    root = put(tmp_path / "pc", {f"proc/driver/nvidia/{name}": text for name, text in nvidia.items()})
+    (program := put(tmp_path, {"bin/ncu": ""}) / "bin/ncu").chmod(0o755)
     if not find_spec("pynvml"):
         pytest.skip("no nvidia-ml-py in this environment, as on a board")
-    ended = doctor("format=json", f"machine.root={root}", before=["env", f"LD_LIBRARY_PATH={nvml_stub}"])
+    environment = [f"LD_LIBRARY_PATH={nvml_stub}", "STUB=hopper", f"PATH={program.parent}:{os.environ['PATH']}"]
+    ended = doctor("format=json", f"machine.root={root}", before=["env", *environment])
     assert ended.returncode == 0, ended.stderr
     found = by_quantity(json.loads(ended.stdout))
     assert found["device"]["covers"] == "NVIDIA GPU with NVIDIA RTX A4000"
@@ -124,6 +128,12 @@ def test_gpu_has_counter_gauges_and_limit(tmp_path, doctor, nvml_stub):  # noqa:
     assert found["power limit"]["choices"] == "100 to 300 W"
     for quantity in ("GPU utilization", "GPU clock", "temperature", "throttling"):
         assert found[quantity]["source"] == "NVML, gpu0"
+    assert found["GPU counters"]["source"] == "GPM (NVML)"
+    assert found["GPU counters"]["covers"].startswith("sm_active_fraction, sm_occupancy_fraction, ")
+    assert found["Nsight Compute"]["source"] == str(program)
+    assert found["Nsight Compute"]["offered"] == (os.geteuid() == 0)
+    assert ("remedy" in found["Nsight Compute"]) == bool(os.geteuid())
+    assert found["Nsight Systems"]["why"] == "no program `nsys`"
 
 
 def test_everything_unavailable_has_a_reason_and_a_remedy(tmp_path, examined):

@@ -18,9 +18,11 @@ from epochmeter.config.schema import Device, Examination, Storage
 from epochmeter.datasets.ready import training_folder
 from epochmeter.machine import host
 from epochmeter.machine.disk import describe, disk_of, satisfies
+from epochmeter.machine.gpm import REMEDIES, counter_ids, open_counters
 from epochmeter.machine.gpus import Gpu, find_gpus, meter_id, select_gpus
 from epochmeter.machine.page_cache import iter_files, resident_fraction
 from epochmeter.machine.process_identity import boot_id
+from epochmeter.machine.sysfs import match_group, read_text
 from epochmeter.machine.utilization import PERIOD_S, open_gauges
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
@@ -32,6 +34,7 @@ from epochmeter.power.meter import Domain, Meter, open_meter, shortest_s
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.window_energy import energy_of_window, take_reading
 from epochmeter.run.launch import check_interpreter
+from epochmeter.run.nsight import find_program
 from epochmeter.run.preflight import trains_on_gpu
 from epochmeter.shared.units import NANOSECOND
 
@@ -47,6 +50,11 @@ QUANTITIES = {
     "throttling": ("throttling", "why clock rates are reduced"),
 }
 """Quantity of a gauge -> its name and coverage."""
+NSIGHT = {
+    "Nsight Compute": ("ncu", "utilization of pipes in a few steps (profiler=ncu)"),
+    "Nsight Systems": ("nsys", "a report of a few steps (profiler=nsys)"),
+}
+"""Quantity -> its program and coverage."""
 
 
 class Row(NamedTuple):
@@ -89,6 +97,7 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
         yield from storage_rows(folder, config.storage)
         yield page_cache_row(folder)
     yield trace_row(local.python)
+    yield from counter_rows(counter_ids(gpus, os.environ) if on_gpu else [], Path(root))
 
 
 def device_row(device: Device, detected: str, here: bool, gpus: list[Gpu]) -> Row:
@@ -220,3 +229,30 @@ def trace_row(python: str | None) -> Row:
         (problem,) = error.problems
         return Row("trace", False, why=f"training is not possible: {problem.message}", remedy=problem.hint)
     return Row("trace", True, "PyTorch profiler", covers="a few steps after the last epoch")
+
+
+def counter_rows(uuids: list[str], root: Path) -> Iterator[Row]:
+    """Whether performance counters of the GPUs can be read: by NVML within a run, and by NVIDIA Nsight after it."""
+    if not uuids:
+        for quantity in ("GPU counters", *NSIGHT):
+            yield Row(quantity, False, why="training does not use an NVIDIA GPU here")
+        return
+    with open_counters(uuids) as counters:
+        counters.start()
+        counters.end()
+    measured = ", ".join(name.removeprefix("gpu_") for name in counters.metrics)
+    source = None if counters.reason else "GPM (NVML)"
+    yield Row(
+        "GPU counters", bool(measured), source, covers=measured, why=counters.reason or None, remedy=counters.remedy
+    )
+    is_restricted = match_group(r"^(RmProfilingAdminOnly: 1)", read_text(root / "proc/driver/nvidia/params"))
+    for quantity, (program, covers) in NSIGHT.items():
+        row = Row(quantity, True, find_program(program), covers=covers)
+        if row.source is None:
+            row = row._replace(
+                offered=False, why=f"no program `{program}`", remedy="install it from developer.nvidia.com"
+            )
+        elif program == "ncu" and is_restricted and os.geteuid():
+            why = "the driver restricts performance counters to administrators"
+            row = row._replace(offered=False, why=why, remedy=REMEDIES[PermissionError])
+        yield row

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from epochmeter.machine.gpm import COUNTERS, open_counters
+from epochmeter.machine.gpm import COUNTERS, PROFILING_OPTION, counter_ids, open_counters
 
 MEBIBYTE = 1 << 20
 
@@ -27,22 +27,37 @@ def test_counters_are_means_over_gpus_and_rates_are_sums(nvml, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("gpu", "stub", "why"),
+    ("gpu", "stub", "why", "remedy"),
     [
-        ("GPU-aaaa", "", "GPM of gpu0: the GPU is older than Hopper"),
-        ("GPU-bbbb", "hopper,mig", "GPM of gpu1: the counters of a GPU in MIG mode are not read"),
-        ("GPU-aaaa", "hopper,dcgm", "nvmlGpmSampleGet of gpu0: In use by another client"),
-        ("GPU-aaaa", "silent", "cannot initialize NVML: Driver Not Loaded"),
-        ("GPU-cccc", "hopper", "nvmlDeviceGetHandleByUUID of GPU-cccc: Not Found"),
+        ("GPU-aaaa", "", "GPM of gpu0: the GPU is older than Hopper", "profiler=ncu"),
+        ("GPU-bbbb", "hopper,mig", "GPM of gpu1: the run does not use a slice of this GPU in MIG mode", "=MIG-"),
+        ("GPU-aaaa", "hopper,dcgm", "nvmlGpmSampleGet of gpu0: In use by another client", "dcgmi profile --pause"),
+        ("GPU-aaaa", "hopper,root", "nvmlGpmSampleGet of gpu0: Insufficient Permissions", PROFILING_OPTION),
+        ("GPU-aaaa", "silent", "cannot initialize NVML: Driver Not Loaded", None),
+        ("GPU-cccc", "hopper", "nvmlDeviceGetHandleByUUID of GPU-cccc: Not Found", None),
     ],
 )
-def test_missing_counters_have_a_reason(nvml, monkeypatch, gpu, stub, why):
+def test_missing_counters_have_a_reason(nvml, monkeypatch, gpu, stub, why, remedy):
     monkeypatch.setenv("STUB", stub)
     with open_counters([gpu]) as counters:
         counters.start()
         counters.end()
     assert counters.metrics == {}
     assert counters.reason == why
+    assert (remedy or "") in (counters.remedy or "")
+    assert bool(counters.remedy) == bool(remedy)
+
+
+def test_a_slice_has_its_own_counters(nvml, monkeypatch):
+    monkeypatch.setenv("STUB", "hopper,mig")
+    (slice_id,) = counter_ids([], {"CUDA_VISIBLE_DEVICES": "MIG-cccc,GPU-aaaa"})
+    with open_counters([slice_id]) as counters:
+        counters.start()
+        counters.end()
+    assert counters.reason == ""
+    assert counters.metrics["gpu_sm_active_fraction"] == pytest.approx((2 + 70) / 100)
+    gpus = [{"vendor": "nvidia", "uuid": "GPU-aaaa"}, {"vendor": "nvidia"}, {"vendor": "amd", "uuid": "1"}]
+    assert counter_ids(gpus, {"CUDA_VISIBLE_DEVICES": "0"}) == ["GPU-aaaa"]
 
 
 def test_without_gpus_nothing_is_read():

@@ -12,12 +12,13 @@
  *   wsl           the GPUs have no minor numbers, as under WSL2
  *   hopper        the GPUs have performance counters (GPM)
  *   dcgm          another program uses these counters
- *   mig           gpu1 is in MIG mode; gpu0 does not support that mode
+ *   mig           gpu1 is in MIG mode, with the slice MIG-cccc; gpu0 does not support that mode
  *   throttled     power cap and temperature lower the clocks
  *   capped        the power cap lowers the clocks
  *   gh200         the GPUs are named GH200
  *   superchip     NVLink-C2C connects the GPUs to a CPU, as in a Grace Hopper
  *   nopermission  the power limit may not be set
+ *   dcgm, root    another program uses the performance counters; only root may read them
  *   deaf          setting the power limit has no effect
  *   late          a power limit takes effect 0.2 s after it is set; setting the current one has no effect
  *   only0         the power limit of gpu1 may not be set
@@ -43,7 +44,7 @@ typedef struct gpu { unsigned index; const char *uuid; unsigned long long mj, st
 typedef struct { unsigned id, scope; int64_t at, latency; unsigned type, code; union { unsigned mw; double any; }; } field_t;
 typedef struct { char old_id[16]; unsigned domain, bus, device, pci_device, pci_subsystem; char id[32]; } pci_t;
 
-static struct gpu gpus[] = {{0, "GPU-aaaa", 1000000, 12500}, {1, "GPU-bbbb", 5000000, 25000}};
+static struct gpu gpus[] = {{0, "GPU-aaaa", 1000000, 12500}, {1, "GPU-bbbb", 5000000, 25000}, {0, "MIG-cccc"}};
 
 static int stub_is(const char *what) {
     const char *stub = getenv("STUB");
@@ -85,7 +86,7 @@ const char *nvmlErrorString(int code) {
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return SUCCESS; }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, gpu_t *gpu) {
-    for (unsigned i = 0; i < 2; i++)
+    for (unsigned i = 0; i < 3; i++)
         if (!strcmp(gpus[i].uuid, uuid)) { *gpu = &gpus[i]; return SUCCESS; }
     return NOT_FOUND;
 }
@@ -217,9 +218,18 @@ int nvmlGpmSampleAlloc(gpm_sample_t *sample) { *sample = calloc(1, sizeof **samp
 int nvmlGpmSampleFree(gpm_sample_t sample) { free(sample); gpm_samples--; return SUCCESS; }
 int nvmlGpmOpenSamples(void) { return gpm_samples; }
 int nvmlGpmSampleGet(gpu_t gpu, gpm_sample_t sample) {
-    if (stub_is("dcgm")) return IN_USE;
+    if (stub_is("dcgm") || stub_is("root")) return stub_is("root") ? NO_PERMISSION : IN_USE;
     *sample = (struct sample){++gpm_readings, gpu->index};
     return SUCCESS;
+}
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(gpu_t slice, gpu_t *gpu) {
+    *gpu = &gpus[1];
+    return slice == &gpus[2] ? SUCCESS : INVALID_ARGUMENT;
+}
+int nvmlDeviceGetGpuInstanceId(gpu_t slice, unsigned *instance) { *instance = 7; return SUCCESS; }
+int nvmlGpmMigSampleGet(gpu_t gpu, unsigned instance, gpm_sample_t sample) {
+    *sample = (struct sample){++gpm_readings, 10 * instance};
+    return gpu == &gpus[1] ? SUCCESS : INVALID_ARGUMENT;
 }
 int nvmlGpmMetricsGet(gpm_request_t *request) {
     if (request->version != 1 || request->second->readings <= request->first->readings) return INVALID_ARGUMENT;

@@ -6,12 +6,13 @@ hardware, so GPM fails while DCGM profiles the GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from statistics import fmean
 from typing import TypeVar
 
 from epochmeter.machine import nvml
+from epochmeter.machine.gpus import Gpu
 
 T = TypeVar("T")
 PERCENT, MEBIBYTE = 0.01, float(1 << 20)
@@ -29,6 +30,14 @@ COUNTERS = {
     "gpu_nvlink_received_bytes_per_s": ("NVLINK_TOTAL_RX_PER_SEC", MEBIBYTE),
 }
 """Metric -> name of the counter in NVML, and its unit."""
+PROFILING_OPTION = "NVreg_RestrictProfilingToAdminUsers=0"
+"""Option of the driver's kernel module with which every user may read performance counters."""
+REMEDIES = {
+    nvml.NotSupportedError: "for GPUs before Hopper: `profiler=ncu`; in MIG mode: CUDA_VISIBLE_DEVICES=MIG-...",
+    nvml.InUseError: "DCGM uses the counters; pause it: dcgmi profile --pause",
+    PermissionError: f"an administrator can set the option {PROFILING_OPTION} of the kernel module nvidia",
+}
+"""Kind of error -> what helps."""
 
 
 class GpuCounters:
@@ -38,12 +47,18 @@ class GpuCounters:
         metrics: Of the last window: fractions are means over the GPUs, rates are sums. A counter that a GPU lacks is
             absent.
         reason: Why there are no counters; empty if there are.
+        remedy: What helps; None if nothing does.
     """
 
-    def __init__(self, gpus: Sequence[nvml.NvmlGpu] = (), reason: str = "") -> None:
+    def __init__(self, gpus: Sequence[nvml.NvmlGpu] = ()) -> None:
         self._gpus = gpus
         self.metrics: dict[str, float] = {}
-        self.reason = reason
+        self.reason, self.remedy = "", None
+
+    def set_failed(self, error: OSError) -> None:
+        """There are no counters from now on."""
+        self._gpus, self.reason = (), str(error)
+        self.remedy = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), None)
 
     def start(self) -> None:
         """Read the counters before a window."""
@@ -67,7 +82,7 @@ class GpuCounters:
         try:
             return [read(gpu) for gpu in self._gpus]
         except OSError as error:
-            self._gpus, self.reason = (), str(error)
+            self.set_failed(error)
             return []
 
 
@@ -78,11 +93,19 @@ NO_COUNTERS = GpuCounters()
 def open_counters(uuids: Sequence[str]) -> Iterator[GpuCounters]:
     """Open the counters of NVIDIA GPUs; without GPUs there are none and no reason."""
     with ExitStack() as opened:
+        counters = GpuCounters()
         try:
             counters = GpuCounters(list(_open_gpus(uuids, opened.callback)))
         except OSError as error:
-            counters = GpuCounters(reason=str(error))
+            counters.set_failed(error)
         yield counters
+
+
+def counter_ids(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> list[str]:
+    """Return the UUIDs of the NVIDIA GPUs that a run uses, or of the MIG slices that its environment selects."""
+    listed = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    slices = [name for name in listed[:1] if name.startswith("MIG-")]  # CUDA uses one slice at most
+    return slices or [gpu["uuid"] for gpu in gpus if gpu["vendor"] == "nvidia" and "uuid" in gpu]
 
 
 def _open_gpus(uuids: Sequence[str], at_end: Callable[[Callable[[], None]], object]) -> Iterator[nvml.NvmlGpu]:

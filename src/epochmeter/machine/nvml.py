@@ -4,7 +4,7 @@ import ctypes
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -26,6 +26,10 @@ class NotSupportedError(OSError):
     """The GPU or its driver does not have this function."""
 
 
+class InUseError(OSError):
+    """Another program uses this function of the GPU."""
+
+
 class NvmlGpu:
     """An NVIDIA GPU. Every method raises OSError if NVML does not report the value."""
 
@@ -33,6 +37,7 @@ class NvmlGpu:
         import pynvml
 
         self._handle, self._nvml = handle, pynvml
+        self._is_slice = name.startswith("MIG-")
         self.name = name
         self.name = f"gpu{self.index()}"
         """`gpu` and the index in PCI order."""
@@ -132,11 +137,16 @@ class NvmlGpu:
         """Prepare two readings of performance counters; return the function that frees them.
 
         Raises:
-            NotSupportedError: The GPU is older than Hopper, or in MIG mode.
+            NotSupportedError: The GPU is older than Hopper, or in MIG mode, in which its slices have counters.
         """
-        if self.is_in_mig_mode():
-            raise NotSupportedError(f"GPM of {self.name}: the counters of a GPU in MIG mode are not read")
-        if not self._call("nvmlGpmQueryDeviceSupport").isSupportedDevice:
+        gpu, self._read_gpm = self._handle, partial(self._call, "nvmlGpmSampleGet")
+        if self._is_slice:
+            gpu = self._call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle")
+            instance = self._call("nvmlDeviceGetGpuInstanceId")
+            self._read_gpm = partial(_call, self.name, "nvmlGpmMigSampleGet", gpu, instance)
+        elif self.is_in_mig_mode():
+            raise NotSupportedError(f"GPM of {self.name}: the run does not use a slice of this GPU in MIG mode")
+        if not _call(self.name, "nvmlGpmQueryDeviceSupport", gpu).isSupportedDevice:
             raise NotSupportedError(f"GPM of {self.name}: the GPU is older than Hopper")
         self._gpm_samples = [_call(self.name, "nvmlGpmSampleAlloc") for _ in range(2)]
 
@@ -149,7 +159,7 @@ class NvmlGpu:
 
     def read_gpm(self, border: int) -> None:
         """Read the performance counters at the start (0) or end (1) of a window."""
-        self._call("nvmlGpmSampleGet", self._gpm_samples[border])
+        self._read_gpm(self._gpm_samples[border])
 
     def gpm_values(self, names: Sequence[str]) -> dict[str, float]:
         """Return means between the two readings by the names of NVML's metrics; without those that the GPU lacks."""
@@ -230,5 +240,9 @@ def _call(name: str, function: str, *arguments: Any) -> Any:
     try:
         return getattr(pynvml, function)(*arguments)
     except pynvml.NVMLError as error:
-        kinds = {pynvml.NVML_ERROR_NOT_SUPPORTED: NotSupportedError, pynvml.NVML_ERROR_NO_PERMISSION: PermissionError}
+        kinds = {
+            pynvml.NVML_ERROR_NOT_SUPPORTED: NotSupportedError,
+            pynvml.NVML_ERROR_NO_PERMISSION: PermissionError,
+            pynvml.NVML_ERROR_IN_USE: InUseError,
+        }
         raise kinds.get(error.value, OSError)(f"{function} of {name}: {error}") from error

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from epochmeter.console.console import Terminal
-from epochmeter.machine.gpm import NO_COUNTERS, GpuCounters, open_counters
+from epochmeter.machine.gpm import NO_COUNTERS, GpuCounters, counter_ids, open_counters
 from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor, open_gpu_monitor
 from epochmeter.machine.utilization import Gauges, open_gauges
 from epochmeter.power.meter import Meter, open_meter
@@ -68,9 +69,7 @@ def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstrumen
         closing(open_meter(plan.job.meter.to_dict(), gpus=plan.gpus, root=root)) as meter,
         closing(open_gauges(gpus=plan.gpus, root=root)) as gauges,
         closing(open_gpu_monitor(plan.gpus)) as gpu_monitor,
-        open_counters(
-            [gpu["uuid"] for gpu in plan.used_gpus if gpu["vendor"] == "nvidia" and "uuid" in gpu]
-        ) as counters,
+        open_counters(counter_ids(plan.used_gpus, os.environ) if plan.on_gpu else ()) as counters,
     ):
         data_source = open_data_source(plan.job, plan.run["dataset"]["folder"], terminal.info)
         yield WindowInstruments(meter, gauges, data_source, gpu_monitor=gpu_monitor, gpu_counters=counters)

@@ -55,9 +55,14 @@ def _check(plan: Plan) -> None:
         raise NsightError("kernels are profiled one by one, so ranks would wait for each other; use `strategy=single`")
 
 
+def find_program(program: str) -> str | None:
+    """Return the path of a program of NVIDIA Nsight."""
+    return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin")))
+
+
 def nsight_command(name: str, program: str, folder: Path) -> list[str]:
     """Return the beginning of a command that profiles marked steps of training; NsightError without the program."""
-    path = shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin")))
+    path = find_program(program)
     if path is None:
         raise NsightError(f"no program `{program}` is found: install NVIDIA Nsight, or set `profiler.program=`")
     if name == "nsys":

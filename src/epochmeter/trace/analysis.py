@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from epochmeter.machine.gpm import PROFILING_OPTION
 from epochmeter.power.phases.phase_energy import UnresolvedError
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import INTERVALS, NCU_CSV, TRACE, TRACE_ANALYSIS, Record, is_steady
@@ -27,7 +28,7 @@ MAX_ROWS = 500
 """Largest number of rows of a table in the result."""
 NO_PERMISSION = (
     ", although some were launched. The driver may restrict profiling to administrators; an administrator can allow it "
-    "with the driver's option NVreg_RestrictProfilingToAdminUsers=0"
+    f"with the driver's option {PROFILING_OPTION}"
 )
 STEP_PARTS = [INTERVALS.index(name) for name in ("gap_s", "copy_s", "compute_s")]
 

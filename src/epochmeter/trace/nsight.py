@@ -11,6 +11,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from epochmeter.machine.gpm import PROFILING_OPTION
+
 UTILIZATION = "sm__inst_executed_pipe_{}.avg.pct_of_peak_sustained_elapsed"
 PIPES = {pipe: UTILIZATION.format(pipe) for pipe in ("fma", "alu", "fp16", "tensor", "xu")}
 """Pipe -> the metric of its utilization in percent."""
@@ -22,7 +24,7 @@ NUMBER = re.compile(r"(\d+|\d{1,3}(,\d{3})+)(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE
 MAX_ROWS = 500
 NO_PERMISSION = (
     "ERR_NVGPUCTRPERM: the driver restricts performance counters to administrators. Run the command as root, or let an "
-    "administrator set the driver's option NVreg_RestrictProfilingToAdminUsers=0"
+    f"administrator set the driver's option {PROFILING_OPTION}"
 )
 Launch = tuple[str, dict[str, tuple[str, str]]]
 """Name of the kernel, and (value, unit) by metric."""
