@@ -1,6 +1,7 @@
-"""Start-up time: from the command to the end of the first training step, compared with a bare script.
+"""Start and end of a run: how long it takes to the end of the first training step, and after the end of training.
 
-Creating the dataset and the database and preparing the page cache do not count.
+The start is compared with a bare script, the end with a run without a profiler's trace. Creating the dataset and the
+database and preparing the page cache do not count.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ for inputs, targets in DataLoader(samples, batch_size=16, shuffle=True):
 print(time.monotonic_ns())
 """
 ARGUMENTS = ["model=lenet", "dataset=digits", "batch=16", "workers=0", "epochs=1"]
-ARGUMENTS += ["cache=keep", "evaluate=false", "profiler=none"]
+ARGUMENTS += ["cache=keep", "evaluate=false"]
 
 
 def script_s() -> float:
@@ -48,10 +49,22 @@ def script_s() -> float:
 def epochmeter_s() -> float:
     """Return the seconds from the command to the end of its first step, from its record."""
     begun_ns = time.monotonic_ns()
-    (record,) = trained(*ARGUMENTS)
+    (record,) = trained(*ARGUMENTS, "profiler=none")
     first = record.steps()[: len(INTERVALS)]
     gap_s, _, copy_s, compute_s = first
     return (record.windows()[0]["opened_ns"] - begun_ns) / 1e9 + gap_s + copy_s + compute_s
+
+
+def finish_s(profiler: str) -> float:
+    """Return the seconds from the end of the last epoch to the end of the command."""
+    (record,) = trained(*ARGUMENTS, f"profiler={profiler}")
+    return (time.monotonic_ns() - record.windows()[-1]["closed_ns"]) / 1e9
+
+
+def cells(name: str, seconds: list[float]) -> list[str]:
+    """Return the cells of a row."""
+    row = median(seconds)
+    return [name, f"{row.median:.2f}", f"{row.quartiles[0]:.2f} .. {row.quartiles[1]:.2f}", str(row.pairs)]
 
 
 def main() -> None:
@@ -63,11 +76,17 @@ def main() -> None:
         "bare script": [plain for _, plain in both],
         "difference": [measured - plain for measured, plain in both],
     }
-    rows = []
-    for name, seconds in results.items():
-        row = median(seconds)
-        rows.append([name, f"{row.median:.2f}", f"{row.quartiles[0]:.2f} .. {row.quartiles[1]:.2f}", str(row.pairs)])
-    print_table("From the command to the end of the first step", ("", "median s", "quartiles s", "pairs"), rows)
+    columns = ("", "median s", "quartiles s", "pairs")
+    rows = [cells(name, seconds) for name, seconds in results.items()]
+    print_table("From the command to the end of the first step", columns, rows)
+    ends = [(finish_s("torch"), finish_s("none")) for _ in range(PAIRS)]
+    results = {
+        "profiler=torch": [traced for traced, _ in ends],
+        "profiler=none": [plain for _, plain in ends],
+        "difference": [traced - plain for traced, plain in ends],
+    }
+    rows = [cells(name, seconds) for name, seconds in results.items()]
+    print_table("From the end of training to the end of the command", columns, rows)
 
 
 if __name__ == "__main__":

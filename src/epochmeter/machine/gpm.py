@@ -53,7 +53,8 @@ class GpuCounters:
     def __init__(self, gpus: Sequence[nvml.NvmlGpu] = ()) -> None:
         self._gpus = gpus
         self.metrics: dict[str, float] = {}
-        self.reason, self.remedy = "", None
+        self.reason = ""
+        self.remedy: str | None = None
 
     def set_failed(self, error: OSError) -> None:
         """There are no counters from now on."""
