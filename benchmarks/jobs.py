@@ -12,6 +12,8 @@ from hydra import compose, initialize_config_dir
 
 from epochmeter.config import job
 from epochmeter.config.job import ROOT
+from epochmeter.config.schema import Dataset, Storage
+from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.shared.record import Record
 
 
@@ -20,6 +22,21 @@ def composed(*overrides: str) -> dict[str, Any]:
     job.register(lambda command, many, again: Path())
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return job.to_plain(compose("train", overrides=list(overrides)))
+
+
+def digits_folder() -> Path:
+    """Create the dataset `digits` if it is missing, and return its folder."""
+    keys = composed("dataset=digits")
+    dataset = prepare_dataset(Dataset.from_dict(keys["dataset"]), Storage.from_dict(keys["storage"]), ROOT, print)
+    return Path(dataset["folder"])
+
+
+def measured(*arguments: str) -> tuple[Record, str]:
+    """Run `src/measure.py` with these arguments and return the record of its run, and the script's output."""
+    command = [sys.executable, "src/measure.py", "tracking.experiment=bench", *arguments]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    (folder,) = re.findall(r"^Results: (\S+)$", done.stderr, re.MULTILINE)
+    return Record(ROOT / folder), done.stdout
 
 
 def trained(*arguments: str) -> list[Record]:

@@ -113,3 +113,9 @@ def test_missing_and_unknown_keys_are_refused(keys):
 def test_allowed_storage_media_equal_the_detected_ones():
     assert {*SATISFYING_MEDIA}.union(*SATISFYING_MEDIA.values()) <= {*validation.STORAGE_MEDIA}
     assert all(f"{medium}," in (Path(disk.__file__).read_text()) for medium in validation.STORAGE_MEDIA[:-2])
+
+
+def test_argument_of_a_script_may_be_empty():
+    validation.check_all_values({"measure": {"command": ["train.py", "--name", ""]}})
+    with pytest.raises(InputError):
+        validation.check_all_values({"measure": {"name": ""}})

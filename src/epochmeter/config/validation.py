@@ -194,7 +194,9 @@ def check_all_values(keys: Mapping[str, object]) -> None:
     problems = problems or [
         Problem(f"`{key}={format_value(value)}` is not valid", "give a finite number, a non-empty text, or null")
         for key, value in flatten(keys, lists=True)
-        if key not in RULES and (value == "" or (isinstance(value, float) and not math.isfinite(value)))
+        if key not in RULES
+        and not key.startswith("measure.command.")
+        and (value == "" or (isinstance(value, float) and not math.isfinite(value)))
     ]
     if problems:
         raise InputError(*problems)

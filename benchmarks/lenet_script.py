@@ -1,0 +1,147 @@
+"""A training script as a stranger would write it: LeNet on digits, with the loss and accuracy of each epoch.
+
+`python lenet_script.py FOLDER EPOCHS TOOL`: TOOL is `lightning` or one of `PARTS`. If the environment variable GATE
+names a socket, each epoch waits there for its turn (see peers.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
+
+from epochmeter.worker.data.images import ImageFiles
+from epochmeter.worker.data.transforms import preprocessing
+from epochmeter.worker.models.lenet import LeNet
+
+DIGITS = {"size": 32, "channels": 1, "normalize": {"mean": [0.305], "std": [0.324]}}
+BATCH, LEARNING_RATE = 16, 0.1
+Part = Callable[[], AbstractContextManager[object]]
+
+
+def train(
+    model: nn.Module, loader: DataLoader, epochs: int, turn: Callable[[], object], window: Part, step: Part
+) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
+    for epoch in range(epochs):
+        turn()
+        with window():
+            model.train()
+            total, correct, seen = 0.0, 0, 0
+            for inputs, targets in loader:
+                with step():
+                    optimizer.zero_grad()
+                    outputs = model(inputs)
+                    loss = cross_entropy(outputs, targets)
+                    loss.backward()
+                    optimizer.step()
+                    total += loss.item() * len(targets)
+                    correct += (outputs.argmax(1) == targets).sum().item()
+                    seen += len(targets)
+            print(f"epoch {epoch}: loss {total / seen:.4f}, accuracy {correct / seen:.1%}", flush=True)
+
+
+def train_with_lightning(model: nn.Module, loader: DataLoader, epochs: int, turn: Callable[[], object]) -> None:
+    """The same with Lightning's Trainer, which logs to a CSV file and to MLflow."""
+    from lightning import pytorch as lightning
+    from lightning.pytorch.loggers import CSVLogger, MLFlowLogger
+
+    class Module(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+            inputs, targets = batch
+            outputs = self.model(inputs)
+            loss = cross_entropy(outputs, targets)
+            accuracy = (outputs.argmax(1) == targets).float().mean()
+            self.log_dict({"loss": loss, "accuracy": accuracy}, on_step=False, on_epoch=True)
+            return loss
+
+        def on_train_epoch_start(self) -> None:
+            turn()
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=LEARNING_RATE, momentum=0.9)
+
+    loggers = [CSVLogger("csv"), MLFlowLogger(tracking_uri="sqlite:///mlflow.db")]
+    lightning.Trainer(max_epochs=epochs, accelerator="cpu", logger=loggers).fit(Module(), loader)
+
+
+def codecarbon_parts(model: nn.Module) -> tuple[Part, Part]:
+    from codecarbon import OfflineEmissionsTracker
+
+    tracker = OfflineEmissionsTracker(country_iso_code="USA", log_level="error")
+    return windows(tracker.start_task, tracker.stop_task), nullcontext
+
+
+def zeus_parts(model: nn.Module) -> tuple[Part, Part]:
+    from zeus.monitor import ZeusMonitor
+
+    monitor = ZeusMonitor(gpu_indices=None if torch.cuda.is_available() else [])
+    return windows(monitor.begin_window, monitor.end_window), nullcontext
+
+
+def traceml_parts(model: nn.Module) -> tuple[Part, Part]:
+    import traceml_ai
+
+    traceml_ai.init(mode="auto")
+    return nullcontext, partial(traceml_ai.trace_step, model)
+
+
+def windows(begin: Callable[[str], object], end: Callable[[str], object]) -> Part:
+    """Return a context manager that encloses each epoch by two calls with its name."""
+    numbers = itertools.count()
+
+    @contextmanager
+    def window() -> Iterator[None]:
+        name = f"epoch {next(numbers)}"
+        begin(name)
+        yield
+        end(name)
+
+    return window
+
+
+PARTS: dict[str, Callable[[nn.Module], tuple[Part, Part]]] = {
+    "none": lambda model: (nullcontext, nullcontext),
+    "codecarbon": codecarbon_parts,
+    "zeus": zeus_parts,
+    "traceml": traceml_parts,
+}
+"""Tools that a script uses by itself: their context managers for epochs and for steps."""
+
+
+def gate() -> Callable[[], object]:
+    """Return a function that reports the end of an epoch, and waits until the next one may start."""
+    if "GATE" not in os.environ:
+        return lambda: None
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(os.environ["GATE"])
+    return lambda: (connection.sendall(b"."), connection.recv(1))
+
+
+def main() -> None:
+    folder, epochs, tool = sys.argv[1:]
+    torch.set_num_threads(1)  # a step takes a millisecond then, and two threads would make it noisier, not faster
+    torch.manual_seed(0)
+    samples = ImageFiles(folder, "train", preprocessing(DIGITS, "train"))
+    model, loader = LeNet(1, 10), DataLoader(samples, BATCH, shuffle=True)
+    if tool == "lightning":
+        train_with_lightning(model, loader, int(epochs), gate())
+    else:
+        train(model, loader, int(epochs), gate(), *PARTS[tool](model))
+
+
+if __name__ == "__main__":
+    main()
