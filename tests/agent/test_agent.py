@@ -1,3 +1,5 @@
+import functools
+import signal
 import time
 
 import pytest
@@ -189,6 +191,41 @@ def test_time_of_an_evaluation_within_an_epoch_is_overhead(script, loader):
     assert parts["data_stall_s"] < 0.05
 
 
+def test_pass_that_gets_one_more_sample_for_each_step_ends_no_step(script, loader):
+    noise = DataLoader(DATA, batch_size=2)
+    for _ in script.batches(loader):
+        next(iter(script.batches(noise)))
+        time.sleep(0.02)
+        script.optimizer.step()
+    for _ in zip(script.batches(loader), script.batches(noise), strict=True):
+        time.sleep(0.02)
+        script.optimizer.step()
+    for parts in script.parts():
+        assert parts["compute_s"] == pytest.approx(STEPS * 0.02, rel=0.3)
+        assert parts["overhead_s"] < 0.02
+
+
+def test_last_step_of_a_loop_that_fetches_ahead_is_part_of_its_epoch(script, loader):
+    def ahead(batches):
+        batch = next(batches)
+        for following in batches:
+            yield batch
+            batch = following
+        yield batch
+
+    for _ in range(2):
+        for inputs, _ in ahead(script.batches(loader)):
+            script.model(inputs)
+            time.sleep(0.02)
+            script.optimizer.step()
+        time.sleep(0.2)
+        script.evaluate(loader)
+    assert [window[0] for window in script.windows()] == ["epoch", "val"] * 2
+    for parts in script.parts()[::2]:
+        assert parts["compute_s"] == pytest.approx(STEPS * 0.02, rel=0.3)
+        assert parts["overhead_s"] < 0.02
+
+
 @pytest.mark.parametrize(("workers", "every"), [(0, 1), (0, 4), (1, 1), (2, 1)])
 def test_data_stall_is_the_known_wait(script, workers, every):
     known = KnownWaits(DataLoader(Slow(0.01), batch_size=2, num_workers=workers))
@@ -215,6 +252,24 @@ def test_error_in_a_clock_within_a_pass_loses_no_batch(script, loader, monkeypat
     values += [inputs[0, 0].item() for inputs, _ in batches]
     assert values == [2.0 * number for number in range(STEPS)]
     assert "the script continues" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("interrupted_in", ["agent._open", "agent._clock._timeline.mark"])
+def test_error_of_the_scripts_signal_handler_reaches_the_script(script, loader, monkeypatch, interrupted_in):
+    def handle(number, frame):
+        raise TimeoutError("own")
+
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    script.train(loader)
+    *owner, name = interrupted_in.split(".")
+    monkeypatch.setattr(functools.reduce(getattr, owner, script), name, interrupted)
+    with pytest.raises(TimeoutError, match="own"):
+        script.train(loader)
+    signal.signal(signal.SIGUSR1, before)
+    assert len(list(script.batches(loader))) == STEPS
 
 
 def test_error_of_the_dataset_reaches_the_script(script):

@@ -135,3 +135,9 @@ def test_each_node_leader_sends_the_request_and_all_ranks_get_all_replies(connec
     controller.replies(other_node)
     second = Ranks(1, Proceed(), is_node_leader=True)
     assert RankedConnection(connection, second).request_all(WindowClosed(1, 2)) == [Proceed(), other_node]
+
+
+def test_request_ends_if_the_controller_does_not_answer_in_time(connection, controller):
+    connection.reply_limit_s = 0.01
+    with pytest.raises(SystemExit, match="did not answer"):
+        connection.request(Trained())

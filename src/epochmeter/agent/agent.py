@@ -6,6 +6,7 @@ windows only, and changes no batch. If it fails, it reports that once and stops 
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 import weakref
@@ -32,6 +33,10 @@ NO_STEP = "no optimizer step was seen"
 LATE_DEVICE = "the first window was discarded: CUDA was initialized within it"
 
 
+REPLY_LIMIT_S = 30
+"""How long the script waits for the controller, which may be stopped (SIGSTOP)."""
+
+
 class OpenWindow:
     """Counts and properties of the open window.
 
@@ -42,6 +47,7 @@ class OpenWindow:
         name: `epoch`, `val`, or a name of the script's own; None if that depends on what happens in the window.
         is_explicit: Whether the script itself gave the data to a `Meter`.
         samples: None if a batch has no length.
+        is_exhausted: Whether the pass has ended, but the script still trains on batches that it fetched ahead.
     """
 
     def __init__(self, device, loader=None, limit=None, length=None, name=None, is_explicit=False):
@@ -53,13 +59,13 @@ class OpenWindow:
         self.is_explicit = is_explicit
         self.batches = self.samples = self.optimizer_steps = 0
         self.learning_rate = None
-        self.has_forward = False
+        self.has_forward = self.is_exhausted = False
         self._steps_of_batch = self._most_of_batch = 0
         self._is_done = False
 
     def is_complete(self):
         """Return whether the loader has delivered its last batch."""
-        return self.length is not None and self.batches >= self.length
+        return self.is_exhausted or (self.length is not None and self.batches >= self.length)
 
     def add(self, batch):
         """Count a batch, and return it unchanged."""
@@ -99,6 +105,7 @@ class Agent:
         self._is_on = True
         self._connection = self._clock = self._window = self._forward_hook = None
         self._known = weakref.WeakSet()  # loaders of earlier windows
+        self._ahead = weakref.WeakSet()  # loaders whose next batch is fetched before the script trains on a batch
         self._epochs = self._optimizer_steps = 0
         self.is_fetching = False
         """Whether a measured loader is at work: passes that it makes itself are parts of its own."""
@@ -113,7 +120,7 @@ class Agent:
             return make_iterator(loader)
         window = self.guarded(self._begin_pass, loader, name, is_explicit)
         if window is None:
-            return make_iterator(loader)
+            return InnerIterator(self, make_iterator(loader))
         called_ns = perf_counter_ns()
         try:
             self.is_fetching = True
@@ -133,7 +140,12 @@ class Agent:
         """Note a step of any optimizer."""
         self._optimizer_steps += 1
         window = self._window
-        if window is not None and window.add_step(optimizer):
+        if window is None:
+            return
+        is_last = window.add_step(optimizer)
+        if window.is_exhausted:
+            self.close(window)
+        elif is_last:
             self._clock.end_last_step()  # the script may save or evaluate now, and request no more batches
 
     def timed(self, window, source, waited_ns=0):
@@ -144,6 +156,24 @@ class Agent:
         """Close a window, unless it is closed already; without one, close the window that is open."""
         if self._is_ready() and self._window is not None and window in (None, self._window):
             self.guarded(self._close)
+
+    def end_pass(self, window, error):
+        """Close a window after the loader's error or end, or later if batches were fetched ahead."""
+        if isinstance(error, StopIteration) and window.optimizer_steps and contains(self._ahead, window.loader):
+            window.is_exhausted = True
+        else:
+            self.close(window)
+
+    def inner_step(self, earlier):
+        """Note a request of a pass within another pass, and return the step of the outer pass.
+
+        If the earlier request was in the same step, the inner pass is a loop of its own, such as an evaluation. Its
+        time is overhead then. Otherwise it gets further samples for the step.
+        """
+        step = (self._window, self._window.batches) if self._is_ready() and self._window else None
+        if step and step == earlier:
+            self._clock.end_step()
+        return step
 
     def renew(self, window):
         """Close a window within a pass, and return the next one; None if the agent is off."""
@@ -166,6 +196,8 @@ class Agent:
             return act(*arguments) if self._is_on else None
         except (Exception, ControllerGoneError) as error:  # not a SystemExit of the script's signal handler
             self.fail(error)
+            if is_from_signal_handler(error):
+                raise
             return None
         except KeyboardInterrupt as error:  # the controller's reply may be missing
             self.fail(error)
@@ -196,7 +228,8 @@ class Agent:
         """Open a window for a pass; None for a pass within another pass, whose time is overhead of the outer pass."""
         if self._window is not None:
             if self._window.loader() is not loader and not self._window.is_complete():
-                self._clock.end_step()
+                if not torch.is_grad_enabled():
+                    self._clock.end_step()
                 return None
             self._close()  # the script requests no more batches of this pass, and still holds its iterator
         length = len(loader) if has_length(loader) else None
@@ -217,7 +250,8 @@ class Agent:
         if self._clock is None or self._clock_device != window.device:
             self._clock_device = window.device
             self._clock = Clock(make_timeline(window.device), observe=self._connection.progress)
-        if window.name is None and not self._is_known(window.loader):
+        is_known = contains(self._known, window.loader) and not contains(self._ahead, window.loader)
+        if window.name is None and not is_known:
             self._forward_hook = register_module_forward_pre_hook(self._on_first_forward)
         if window.device.type == "cuda":
             torch.cuda.synchronize()
@@ -229,6 +263,7 @@ class Agent:
     def _connect(self):
         os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured
         self._connection = ControllerConnection(self._socket)
+        self._connection.reply_limit_s = REPLY_LIMIT_S
         self._connection.request(Built({}, describe_device(used_device())))
 
     def _close(self):
@@ -250,6 +285,9 @@ class Agent:
         self._connection.request(WindowClosed(*times, name or "", epoch, steps))
         if not name:
             return
+        if window.is_exhausted:
+            parts["compute_s"] += self._clock.tail_s - parts["loader_stop_s"]
+            parts["overhead_s"] -= self._clock.tail_s - parts["loader_stop_s"]
         parts["overhead_s"] += parts.pop("copy_s")  # the time of the agent's own work: copies are part of compute
         if window.samples is not None:
             parts["samples"] = window.samples
@@ -271,20 +309,17 @@ class Agent:
             return window.name or "epoch"
         if window.is_explicit and not self._optimizer_steps and torch.is_grad_enabled():
             return "epoch"  # of a script without an optimizer of torch
-        is_used = window.is_explicit or window.has_forward or self._is_known(window.loader)
+        is_used = window.is_explicit or window.has_forward or contains(self._known, window.loader)
         return "val" if self._epochs and is_used else None
 
-    def _is_known(self, loader):
-        """Whether an earlier pass over a loader was an epoch or an evaluation."""
-        try:
-            return loader() is not None and loader() in self._known
-        except TypeError:  # not hashable
-            return False
-
     def _on_first_forward(self, module, inputs):
-        if self._window is not None:
-            self._window.has_forward = True
+        window = self._window
+        if window is not None:
+            window.has_forward = True
             self._remove_forward_hook()
+            if window.loader() is not None:
+                with contextlib.suppress(TypeError):
+                    (self._ahead.add if window.batches > 1 else self._ahead.discard)(window.loader())
 
     def _remove_forward_hook(self):
         if self._forward_hook is not None:
@@ -316,16 +351,39 @@ class Source:
         return batch
 
 
-class MeasuredIterator:
-    """Iterator over a loader that times its batches; other attributes are those of the loader's own iterator."""
+class LoaderIterator:
+    """Iterator over a loader; other attributes are those of the loader's own iterator."""
+
+    def __iter__(self):
+        return self
+
+    def __len__(self):
+        return len(self._source.iterator)
+
+    def __getattr__(self, name):
+        if name.startswith("__") or "_source" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self._source.iterator, name)
+
+
+class InnerIterator(LoaderIterator):
+    """Iterator over a loader within a pass over another one, which it notifies of requests."""
+
+    def __init__(self, agent, iterator):
+        self._agent, self._source, self._step = agent, Source(agent, iterator), None
+
+    def __next__(self):
+        self._step = self._agent.inner_step(self._step)
+        return next(self._source.iterator)
+
+
+class MeasuredIterator(LoaderIterator):
+    """Iterator over a loader that times its batches."""
 
     def __init__(self, agent, window, iterator, waited_ns):
         self._agent, self._window = agent, window
         self._source = Source(agent, iterator)
         self._batches = agent.timed(window, self._source, waited_ns)
-
-    def __iter__(self):
-        return self
 
     def __next__(self):
         if self._window is not None and self._window.batches == self._window.limit:
@@ -346,20 +404,12 @@ class MeasuredIterator:
         is_of_loader = self._source.error is not None
         self._source.error = None
         if is_of_loader:
-            self._agent.close(window)
-            raise error
-        if not isinstance(error, Exception):  # such as KeyboardInterrupt
+            self._agent.end_pass(window, error)
             raise error
         self._agent.fail(error)
+        if not isinstance(error, Exception) or is_from_signal_handler(error):  # such as KeyboardInterrupt
+            raise error
         return self._source.fetched.pop() if self._source.fetched else next(self._source)
-
-    def __len__(self):
-        return len(self._source.iterator)
-
-    def __getattr__(self, name):
-        if name.startswith("__") or "_source" not in self.__dict__:
-            raise AttributeError(name)
-        return getattr(self._source.iterator, name)
 
     def __del__(self):
         if self.__dict__.get("_window") is not None:
@@ -372,6 +422,25 @@ def reference(loader):
         return weakref.ref(loader)
     except TypeError:  # such as a list or a generator
         return lambda: loader
+
+
+def contains(loaders, reference):
+    """Return whether a set of loaders contains a loader that still exists."""
+    try:
+        return reference() is not None and reference() in loaders
+    except TypeError:  # not hashable
+        return False
+
+
+def is_from_signal_handler(error):
+    """Return whether an exception comes from the script's own handler of a signal that arrived in the agent's code."""
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code in handlers:
+            return True
+        traceback = traceback.tb_next
+    return False
 
 
 def has_length(loader):

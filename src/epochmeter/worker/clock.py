@@ -138,6 +138,11 @@ class Clock:
         self._timeline.drain(tail.append)
         self._tail = after_last + sum(tail)
 
+    @property
+    def tail_s(self):
+        """Time of the closed pass after its last step."""
+        return self._tail * NANOSECOND
+
     def parts(self):
         """Metrics of the closed pass by name, in seconds and counts."""
         sums = self._sums

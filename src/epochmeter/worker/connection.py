@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import faulthandler
+import select
 import signal
 import socket
 
@@ -23,6 +24,8 @@ class ControllerConnection:
     requests.
     """
 
+    reply_limit_s = None
+
     def __init__(self, path, rank=0, sends_requests=True):
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
@@ -35,8 +38,13 @@ class ControllerConnection:
         self._socket.sendall(encode(message))
 
     def request(self, message):
-        """Send a message and return its reply; SystemExit if the controller is gone."""
+        """Send a message and return its reply; SystemExit if the controller is gone, or silent for `reply_limit_s`."""
         self.send(message)
+        if self.reply_limit_s is not None:
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN)
+            if not poll.poll(1000 * self.reply_limit_s):
+                raise ControllerGoneError("the controller did not answer for {} s".format(self.reply_limit_s))
         reply = self._replies.readline()
         if not reply:
             raise ControllerGoneError("the controller is gone")
