@@ -6,7 +6,7 @@ import copy
 import os
 import re
 import shutil
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,8 @@ from project import ROOT, Project, copy_sources, set_up
 from epochmeter.config import job
 from epochmeter.shared.atomic_files import lock_folder
 
-COMPOSED: dict[tuple[str, ...], DictConfig] = {}
-REQUESTED: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
-"""Compositions by overrides: each takes a tenth of a second, and tests repeat them."""
+COMPOSED: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
+"""Compositions and their choices by overrides: each takes a tenth of a second, and tests repeat them."""
 NO_TORCH = "no torch in this environment, as on a board: training is not tested"
 
 
@@ -104,34 +103,36 @@ def project(new_project) -> Iterator[Project]:
     created.clear()
 
 
+def compose_once(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """Return a job and its choices as Hydra composes them; `machine.root`, a folder of each test, is set afterwards."""
+    others = tuple(override for override in overrides if not override.startswith("machine.root="))
+    if others not in COMPOSED:
+        config = compose("train", overrides=[*others], return_hydra_config=True)
+        choices = {group: str(config.hydra.runtime.choices[group]) for group in job.GROUPS}
+        COMPOSED[others] = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), choices
+    config, choices = copy.deepcopy(COMPOSED[others])
+    config.merge_with_dotlist([override for override in overrides if override not in others])
+    return config, choices
+
+
 @pytest.fixture
-def composed() -> Iterator[Callable[..., DictConfig]]:
+def composed(monkeypatch) -> Iterator[Callable[..., DictConfig]]:
     """composed("batch=8", ...) -> the configuration that the command line makes."""
     job.register(lambda command, resume: Path("nowhere"))
-
-    def compose_once(*overrides: str) -> DictConfig:
-        if overrides not in COMPOSED:
-            COMPOSED[overrides] = compose("train", overrides=list(overrides))
-        return copy.deepcopy(COMPOSED[overrides])
-
+    monkeypatch.setattr(job, "compose", lambda name, overrides: compose_once(overrides)[0])
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        yield compose_once
+        yield lambda *overrides: compose_once(overrides)[0]
 
 
 @pytest.fixture
 def order(composed, tmp_path) -> Callable[..., job.RunRequest]:
     """order("batch=8", ...) -> the request that the command line makes, on a PC without a GPU or a power limit."""
+    (folder := tmp_path / "multirun" / "sweep" / "0").mkdir(parents=True)
+    (pc := tmp_path / "pc").mkdir()
 
     def request(*overrides: str, of_sweep: bool = False) -> job.RunRequest:
-        (pc := tmp_path / "pc").mkdir(exist_ok=True)
-        (folder := tmp_path / "multirun" / "sweep" / "0").mkdir(parents=True, exist_ok=True)
-        if overrides not in REQUESTED:
-            config = compose("train", overrides=["machine.root=/pc", *overrides], return_hydra_config=True)
-            choices = {group: str(config.hydra.runtime.choices[group]) for group in job.GROUPS}
-            REQUESTED[overrides] = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), choices
-        config, choices = copy.deepcopy(REQUESTED[overrides])
-        if config.machine.root == "/pc":
-            config.machine.root = str(pc)
-        return job.RunRequest(job.composed_job(config), choices, [f"machine.root={pc}", *overrides], folder, of_sweep)
+        overrides = (f"machine.root={pc}", *overrides)
+        config, choices = compose_once(overrides)
+        return job.RunRequest(job.composed_job(config), choices, [*overrides], folder, of_sweep)
 
     return request

@@ -194,39 +194,27 @@ def test_cpu_parts_match_the_script():
     assert clock.parts()["clock_residual_s"] == 0
 
 
-def test_rows_and_sums_agree():
+@pytest.mark.parametrize(
+    ("waits", "keys", "expected", "last_row"),
+    [
+        # 4 for the first batch, then the device never idles: 3 x (1 + 10)
+        ([4, 4, 4], {"stop": 2}, {"data_stall": 4, "host_wait": 12, "copy": 3, "compute": 30}, (0, 4, 1, 10)),
+        # requested at 5, ready at 35; the device was busy until 15
+        ([4, 30], {}, {"data_stall": 4 + 20, "host_wait": 4 + 30, "copy": 2, "compute": 20}, (20, 30, 1, 10)),
+        ([0, 0], {"copy": 0, "launch": 40}, {"compute": 80}, (0, 0, 0, 40)),
+    ],
+    ids=["a wait hidden by a lagging device is no stall", "a stall is idle time of the device", "a launch is compute"],
+)
+def test_device_parts_match_the_script_from_an_idle_device_on(waits, keys, expected, last_row):
     world = World()
     clock = on_device(world)
-    lagging_epoch(world, clock, [4, 30, 2, 17], start=3, stop=5)
-    gap, wait, copy, compute = map(sum, zip(*rows_ms(clock), strict=True))
-    stall = sum(min(row[0], row[1]) for row in rows_ms(clock))
-    parts = times(clock)
-    assert (parts["host_wait"], parts["copy"], parts["compute"]) == (wait, copy, compute)
-    assert parts["data_stall"] == stall
-    assert parts["e2e"] == gap + copy + compute + parts.get("overhead", 0) - (gap - stall)
-
-
-def test_wait_hidden_by_a_lagging_device_is_no_stall():
-    world = World()
-    clock = on_device(world)
-    lagging_epoch(world, clock, [4, 4, 4], stop=2)
-    assert times(clock) == {
-        "e2e": 37,  # 4 for the first batch, then the device never idles: 3 x (1 + 10)
-        "data_stall": 4,
-        "host_wait": 12,
-        "copy": 3,
-        "compute": 30,
-        "loader_start": 4,
-    }
-
-
-def test_stall_is_the_idle_time_of_the_device_during_a_wait():
-    world = World()
-    clock = on_device(world)
-    lagging_epoch(world, clock, [4, 30])
-    assert rows_ms(clock)[1] == (20, 30, 1, 10)  # requested at 5, ready at 35; the device was busy until 15
-    assert times(clock)["data_stall"] == 4 + 20
-    assert times(clock)["host_wait"] == 4 + 30
+    world.device(100)  # queued earlier: not part of the window
+    lagging_epoch(world, clock, waits, **keys)
+    e2e = expected["data_stall"] + expected["copy"] + expected["compute"] if "copy" in expected else 80
+    loader = {"loader_start": waits[0]} if waits[0] else {}
+    assert times(clock) == {"e2e": e2e, **expected, **loader}
+    assert (clock.opened_ns, clock.closed_ns) == (100 * MS, (100 + e2e) * MS)
+    assert rows_ms(clock)[-1] == last_row
 
 
 def test_gap_not_explained_by_waiting_is_overhead():
@@ -235,13 +223,6 @@ def test_gap_not_explained_by_waiting_is_overhead():
     cpu_epoch(world, clock, [3, 4, 1])
     assert times(clock)["data_stall"] == times(clock)["host_wait"] == 3 + 4 + 1
     assert times(clock)["overhead"] == 3 * 7
-
-
-def test_slow_launch_counts_as_compute():
-    world = World()
-    clock = on_device(world)
-    lagging_epoch(world, clock, [0, 0], copy=0, compute=10, launch=40)
-    assert times(clock) == {"e2e": 80, "compute": 80}
 
 
 def test_residual_is_the_difference_between_the_clocks():
@@ -287,16 +268,6 @@ def test_empty_loader_has_only_overhead(make):
     assert times(clock) == {"e2e": 5, "overhead": 5, "loader_stop": 5}
     assert clock.parts()["steps"] == 0
     assert not clock.rows
-
-
-def test_window_opens_and_closes_on_an_idle_device():
-    world = World()
-    clock = on_device(world)
-    world.device(100)  # queued earlier: not part of the window
-    lagging_epoch(world, clock, [0])
-    assert clock.opened_ns == 100 * MS
-    assert clock.closed_ns == 111 * MS
-    assert times(clock) == {"e2e": 11, "copy": 1, "compute": 10}
 
 
 def test_synchronous_timing_waits_after_every_step():

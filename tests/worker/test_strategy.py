@@ -16,46 +16,22 @@ from epochmeter.worker import strategy as strategies
 from epochmeter.worker.strategy import Distributed, Parallel, Shard, Single, rank_seed
 
 
-def order(count, seed=0):
-    return Single(1).shard(range(count), torch.Generator().manual_seed(seed))
-
-
 @pytest.mark.parametrize(("count", "ranks"), [(12, 2), (13, 2), (13, 4), (5, 4)])
-def test_training_shards_have_equal_sizes_and_cover_all_samples(count, ranks):
-    shards = [list(Shard(order(count), rank, ranks, padded=True)) for rank in range(ranks)]
-    assert {len(shard) for shard in shards} == {-(-count // ranks)}
-    assert set().union(*shards) == set(range(count))
-    assert all(len(Shard(order(count), rank, ranks, padded=True)) == len(shards[rank]) for rank in range(ranks))
+def test_shards_cover_all_samples_with_equal_sizes_in_training_and_once_in_evaluation(count, ranks):
+    for padded in (True, False):
+        shards = [Shard(range(count), rank, ranks, padded) for rank in range(ranks)]
+        samples = [list(shard) for shard in shards]
+        assert set().union(*samples) == set(range(count))
+        assert [len(shard) for shard in shards] == [len(own) for own in samples]
+        assert len({*map(len, samples)}) == 1 if padded else sum(map(len, samples)) == count
 
 
-@pytest.mark.parametrize(("count", "ranks"), [(12, 2), (13, 2), (13, 4), (5, 4)])
-def test_evaluation_shards_do_not_overlap(count, ranks):
-    own = Single(1).shard(range(count), None)
-    shards = [Shard(own, rank, ranks, padded=False) for rank in range(ranks)]
-    assert sorted(sample for shard in shards for sample in shard) == list(range(count))
-    assert [len(shard) for shard in shards] == [len(list(shard)) for shard in shards]
-
-
-def test_order_changes_per_epoch_and_depends_only_on_the_seed():
-    shard, again = (Shard(order(50), 0, 2, padded=True) for _ in range(2))
-    first, second = list(shard), list(shard)
-    assert first != second
-    assert [list(again), list(again)] == [first, second]
-    assert list(Shard(order(50, seed=1), 0, 2, padded=True)) != first
-
-
-def test_data_parallel_with_fewer_than_two_gpus_uses_one_device():
+def test_data_parallel_trains_and_evaluates_on_all_gpus_or_on_one_device(monkeypatch):
     model, strategy = ranked.model(), Parallel(None)
     assert strategy.wrap(model, torch.device("cpu")) == (model, model)
-    assert strategy.describe() == {"gpus": []}
-    assert (strategy.rank, strategy.ranks) == (0, 1)
-
-
-def test_data_parallel_evaluates_on_its_training_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(strategies.nn, "DataParallel", lambda model, gpus: (model, gpus))
-    model = ranked.model()
-    assert Parallel(None).wrap(model, torch.device("cuda")) == ((model, [0, 1]), (model, [0, 1]))
+    assert strategy.wrap(model, torch.device("cuda")) == ((model, [0, 1]), (model, [0, 1]))
 
 
 def test_rank_seeds_are_unique_across_seeds():

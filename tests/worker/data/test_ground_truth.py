@@ -35,13 +35,6 @@ def test_expected_times_of_three_batches(load_s, compute_s, workers, stall_s):
     assert (expected.read_s, expected.preprocess_s) == (3 * load_s, 0)
 
 
-def test_loader_prefetches_no_further_than_configured():
-    took = 4 * [Took(1, 2)]
-    assert truth(took, 4 * [2], workers=1, prefetch=1).stall_s == 3 + 1 + 1 + 1
-    for prefetch in (1, 2):
-        assert truth(took, 4 * [100], workers=1, prefetch=prefetch).stall_s == 3
-
-
 def passed(read_s, preprocess_s, compute_s, workers):
     """Return measured and true times of a pass whose workers started in the previous pass."""
     samples = TimedDataset(

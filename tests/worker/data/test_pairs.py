@@ -4,7 +4,7 @@ import torch
 from epochmeter.datasets.pairs import make
 from epochmeter.worker.data.faults import StorageGoneError
 from epochmeter.worker.data.loader import make_loaders
-from epochmeter.worker.data.pairs import Pairs, encode_pair, vocabulary
+from epochmeter.worker.data.pairs import Pairs, encode_pair
 from epochmeter.worker.loop import EpochStats, evaluate, train
 from epochmeter.worker.models.seq2seq import Seq2Seq
 from epochmeter.worker.models.transformer import Transformer
@@ -30,11 +30,6 @@ def samples(folder, split="train", words=10, length=5):
 def to_lists(sample):
     (source, shifted), target = sample
     return source.tolist(), shifted.tolist(), target.tolist()
-
-
-def test_words_are_indexed_by_frequency_then_alphabet_after_special_words():
-    assert vocabulary(["b c", "a c", "c"], 10) == {"c": 4, "a": 5, "b": 6}
-    assert vocabulary(["b c", "a c", "c"], 6) == {"c": 4, "a": 5}
 
 
 def test_pair_becomes_padded_source_shifted_target_and_target(folder):
