@@ -104,8 +104,8 @@ def project(new_project) -> Iterator[Project]:
 
 
 def compose_once(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
-    """Return a job and its choices as Hydra composes them; `machine.root`, a folder of each test, is set afterwards."""
-    others = tuple(override for override in overrides if not override.startswith("machine.root="))
+    """Return a job and its choices as Hydra composes them; `machine`, the folders of a test, is set afterwards."""
+    others = tuple(override for override in overrides if not override.startswith("machine."))
     if others not in COMPOSED:
         config = compose("train", overrides=[*others], return_hydra_config=True)
         choices = {group: str(config.hydra.runtime.choices[group]) for group in job.GROUPS}
@@ -131,7 +131,7 @@ def order(composed, tmp_path) -> Callable[..., job.RunRequest]:
     (pc := tmp_path / "pc").mkdir()
 
     def request(*overrides: str, of_sweep: bool = False) -> job.RunRequest:
-        overrides = (f"machine.root={pc}", *overrides)
+        overrides = (f"machine.root={pc}", f"machine.lock_dir={tmp_path}/locks", *overrides)
         config, choices = compose_once(overrides)
         return job.RunRequest(job.composed_job(config), choices, [*overrides], folder, of_sweep)
 

@@ -191,14 +191,3 @@ def test_another_process_on_the_gpu_before_training_sets_a_flag(terminal, load, 
     check_idle(SimpleNamespace(devices=devices, set_flags=flags.update), instruments, 0, outcome, terminal)
     assert flags.get("gpu_shared", "") == shared
     assert outcome.notes == ([f"{shared}."] if shared else [])
-
-
-def test_batch_larger_than_the_dataset_has_a_note(order, terminal, monkeypatch):
-    monkeypatch.setattr(experiment, "prepare_dataset", lambda *_: {"splits": {"train": 10}, "digest": "d"})
-    for batch, notes in ((10, []), (11, ["batch=11 exceeds the 10 training samples: an epoch is one step."])):
-        outcome = RunResult(0, [])
-        plan = resolve_plan(order(f"batch={batch}"))
-        plan.open_record()
-        experiment.prepare(plan, outcome, terminal, SweepProgress())
-        assert outcome.notes == notes
-    terminal.stage()

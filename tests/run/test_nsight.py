@@ -1,7 +1,6 @@
 """Training under Nsight, with programs in place of Nsight and of the training process."""
 
 import itertools
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +10,7 @@ from default_jobs import job_of
 
 from epochmeter.run.nsight import nsight_command, profile_steps
 from epochmeter.shared.record import Record
-from epochmeter.trace.nsight import NCU_METRICS, NsightError
+from epochmeter.trace.nsight import NCU_METRICS
 
 DATA = Path(__file__).parents[1] / "data/nsight"
 TRAINING = f"""#!{sys.executable}
@@ -111,15 +110,3 @@ def test_without_a_result_there_is_a_note_with_the_cause(plan, lines, options, c
     (note,) = profile_steps(planned)
     assert note.startswith(("no utilization of pipes: ", "no report of Nsight Systems: "))
     assert cause in note
-
-
-def test_other_profilers_start_nothing(plan):
-    assert profile_steps(plan("sys.exit(1)", name="torch", program=None)) == []
-
-
-def test_nsight_is_found_where_cuda_is_installed(monkeypatch, tmp_path):
-    monkeypatch.setattr(shutil, "which", lambda program, path: path)
-    assert nsight_command("ncu", "ncu", tmp_path)[0].endswith(":/usr/local/cuda/bin")
-    monkeypatch.setattr(shutil, "which", lambda program, path: None)
-    with pytest.raises(NsightError):
-        nsight_command("ncu", "ncu", tmp_path)

@@ -251,9 +251,3 @@ def test_more_workers_than_cores_are_used_with_a_warning(order, cores):
     ranks = resolve_plan(order("device=cpu", "strategy=ddp", "strategy.ranks=4", "workers=4"))
     assert ranks.run["rehearsal"] == []
     assert [message.partition(":")[0] for message in plan_warnings(ranks)] == ["warning"]
-
-
-def test_samples_in_memory_have_a_message(order):
-    for override in ("dataset.layout=memory", "synthetic_batches=true"):
-        (message,) = plan_warnings(resolve_plan(order(override, "workers=0")))
-        assert message.startswith("note: " + override.removesuffix("=true"))

@@ -155,16 +155,3 @@ def test_interpreter_of_another_board_does_not_refuse_a_rehearsal(sweep):
 def test_what_no_cpu_can_do_is_refused(sweep, overrides, message):
     with pytest.raises(ValueError, match=message):
         sweep([[*overrides, "device.accelerator=cpu"]])
-
-
-def test_progress_in_a_file_has_few_lines_and_none_for_short_work(monkeypatch, capsys):
-    def lines(seconds_each):
-        now = iter(range(10_000))
-        monkeypatch.setattr(preflight.time, "monotonic", lambda: next(now) * seconds_each)
-        assert len(list(preflight.track_points([[]] * 200))) == 200
-        return capsys.readouterr().out.splitlines()
-
-    assert lines(0.001) == []
-    progress = lines(0.2)
-    assert progress[0] == "Composing configurations 4/200"
-    assert 3 < len(progress) < 9
