@@ -179,6 +179,18 @@ def test_iterator_that_the_script_holds_ends_with_the_next_pass_or_the_script(sc
     assert len(list(again)) == STEPS - 1
 
 
+def test_iterator_of_a_complete_pass_may_be_asked_for_its_end_after_an_evaluation(script, loader):
+    batches = script.batches(loader)
+    for _ in range(2):
+        for _ in range(STEPS):
+            script.model(next(batches)[0])
+            script.optimizer.step()
+        script.evaluate(loader)
+        assert next(batches, None) is None
+        batches = script.batches(loader)
+    assert script.windows() == [("epoch", 0, 8), ("val", 0, 8), ("epoch", 1, 8), ("val", 1, 8)]
+
+
 def test_time_of_an_evaluation_within_an_epoch_is_overhead(script, loader):
     for number, (inputs, _) in enumerate(script.batches(loader)):
         script.model(inputs)

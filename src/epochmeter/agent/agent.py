@@ -399,13 +399,15 @@ class MeasuredIterator(LoaderIterator):
         return batch
 
     def _after(self, error):
-        """Raise the loader's error, or its end, as without the agent; after an error of the agent, return the batch."""
+        """Raise the loader's error, or its end, as without the agent; otherwise return the next batch, unmeasured."""
         window, self._window, self._batches = self._window, None, self._source
         is_of_loader = self._source.error is not None
         self._source.error = None
         if is_of_loader:
             self._agent.end_pass(window, error)
             raise error
+        if isinstance(error, StopIteration):  # another pass has closed the window
+            return next(self._source)
         self._agent.fail(error)
         if not isinstance(error, Exception) or is_from_signal_handler(error):  # such as KeyboardInterrupt
             raise error
