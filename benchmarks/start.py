@@ -11,7 +11,7 @@ import sys
 import time
 
 from jobs import trained
-from output import print_table, sized
+from output import SHORT, print_table, sized
 from pairs import median
 
 from epochmeter.config.job import ROOT
@@ -46,19 +46,14 @@ def script_s() -> float:
     return (int(output) - begun_ns) / 1e9
 
 
-def epochmeter_s() -> float:
-    """Return the seconds from the command to the end of its first step, from its record."""
+def run_s(profiler: str) -> tuple[float, float]:
+    """Return the seconds from the command to the end of the first step, and from the end of training to its end."""
     begun_ns = time.monotonic_ns()
-    (record,) = trained(*ARGUMENTS, "profiler=none")
-    first = record.steps()[: len(INTERVALS)]
-    gap_s, _, copy_s, compute_s = first
-    return (record.windows()[0]["opened_ns"] - begun_ns) / 1e9 + gap_s + copy_s + compute_s
-
-
-def finish_s(profiler: str) -> float:
-    """Return the seconds from the end of the last epoch to the end of the command."""
     (record,) = trained(*ARGUMENTS, f"profiler={profiler}")
-    return (time.monotonic_ns() - record.windows()[-1]["closed_ns"]) / 1e9
+    ended_ns = time.monotonic_ns()
+    gap_s, _, copy_s, compute_s = record.steps()[: len(INTERVALS)]
+    opened, closed = record.windows()[0]["opened_ns"], record.windows()[-1]["closed_ns"]
+    return (opened - begun_ns) / 1e9 + gap_s + copy_s + compute_s, (ended_ns - closed) / 1e9
 
 
 def cells(name: str, seconds: list[float]) -> list[str]:
@@ -67,26 +62,26 @@ def cells(name: str, seconds: list[float]) -> list[str]:
     return [name, f"{row.median:.2f}", f"{row.quartiles[0]:.2f} .. {row.quartiles[1]:.2f}", str(row.pairs)]
 
 
-def main() -> None:
-    trained(*ARGUMENTS)  # creates dataset and database
-    script_s()
-    both = [(epochmeter_s(), script_s()) for _ in range(PAIRS)]
+def show(title: str, first: str, second: str, pairs: list[tuple[float, float]]) -> None:
+    """Print the table of two durations and their difference."""
     results = {
-        "epochmeter": [measured for measured, _ in both],
-        "bare script": [plain for _, plain in both],
-        "difference": [measured - plain for measured, plain in both],
+        first: [one for one, _ in pairs],
+        second: [other for _, other in pairs],
+        "difference": [one - other for one, other in pairs],
     }
     columns = ("", "median s", "quartiles s", "pairs")
-    rows = [cells(name, seconds) for name, seconds in results.items()]
-    print_table("From the command to the end of the first step", columns, rows)
-    ends = [(finish_s("torch"), finish_s("none")) for _ in range(PAIRS)]
-    results = {
-        "profiler=torch": [traced for traced, _ in ends],
-        "profiler=none": [plain for _, plain in ends],
-        "difference": [traced - plain for traced, plain in ends],
-    }
-    rows = [cells(name, seconds) for name, seconds in results.items()]
-    print_table("From the end of training to the end of the command", columns, rows)
+    print_table(title, columns, [cells(name, seconds) for name, seconds in results.items()])
+
+
+def main() -> None:
+    if not SHORT:
+        trained(*ARGUMENTS)  # creates dataset and database
+        script_s()
+    runs = [(run_s("none"), script_s(), run_s("torch")) for _ in range(PAIRS)]
+    starts = [(start_s, bare_s) for (start_s, _), bare_s, _ in runs]
+    show("From the command to the end of the first step", "epochmeter", "bare script", starts)
+    ends = [(traced_s, plain_s) for (_, plain_s), _, (_, traced_s) in runs]
+    show("From the end of training to the end of the command", "profiler=torch", "profiler=none", ends)
 
 
 if __name__ == "__main__":

@@ -32,15 +32,3 @@ def nvidia():
     """What the driver of a desktop's NVIDIA GPU shows."""
     text = "Model: \t\t NVIDIA RTX A4000\nIRQ: \t\t 66\nGPU UUID: \t GPU-6d5a4f3e-0000-1111-2222-333344445555\n"
     return {"proc/driver/nvidia/gpus/0000:01:00.0/information": text}
-
-
-@pytest.fixture
-def amd():
-    """What the driver shows of a machine with an AMD GPU: node 0 is the CPU."""
-    node = "sys/class/kfd/kfd/topology/nodes"
-    return {
-        f"{node}/0/properties": "cpu_cores_count 16\nsimd_count 0\n",
-        f"{node}/0/name": "AMD Ryzen 9\n",
-        f"{node}/1/properties": "cpu_cores_count 0\nsimd_count 192\n",
-        f"{node}/1/name": "gfx1100\n",
-    }

@@ -80,17 +80,19 @@ def test_cache_is_prepared_before_each_epoch(folder, cache, cached, states):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not write the file")
-def test_cached_fraction_without_write_permission_is_unknown(folder, monkeypatch):
+def test_reader_without_write_permission_evicts_files_of_unknown_residency(folder, monkeypatch):
     """The kernel would report all pages as cached."""
-    evict(iter_files(folder))
     folder.chmod(0o755)
+    (folder / "a").chmod(0o644)
     monkeypatch.chdir(folder)
     child = os.fork()
     if child == 0:
         os.setgid(65534)
         os.setuid(65534)
+        evict(["a"])
         os._exit(0 if resident_fraction(["a"]) is None else 1)
     assert os.waitpid(child, 0)[1] == 0
+    assert resident_fraction(["a"]) == 0
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,18 @@ from epochmeter.machine.periodic_thread import PeriodicThread, jittered_s
 HOUR_S = 3600.0
 
 
-def test_callback_longer_than_the_period_keeps_the_jitter():
-    """Without it reads of 20 ms would follow each other every 20 ms: a load with that cycle shows one of its phases."""
+@pytest.mark.parametrize(
+    ("period_s", "took_s", "cycle_s"), [*((0.02, 0.0, 0.02 * periods) for periods in (3, 4, 5, 6)), (0.01, 0.02, 0.02)]
+)
+def test_jitter_meets_all_phases_of_a_periodic_load(period_s, took_s, cycle_s):
+    """Without it a cycle of five periods would always be high in two or always in three samples.
+
+    Reads longer than the period would follow each other without a pause: a load with that cycle shows one phase.
+    """
     chance = random.Random(1)
-    starts_s = list(accumulate(jittered_s(0.01, chance, took_s=0.02) for _ in range(5000)))
-    steps_s = [after - before for before, after in pairwise(starts_s)]
-    assert min(steps_s) >= 0.02
-    assert statistics.stdev(steps_s) > 0.005
-    assert statistics.fmean(at_s % 0.02 < 0.01 for at_s in starts_s) == pytest.approx(0.5, abs=0.03)
+    starts_s = list(accumulate(jittered_s(period_s, chance, took_s=took_s) for _ in range(5000)))
+    assert min(after - before for before, after in pairwise(starts_s)) >= took_s
+    assert statistics.fmean(at_s % cycle_s < cycle_s / 2 for at_s in starts_s) == pytest.approx(0.5, abs=0.025)
 
 
 def test_callback_that_began_earlier_does_not_satisfy_a_request():

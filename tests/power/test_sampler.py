@@ -1,5 +1,3 @@
-import random
-import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -8,7 +6,6 @@ from contextlib import closing
 import pytest
 
 from epochmeter.machine import periodic_thread
-from epochmeter.machine.periodic_thread import jittered_s
 from epochmeter.power import sampler
 from epochmeter.power.meter import Domain, Instrument
 from epochmeter.power.sampler import Sampler
@@ -59,16 +56,6 @@ def until(true: Callable[[], object], limit_s: float = 5.0) -> None:
     while not true():
         assert time.monotonic() < end, f"not within {limit_s} s"
         time.sleep(0.002)
-
-
-@pytest.mark.parametrize("multiple", [3, 4, 5, 6])
-def test_jitter_samples_all_phases_of_a_periodic_load(multiple):
-    """At a fixed period of 0.02 s, a cycle of five samples would always be high in two or always in three of them."""
-    cycle_s, at_s, phases, chance = multiple * 0.02, 0.0, [], random.Random(1)
-    for _ in range(5_000):
-        at_s += jittered_s(0.02, chance)
-        phases.append(at_s % cycle_s < cycle_s / 2)
-    assert statistics.mean(phases) == pytest.approx(0.5, abs=0.02)
 
 
 def test_border_takes_its_own_sample(rail):

@@ -123,15 +123,12 @@ def test_counter_keeps_its_energy_if_sampled_power_is_unavailable():
     assert energy.unavailable == {}
 
 
-def test_mean_power_is_per_second_between_the_readings():
-    assert used(counters(gpu0=float), {"gpu0": 0.0}, {"gpu0": 40.0}, 4.03, 4.0).metrics["power_mean_w"] == 40 / 4.03
+def test_mean_power_is_per_second_between_the_readings_and_net_energy_may_be_negative():
+    def metrics(idle_w):
+        return used(counters(gpu0=float), {"gpu0": 0.0}, {"gpu0": 40.0}, 4.03, 4.0, idle_w=idle_w).metrics
 
-
-def test_net_energy_is_gross_minus_idle_and_may_be_negative():
-    def net(idle):
-        return used(counters(gpu0=float), {"gpu0": 0.0}, {"gpu0": 40.0}, 4.0, idle_w=idle).metrics["net_energy_j"]
-
-    assert (net(3.0), net(11.0)) == (28.0, -4.0)
+    assert metrics(3.0)["power_mean_w"] == 40 / 4.03
+    assert [metrics(idle_w)["net_energy_j"] for idle_w in (3.0, 11.0)] == pytest.approx([28.0, -4.0], abs=0.4)
 
 
 @pytest.mark.parametrize(
@@ -150,14 +147,17 @@ def test_uncertainty_includes_power_that_a_part_time_sensor_misses(averaging_s, 
     assert meter.half_width_j({"gpu0": 100.0}, 10.0, sampling) == pytest.approx(half_width_j, rel=0.01)
 
 
-def test_counter_uncertainty_is_one_period_and_the_time_outside_the_window():
-    metrics = used(counters(gpu0=float), {"gpu0": 0.0}, {"gpu0": 400.0}, 4.0, 3.99).metrics
-    assert metrics["energy_uncertainty_j"] == pytest.approx(100 * 0.1 + 100 * 0.01)
-
-
-def test_sampled_uncertainty_is_that_of_the_samples_and_the_time_outside_the_window():
-    metrics = used(sampled(VDD_IN=0.02), {"VDD_IN": 0.0}, {"VDD_IN": 40.0}, 4.0, 3.99).metrics
-    assert metrics["energy_uncertainty_j"] == pytest.approx(0.25 + 10 * 0.01)
+@pytest.mark.parametrize(
+    ("meter", "uncertainty_j"),
+    [
+        pytest.param(counters(gpu0=float), 100 * 0.1, id="counter: one period"),
+        pytest.param(checked_counter(scripted(WELL._replace(peak_w=250.0), gpu0_sampled=0.02)), 250 * 0.1, id="peak"),
+        pytest.param(sampled(gpu0=0.02), 0.25, id="sampled: that of the samples"),
+    ],
+)
+def test_uncertainty_is_that_of_the_meter_and_of_the_time_outside_the_window(meter, uncertainty_j):
+    metrics = used(meter, {"gpu0": 0.0}, {"gpu0": 400.0}, 4.0, 3.99).metrics
+    assert metrics["energy_uncertainty_j"] == pytest.approx(uncertainty_j + 100 * 0.01)
 
 
 def test_idle_energy_is_the_difference_over_the_idle_time():
@@ -176,9 +176,3 @@ def test_reading_has_the_middle_of_its_duration_as_timestamp(monkeypatch):
 
     monkeypatch.setattr("time.monotonic_ns", lambda: clock["now_ns"])
     assert take_reading(counters(gpu0=slow_read)) == Reading(1300, {"gpu0": 7.0}, took_ns=600)
-
-
-def test_counter_uncertainty_uses_peak_power():
-    meter = checked_counter(scripted(WELL._replace(peak_w=250.0), gpu0_sampled=0.02))
-    metrics = used(meter, {"gpu0": 0.0}, {"gpu0": 400.0}, 4.0).metrics
-    assert metrics["energy_uncertainty_j"] == pytest.approx(250 * 0.1)

@@ -22,11 +22,18 @@ def run_python(root, *arguments):
     return done.stdout
 
 
-@pytest.mark.parametrize("name", BENCHES)
-def test_short_benchmark_prints_numbers(project, name):
+@pytest.fixture(scope="module")
+def root(new_project):
+    """A project with the benchmarks."""
+    root = new_project().root
     for folder in ("benchmarks", "tests"):
-        shutil.copytree(ROOT / folder, project.root / folder)
-    tables = run_python(project.root, f"benchmarks/{name}.py", "--short").split("(SHORT RUN")[1:]
+        shutil.copytree(ROOT / folder, root / folder)
+    return root
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_short_benchmark_prints_numbers(root, name):
+    tables = run_python(root, f"benchmarks/{name}.py", "--short").split("(SHORT RUN")[1:]
     assert tables
     for table in tables:
         header, _, *rows = [line for line in table.splitlines() if line.startswith("|")]

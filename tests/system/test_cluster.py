@@ -1,14 +1,25 @@
-"""Sweeps with `-m hydra/launcher=slurm` on a real Slurm, whose two nodes (nano and agx) are both on this host."""
+"""Sweeps with `-m hydra/launcher=slurm`, and runs on two nodes by srun.
+
+On a real Slurm, whose two nodes (nano and agx) are both on this host.
+"""
 
 import importlib.util
 import json
 import re
+import shutil
 import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 
+import psutil
 import pytest
 import servers
 import slurm
 
+from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 from epochmeter.tracking.client import open_store
 
@@ -56,7 +67,7 @@ def server(tmp_path):
 def result_of(process):
     """Return the exit code and the output."""
     out, errors = process.communicate(timeout=LIMIT_S)
-    return process.returncode, out + errors
+    return process.returncode, out + (errors or "")
 
 
 def nodes_of(project):
@@ -95,13 +106,6 @@ def test_runs_are_measured_on_matching_nodes_and_published_to_one_server(sweep, 
     assert [f"run {number} skipped on n{number}" in again for number in (0, 1)] == [True, True]
     assert sweep.cluster.run("squeue", "--noheader", "--states=all", "--format=%F").split() == ["1", "2", "3", "4"]
     assert len(store.client.search_runs([store.experiment_id])) == 2
-
-
-def test_refused_sweep_fails_with_slurms_error_and_leaves_no_job(sweep):
-    code, output = result_of(sweep.submit(device="nano,agx", **{"hydra.launcher.options": "{reservation: nobodys}"}))
-    assert code == 1
-    assert "Slurm refuses the runs for device=nano: " in output
-    assert not sweep.cluster.run("squeue", "--noheader")
 
 
 def test_command_finds_the_runs_of_a_killed_one_and_ctrl_c_cancels_them(sweep):
@@ -146,3 +150,69 @@ def test_run_on_a_failed_node_fails_and_is_measured_again(sweep):
     assert code == 0, output
     assert [record.is_completed() for record in sweep.records()] == [True, True]
     assert re.search(r"^0 .*skipped", output, re.M)
+
+
+@pytest.fixture
+def srun(cluster, project):
+    """srun(overrides) -> the command started on both nodes."""
+
+    def start(**overrides):
+        keys = {"strategy": "ddp", "strategy.ranks": 1, "device": "cpu", "workers": 0, **overrides}
+        keys["machine.lock_dir"] = "locks$SLURM_PROCID"  # separate, though both nodes are one host
+        command = f"exec {sys.executable} src/train.py {' '.join(project.quick(**keys))}"
+        process = subprocess.Popen(
+            ["srun", "-N2", "-n2", "--exclusive", "bash", "-c", command],
+            cwd=project.root,
+            env={**cluster.environment, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        project.started.append(process)
+        return process
+
+    return start
+
+
+def test_two_nodes_write_one_record_with_the_energy_of_both(srun, project):
+    code, output = result_of(srun(epochs=2, batch=32, meter="estimate", **{"meter.tdp_w": 65}))
+    assert code == 0, output
+    record = project.record()
+    assert record.is_completed()
+    assert record.run()["training"]["ranks"] == 2
+    lines = [line for line in record.windows() if line["window"] == "epoch" and line["energy"]["joules"]]
+    for line in lines:
+        (other,) = line["energy"]["nodes"]
+        assert other["node"] == "n1"
+        if "estimated_energy_j" in other["metrics"]:  # absent on a busy host
+            both = line["energy"]["joules"]["cpu"] + other["joules"]["cpu"]
+            assert line["metrics"]["epoch/estimated_energy_j"] == pytest.approx(both)
+        assert line["metrics"]["rank_max/e2e_s"] >= line["metrics"]["epoch/e2e_s"]
+    splits = record.run()["dataset"]["splits"]
+    assert {line["metrics"]["epoch/samples"] for line in lines} <= {splits["train"] + splits["train"] % 2}
+
+
+def ranks_of_second_node():
+    """Yield the training processes of the second node."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            line = process.cmdline()
+            if "epochmeter.worker" in line and "epochmeter-node-" in line[-1] and "torchrun" not in " ".join(line):
+                yield process
+
+
+def test_killed_rank_ends_the_run_on_both_nodes(srun, project):
+    command = srun(epochs=1000, batch=32, evaluate="false")
+    record = project.until_in_training()
+    (rank,) = (process for process in ranks_of_second_node() if process.cwd() == str(project.root))
+    folder = Path(rank.cmdline()[-1]).parent
+    killed_s = time.monotonic()
+    rank.send_signal(signal.SIGKILL)
+    code, output = result_of(command)
+    shutil.rmtree(folder)  # kept for its log
+    assert code != 0
+    assert time.monotonic() - killed_s < 30
+    assert "rank 1 was killed by SIGKILL" in " ".join(output.split())
+    assert Record(record.folder).summary()["state"] == "failed"
+    assert project.at_work_in(record.folder) == []

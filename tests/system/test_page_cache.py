@@ -1,17 +1,15 @@
 """Control of this machine's page cache, checked by the read counters of its disk."""
 
 import os
-from pathlib import Path
 
 import pytest
 
 from epochmeter.machine.disk import disk_of, read_counters
-from epochmeter.machine.page_cache import Residency, evict, iter_files, prepare_cache, read_into_cache
+from epochmeter.machine.page_cache import Residency, iter_files, prepare_cache, read_into_cache
 
 pytestmark = [pytest.mark.system, pytest.mark.alone]
 
 COUNT, SIZE = 300, 110_000
-ALIEN = 65534
 
 
 @pytest.fixture
@@ -60,25 +58,3 @@ def test_warm_is_warm_and_hardly_a_byte_comes_from_the_disk(dataset):
         if fractions_read[-1] < 0.02:
             break
     assert min(fractions_read) < 0.02
-
-
-def as_another_user(act):
-    """Return the result of `act` for another user, who may only read the files."""
-    child = os.fork()
-    if child == 0:
-        os.setgid(ALIEN)
-        os.setuid(ALIEN)
-        os._exit(0 if act() else 1)
-    return os.waitpid(child, 0)[1] == 0
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_reader_without_write_permission_evicts_files_of_unknown_residency(dataset, monkeypatch):
-    for path in (dataset, *dataset.rglob("*")):
-        path.chmod(0o755)
-    monkeypatch.chdir(dataset)  # the folders above are pytest's own, closed to others
-    here = Path(".")
-    residency = Residency(here)
-    assert residency.fraction() == 1
-    assert as_another_user(lambda: not evict(iter_files(here)) and Residency(here).fraction() is None)
-    assert residency.fraction() <= 0.02

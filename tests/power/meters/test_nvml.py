@@ -8,7 +8,7 @@ import pytest
 from epochmeter.power.meters.nvml import SLICE_REASON, open_nvml
 from epochmeter.power.uncertainty import UNKNOWN, Response
 
-A100 = {"averaging_s": 0.025, "renewal_s": 0.1}
+A100, OWN = {"averaging_s": 0.025, "renewal_s": 0.1}, {"averaging_s": 0.1, "lag_s": 0.02}
 
 
 @pytest.fixture
@@ -77,22 +77,23 @@ def test_sampled_power_is_the_total_if_there_is_no_counter(opened):
 
 
 @pytest.mark.parametrize(
-    ("stub", "response"),
-    [("", Response(1.0, 0.0, 0.1)), ("ga100", Response(**A100)), ("instant", UNKNOWN)],
-    ids=["mean", "GA100", "instantaneous"],
+    ("stub", "own", "sampled", "counter"),
+    [
+        pytest.param("", {}, Response(1.0, 0.0, 0.1), Response(None, 0.0, 0.1), id="mean"),
+        pytest.param("ga100", {}, Response(**A100), Response(**A100), id="GA100"),
+        pytest.param("instant", {}, UNKNOWN, Response(None, 0.0, 0.1), id="instantaneous"),
+        pytest.param(
+            "ga100", {"averaging_s": 0.1, "lag_s": 0.02}, Response(**A100), Response(0.1, 0.02, 0.1), id="own"
+        ),
+    ],
 )
-def test_mean_power_averages_over_a_second_and_instantaneous_power_as_the_device_table_lists(opened, stub, response):
-    domains = opened("GPU-aaaa", stub=stub, sensors={"8.0": A100}).domains
-    assert domains["gpu0_sampled"].response == response
-    counter_s = 0.025 if stub == "ga100" else None
-    assert domains["gpu0"].response.averaging_s == counter_s, "the counter adds up the same readings"
-
-
-def test_counter_has_its_own_response_if_the_device_table_lists_one(opened):
-    sensors = {"8.0": A100, "8.0 counter": {"averaging_s": 0.1, "lag_s": 0.02}}
-    domains = opened("GPU-aaaa", stub="ga100", sensors=sensors).domains
-    assert domains["gpu0"].response == Response(0.1, 0.02, 0.1)
-    assert domains["gpu0_sampled"].response == Response(**A100)
+def test_counter_adds_up_sampled_power_unless_the_device_table_lists_its_own_response(
+    opened, stub, own, sampled, counter
+):
+    table = {"8.0": A100, **({"8.0 counter": own} if own else {})}
+    domains = opened("GPU-aaaa", stub=stub, sensors=table).domains
+    assert domains["gpu0_sampled"].response == sampled
+    assert domains["gpu0"].response == counter
 
 
 @pytest.mark.parametrize(

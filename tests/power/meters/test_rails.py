@@ -26,33 +26,21 @@ def opened(root: Path, table: dict | None = None):
     return closing(open_rails(gpus=[], root=root, period_s=0.005, rails=table))
 
 
-def found_w(root: Path) -> dict[str, float]:
-    return {rail.name: rail.read() for rail in find_rails(root)}
-
-
 @pytest.mark.parametrize(("board", "layout"), LAYOUTS)
 @pytest.mark.parametrize("hwmon", [1, 5])
-def test_every_rail_is_found_with_its_power(tmp_path, board, layout, hwmon):
+def test_every_rail_is_a_domain_with_its_power_and_the_total_is_the_module(tmp_path, board, layout, hwmon):
     tree = write(tmp_path, board, layout, hwmon=hwmon)
-    for share in (1.0, 0.4):
-        tree.show(share)
-        assert found_w(tmp_path) == pytest.approx(tree.board.shown_w(share))
-
-
-@pytest.mark.parametrize(("board", "layout"), LAYOUTS)
-def test_total_is_the_module_and_every_rail_is_a_domain(tmp_path, board, layout):
-    tree = write(tmp_path, board, layout)
     with opened(tmp_path, table_of(board)) as meter:
         assert meter.energy["source"] == "sampled"
         assert meter.energy["covers"] == ("input of the carrier board" if board == "thor" else "module")
         assert set(meter.energy["domains"]) == set(tree.board.total)
-        assert meter.domains.keys() == tree.board.rails.keys()
-        assert meter.total(tree.board.shown_w()) == pytest.approx(tree.board.total_w())
-        assert meter.read().keys() == tree.board.rails.keys()
+        assert meter.domains.keys() == meter.read().keys() == tree.board.rails.keys()
         powers = meter.drain(time.monotonic_ns())
         assert powers.total_w[-1] == pytest.approx(tree.board.total_w())
         assert {name: values[-1] for name, values in powers.watts.items()} == pytest.approx(tree.board.shown_w())
         assert (meter.energy["reason"] is None) == (board != "tx2")
+    tree.show(0.4)
+    assert {rail.name: rail.read() for rail in find_rails(tmp_path)} == pytest.approx(tree.board.shown_w(0.4))
 
 
 @pytest.mark.parametrize(("board", "step_w"), [("orin_nano", 0.04), ("agx_orin", 0.4)])
