@@ -54,14 +54,15 @@ def finish(terminal, windows, outcome=None, of_sweep=False):
 
 
 def test_epoch_table_counts_from_one_and_ends_with_mean_seconds_and_percent(terminal, rows):
-    outcome = RunResult(0, [], metrics=steady(energy_j=123.456))
-    finish(terminal, [epoch(0, energy_j=100.04), epoch(1, energy_j=123.456)], outcome)
+    windows = [epoch(0, energy_j=100.04), val(0, 0.5), epoch(1, energy_j=123.456), val(1, 0.75), epoch(2, energy_j=0.0)]
+    finish(terminal, windows, RunResult(0, [], metrics=steady(energy_j=123.456)))
     assert [row for row in rows() if row] == [
-        "time data copy compute overhead energy train train",
-        "epoch s stall s s s s J loss acc %",
-        "1 (warm-up) 12.346 3.211 0.500 8.000 0.635 100.0 0.5123 91.2",
-        "2 12.346 3.211 0.500 8.000 0.635 123.5 0.5123 91.2",
-        "mean 2 12.346 3.211 0.500 8.000 0.635 123.5 0.5123 91.2",
+        "time data copy compute overhead energy train train val",
+        "epoch s stall s s s s J loss acc % acc %",
+        "1 (warm-up) 12.346 3.211 0.500 8.000 0.635 100.0 0.5123 91.2 50.0",
+        "2 12.346 3.211 0.500 8.000 0.635 123.5 0.5123 91.2 75.0",
+        "3 12.346 3.211 0.500 8.000 0.635 0.0 0.5123 91.2 -",
+        "mean 2-3 12.346 3.211 0.500 8.000 0.635 123.5 0.5123 91.2 75.0",
         "% of time 100 26 4.1 65 5.1",
         "Bottleneck: compute-bound, 65 % of epoch time. Data stalls: 26 %.",
     ]
@@ -77,15 +78,6 @@ def test_missing_energy_has_no_column_but_a_warning_unless_it_was_requested(term
     ]
     finish(terminal, [], RunResult(0, [], no_energy="meter=none: the job requests no energy."))
     assert rows()[-1] == "Energy was not measured (meter=none)."
-
-
-def test_validation_accuracy_is_in_the_row_of_its_epoch_and_in_the_mean(terminal, lines):
-    windows = [epoch(0), val(0, 0.5), epoch(1), val(1, 0.75), epoch(2), val(2, 0.85)]
-    finish(terminal, windows, RunResult(0, [], metrics=steady()))
-    assert lines()[0].split()[-1] == "val"
-    assert [line.split()[-1] for line in lines()[2:6]] == ["50.0", "75.0", "85.0", "80.0"]
-    finish(terminal, [epoch(0), val(0, 0.5), epoch(1)])
-    assert [line.split()[-1] for line in lines() if line][-2:] == ["50.0", "-"]
 
 
 @pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j"])
@@ -104,22 +96,24 @@ def test_no_number_is_cut_however_narrow_the_terminal(terminal, lines, energy):
     assert max(map(len, lines()[before:])) <= 80
 
 
-def test_a_rehearsal_is_named_in_the_first_and_last_line(terminal, lines, tmp_path):
-    reasons = ["device=nano requested, this machine is device=cpu"]
-    terminal.run_started("nano lenet digits", tmp_path, reasons, ["a warning"], forecast="ETA: 12:00")
-    finish(terminal, [epoch(0)], RunResult(0, [], rehearsal=reasons, run_link="http://run", compare_link="http://all"))
-    assert lines()[0] == lines()[-1] == REHEARSAL
-    assert lines()[1] == f"nano lenet digits  ->  {tmp_path}"
-    assert lines()[2:4] == ["ETA: 12:00", "warning: a warning"]
-
-
-def test_run_ends_with_its_folder_and_links(terminal, lines, tmp_path, monkeypatch):
+def test_run_begins_and_ends_with_its_folder_and_links_within_a_rehearsals_reasons(
+    terminal, lines, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    outcome = RunResult(0, [], folder=tmp_path / "multirun/0", run_link="http://127.0.0.1:5000/#/1")
-    outcome.compare_link = "http://all"
-    finish(terminal, [], outcome)
-    expected = ["", "Results: multirun/0", "View:    make ui, then http://127.0.0.1:5000/#/1", "Compare: http://all"]
-    assert lines() == expected
+    reasons = ["device=nano requested, this machine is device=cpu"]
+    folder, links = tmp_path / "multirun/0", {"run_link": "http://127.0.0.1/1", "compare_link": "http://all"}
+    terminal.run_started("nano lenet digits", folder, reasons, ["a warning"], forecast="ETA: 12:00")
+    begin = [REHEARSAL, "nano lenet digits  ->  multirun/0", "ETA: 12:00", "warning: a warning"]
+    assert lines() == begin
+    finish(terminal, [], RunResult(0, [], rehearsal=reasons, folder=folder, **links))
+    end = [
+        "",
+        "Results: multirun/0",
+        "View:    make ui, then http://127.0.0.1:5000/#/1",
+        "Compare: http://all",
+        REHEARSAL,
+    ]
+    assert lines() == [*begin, *end]
 
 
 def test_sweep_table_has_varied_keys_states_and_means(terminal, rows):
@@ -151,17 +145,15 @@ def test_failures_of_a_sweep_follow_its_table(terminal, lines):
     assert "run the same command again" in lines()[-1]
 
 
-def test_runs_that_failed_for_the_same_reason_are_one_line(terminal, lines):
+def test_sweep_prints_common_messages_and_failures_once(terminal, lines):
     failure = f"no [red] [/] {'x' * 300}"
-    terminal.sweep([RunResult(number, [f"batch={number}"], state="failed", failure=failure) for number in range(3)])
-    assert [line for line in lines() if "no " in line] == [f"error: runs 0, 1, 2 failed: {failure}"]
-
-
-def test_sweep_prints_common_messages_once(terminal, lines):
     same = {"no_energy": "no sensor", "compare_link": "http://all", "rehearsal": ["device=nano requested"]}
-    terminal.sweep([RunResult(number, [f"batch={number}"], **same) for number in (1, 2, 3)])
+    completed = [RunResult(number, [f"batch={number}"], **same) for number in (1, 2)]
+    failed = [RunResult(number, [f"batch={number}"], state="failed", failure=failure) for number in (3, 4)]
+    terminal.sweep([*completed, *failed])
     text = "\n".join(lines())
     assert [text.count(once) for once in ("no sensor", "http://all", "device=nano requested")] == [1, 1, 1]
+    assert f"error: runs 3, 4 failed: {failure}" in lines()
     assert lines()[-1].startswith("REHEARSAL")
 
 
@@ -175,7 +167,7 @@ def watched(monkeypatch, capsys):
     return terminal
 
 
-def test_progress_line_has_the_loss_if_requested(watched):
+def test_progress_line_has_the_loss_if_requested_and_a_stage_is_erased(watched):
     watched.window_opened("epoch", 0, 6, 90)
     watched.progress(45, 2.30259)
     assert "loss 2.3026" in watched.seen()
@@ -183,8 +175,12 @@ def test_progress_line_has_the_loss_if_requested(watched):
     watched.progress(6)
     drawn = watched.seen()
     watched.window_closed()
-    assert "step 6/12" in drawn
-    assert "loss" not in drawn
+    assert ("step 6/12" in drawn, "loss" in drawn) == (True, False)
+    watched.stage("Preparing")
+    watched.stage()
+    drawn = watched.seen()
+    assert "Preparing" in drawn
+    assert drawn.endswith("\x1b[2K")
 
 
 @pytest.fixture
@@ -222,11 +218,9 @@ def test_a_file_has_one_line_per_epoch_with_the_remaining_time_of_the_run(watch)
         f"epoch 4/4: {numbers}",
     ]
     resumed = train(watch, 7, seconds=30.0, begin=4).splitlines()
-    assert [line.rpartition("; ")[2] for line in resumed[1:2]] == ["0:01:00 left"]
-
-
-def test_short_epochs_have_at_most_one_line_per_second(watch):
-    assert [line[:7] for line in train(watch, 10, seconds=0.2).splitlines()] == ["epoch 3", "epoch 6", "epoch 9"]
+    assert resumed[1].endswith("; 0:01:00 left")
+    short = train(watch, 10, seconds=0.2).splitlines()
+    assert [line[:7] for line in short] == ["epoch 3", "epoch 6", "epoch 9"], "at most one line per second"
 
 
 @pytest.mark.parametrize(("dumb", "drawn"), [(False, True), (True, False)])
@@ -240,14 +234,6 @@ def test_a_dumb_terminal_has_lines_without_escape_codes(monkeypatch, watch, dumb
     assert ("\x1b[" in text) is drawn
     assert ("epoch 1/3: 30.000 s" in text) is not drawn
     assert ("epoch 3/3 training" in text and "0:01:00" in text) is drawn
-
-
-def test_a_stage_is_a_line_in_an_interactive_terminal_that_is_erased(watched):
-    watched.stage("Preparing")
-    watched.stage()
-    drawn = watched.seen()
-    assert "Preparing" in drawn
-    assert drawn.endswith("\x1b[2K")
 
 
 def test_hints_are_indented(terminal, lines):

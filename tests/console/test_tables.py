@@ -11,17 +11,14 @@ from epochmeter.console.tables import (
 
 
 def test_missing_metrics_give_no_sentence():
-    assert data_line({}) == ""
-    assert throughput_line({"steady/e2e_s": 1.0}) == ""
-    assert target_line([], {"total/epochs": 2}) == ""
-    assert energy_line({"total/energy_j": 1406.0}) == ""
+    lines = [data_line({}), throughput_line({"steady/e2e_s": 1.0}), target_line([], {"total/epochs": 2})]
+    assert [*lines, energy_line({"total/energy_j": 1406.0}), bottleneck_line({}, in_memory=False)] == [""] * 5
 
 
 def test_energy_of_the_run_has_its_uncertainty():
     metrics = {"total/energy_j": 1406.0, "total/energy_uncertainty_j": 506.0}
     assert energy_line(metrics) == "Energy of the whole run: 1406 J (± 36 %)."
-    metrics["total/net_energy_j"] = 71.82
-    assert energy_line(metrics) == "Energy of the whole run: 1406 J (± 36 %), 71.8 J above idle."
+    assert energy_line({**metrics, "total/net_energy_j": 71.82}).endswith("(± 36 %), 71.8 J above idle.")
 
 
 def test_data_loading_is_described_as_far_as_it_was_measured():
@@ -64,7 +61,6 @@ def test_bottleneck_and_data_stalls_are_fractions_of_the_epoch_time():
         == f"{compute} Data stalls: 4.1 % (prep stall 3.6 %, fetch stall 0.6 %)."
     )
     assert bottleneck_line(steady, in_memory=True) == f"{compute} Data stalls: 4.1 %."
-    assert bottleneck_line({}, in_memory=False) == ""
 
 
 def test_parts_of_about_equal_time_are_both_the_bottleneck():
