@@ -131,26 +131,26 @@ def test_completed_run_that_its_node_must_check_is_submitted(make_task, submit_a
     assert log[0].previous_attempt == ("r0.0" if is_submitted else None)
 
 
-def test_run_completed_unobserved_is_still_reported(make_task, submit_all, scripts):
+@pytest.mark.parametrize("state", ["completed unobserved", "PENDING"])
+def test_active_or_unreported_job_is_not_submitted_again(make_task, cluster, submit_all, scripts, state):
     submit_all(make_task())
-    write_end(make_task(), "completed")
+    if state == "PENDING":
+        cluster.set_job("17", state)
+    else:
+        write_end(make_task(), "completed")
     assert submit_all(make_task()) == {0: "17"}
     assert len(scripts()) == 1
 
 
-def test_active_job_is_not_submitted_again(make_task, cluster, submit_all, scripts):
-    submit_all(make_task())
-    cluster.set_job("17", "PENDING")
-    assert submit_all(make_task()) == {0: "17"}
-    assert len(scripts()) == 1
-
-
-def test_failed_run_is_archived_and_submitted_again(make_task, cluster, submit_all, log):
+@pytest.mark.parametrize("reported", [True, False])
+def test_failed_run_is_archived_and_submitted_again(make_task, cluster, submit_all, log, reported):
     submit_all(make_task())
     cluster.set_job("17", "FAILED")
     write_end(make_task(), "failed")
-    log.update(0, reported=True)
+    if reported:
+        log.update(0, reported=True)
     assert submit_all(make_task()) == {0: "18"}
+    assert submit_all.lines[0].startswith("Runs submitted earlier that did not complete: 0;") != reported
     folder = make_task().folder
     assert not (folder / "summary.json").exists()
     assert (folder / "attempt1" / "summary.json").exists()
@@ -209,11 +209,3 @@ def test_missing_submitit_is_an_error_with_a_hint(make_task, submit_all, monkeyp
     monkeypatch.setitem(__import__("sys").modules, "submitit", None)
     with pytest.raises(RuntimeError, match="hint: pip install submitit"):
         submit_all(make_task())
-
-
-def test_run_that_failed_unobserved_is_named_before_it_is_submitted_again(make_task, cluster, submit_all):
-    submit_all(make_task())
-    cluster.set_job("17", "FAILED")
-    write_end(make_task(), "failed")
-    assert submit_all(make_task()) == {0: "18"}
-    assert submit_all.lines[0] == "Runs submitted earlier that did not complete: 0; archived and submitted again."

@@ -101,7 +101,7 @@ def test_run_begins_and_ends_with_its_folder_and_links_within_a_rehearsals_reaso
 ):
     monkeypatch.chdir(tmp_path)
     reasons = ["device=nano requested, this machine is device=cpu"]
-    folder, links = tmp_path / "multirun/0", {"run_link": "http://127.0.0.1/1", "compare_link": "http://all"}
+    folder, links = tmp_path / "multirun/0", {"run_link": "http://127.0.0.1:5000/#/1", "compare_link": "all"}
     terminal.run_started("nano lenet digits", folder, reasons, ["a warning"], forecast="ETA: 12:00")
     begin = [REHEARSAL, "nano lenet digits  ->  multirun/0", "ETA: 12:00", "warning: a warning"]
     assert lines() == begin
@@ -110,7 +110,7 @@ def test_run_begins_and_ends_with_its_folder_and_links_within_a_rehearsals_reaso
         "",
         "Results: multirun/0",
         "View:    make ui, then http://127.0.0.1:5000/#/1",
-        "Compare: http://all",
+        "Compare: all",
         REHEARSAL,
     ]
     assert lines() == [*begin, *end]

@@ -40,13 +40,10 @@ def points(sweeper, *overrides):
     return batch
 
 
-def test_sample_has_different_points_in_the_order_of_the_grid():
+def test_sample_is_drawn_by_its_seed_from_all_points_in_their_order():
     places = [GRID.index(point) for point in draw_sample(GRID, 5, seed=0)]
-    assert len(set(places)) == 5
-    assert places == sorted(places)
-
-
-def test_sample_is_drawn_from_all_points_by_its_seed():
+    assert places == sorted(set(places))
+    assert len(places) == 5
     assert len({tuple(point) for seed in range(200) for point in draw_sample(GRID, 5, seed)}) == len(GRID)
     assert draw_sample(GRID, 5, seed=7) == draw_sample(GRID, 5, seed=7)
     assert draw_sample(GRID, 5, seed=7) != draw_sample(GRID, 5, seed=8)

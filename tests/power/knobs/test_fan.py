@@ -4,7 +4,6 @@ import pytest
 from controls import Board
 
 from epochmeter.power.knobs.fan import open_fan
-from epochmeter.power.knobs.requests import restore_after_kill
 
 DUTY = "sys/class/hwmon/hwmon2/pwm1"
 
@@ -38,14 +37,3 @@ def test_manual_fan_is_restored_to_its_duty(board):
 )
 def test_manual_command_restores_the_controller_of_the_fan(board, machine, setting, command):
     assert open_fan(machine(board).root).by_hand(setting) == command.format(root=board.root)
-
-
-def test_fan_service_is_restored_after_a_reboot(board, journal):
-    fan = open_fan(board.with_service_fan().root)
-    entry = journal.note("fan", [], fan.get(), fan.by_hand(fan.get()))
-    journal.update(entry._replace(ours="manual 255", boot_id="the boot before"))
-    board.put(**{DUTY: 91})
-    messages = []
-    restore_after_kill(journal, messages.append)
-    assert [text.partition(":")[0] for text in messages] == ["restored fan to quiet 77"]
-    assert journal.unrestored() == []

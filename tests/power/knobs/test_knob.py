@@ -247,9 +247,14 @@ def test_settings_are_restored_without_a_terminal(bench, error):
         bench.ignore_changes()
 
 
-def test_other_settings_are_restored_if_a_library_exits(tmp_path):
-    knobs = [open_rapl_limit(Board(tmp_path / name).with_rapl().root) for name in ("first", "second")]
+def two_limits(folder):
+    knobs = [open_rapl_limit(Board(folder / name).with_rapl().root) for name in ("first", "second")]
     knobs[1].name = "another"
+    return knobs
+
+
+def test_other_settings_are_restored_if_a_library_exits(tmp_path):
+    knobs = two_limits(tmp_path)
 
     def exits():
         raise SystemExit("of a library's")
@@ -334,26 +339,10 @@ def test_only_lasting_settings_are_restored_after_a_reboot(bench):
     assert len(bench.messages) == 1
 
 
-class Setting(knob.Knob):
-    """A knob that lists its changes."""
-
-    def __init__(self, name, changes):
-        self.name, self.changes, self.value = name, changes, "old"
-
-    def get(self):
-        return self.value
-
-    def set(self, setting):
-        self.value = setting
-        self.changes.append((self.name, setting))
-
-    def by_hand(self, setting):
-        return ""
-
-
-def test_settings_are_restored_in_reverse_order(tmp_path):
-    changes = []
-    targets = [(Setting(name, changes), knob.SettingTarget("new")) for name in ("first", "second")]
-    with AppliedSettings(targets, make_journal(tmp_path), print):
+def test_settings_are_restored_in_reverse_order(tmp_path, monkeypatch):
+    changes, knobs = [], two_limits(tmp_path)
+    monkeypatch.setattr(type(knobs[0]), "set", lambda knob, setting: changes.append((knob.name, setting)))
+    monkeypatch.setattr(type(knobs[0]), "get", lambda knob: dict(changes).get(knob.name, "95 W"))
+    with AppliedSettings([(limit, limit.target_for(65)) for limit in knobs], make_journal(tmp_path), print):
         pass
-    assert changes == [("first", "new"), ("second", "new"), ("second", "old"), ("first", "old")]
+    assert changes == [("RAPL", "65 W"), ("another", "65 W"), ("another", "95 W"), ("RAPL", "95 W")]

@@ -66,8 +66,3 @@ def test_entry_of_another_container_is_pending_after_a_reboot(journal):
     assert journal.unrestored() == []
     journal.boot_id = "the next boot"
     assert journal.unrestored() == [inside]
-
-
-def test_entry_of_an_earlier_run_of_this_process_is_pending(journal):
-    entry = journal.note("RAPL", [], "95 W", "by hand")
-    assert journal.unrestored() == [entry]
