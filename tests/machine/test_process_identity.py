@@ -4,6 +4,8 @@ import os
 import shutil
 import subprocess
 
+import pytest
+
 from epochmeter.machine.process_identity import is_alive, start_ticks, this_process
 
 
@@ -20,6 +22,11 @@ def test_zombie_process_is_not_running(other_process):
     other_process.wait()
     assert not is_alive(process)
     assert start_ticks(process.pid) is None
+
+
+@pytest.mark.parametrize("changed", [{"began": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
+def test_reused_pid_is_another_process(changed):
+    assert not is_alive(this_process()._replace(**changed))
 
 
 def test_process_of_another_host_is_assumed_running():
