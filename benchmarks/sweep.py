@@ -164,4 +164,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["watched"]:
         run_watched(sys.argv[2:])
     else:
-        main(int(ARGUMENTS[0]) if ARGUMENTS else sized(1000, 4))
+        main(int(ARGUMENTS[0]) if ARGUMENTS else sized(1000, 2))
