@@ -3,14 +3,13 @@
 import math
 import random
 import statistics
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import pytest
 from scipy.stats import ttest_1samp, ttest_ind, ttest_rel
 
 from epochmeter.report.statistics import (
     Estimate,
-    Variance,
     chosen_mean,
     contrast,
     difference,
@@ -108,9 +107,9 @@ def test_contrast_of_two_rounds_is_not_paired():
 def test_variances_are_moderated_by_the_pooled_one():
     """By hand: variances 2 and 8 with one degree of freedom each; the pooled one, 5, counts as 3 / 4 more."""
     (fitted,) = fits([[1.0, 3.0], [1.0, 5.0], [7.0]])
-    expected = [Variance(5.75 / 1.75, 1.75), Variance(11.75 / 1.75, 1.75), Variance(5.0, 2.0)]
-    assert [*chain(*fitted.variances)] == pytest.approx([*chain(*expected)])
-    assert (fitted.means, fitted.dof) == ([2.0, 3.0, 7.0], 2.0)
+    assert fitted.single.variance == pytest.approx([5.75 / 1.75, 11.75 / 1.75, 5.0])
+    assert fitted.single.dof == pytest.approx([1.75, 1.75, 2.0])
+    assert (fitted.means.tolist(), fitted.dof) == ([2.0, 3.0, 7.0], 2.0)
     assert fits([[1.0], [2.0]])[0].dof == 0
 
 
@@ -122,8 +121,7 @@ def test_round_effects_are_removed_from_means_and_variances():
     (fitted,) = fits(samples, [[0, 1, 2]] * 3)
     assert fitted.dof == pytest.approx(4.0), "(3 - 1) x (3 - 1)"
     assert [later - earlier for earlier, later in pairwise(fitted.means)] == pytest.approx([1.0, 2.0])
-    pooled = statistics.fmean(variance.variance for variance in fitted.variances)
-    assert pooled == pytest.approx(0.04 / 4), "the residual sum of squares per degree of freedom"
+    assert fitted.single.variance.mean() == pytest.approx(0.04 / 4), "the residual sum of squares per degree of freedom"
 
 
 def test_missing_run_does_not_bias_the_round_effects():

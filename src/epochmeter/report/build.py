@@ -37,7 +37,6 @@ class ReportOptions:
     """Which runs a report is about, and its further analyses.
 
     Attributes:
-        where: Key -> values of the runs to keep.
         include: Kinds of runs that are left out otherwise.
         power_of: Numbers of the runs whose power is drawn; empty for the recommended ones.
         gate: Metric (`time`, `energy`) -> largest ratio to the earlier sweep, or to the baseline.
@@ -55,11 +54,9 @@ class Report:
     """Everything that a report prints, draws and writes.
 
     Attributes:
-        title: Names of the sweeps.
         rows: Runs of the table, which `write_csv` writes to a file.
         banner: Warnings above everything else.
         notes: Which runs are left out, and why.
-        hints: Commands for the missing analyses.
     """
 
     title: str

@@ -28,9 +28,7 @@ class Page:
 
     Attributes:
         name: Name of its template and files: `scaling` -> scaling.md.j2, scaling.json, scaling.md.
-        results: What the analysis returned.
         numbers: The runs that it was made from.
-        warnings: Texts above its own.
     """
 
     name: str

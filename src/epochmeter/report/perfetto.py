@@ -16,12 +16,6 @@ WAIT_S = 300.0
 def open_in_perfetto(path: Path, say: Callable[[str], None], port: int = PORT, wait_s: float = WAIT_S) -> None:
     """Serve a trace to a browser on this machine until it is read once.
 
-    Args:
-        path: The trace.
-        say: Prints the link.
-        port: Port on the loopback interface.
-        wait_s: How long to wait for the browser.
-
     Raises:
         ValueError: The port is in use.
     """

@@ -46,6 +46,7 @@ BOUND = 0.975
 """Probability that one bound of a 95 % interval holds."""
 TABULATED_DOF = (*range(1, 31), 40, 60, 120)
 """The degrees of freedom for which a studentized range is computed, as in its tables: it takes a while."""
+TINY = 1e-300
 ROUNDING = 1e-24
 """A sum of squared logarithms below this is rounding."""
 
@@ -74,41 +75,46 @@ class Estimate:
 
 
 class Variance(NamedTuple):
-    """A variance, and the degrees of freedom of its estimate."""
+    """A variance, and the degrees of freedom of its estimate; or an array of each."""
 
-    variance: float
-    dof: float
+    variance: Any
+    dof: Any
 
 
 class Fit(NamedTuple):
-    """Means and variances of several configurations, estimated together.
+    """Means and variances of several configurations, estimated together, as arrays.
 
     Attributes:
         means: Mean of each configuration, adjusted for the covariates: rounds, or a trend.
-        variances: Variance of a single run of each.
+        single: Variance of a single run of each.
         dof: Degrees of freedom of all variances together; zero if no configuration has repeats.
         counts: Runs of each.
         covariates: Mean of the covariates of each, one row per configuration.
         covariance: Covariance of the covariates' effects.
     """
 
-    means: Sequence[float]
-    variances: Sequence[Variance]
+    means: Any
+    single: Variance
     dof: float
-    counts: Sequence[int]
+    counts: Any
     covariates: Any
     covariance: Any
 
-    def difference(self, one: int, other: int) -> tuple[float, Variance]:
-        """Return the difference of two means and its variance.
+    def difference(self, one: int | Sequence[int], other: int) -> tuple[Any, Variance]:
+        """Return the difference of two means and its variance; arrays if `one` are several configurations.
 
         The degrees of freedom are those of Welch and Satterthwaite, at most those of all repeats.
         """
-        error = _sum([Variance(self.variances[at].variance / self.counts[at], self.variances[at].dof)
-                      for at in (one, other)])  # fmt: skip
-        difference = self.covariates[one] - self.covariates[other]
-        variance = error.variance + float(difference @ self.covariance @ difference)
-        return self.means[one] - self.means[other], Variance(variance, min(error.dof, self.dof))
+        import numpy as np
+
+        own = self.single.variance / self.counts
+        parts = own**2 / np.maximum(self.single.dof, TINY)
+        distance = self.covariates[one] - self.covariates[other]
+        both = own[one] + own[other]
+        dof = np.minimum(both**2 / np.maximum(parts[one] + parts[other], TINY), self.dof)
+        return self.means[one] - self.means[other], Variance(
+            both + (distance @ self.covariance * distance).sum(-1), dof
+        )
 
 
 def fits(samples: Values, rounds: Sequence[Rounds] = (), started: Sequence[Sequence[str]] = ()) -> list[Fit]:
@@ -118,11 +124,6 @@ def fits(samples: Values, rounds: Sequence[Rounds] = (), started: Sequence[Seque
     Design of Experiments, 1935), and with them a linear trend over the order of the runs (analysis of covariance). If
     too few degrees of freedom remain, rounds and trend are fitted separately. A difference must then be significant in
     both fits, as few runs do not show whether the machine changed steadily or between rounds.
-
-    Args:
-        samples: Values of each configuration, one per run.
-        rounds: The round of each of these runs.
-        started: When each of these runs started.
     """
     import numpy as np
 
@@ -150,20 +151,20 @@ def indistinguishable_from_best(
     any repeats, only equal values are not significantly different.
 
     Args:
-        samples: Values of each configuration, one per run; all positive.
         best: Index of the best.
-        rounds: As of `fits`.
-        started: As of `fits`.
     """
 
-    def is_same(fitted: Fit, index: int) -> bool:
-        distance, error = fitted.difference(index, best)
-        if not error.variance:
-            return math.isclose(distance, 0.0, abs_tol=1e-9)
-        return abs(distance) / math.sqrt(error.variance) <= tukey_critical_value(len(samples), error.dof)
+    import numpy as np
 
-    fitted = fits(_logs(samples), rounds, started)
-    return [index == best or any(is_same(one, index) for one in fitted) for index in range(len(samples))]
+    is_tie = np.arange(len(samples)) == best
+    for fitted in fits(_logs(samples), rounds, started):
+        distances, errors = fitted.difference(range(len(samples)), best)
+        varies = errors.variance > 0
+        varies[best] = False
+        critical = np.zeros(len(samples))
+        critical[varies] = [tukey_critical_value(len(samples), dof) for dof in errors.dof[varies].tolist()]
+        is_tie |= np.abs(distances) <= np.where(varies, critical * np.sqrt(errors.variance), 1e-9)
+    return is_tie.tolist()  # type: ignore[no-any-return]
 
 
 def repeats_to_distinguish(samples: Values, one: int, other: int) -> int | None:
@@ -171,9 +172,10 @@ def repeats_to_distinguish(samples: Values, one: int, other: int) -> int | None:
     (fitted,) = fits(_logs(samples))
     if not fitted.dof:
         return None
-    variance = fitted.variances[one].variance + fitted.variances[other].variance
-    distance = fitted.means[one] - fitted.means[other]
-    return repeats_to_decide(abs(distance), variance, lambda dof: tukey_critical_value(len(samples), dof))
+    variances, distance = fitted.single.variance, fitted.means[one] - fitted.means[other]
+    return repeats_to_decide(
+        abs(distance), variances[one] + variances[other], lambda dof: tukey_critical_value(len(samples), dof)
+    )
 
 
 def repeats_to_decide(distance: float, variance: float, critical_value: Callable[[float], float]) -> int | None:
@@ -186,7 +188,7 @@ def repeats_to_decide(distance: float, variance: float, critical_value: Callable
     """
     for count in range(2, MAX_REPEATS + 1):
         dof = 2.0 * count - 2
-        if distance >= (critical_value(dof) + _student(dof, POWER)) * math.sqrt(variance / count):
+        if distance >= (critical_value(dof) + student(dof, POWER)) * math.sqrt(variance / count):
             return count
     return None
 
@@ -225,8 +227,6 @@ def chosen_mean(samples: Values, index: int, chosen_from: int) -> Estimate:
     `0.95 ** (1 / chosen_from)` (Z. Sidak, J. Am. Stat. Assoc. 62, 1967), and at least with 0.975.
 
     Args:
-        samples: Positive values of each configuration, one per run.
-        index: The configuration.
         chosen_from: Number of configurations that are not significantly different, with this one.
     """
     (fitted,) = fits(_logs(samples))
@@ -260,19 +260,11 @@ def contrast(weights: Mapping[str, float], samples: Samples, rounds: Mapping[str
     value = math.fsum(weight * statistics.fmean(samples[name]) for name, weight in weights.items())
     if any(len(samples[name]) < 2 for name in weights):
         return Estimate(value)
-    half = half_width(weights, samples, {name: len(samples[name]) for name in weights})
-    return Estimate(value, value - half, value + half)
-
-
-def half_width(weights: Mapping[str, float], samples: Samples, counts: Mapping[str, int]) -> float:
-    """Return half of Welch's 95 % interval for given numbers of runs, with the variances of the samples."""
-    error = _sum(
-        [
-            Variance(weight**2 * deviation(samples[name]) ** 2 / counts[name], counts[name] - 1.0)
-            for name, weight in weights.items()
-        ]
-    )
-    return _student(error.dof) * math.sqrt(error.variance) if error.variance else 0.0
+    parts = [
+        Variance(weight**2 * deviation(samples[name]) ** 2 / len(samples[name]), len(samples[name]) - 1.0)
+        for name, weight in weights.items()
+    ]
+    return interval(value, _sum(parts))
 
 
 def indicators(labels: Sequence[Hashable]) -> Any:
@@ -291,7 +283,7 @@ def deviation(values: Sequence[float]) -> float:
 
 def interval(value: float, error: Variance, probability: float = BOUND) -> Estimate:
     """Return Student's interval of a value; each bound holds with the probability."""
-    half = _student(error.dof, probability) * math.sqrt(error.variance) if error.variance else 0.0
+    half = student(error.dof, probability) * math.sqrt(error.variance) if error.variance else 0.0
     return Estimate(value, value - half, value + half)
 
 
@@ -311,6 +303,14 @@ def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
     descending = np.argsort(p_values)[::-1]
     rates[descending] = np.minimum.accumulate(np.take(p_values, descending) * count / np.arange(count, 0, -1))
     return np.minimum(rates, 1.0).tolist()
+
+
+@lru_cache(maxsize=4096)
+def student(dof: float, probability: float = BOUND) -> float:
+    """Return a quantile of Student's distribution."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(dof, probability))
 
 
 @lru_cache(maxsize=256)
@@ -345,13 +345,6 @@ def _tukey(count: int, dof: int) -> float:
         previous, value = value, value - now * (value - previous) / (now - before)
         before, now = now, excess(value)
     return value / math.sqrt(2)
-
-
-@lru_cache(maxsize=4096)
-def _student(dof: float, probability: float = BOUND) -> float:
-    from scipy.special import stdtrit
-
-    return float(stdtrit(dof, probability))
 
 
 def _p_value(value: float, error: Variance) -> float:
@@ -393,10 +386,10 @@ def _logs(samples: Values) -> list[list[float]]:
 
 
 def _positive_mean(fitted: Fit, index: int, values: Sequence[float], probability: float = BOUND) -> Estimate:
-    value, variance = statistics.fmean(values), fitted.variances[index]
+    value, (variances, dofs) = statistics.fmean(values), fitted.single
     if len(values) < 2:
         return Estimate(value)
-    error = Variance(variance.variance / len(values), variance.dof)
+    error = Variance(variances[index] / len(values), dofs[index])
     bounds = interval(fitted.means[index], error, probability).exp()
     return Estimate(value, bounds.low, bounds.high)
 
@@ -429,11 +422,5 @@ def _fit(samples: Values, covariates: Any = None) -> Fit:
     borrowed = min(BORROWED_DOF, BORROWED_PER_CONFIGURATION * len(counts))
     variances = (squares + borrowed * pooled) / (own + borrowed)
     dofs = np.minimum(np.where(counts > 1, own + borrowed, BORROWED_DOF), dof)
-    return Fit(
-        (means - places @ effects).tolist(),
-        [Variance(*pair) for pair in zip(variances.tolist(), dofs.tolist(), strict=True)],
-        float(dof),
-        counts.tolist(),
-        places,
-        pooled * np.linalg.pinv(within.T @ within, rcond=1e-9),
-    )
+    covariance = pooled * np.linalg.pinv(within.T @ within, rcond=1e-9)
+    return Fit(means - places @ effects, Variance(variances, dofs), float(dof), counts, places, covariance)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from sweeps import trained
 
-from epochmeter.report.analyses.matching import matching
+from epochmeter.report.analyses.comparison import matching
 from epochmeter.report.runs.configuration import group_repeats
 
 CPU, ORIN = {"name": "cpu", "rails": None}, {"name": "agx_orin", "rails": {"total": ["VDD_IN"]}}

@@ -6,8 +6,7 @@ import pytest
 from golden import assert_golden
 from sweeps import row, rows
 
-from epochmeter.report.analyses.bottleneck import STALLED
-from epochmeter.report.analyses.stalls import Incomplete, StallAnalysis, analyze, stall_power
+from epochmeter.report.analyses.stalls import STALLED, Incomplete, StallAnalysis, analyze, stall_power
 from epochmeter.report.output.render import render_macro
 from epochmeter.report.runs.data_source import CACHE_STATES, condition
 from epochmeter.report.statistics import contrast

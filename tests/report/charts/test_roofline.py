@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from epochmeter.report.charts.draw import to_svg
-from epochmeter.report.charts.roofline import roofline
+from epochmeter.report.charts.trace import roofline
 from epochmeter.shared.record import Record
 
 METRICS = {

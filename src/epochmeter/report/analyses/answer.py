@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from epochmeter.config.suggestions import entry_keys
@@ -35,7 +36,6 @@ class Row:
     """A configuration that is the best by some criteria.
 
     Attributes:
-        bottleneck: None if it is not known.
         best_by: Names of the criteria; `baseline` for the configuration that the others are compared with.
         time: Time as a multiple of that of the baseline; None without a baseline.
         energy: The same of the energy; None also if the energies cannot be compared.
@@ -53,47 +53,81 @@ class Answer:
     """The best configurations.
 
     Attributes:
-        choices: The best by each criterion.
         costs: All ranked configurations.
-        unranked: Configurations that are not ranked, and how many of their runs reached the target.
-        unmet: Constraints that no configuration meets.
-        bottlenecks: Bottlenecks of the configurations for which they are known.
-        samples: The smallest and the largest number of samples per epoch, if they differ.
-        convergence_keys: Varying keys that may change the number of epochs to an accuracy, without a target.
-        single_runs: Number of configurations that ran once; 0 if there is nothing to compare.
-        on_several_hosts: Whether their repeats ran on other hosts.
-        unresolved: The largest difference from the fastest that is not significant, as a fraction, and the repeats that
-            would probably show it, if known; None if no repeated configuration has a large difference.
-        shares: How much of the variance each key explains, if that can be estimated.
-        noisy: Runs whose epoch times vary more than on an idle machine, and their relative standard deviations, the
-            largest first.
-        suggestions: Runs to try next.
         prediction: Predicted configurations, why there are none, or None if not asked for.
         baseline: The configuration that the best ones are compared with, if any.
     """
 
-    choices: Sequence[Best]
+    configurations: Sequence[Configuration]
     costs: Sequence[Cost]
-    unranked: Sequence[tuple[Configuration, int]]
+    choices: Sequence[Best]
     unmet: Sequence[Unmet]
     bottlenecks: Mapping[Configuration, Bottleneck]
-    samples: tuple[float, float] | None
-    convergence_keys: Sequence[str]
-    single_runs: int
-    on_several_hosts: bool
-    unresolved: tuple[float, int | None] | None
-    shares: Sequence[KeyShare]
-    noisy: Sequence[tuple[Run, float]]
     suggestions: Sequence[Suggestion]
     prediction: Prediction | NoPrediction | None
     baseline: Cost | None
 
-    @property
-    def count(self) -> int:
-        """Number of all configurations."""
-        return len(self.costs) + len(self.unranked)
+    @cached_property
+    def unranked(self) -> list[tuple[Configuration, int]]:
+        """Configurations that are not ranked, and how many of their runs reached the target."""
+        ranked = {cost.configuration for cost in self.costs}
+        unranked = [configuration for configuration in self.configurations if configuration not in ranked]
+        return [(entry, sum(TIME_TO_TARGET in run.metrics for run in entry.runs)) for entry in unranked]
 
-    @property
+    @cached_property
+    def samples(self) -> tuple[float, float] | None:
+        """The smallest and the largest number of samples per epoch, if they differ."""
+        counts = [count for entry in self.configurations for count in positive_values(entry, "steady/samples")]
+        return (min(counts), max(counts)) if counts and max(counts) > (1 + MIN_EFFECT) * min(counts) else None
+
+    @cached_property
+    def convergence_keys(self) -> list[str]:
+        """Varying keys that may change the number of epochs to an accuracy, without a target."""
+        targets = ("target_accuracy", "target_loss")
+        if any(entry.job.get(target) is not None for entry in self.configurations for target in targets):
+            return []
+        return [key for key in varied(self.configurations) if key.partition(".")[0] in CONVERGENCE_KEYS]
+
+    @cached_property
+    def single_runs(self) -> int:
+        """Number of configurations that ran once; 0 if there is nothing to compare."""
+        once = [configuration for configuration in self.configurations if len(configuration.runs) == 1]
+        return len(once) if len(self.configurations) > 1 else 0
+
+    @cached_property
+    def on_several_hosts(self) -> bool:
+        """Whether the repeats of a configuration that ran once are on other hosts."""
+        hosts = Counter(configuration.runs[0].fingerprint for configuration in self.configurations)
+        return any(len(entry.runs) == 1 and hosts[entry.runs[0].fingerprint] > 1 for entry in self.configurations)
+
+    @cached_property
+    def unresolved(self) -> tuple[float, int | None] | None:
+        """The largest relative difference from the fastest that is not significant, and the repeats to show it.
+
+        None if no repeated configuration has a large difference; the repeats are None if they are not known.
+        """
+        fastest = self.choices[0]
+        large = [(cost, excess) for cost, excess in fastest.ties if len(cost.times_s) > 1 and excess >= LARGE]
+        if not large:
+            return None
+        tie, excess = max(large, key=lambda entry: entry[1])
+        places = [cost.configuration for cost in self.costs]
+        ends = places.index(tie.configuration), places.index(fastest.configuration)
+        return excess, repeats_to_distinguish([cost.times_s for cost in self.costs], *ends)
+
+    @cached_property
+    def shares(self) -> list[KeyShare]:
+        """How much of the variance each key explains, if that can be estimated."""
+        return key_shares(self.costs)
+
+    @cached_property
+    def noisy(self) -> list[tuple[Run, float]]:
+        """Runs whose epoch times vary more than on an idle machine, by relative standard deviation."""
+        runs = [run for configuration in self.configurations for run in configuration.runs]
+        noisy = [(run, variation) for run in runs if (variation := excessive_variation(run.metrics))]
+        return sorted(noisy, key=lambda entry: -entry[1])
+
+    @cached_property
     def rows(self) -> list[Row]:
         """The configurations that are the best by any criterion, and the baseline."""
         named: list[tuple[str, Cost]] = [(choice.name, choice.cost) for choice in self.choices]
@@ -158,58 +192,16 @@ def analyze(configurations: Sequence[Configuration], criteria: Criteria = ANY) -
     if not ranked:
         return None
     choices, bottlenecks = find_best(configurations, criteria), epoch_bottlenecks(configurations)
-    ranked_ones = {cost.configuration for cost in ranked}
-    once = [configuration for configuration in configurations if len(configuration.runs) == 1]
-    hosts = Counter(configuration.runs[0].fingerprint for configuration in configurations)
     return Answer(
-        choices,
+        configurations,
         ranked,
-        unranked=[
-            (configuration, sum(TIME_TO_TARGET in run.metrics for run in configuration.runs))
-            for configuration in configurations
-            if configuration not in ranked_ones
-        ],
-        unmet=unmet_constraints(configurations, criteria),
-        bottlenecks=bottlenecks,
-        samples=_differing_samples(configurations),
-        convergence_keys=_convergence_keys(configurations),
-        single_runs=len(once) if len(configurations) > 1 else 0,
-        on_several_hosts=any(hosts[configuration.runs[0].fingerprint] > 1 for configuration in once),
-        unresolved=_unresolved(choices[0], ranked),
-        shares=key_shares(ranked),
-        noisy=_noisy_runs(configurations),
-        suggestions=suggest_runs(configurations, choices, bottlenecks),
-        prediction=predict(configurations) if criteria.predict else None,
-        baseline=None if criteria.baseline is None else _find_baseline(ranked, criteria.baseline),
+        choices,
+        unmet_constraints(configurations, criteria),
+        bottlenecks,
+        suggest_runs(configurations, choices, bottlenecks),
+        predict(configurations) if criteria.predict else None,
+        None if criteria.baseline is None else _find_baseline(ranked, criteria.baseline),
     )
-
-
-def _differing_samples(configurations: Sequence[Configuration]) -> tuple[float, float] | None:
-    counts = [count for configuration in configurations for count in positive_values(configuration, "steady/samples")]
-    return (min(counts), max(counts)) if counts and max(counts) > (1 + MIN_EFFECT) * min(counts) else None
-
-
-def _unresolved(fastest: Best, ranked: Sequence[Cost]) -> tuple[float, int | None] | None:
-    repeated = [(cost, excess) for cost, excess in fastest.ties if len(cost.times_s) > 1 and excess >= LARGE]
-    if not repeated:
-        return None
-    tie, excess = max(repeated, key=lambda entry: entry[1])
-    places = [cost.configuration for cost in ranked]
-    ends = places.index(tie.configuration), places.index(fastest.configuration)
-    return excess, repeats_to_distinguish([cost.times_s for cost in ranked], *ends)
-
-
-def _noisy_runs(configurations: Sequence[Configuration]) -> list[tuple[Run, float]]:
-    runs = [run for configuration in configurations for run in configuration.runs]
-    noisy = [(run, variation) for run in runs if (variation := excessive_variation(run.metrics))]
-    return sorted(noisy, key=lambda entry: -entry[1])
-
-
-def _convergence_keys(configurations: Sequence[Configuration]) -> list[str]:
-    targets = ("target_accuracy", "target_loss")
-    if any(configuration.job.get(target) is not None for configuration in configurations for target in targets):
-        return []
-    return [key for key in varied(configurations) if key.partition(".")[0] in CONVERGENCE_KEYS]
 
 
 def _find_baseline(costs: Sequence[Cost], values: Mapping[str, Any] | str) -> Cost:

@@ -61,7 +61,6 @@ class Best:
             value, as a fraction.
         scope: The parts of the machine that the compared energies cover; None if all configurations are compared.
         bound: The constraint: a multiple of the shortest time, watts or seconds; of the trade-off, eta.
-        fastest: The fastest configuration of the scope.
         max_power: Maximum power of the trade-off in watts, and its source.
     """
 
@@ -85,12 +84,7 @@ class Best:
 
 @dataclass(frozen=True)
 class Unmet:
-    """A constraint that no configuration meets.
-
-    Attributes:
-        nearest: The configuration that comes nearest.
-        scope: As of `Best`.
-    """
+    """A constraint that no configuration meets."""
 
     name: Name
     bound: float

@@ -14,25 +14,13 @@ from dataclasses import replace
 from epochmeter.config.schema import SCRIPT
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import TIME, positive_values
-from epochmeter.report.runs.data_source import FROM_CACHE, FROM_STORAGE, SYNTHETIC, was_cold, was_warm
-from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import Estimate, Rounds, Samples, contrast, half_width
+from epochmeter.report.statistics import Estimate, Rounds, Samples, contrast, deviation, repeats_to_decide, student
 from epochmeter.results.bottleneck import (
-    COMPUTE,
-    FETCH_STALL,
-    MIN_FRACTION,
     PARTS,
-    PREP_STALL,
     Bottleneck,
     find_bottleneck,
     part_seconds,
 )
-
-MOST_REPEATS = 100
-"""More are not worth counting."""
-PREPROCESSED = {FROM_CACHE: 1.0, SYNTHETIC: -1.0}
-FETCH = {FROM_STORAGE: 1.0, FROM_CACHE: -1.0}
-STALLED = {FROM_STORAGE: 1.0, SYNTHETIC: -1.0}
 
 Part = Samples
 """A part of the epoch as the sum over conditions of the mean over runs: condition -> seconds of each run."""
@@ -58,7 +46,6 @@ def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds]
         parts: Part of the epoch -> its seconds, by condition and run. All parts of a condition have the same runs, so
             that the difference of two parts is taken run by run.
         e2e_s: Mean time per epoch.
-        rounds: Condition -> the round of each run.
 
     Returns:
         The bottleneck, or None if a part that was not measured could be the largest.
@@ -75,59 +62,12 @@ def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds]
     return replace(bottleneck, repeats=repeats_needed(_difference(*(parts[part] for part in bottleneck.parts[:2]))))
 
 
-def verdict(
-    times: Samples,
-    device: Mapping[str, Sequence[float]] | None = None,
-    rounds: Mapping[str, Rounds] | None = None,
-    *,
-    in_memory: bool = False,
-) -> Bottleneck:
-    """Decide the bottleneck of a configuration that reads from storage.
-
-    Args:
-        times: Condition -> time per epoch of each run: T1, T3 and T2.
-        device: Part -> its seconds in each run on synthetic batches, if those runs measured them: compute, copy and
-            overhead. Otherwise all of T1 counts as compute.
-        rounds: Condition -> the round of each run.
-        in_memory: Decide for the same configuration with its dataset in memory instead.
-    """
-    differences = {PREP_STALL: PREPROCESSED} if in_memory else {PREP_STALL: PREPROCESSED, FETCH_STALL: FETCH}
-    if any(_is_impossible(weights, times, rounds) for weights in differences.values()):
-        return Bottleneck((), {}, why="disturbed")
-    on_device = device or {COMPUTE: times[SYNTHETIC]}
-    parts: dict[str, Part] = {part: {SYNTHETIC: seconds} for part, seconds in on_device.items()}
-    for stall, weights in differences.items():
-        parts[stall] = {name: [weight * seconds for seconds in times[name]] for name, weight in weights.items()}
-    bottleneck = decide(parts, statistics.fmean(times[FROM_CACHE if in_memory else FROM_STORAGE]), rounds)
-    return bottleneck or Bottleneck((), {}, why="unmeasured")
-
-
-def check_cache_state(
-    bottleneck: Bottleneck, rows: Mapping[str, Sequence[Run]], *, in_memory: bool = False
-) -> Bottleneck:
-    """Withdraw a verdict that is not valid because the page cache was not in the configured state.
-
-    In that case the fetch stall is larger than measured: only a verdict that names the fetch stall remains valid. In
-    memory there is none, but if warm runs were not warm, part of their prep stall is fetch stall.
-    """
-    if in_memory:
-        is_valid = PREP_STALL not in bottleneck.parts or was_warm(rows)
-    else:
-        is_valid = bottleneck.parts in ((), (FETCH_STALL,)) or (was_warm(rows) and was_cold(rows))
-    if is_valid:
-        return bottleneck
-    return Bottleneck((), {}, why="not cold" if was_warm(rows) else "not warm")
-
-
 def repeats_needed(part: Part) -> int | None:
-    """Return about how many repeats per condition would make a difference significant; None if more than 100."""
-    distance, weights = abs(_estimate(part).value), dict.fromkeys(part, 1.0)
+    """Return the repeats per condition that would probably make a difference significant; None if not known."""
     if min(map(len, part.values())) < 2:
         return None
-    for count in range(max(map(len, part.values())) + 1, MOST_REPEATS + 1):
-        if half_width(weights, part, dict.fromkeys(weights, count)) < distance:
-            return count
-    return None
+    variance = math.fsum(deviation(seconds) ** 2 for seconds in part.values())
+    return repeats_to_decide(abs(_estimate(part).value), variance, student)
 
 
 def _estimate(part: Part, rounds: Mapping[str, Rounds] | None = None) -> Estimate:
@@ -140,10 +80,3 @@ def _difference(part: Part, other: Part) -> Part:
     for name, values in other.items():
         result[name] = [a - b for a, b in zip(result.get(name, [0.0] * len(values)), values, strict=True)]
     return result
-
-
-def _is_impossible(weights: Mapping[str, float], times: Samples, rounds: Mapping[str, Rounds] | None) -> bool:
-    """Whether a stall is significantly below zero, by more than `MIN_FRACTION` of the epoch."""
-    stall = contrast(weights, times, rounds)
-    neglected_s = MIN_FRACTION * statistics.fmean(times[FROM_STORAGE])
-    return stall.value < -neglected_s and (stall.high is None or stall.high < 0)

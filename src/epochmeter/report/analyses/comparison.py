@@ -1,5 +1,7 @@
 """Compare two sweeps, such as before and after a change: each configuration with its counterpart.
 
+Counterparts are equal and on the same host, apart from keys that changed in all configurations.
+
 Intervals come from repeats, with variances estimated from all configurations overall. Of many differences, some
 appear by chance: verdicts control the false discovery rate per metric (Y. Benjamini, Y. Hochberg, Controlling the False
 Discovery Rate, J. R. Statist. Soc. B 57(1), 1995), while intervals are not corrected.
@@ -7,15 +9,18 @@ Discovery Rate, J. R. Statist. Soc. B 57(1), 1995), while intervals are not corr
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 
-from epochmeter.report.analyses.matching import Matching, matching
+from epochmeter.config.validation import flatten, format_value
 from epochmeter.report.runs.configuration import Configuration, no_energy
 from epochmeter.report.runs.costs import ENERGY, POWER, TIME, positive_values
+from epochmeter.report.runs.run import NON_CONFIG_KEYS
 from epochmeter.report.statistics import ALPHA, Estimate, false_discovery_rates, mean, pairwise_ratios
 
 METRICS = (TIME, ENERGY, POWER)
@@ -25,6 +30,26 @@ DIFFERS, SAME, INCONCLUSIVE = "differs", "no difference", "inconclusive"
 RUNS, ONCE, CONFIGURATIONS = "runs", "one run each", "configurations"
 MIN_OVERALL = 3
 """Number of configurations from which on there is also an overall comparison."""
+
+Leaves = Mapping[str, str]
+"""A configuration or a platform as dotted keys and texts."""
+Values = tuple[Sequence[str], Sequence[str]]
+"""Values of a key before and after."""
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Matched configurations of two sweeps.
+
+    Attributes:
+        pairs: Each configuration before, with its counterpart after.
+        changed: Keys that changed in all configurations: `device`, or of the platform: `git commit`.
+        unmatched: Numbers of configurations before and after without exactly one counterpart.
+    """
+
+    pairs: Sequence[tuple[Configuration, Configuration]]
+    changed: Mapping[str, Values]
+    unmatched: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -36,8 +61,6 @@ class Difference:
         is_equivalent: Whether the interval excludes any difference that matters.
         basis: Source of the interval: `runs`, or `configurations` if over all of them; `one run each`: none.
         before: Mean before, in the metric's unit; None over all configurations.
-        after: The same after.
-        counts: Runs before and after.
         p_value: Of no difference; None without repeats.
         q_value: Smallest false discovery rate at which it differs, among all configurations of the metric.
     """
@@ -72,10 +95,8 @@ class Comparison:
     """Two sweeps compared.
 
     Attributes:
-        names: Names of the sweeps, before and after.
         matched: The configurations in both.
         overall: Geometric mean over all configurations by metric, if there are several; the configuration is the unit.
-        differences: All other differences.
         energy_reason: Why not all energies can be compared; None if they can.
     """
 
@@ -128,6 +149,24 @@ def analyze(
     )
 
 
+def matching(before: Sequence[Configuration], after: Sequence[Configuration]) -> Matching:
+    """Match configurations by all keys of which the two sweeps share any value."""
+    old_jobs, new_jobs = ([_leaves(point) for point in side] for side in (before, after))
+    old_platforms, new_platforms = ([point.runs[0].platform for point in side] for side in (before, after))
+    changed = _changed(old_jobs, new_jobs)
+    old, new = _unique(before, old_jobs, changed), _unique(after, new_jobs, changed)
+    pairs = [(point, new[job]) for job, point in old.items() if job in new]
+    groups = {key.partition(".")[0] for key in changed if key.endswith(".name")}
+    shown = {
+        key.removesuffix(".name"): values
+        for key, values in changed.items()
+        if key.partition(".")[0] not in groups or key.endswith(".name")  # a group whose name changed is one key
+    }
+    return Matching(
+        pairs, {**shown, **_changed(old_platforms, new_platforms)}, (len(before) - len(pairs), len(after) - len(pairs))
+    )
+
+
 def _differences_of(metric: str, pairs: Sequence[tuple[Configuration, Configuration]]) -> list[Difference]:
     """Return one metric's differences; absent where either side lacks it, or the energies are not comparable."""
     values = {
@@ -167,3 +206,32 @@ def _overall(differences: Sequence[Difference]) -> Iterator[Difference]:
         ratio = mean(logs).exp()
         title = f"All {len(logs)} configurations"
         yield Difference(title, differences[0].metric, ratio, _is_equivalent(ratio), CONFIGURATIONS)
+
+
+def _leaves(point: Configuration) -> Leaves:
+    """Return a configuration and its host."""
+    job = {key: value for key, value in point.job.items() if key not in NON_CONFIG_KEYS}
+    leaves = flatten({"host": point.host, **job} if point.host else job)
+    return {key: format_value(value) for key, value in leaves}
+
+
+def _changed(before: Sequence[Leaves], after: Sequence[Leaves]) -> dict[str, Values]:
+    """Return the keys of which the two sides share no value, with their values; none if a side is empty."""
+    if not (before and after):
+        return {}
+    keys = dict.fromkeys(key for leaves in (*before, *after) for key in leaves)
+    values = {key: (_values(before, key), _values(after, key)) for key in keys}
+    return {key: (old, new) for key, (old, new) in values.items() if not {*old} & {*new}}
+
+
+def _values(side: Sequence[Leaves], key: str) -> list[str]:
+    return list(dict.fromkeys(leaves.get(key, "absent") for leaves in side))
+
+
+def _unique(
+    points: Sequence[Configuration], jobs: Sequence[Leaves], ignored: Mapping[str, Values]
+) -> dict[str, Configuration]:
+    """Return the configurations that are unique without the ignored keys, by their other keys."""
+    kept = [json.dumps({key: job[key] for key in job if key not in ignored}, sort_keys=True) for job in jobs]
+    counts = Counter(kept)
+    return {job: point for job, point in zip(kept, points, strict=True) if counts[job] == 1}

@@ -17,7 +17,6 @@ class Failure:
 
     Attributes:
         run: Its number, or the name of its folder if the record cannot be read.
-        overrides: Its configuration as typed.
         hint: What to do; empty if the error has no hint.
     """
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from epochmeter.report.runs.configuration import Configuration, no_energy
 from epochmeter.report.runs.costs import ENERGY, TIME, positive_values
-from epochmeter.report.statistics import ALPHA, Estimate, Fit, fits, interval, repeats_to_decide
+from epochmeter.report.statistics import ALPHA, Estimate, Fit, fits, interval, repeats_to_decide, student
 
 Verdict = Literal["violated", "undecided", "passed"]
 METRICS = {"time": TIME, "energy": ENERGY}
@@ -27,12 +27,8 @@ class Check:
     """One bound on one configuration.
 
     Attributes:
-        title: The configuration.
         metric: `time` or `energy`, per epoch.
-        bound: Largest ratio that is allowed.
-        verdict: Whether the bound is violated, holds, or cannot be decided.
         ratio: After as a multiple of before, with its 95 % interval; None if it is not known.
-        reason: Why there is no ratio.
         repeats: Runs of each side that would probably decide; None if decided, not known, or too many.
     """
 
@@ -117,7 +113,7 @@ def _missing(metric: str, pair: tuple[Configuration, Configuration]) -> str | No
 
 def _test(fitted: Fit, after: int, before: int, bound: float) -> tuple[Estimate, float, float, int | None]:
     """Test a difference of mean logarithms; return the ratio, the two p-values and the repeats that would decide."""
-    from scipy.special import stdtr, stdtrit
+    from scipy.special import stdtr
 
     difference, error = fitted.difference(after, before)
     if not fitted.dof:
@@ -126,8 +122,8 @@ def _test(fitted: Fit, after: int, before: int, bound: float) -> tuple[Estimate,
     if not error.variance:
         return ratio, float(margin <= 0), float(margin > 0), None
     above, within = (float(stdtr(error.dof, sign * margin / math.sqrt(error.variance))) for sign in (-1, 1))
-    of_one_pair = fitted.variances[after].variance + fitted.variances[before].variance
-    repeats = repeats_to_decide(abs(margin), of_one_pair, lambda dof: float(stdtrit(dof, 1 - ALPHA)))
+    of_one_pair = fitted.single.variance[after] + fitted.single.variance[before]
+    repeats = repeats_to_decide(abs(margin), of_one_pair, lambda dof: student(dof, 1 - ALPHA))
     return ratio, above, within, repeats
 
 

@@ -32,11 +32,7 @@ class Error:
     """Cross-validated error of predictions, relative to the measured values.
 
     Attributes:
-        median: Median absolute error.
-        most: Largest absolute error.
         guess: Median error of the mean of the other configurations.
-        within: Number of configurations within their 95 % interval.
-        configurations: Number of configurations.
         width: Half-width of a 95 % interval, in standard deviations of the process.
         is_useful: Whether the error is negligible, or much smaller than that of the guess.
     """

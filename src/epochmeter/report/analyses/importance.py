@@ -28,7 +28,6 @@ class KeyShare:
     """The shares of the variance between configurations that a key explains.
 
     Attributes:
-        count: Number of its values.
         time: Share of the variance of the logarithm of time, 0 to 1.
         energy: Share of the variance of the logarithm of energy; None if not all energies can be compared.
     """
@@ -51,32 +50,32 @@ def key_shares(costs: Sequence[Cost]) -> list[KeyShare]:
         columns["host"] = [configuration.host or "" for configuration in configurations]
     if not 2 <= len(columns) <= MAX_KEYS or sum(len({*column}) for column in columns.values()) > MAX_VALUES:
         return []
-    times = _shares([*columns.values()], [cost.time_s for cost in costs])
     joules = [cost.energy_j for cost in costs if cost.energy_j]
     is_comparable = len(joules) == len(costs) and len({cost.covers for cost in costs}) == 1
-    energies: Sequence[float | None] = _shares([*columns.values()], joules) if is_comparable else []
+    is_comparable = is_comparable and math.log(max(joules) / min(joules)) ** 2 > ROUNDING
+    explained = _shares([*columns.values()], [[cost.time_s for cost in costs], *([joules] if is_comparable else [])])
     shares = [
-        KeyShare(key, len({*columns[key]}), time, energy)
-        for key, time, energy in zip(columns, times, energies or [None] * len(columns), strict=False)
+        KeyShare(key, len({*columns[key]}), share[0], share[1] if is_comparable else None)
+        for key, share in zip(columns, explained, strict=False)
     ]
     return sorted(shares, key=lambda share: -share.time)
 
 
-def _shares(columns: Sequence[Sequence[str]], values: Sequence[float]) -> list[float]:
-    """Return each column's share of the variance of the logarithms; empty if no part by chance can be estimated."""
+def _shares(columns: Sequence[Sequence[str]], values: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Return each column's shares of the variances of the logarithms; empty if no part by chance can be estimated."""
     import numpy as np
 
-    logs = np.log(values) - np.mean(np.log(values))
+    logs = np.log(values).T
+    logs -= logs.mean(axis=0)
     designs = [indicators(column) for column in columns]
     designs = [design - design.mean(axis=0) for design in designs]
     together = np.hstack(designs)
     spare = len(logs) - 1 - int(np.linalg.matrix_rank(together.T @ together, hermitian=True))
-    total = float(logs @ logs)
-    if spare < 1 or total < ROUNDING:
+    totals = (logs**2).sum(axis=0)
+    if spare < 1 or totals[0] < ROUNDING:
         return []
     explained = _explained(designs, logs)
-    every = frozenset(range(len(columns)))
-    by_chance = (total - explained[every]) / spare
+    by_chance = (totals - explained[frozenset(range(len(columns)))]) / spare
     shares = []
     for index, design in enumerate(designs):
         gains = [
@@ -84,22 +83,22 @@ def _shares(columns: Sequence[Sequence[str]], values: Sequence[float]) -> list[f
             for others, before in explained.items()
             if index not in others
         ]
-        chance = by_chance * (design.shape[1] - 1)
-        shares.append(max(0.0, (math.fsum(gains) / len(columns) - chance) / total))
+        own = sum(gains) / len(columns) - by_chance * (design.shape[1] - 1)
+        shares.append(np.maximum(0.0, own / np.maximum(totals, ROUNDING)).tolist())
     return shares
 
 
-def _explained(designs: Sequence[Any], logs: Any) -> dict[frozenset[int], float]:
-    """Return the sum of squares that each subset of the designs explains."""
+def _explained(designs: Sequence[Any], logs: Any) -> dict[frozenset[int], Any]:
+    """Return the sums of squares of each column of logarithms that each subset of the designs explains."""
     import numpy as np
 
     starts = np.cumsum([0, *(design.shape[1] for design in designs)])
     every = np.hstack(designs)
     products, projections = every.T @ every, every.T @ logs
-    result = {frozenset[int](): 0.0}
+    result: dict[frozenset[int], Any] = {frozenset[int](): 0.0}
     for count in range(1, len(designs) + 1):
         for subset in combinations(range(len(designs)), count):
             at = np.concatenate([np.arange(starts[index], starts[index + 1]) for index in subset])
             inverse = np.linalg.pinv(products[np.ix_(at, at)], rcond=1e-9, hermitian=True)
-            result[frozenset(subset)] = float(projections[at] @ inverse @ projections[at])
+            result[frozenset(subset)] = (projections[at] * (inverse @ projections[at])).sum(axis=0)
     return result

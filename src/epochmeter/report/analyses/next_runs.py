@@ -38,8 +38,6 @@ class Suggestion:
 
     Attributes:
         key: The key that it changes; `sweep.repeats` if it repeats the fastest and its ties.
-        bottleneck: The bottleneck of the best configuration.
-        has_limits: Whether runs with power limits were compared.
         ties: Number of configurations to repeat besides the fastest.
     """
 

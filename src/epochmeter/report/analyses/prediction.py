@@ -55,11 +55,9 @@ class Prediction:
     """Predicted configurations, and the cross-validated errors.
 
     Attributes:
-        points: The predicted configurations, the fastest first.
         errors: `time`, and `power` if it could be predicted.
         next_three: The most informative runs: each is the most uncertain once those before it are run.
         measured: Number of configurations that were run; the processes are fitted to a random sample of many.
-        no_power: Why there is no power.
         poor_power: Error of the power, if it is hardly better than that of the mean.
     """
 
@@ -92,7 +90,6 @@ class NoPrediction:
     Attributes:
         keys: Keys of the grid, or the hosts if there are several.
         count: Number of configurations, of the grid if that is too large.
-        needed: Number of configurations that are needed.
         error: Error of the time, if it is hardly better than that of the mean.
     """
 

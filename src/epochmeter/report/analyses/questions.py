@@ -54,7 +54,6 @@ class DeviceUse:
 
     Attributes:
         utilized: `GPU` or `CPU`.
-        utilization: Mean utilization, 0 to 1.
         memory_bytes: Peak memory of the device that uses most.
     """
 
@@ -71,7 +70,6 @@ class Effect:
     """The effect of one key: a configuration compared with another one, all else equal.
 
     Attributes:
-        key: The key in which they differ.
         title: The keys that both have in common.
         base: The value compared with: `batch 64`.
         value: The other value: `batch 128`.
@@ -94,9 +92,6 @@ class FirstEpoch:
     """The first epoch compared with the steady ones.
 
     Attributes:
-        first_s: Time of the first epoch.
-        later_s: Mean time of the steady epochs.
-        more_s: Their difference.
         parts_s: Part of the epoch -> its share of the difference; parts that were not measured are absent.
     """
 
@@ -123,9 +118,6 @@ class Questions:
     """What the runs answer; empty where they do not.
 
     Attributes:
-        devices: How busy the devices are.
-        memory: The largest growth of memory by each key.
-        first_epochs: The first epoch compared with later ones.
         steps: Steps on several devices compared with one.
         overhead: Scaling of DistributedDataParallel.
         dp: DistributedDataParallel compared with DataParallel on the same number of devices.

@@ -35,9 +35,7 @@ class Scaling:
         kind: `weak` or `strong`.
         device_batch: Samples per step on one device.
         speedup: Samples per second, as a multiple of those on one device.
-        efficiency: Speedup divided by the number of devices.
         energy: Energy per sample, as a multiple of that on one device.
-        no_energy: Why the energies are not compared.
         overhead_s: Compute time per step minus that on one device: gradient exchange, and waiting for the slowest
             rank. None under strong scaling, where the batch size per device differs.
         step_s: Compute time per step on one device.

@@ -27,9 +27,7 @@ class SearchResult:
     """All configurations of a search.
 
     Attributes:
-        objectives: Objectives that any configuration has.
         front: The Pareto front, by the first objective.
-        others: Dominated configurations.
         incomplete: Configurations without a value of some objective.
         no_front: Why there is no front: the energies are not comparable.
     """

@@ -13,30 +13,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from epochmeter.report.analyses.bottleneck import (
-    FETCH,
-    PREPROCESSED,
-    STALLED,
-    check_cache_state,
-    verdict,
-)
+from epochmeter.report.analyses.bottleneck import Part, decide
 from epochmeter.report.analyses.what_if import Pipeline, Prediction, fraction_without_stall, pipeline_of, predictions
+from epochmeter.report.runs import data_source
 from epochmeter.report.runs.configuration import Configuration, no_energy
-from epochmeter.report.runs.data_source import (
-    CONDITIONS,
-    FROM_CACHE,
-    FROM_STORAGE,
-    SYNTHETIC,
-    RunsByCondition,
-    by_job,
-    cache_violations,
-    mean,
-    naming,
-    titles,
-)
+from epochmeter.report.runs.data_source import CONDITIONS, FROM_CACHE, FROM_STORAGE, SYNTHETIC, mean
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, Rounds, Samples, contrast, positive_means
-from epochmeter.results.bottleneck import COMPUTE, COPY, OVERHEAD, Bottleneck
+from epochmeter.results.bottleneck import (
+    COMPUTE,
+    COPY,
+    FETCH_STALL,
+    MIN_FRACTION,
+    OVERHEAD,
+    PREP_STALL,
+    Bottleneck,
+)
+
+PREPROCESSED = {FROM_CACHE: 1.0, SYNTHETIC: -1.0}
+FETCH = {FROM_STORAGE: 1.0, FROM_CACHE: -1.0}
+STALLED = {FROM_STORAGE: 1.0, SYNTHETIC: -1.0}
 
 
 @dataclass(frozen=True)
@@ -44,8 +40,6 @@ class StallEnergy:
     """Energy per epoch and of the stalls.
 
     Attributes:
-        covers: What the energy includes.
-        reason: Why there is no energy.
         epochs_j: Condition -> energy per epoch.
         stall_w: Power while stalled; None if the stall is too short and idle power is not known.
         wait_w: Power that a shorter wait saves; preprocessing is still needed. None as above.
@@ -65,15 +59,12 @@ class StallAnalysis:
     """The stall analysis of one configuration.
 
     Attributes:
-        numbers: Condition -> numbers of its runs.
         times_s: Condition -> time per epoch: T1, T3, T2.
         preprocessing: Prep stall per epoch in seconds.
         fetch: Fetch stall per epoch in seconds.
         verdict: The bottleneck; with the dataset in memory it is `in_memory`.
         conditions: Assumptions of the verdict; empty if the page cache was in the requested states.
         lives_in_memory: Whether the dataset is in memory, so that there is no fetch stall.
-        samples_differ: Whether the epochs have different numbers of samples.
-        skipped_samples: Bad samples that were skipped.
         definitions_s: Condition -> the data stall per epoch, as measured, by the stall model (the sum over steps of
             max(read + preprocess - compute, 0)), and as the difference from T1; None if a run did not record it.
         best_change: The smallest change of those predicted to help most; None if none helps.
@@ -110,7 +101,6 @@ class Incomplete:
     """A configuration without runs of some conditions.
 
     Attributes:
-        missing: The conditions without runs.
         elsewhere: Missing condition -> the hosts that have runs of it.
     """
 
@@ -121,9 +111,54 @@ class Incomplete:
 
 def analyze(runs: Sequence[Run]) -> list[StallAnalysis | Incomplete]:
     """Analyze each configuration and host with runs of two conditions or more."""
-    groups = by_job(runs)
-    names = titles([next(iter(group.runs.values()))[0] for group in groups])
+    groups = data_source.by_job(runs)
+    names = data_source.titles([next(iter(group.runs.values()))[0] for group in groups])
     return [_analyze(name, group) for name, group in zip(names, groups, strict=True)]
+
+
+def verdict(
+    times: Samples,
+    device: Mapping[str, Sequence[float]] | None = None,
+    rounds: Mapping[str, Rounds] | None = None,
+    *,
+    in_memory: bool = False,
+) -> Bottleneck:
+    """Decide the bottleneck of a configuration that reads from storage.
+
+    Args:
+        times: Condition -> time per epoch of each run: T1, T3 and T2.
+        device: Part -> its seconds in each run on synthetic batches, if those runs measured them: compute, copy and
+            overhead. Otherwise all of T1 counts as compute.
+        in_memory: Decide for the same configuration with its dataset in memory instead.
+    """
+    differences = {PREP_STALL: PREPROCESSED} if in_memory else {PREP_STALL: PREPROCESSED, FETCH_STALL: FETCH}
+    if any(_is_impossible(weights, times, rounds) for weights in differences.values()):
+        return Bottleneck((), {}, why="disturbed")
+    on_device = device or {COMPUTE: times[SYNTHETIC]}
+    parts: dict[str, Part] = {part: {SYNTHETIC: seconds} for part, seconds in on_device.items()}
+    for stall, weights in differences.items():
+        parts[stall] = {name: [weight * seconds for seconds in times[name]] for name, weight in weights.items()}
+    bottleneck = decide(parts, statistics.fmean(times[FROM_CACHE if in_memory else FROM_STORAGE]), rounds)
+    return bottleneck or Bottleneck((), {}, why="unmeasured")
+
+
+def check_cache_state(
+    bottleneck: Bottleneck, rows: Mapping[str, Sequence[Run]], *, in_memory: bool = False
+) -> Bottleneck:
+    """Withdraw a verdict that is not valid because the page cache was not in the configured state.
+
+    In that case the fetch stall is larger than measured: only a verdict that names the fetch stall remains valid. In
+    memory there is none, but if warm runs were not warm, part of their prep stall is fetch stall.
+    """
+    if in_memory:
+        is_valid = PREP_STALL not in bottleneck.parts or data_source.was_warm(rows)
+    else:
+        is_valid = bottleneck.parts in ((), (FETCH_STALL,)) or (
+            data_source.was_warm(rows) and data_source.was_cold(rows)
+        )
+    if is_valid:
+        return bottleneck
+    return Bottleneck((), {}, why="not cold" if data_source.was_warm(rows) else "not warm")
 
 
 def stall_power(e1: float, e2: float, t1: float, t2: float, idle_w: float | None) -> float | None:
@@ -133,7 +168,7 @@ def stall_power(e1: float, e2: float, t1: float, t2: float, idle_w: float | None
     return idle_w
 
 
-def _analyze(title: str, group: RunsByCondition) -> StallAnalysis | Incomplete:
+def _analyze(title: str, group: data_source.RunsByCondition) -> StallAnalysis | Incomplete:
     missing = [name for name in CONDITIONS if name not in group.runs]
     if missing:
         return Incomplete(title, missing, group.elsewhere)
@@ -150,14 +185,14 @@ def _analyze(title: str, group: RunsByCondition) -> StallAnalysis | Incomplete:
     differences_s = {FROM_STORAGE: STALLED, FROM_CACHE: PREPROCESSED}
     return StallAnalysis(
         title=title,
-        keys=naming(rows[FROM_STORAGE][0]),
+        keys=data_source.naming(rows[FROM_STORAGE][0]),
         numbers={name: [run.number for run in runs] for name, runs in rows.items()},
         times_s=dict(zip(CONDITIONS, positive_means([times[name] for name in CONDITIONS]), strict=True)),
         preprocessing=contrast(PREPROCESSED, times, rounds),
         fetch=contrast(FETCH, times, rounds),
         verdict=bottleneck,
         in_memory=warm_verdict if in_memory else check_cache_state(warm_verdict, rows, in_memory=True),
-        conditions=[] if in_memory else cache_violations(rows),
+        conditions=[] if in_memory else data_source.cache_violations(rows),
         lives_in_memory=in_memory,
         samples_differ=len({run.steady("samples") for run in every}) > 1,
         skipped_samples=sum(run.steady("skipped_samples") or 0 for run in every),
@@ -215,3 +250,10 @@ def _device_parts(runs: Sequence[Run]) -> dict[str, list[float]] | None:
     """Return compute, copy and overhead of each run on synthetic batches; None unless all runs measured all three."""
     measured = {part: Configuration(runs).values(f"steady/{part}_s") for part in (COMPUTE, COPY, OVERHEAD)}
     return measured if all(measured.values()) else None
+
+
+def _is_impossible(weights: Mapping[str, float], times: Samples, rounds: Mapping[str, Rounds] | None) -> bool:
+    """Whether a stall is significantly below zero, by more than `MIN_FRACTION` of the epoch."""
+    stall = contrast(weights, times, rounds)
+    neglected_s = MIN_FRACTION * statistics.fmean(times[FROM_STORAGE])
+    return stall.value < -neglected_s and (stall.high is None or stall.high < 0)

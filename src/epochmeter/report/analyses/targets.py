@@ -30,7 +30,6 @@ class TargetResult:
 
     Attributes:
         reached: Numbers of the runs that reached the target; epochs, time and energy are means over these runs.
-        on_front: Whether it is on the Pareto front of time and energy.
     """
 
     title: str
@@ -54,7 +53,6 @@ class Targets:
     Attributes:
         points: Those that always reached the target first, by time.
         choices: The fastest and the least energy of those that always reached the target.
-        covers: What the energies include.
         no_energy: Why some configurations, or all, are not on the front.
         time_ratio: Time of the one with the least energy, as a multiple of the fastest's; None if it is the fastest.
         energy_ratio: Energy of the fastest, as a multiple of the least.

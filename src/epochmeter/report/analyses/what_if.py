@@ -33,7 +33,6 @@ class Pipeline:
     """The measured pipeline of one rank: DataLoader workers that feed a device.
 
     Attributes:
-        steps: Steps per epoch.
         device_s: Time per epoch of the device: T1, that on synthetic batches, or what it takes while workers run.
         cold_s: T2, the time per epoch with no data in the page cache.
         fetch_s: Time of one worker to read a batch from storage, beyond reading it from the page cache.
@@ -138,9 +137,7 @@ def epoch_s(pipeline: Pipeline, workers: int | None = None, faster: float = 1.0,
     workers and device sets the pace. Without workers nothing overlaps.
 
     Args:
-        pipeline: The measured pipeline.
         workers: DataLoader workers of each rank, if they change.
-        faster: Speed-up of the storage.
         cached: Fraction of the dataset in the page cache.
     """
     workers = pipeline.workers if workers is None else workers

@@ -1,12 +1,19 @@
-"""Stacked bars of the traced time by group of modules, and by phase."""
+"""Charts of a traced run: its time by group of modules and phase, and the roofline of its device."""
 
 from __future__ import annotations
 
-from epochmeter.report.analyses.trace import PHASES, TraceView
+from typing import Any
+
+from epochmeter.report.analyses.trace import BACKEND, PHASES, TraceView
 from epochmeter.report.charts import vega
+from epochmeter.report.charts.vega import channel, layer
 from epochmeter.report.formatting import percent, quantity
+from epochmeter.shared.record import Record
 
 COLORS = dict(zip(PHASES, (vega.BLUE, vega.ORANGE, vega.PURPLE, vega.VERMILION, vega.GRAY), strict=True))
+GIGA = 1e9
+ROOM = 3.0
+"""Factor between the outermost points and the ends of an axis."""
 
 
 def module_bars(view: TraceView) -> list[vega.Chart]:
@@ -29,3 +36,62 @@ def module_bars(view: TraceView) -> list[vega.Chart]:
     on_device = view.attribution["basis"] == "device"
     caption = {"kernel_time": on_device, "thread_time": not on_device, "module_groups": True}
     return [vega.Chart("trace_modules", "Time by module", spec, caption)]
+
+
+def roofline(record: Record, view: TraceView) -> list[vega.Chart]:
+    """Draw FLOP/s over arithmetic intensity, for the mean epoch and its operators; nothing if peaks are unknown."""
+    metrics = (record.summary() or {}).get("metrics", {})
+    names = ("roofline/peak_flop_per_s", "roofline/peak_bytes_per_s", "roofline/flop_per_byte", "steady/hfu")
+    if any(name not in metrics for name in names):
+        return []
+    peak, bandwidth, intensity, hfu = (metrics[name] for name in names)
+    points = [_point("mean epoch", intensity, hfu * peak, peak, bandwidth), *_operators(record, view, peak, bandwidth)]
+    ends = [min(point["x"] for point in points), peak / bandwidth, max(point["x"] for point in points)]
+    ends = [min(ends) / ROOM, ends[1], max(ends) * ROOM]
+    roof = [{"x": x, "y": min(x * bandwidth, peak) / GIGA, "name": "measured peaks"} for x in ends]
+    sheet = metrics.get("roofline/datasheet_flop_per_s")
+    sheets = [{"x": x, "y": sheet / GIGA, "name": "datasheet"} for x in ends[1:]] if sheet else []
+    low = min([point["y"] for point in points] + [roof[0]["y"]])
+    scales = {"x": (ends[0], ends[-1]), "y": (low / ROOM, ROOM * max(row["y"] for row in (*roof, *sheets)))}
+    titles = {"x": "Arithmetic intensity (FLOP/B)", "y": "GFLOP/s"}
+    place = {
+        name: channel(f"{name}:Q", title=titles[name], scale={"type": "log", "domain": scales[name], "nice": False})
+        for name in scales
+    }
+    marks = {**place, "tooltip": vega.tooltips("name", "rate", "of_roof")}
+    layers = [
+        layer("roof", "line", place, color=vega.GRAY),
+        *([layer("sheet", "line", place, color=vega.GRAY, strokeDash=[4, 4])] if sheets else []),
+        layer("points", "point", {**marks, "color": channel("color:N", scale=None)}, filled=True, size=90),
+        layer("labels", "text", {**place, "text": channel("name:N")}, align="left", dx=8, dy=4),
+        layer("labels_backward", "text", {**place, "text": channel("name:N")}, align="right", dx=-8, dy=-6),
+    ]
+    caption = {"roof": True, "datasheet": sheets, "operator_times": len(points) > 1, "bytes": True}
+    labels = {"labels": [point for point in points if not point["name"].endswith("_backward")]}
+    labels["labels_backward"] = [point for point in points if point not in labels["labels"]]
+    data = {"roof": roof, "points": points, **labels, **({"sheet": sheets} if sheets else {})}
+    return [vega.Chart("roofline", "Roofline", vega.make_spec({"layer": layers, "height": 320}, data), caption)]
+
+
+def _operators(record: Record, view: TraceView, peak: float, bandwidth: float) -> list[dict[str, Any]]:
+    """Return the points of operators whose FLOPs were counted and whose time is in the trace."""
+    training = record.run()["training"]
+    devices = peak / training["peaks"]["flop_per_s"]  # the trace is of one
+    rates = {BACKEND.sub("", name): devices * rate for name, rate in view.flop_per_s.items()}
+    return [
+        _point(name.removeprefix("aten::"), entry["flops"] / entry["bytes"], rates[name], peak, bandwidth)
+        for name, entry in training.get("operators", {}).items()
+        if name in rates
+    ]
+
+
+def _point(name: str, intensity: float, flop_per_s: float, peak: float, bandwidth: float) -> dict[str, Any]:
+    fraction = flop_per_s / min(intensity * bandwidth, peak)
+    return {
+        "name": name,
+        "x": intensity,
+        "y": flop_per_s / GIGA,
+        "rate": f"{flop_per_s / GIGA:.3g} GFLOP/s",
+        "of_roof": f"{fraction:.1%} of the line",
+        "color": vega.VERMILION if name == "mean epoch" else vega.BLUE,
+    }

@@ -92,7 +92,6 @@ def make_spec(view: Spec, datasets: Mapping[str, Rows], *, is_large: bool = Fals
 
     Args:
         view: Layers, or small multiples with these possible numbers of columns, the largest first.
-        is_large: Whether the page draws it on a canvas.
     """
     metadata = {"renderer": "canvas" if is_large else "svg", "columns": list(columns)}
     return {"$schema": SCHEMA, **view, "datasets": datasets, "usermeta": metadata}
@@ -132,11 +131,7 @@ def stacked_bars(title: str, rows: Rows, names: Sequence[str], colors: Mapping[s
     """Return the specification of stacked bars, with their names above them, which also fits a narrow page.
 
     Args:
-        title: Of the axis.
         rows: Pieces: the number of their `bar`, `part`, `start`, `end`, and the fields of the tooltip.
-        names: Of the bars.
-        colors: Part -> color.
-        fields: Of the tooltip.
     """
     place = channel("bar:O", axis=None)
     scale = {"domain": list(colors), "range": list(colors.values())}

@@ -73,8 +73,7 @@ def write_trace_page(page: Page, title: str, folder: Path, say: Callable[[str], 
     written = write_page(folder, page.name, page_file(page, title), None)
     if _missing_packages(say):
         return written
-    from epochmeter.report.charts.roofline import roofline
-    from epochmeter.report.charts.trace import module_bars
+    from epochmeter.report.charts.trace import module_bars, roofline
     from epochmeter.report.output.html import report_html
 
     charts = [*module_bars(page.results), *roofline(record, page.results)]
@@ -108,7 +107,7 @@ def _write_with_charts(report: Report, folder: Path, artist: Artist | None) -> l
         artist.draw(report.charts)
     (folder / CHARTS).mkdir(exist_ok=True)
     cells = table.columns_and_rows(report.rows)
-    runs = table.html(report.rows, cells)
+    runs = table.html(report.rows, cells) if report.rows else ""
     html = report_html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
     written = [_write_text(folder / PAGE, html), *_write_texts(report, folder, cells)]
     artist.write(folder / CHARTS)

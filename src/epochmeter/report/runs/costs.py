@@ -24,10 +24,8 @@ class Cost:
     Attributes:
         times_s: One value per run.
         joules: One value per run; empty unless all runs measured the energy of the same parts of the machine.
-        covers: What the energy includes; None without any.
         per: `per epoch`, or the target that time and energy lead to.
         time: Mean time, with an interval from the variances of all configurations.
-        energy: Mean energy, in the same way; None without any.
     """
 
     configuration: Configuration

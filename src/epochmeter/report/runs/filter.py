@@ -31,10 +31,7 @@ class Selection:
     """The selected runs and the excluded ones.
 
     Attributes:
-        runs: Runs with steady epochs.
         ended: These, and runs without an epoch after the warm-up: a target may be reached before.
-        excluded: Excluded runs, with the reason in `excluded_because`.
-        unreadable: Damaged records, with the error.
         included: The included kinds of runs that are no results.
     """
 
@@ -67,9 +64,10 @@ class Selection:
         return [f"run {run.number}: {error}" for run in self.flawed for error in run.read_errors]
 
     def exclusions(self, reported: Container[int]) -> Counter[str]:
-        """Count the reasons why runs are not reported, given the numbers of the reported runs."""
+        """Count the reasons why runs are not reported, given the numbers of the reported ones; failures by state."""
         unreported = (run for run in (*self.ended, *self.excluded) if run.number not in reported)
-        return Counter(run.excluded_because for run in unreported if run.excluded_because)
+        reasons = ((run.excluded_because, f"{NOT_COMPLETED} ({run.state})") for run in unreported)
+        return Counter(state if why.startswith(NOT_COMPLETED) else why for why, state in reasons if why)
 
     def doubtful(self, reported: Container[int]) -> list[tuple[str, dict[int, str], bool]]:
         """Return the reported runs that are not results: kind, run -> reason, and whether there are other runs."""
@@ -86,7 +84,6 @@ def select(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequen
     """Select results by their keys.
 
     Args:
-        sweep: All runs.
         where: Key -> value, or a list of possible values: a key of the configuration as typed (`batch`,
             `optimizer.lr`), or one of `RUN_KEYS`; null selects runs without a value.
         include: Kinds of runs to include that are no results.

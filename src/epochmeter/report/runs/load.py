@@ -41,7 +41,6 @@ def load_sweep(sweeps: Sequence[str], study: str | None, multirun: Path) -> Swee
     Args:
         sweeps: Names, patterns of names, or folders; without any, the newest sweep.
         study: Only the runs of this `experiment=`, of all sweeps if none is named.
-        multirun: Folder of all sweeps.
 
     Raises:
         ValueError: There is no such run; the message suggests what to run or to name.

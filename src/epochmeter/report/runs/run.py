@@ -37,13 +37,10 @@ class Run:
         excluded_because: Why it is not a result; None if it is.
         energy_covers: The parts of the machine that its energy includes; None without energy.
         energy_domains: The domains that its energy is the sum of; all other domains are parts of these.
-        no_energy: Why it has no energy.
-        storage: Storage of the dataset.
         epochs: Metrics by epoch number, warm-up included; unreadable epochs are absent.
         rehearsal: The settings that were not applied; empty if the run is no rehearsal.
         devices: Number of training devices, if known.
         power_limited_devices: Number of devices with a power limit, which applies to each; None without any.
-        samples: Number of training samples.
         folder: Its run folder; None if that is on another machine.
         link: Address of its page in MLflow.
         energy_source: `counter`, `sampled`, `estimated` or `none`.
