@@ -10,11 +10,12 @@ import statistics
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 from jobs import trained
 from output import ARGUMENTS, print_table, sized
 from torch import nn
 
-WIDTH = 4096
+WIDTH, SAMPLES = 2048, 4096
 
 
 class Products(nn.Sequential):
@@ -27,8 +28,8 @@ class Products(nn.Sequential):
 
 def job(runs: int) -> list[str]:
     """Return the arguments for a number of runs on large batches of random samples."""
-    dataset = ["dataset=polynomial", f"dataset.features={WIDTH}", f"dataset.count={WIDTH}", "synthetic_batches=true"]
-    training = [f"batch={WIDTH}", f"epochs={sized(3, 2)}", "evaluate=false", "workers=0", "profiler=none"]
+    dataset = ["dataset=polynomial", f"dataset.features={WIDTH}", f"dataset.count={SAMPLES}", "synthetic_batches=true"]
+    training = [f"batch={SAMPLES}", "epochs=2", "evaluate=false", "workers=0", "profiler=none"]
     model = ["model._target_=roofline.Products", "optimizer.lr=0"]
     return ["-m", *dataset, *training, *model, "roofline.peaks=again", "sweep.again=true", f"sweep.repeats={runs}"]
 
@@ -40,9 +41,12 @@ def main() -> None:
     mfu = sorted(run["steady/mfu"] for run in metrics)
     peaks = [run["roofline/peak_flop_per_s"] for run in metrics]
     spread = statistics.stdev(mfu) / statistics.fmean(mfu) if len(mfu) > 1 else 0.0
-    row = [f"{statistics.median(mfu):.1%}", f"{mfu[0]:.1%} .. {mfu[-1]:.1%}", f"{spread:.1%}"]
+    low, high = np.percentile(mfu, (5, 95))
+    ranges = (f"{first:.1%} .. {last:.1%}" for first, last in ((low, high), (mfu[0], mfu[-1])))
+    row = [f"{statistics.median(mfu):.1%}", *ranges, f"{spread:.1%}"]
     row += [f"{sum(0.95 <= value <= 1 for value in mfu)} of {len(mfu)}", f"{statistics.median(peaks) / 1e9:.0f}"]
-    columns = ("median MFU", "smallest .. largest", "standard deviation / mean", "from 95 to 100 %", "peak GFLOP/s")
+    columns = ("median MFU", "5th .. 95th percentile", "smallest .. largest", "standard deviation / mean")
+    columns += ("from 95 to 100 %", "peak GFLOP/s")
     print_table("MFU of runs of matrix products", columns, [row])
 
 

@@ -62,6 +62,8 @@ for stream, rows in idle.groupby("stream"):
         values[f"host wait, stream {stream}"] = waits / rows["idle_time"].sum()
 print(json.dumps({name: 100 * float(value) for name, value in values.items()}))
 """
+PEAK = "\nprint(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
+"""Prints the peak of the process's memory in kB; that of `getrusage` includes its parent's."""
 OURS = "import sys; from epochmeter.trace.kineto import load; from epochmeter.trace.analysis import analyze; "
 OURS += "from pathlib import Path; analyze(load(Path(sys.argv[1])), 1.0)"
 
@@ -82,13 +84,10 @@ def run(python: Path | str, program: str, trace: Path) -> tuple[str, float, floa
     """Run a program on a trace; return its output, its seconds and its peak memory in MB."""
     began = time.perf_counter()
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "HTA_DISABLE_NS_ROUNDING": "1"}
-    pipe = subprocess.PIPE
-    process = subprocess.Popen([python, "-c", program, trace], stdout=pipe, env=environment, text=True)
-    assert process.stdout
-    text = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return text, time.perf_counter() - began, usage.ru_maxrss / 1e3
+    command = [python, "-c", program + PEAK, trace]
+    text = subprocess.run(command, stdout=subprocess.PIPE, env=environment, text=True, check=True).stdout
+    *lines, peak_kb = text.splitlines()
+    return "\n".join(lines), time.perf_counter() - began, int(peak_kb) * 1024 / 1e6
 
 
 def large_trace(source: Path, folder: Path) -> Path:

@@ -83,8 +83,10 @@ def test_kernels_at_the_same_time_have_no_energy(tmp_path):
     )
 
 
-def test_a_run_without_samples_gives_the_reason_of_its_meter(tmp_path):
+def test_a_run_without_samples_gives_the_reason(tmp_path):
     known = epoch(seed=3, window_s=1, step_s=0.6)
     analyzed(tmp_path, known, RESOLVED)
+    (tmp_path / "power.csv").write_text("time,watts\n1,2\n")
+    assert any("the power samples cannot be read" in reason for reason in analyze_run(tmp_path)["missing"])
     Record(tmp_path).describe({}, {"traced": {"reason": "power is not sampled."}})
     assert "no energy of modules and operators: power is not sampled" in analyze_run(tmp_path)["missing"]

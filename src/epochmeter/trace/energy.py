@@ -57,7 +57,8 @@ class TracedPower:
             raise UnresolvedError("no power was sampled at the begin or the end of the traced steps.")
         inside = self.times_ns[(self.times_ns > borders[0]) & (self.times_ns < borders[1])]
         times_ns = np.concatenate([borders[:1], inside, borders[1:]])
-        return float(np.trapezoid(np.interp(times_ns, self.times_ns, self.watts), times_ns * NANOSECOND))
+        watts = np.interp(times_ns, self.times_ns, self.watts)
+        return float((np.diff(times_ns) * (watts[1:] + watts[:-1])).sum()) / 2 * NANOSECOND
 
     def energy_by_name(self, begin_ns: Ints, labels: Ints, names: Sequence[str]) -> PhaseEnergy:
         """Estimate the energy by name.
@@ -96,7 +97,10 @@ def read_power(record: Record) -> TracedPower:
         reason = traced.get("reason") or run.get("energy", {}).get("reason")
         raise UnresolvedError(reason or "power was not sampled while the steps were traced.")
     window_ns = traced["opened_ns"], traced["closed_ns"]
-    times_ns, watts = _read_samples(record, *window_ns)
+    try:
+        times_ns, watts = _read_samples(record, *window_ns)
+    except (OSError, ValueError) as error:
+        raise UnresolvedError(f"the power samples cannot be read: {error}.") from error
     response = Response(**traced["response"]) if traced["response"] else None
     return TracedPower(*window_ns, times_ns, watts, traced["energy_uncertainty_j"], response)
 
