@@ -16,7 +16,7 @@ from epochmeter.machine import cpu, jetson
 from epochmeter.machine.gpus import find_gpus
 from epochmeter.machine.sysfs import drop_empty, match_group, read_text
 
-PACKAGES = ("hydra-core", "mlflow", "mlflow-skinny", "psutil", "zeus", "nvidia-ml-py", "jetson-stats")
+PACKAGES = ("epochmeter", "hydra-core", "mlflow", "mlflow-skinny", "psutil", "zeus", "nvidia-ml-py", "jetson-stats")
 GIT_LIMIT_S = 5
 NVIDIA_DRIVER = r"Kernel Module\s+(?:for \S+\s+)?([\d.]+)"
 
