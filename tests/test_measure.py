@@ -128,13 +128,86 @@ def test_keys_come_before_the_script_and_its_arguments_after_it(arguments, overr
     ("overrides", "command", "error"),
     [
         (["batch=8"], [__file__], "`batch=` has no effect on a script"),
-        (["-m"], [__file__], "`-m` does not apply"),
+        (["-m", "script.lr=1"], [__file__], "`-m` needs several values of a key"),
         ([], ["missing.py"], "`missing.py` is not a file"),
         ([], [], "there is no script to measure"),
-        ([], [sys.executable], "is not a Python script"),
+        ([], ["package.train"], "is not a Python script, nor a program"),
     ],
 )
 def test_invalid_commands_are_refused(overrides, command, error):
     with pytest.raises(InputError, match=re.escape(error)):  # noqa: PT012 (one of the two)
         measure.check_keys(overrides)
-        measure.find_script(command)
+        measure.check_command(command)
+
+
+def test_programs_and_modules_are_accepted_but_not_in_the_ranks_of_a_launcher(monkeypatch):
+    measure.check_keys(["-m", "hydra/launcher=slurm"])
+    for command in (["-m", "package.train"], [sys.executable, "train.py"]):
+        measure.check_command(command)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="a launcher started this command in each rank"):
+        measure.check_command(["-m", "package.train"])
+
+
+@pytest.mark.system
+def test_sweep_over_an_argument_continues_after_failures_and_skips_completed_runs_of_the_same_code(project):
+    script = project.root / "own.py"
+    script.write_text(SCRIPT.replace("sys.exit(3)", "sys.exit(epochs > 2)"))
+    command = [*keys(project, "-m", "script.epochs=3,2", "sweep.repeats=1"), "own.py", "{script.epochs}", "0", "0"]
+    done = project.run("measure", *command)
+    assert done.returncode == 1
+    failed, completed = project.records()
+    assert (failed.is_completed(), completed.is_completed()) == (False, True)
+    assert [record.job()["script"] for record in (failed, completed)] == [{"epochs": 3}, {"epochs": 2}]
+    assert "{script.epochs}" in completed.job()["measure"]["command"]
+    assert len(done.stdout.splitlines()) == 3 + 2 + 2 + 2
+    again = project.run("measure", *command)
+    states = re.compile(r"^\d +\S+ +(completed|failed|skipped)", re.MULTILINE)
+    assert states.findall(again.stderr) == ["failed", "skipped"]
+    script.write_text(script.read_text() + "\n")
+    changed = project.run("measure", *command)
+    assert states.findall(changed.stderr) == ["failed", "completed"], changed.stderr
+
+
+RANKED = """
+import os, sys, time
+import torch
+from torch import distributed, nn
+from torch.utils.data import DataLoader, DistributedSampler
+
+distributed.init_process_group("gloo")
+rank = distributed.get_rank()
+data = [(torch.full((10,), float(number)), number % 2) for number in range(64)]
+model = nn.parallel.DistributedDataParallel(nn.Linear(10, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+train = DataLoader(data, 8, sampler=DistributedSampler(data), num_workers=1)
+for epoch in range(3):
+    for inputs, targets in train:
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    if rank == 0:
+        with torch.no_grad():
+            for inputs, targets in DataLoader(data, 16):
+                model.module(inputs)
+        time.sleep(0.5)
+        print(epoch, loss.item().hex(), "EPOCHMETER" in "".join(os.environ), flush=True)
+distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.system
+def test_ranks_of_torchrun_are_merged_and_the_time_in_which_they_wait_for_an_evaluation_is_not_theirs(project):
+    (project.root / "ranked.py").write_text("import torch; torch.manual_seed(0)" + RANKED)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "ranked.py"]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    plain = subprocess.run(launcher, cwd=project.root, env=environment, stdout=subprocess.PIPE, text=True)
+    measured = project.run("measure", *keys(project), *launcher, GLOO_SOCKET_IFNAME="lo")
+    assert (measured.returncode, measured.stdout) == (plain.returncode, plain.stdout)
+    windows = project.record().windows()
+    assert [(window["window"], window["ranks"]) for window in windows] == [("epoch", 2), ("val", 1)] * 3
+    for epoch in windows[::2]:
+        assert epoch["metrics"]["epoch/samples"] == 64
+        assert epoch["metrics"]["rank_max/e2e_s"] < epoch["metrics"]["epoch/e2e_s"] + 0.25
+    assert project.record().job()["strategy"]["ranks"] == 2

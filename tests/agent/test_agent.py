@@ -21,7 +21,7 @@ DATA = [(torch.full((4,), float(number)), number % 2) for number in range(2 * ST
 class Connection:
     """The agent's end of a connection to a controller that replies at once, until it is gone."""
 
-    def __init__(self, path):
+    def __init__(self, path, rank=0, sends_requests=True):
         self.sent = []
         self.is_gone = False
 

@@ -14,6 +14,7 @@ import weakref
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from epochmeter.agent.ranks import UnansweredConnection, own_rank
 from epochmeter.shared.protocol import (
     Built,
     NotMeasured,
@@ -262,9 +263,17 @@ class Agent:
 
     def _connect(self):
         os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured
-        self._connection = ControllerConnection(self._socket)
-        self._connection.reply_limit_s = REPLY_LIMIT_S
-        self._connection.request(Built({}, describe_device(used_device())))
+        rank, ranks, self._is_first = own_rank()
+        connection = (ControllerConnection if self._is_first else UnansweredConnection)(
+            self._socket, rank, self._is_first
+        )
+        self._connection = connection
+        connection.reply_limit_s = REPLY_LIMIT_S
+        facts = describe_device(used_device())
+        try:
+            connection.request(Built({}, dict(facts, ranks=ranks) if ranks > 1 else facts))
+        except ControllerGoneError as error:
+            raise RuntimeError("{}, or it measures another process of the script".format(error)) from None
 
     def _close(self):
         window, self._window = self._window, None
@@ -294,7 +303,8 @@ class Agent:
         if name == "epoch":
             if window.learning_rate is not None:
                 parts["learning_rate"] = float(window.learning_rate)
-            self._record.append_steps(self._clock.rows)
+            if self._is_first:
+                self._record.append_steps(self._clock.rows)
             self._epochs += 1
         measured = RankWindow(*times, 0, parts, [], False, 0.0, 0.0, None)
         self.recorded[name] = self._connection.request(WindowMeasured([measured], []))

@@ -1,71 +1,51 @@
 """Measure your own training script, unchanged: the time of each epoch by part, and its energy.
 
-    python src/measure.py train.py --lr 0.1                      a script with its own arguments
-    python src/measure.py meter=estimate meter.tdp_w=65 train.py keys of this command come before the script
-    python src/measure.py -- -m package.train                    a module
+    python src/measure.py train.py --lr 0.1                             a script with its own arguments
+    python src/measure.py meter=estimate meter.tdp_w=65 train.py        keys of this command come before the script
+    python src/measure.py -- -m package.train                           a module
+    python src/measure.py torchrun --nproc_per_node=2 train.py          a launcher, with all of its ranks
+    python src/measure.py -m script.lr=0.1,0.01 train.py --lr {script.lr}    a sweep
 
 Each pass over a torch DataLoader with optimizer steps is an epoch; a pass without is an evaluation. The output of the
 script is not changed; this command prints to stderr. docs/scripts.md lists the measured quantities.
 
-Exit code: that of the script, or 128 + n if signal n ended it; 1 if it could not be started.
+Exit code: that of the script, or 128 + n if signal n ended it; 1 if it could not be started. Of a sweep: 0 if every
+run was completed, 1 if one failed, 128 + n if signal n stopped it.
 """
 
 import os
-import signal
+import shutil
 import sys
 from collections.abc import Sequence
-from datetime import datetime
-from functools import partial
+from contextlib import redirect_stdout
 
-from omegaconf import DictConfig
-
-from epochmeter.config import app, errors, job
+from epochmeter.commands.train import run_all
+from epochmeter.config import app, errors
+from epochmeter.config.script import check_placeholders
 from epochmeter.config.secrets import redact
-from epochmeter.machine import signals
-from epochmeter.run import nodes
-from epochmeter.sweep import sweep_folder
-from epochmeter.sweep.compose import device_of
+from epochmeter.sweep.sweep_folder import REPEATS, is_sweep_override, key_of
 
 KEYS = (
-    *("device", "meter", "tracking", "machine", "measure", "power_limit", "clocks", "fan"),
+    *("device", "meter", "tracking", "machine", "script", "measure", "power_limit", "clocks", "fan"),
     *("warmup_epochs", "rehearse", "repeat", "sweep", "hydra"),
 )
 """Keys and groups that apply to a script; all others configure the training of this project."""
 
 
 def main() -> int:
-    arguments = sys.argv[1:]
-    overrides, command = split_arguments(arguments)
-    codes: list[int] = []
-
-    def task(config: DictConfig) -> None:
-        # Imported late, so that --help and --cfg are fast.
-        from epochmeter.console.console import ScriptTerminal
-        from epochmeter.run import experiment
-
-        sys.argv[1:] = arguments
-        try:
-            check_keys(overrides)
-            request = job.current_request(config).for_script(find_script(command))
-        except ValueError as error:
-            sys.exit(errors.format_error(redact(str(error))))
-        outcome = experiment.run(request, ScriptTerminal())
-        code = outcome.exit_code
-        codes.append(1 if code is None else code if code >= 0 else 128 - code)
-        if outcome.stop and code is None:
-            raise outcome.stop
-
-    signals.Stop().install()
-    create_folder = partial(sweep_folder.open_sweep_folder, job.ROOT / "multirun", datetime.now())
-    job.register(nodes.run_folder_factory(create_folder, os.environ), device_of)
-    sys.argv[1:] = overrides
+    overrides, command = split_arguments(sys.argv[1:])
     try:
-        app.run("train", task, __doc__)
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
-    finally:
-        sweep_folder.remove_empty()
-    return codes[0] if codes else 0
+        if command or not any(option.startswith("-") and option not in app.MULTIRUN for option in overrides):
+            check_keys(overrides)
+            check_command(command)
+            check_placeholders(command, [key_of(override) for override in overrides])
+    except ValueError as error:
+        sys.exit(errors.format_error(redact(str(error))))
+    sys.argv[1:] = overrides
+    with redirect_stdout(sys.stderr if command else sys.stdout):  # not that of the script's process
+        outcomes, code = run_all(__doc__, command)
+    exit_code = outcomes[0].exit_code if outcomes and not outcomes[0].of_sweep else None
+    return code if exit_code is None else exit_code if exit_code >= 0 else 128 - exit_code
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -80,25 +60,35 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def check_keys(overrides: Sequence[str]) -> None:
-    """Refuse sweeps, and keys that a script does not read; InputError."""
-    for override in overrides:
-        key = override.partition("=")[0].lstrip("+~")
-        if key in app.MULTIRUN:
-            raise errors.input_error("`-m` does not apply to a script", "start one command per run")
-        if not key.startswith("-") and key.replace("/", ".").partition(".")[0] not in KEYS:
+    """Refuse keys that a script does not read, and a sweep of nothing; InputError."""
+    keys = [override for override in overrides if not override.startswith("-")]
+    for key in map(key_of, keys):
+        if key.lstrip("+~").replace("/", ".").partition(".")[0] not in KEYS:
             hint = f"set it in the script; keys that apply: {', '.join(KEYS)}"
             raise errors.input_error(f"`{key}=` has no effect on a script", hint)
-
-
-def find_script(command: Sequence[str]) -> Sequence[str]:
-    """Return the command if it is a Python file or module; InputError if not."""
-    hint = "give it after the keys: `python src/measure.py train.py --its --own arguments`"
-    if not command:
-        raise errors.input_error("there is no script to measure", hint)
-    if command[0] != "-m" and not os.path.isfile(command[0]):
-        raise errors.input_error(f"`{command[0]}` is not a file", hint)
-    if command[0] != "-m" and not command[0].endswith(".py"):
+    is_swept = any(is_sweep_override(item) or key_of(item) in (REPEATS, "hydra/launcher") for item in keys)
+    if {*app.MULTIRUN} & {*overrides} and not is_swept:
         raise errors.input_error(
-            f"`{command[0]}` is not a Python script", "torchrun and other launchers do not work yet"
+            "`-m` needs several values of a key",
+            "such as `-m script.lr=0.1,0.01 train.py --lr {script.lr}`, or `-m power_limit=100,130`; a module comes "
+            "after `--`",
         )
-    return command
+
+
+def check_command(command: Sequence[str]) -> None:
+    """Refuse a command that is no Python file, module or program; InputError."""
+    if not command:
+        hint = "give it after the keys: `python src/measure.py train.py --its --own arguments`"
+        raise errors.input_error("there is no script to measure", hint)
+    program = command[0]
+    if program.endswith(".py") and not os.path.isfile(program):
+        raise errors.input_error(f"`{program}` is not a file", "give the path of the script")
+    if program != "-m" and not program.endswith(".py") and not shutil.which(program):
+        raise errors.input_error(
+            f"`{program}` is not a Python script, nor a program such as torchrun",
+            "for a module: `python src/measure.py -- -m package.train`",
+        )
+    if int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1:
+        raise errors.input_error(
+            "a launcher started this command in each rank", "start it once: `python src/measure.py torchrun ...`"
+        )

@@ -10,11 +10,13 @@ Exit code: 0 if every run was completed, 1 if one failed, 128 + n if signal n st
 """
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig
@@ -27,11 +29,23 @@ from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import device_of
 
 if TYPE_CHECKING:
+    from epochmeter.console.console import Terminal
     from epochmeter.results.run_result import RunResult
     from epochmeter.sweep.progress import SweepProgress
 
 
 def main() -> int:
+    _, code = run_all(__doc__)
+    return code
+
+
+def run_all(doc: str | None, command: Sequence[str] = ()) -> "tuple[list[RunResult], int]":
+    """Make the runs of the command line, and return how they ended, and the exit code.
+
+    Args:
+        doc: Docstring of the command, for `--help`.
+        command: The script to measure, with its arguments; empty: this project trains.
+    """
     requests: list[job.RunRequest] = []
     outcomes: list[RunResult] = []
     stop_reasons: list[str] = []
@@ -39,45 +53,58 @@ def main() -> int:
     def task(config: DictConfig) -> None:
         # Imported late, so that --help, --cfg and tab completion are fast.
         from epochmeter.cluster.collect import collect_result
-        from epochmeter.console.console import Terminal
         from epochmeter.run import experiment
         from epochmeter.run.finish import close_orphans
         from epochmeter.sweep.progress import SweepProgress
 
+        terminal = make_terminal(of_script=bool(command))
+        if command and not requests:
+            sys.argv += ["--", *command]  # for the record of the command line; Hydra has read it
         try:
             request = job.current_request(config)
         except ValueError as error:
             sys.exit(errors.format_error(redact(str(error))))
         if not requests:
-            close_orphans(request.folder.parents[1], Terminal().warn)
+            close_orphans(request.folder.parents[1], terminal.warn)
             # Hydra's description of the sweep may contain secrets; the records have the same without them.
             (request.folder.parent / "multirun.yaml").unlink(missing_ok=True)
         requests.append(request)
         progress = SweepProgress(sweep_folder.read_points(request.folder.parent), outcomes)
         run = collect_result if request.remote else partial(experiment.run, progress=progress)
-        outcome = run(request, Terminal())
+        outcome = run(request, terminal)
         outcomes.append(outcome)
-        if outcome.stop and not (outcome.state == "completed" and is_last(request, progress)):
+        has_exit_code = outcome.exit_code is not None and not request.of_sweep  # a script's, which this command has too
+        if outcome.stop and not has_exit_code and not (outcome.state == "completed" and is_last(request, progress)):
             raise outcome.stop
         reason = progress.stop_reason(request.job.sweep.max_failures)
         if reason:
             stop_reasons.append(reason)
             sys.exit(1)
 
+    def create_folder(keys: Sequence[str], many: bool, again: bool) -> Path:
+        script = [f"measure.command={os.getcwd()}:{shlex.join(command)}"] if command else []
+        return sweep_folder.open_sweep_folder(job.ROOT / "multirun", datetime.now(), [*keys, *script], many, again)
+
     signals.Stop().install()
-    create_folder = partial(sweep_folder.open_sweep_folder, job.ROOT / "multirun", datetime.now())
-    job.register(nodes.run_folder_factory(create_folder, os.environ), device_of)
+    job.register(nodes.run_folder_factory(create_folder, os.environ), device_of, command)
     try:
-        app.run("train", task, __doc__)
+        app.run("train", task, doc)
         include_reused(requests, outcomes)
     except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+        return outcomes, 128 + signal.SIGINT
     finally:
         sweep_folder.remove_empty()
-        print_sweep(outcomes, stop_reasons)
+        print_sweep(outcomes, stop_reasons, of_script=bool(command))
     if requests and all(outcome.earlier for outcome in outcomes):  # a measured run publishes what is pending
         publish_pending(requests[-1])
-    return int(any(outcome.state != "completed" for outcome in outcomes))
+    return outcomes, int(any(outcome.state != "completed" for outcome in outcomes))
+
+
+def make_terminal(*, of_script: bool) -> "Terminal":
+    """Return the terminal for messages; stdout is a measured script's own."""
+    from epochmeter.console.console import ScriptTerminal, Terminal
+
+    return ScriptTerminal() if of_script else Terminal()
 
 
 def is_last(request: job.RunRequest, progress: "SweepProgress") -> bool:
@@ -90,12 +117,11 @@ def include_reused(requests: "Sequence[job.RunRequest]", outcomes: "Sequence[Run
     reused = [outcome.folder for outcome in outcomes if outcome.reused and outcome.folder]
     if not reused:
         return
-    from epochmeter.console.console import Terminal
     from epochmeter.tracking import publisher, views
 
     published = publisher.include_all(reused, requests[-1].job.tracking.to_dict())
     if isinstance(published, str):
-        Terminal().warn(published)
+        make_terminal(of_script=bool(requests[-1].job.measure.command)).warn(published)
     elif published:
         link = views.results_link(published, reused[0].parent.name)
         for outcome in outcomes:
@@ -104,21 +130,19 @@ def include_reused(requests: "Sequence[job.RunRequest]", outcomes: "Sequence[Run
 
 def publish_pending(request: job.RunRequest) -> None:
     """Publish what earlier runs did not, for example because the last one was killed while publishing."""
-    from epochmeter.console.console import Terminal
     from epochmeter.tracking import publisher
 
     error = publisher.publish_pending(request.folder.parents[1], request.job.tracking.to_dict())
     if error:
-        Terminal().warn(error)
+        make_terminal(of_script=bool(request.job.measure.command)).warn(error)
 
 
-def print_sweep(outcomes: "list[RunResult]", stop_reasons: "Sequence[str]" = ()) -> None:
+def print_sweep(outcomes: "list[RunResult]", stop_reasons: "Sequence[str]" = (), *, of_script: bool = False) -> None:
     """Print the table of a sweep, its answer and analyses, and why it stopped early."""
     if any(outcome.of_sweep for outcome in outcomes):
-        from epochmeter.console.console import Terminal
         from epochmeter.report.output.print import answer_lines, print_analyses
 
-        terminal = Terminal()
+        terminal = make_terminal(of_script=of_script)
         folders = {outcome.folder.parent for outcome in outcomes if outcome.folder}
         of_sources = {outcome.folder.parent for outcome in outcomes if "data_source" in outcome.keys and outcome.folder}
         recorded = [folder for folder in folders if any(folder.glob("*/*.json"))]

@@ -130,6 +130,8 @@ def check_arguments(arguments: Sequence[str], entry: str) -> None:
                 f"`{argument}` is not valid: the name of a run's folder is its number",
                 "give `hydra.run.dir=FOLDER/0`, or `-m hydra.sweep.dir=FOLDER`",
             )
+        if key in ("measure.command", "measure.digest"):
+            raise input_error(f"`{key}=` is for measured scripts", "use `python src/measure.py SCRIPT ARGUMENTS`")
         if value.startswith("[") and list_choices(key):
             raise input_error(f"`{key}=` takes one option, not a list", f"for a sweep: `-m {key}={value.strip('[]')}`")
         group, _, name = key.partition(".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -20,7 +21,8 @@ from omegaconf.errors import InterpolationKeyError
 
 from epochmeter.config import installation, validation
 from epochmeter.config.errors import input_error
-from epochmeter.config.schema import SCRIPT, Dataset, Device, Group, Job, Profiler, Schema
+from epochmeter.config.schema import SCRIPT, Device, Job, Schema
+from epochmeter.config.script import script_job
 from epochmeter.config.suggestions import entry_keys, list_choices, option_content
 
 ROOT = installation.ROOT
@@ -41,7 +43,7 @@ NON_MEASUREMENT_KEYS = (
 SCRIPT_GROUPS = ("model", "optimizer", "scheduler", "task", "profiler")
 """Groups whose option is the measured script itself."""
 SCRIPT_KEYS = (
-    *(*SCRIPT_GROUPS, "device", "dataset", "meter", "tracking", "machine", "measure", "strategy", "storage"),
+    *(*SCRIPT_GROUPS, "device", "dataset", "meter", "tracking", "machine", "script", "measure", "strategy", "storage"),
     *("power_limit", "clocks", "fan", "sweep", "warmup_epochs", "rehearse", "repeat", "roofline", "throughput"),
 )
 """Keys in the record of a measured script; all others configure the training of this project."""
@@ -73,24 +75,7 @@ class RunRequest:
         others = [override for override in self.overrides if override.partition("=")[0] != "device"]
         config = compose("train", overrides=[*search_path, *others, f"device={device}"])
         choices = {**self.choices, "device": device, "meter": config.meter.name}
-        request = replace(self, job=composed_job(config), choices=choices)
-        return request.for_script(self.job.measure.command) if self.job.measure.command else request
-
-    def for_script(self, command: Sequence[str]) -> RunRequest:
-        """Return the request to measure a script: `command` is its path and arguments."""
-        own = Group(spec={"name": SCRIPT}, name=SCRIPT)
-        data: dict[str, Any] = {"name": SCRIPT, "layout": SCRIPT, "open": {SCRIPT: None}}
-        job = replace(
-            self.job,
-            model=own,
-            optimizer=own,
-            scheduler=own,
-            task=own,
-            profiler=Profiler(spec=own.spec, name=own.name),
-            dataset=Dataset.from_dict(data),
-            measure=replace(self.job.measure, command=[*command]),
-        )
-        return replace(self, job=job, choices={**self.choices, **dict.fromkeys((*SCRIPT_GROUPS, "dataset"), SCRIPT)})
+        return replace(self, job=composed_job(config), choices=choices)
 
 
 def local_device_overrides(device: Device, overrides: Sequence[str]) -> Device:
@@ -101,13 +86,18 @@ def local_device_overrides(device: Device, overrides: Sequence[str]) -> Device:
     return replace(device, accelerator=accelerator, python=python)
 
 
-def register(sweep_folder: Callable[[list[str], bool, bool], Path], detect: Callable[[str], str] | None = None) -> None:
+def register(
+    sweep_folder: Callable[[list[str], bool, bool], Path],
+    detect: Callable[[str], str] | None = None,
+    command: Sequence[str] = (),
+) -> None:
     """Register the schema and the resolvers with Hydra, before it composes a configuration.
 
     Args:
         sweep_folder: Returns the folder for a command's overrides, given whether it is a sweep and whether it measures
             again. It is called once: Hydra resolves the folder for each run, then with that run's overrides only.
         detect: Returns the device of the machine below a root, for recipes with values per board.
+        command: The script to measure, with its arguments; empty: this project trains.
     """
     resolved: list[str] = []
 
@@ -123,7 +113,10 @@ def register(sweep_folder: Callable[[list[str], bool, bool], Path], detect: Call
             resolved.append(str(sweep_folder([*overrides.task, *how], many, again)))
         return resolved[0]
 
-    ConfigStore.instance().store("schema", Schema)
+    escaped = [re.sub(r"(\\*)\$\{", r"\1\1\\${", argument) for argument in command]  # not for OmegaConf to resolve
+    schema = OmegaConf.merge(Schema, {"script": {}, **({"measure": {"command": escaped}} if command else {})})
+    OmegaConf.set_struct(schema.script, False)  # its names are those of the command
+    ConfigStore.instance().store("schema", schema)
     OmegaConf.register_new_resolver("root", lambda: str(ROOT), replace=True)
     OmegaConf.register_new_resolver("sweep_folder", folder, replace=True)
     OmegaConf.register_new_resolver("of_board", partial(value_for_board, detect=detect), replace=True)
@@ -141,9 +134,10 @@ def current_request(config: DictConfig) -> RunRequest:
         raise input_error("`hydra.job.chdir=true` would change the meaning of relative paths", "leave it out")
     if not many and OmegaConf.is_missing(hydra.job, "num"):  # `num` is set for a sweep's run on a node
         forbid_sweep_keys(hydra.overrides.task)
+    job = composed_job(config)
     return RunRequest(
-        job=composed_job(config),
-        choices=group_choices(hydra),
+        job=job,
+        choices=group_choices(hydra, job),
         overrides=list(hydra.overrides.task),
         folder=Path(hydra.runtime.output_dir),
         of_sweep=many,
@@ -161,13 +155,15 @@ def forbid_sweep_keys(overrides: Sequence[str]) -> None:
 
 def split_config(config: DictConfig) -> tuple[Job, dict[str, str], list[str]]:
     """Return job, group choices and overrides of a composed configuration that includes Hydra's own keys."""
-    job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    return composed_job(job), group_choices(config.hydra), list(config.hydra.overrides.task)
+    job = composed_job(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
+    return job, group_choices(config.hydra, job), list(config.hydra.overrides.task)
 
 
-def group_choices(hydra: Any) -> dict[str, str]:
+def group_choices(hydra: Any, job: Job) -> dict[str, str]:
     """Return the choice of each group."""
-    return {group: str(hydra.runtime.choices[group]) for group in GROUPS}
+    choices = {group: str(hydra.runtime.choices[group]) for group in GROUPS}
+    of_script = (*SCRIPT_GROUPS, "dataset") if job.measure.command else ()
+    return {**choices, **dict.fromkeys(of_script, SCRIPT)}
 
 
 def value_for_board(
@@ -201,7 +197,8 @@ def composed_job(config: DictConfig) -> Job:
     """Return a composed configuration as a typed job, not validated yet; InputError for unknown or missing keys."""
     keys = to_plain(config)
     validation.check_keys(keys)
-    return Job.from_dict(keys)
+    job = Job.from_dict(keys)
+    return script_job(job) if job.measure.command else job
 
 
 def recorded_job(keys: Mapping[str, Any]) -> Job:

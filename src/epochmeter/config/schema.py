@@ -170,7 +170,8 @@ class Checkpoint(Section):
 class Measure(Section):
     """A user's training script, in place of the training loop of this project."""
 
-    command: list[str] | None = None  # set by src/measure.py; null: this project trains
+    command: list[str] | None = None  # of src/measure.py, with placeholders; null: this project trains
+    digest: str | None = None  # checksum of the script's code and folder
     steps_per_window: int
 
 
@@ -249,6 +250,7 @@ class Job(Section):
     log_loss: bool
     rehearse: bool | Literal["auto"]
     save_model: bool
+    script: dict[str, Any]  # placeholder in the script's command -> value
     measure: Measure
     machine: Machine
     sweep: Sweep

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from epochmeter.config.errors import InputError, Problem
-from epochmeter.config.schema import SCRIPT, Dataset, Job, Strategy, required_keys
+from epochmeter.config.schema import Dataset, Job, Strategy, required_keys
 from epochmeter.config.suggestions import unknown_key_problem
 
 STORAGE_MEDIA = ("nvme", "ssd", "ssd_usb", "hdd", "hdd_usb", "sd", "emmc", "ram", "network", "virtual", "unknown")
@@ -254,10 +254,6 @@ def combination_problems(job: Job) -> Iterator[Problem]:
     if job.deterministic and job.cudnn_benchmark:
         yield Problem("`cudnn_benchmark=true` may select other algorithms in each run; `deterministic=true` forbids it",
                       "give `cudnn_benchmark=false` or `deterministic=false`")  # fmt: skip
-    if job.measure.command and job.model.name != SCRIPT:
-        yield Problem(
-            "`measure.command` is not for `python src/train.py`", "use it as `python src/measure.py SCRIPT ARGUMENTS`"
-        )
     if job.target_accuracy is not None and job.task.name == "regression":
         yield Problem(f"`target_accuracy={job.target_accuracy}` is not valid: task=regression has no accuracy",
                       "give a loss in place of it: `target_loss=`")  # fmt: skip

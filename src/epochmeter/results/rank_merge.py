@@ -25,7 +25,7 @@ class MergedWindow(NamedTuple):
     Attributes:
         opened_ns: When the first rank of the first node opened it, by that node's monotonic clock.
         closed_ns: When the last rank of the first node closed it.
-        parts: Metrics by their names without prefix.
+        parts: Metrics by their names without prefix; those that all ranks have.
         loss: None if it is not known, as for a measured script.
         bad: The first samples that could not be read.
         rank_max: The largest of each time over ranks; empty for a single rank.
@@ -44,7 +44,7 @@ class MergedWindow(NamedTuple):
 def merge_ranks(ranks: Sequence[RankWindow]) -> MergedWindow:
     """Merge the measurements of all ranks in one window."""
     first_node = [rank for rank in ranks if not rank.node]
-    first = ranks[0].parts
+    first = [name for name in ranks[0].parts if all(name in rank.parts for rank in ranks)]
     weight = math.fsum(rank.weight for rank in ranks)
     correct = [rank.correct for rank in ranks if rank.correct is not None]
     times = [name for name in first if name.endswith("_s") and name not in SUM_KEYS]

@@ -18,6 +18,7 @@ import time
 from contextlib import AbstractContextManager
 
 from epochmeter.config.job import ROOT, RunRequest
+from epochmeter.config.script import is_program
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.datasets.ready import prepare_dataset
@@ -64,7 +65,8 @@ def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGL
             name = progress.label(request.number) or plan.run["name"]
             if completed := plan.completed_elsewhere:
                 return record_reuse(completed, outcome, name, terminal)
-            launch.check_interpreter(plan.job.device.python)
+            if not is_program(plan.job.measure.command):
+                launch.check_interpreter(plan.job.device.python)
             outcome.rehearsal = plan.run["rehearsal"]
             forecast = progress.forecast(request.number)
             terminal.run_started(name, plan.record.folder, outcome.rehearsal, plan_warnings(plan), forecast)
@@ -127,7 +129,7 @@ def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress:
                 run_event_loop(messages, worker, plan, instruments, settings, tracker, terminal)
                 outcome.notes += finish_trace(messages, plan, instruments.meter)
             if isinstance(worker, ScriptProcess):
-                check_trained(worker, plan.record)
+                check_trained(worker, plan)
             terminal.stage()
             after_w = measure_idle_w(instruments.meter, idle_s, outcome, terminal)
             plan.describe(idle={"before_w": before_w, "after_w": after_w})

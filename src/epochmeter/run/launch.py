@@ -97,7 +97,7 @@ def listening_socket() -> Iterator[socket.socket]:
         socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
     ):
         listener.bind(os.path.join(folder, "link"))
-        listener.listen(1)
+        listener.listen()
         yield listener
 
 

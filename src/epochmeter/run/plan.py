@@ -29,6 +29,7 @@ from epochmeter.config.job import (
     local_device_overrides,
 )
 from epochmeter.config.schema import Job
+from epochmeter.config.script import filled_command
 from epochmeter.config.secrets import redact_override, redact_tree
 from epochmeter.config.validation import check_all_values
 from epochmeter.datasets.ready import check_storage, dataset_checksum, training_folder
@@ -387,8 +388,9 @@ def _now() -> str:
 def _display_name(request: RunRequest) -> str:
     """Return the run's name: the overrides that affect the measurement, model, dataset, device."""
     groups = ("model", "dataset", "device")
-    if command := request.job.measure.command:
-        return " ".join([os.path.basename(command[0]), *command[1:], *map(redact_override, request.overrides)])
+    if command := filled_command(request.job):
+        others = [override for override in request.overrides if not override.startswith("script.")]
+        return " ".join([os.path.basename(command[0]), *command[1:], *map(redact_override, others)])
     keys = [(override.partition("=")[0], override) for override in request.overrides]
     first = [text for key, text in keys if key not in (*groups, "machine.root") and affects_measurement(key)]
     return " ".join([*map(redact_override, first), *(request.choices[group] for group in groups)])

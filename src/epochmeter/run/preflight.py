@@ -20,6 +20,7 @@ from epochmeter.config.errors import input_error
 from epochmeter.config.installation import python_path
 from epochmeter.config.job import ROOT, local_device_overrides, split_config
 from epochmeter.config.schema import INSTANTIATED_GROUPS, Dataset, Device, Job, Storage
+from epochmeter.config.script import is_program
 from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values
 from epochmeter.datasets.manifest import without_secrets
@@ -104,7 +105,8 @@ def check_machine(job: Job, overrides: Sequence[str]) -> None:
     fits = host.is_match(job.device.match, facts)
     device = job.device if fits else local_device_overrides(job.device, overrides)
     check_accelerator(job, is_gpu=trains_on_gpu(device, facts))
-    launch.check_interpreter(device.python)
+    if not is_program(job.measure.command):
+        launch.check_interpreter(device.python)
 
 
 def trains_on_gpu(device: Device, facts: Mapping[str, str | None]) -> bool:

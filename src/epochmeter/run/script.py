@@ -6,7 +6,10 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
+import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,83 +17,176 @@ from types import FrameType
 from typing import Any
 
 from epochmeter.config.installation import PACKAGE
+from epochmeter.config.script import filled_command, is_program
+from epochmeter.machine.gpus import matches_uuid
 from epochmeter.machine.signals import STOP_SIGNALS
+from epochmeter.results.rank_merge import SUM_KEYS
 from epochmeter.results.run_result import RunResult
 from epochmeter.run import launch
 from epochmeter.run.plan import Plan
-from epochmeter.run.worker_process import WorkerError, WorkerProcess, oom_kill_count
+from epochmeter.run.worker_process import Connection, WorkerError, WorkerProcess, oom_kill_count
 from epochmeter.shared import protocol
-from epochmeter.shared.protocol import Message
-from epochmeter.shared.record import Record
+from epochmeter.shared.protocol import Message, RankWindow
+from epochmeter.shared.units import NANOSECOND
 
 AGENT_PATH = PACKAGE / "agent/path"
 NO_PASS = "no pass over a torch DataLoader was seen"
 UNKNOWN = "unknown for a script: loss, accuracy, FLOPs, and the time of copies to the device (part of compute)."
+NOT_METERED = (
+    "{} trained, but {} is metered\n"
+    "  hint: give the launcher the number of ranks, as in `torchrun --nproc_per_node=2`, or set CUDA_VISIBLE_DEVICES"
+)
+NO_WINDOW = "rank {} trained no epoch at the time of the first rank's: its times, and sums over ranks, are absent"
+RANK_WAIT_S = 1.0
+"""How long the first rank waits, between windows, for the measurements of another rank."""
 NO_EPOCH = "no epoch of training was measured: {}\n  hint: docs/scripts.md lists the loops that are measured"
 
 
 class ScriptProcess(WorkerProcess):
-    """The running script: it is never ended by the controller, and its messages end when it ends."""
+    """The running script: it is never ended by the controller, and its messages end when it ends.
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    Its processes connect whenever they begin to train. The first rank waits for replies; the windows of the other ranks
+    arrive without waiting for one, and are merged with those of the first rank.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], listener: socket.socket) -> None:
         super().__init__(process, Path(os.devnull), oom_kill_count())
         self.remarks: list[str] = []
-        """Why the agent in the script stopped measuring, or discarded a window."""
+        """Why an agent in the script stopped measuring, or discarded a window."""
+        self.gpus: set[str] = set()
+        """UUIDs of the GPUs of the ranks other than the first, as far as they are reported."""
+        self._listener = listener
+        self._open: list[Connection] = []
+        self._of_first: deque[Message] = deque()
+        """Messages of the first rank that were not yielded yet."""
+        self._others: dict[Connection, int] = {}
+        """Ranks other than the first."""
+        self._kinds: dict[Connection, str | None] = {}
+        """The kind of the window that was closed last, by rank."""
+        self._windows: list[tuple[int, str | None, RankWindow]] = []
+        """Windows of other ranks, with rank and kind."""
+        self._silent: set[tuple[int, str | None]] = set()
+        """Ranks that are not waited for, with the kind of the window."""
 
     def messages(self) -> Iterator[Message]:
-        """Yield the agent's messages until the script ends; WorkerError if it does not end with exit code 0."""
-        connections = list(self._connections)
-        while True:
-            waited: list[Any] = [*connections, self._ended]
-            ready, _, _ = select.select(waited, [], [])
-            readable = [item for item in ready if item is not self._ended]
-            if not readable:
-                break
-            for _, message in self._receive(readable, connections):
-                if isinstance(message, protocol.NotMeasured):
-                    self.remarks.append(message.reason)
-                elif not isinstance(message, protocol.Joined):
-                    yield message
+        """Yield the messages of the first rank until the script ends; WorkerError if not with exit code 0."""
+        kind = None
+        while self._receive_any(None):
+            while self._of_first:
+                message = self._of_first.popleft()
+                if isinstance(message, protocol.WindowClosed):
+                    kind = message.window
+                yield self._merged(message, kind) if isinstance(message, protocol.WindowMeasured) else message
         code = self._process.wait()
         if code > 0:
             raise WorkerError("exception", f"the script ended with exit code {code}")
         if code < 0:
             raise WorkerError("killed", f"the script was ended by {signal.Signals(-code).name}")
 
+    def _receive_any(self, limit_s: float | None) -> bool:
+        """Wait for messages of any process, and sort them; False after this time, and if the script has ended."""
+        waited: list[Any] = [self._listener, *self._open, self._ended]
+        ready, _, _ = select.select(waited, [], [], limit_s)
+        readable = [item for item in ready if isinstance(item, Connection)]
+        if self._listener in ready:
+            self._accept(self._listener)
+            self._open.append(self._connections[-1])
+        elif not readable:
+            return False
+        for connection, message in self._receive(readable, self._open):
+            self._sort(connection, message)
+        return True
+
+    def _sort(self, connection: Connection, message: Message) -> None:
+        rank = self._others.get(connection)
+        match message:
+            case protocol.Joined(sends_requests=False, rank=int(rank)):
+                self._others[connection] = rank
+            case protocol.Joined():
+                if self._first:  # another process of the script trains too
+                    self._open.remove(connection)
+                    connection.socket.close()
+                else:
+                    self._first = connection
+            case protocol.NotMeasured():
+                self.remarks.append(message.reason if rank is None else f"rank {rank}: {message.reason}")
+            case _ if rank is None:
+                self._of_first.append(message)
+            case protocol.Built():
+                self.gpus |= {message.training.get("gpu", {}).get("uuid")} - {None}
+            case protocol.WindowClosed():
+                self._kinds[connection] = message.window
+            case protocol.WindowMeasured():
+                self._windows.append((rank, self._kinds[connection], message.ranks[0]))
+
+    def _merged(self, message: protocol.WindowMeasured, kind: str | None) -> protocol.WindowMeasured:
+        """Return the window of the first rank with those of the other ranks at that time, if they arrive soon."""
+        first, until_s = message.ranks[0], time.monotonic() + RANK_WAIT_S
+        while True:
+            others = {rank: window for rank, other, window in self._windows if other == kind and is_same(window, first)}
+            running = [self._others[connection] for connection in self._open if connection in self._others]
+            missing = {(rank, kind) for rank in running if rank not in others} - self._silent
+            if not missing or not self._receive_any(max(0.0, until_s - time.monotonic())):
+                break
+        self._silent |= missing
+        self.remarks += [NO_WINDOW.format(rank) for rank, _ in sorted(missing) if kind == "epoch"]
+        self._windows = [entry for entry in self._windows if entry[2].closed_ns > first.closed_ns]
+        if len(others) < len(self._others):
+            first = first._replace(parts={key: part for key, part in first.parts.items() if key not in SUM_KEYS})
+        return message._replace(ranks=[first, *(clipped(others[rank], first) for rank in sorted(others))])
+
     def reply(self, reply: protocol.Reply = protocol.Proceed()) -> None:  # noqa: B008 (immutable)
         """Send a reply, unless the agent is gone."""
         with suppress(OSError):
-            self._connections[0].socket.sendall(protocol.encode(reply))
+            if self._first:
+                self._first.socket.sendall(protocol.encode(reply))
 
     def terminate(self) -> None:
         """Stop measuring, and wait for the end of the script."""
+        self._listener.close()
         for connection in self._connections:
             connection.socket.close()
         self._process.wait()
         os.close(self._ended)
 
 
+def is_same(window: RankWindow, first: RankWindow) -> bool:
+    """Return whether two ranks measured their windows at the same time."""
+    return window.opened_ns < (first.opened_ns + first.closed_ns) // 2 < window.closed_ns
+
+
+def clipped(window: RankWindow, first: RankWindow) -> RankWindow:
+    """Return a rank's window without the time before the first rank opened its own, as after an evaluation.
+
+    In that time the rank waits for its first samples, and then in its first step for the first rank.
+    """
+    early_s = max(0, first.opened_ns - window.opened_ns) * NANOSECOND
+    stall_s = min(early_s, window.parts["loader_start_s"])
+    removed = {"e2e_s": early_s, **dict.fromkeys(("data_stall_s", "host_wait_s", "loader_start_s"), stall_s)}
+    removed["compute_s"] = min(early_s - stall_s, window.parts["compute_s"])
+    parts = {name: part - removed.get(name, 0.0) for name, part in window.parts.items()}
+    times = max(first.opened_ns, window.opened_ns), min(first.closed_ns, window.closed_ns)
+    return window._replace(opened_ns=times[0], closed_ns=times[1], parts=parts)
+
+
 @contextmanager
 def running_script(plan: Plan, outcome: RunResult) -> Iterator[ScriptProcess]:
     """Start a plan's script, and wait for its end when the `with` block ends; its exit code is set in the outcome."""
-    command = plan.job.measure.command
-    assert command
-    with passed_signals() as processes:
-        with launch.listening_socket() as listener:
-            agent = {
-                "socket": listener.getsockname(),
-                "folder": str(plan.record.folder.resolve()),
-                "steps_per_window": plan.job.measure.steps_per_window,
-            }
-            path = os.pathsep.join(filter(None, (str(AGENT_PATH), os.environ.get("PYTHONPATH"))))
-            process = subprocess.Popen(
-                [launch.find_interpreter(plan.job.device.python), *command],
-                env={**os.environ, "PYTHONPATH": path, "EPOCHMETER_AGENT": json.dumps(agent)},
-            )
-            processes.append(process)
-            worker = ScriptProcess(process)
-            with suppress(WorkerError):  # it ended without a connection, which `messages` reports
-                worker.accept_connections(listener, 1)
+    command = filled_command(plan.job)
+    program = [] if is_program(command) else [launch.find_interpreter(plan.job.device.python)]
+    with passed_signals(repeated=plan.of_sweep) as processes, launch.listening_socket() as listener:
+        agent = {
+            "socket": listener.getsockname(),
+            "folder": str(plan.record.folder.resolve()),
+            "steps_per_window": plan.job.measure.steps_per_window,
+        }
+        path = os.pathsep.join(filter(None, (str(AGENT_PATH), os.environ.get("PYTHONPATH"))))
+        process = subprocess.Popen(
+            [*program, *command],
+            env={**os.environ, "PYTHONPATH": path, "EPOCHMETER_AGENT": json.dumps(agent)},
+        )
+        processes.append(process)
+        worker = ScriptProcess(process, listener)
         try:
             yield worker
         finally:
@@ -99,21 +195,27 @@ def running_script(plan: Plan, outcome: RunResult) -> Iterator[ScriptProcess]:
             outcome.notes += [*worker.remarks, UNKNOWN]
 
 
-def check_trained(worker: ScriptProcess, record: Record) -> None:
-    """Raise RuntimeError if nothing of a script was measured, with the reason."""
-    if not record.windows():
+def check_trained(worker: ScriptProcess, plan: Plan) -> None:
+    """Raise RuntimeError if nothing of a script was measured, or not all of its GPUs, with the reason."""
+    if not plan.record.windows():
         raise RuntimeError(NO_EPOCH.format("; ".join(worker.remarks) or NO_PASS))
+    for uuid in sorted(worker.gpus):
+        if plan.gpus and not any(matches_uuid(uuid, gpu) for gpu in plan.gpus):
+            raise RuntimeError(NOT_METERED.format(f"GPU-{uuid}", ",".join(plan.gpus)))
 
 
 @contextmanager
-def passed_signals() -> Iterator[list[subprocess.Popen[bytes]]]:
+def passed_signals(*, repeated: bool) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Pass signals that would stop this process to the processes in the yielded list.
 
-    A terminal sends Ctrl-C and Ctrl-\\ to the script itself.
+    A terminal sends Ctrl-C and Ctrl-\\ to the script itself. If `repeated`, the first signal stops this process too,
+    when the `with` block ends.
     """
     processes: list[subprocess.Popen[bytes]] = []
+    received: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
+        received.append(number)
         if number in (signal.SIGINT, signal.SIGQUIT) and is_in_foreground():
             return
         for process in processes:
@@ -128,6 +230,8 @@ def passed_signals() -> Iterator[list[subprocess.Popen[bytes]]]:
     finally:
         for number in passed:
             signal.signal(number, handlers[number])
+        if repeated and received:
+            signal.raise_signal(received[0])
 
 
 def is_in_foreground() -> bool:

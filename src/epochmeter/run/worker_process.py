@@ -106,15 +106,19 @@ class WorkerProcess:
                 raise self._timeout_error()
             if listener.fileno() not in ready:
                 break
-            accepted, _ = listener.accept()
-            self._connections.append(Connection(accepted))
-            credentials = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            self._pids.append(struct.unpack("3i", credentials)[0])
+            self._accept(listener)
             with suppress(ProcessLookupError):
                 self._groups.add(os.getpgid(self._pids[-1]))
         self._groups.discard(os.getpgrp())  # a process in another PID namespace appears to have the controller's group
         if not self._connections:
             raise self.exit_error()
+
+    def _accept(self, listener: socket.socket) -> None:
+        """Accept one connection."""
+        accepted, _ = listener.accept()
+        self._connections.append(Connection(accepted))
+        credentials = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        self._pids.append(struct.unpack("3i", credentials)[0])
 
     @property
     def pids(self) -> list[int]:

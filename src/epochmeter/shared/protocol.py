@@ -2,7 +2,8 @@
 
 They are JSON objects, one per line, over a Unix stream socket that the controller listens on. Each rank has its own
 connection, and so has torchrun where it starts them. Only the first rank of a node sends requests. It waits for the
-reply, and all ranks wait for it, so that nobody trains while the controller reads counters.
+reply, and all ranks wait for it, so that nobody trains while the controller reads counters. The ranks of a script do
+not wait for each other: those other than the first send Built, WindowClosed and WindowMeasured without a reply.
 
     message           sender                      reply         meaning
     Joined            every process               -             connected

@@ -1,0 +1,39 @@
+"""The ranks of a script that trains in several processes, each with an agent of its own."""
+
+import os
+
+from torch import distributed
+
+from epochmeter.shared.protocol import Proceed, Recorded, WindowClosed, WindowMeasured
+from epochmeter.worker.connection import ControllerConnection
+
+NO_ENERGY = "the first rank has the energy of all ranks"
+
+
+def own_rank():
+    """Return this process's rank, the number of ranks, and whether it is the first rank on its node."""
+    rank, ranks, first = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)), 0
+    if distributed.is_available() and distributed.is_initialized():
+        first = rank = distributed.get_rank()
+        ranks = distributed.get_world_size()
+    return rank, ranks, int(os.environ.get("LOCAL_RANK", first)) == 0
+
+
+class UnansweredConnection(ControllerConnection):
+    """The connection of another rank than the first: it never waits, so that no rank waits for another one.
+
+    The script itself keeps its ranks together. The controller merges their windows by time.
+    """
+
+    def request(self, message):
+        """Send a message, and return the rank's own metrics of a window; the reply goes to the first rank only."""
+        self.send(message)
+        if isinstance(message, WindowClosed):
+            self._name = message.window
+        if not isinstance(message, WindowMeasured):
+            return Proceed()
+        parts = message.ranks[0].parts
+        return Recorded(False, {"{}/{}".format(self._name, key): part for key, part in parts.items()}, NO_ENERGY)
+
+    def progress(self, steps, now_ns, last_loss=None):
+        """Send nothing: the steps of the first rank are shown."""

@@ -1,0 +1,73 @@
+"""A measured script as a configuration: its command, the values of its placeholders, its code and its ranks."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+from epochmeter.config.errors import input_error
+from epochmeter.config.schema import SCRIPT, Dataset, Group, Job, Profiler, Strategy
+from epochmeter.config.validation import format_value
+
+PLACEHOLDER = re.compile(r"\{script\.(\w+)\}")
+RANKS = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus)[= ](\d+)\b")
+"""Options of torchrun, accelerate and deepspeed for the number of processes that they start."""
+
+
+def check_placeholders(command: Sequence[str], keys: Sequence[str]) -> None:
+    """Refuse a placeholder of the command without a value, and a `script.` key without a placeholder; InputError."""
+    given = {key.partition(".")[2] for key in keys if key.startswith("script.")}
+    used = {name for argument in command for name in PLACEHOLDER.findall(argument)}
+    for name in sorted(used - given):
+        raise input_error(f"`{{script.{name}}}` has no value", f"give it before the script: `script.{name}=0.1`")
+    for name in sorted(given - used):
+        where = f"`--{name} {{script.{name}}}` after the script"
+        raise input_error(f"`script.{name}=` is not used by the command", f"write its placeholder, such as {where}")
+
+
+def filled_command(job: Job) -> list[str]:
+    """Return the command of a measured script, with the values of its placeholders."""
+    command = job.measure.command or []
+    return [PLACEHOLDER.sub(lambda match: format_value(job.script[match[1]]), argument) for argument in command]
+
+
+def is_program(command: Sequence[str] | None) -> bool:
+    """Return whether a command is a program such as torchrun, not a Python file or module."""
+    return command is not None and command[0] != "-m" and not command[0].endswith(".py")
+
+
+def script_job(job: Job) -> Job:
+    """Return the job that measures the script of `measure.command`, in place of training a model of this project."""
+    command = job.measure.command or []
+    own = Group(spec={"name": SCRIPT}, name=SCRIPT)
+    dataset: dict[str, object] = {"name": SCRIPT, "layout": SCRIPT, "open": {SCRIPT: None}}
+    ranks = RANKS.search(" ".join(filled_command(job)))
+    strategy: dict[str, object] = {"name": SCRIPT, "launcher": SCRIPT, "ranks": int(ranks[1]) if ranks else 1}
+    return replace(
+        job,
+        model=own,
+        optimizer=own,
+        scheduler=own,
+        task=own,
+        profiler=Profiler(spec=own.spec, name=own.name),
+        dataset=Dataset.from_dict(dataset),
+        strategy=Strategy.from_dict(strategy) if ranks else job.strategy,
+        measure=replace(job.measure, digest=code_digest(command)),
+    )
+
+
+def code_digest(command: Sequence[str]) -> str:
+    """Return the hash of the Python files that a command names, and of the working directory.
+
+    Modules that these files import are not included.
+    """
+    modules = [name.replace(".", "/") for option, name in pairwise(command) if option == "-m"]
+    paths = [*command, *(f"{module}{end}" for module in modules for end in (".py", "/__main__.py"))]
+    files = [Path(path) for path in paths if path.endswith(".py") and os.path.isfile(path)]
+    code = [os.getcwd().encode(), *(hashlib.sha256(file.read_bytes()).digest() for file in files)]
+    return hashlib.sha256(b"\0".join(code)).hexdigest()[:16]

@@ -1,0 +1,72 @@
+import re
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from epochmeter.config import job
+from epochmeter.config.errors import InputError
+from epochmeter.config.script import check_placeholders, code_digest, filled_command, is_program
+from epochmeter.config.suggestions import CONF
+
+COMMAND = [
+    *("torchrun", "--nproc-per-node", "{script.ranks}", "train.py", "--lr={script.lr}", "{lr}", "a${lr}", r"\${a}")
+]
+
+
+@pytest.fixture
+def composed_script():
+    def compose_script(*overrides, command=COMMAND):
+        job.register(lambda command, resume: None, command=command)
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return job.composed_job(compose("train", overrides=[*overrides]))
+
+    yield compose_script
+    job.register(None)
+
+
+def test_command_has_the_values_of_its_placeholders_and_no_other_changes(composed_script):
+    composed = composed_script("script.lr=1e-4", "script.ranks=4")
+    assert filled_command(composed) == [
+        *("torchrun", "--nproc-per-node", "4", "train.py", "--lr=0.0001", "{lr}", "a${lr}", r"\${a}")
+    ]
+    assert composed.measure.command == COMMAND
+    assert (composed.strategy.name, composed.strategy.ranks) == ("script", 4)
+    assert composed.model.name == composed.dataset.name == "script"
+
+
+def test_identity_depends_on_values_and_code_and_folder(composed_script, tmp_path, monkeypatch):
+    def identity(value):
+        return job.identity(composed_script(f"script.lr={value}", command=["train.py", "{script.lr}"]), None)
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("1")
+    first = identity(1)
+    assert first == identity(1) != identity(2)
+    (tmp_path / "train.py").write_text("2")
+    assert first != identity(1)
+
+
+def test_code_of_modules_is_that_of_their_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "package").mkdir()
+    before = code_digest(["-m", "package.train"])
+    (tmp_path / "package/train.py").touch()
+    assert before != code_digest(["-m", "package.train"]) == code_digest(["python", "package/train.py"])
+
+
+@pytest.mark.parametrize(
+    ("command", "keys", "error"),
+    [
+        (["{script.lr}"], [], "`{script.lr}` has no value"),
+        (["{lr}"], ["script.lr"], "`script.lr=` is not used by the command"),
+    ],
+)
+def test_placeholders_and_values_must_match(command, keys, error):
+    check_placeholders(["{script.lr}{script.lr}", "{}"], ["meter", "script.lr"])
+    with pytest.raises(InputError, match=re.escape(error)):
+        check_placeholders(command, keys)
+
+
+def test_programs_are_neither_files_nor_modules():
+    assert [is_program([word]) for word in ("train.py", "-m", "torchrun")] == [False, False, True]
+    assert not is_program(None)

@@ -1,0 +1,130 @@
+"""The running script: its processes are threads of the test, connected as agents are."""
+
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+from epochmeter.agent.ranks import UnansweredConnection
+from epochmeter.results.rank_merge import merge_ranks
+from epochmeter.run import launch, script
+from epochmeter.run.script import ScriptProcess, clipped
+from epochmeter.shared.protocol import NotMeasured, RankWindow, WindowClosed, WindowMeasured
+
+SECOND = 10**9
+PARTS = {
+    "e2e_s": 4.0,
+    "data_stall_s": 1.0,
+    "host_wait_s": 1.5,
+    "loader_start_s": 0.5,
+    "compute_s": 3.0,
+    "overhead_s": 0.0,
+    "clock_residual_s": 0.0,
+    "steps": 8,
+    "samples": 64,
+}
+
+
+def window(opened_s, closed_s, **parts):
+    times = int(opened_s * SECOND), int(closed_s * SECOND)
+    return RankWindow(*times, 0, {**PARTS, **parts}, [], False, 0.0, 0.0, None)
+
+
+class Ranks:
+    """A controller's end of a script, and the connections of its ranks."""
+
+    def __init__(self, listener):
+        self.listener = listener
+        self.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        self.controller = ScriptProcess(self.process, listener)
+        self.messages = self.controller.messages()
+
+    def join(self, rank, is_first=False):
+        # No rank waits for a reply here, not even the first.
+        connection = UnansweredConnection(self.listener.getsockname(), rank, is_first)
+        for _ in ("accept", "Joined"):
+            self.controller._receive_any(1.0)
+        return connection
+
+    def send(self, connection, measured, name="epoch"):
+        connection.request(WindowClosed(measured.opened_ns, measured.closed_ns, name, 0))
+        connection.request(WindowMeasured([measured], []))
+
+    def merged(self):
+        return next(message.ranks for message in self.messages if isinstance(message, WindowMeasured))
+
+    def end(self):
+        if not self.process.stdin.closed:
+            self.process.communicate(b"\n")
+
+
+@pytest.fixture
+def ranks(monkeypatch):
+    monkeypatch.setattr(script, "RANK_WAIT_S", 0.2)
+    with launch.listening_socket() as listener:
+        ranks = Ranks(listener)
+        yield ranks
+        ranks.end()
+        ranks.controller.terminate()
+
+
+def test_windows_of_all_ranks_at_the_same_time_are_merged(ranks):
+    other, first = ranks.join(1), ranks.join(0, is_first=True)
+    ranks.send(other, window(1, 2), "val")
+    ranks.send(other, window(10, 14))
+    ranks.send(first, window(10, 14, samples=63))
+    merged = merge_ranks(ranks.merged())
+    assert (merged.parts["samples"], merged.parts["e2e_s"], merged.rank_max["e2e_s"]) == (127, 4.0, 4.0)
+    ranks.send(first, window(20, 24))
+    ranks.send(other, window(20, 25, e2e_s=5.0))
+    merged = merge_ranks(ranks.merged())
+    assert (merged.parts["e2e_s"], merged.closed_ns) == (4.5, 24 * SECOND)
+
+
+def test_rank_without_a_window_is_waited_for_once_and_sums_are_absent(ranks):
+    first, other = ranks.join(0, is_first=True), ranks.join(1)
+    for number in (1, 2):
+        ranks.send(first, window(10 * number, 10 * number + 4))
+        (only,) = ranks.merged()
+        assert "samples" not in only.parts
+        assert only.parts["e2e_s"] == 4.0
+    assert ranks.controller.remarks == [script.NO_WINDOW.format(1)]
+    other.send(NotMeasured("why"))
+    ranks.send(other, window(30, 34))
+    ranks.send(first, window(30, 34))
+    assert len(ranks.merged()) == 2
+    assert ranks.controller.remarks[1:] == ["rank 1: why"]
+
+
+def test_rank_that_ended_is_not_waited_for(ranks, monkeypatch):
+    monkeypatch.setattr(script, "RANK_WAIT_S", 60.0)
+    other, first = ranks.join(1), ranks.join(0, is_first=True)
+    ranks.send(other, window(10, 14))
+    other.close()
+    for opened_s, count in ((10, 2), (20, 1)):
+        ranks.send(first, window(opened_s, opened_s + 4))
+        assert len(ranks.merged()) == count
+
+
+def test_second_process_without_a_process_group_is_refused(ranks):
+    first, second = ranks.join(0, is_first=True), ranks.join(0, is_first=True)
+    ranks.send(first, window(10, 14))
+    assert len(ranks.merged()) == 1
+    with closing(second):
+        assert second._replies.readline() == ""
+
+
+def test_messages_end_with_the_script_although_a_child_holds_its_connection(ranks):
+    ranks.join(0, is_first=True)
+    ranks.end()
+    assert list(ranks.messages) == []
+
+
+def test_time_before_the_first_rank_is_removed_from_the_first_wait_and_then_from_compute():
+    first = window(12, 14)
+    early = clipped(window(10, 14), first)
+    assert (early.opened_ns, early.closed_ns) == (first.opened_ns, first.closed_ns)
+    expected = {"e2e_s": 2.0, "data_stall_s": 0.5, "host_wait_s": 1.0, "loader_start_s": 0.0, "compute_s": 1.5}
+    assert early.parts == {**PARTS, **expected}
+    assert clipped(window(12.5, 13), first) == window(12.5, 13)
