@@ -2,10 +2,11 @@
 
 import pytest
 
+from epochmeter.console.tables import mfu_line
 from epochmeter.results.roofline import (
     datasheet_flop_per_s,
     epoch_utilization,
-    mfu_text,
+    mfu_by_convention,
     roofline_metrics,
     total_peak,
     utilization_notes,
@@ -55,7 +56,9 @@ def test_bounds_and_verdict():
     assert verdict({**metrics, "roofline/launch_s": 0.6}) == "launch-bound"
     assert verdict({name: value for name, value in metrics.items() if name != "roofline/memory_s"}) is None
     peak = "MFU: 15 % of the measured peak, 1 TFLOP/s (counted FLOPs; 15 to 30 % over all conventions)."
-    assert mfu_text(metrics, RUN, "counted") == f"{peak} Roofline: memory-bound."
+    mfu = mfu_by_convention(metrics, RUN, "counted")
+    assert mfu_line(metrics, mfu, "counted") == f"{peak} Roofline: memory-bound."
+    assert mfu_line({}, mfu_by_convention({}, RUN, "counted"), "counted") == ""
 
 
 def test_mfu_above_one_is_reported_as_a_defect_and_not_clipped():

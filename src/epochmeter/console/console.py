@@ -210,7 +210,7 @@ class Terminal:
             self.info(tables.data_line(outcome.metrics), style="dim")
             self.info(tables.energy_line(outcome.metrics))
             self.info(tables.throughput_line(outcome.metrics))
-            self.info(outcome.utilization)
+            self.info(tables.mfu_line(outcome.metrics, outcome.mfu, job.roofline.flops))
             self.info(tables.target_line(windows, outcome.metrics), style="green")
         for line in tables.named_window_lines(windows):
             self.info(line)

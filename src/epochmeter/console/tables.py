@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from epochmeter.results.bottleneck import STALLS, find_bottleneck, part_seconds
+from epochmeter.results.roofline import TERA, verdict
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.record import is_partial, is_steady
 
@@ -125,6 +126,18 @@ def energy_line(metrics: Mapping[str, float]) -> str:
     text = f"Energy of the whole run: {_joules(energy_j)} (± {percent(uncertainty_j / energy_j)})"
     net_j = metrics.get("total/net_energy_j")
     return f"{text}." if net_j is None else f"{text}, {_joules(net_j)} above idle."
+
+
+def mfu_line(metrics: Mapping[str, float], by_convention: Sequence[float], convention: str) -> str:
+    """Return MFU, its peak, its range over conventions and the bound of the roofline; empty without MFU."""
+    if not by_convention:
+        return ""
+    low, high = (f"{100 * mfu:.3g}" for mfu in (by_convention[0], by_convention[-1]))
+    spread = f"; {low} to {high} % over all conventions" if low != high else ""
+    peak = metrics["roofline/peak_flop_per_s"] / TERA
+    bound = f" Roofline: {label}." if (label := verdict(metrics)) else ""
+    mfu = 100 * metrics["steady/mfu"]
+    return f"MFU: {mfu:.3g} % of the measured peak, {peak:.3g} TFLOP/s ({convention} FLOPs{spread}).{bound}"
 
 
 def named_window_lines(windows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -99,17 +99,12 @@ def verdict(metrics: Mapping[str, float]) -> str | None:
     return largest if bounds[largest] >= MIN_EXPLAINED * metrics["steady/e2e_s"] else None
 
 
-def mfu_text(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> str:
-    """Return MFU, its peak, its range over conventions and the verdict in one sentence; empty without MFU."""
-    mfu = metrics.get("steady/mfu")
-    if mfu is None:
-        return ""
+def mfu_by_convention(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> list[float]:
+    """Return the MFU of a run under each defined convention, the smallest first; empty without MFU."""
+    if "steady/mfu" not in metrics:
+        return []
     counts: Mapping[str, Any] = {**run["training"].get("conventions", {}), "counted": _without_recomputation(run)}
-    percents = [f"{100 * mfu * count / counts[convention]:.3g}" for count in sorted(counts.values())]
-    spread = f"; {percents[0]} to {percents[-1]} % over all conventions" if len(set(percents)) > 1 else ""
-    peak = metrics["roofline/peak_flop_per_s"] / TERA
-    bound = f" Roofline: {label}." if (label := verdict(metrics)) else ""
-    return f"MFU: {100 * mfu:.3g} % of the measured peak, {peak:.3g} TFLOP/s ({convention} FLOPs{spread}).{bound}"
+    return [metrics["steady/mfu"] * count / counts[convention] for count in sorted(counts.values())]
 
 
 def utilization_notes(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> list[str]:

@@ -21,7 +21,7 @@ class RunResult:
         reused: Folder of the completed run that is reused, measured by another command.
         rehearsal: The settings that were not applied.
         no_energy: Why energy was not measured.
-        utilization: A sentence on MFU and the roofline; empty if it is not known.
+        mfu: MFU under each convention of counting FLOPs, the smallest first; empty if it is not known.
         compare_link: Address of the sweep's comparison in MLflow.
         publish_error: Why the run is not in MLflow.
         ended_s: End on the monotonic clock, as `began_s`; None if no device was used.
@@ -43,7 +43,7 @@ class RunResult:
     notes: list[str] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     no_energy: str | None = None
-    utilization: str = ""
+    mfu: list[float] = field(default_factory=list)
     run_link: str | None = None
     compare_link: str | None = None
     publish_error: str | None = None

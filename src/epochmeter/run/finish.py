@@ -17,7 +17,7 @@ from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.machine.signals import deferred_signals, prefer_stop
 from epochmeter.results.memory import memory_metrics
-from epochmeter.results.roofline import mfu_text, roofline_metrics, utilization_notes
+from epochmeter.results.roofline import mfu_by_convention, roofline_metrics, utilization_notes
 from epochmeter.results.run_result import RunResult, is_measured, no_energy_reason
 from epochmeter.results.run_status import FAILED, KILLED, recorded_status, status_of
 from epochmeter.results.summary import no_total_note, summarize, training_windows, variance_warning
@@ -138,7 +138,7 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
         outcome.metrics = summarize(windows, record.steps(), job)
         outcome.notes += [*no_total_note(training_windows(windows)), *variance_warning(outcome.metrics)]
         outcome.metrics.update(roofline_metrics(outcome.metrics, run, job.roofline.flops, job.precision))
-        outcome.utilization = mfu_text(outcome.metrics, run, job.roofline.flops)
+        outcome.mfu = mfu_by_convention(outcome.metrics, run, job.roofline.flops)
         outcome.notes += utilization_notes(outcome.metrics, run, job.roofline.flops)
         throughput, reason = measure_throughput(windows, record.steps(), job)
         outcome.metrics.update(throughput)
