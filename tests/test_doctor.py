@@ -176,9 +176,3 @@ def test_trace_needs_torch_in_the_interpreter_that_trains(tmp_path, examined, of
     if not offered:
         assert found["trace"]["why"] == f"training is not possible: {python} is no Python 3.6 or newer with torch"
         assert "device.python=/path" in found["trace"]["remedy"]
-
-
-def test_invalid_arguments_are_refused(doctor):
-    ended = doctor("format=xml")
-    assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr == "error: `format=xml` is not valid\n  hint: give one of table, json\n"

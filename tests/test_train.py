@@ -117,8 +117,6 @@ def test_second_run_waits_for_the_device_and_names_its_user(project):
     assert len(project.records()) == 1
 
 
-def test_tab_completes_devices_and_keys(project):
+def test_tab_completes_devices(project):
     completed = project.run("train", "-sc", "query=bash", COMP_LINE="python src/train.py device=n", COMP_POINT="28")
     assert completed.stdout.split() == ["device=nano", "device=nx"]
-    keys = project.run("train", "-sc", "query=bash", COMP_LINE="python src/train.py epo", COMP_POINT="23")
-    assert keys.stdout.split() == ["epochs="]

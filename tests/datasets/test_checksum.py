@@ -56,16 +56,13 @@ def test_large_folder_is_listed_in_parts(many, monkeypatch):
     assert sorted(name for names in batches for name in names) == sorted(f"{number}.png" for number in range(3000))
 
 
-def test_links_are_followed_and_loops_end(tmp_path):
+def test_links_are_followed_loops_end_and_a_broken_link_is_an_error(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "real.png").touch()
     (tmp_path / "a" / "linked.png").symlink_to("real.png")
     (tmp_path / "a" / "up").symlink_to("..")
     (tmp_path / "b").symlink_to("a")
     assert sorted(checksum.iter_files(str(tmp_path))) == ["a/linked.png", "a/real.png", "b/linked.png", "b/real.png"]
-
-
-def test_broken_link_is_an_error(tmp_path):
     (tmp_path / "lost.png").symlink_to("nowhere")
     with pytest.raises(RuntimeError, match=f"{tmp_path}/lost.png is neither"):
         list(checksum.iter_files(str(tmp_path)))

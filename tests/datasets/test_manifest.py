@@ -92,18 +92,15 @@ def test_sample_is_evenly_spaced_and_small(folder, monkeypatch):
     assert 10 <= len(describe_folder(folder, DATASET, FACTS, "make").sample) < 20
 
 
-def test_foreign_folder_or_file_is_not_touched(folder):
+def test_foreign_folder_or_file_is_not_touched_and_an_invalid_manifest_is_an_error(folder):
+    for text in ("{", "[]", '{"version": 1}'):
+        (folder / "manifest.json").write_text(text)
+        with pytest.raises(RuntimeError, match="is not a valid manifest"):
+            load_valid(folder, DATASET)
     (folder / "manifest.json").unlink()
     for path in (folder, folder / "train/a/0"):
         with pytest.raises(RuntimeError, match=r"was not created by epochmeter: it has no manifest.json. .*root="):
             load_valid(path, DATASET)
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"version": 1}'])
-def test_invalid_manifest_is_an_error(folder, text):
-    (folder / "manifest.json").write_text(text)
-    with pytest.raises(RuntimeError, match="is not a valid manifest"):
-        load_valid(folder, DATASET)
 
 
 def test_truncated_image_of_a_damaged_dataset_is_named(tmp_path):

@@ -71,8 +71,7 @@ def test_dataset_in_memory_is_staged_and_noted_as_never_cold(project):
 @pytest.mark.system
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make shared memory small")
 def test_too_small_shared_memory_is_named_as_the_cause(project):
-    command = [*SMALL]
-    process = project.start("train", *project.quick(workers=2, prefetch=4), before=command)
+    process = project.start("train", *project.quick(workers=2, prefetch=4), before=SMALL)
     out, _ = process.communicate(timeout=100)
     assert process.returncode == 1, out
     failure = project.record().summary()["failure"]

@@ -70,17 +70,6 @@ def test_ctrl_z_neither_stops_training_nor_excludes_an_epoch(project):
     assert not [window for window in record.windows() if window.get("paused")]
 
 
-def test_sigterm_ends_a_run_as_ctrl_c_does(project):
-    command, record, _ = begun(project, *project.long_stubbed())
-    os.killpg(command.pid, signal.SIGTERM)
-    out, err = command.communicate(timeout=60)
-    assert command.returncode == 128 + signal.SIGTERM
-    assert "Stopped by a signal" in out
-    assert "Traceback" not in out + err
-    assert record.summary()["state"] == "killed"
-    assert project.at_work_in(record.folder) == []
-
-
 def test_killed_training_process_fails_its_run_only_and_measured_epochs_are_kept(project):
     command, record, worker = begun(project, *project.long_stubbed("-m", epochs="1000,1", tracking="mlflow"))
     measured = len(record.windows())
@@ -97,6 +86,7 @@ def test_killed_training_process_fails_its_run_only_and_measured_epochs_are_kept
     assert tags == [("killed",)]
 
 
+@pytest.mark.system
 def test_training_process_and_its_workers_end_with_a_killed_controller(project):
     command, record, worker = begun(project, *project.long(workers=2))
     project.until(lambda: len(project.at_work_in(record.folder)) == 3)

@@ -94,13 +94,17 @@ def test_sweep_over_power_limits_sets_measures_and_restores_them(nx):
     assert "MODE_20W_6CORE" in done.stderr, "valid modes are listed"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.system)])
-def test_stopped_run_restores_the_power_mode(nx, number):
-    process, _ = nx.in_training(power_limit="MODE_15W_2CORE")
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.system), signal.SIGTERM])
+def test_stopped_run_restores_the_power_mode_and_is_killed(nx, number):
+    process, record = nx.in_training(power_limit="MODE_15W_2CORE")
     assert nx.board.mode() == 0
     process.send_signal(number)
-    process.communicate(timeout=30)
+    out, err = process.communicate(timeout=30)
     assert nx.board.mode() == DEFAULT
+    assert process.returncode == (130 if number == signal.SIGINT else 128 + signal.SIGTERM)
+    assert "Traceback" not in out + err
+    assert record.summary()["state"] == "killed"
+    assert nx.project.at_work_in(record.folder) == []
 
 
 @pytest.mark.system

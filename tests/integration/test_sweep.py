@@ -49,6 +49,7 @@ def test_completed_sweep_is_shown_and_not_measured_again(again):
     assert done.stdout.splitlines()[-1].startswith("REHEARSAL")
 
 
+@pytest.mark.system
 def test_incomplete_run_folder_is_archived_and_measured_again(again):
     folder = again.record().folder
     for late in ("completed.json", "summary.json"):

@@ -17,8 +17,8 @@ def test_a_single_rank_is_unchanged():
 
 
 def test_times_are_means_counts_sums_and_peaks_maxima():
-    first = rank(data_stall_s=1.0, skipped_samples=1, gpu_memory_peak_bytes=5, steps=3, learning_rate=0.1)
-    second = rank(data_stall_s=3.0, skipped_samples=2, gpu_memory_peak_bytes=9, steps=3, learning_rate=0.1)
+    first = rank(data_stall_s=1.0, skipped_samples=1, gpu_memory_peak_bytes=5, steps=3, learning_rate=0.1, tokens=5)
+    second = rank(data_stall_s=3.0, skipped_samples=2, gpu_memory_peak_bytes=9, steps=3, learning_rate=0.1, tokens=7)
     merged = merge_ranks([first, second])
     assert merged.parts == {
         "e2e_s": 1.0,
@@ -28,13 +28,10 @@ def test_times_are_means_counts_sums_and_peaks_maxima():
         "gpu_memory_peak_bytes": 9,
         "steps": 3,
         "learning_rate": 0.1,
+        "tokens": 12,
     }
     assert isinstance(merged.parts["steps"], int)
     assert merged.rank_max == {"e2e_s": 1.0, "data_stall_s": 3.0}
-
-
-def test_tokens_of_all_ranks_are_summed():
-    assert merge_ranks([rank(tokens=5), rank(tokens=7)]).parts["tokens"] == 12
 
 
 def test_loss_and_accuracy_are_means_over_all_samples():
@@ -44,12 +41,9 @@ def test_loss_and_accuracy_are_means_over_all_samples():
         assert merge_ranks([rank(correct=None), rank(correct=correct)]).accuracy is None
 
 
-def test_window_opens_with_the_first_rank_and_closes_with_the_last():
-    merged = merge_ranks([rank(opened_ns=100, closed_ns=230), rank(opened_ns=110, closed_ns=200)])
+def test_window_spans_all_ranks_with_the_pause_of_any_and_at_most_five_bad_samples_are_named():
+    first, second = rank(100, 230, bad=["a", "b", "c"]), rank(110, 200, bad=["d", "e", "f"], paused=True)
+    merged = merge_ranks([first, second])
     assert (merged.opened_ns, merged.closed_ns) == (100, 230)
-
-
-def test_pause_of_any_rank_pauses_the_window_and_at_most_five_bad_samples_are_named():
-    assert not merge_ranks([rank(), rank()]).paused
-    merged = merge_ranks([rank(bad=["a", "b", "c"]), rank(bad=["d", "e", "f"], paused=True)])
     assert (merged.paused, merged.bad) == (True, ["a", "b", "c", "d", "e"])
+    assert not merge_ranks([first, rank()]).paused

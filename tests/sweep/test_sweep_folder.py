@@ -57,9 +57,6 @@ def start(multirun, how="new"):
     )
 
 
-# Names and resume
-
-
 def test_folder_is_named_after_time_and_command_with_a_counter_within_a_second(folder, multirun):
     names = [f"2026-11-20_12-00-00{counter}-{HASH}" for counter in ("", ".2", ".3")]
     assert [folder() for _ in range(3)] == [multirun / name for name in names]
@@ -106,55 +103,29 @@ def test_folder_in_use_is_skipped_with_a_message_and_free_after_a_kill(folder, m
     assert folder(resume=True, now=LATER) == used
 
 
-# Identity of a command
-
-
-def test_hash_ignores_the_order_and_keys_that_affect_no_measurement():
-    for same in (
-        ["model=lenet", "batch=8,16"],
-        [*COMMAND, "tracking.experiment=mine"],
-        [*COMMAND, "machine.lock_dir=/tmp"],
-        [*COMMAND, "sweep.cooldown_s=60", "sweep.max_failures=5", "hydra.launcher.account=1"],
+def test_hash_is_that_of_the_keys_that_affect_a_measurement(monkeypatch):
+    swept = ["batch=8,16", "workers=0,4", "seed=1"]
+    repeated = command_hash(["repeat=0,1,2", *COMMAND], many=True)
+    for same, expected in (
+        (["model=lenet", "batch=8,16"], HASH),
+        ([*COMMAND, "tracking.experiment=mine", "machine.lock_dir=/tmp"], HASH),
+        ([*COMMAND, "sweep.cooldown_s=60", "sweep.max_failures=5", "hydra.launcher.account=1"], HASH),
+        ([swept[2], *swept[:2]], command_hash(swept, many=True)),
+        *(([*COMMAND[:at], "sweep.repeats=3", *COMMAND[at:]], repeated) for at in range(3)),
     ):
-        assert command_hash(same, many=True) == HASH, same
-
-
-def test_hash_changes_with_all_other_keys():
-    for other in (
-        ["batch=8,16"],
-        [*COMMAND, "trackings=1"],
-        [*COMMAND, "sweep.sample=2"],
-        [*COMMAND, "sweep.repeats=3"],
-        [*COMMAND, "hydra.launcher.partition=a100"],
-    ):
-        assert command_hash(other, many=True) != HASH, other
-    assert command_hash(COMMAND, many=False) != HASH
-
-
-def test_hash_changes_with_the_host_unless_a_cluster_runs_the_sweep(monkeypatch):
+        assert command_hash(same, many=True) == expected, same
+    for other in (["trackings=1"], ["sweep.sample=2"], ["sweep.repeats=3"], ["hydra.launcher.partition=a100"]):
+        assert command_hash([*COMMAND, *other], many=True) != HASH, other
+    # The order of swept keys is the order of the runs.
+    assert command_hash([swept[1], swept[0], swept[2]], many=True) != command_hash(swept, many=True)
+    single = command_hash(COMMAND, many=False)
+    assert single != HASH
+    assert command_hash([*COMMAND, "sweep.repeats=3", "sweep.order=random"], many=False) == single
     on_cluster = [*COMMAND, SLURM_OVERRIDE]
     before = command_hash(on_cluster, many=True)
     monkeypatch.setattr(sweep_folder.platform, "node", lambda: "elsewhere")
-    assert command_hash(COMMAND, many=True) != HASH
-    assert command_hash(on_cluster, many=True) == before
-
-
-def test_order_of_swept_keys_changes_the_hash_since_it_is_the_order_of_runs():
-    one, other = ["batch=8,16", "workers=0,4", "seed=1"], ["workers=0,4", "batch=8,16", "seed=1"]
-    assert command_hash(one, many=True) != command_hash(other, many=True)
-    assert command_hash(one, many=True) == command_hash(["seed=1", *one[:2]], many=True)
-
-
-def test_repeats_equal_the_list_of_repeats_and_are_ignored_for_a_single_run():
-    repeated = command_hash(["repeat=0,1,2", *COMMAND], many=True)
-    for position in range(3):
-        command = [*COMMAND[:position], "sweep.repeats=3", *COMMAND[position:]]
-        assert command_hash(command, many=True) == repeated
-    command = [*COMMAND, "sweep.repeats=3", "sweep.order=random"]
-    assert command_hash(command, many=False) == command_hash(COMMAND, many=False)
-
-
-# Points
+    assert command_hash(COMMAND, many=True) != HASH, "on another host"
+    assert command_hash(on_cluster, many=True) == before, "a cluster chooses the hosts"
 
 
 def test_points_are_read_with_varied_keys_and_completed_runs(tmp_path):
@@ -172,22 +143,15 @@ def test_missing_or_damaged_points_are_empty(tmp_path, text):
     assert sweep_folder.read_points(tmp_path) == ((), frozenset(), frozenset())
 
 
-@pytest.mark.parametrize("resume", [False, True])
-def test_folder_of_a_command_without_runs_is_removed(folder, multirun, monkeypatch, resume):
+@pytest.mark.parametrize(("resume", "has_run"), [(False, False), (True, False), (False, True)])
+def test_only_the_folder_of_a_command_without_runs_is_removed(folder, multirun, monkeypatch, resume, has_run):
     monkeypatch.setattr(sweep_folder, "_created_folders", [])
     created = folder(resume=resume)
     sweep_folder.write_points(created, [["batch=8"], ["batch=16"]])
-    (created / "0").mkdir()
+    for number in (0, 1):
+        (created / str(number)).mkdir()
+    if has_run:
+        (created / "1" / "job.json").touch()
     sweep_folder.remove_empty()
-    assert not multirun.exists()
-
-
-def test_folder_with_a_run_is_kept_with_its_points(folder, monkeypatch):
-    monkeypatch.setattr(sweep_folder, "_created_folders", [])
-    created = folder()
-    sweep_folder.write_points(created, [["batch=8"], ["batch=16"]])
-    (created / "1").mkdir()
-    (created / "1" / "job.json").touch()
-    (created / "0").mkdir()
-    sweep_folder.remove_empty()
-    assert sorted(path.name for path in created.iterdir()) == [".again", "1", "points.json"]
+    assert multirun.exists() == has_run
+    assert not has_run or sorted(path.name for path in created.iterdir()) == [".again", "1", "points.json"]

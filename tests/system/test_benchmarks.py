@@ -38,3 +38,7 @@ def test_short_benchmark_prints_numbers(root, name):
     for table in tables:
         header, _, *rows = [line for line in table.splitlines() if line.startswith("|")]
         assert any(re.search(r"\d", row) for row in rows), header
+
+
+def test_run_is_completed_by_the_same_command_after_a_fault():
+    run_python(ROOT, "benchmarks/faults.py", "--each", "1", "SIGKILL of the controller")

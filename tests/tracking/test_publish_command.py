@@ -36,23 +36,15 @@ def statuses(store):
     return sorted(run.info.status for run in store.client.search_runs([store.experiment_id]))
 
 
-@pytest.mark.parametrize("state", [None, "completed"])
-def test_unreported_run_of_a_cluster_is_published_only_to_a_given_address(
-    run_publish, make_remote, store, state, capsys
-):
-    make_remote(state=state)
-    assert run_publish() == 0
-    assert statuses(store) == []
-    assert capsys.readouterr().out.startswith("skipped 1 submitted runs")
-    run_publish("--uri", store.uri)
-    assert statuses(store) == ["FINISHED" if state else "RUNNING"]
-
-
-def test_reported_run_of_a_cluster_is_published(run_publish, make_remote, store):
+def test_runs_of_a_cluster_are_published_once_reported_or_to_a_given_address(run_publish, make_remote, store, capsys):
     make_remote(0, reported=True, state="completed")
-    make_remote(1)
-    run_publish()
+    make_remote(1, state="completed")
+    make_remote(2)
+    assert run_publish() == 0
     assert statuses(store) == ["FINISHED"]
+    assert capsys.readouterr().out.startswith("skipped 2 submitted runs")
+    run_publish("--uri", store.uri)
+    assert statuses(store) == ["FINISHED", "FINISHED", "RUNNING"]
 
 
 def test_superseded_attempt_is_not_published(run_publish, make_remote, store):
@@ -61,20 +53,14 @@ def test_superseded_attempt_is_not_published(run_publish, make_remote, store):
     assert statuses(store) == []
 
 
-def test_unpublished_run_of_this_host_is_published(run_publish, make_record, store):
-    record = make_record()
-    record.describe({**record.job(), "tracking": UNPUBLISHED}, record.run())
-    run_publish()
-    assert statuses(store) == ["FINISHED"]
-
-
-def test_view_is_linked_only_if_it_has_runs(run_publish, make_record, capsys):
+def test_view_is_linked_only_if_it_has_runs_also_of_runs_without_tracking(run_publish, make_record, capsys):
     failed = make_record(0, state="failed")
     assert run_publish() == 0
     output = capsys.readouterr().out
     assert str(failed.folder) in output
     assert output.endswith("1 of 1 runs published\n")
-    make_record(1)
+    record = make_record(1)
+    record.describe({**record.job(), "tracking": UNPUBLISHED}, record.run())
     run_publish()
     assert f"2 of 2 runs published: {views.LOCAL}" in capsys.readouterr().out
 

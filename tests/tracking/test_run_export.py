@@ -33,18 +33,13 @@ def test_unknown_values_have_no_tag(make_record):
     assert tags["epochmeter.energy_covers"] == "gpu0"
 
 
-def test_rehearsal_is_marked_in_tags_and_note(make_record):
-    record = make_record(rehearsal=["device=nano: this is host vm"])
-    tags = run_export.run_tags(record)
-    assert (tags["epochmeter.rehearsal"], tags["epochmeter.not_applied"]) == ("true", "device=nano: this is host vm")
-    assert run_export.run_note(record).startswith("**Rehearsal, not a result.** device=nano: this is host vm.\n")
-
-
-def test_note_has_the_command_the_failure_and_the_reason_for_no_energy(make_record):
-    record = make_record(energy=False, overrides=["model.name=a b"], state="failed")
-    assert run_export.run_tags(record)["epochmeter.failure"] == "oom"
-    note = run_export.run_note(record)
-    for part in ("python src/train.py 'model.name=a b'", "No measured energy: no meter", "CUDA out of memory"):
+def test_note_has_the_rehearsal_the_command_the_failure_and_the_reason_for_no_energy(make_record):
+    why = "device=nano: this is host vm"
+    record = make_record(energy=False, overrides=["model.name=a b"], state="failed", rehearsal=[why])
+    tags, note = run_export.run_tags(record), run_export.run_note(record)
+    assert (tags["epochmeter.rehearsal"], tags["epochmeter.not_applied"]) == ("true", why)
+    assert tags["epochmeter.failure"] == "oom"
+    for part in (why, "python src/train.py 'model.name=a b'", "No measured energy: no meter", "CUDA out of memory"):
         assert part in note
 
 
