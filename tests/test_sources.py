@@ -143,6 +143,7 @@ def test_help_and_the_configuration_are_shown_without_torch_or_mlflow(sources, a
     assert not (sources / "multirun").exists()
 
 
+@pytest.mark.system
 def test_the_controller_runs_without_torch(sources):
     """Import all of the controller where torch cannot be imported."""
     modules = [

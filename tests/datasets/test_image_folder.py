@@ -26,9 +26,12 @@ def test_train_and_val_are_counted_and_missing_classes_reported(tmp_path):
 @pytest.mark.parametrize(("held_out", "val"), [(5, 2 + 1 + 0), (2, 6 + 2 + 1)])
 def test_every_nth_file_per_class_is_held_out_as_in_training(tmp_path, held_out, val):
     fill(tmp_path, cat=12, dog=5, eel=3)
-    splits = scan(tmp_path, say=print, classes=3, held_out=held_out)["splits"]
-    assert splits == {"train": 20 - val, "val": val}
-    assert splits == {split: len(ImageFiles(str(tmp_path), split, None, held_out)) for split in ("train", "val")}
+    assert scan(tmp_path, print, 3, held_out)["splits"] == {"train": 20 - val, "val": val}
+    train, held = (ImageFiles(str(tmp_path), split, None, held_out) for split in ("train", "val"))
+    assert (len(train), len(held)) == (20 - val, val)
+    assert train.classes == held.classes == ["cat", "dog", "eel"]
+    paths = {part.path(index, part.read(index)[1]) for part in (train, held) for index in range(len(part))}
+    assert len(paths) == 20
 
 
 def test_other_files_and_hidden_files_do_not_count(tmp_path):
@@ -40,6 +43,7 @@ def test_other_files_and_hidden_files_do_not_count(tmp_path):
     (tmp_path / "cat" / "link.png").symlink_to(tmp_path / "loose.png")
     (tmp_path / "cat" / "dangling.png").symlink_to(tmp_path / "nothing")
     assert scan(tmp_path, say=print, classes=1)["splits"] == {"train": 7, "val": 1}
+    assert [len(ImageFiles(str(tmp_path), split, None)) for split in ("train", "val")] == [7, 1]
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,12 @@ from epochmeter.shared.record import Record
 
 DEAD = {"began": "0"}
 """An earlier process with this process's ID."""
+ENDS = ("completed", "failed", "killed")
 
 
 @pytest.fixture
 def record(tmp_path):
     return Record(tmp_path)
-
-
-def write_start(record, **process):
-    record.describe({}, {"identity": "1d", **this_process()._asdict(), **process})
 
 
 def write_end(record, state, completed=True):
@@ -32,37 +29,31 @@ def test_run_without_job_is_planned(record):
 
 
 @pytest.mark.parametrize(
-    ("process", "state"),
+    ("process", "recorded", "is_completed", "ended", "state"),
     [
-        ({}, "running"),
-        (DEAD, "killed"),
-        ({"host": "board-7", "pid": 1, **DEAD}, "running"),
+        # without an end, it runs while its process may live
+        ({}, None, False, None, "running"),
+        (DEAD, None, False, None, "killed"),
+        ({"host": "board-7", "pid": 1, **DEAD}, None, False, None, "running"),
+        # a recorded end has precedence
+        *(
+            (process, state, True, ended, state)
+            for process in ({}, DEAD)
+            for state in ENDS
+            for ended in (None, "failed")
+        ),
+        # a summary without completed.json is no completion
+        (DEAD, "completed", False, None, "failed"),
+        (DEAD, "completed", False, "completed", "failed"),
+        ({}, "completed", False, None, "running"),
+        # the controller's end counts if the record has none
+        ({}, None, False, "completed", "failed"),
+        ({}, None, False, "failed", "failed"),
+        ({}, None, False, "killed", "killed"),
     ],
-    ids=["alive", "dead", "another host"],
 )
-def test_run_without_an_end_is_running_while_its_process_may_live(record, process, state):
-    write_start(record, **process)
-    assert status_of(record) == state
-
-
-@pytest.mark.parametrize("state", ["completed", "failed", "killed"])
-@pytest.mark.parametrize("process", [{}, DEAD], ids=["alive", "dead"])
-def test_recorded_end_has_precedence(record, state, process):
-    write_start(record, **process)
-    write_end(record, state)
-    assert status_of(record) == status_of(record, ended="failed") == state
-
-
-@pytest.mark.parametrize(
-    ("process", "ended", "state"), [(DEAD, None, "failed"), (DEAD, "completed", "failed"), ({}, None, "running")]
-)
-def test_summary_without_completion_is_not_completed(record, process, ended, state):
-    write_start(record, **process)
-    write_end(record, "completed", completed=False)
-    assert status_of(record, ended=ended) == state
-
-
-@pytest.mark.parametrize(("ended", "state"), [("completed", "failed"), ("failed", "failed"), ("killed", "killed")])
-def test_controllers_end_counts_if_the_record_has_none(record, ended, state):
-    write_start(record)
+def test_state_by_process_record_and_the_controllers_end(record, process, recorded, is_completed, ended, state):
+    record.describe({}, {"identity": "1d", **this_process()._asdict(), **process})
+    if recorded:
+        write_end(record, recorded, is_completed or recorded != "completed")
     assert status_of(record, ended=ended) == state

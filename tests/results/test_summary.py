@@ -113,17 +113,14 @@ def test_other_metrics_are_means_and_peaks_maxima_without_maxima_over_ranks():
     assert metrics["steady/gpu_memory_peak_bytes"] == 6
 
 
-def test_percentiles_are_pooled_over_the_steps_of_all_steady_epochs():
+def test_percentiles_are_by_nearest_rank_of_the_steps_of_all_steady_epochs_without_host_wait():
+    percentiles = step_percentiles(steps(*range(200, 0, -1)))
+    assert percentiles == {"step_p50_s": 100.0, "step_p95_s": 190.0, "step_p99_s": 198.0}
+    assert step_percentiles(NO_STEPS) == {}
     windows = [epoch(0, steps=2), epoch(1, steps=2, step_p50_s=1.0), epoch(2, steps=3, step_p50_s=8.0)]
     metrics = summarize(windows, steps(50.0, 60.0, 1.0, 1.0, 8.0, 8.0, 8.0), JOB)
     assert [metrics[f"steady/step_p{percent}_s"] for percent in (50, 95, 99)] == [8.0, 8.0, 8.0]
     assert metrics["std/step_p50_s"] == pytest.approx(7 / math.sqrt(2))
-
-
-def test_percentiles_are_by_nearest_rank_without_host_wait():
-    percentiles = step_percentiles(steps(*range(200, 0, -1)))
-    assert percentiles == {"step_p50_s": 100.0, "step_p95_s": 190.0, "step_p99_s": 198.0}
-    assert step_percentiles(NO_STEPS) == {}
 
 
 def test_std_is_the_sample_standard_deviation_of_several_epochs():

@@ -63,34 +63,6 @@ def test_folder_without_images_is_an_error(folder):
         ImageFiles(str(folder), "val", as_is)
 
 
-def test_other_extensions_and_hidden_files_are_skipped(folder):
-    for name in ("Thumbs.db", ".hidden.png", "notes.txt"):
-        (folder / "train/cat" / name).write_bytes(b"x")
-    write(folder / "train/cat/c.JPEG")
-    (folder / "train/.cache").mkdir()
-    samples = ImageFiles(str(folder), "train", as_is)
-    assert len(samples) == 4
-    assert samples.classes == ["cat", "dog"]
-
-
-@pytest.fixture
-def classes(tmp_path):
-    """A user's folder of classes without splits: eleven cats, four dogs."""
-    for name, count in (("cat", 11), ("dog", 4)):
-        for index in range(count):
-            write(tmp_path / name / f"{index:02}.png")
-    return tmp_path
-
-
-@pytest.mark.parametrize(("held_out", "train", "val"), [(5, 9 + 4, 2 + 0), (2, 6 + 2, 5 + 2)])
-def test_every_nth_file_is_held_out_without_splits(classes, held_out, train, val):
-    kept, held = (ImageFiles(str(classes), split, as_is, held_out=held_out) for split in ("train", "val"))
-    assert (len(kept), len(held)) == (train, val)
-    assert kept.classes == held.classes == ["cat", "dog"]
-    paths = {part.path(index, part.read(index)[1]) for part in (kept, held) for index in range(len(part))}
-    assert len(paths) == 15
-
-
 def test_in_memory_images_are_equal_and_do_not_need_the_files(folder):
     files = ImageFiles(str(folder), "train", as_is)
     expected = [(image.getpixel((1, 1)), image.size, label) for image, label in (files[i] for i in range(3))]
