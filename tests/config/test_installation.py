@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from epochmeter.__main__ import COMMANDS
 from epochmeter.config import installation
 
 TABLES = ("installation.py", "interpreter.py")
@@ -29,6 +30,12 @@ def with_own_commands(monkeypatch):
 )
 def test_commands_in_messages_are_those_of_the_installation(with_own_commands, text, expected):
     assert with_own_commands(text) == expected
+
+
+def test_program_has_the_commands_of_a_checkout():
+    assert {module for module, _ in COMMANDS.values()} == {
+        path.stem for path in installation.PACKAGE.parent.glob("*.py")
+    }
 
 
 def test_no_message_names_a_command_that_an_installed_package_lacks(with_own_commands):

@@ -48,8 +48,9 @@ def environment(wheel, tmp_path_factory):
 
 def test_wheel_has_the_sources_and_the_configuration_only(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    tracked = subprocess.check_output(["git", "-C", ROOT, "ls-files", "src/*/*", "conf"], text=True).splitlines()
-    assert names == {name.replace("conf/", "epochmeter/conf/", 1).removeprefix("src/") for name in tracked}
+    paths = [path for pattern in ("src/*/**/*", "conf/**/*") for path in ROOT.glob(pattern)]
+    files = {str(path.relative_to(ROOT)) for path in paths if path.is_file() and "__pycache__" not in path.parts}
+    assert names == {name.replace("conf/", "epochmeter/conf/", 1).removeprefix("src/") for name in files}
 
 
 def test_sweep_script_and_report_run_in_an_empty_folder(environment, tmp_path):
