@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from epochmeter.agent import agent as module
 from epochmeter.agent.agent import Agent
-from epochmeter.shared.protocol import NotMeasured, Proceed, WindowClosed, WindowMeasured
+from epochmeter.shared.protocol import Finished, NotMeasured, Proceed, WindowClosed, WindowMeasured
 from epochmeter.shared.record import Record
 from epochmeter.worker.connection import ControllerGoneError
 
@@ -303,7 +303,7 @@ def test_reason_is_sent_if_nothing_was_measured(script, loader):
         pass
     connection = script.agent._connection
     script.agent.end()
-    assert connection.sent[-1] == NotMeasured(module.NO_STEP)
+    assert connection.sent[-2:] == [NotMeasured(module.NO_STEP), Finished()]
 
 
 def test_random_numbers_and_batches_are_those_without_the_agent(script):

@@ -1,4 +1,6 @@
+import gc
 import time
+import weakref
 
 import pytest
 import torch
@@ -121,6 +123,22 @@ def test_pass_ends_with_its_epoch_even_if_its_iterator_is_held(loop):
         loop.optimizer.step()
     assert loop.windows == [("epoch", 0, 1), ("epoch", 1, 1)]
     assert len(list(held[0])) == 5
+
+
+def test_iterator_of_the_data_is_released_with_the_loop(loop):
+    class Batches:
+        def __iter__(self):
+            iterator = (batch for batch in BATCHES)
+            iterators.append(weakref.ref(iterator))
+            return iterator
+
+    iterators = []
+    gc.disable()
+    try:
+        loop.train(loop.meter.batches(Batches()))
+        assert iterators[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_windows_within_a_window_are_parts_of_it(loop):

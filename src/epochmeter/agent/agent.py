@@ -17,7 +17,9 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from epochmeter.agent.ranks import UnansweredConnection, own_rank
 from epochmeter.shared.protocol import (
     Built,
+    Finished,
     NotMeasured,
+    RankFailed,
     RankWindow,
     WindowClosed,
     WindowMeasured,
@@ -181,15 +183,20 @@ class Agent:
         self.close(window)
         return self.guarded(self._open, window.limit, window.loader, window.limit)
 
-    def end(self):
+    def end(self, error=None):
         """Close the last window at the script's end, unless an exception ended it, and measure no more."""
         if not self._is_ready():
             return
-        if self._window is not None and not hasattr(sys, "last_value"):
-            self.guarded(self._close)
+        error = error or uncaught_error()
+        if error is None:
+            self.close()
         if self._connection is None and self._optimizer_steps:
             self.guarded(self._connect)
-        self._switch_off(NO_STEP if not self._optimizer_steps else "" if self._epochs else NO_LOADER)
+        reason = NO_STEP if not self._optimizer_steps else "" if self._epochs else NO_LOADER
+        self._switch_off(
+            *([NotMeasured(reason)] if reason and not self.recorded else []),
+            RankFailed("exception", describe_error(error), 0) if error else Finished(),
+        )
 
     def guarded(self, act, *arguments):
         """Call a function of the agent and return its result; if it fails, report that and measure no more."""
@@ -206,20 +213,20 @@ class Agent:
 
     def fail(self, error):
         """Report an error of the agent on stderr and to the controller, and measure no more."""
-        self.reason = reason = "{}: {}".format(type(error).__name__, error)
+        self.reason = reason = describe_error(error)
         if self._is_on:
             with contextlib.suppress(Exception):
                 print("epochmeter: measuring ended, the script continues: {}".format(reason), file=sys.stderr)
-        self._switch_off(reason)
+        self._switch_off(NotMeasured(reason))
 
-    def _switch_off(self, reason):
+    def _switch_off(self, *messages):
         self._is_on, self._window = False, None
         self._remove_forward_hook()
         if self._connection is not None:
             with contextlib.suppress(OSError):
-                if reason:
-                    self._connection.send(NotMeasured(reason))
-                self._connection.close()
+                for message in messages:
+                    self._connection.send(message)
+            self._connection.close()
 
     def _is_ready(self):
         """Whether the agent is on, and this is the process and thread that imported torch: not a forked worker's."""
@@ -415,12 +422,16 @@ class MeasuredIterator(LoaderIterator):
         self._source.error = None
         if is_of_loader:
             self._agent.end_pass(window, error)
-            raise error
-        if isinstance(error, StopIteration):  # another pass has closed the window
+        elif isinstance(error, StopIteration):  # another pass has closed the window
             return next(self._source)
-        self._agent.fail(error)
-        if not isinstance(error, Exception) or is_from_signal_handler(error):  # such as KeyboardInterrupt
-            raise error
+        else:
+            self._agent.fail(error)
+        # Errors that are not of the agent, such as KeyboardInterrupt.
+        if is_of_loader or not isinstance(error, Exception) or is_from_signal_handler(error):
+            try:
+                raise error
+            finally:
+                del error  # it would refer to itself by this frame, and keep the loader's iterator alive
         return self._source.fetched.pop() if self._source.fetched else next(self._source)
 
     def __del__(self):
@@ -462,6 +473,21 @@ def has_length(loader):
     except (TypeError, NotImplementedError):
         return False
     return True
+
+
+def describe_error(error):
+    """Return class and text of an exception."""
+    return "{}: {}".format(type(error).__name__, error)
+
+
+def uncaught_error():
+    """Return the exception that ended the script; None if there is none, and in interactive sessions, which go on."""
+    return None if is_interactive() else getattr(sys, "last_value", None)
+
+
+def is_interactive():
+    """Return whether this is a notebook or an interactive Python."""
+    return hasattr(sys, "ps1") or "IPython" in sys.modules
 
 
 def used_device():

@@ -1,13 +1,15 @@
 """`Meter`: time and energy of the loops of a script or a notebook, given back to the loop itself."""
 
+import atexit
 import contextlib
+import os
 import re
+import sys
 from types import MappingProxyType
 from typing import Mapping, NamedTuple, Optional
 
-from epochmeter.agent import hooks
+from epochmeter.agent import controller, hooks
 
-NO_CONTROLLER = "no controller: start the script with `epochmeter run`, or in a checkout `python src/measure.py`"
 RESERVED = frozenset((
     *("epoch", "val", "steady", "std", "total", "rank_max", "model", "roofline", "memory", "power", "step", "trace"),
     "throughput",
@@ -46,11 +48,71 @@ class Meter:
                 ...
             print(meter.last.e2e_s, meter.last.energy_j)
 
-    An error in it never reaches the script: it is printed once, and nothing more is measured.
+    In a script that `measure.py` started, it uses that command's controller. Otherwise the first window starts one: a
+    child process that ends with the script, with `close`, with the `with` block, or with the next `Meter` that starts
+    one. An error in it never reaches the script: it is printed once, and nothing more is measured.
+
+    Args:
+        overrides: Keys of `measure.py` for a controller that this meter starts: `"power_limit=100"`,
+            `"meter=estimate"`.
     """
 
-    def __init__(self):
+    _newest = None
+    """The meter that has started a controller and not closed it."""
+
+    def __init__(self, *overrides):
+        self._overrides = overrides
         self._agent = hooks.agent
+        self._controller = self._hook = None
+        self._owner = os.getpid()
+        self._reason = ""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.close(error)
+
+    def close(self, error=None):
+        """End the run of a controller that this meter has started, and wait for its report.
+
+        Args:
+            error: The exception that ended the script: the run has failed.
+        """
+        started, self._controller = self._controller, None
+        self._reason = self._reason or "the meter was closed"
+        if started is None or self._owner != os.getpid():
+            return
+        Meter._newest = None
+        self._hook.remove()
+        atexit.unregister(self.close)
+        self._agent.end(error)
+        started.wait()
+
+    def _measuring(self):
+        """Return the agent, which connects to a controller of its own if there is none; None: nothing is measured."""
+        if self._agent is None and not self._reason and self._owner == os.getpid():
+            try:
+                self._reason = controller.refusal()
+                if not self._reason:
+                    self._start()
+            except Exception as error:
+                self._reason = "{}: {}".format(type(error).__name__, error)
+                print("epochmeter: not measured, the script continues: {}".format(self._reason), file=sys.stderr)
+        return self._agent
+
+    def _start(self):
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        from epochmeter.agent.agent import Agent
+
+        if Meter._newest is not None:  # it has the device
+            Meter._newest.close()
+        self._controller = controller.Controller(self._overrides)
+        Meter._newest = self
+        self._agent = Agent(**self._controller.agent)
+        self._hook = register_optimizer_step_post_hook(self._agent.optimizer_stepped)
+        atexit.register(self.close)
 
     def epochs(self, epochs):
         """Yield the numbers of epochs: 0 to `epochs` - 1, or those of an iterable. A window ends with its epoch."""
@@ -78,7 +140,7 @@ class Meter:
         Within another window it is a part of that window. In the name, other characters than letters and digits are
         replaced by `_`.
         """
-        agent = self._agent
+        agent = self._measuring()
         opened = None
         if agent is not None:
             opened = agent.guarded(lambda: agent.open_named(metric_prefix(name)))
@@ -95,10 +157,11 @@ class Meter:
 
     def last_of(self, window):
         """Return the last `Measurement` of a window: `epoch`, `val`, or a name given to `window`."""
-        if self._agent is None or self._agent.reason:
-            return Measurement(reason=NO_CONTROLLER if self._agent is None else self._agent.reason)
+        agent = self._agent
+        if agent is None or agent.reason:
+            return Measurement(reason=agent.reason if agent else self._reason or "nothing was measured yet")
         name = window if window in RESERVED else metric_prefix(window)
-        recorded = self._agent.recorded.get(name)
+        recorded = agent.recorded.get(name)
         if recorded is None:
             return Measurement(reason="no such window was measured yet")
         metrics = {metric.partition("/")[2]: value for metric, value in recorded.metrics.items()}
@@ -113,7 +176,7 @@ class MeasuredBatches:
         self._meter, self._data, self._window = meter, data, window
 
     def __iter__(self):
-        agent = self._meter._agent
+        agent = self._meter._measuring()
         return iter(self._data) if agent is None else agent.iterate(self._data, iter, self._window, is_explicit=True)
 
     def __len__(self):

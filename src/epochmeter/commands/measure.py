@@ -21,7 +21,7 @@ from contextlib import redirect_stdout
 
 from epochmeter.commands.train import run_all
 from epochmeter.config import app, errors
-from epochmeter.config.script import check_placeholders
+from epochmeter.config.script import ATTACHED, check_placeholders
 from epochmeter.config.secrets import redact
 from epochmeter.sweep.sweep_folder import REPEATS, is_sweep_override, key_of
 
@@ -37,8 +37,9 @@ def main() -> int:
     try:
         if command or not any(option.startswith("-") and option not in app.MULTIRUN for option in overrides):
             check_keys(overrides)
-            check_command(command)
-            check_placeholders(command, [key_of(override) for override in overrides])
+            if ATTACHED not in os.environ:
+                check_command(command)
+                check_placeholders(command, [key_of(override) for override in overrides])
     except ValueError as error:
         sys.exit(errors.format_error(redact(str(error))))
     sys.argv[1:] = overrides

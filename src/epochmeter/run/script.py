@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -17,19 +18,21 @@ from types import FrameType
 from typing import Any
 
 from epochmeter.config.installation import PACKAGE
-from epochmeter.config.script import filled_command, is_program
+from epochmeter.config.script import ATTACHED, filled_command, is_program
 from epochmeter.machine.gpus import matches_uuid
 from epochmeter.machine.signals import STOP_SIGNALS
 from epochmeter.results.rank_merge import SUM_KEYS
 from epochmeter.results.run_result import RunResult
 from epochmeter.run import launch
 from epochmeter.run.plan import Plan
-from epochmeter.run.worker_process import Connection, WorkerError, WorkerProcess, oom_kill_count
+from epochmeter.run.worker_process import Connection, Process, WorkerError, WorkerProcess, oom_kill_count
 from epochmeter.shared import protocol
 from epochmeter.shared.protocol import Message, RankWindow
 from epochmeter.shared.units import NANOSECOND
 
 AGENT_PATH = PACKAGE / "agent/path"
+PARENT_CHECK_S = 0.5
+"""How often it is checked whether the script that started this process still exists."""
 NO_PASS = "no pass over a torch DataLoader was seen"
 UNKNOWN = "unknown for a script: loss, accuracy, FLOPs, and the time of copies to the device (part of compute)."
 NOT_METERED = (
@@ -49,7 +52,7 @@ class ScriptProcess(WorkerProcess):
     arrive without waiting for one, and are merged with those of the first rank.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], listener: socket.socket) -> None:
+    def __init__(self, process: Process, listener: socket.socket) -> None:
         super().__init__(process, Path(os.devnull), oom_kill_count())
         self.remarks: list[str] = []
         """Why an agent in the script stopped measuring, or discarded a window."""
@@ -141,6 +144,11 @@ class ScriptProcess(WorkerProcess):
             if self._first:
                 self._first.socket.sendall(protocol.encode(reply))
 
+    @property
+    def exit_code(self) -> int | None:
+        """The script's exit code; None if it has not ended."""
+        return self._process.returncode
+
     def terminate(self) -> None:
         """Stop measuring, and wait for the end of the script."""
         self._listener.close()
@@ -169,30 +177,91 @@ def clipped(window: RankWindow, first: RankWindow) -> RankWindow:
     return window._replace(opened_ns=times[0], closed_ns=times[1], parts=parts)
 
 
+class StartingScript:
+    """The script that started this process, which therefore cannot wait for it; it counts as ended after `end`."""
+
+    returncode = None
+
+    def __init__(self) -> None:
+        self.pid = os.getppid()
+        self._ended = threading.Event()
+
+    def end(self) -> None:
+        """Wake up those that wait for the end."""
+        self._ended.set()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end of the script or of its use of this process, for whatever reason; the time is unlimited."""
+        while os.getppid() == self.pid and not self._ended.wait(PARENT_CHECK_S):
+            pass
+        return 0
+
+
+class AttachedScript(ScriptProcess):
+    """The script that started this process, until it ends or closes its `Meter`."""
+
+    def __init__(self, script: StartingScript, listener: socket.socket) -> None:
+        super().__init__(script, listener)
+        self._script = script
+        self._error: WorkerError | None = WorkerError("killed", "the script ended, but did not close its Meter")
+
+    def _receive(
+        self, readable: list[Connection], connections: list[Connection]
+    ) -> Iterator[tuple[Connection, Message]]:
+        for connection, message in super()._receive(readable, connections):
+            if isinstance(message, protocol.Finished):
+                self._error = None
+            elif isinstance(message, protocol.RankFailed):
+                self._error = WorkerError(message.failure, message.message)
+            else:
+                yield connection, message
+        if not connections:
+            self._script.end()
+
+    def messages(self) -> Iterator[Message]:
+        """Yield the agent's messages until it sends no more; WorkerError if the script failed."""
+        yield from super().messages()
+        if self._error:
+            raise WorkerError("exception", self.remarks[-1]) if self.remarks else self._error
+
+    def terminate(self) -> None:
+        """Stop measuring."""
+        self._script.end()
+        super().terminate()
+
+
 @contextmanager
 def running_script(plan: Plan, outcome: RunResult) -> Iterator[ScriptProcess]:
     """Start a plan's script, and wait for its end when the `with` block ends; its exit code is set in the outcome."""
-    command = filled_command(plan.job)
-    program = [] if is_program(command) else [launch.find_interpreter(plan.job.device.python)]
     with passed_signals(repeated=plan.of_sweep) as processes, launch.listening_socket() as listener:
         agent = {
             "socket": listener.getsockname(),
             "folder": str(plan.record.folder.resolve()),
             "steps_per_window": plan.job.measure.steps_per_window,
         }
-        path = os.pathsep.join(filter(None, (str(AGENT_PATH), os.environ.get("PYTHONPATH"))))
-        process = subprocess.Popen(
-            [*program, *command],
-            env={**os.environ, "PYTHONPATH": path, "EPOCHMETER_AGENT": json.dumps(agent)},
-        )
-        processes.append(process)
-        worker = ScriptProcess(process, listener)
+        worker = start_script(plan, json.dumps(agent), processes, listener)
         try:
             yield worker
         finally:
             worker.terminate()
-            outcome.exit_code = process.returncode
+            outcome.exit_code = worker.exit_code
             outcome.notes += [*worker.remarks, UNKNOWN]
+
+
+def start_script(
+    plan: Plan, agent: str, processes: list[subprocess.Popen[bytes]], listener: socket.socket
+) -> ScriptProcess:
+    """Start a script, or give the arguments of the agent to the script that started this process."""
+    if ATTACHED in os.environ:
+        with suppress(BrokenPipeError), open(int(os.environ[ATTACHED]), "w") as pipe:
+            pipe.write(agent + "\n")
+        return AttachedScript(StartingScript(), listener)
+    command = filled_command(plan.job)
+    program = [] if is_program(command) else [launch.find_interpreter(plan.job.device.python)]
+    path = os.pathsep.join(filter(None, (str(AGENT_PATH), os.environ.get("PYTHONPATH"))))
+    process = subprocess.Popen([*program, *command], env={**os.environ, "PYTHONPATH": path, "EPOCHMETER_AGENT": agent})
+    processes.append(process)
+    return ScriptProcess(process, listener)
 
 
 def check_trained(worker: ScriptProcess, plan: Plan) -> None:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from epochmeter.shared import protocol
 from epochmeter.shared.protocol import Finished, Joined, Message, RankExited, RankFailed
@@ -39,6 +39,17 @@ class WorkerError(Exception):
     def __init__(self, failure: str, message: str) -> None:
         super().__init__(message)
         self.failure = failure
+
+
+class Process(Protocol):
+    """A process as `subprocess.Popen` has it."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
 
 
 class Connection:
@@ -75,7 +86,7 @@ class WorkerProcess:
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
+        process: Process,
         log: Path,
         oom_kills: int,
         limit_s: float | None = None,
@@ -266,7 +277,7 @@ class WorkerProcess:
         )
 
 
-def _exit_fd(process: subprocess.Popen[bytes]) -> int:
+def _exit_fd(process: Process) -> int:
     """Return a file descriptor that becomes readable when the process ends, also on kernels without pidfd."""
     # The end of its connection does not suffice: DataLoader workers inherit the socket and may outlive the process.
     reader, writer = os.pipe()

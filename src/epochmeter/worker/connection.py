@@ -51,7 +51,9 @@ class ControllerConnection:
         return decode(reply)
 
     def close(self):
-        """Close the connection; the controller learns that no message follows."""
+        """Close the connection; the controller learns that no message follows, even if a child process inherited it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._replies.close()
         self._socket.close()
 

@@ -1,0 +1,87 @@
+"""`Meter` without `measure.py`: the controller that it starts."""
+
+import subprocess
+import sys
+
+import pytest
+from project import ENVIRONMENT
+
+pytestmark = pytest.mark.system
+SCRIPT = """
+import contextlib, os, signal, sys, time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+from epochmeter import Meter
+
+torch.manual_seed(0)
+data = [(torch.full((10,), float(number)), number % 2) for number in range(64)]
+model = nn.Sequential(nn.Linear(10, 16), nn.Dropout(), nn.Linear(16, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def train(epochs, batches, after=lambda: None):
+    for epoch in epochs:
+        for inputs, targets in batches:
+            loss = nn.functional.cross_entropy(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        after()
+        print(epoch, loss.item().hex(), flush=True)
+
+loader = DataLoader(data, 8, shuffle=True, num_workers=2, persistent_workers=True)
+"""
+PLAIN = "train(range(3), loader)"
+METERED = """
+meter = Meter({keys})
+train(meter.epochs(3), meter.batches(loader), lambda: {after})
+"""
+
+
+@pytest.fixture
+def run(project):
+    def start(lines, *options, after="None", keys=(), **stdin):
+        keys = (f"machine.lock_dir={project.root / 'locks'}", "tracking=none", *keys)
+        text = (SCRIPT + lines).format(keys=", ".join(map(repr, keys)), after=after)
+        (project.root / "own.py").write_text(text)
+        environment = {**ENVIRONMENT, "PYTHONPATH": str(project.root / "src")}
+        return subprocess.run(
+            [sys.executable, *options, "own.py"],
+            cwd=project.root, env=environment, capture_output=True, text=True, check=False, timeout=300, **stdin,
+        )  # fmt: skip
+
+    return start
+
+
+def test_script_has_the_same_output_and_weights_and_a_record(run, project):
+    assert run(METERED).stdout == run(PLAIN).stdout
+    record = project.record()
+    assert [(window["window"], window["epoch"]) for window in record.windows()] == [("epoch", n) for n in range(3)]
+    assert record.summary()["state"] == "completed"
+    assert record.job()["measure"]["command"] == ["own.py"]
+
+
+def test_script_continues_without_a_controller(run, project):
+    killed = run(METERED, after="os.kill(meter._controller._process.pid, signal.SIGKILL)")
+    refused = run(METERED, keys=["batch=8"])
+    plain = run(PLAIN)
+    assert killed.stdout == refused.stdout == plain.stdout
+    assert killed.stderr.count("the script continues") == refused.stderr.count("the script continues") == 1
+    assert "`batch=` has no effect on a script" in refused.stderr
+    assert len(project.records()) == 1
+
+
+def test_failure_of_the_script_is_that_of_its_run(run, project):
+    assert run(METERED, after="1 / 0").returncode == 1
+    failure = project.record().summary()["failure"]
+    assert failure == {"kind": "exception", "message": "ZeroDivisionError: division by zero"}
+
+
+def test_interactive_session_has_a_run_per_meter_and_survives_errors(run, project):
+    lines = "1 / 0\ntrain(range(1), meter.batches(loader))\nmeter = Meter(*meter._overrides)\n"
+    lines += "with meter: train(range(1), meter.batches(list(loader)))\n\nprint(meter.last.e2e_s > 0)\n"
+    done = run(METERED.replace("3", "1"), "-i", input=lines)
+    assert done.stdout.splitlines()[-1] == "True"
+    records = project.records()
+    assert [len(record.windows()) for record in records] == [2, 1]
+    assert {record.summary()["state"] for record in records} == {"completed"}
