@@ -45,7 +45,7 @@ ONLY_IN = {
         "epochmeter/trace/",
     ),
     "sklearn": ("epochmeter/datasets/digits.py", "epochmeter/report/analyses/gaussian.py"),
-    "scipy": ("epochmeter/datasets/imagenet.py", "epochmeter/report/"),
+    "scipy": ("epochmeter/datasets/imagenet.py", "epochmeter/power/limit_search.py", "epochmeter/report/"),
     "tensorboard": "epochmeter/tracking/tensorboard.py",
     "pandas": "epochmeter/report/runs/frames.py",
     "vl_convert": "epochmeter/report/charts/",
@@ -54,8 +54,11 @@ ONLY_IN = {
 }
 """Where a library may be imported."""
 IMPORTED_AT_ONCE = {"hydra", "omegaconf", "numpy"}
-SEARCH = ("epochmeter.sweep.search", "epochmeter.sweep.search_space")
-"""Modules that import Optuna, and are themselves imported only by a search."""
+SEARCH = (
+    "epochmeter.sweep.search", "epochmeter.sweep.search_space",
+    "epochmeter.power.limit_search", "epochmeter.run.limit_probing",
+)  # fmt: skip
+"""Modules that import Optuna or SciPy, and are themselves imported only by a search."""
 DIGITS = "epochmeter.datasets.digits"
 """Imports scikit-learn, and is itself imported only by its name, to create the dataset."""
 MEASURING = (*TRAINING, "epochmeter/power/", "epochmeter/machine/utilization", "epochmeter/run/window.py")

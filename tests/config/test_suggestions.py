@@ -32,7 +32,7 @@ def test_prefix_match_ranks_before_word_match_before_fuzzy_match():
     [
         ("train", "powerlimit", "did you mean `power_limit=`? keys: "),
         ("train", "batch.size", "did you mean `batch=`"),
-        ("train", "xyzzy", "keys: batch, cache,"),
+        ("train", "xyzzy", "keys: auto, batch, cache,"),
         ("train", "optimizer.learning_rate", "keys of optimizer: "),
         ("train", "checkpoint.evry", "did you mean `checkpoint.every=`? keys of checkpoint: every"),
         ("train", "hydra.sweeper.n_trials", "list the keys of Hydra: `python src/train.py --cfg hydra`"),

@@ -94,6 +94,37 @@ def test_sweep_over_power_limits_sets_measures_and_restores_them(nx):
     assert "MODE_20W_6CORE" in done.stderr, "valid modes are listed"
 
 
+@pytest.mark.system
+def test_power_mode_with_the_least_energy_is_found_while_training(nx):
+    """The epochs last equally long in all modes, so that the mode with the least power uses the least energy."""
+    shares, stopped = {DEFAULT: 0.6, 2: 0.8, 8: 1.0}, threading.Event()
+
+    def play():
+        while not stopped.wait(0.02):
+            nx.tree.show(shares[nx.board.mode()])
+
+    nx.board.put(**{"nvpmodel/status": "pmode:0008"})
+    playing = threading.Thread(target=play, daemon=True)
+    playing.start()
+    done = nx.run(power_limit="auto", batch=500, epochs=64)
+    stopped.set()
+    playing.join()
+    assert done.returncode == 0, done.stderr
+    (record,) = nx.project.records()
+    (search,) = record.run()["power_limit_search"]
+    assert search["chosen"] == record.run()["power_limit_applied"] == "MODE_10W_DESKTOP (id:5)"
+    low, high = search["saving_interval"]
+    assert low <= 1 - nx.tree.board.total_w(0.6) / nx.tree.board.total_w() <= high
+    assert {probe["setting"] for probe in search["probes"]} <= {
+        "MODE_10W_DESKTOP (id:5)", "MODE_15W_6CORE (id:2)", "MODE_20W_6CORE (id:8)"
+    }  # fmt: skip
+    warmup = [bool(window.get("warmup")) for window in record.windows()]
+    assert warmup == sorted(warmup, reverse=True)
+    assert 0 < sum(warmup) < len(warmup)
+    assert record.summary()["metrics"]["steady/power_mean_w"] == pytest.approx(nx.tree.board.total_w(0.6), rel=0.03)
+    assert nx.board.mode() == 8, "the mode is restored"
+
+
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.system), signal.SIGTERM])
 def test_stopped_run_restores_the_power_mode_and_is_killed(nx, number):
     process, record = nx.in_training(power_limit="MODE_15W_2CORE")

@@ -44,7 +44,7 @@ SCRIPT_GROUPS = ("model", "optimizer", "scheduler", "task", "profiler")
 """Groups whose option is the measured script itself."""
 SCRIPT_KEYS = (
     *(*SCRIPT_GROUPS, "device", "dataset", "meter", "tracking", "machine", "script", "measure", "strategy", "storage"),
-    *("power_limit", "clocks", "fan", "sweep", "warmup_epochs", "rehearse", "repeat", "roofline", "throughput"),
+    *("power_limit", "auto", "clocks", "fan", "sweep", "warmup_epochs", "rehearse", "repeat", "roofline", "throughput"),
 )
 """Keys in the record of a measured script; all others configure the training of this project."""
 SWEEP_ONLY_KEYS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "cooldown_s", "max_failures"))

@@ -160,6 +160,18 @@ class Roofline(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Auto(Section):
+    """The search of `power_limit=auto`."""
+
+    objective: Literal["energy", "time", "edp", "eta"]
+    eta: float
+    max_slowdown: float | None
+    power_budget: float | None
+    confidence: float
+    recheck_epochs: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Checkpoint(Section):
     """Checkpoints to resume a run from."""
 
@@ -226,6 +238,7 @@ class Job(Section):
     pin_memory: bool | Literal["auto"]
     persistent_workers: bool
     power_limit: float | str | None
+    auto: Auto
     clocks: Literal["keep", "locked"]
     fan: Literal["keep", "max"]
     cache: Literal["keep", "cold", "cold_each_epoch", "warm"]

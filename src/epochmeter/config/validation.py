@@ -107,7 +107,8 @@ NORMALIZATION = Rule(
     "mean and std as lists of numbers, with std above 0, such as {mean: [0.5], std: [0.5]}", is_normalization
 )
 WATTS_OR_MODE = Rule(
-    "watts above 0, a power mode such as MAXN", lambda value: TEXT.is_allowed(value) or positive().is_allowed(value)
+    "watts above 0, a power mode such as MAXN, auto",
+    lambda value: TEXT.is_allowed(value) or positive().is_allowed(value),
 )
 WORKERS = Rule("auto, or a whole number, 0 or more", lambda value: value == "auto" or COUNT.is_allowed(value))
 SECONDS = finite_number(0, unit="seconds")
@@ -139,6 +140,11 @@ RULES = {
     "repeat": whole_number(0, MAX_INTEGER),
     "workers": WORKERS,
     "power_limit": or_null(WATTS_OR_MODE),
+    "auto.max_slowdown": or_null(finite_number(1, unit="a multiple of the time without a new limit")),
+    "auto.confidence": finite_number(0.5, 0.999, "a probability"),
+    "auto.recheck_epochs": or_null(whole_number(1)),
+    **same_rule("auto.power_budget report.power_budget", or_null(positive("watts"))),
+    **same_rule("auto.eta report.eta", finite_number(0, 1)),
     "target_accuracy": or_null(positive("a fraction", 1)),
     "target_loss": or_null(positive("a loss")),
     "checkpoint.every": or_null(whole_number(1), "no checkpoint"),
@@ -160,9 +166,7 @@ RULES = {
     "meter.file": or_null(FILE),
     "format": one_of("table", "json"),
     "view": or_null(one_of("trace", "perfetto")),
-    "report.eta": finite_number(0, 1),
     "report.max_slowdown": finite_number(1, unit="a multiple of the shortest time"),
-    "report.power_budget": or_null(positive("watts")),
     "report.deadline": or_null(positive("seconds")),
     "gate.time": or_null(positive("a ratio")),
     "gate.energy": or_null(positive("a ratio")),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.machine import gpus
 from epochmeter.power.knobs.knob import AppliedSettings
+from epochmeter.power.knobs.requests import AUTO
 from epochmeter.power.meter import Meter
 from epochmeter.results.roofline import epoch_utilization
 from epochmeter.results.summary import reaches_target
@@ -20,6 +21,9 @@ from epochmeter.run.worker_process import WorkerError, WorkerProcess
 from epochmeter.shared import protocol
 from epochmeter.shared.protocol import Message, Traced
 from epochmeter.tracking.publisher import Tracker
+
+if TYPE_CHECKING:
+    from epochmeter.run.limit_probing import LimitProbing
 
 FIRST_WAIT_S = 10.0
 """Time limit of the first window's wait for MLflow, which includes its import; later ones wait for a second at most."""
@@ -35,6 +39,7 @@ def run_event_loop(
     def utilization(metrics: Mapping[str, float]) -> Mapping[str, float]:
         return epoch_utilization(metrics, plan.run, job.roofline.flops)
 
+    probing = open_probing(plan, instruments.meter, settings, terminal)
     for message in messages:
         match message:
             case protocol.Built():
@@ -52,8 +57,12 @@ def run_event_loop(
                 terminal.window_opened(opened.window, opened.epoch, job.epochs, opened.steps)
                 before = instruments.read_start()
                 worker.reply()
+                if probing:
+                    probing.open_window(opened, before)
             case protocol.Progress():
                 terminal.progress(message.steps, message.loss)
+                if probing:
+                    probing.progress(message.steps)
             case protocol.WindowClosed():
                 after = instruments.read_end()
                 if message.window is not None and message.epoch is not None:
@@ -61,10 +70,13 @@ def run_event_loop(
                 if message.steps is not None:
                     opened = opened._replace(steps=message.steps, partial=True, epoch_steps=opened.steps)
                 worker.reply()
+                if probing:
+                    probing.close_window(after, opened.steps)
             case protocol.WindowMeasured():
                 window = build_window(opened, message, before, after, instruments, plan.record, utilization)
                 remarks = notes_and_flags(window, cache_notes, settings.drift_messages())
-                plan.record.append({**window.line, **resume_warmup(job, plan.run, window.line), **remarks})
+                warmup = resume_warmup(job, plan.run, window.line) or (probing.measured(window.line) if probing else {})
+                plan.record.append({**window.line, **warmup, **remarks})
                 plan.set_flags(remarks.get("flags", {}))
                 terminal.window_closed()
                 terminal.window_measured(window.line, job.epochs)
@@ -73,7 +85,18 @@ def run_event_loop(
             case protocol.Trained():
                 terminal.stage("Saving results and recording the profiler's trace")
                 worker.reply()
+                if probing:
+                    probing.end()
                 return
+
+
+def open_probing(plan: Plan, meter: Meter, settings: AppliedSettings, terminal: Terminal) -> LimitProbing | None:
+    """Return the search of a job with `power_limit=auto`; None for all others, and for a rehearsal."""
+    if plan.job.power_limit != AUTO or "power_limit" not in plan.targets:
+        return None
+    from epochmeter.run.limit_probing import LimitProbing  # imports SciPy, which takes time
+
+    return LimitProbing(plan, meter, settings, terminal)
 
 
 def recorded(window: Window, plan: Plan) -> protocol.Recorded:

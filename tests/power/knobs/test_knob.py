@@ -346,3 +346,36 @@ def test_settings_are_restored_in_reverse_order(tmp_path, monkeypatch):
     with AppliedSettings([(limit, limit.target_for(65)) for limit in knobs], make_journal(tmp_path), print):
         pass
     assert changes == [("RAPL", "65 W"), ("another", "65 W"), ("another", "95 W"), ("RAPL", "95 W")]
+
+
+@pytest.mark.parametrize("bench", ["nvpmodel", "RAPL", "amdgpu", "NVML"], indirect=True)
+def test_every_limit_can_be_set_in_turn_and_the_original_is_restored(bench):
+    limits = bench.knob.limits()
+    assert len(limits) > 2
+    assert [limit.watts for limit in limits] == sorted(limit.watts for limit in limits)
+    assert bench.case.original in [limit.setting for limit in limits]
+    with bench.changed() as holding:
+        for limit in limits:
+            holding.change(bench.knob, limit.setting)
+            assert holding.applied == {bench.knob.name: limit.setting} == {bench.knob.name: bench.knob.get()}
+            assert holding.drift_messages() == []
+            (entry,) = bench.entries()
+            assert (entry["was"], entry["ours"]) == (bench.case.original, limit.setting)
+    assert bench.setting() == bench.case.original
+    assert (bench.entries(), bench.messages) == ([], [])
+
+
+@pytest.mark.parametrize("bench", ["nvpmodel", "RAPL", "amdgpu", "NVML"], indirect=True)
+def test_second_change_is_in_the_journal_before_it_is_made(bench, monkeypatch):
+    with bench.changed() as holding, monkeypatch.context() as patch:
+        (entry,) = bench.entries()
+        set_limit = type(bench.knob).set
+
+        def kill(self, setting):
+            set_limit(self, setting)
+            (unfinished,) = bench.entries()
+            assert (unfinished["was"], unfinished["ours"]) == (entry["was"], None)
+
+        patch.setattr(type(bench.knob), "set", kill)
+        holding.change(bench.knob, bench.knob.limits()[0].setting)
+    assert bench.setting() == bench.case.original

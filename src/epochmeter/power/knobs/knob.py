@@ -73,8 +73,24 @@ class Knob(Protocol):
         """Convert a job's value to a setting; ValueError if it is invalid, RuntimeError if it cannot be set now."""
         return SettingTarget(self.choices())  # if there is only one
 
+    def limits(self) -> list[SettingTarget]:
+        """The power limits that can be set now, without a reboot, in ascending order; with the one in use.
+
+        Empty if this is no power limit.
+        """
+        return []
+
     def by_hand(self, setting: str) -> str:
         """The shell command that sets it."""
+
+
+def limit_in_use(knob: Knob) -> SettingTarget:
+    """Return the current power limit; RuntimeError if the devices have different ones."""
+    now = knob.get()
+    for target in knob.limits():
+        if knob.is_equal(target.setting, now):
+            return target
+    raise RuntimeError(f"power_limit=auto: {knob.name} is at {now}\nhint: set the same limit for all devices first")
 
 
 class AppliedSettings:
@@ -127,6 +143,18 @@ class AppliedSettings:
             now = knob.get()
             self._saved_settings[knob.name] = self._journal.update(entry._replace(ours=now, by_hand=knob.by_hand(was)))
         self.applied[knob.name] = now
+
+    def change(self, knob: Knob, setting: str) -> None:
+        """Change a setting again, within the block; RuntimeError if that fails."""
+        with uninterruptible():
+            if saved := self._saved_settings.get(knob.name):
+                saved = self._saved_settings[knob.name] = self._journal.update(saved._replace(ours=None))
+                knob.set(setting)
+                self.applied[knob.name] = knob.get()
+                done = saved._replace(ours=self.applied[knob.name], by_hand=knob.by_hand(saved.was))
+                self._saved_settings[knob.name] = self._journal.update(done)
+            else:
+                self._apply(knob, setting)
 
     def drift_messages(self) -> list[str]:
         """One message per setting that was changed by someone else during the run, or cannot be read."""

@@ -1,5 +1,6 @@
 """The power mode of a Jetson, set by its program nvpmodel."""
 
+import math
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -63,7 +64,7 @@ class Nvpmodel(Knob):
     def target_for(self, value: str | float) -> SettingTarget:
         """Select a mode by name, `id:n` or watts."""
         candidates, rule = self._matching_modes(value)
-        mode = max(candidates, key=lambda mode: (mode.cores, mode.number == self._default, -mode.number))
+        mode = max(candidates, key=self._rank)
         note = None
         if rule or len(candidates) > 1:
             alternatives = f" of {', '.join(map(str, candidates))}" if len(candidates) > 1 else ""
@@ -76,8 +77,21 @@ class Nvpmodel(Knob):
             )
         return SettingTarget(str(mode), mode.watts, note, self._max_mode_w())
 
+    def limits(self) -> list[SettingTarget]:
+        """One mode per limit in watts, the current mode among them; a mode without watts, such as MAXN, is the last."""
+        current = self._current()
+        modes: dict[float, Mode] = {}
+        for mode in sorted((m for m in self._modes.values() if m.gating == current.gating), key=self._rank):
+            modes[math.inf if mode.watts is None else mode.watts] = mode
+        modes[math.inf if current.watts is None else current.watts] = current
+        return [SettingTarget(str(mode), mode.watts, max_w=self._max_mode_w()) for _, mode in sorted(modes.items())]
+
     def by_hand(self, setting: str) -> str:
         return f"sudo nvpmodel -m {self._mode_of(setting).number}"
+
+    def _rank(self, mode: Mode) -> tuple[int, bool, int]:
+        """Order of modes with the same watts, the preferred one last."""
+        return mode.cores, mode.number == self._default, -mode.number
 
     def _max_mode_w(self) -> float | None:
         """The largest watts of all modes; None if one has no limit in its name, such as MAXN."""

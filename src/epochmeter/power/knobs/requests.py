@@ -13,7 +13,7 @@ from epochmeter.machine.signals import uninterruptible
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.file_limits import open_amd_cap, open_rapl_limit
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
-from epochmeter.power.knobs.knob import Knob, Notify, SettingTarget, restore_error, restore_setting
+from epochmeter.power.knobs.knob import Knob, Notify, SettingTarget, limit_in_use, restore_error, restore_setting
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.permission import JTOP_SOCKET
@@ -21,6 +21,8 @@ from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
 
 DEFAULTS: Mapping[str, object] = {"power_limit": None, "clocks": "keep", "fan": "keep"}
 """The keys that request a device setting, with the value that leaves the setting unchanged."""
+AUTO = "auto"
+"""The value of `power_limit` with which the best limit is searched during training."""
 PERSISTENT_KNOBS = ("nvpmodel", "fan")
 """The knobs whose settings survive a reboot; jtop's service sets a fan again as it was last requested."""
 JETSON_FILES = ("/etc/nv_tegra_release", JTOP_SOCKET)
@@ -87,7 +89,14 @@ def power_limit_knob(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], roo
 
 def resolve_targets(requests: Sequence[SettingRequest]) -> list[tuple[Knob, SettingTarget]]:
     """Return the setting to apply to each knob that this machine has."""
-    return [(request.knob, request.knob.target_for(request.requested)) for request in requests if request.knob]
+    return [
+        (
+            request.knob,
+            limit_in_use(request.knob) if request.requested == AUTO else request.knob.target_for(request.requested),
+        )
+        for request in requests
+        if request.knob
+    ]
 
 
 def restore_after_kill(journal: RestoreJournal, say: Notify, tried: Sequence[SavedSetting] = ()) -> list[SavedSetting]:

@@ -8,6 +8,10 @@ from epochmeter.power.knobs.knob import Knob, SettingTarget, poll_until
 
 TOLERANCE = 0.01
 """Largest relative rounding of a limit by the device."""
+LIMITS, ROUND_W = 8, 5.0
+"""Steps between the lowest and the highest limit of a search, and the watts of which each step is a multiple."""
+LOWEST_FRACTION = 0.4
+"""Lowest limit of a search, as a fraction of the highest, if the device does not report it."""
 
 
 class DeviceLimit(NamedTuple):
@@ -91,6 +95,19 @@ class WattLimit(Knob):
         if (low and value < low) or (high and value > high):
             raise ValueError(f"power_limit={value} is out of the range of {self.name}: {choices}")
         return SettingTarget(format_watts(value), value, max_w=high)
+
+    def limits(self) -> list[SettingTarget]:
+        self.choices()
+        low_w, high_w = self._bounds()
+        now_w = min(limit.read() for limit in self._device_limits)
+        high_w = high_w or now_w
+        low_w = low_w or LOWEST_FRACTION * high_w
+        step_w = max(1.0, (high_w - low_w) / LIMITS)
+        if step_w > ROUND_W:
+            step_w = ROUND_W * round(step_w / ROUND_W)
+        watts = [high_w - number * step_w for number in range(1 + int((high_w - low_w) / step_w + TOLERANCE))]
+        others = [limit_w for limit_w in watts if not is_close(limit_w, now_w)]
+        return [SettingTarget(format_watts(limit_w), limit_w, max_w=high_w) for limit_w in sorted([now_w, *others])]
 
     def by_hand(self, setting: str) -> str:
         limits = zip(self._device_limits, self._limits(setting), strict=True)

@@ -1,0 +1,271 @@
+"""Search for the best of several power limits, by repeated and interleaved probes of training.
+
+With a higher limit a step takes less time and more power, so that its cost has one minimum. The search tries the limit
+in use, then one at 60 % of the highest, then the neighbors of the best so far. Limits of which monotonicity shows that
+they cannot be better are not tried. Limits are probed again, in turn, until none is likely to be better than the best.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+Floats = npt.NDArray[np.float64]
+Cost = Callable[[float, float], float]
+"""Cost of a step from its time in s and its mean power in W; it grows with both."""
+
+START = 0.6
+"""First limit to try, as a fraction of the highest, unless power stays below it."""
+POWER_HEADROOM = 0.8
+"""A limit above this fraction of the mean power without it restricts little."""
+EFFECT = 1.2
+"""Ratio of the powers of the tried limits from which on limits have a clear effect."""
+WIDE = 3
+"""Neighbors to try on both sides if limits have no clear effect, so that cost may have several minima."""
+MARGIN = 0.01
+"""A limit that is better by less is as good."""
+MAX_REPEATS = 8
+PRIOR_NOISE, PRIOR_PROBES = 0.02, 2
+"""Relative noise of a probe before any is repeated, and the number of probes that this assumption counts as."""
+DRIFT = 0.005
+"""Standard deviation of the relative drift from probe to probe, such as by warming up."""
+
+
+class Probe(NamedTuple):
+    """Training at one limit, an index in the list of limits: mean time and energy of a step."""
+
+    limit: int
+    step_s: float
+    step_j: float
+
+
+class Estimate(NamedTuple):
+    """Logarithms of a quantity by limit, corrected for drift, with the covariance of their errors."""
+
+    mean: dict[int, float]
+    covariance: Floats
+    degrees: float
+
+    def difference(self, limit: int, other: int) -> tuple[float, float]:
+        """Return `limit` minus `other`, and its standard error."""
+        limits = list(self.mean)
+        weights = np.array([(name == limit) - (name == other) for name in limits], dtype=float)
+        return self.mean[limit] - self.mean[other], math.sqrt(max(0.0, weights @ self.covariance @ weights))
+
+    def probability_below(self, limit: int, other: int, ratio: float) -> float:
+        """Return the probability that `limit` is less than `ratio` times `other`."""
+        difference, error = self.difference(limit, other)
+        return float(stats.t.cdf((math.log(ratio) - difference) / max(error, 1e-12), self.degrees))
+
+    def draws(self, number: int) -> Floats:
+        """Draw all means from their joint t distribution, shape (number, limits)."""
+        means = np.array([*self.mean.values()])
+        return np.array(stats.multivariate_t.rvs(means, self.covariance, self.degrees, number, random_state=0)).reshape(
+            number, len(means)
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen limit.
+
+    Attributes:
+        limit: Its index.
+        confidence: Probability that no tried limit has a cost lower by more than 1 %.
+        saving: Fraction of the cost of the limit in use before, with the bounds of its 95 % confidence interval.
+        slowdown: Time of a step, as a multiple of that with the limit in use before.
+        is_allowed: Whether it keeps the bounds on time and power; no tried limit does if not.
+    """
+
+    limit: int
+    confidence: float
+    saving: tuple[float, float, float]
+    slowdown: float
+    is_allowed: bool
+
+
+class LimitSearch:
+    """The search: probe the limit `next_limit()` and `add` the probe, until it is None.
+
+    Args:
+        limits_w: The limits in ascending order; infinite: no limit.
+        default: Index of the limit in use.
+        max_slowdown: Highest time of a step, as a multiple of that with the limit in use.
+        power_budget_w: Highest mean power.
+        confidence: Probability with which decisions should be right.
+        start: Index of the first limit to try after the one in use; None: it is chosen after the first probe.
+    """
+
+    def __init__(
+        self,
+        limits_w: Sequence[float],
+        default: int,
+        cost: Cost,
+        *,
+        max_slowdown: float | None = None,
+        power_budget_w: float | None = None,
+        confidence: float = 0.95,
+        start: int | None = None,
+    ) -> None:
+        self.probes: list[Probe] = []
+        self._limits_w, self.default, self._cost, self._start = limits_w, default, cost, start
+        self._max_slowdown, self._power_budget_w = max_slowdown, power_budget_w
+        self._confidence = confidence
+
+    def add(self, probe: Probe) -> None:
+        """Add the result of a probe."""
+        self.probes.append(probe)
+
+    def next_limit(self) -> int | None:
+        """Return the limit to probe next; None: the choice is made."""
+        if not self.probes:
+            return self.default
+        if self._start is None:
+            self._start = self._first_limit()
+        if self._start not in self.tried:
+            return self._start
+        best = self._best()
+        if untried := self._promising(best):
+            return untried[0]
+        rivals = [limit for limit in self.tried if limit != best and self._is_rival(limit, best)]
+        if rivals and self._max_slowdown is not None:
+            rivals.append(self.default)  # the bound is relative to its time, which may drift
+        again = {best, *rivals} if rivals else {limit for limit in (best, self.default) if self._count(limit) < 2}
+        return min((limit for limit in again if self._count(limit) < MAX_REPEATS), key=self._turn, default=None)
+
+    def choice(self) -> Choice:
+        """Return the best limit by all probes so far; ValueError without any."""
+        if not self.probes:
+            raise ValueError("no power limit was probed")
+        best, costs, times = self._best(), self._costs(), self._times()
+        rivals = [limit for limit in self.tried if limit == best or self._is_allowed(limit)]
+        among = [[*costs.mean].index(limit) for limit in rivals]
+        draws = costs.draws(4000)[:, among]
+        loss = draws[:, rivals.index(best)] - draws.min(axis=1)
+        difference, error = costs.difference(best, self.default)
+        bound = float(stats.t.ppf(0.975, costs.degrees)) * error
+        saving = tuple(1 - math.exp(difference + sign * bound) for sign in (0, 1, -1))
+        return Choice(
+            limit=best,
+            confidence=float(np.mean(loss <= -math.log(1 - MARGIN))),
+            saving=(saving[0], saving[1], saving[2]),
+            slowdown=math.exp(times.difference(best, self.default)[0]),
+            is_allowed=self._is_allowed(best),
+        )
+
+    @property
+    def tried(self) -> list[int]:
+        """The limits with at least one probe, in ascending order."""
+        return sorted({probe.limit for probe in self.probes})
+
+    def _count(self, limit: int) -> int:
+        return sum(probe.limit == limit for probe in self.probes)
+
+    def _turn(self, limit: int) -> tuple[int, int]:
+        """Order in which limits are probed again: the least probed first, then the one whose last probe is oldest."""
+        return self._count(limit), max(number for number, probe in enumerate(self.probes) if probe.limit == limit)
+
+    def _first_limit(self) -> int:
+        power_w = self.probes[0].step_j / self.probes[0].step_s
+        highest_w = max(filter(math.isfinite, self._limits_w), default=power_w)
+        aim_w = min(START * highest_w, POWER_HEADROOM * power_w)
+        if self._power_budget_w:
+            aim_w = min(aim_w, self._power_budget_w)
+        others = [limit for limit in range(len(self._limits_w)) if limit != self.default]
+        return min(others, key=lambda limit: abs(self._limits_w[limit] - aim_w), default=self.default)
+
+    def _times(self) -> Estimate:
+        return estimate(self.probes, (math.log(probe.step_s) for probe in self.probes))
+
+    def _powers(self) -> Estimate:
+        return estimate(self.probes, (math.log(probe.step_j / probe.step_s) for probe in self.probes))
+
+    def _costs(self) -> Estimate:
+        costs = (self._cost(probe.step_s, probe.step_j / probe.step_s) for probe in self.probes)
+        return estimate(self.probes, map(math.log, costs))
+
+    def _best(self) -> int:
+        """The tried limit with the lowest cost of those that keep the bounds; the lowest limit if none does."""
+        costs = self._costs().mean
+        allowed = [limit for limit in self.tried if self._is_allowed(limit)]
+        return min(allowed, key=lambda limit: costs[limit], default=self.tried[0])
+
+    def _is_allowed(self, limit: int) -> bool:
+        return not self._exceeds_power(limit) and not self._is_too_slow(limit)
+
+    def _is_too_slow(self, limit: int) -> bool:
+        if self._max_slowdown is None or limit == self.default:
+            return False
+        return self._times().probability_below(limit, self.default, self._max_slowdown) < self._confidence
+
+    def _exceeds_power(self, limit: int) -> bool:
+        powers = self._powers()
+        return self._power_budget_w is not None and math.exp(powers.mean[limit]) > self._power_budget_w
+
+    def _promising(self, best: int) -> list[int]:
+        """The untried neighbors of the best that may have a lower cost and keep the bounds, the best first."""
+        times_s = {limit: math.exp(mean) for limit, mean in self._times().mean.items()}
+        powers_w = {limit: math.exp(mean) for limit, mean in self._powers().mean.items()}
+        has_effect = max(powers_w.values()) > EFFECT * min(powers_w.values())
+        lowest_cost = math.exp(self._costs().mean[best])
+
+        def least_cost(limit: int) -> float:
+            """Lower bound of the cost: its time is that of the next higher limit, its power that of the next lower."""
+            above = min((other for other in times_s if other > limit), default=None)
+            below = max((other for other in times_s if other < limit), default=None)
+            step_s = times_s[above] if above is not None else 0.0
+            if below is not None:
+                return self._cost(step_s, powers_w[below])
+            assert above is not None  # a tried limit is above or below
+            return self._cost(step_s, powers_w[above] * min(1.0, self._limits_w[limit] / self._limits_w[above]))
+
+        def is_promising(limit: int) -> bool:
+            if limit in times_s or not 0 <= limit < len(self._limits_w):
+                return False
+            if any(other > limit and self._slow_for_sure(other) for other in times_s):
+                return False
+            if any(other < limit and self._exceeds_power(other) for other in times_s):
+                return False
+            return not self._is_allowed(best) or not has_effect or least_cost(limit) < lowest_cost
+
+        too_slow = max((limit for limit in times_s if limit < best and self._slow_for_sure(limit)), default=None)
+        if too_slow is not None and is_promising(middle := (too_slow + best) // 2):
+            return [middle]
+        distances = range(1, 2 if has_effect else WIDE + 1)
+        near = filter(is_promising, (best + sign * distance for distance in distances for sign in (-1, 1)))
+        return sorted(near, key=lambda limit: (abs(limit - best), least_cost(limit)))
+
+    def _slow_for_sure(self, limit: int) -> bool:
+        """Whether a limit is likely to be slower than allowed, so that lower limits are as well."""
+        if self._max_slowdown is None:
+            return False
+        return self._times().probability_below(limit, self.default, self._max_slowdown) < 1 - self._confidence
+
+    def _is_rival(self, limit: int, best: int) -> bool:
+        """Whether a limit may be better than the best by more than the margin, and may keep the bounds."""
+        if self._exceeds_power(limit) or self._slow_for_sure(limit):
+            return False
+        return self._costs().probability_below(limit, best, 1 - MARGIN) > 1 - self._confidence
+
+
+def estimate(probes: Sequence[Probe], logarithms: Iterable[float]) -> Estimate:
+    """Fit a mean for each limit and a linear drift over the probes, with a weak prior for noise and drift."""
+    values = np.array([*logarithms])
+    limits = sorted({probe.limit for probe in probes})
+    order = np.arange(len(probes)) - (len(probes) - 1) / 2
+    design = np.column_stack([[probe.limit == limit for probe in probes] for limit in limits] + [order]).astype(float)
+    precision = design.T @ design
+    precision[-1, -1] += (PRIOR_NOISE / DRIFT) ** 2
+    inverse = np.linalg.inv(precision)
+    effects = inverse @ design.T @ values
+    residuals = values - design @ effects
+    degrees = PRIOR_PROBES + len(probes) - len(limits)
+    variance = (PRIOR_PROBES * PRIOR_NOISE**2 + residuals @ residuals) / degrees
+    means = dict(zip(limits, map(float, effects[:-1]), strict=True))
+    return Estimate(means, variance * inverse[:-1, :-1], float(degrees))

@@ -1,0 +1,294 @@
+"""`power_limit=auto`: the search for the best power limit while the training process trains.
+
+A probe is a number of training steps at one limit. Its borders are progress messages, its energy is that between two
+readings of the meter. Training never waits for it. The epochs in which limits are probed are marked as warm-up.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from epochmeter.config.schema import Auto
+from epochmeter.console.console import Terminal
+from epochmeter.power.knobs.knob import AppliedSettings
+from epochmeter.power.limit_search import Choice, Cost, LimitSearch, Probe
+from epochmeter.power.meter import Meter, shortest_s
+from epochmeter.power.window_energy import Reading, energy_of_window, take_reading
+from epochmeter.run.plan import Plan
+from epochmeter.shared.protocol import WindowOpening
+from epochmeter.shared.units import NANOSECOND
+
+PROBE_S, MAX_PROBE_S = 3.0, 60.0
+SETTLE_S = 1.0
+"""Time from a change of the limit to the begin of its probe."""
+MIN_STEPS = 10
+MAX_UNCERTAINTY = 0.02
+"""A probe lasts until the uncertainty of its energy is at most this fraction, or `MAX_PROBE_S`."""
+SHIFT, SHIFT_DEVIATIONS = 0.1, 3.0
+"""The limits are probed again if the time per step of two epochs in turn differs from its mean before by more than this
+fraction, and by more than this number of standard deviations."""
+
+
+class Measured(NamedTuple):
+    """Steps, time and energy of the pieces of a probe, which lie in one or several windows."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    energy_j: float = 0.0
+    uncertainty_j: float = 0.0
+
+
+class LimitProbing:
+    """Probes power limits during training, and applies the best.
+
+    Args:
+        plan: Its target `power_limit` is the limit in use.
+        read: Reads the meter.
+        now_ns: The clock of the readings.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        meter: Meter,
+        settings: AppliedSettings,
+        terminal: Terminal,
+        read: Callable[[], Reading] | None = None,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._plan, self._meter, self._settings, self._terminal = plan, meter, settings, terminal
+        self._read = read or (lambda: take_reading(meter))
+        self._now_ns = now_ns
+        self._auto = plan.job.auto
+        self._knob, in_use = plan.targets["power_limit"]
+        self._targets = self._knob.limits()
+        self._default = next(n for n, target in enumerate(self._targets) if target.setting == in_use.setting)
+        self._limit = self._default
+        self._begin: tuple[Reading, int] | None = None
+        self._following: int | None = None
+        self._searches: list[dict[str, Any]] = []
+        self._probe_s = max([PROBE_S, *(shortest_s(meter.domains[name]) for name in meter.energy["domains"])])
+        self._change_s = 0.0
+        self._check()
+        self._start_search(None)
+
+    def open_window(self, opened: WindowOpening, reading: Reading) -> None:
+        """Note the start of a window; the last epoch is not used for probing, unless it is the only one."""
+        self._is_training = opened.window == "epoch"
+        is_last = opened.epoch == self._plan.job.epochs - 1 and not self._plan.job.measure.command
+        if self._is_training and is_last and opened.epoch and self._search:
+            self._choose("the search ended before the last epoch")
+        self._is_probing_epoch = self._is_training and self._search is not None
+        self._window_steps, self._begin = opened.steps, None
+        if self._is_probing_epoch and self._is_settled(reading.at_ns):
+            self._begin = reading, 0
+
+    def progress(self, steps: int) -> None:
+        """Begin or end a probe, if it is time; call it when a step has just ended."""
+        if not self._search or not self._is_training or self._following is not None:
+            return
+        if self._begin is None:
+            if self._is_settled(self._now_ns()):
+                self._begin = self._read(), steps
+            return
+        reading, begin_steps = self._begin
+        seconds = (self._now_ns() - reading.at_ns) * NANOSECOND
+        if seconds + self._pieces.seconds >= self._probe_s and steps - begin_steps + self._pieces.steps >= MIN_STEPS:
+            self._add_piece(self._read(), steps)
+            remaining_s = (self._window_steps - steps) * self._pieces.seconds / max(1, self._pieces.steps)
+            self._finish_probe(is_near_end=remaining_s < max(SETTLE_S, 3 * self._change_s))
+
+    def close_window(self, reading: Reading, steps: int) -> None:
+        """Note the end of a window: a probe that has begun continues in the next epoch."""
+        if self._search and self._is_training and self._begin:
+            self._add_piece(reading, steps)
+            self._finish_probe()
+        elif self._search and self._following is not None:
+            self._set(self._following)
+        self._begin = None
+
+    def measured(self, window: Mapping[str, Any]) -> dict[str, bool]:
+        """Return the mark of an epoch in which limits were probed; search again if a measured one has shifted."""
+        if window["window"] != "epoch":
+            return {}
+        if self._is_probing_epoch:
+            return {"warmup": True}
+        metrics = window["metrics"]
+        self._epochs_step_s.append(metrics["epoch/e2e_s"] / max(1, metrics["epoch/steps"]))
+        is_due = self._auto.recheck_epochs is not None and len(self._epochs_step_s) >= self._auto.recheck_epochs
+        if is_due or is_shifted(self._epochs_step_s):
+            reason = "`auto.recheck_epochs`" if is_due else "the time per step shifted"
+            self._terminal.info(f"Searching for the best power limit again: {reason}.", style="dim")
+            self._start_search(self._limit)
+        return {}
+
+    def end(self) -> None:
+        """Note in the record that training ended before the search."""
+        if self._search and self._search.probes:
+            self._choose("training ended before the search")
+
+    def _check(self) -> None:
+        """Refuse what cannot be searched: one limit only, or energy without a meter; RuntimeError."""
+        if len(self._targets) < 2:
+            only = self._targets[0].setting
+            raise RuntimeError(f"power_limit=auto: {self._knob.name} has no other limit than {only}")
+        if self._plan.node.nodes > 1:
+            raise RuntimeError("power_limit=auto needs one node\n  hint: run it on one node, then set the chosen limit")
+        if self._needs_energy and self._meter.energy["source"] not in ("counter", "sampled"):
+            reason = self._meter.energy["reason"] or "the meter only estimates it"
+            raise RuntimeError(
+                f"power_limit=auto: energy is not measured: {reason}\n"
+                "  hint: select a meter (`python src/doctor.py` lists them), or set auto.objective=time"
+            )
+
+    @property
+    def _needs_energy(self) -> bool:
+        return self._auto.objective != "time" or self._auto.power_budget is not None
+
+    def _start_search(self, start: int | None) -> None:
+        limits_w = [math.inf if target.watts is None else target.watts for target in self._targets]
+        self._search: LimitSearch | None = LimitSearch(
+            limits_w,
+            self._default,
+            cost_of(self._auto, max((target.watts or 0.0 for target in self._targets), default=0.0)),
+            max_slowdown=self._auto.max_slowdown,
+            power_budget_w=self._auto.power_budget,
+            confidence=self._auto.confidence,
+            start=None if start == self._default else start,
+        )
+        self._probes: list[dict[str, Any]] = []
+        self._epochs_step_s: list[float] = []
+        self._is_training = self._is_probing_epoch = False
+        self._set(self._default)
+
+    def _set(self, limit: int) -> None:
+        """Apply a limit, and begin a new probe."""
+        self._pieces, self._begin, self._following = Measured(), None, None
+        before_ns = self._now_ns()
+        if limit != self._limit:
+            self._settings.change(self._knob, self._targets[limit].setting)
+        self._limit, self._changed_ns = limit, self._now_ns()
+        self._change_s = max(self._change_s, (self._changed_ns - before_ns) * NANOSECOND)
+
+    def _is_settled(self, at_ns: int) -> bool:
+        return (at_ns - self._changed_ns) * NANOSECOND >= SETTLE_S
+
+    def _add_piece(self, reading: Reading, steps: int) -> None:
+        assert self._begin
+        before, begin_steps = self._begin
+        seconds = (reading.at_ns - before.at_ns) * NANOSECOND
+        self._begin = None
+        if steps <= begin_steps or seconds <= 0:
+            return
+        used = energy_of_window(before, reading, self._meter, seconds).term
+        self._pieces = Measured(
+            self._pieces.steps + steps - begin_steps,
+            self._pieces.seconds + seconds,
+            self._pieces.energy_j + used.get("energy_j", math.nan if self._needs_energy else seconds),
+            self._pieces.uncertainty_j + used.get("energy_uncertainty_j", 0.0),
+        )
+
+    def _finish_probe(self, is_near_end: bool = False) -> None:
+        """Add the probe to the search and go on to the next limit, unless it must last longer.
+
+        Near the end of a window the limit is changed after it, since a change may take long, and would delay the
+        reading of the counters.
+        """
+        probe, search = self._pieces, self._search
+        if probe.steps < MIN_STEPS or probe.seconds < self._probe_s or not search:
+            return
+        if math.isnan(probe.energy_j):
+            self._pieces = Measured()  # a reading failed
+            return
+        if probe.uncertainty_j > MAX_UNCERTAINTY * probe.energy_j and self._probe_s < MAX_PROBE_S:
+            self._probe_s = min(MAX_PROBE_S, 2 * self._probe_s)
+            self._terminal.info(f"The power sensor needs probes of {self._probe_s:.0f} s.", style="dim")
+            return
+        search.add(Probe(self._limit, probe.seconds / probe.steps, probe.energy_j / probe.steps))
+        entry = {"setting": self._targets[self._limit].setting, "steps": probe.steps, "time_s": probe.seconds}
+        if self._meter.energy["source"] in ("counter", "sampled"):
+            entry |= {"energy_j": probe.energy_j, "energy_uncertainty_j": probe.uncertainty_j}
+        self._probes.append(entry)
+        self._following = search.next_limit()
+        if self._following is None:
+            self._choose()
+        elif not is_near_end:
+            self._set(self._following)
+
+    def _choose(self, reason: str = "") -> None:
+        """Apply the best limit so far, and record the search; `reason`: why it ended early."""
+        search = self._search
+        assert search
+        self._search = None
+        if not search.probes:
+            self._describe({"ended": reason, "chosen": self._targets[self._limit].setting, "probes": []})
+            return
+        choice = search.choice()
+        self._set(choice.limit)
+        target = self._targets[choice.limit]
+        self._plan.targets["power_limit"] = self._knob, target
+        self._plan.applied(self._settings.applied)
+        self._describe(
+            {
+                **({"ended": reason} if reason else {}),
+                "chosen": target.setting,
+                "confidence": choice.confidence,
+                "saving": choice.saving[0],
+                "saving_interval": choice.saving[1:],
+                "slowdown": choice.slowdown,
+                "keeps_bounds": choice.is_allowed,
+                "probing_s": math.fsum(probe["time_s"] for probe in self._probes),
+                **({"probing_j": math.fsum(probe["energy_j"] for probe in self._probes)} if self._needs_energy else {}),
+                "probes": self._probes,
+            }
+        )
+        self._terminal.info(
+            sentence(choice, target.setting, self._auto.objective, search, len(self._targets), reason), style="bold"
+        )
+
+    def _describe(self, search: dict[str, Any]) -> None:
+        self._searches.append({"objective": self._auto.objective, **search})
+        self._plan.describe(power_limit_search=self._searches)
+
+
+def cost_of(auto: Auto, highest_w: float) -> Cost:
+    """Return the cost of a step by the objective; `highest_w` is the highest limit, for `eta`."""
+    costs: dict[str, Cost] = {
+        "energy": lambda seconds, watts: seconds * watts,
+        "time": lambda seconds, watts: seconds,
+        "edp": lambda seconds, watts: seconds**2 * watts,
+        "eta": lambda seconds, watts: seconds * (auto.eta * watts + (1 - auto.eta) * highest_w),
+    }
+    return costs[auto.objective]
+
+
+def sentence(choice: Choice, setting: str, objective: str, search: LimitSearch, limits: int, reason: str) -> str:
+    """Return what a person needs to know of a choice."""
+    quantity = {"energy": "energy", "time": "time", "edp": "energy x time", "eta": "weighted cost"}[objective]
+    saving, low, high = (100 * value for value in choice.saving)
+    effect = (
+        f"{saving:.1f} % less {quantity} per step ({low:.1f} to {high:.1f} %), {choice.slowdown:.2f} times the time"
+        if choice.limit != search.default
+        else f"no other limit has less {quantity} per step"
+    )
+    texts = [
+        f"Power limit: {setting} ({effect}). {len(search.probes)} probes of {len(search.tried)} of {limits} limits, "
+        f"confidence {choice.confidence:.0%}.",
+        f"{reason.capitalize()}." if reason else "",
+        "" if choice.is_allowed else "No limit that was tried keeps the bounds.",
+    ]
+    return " ".join(filter(None, texts))
+
+
+def is_shifted(steps_s: Sequence[float]) -> bool:
+    """Return whether the time per step of the last two epochs differs from that of the epochs before."""
+    if len(steps_s) < 4:
+        return False
+    *before, first, second = map(math.log, steps_s)
+    tolerated = max(math.log1p(SHIFT), SHIFT_DEVIATIONS * statistics.stdev(before))
+    shifts = [value - statistics.fmean(before) for value in (first, second)]
+    return min(shifts) > tolerated or max(shifts) < -tolerated

@@ -1,0 +1,96 @@
+"""The search for the best power limit on simulated devices of known time and power."""
+
+import math
+
+import numpy as np
+import pytest
+
+from epochmeter.power.limit_search import LimitSearch, Probe, estimate
+
+LIMITS_W = [100.0, 125.0, 150.0, 175.0, 200.0, 225.0, 250.0, 275.0, 300.0]
+DEFAULT = 8
+
+
+def step_s(watts, peak_w=260.0):
+    """Time of a step: the part limited by computation slows down with the third root of the power above 50 W."""
+    return 0.02 + 0.08 * ((peak_w - 50) / (min(watts, peak_w) - 50)) ** (1 / 3)
+
+
+def power_w(watts, peak_w=260.0):
+    return min(watts, peak_w)
+
+
+def energy(seconds, watts):
+    return seconds * watts
+
+
+def search(cost=energy, noise=0.0, drift=0.0, seed=0, time_of=step_s, power_of=power_w, limits_w=LIMITS_W, **bounds):
+    """Run a search to its end, with noise and linear drift of the probes."""
+    random = np.random.default_rng(seed)
+    found = LimitSearch(limits_w, len(limits_w) - 1, cost, **bounds)
+    while (limit := found.next_limit()) is not None:
+        slower = math.exp(random.normal(0, noise) + drift * len(found.probes))
+        seconds = time_of(limits_w[limit]) * slower
+        found.add(Probe(limit, seconds, seconds * power_of(limits_w[limit]) * math.exp(random.normal(0, noise))))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("cost", "bounds", "best"),
+    [
+        (energy, {}, min(LIMITS_W, key=lambda watts: step_s(watts) * power_w(watts))),
+        (energy, {"max_slowdown": 1.12}, min(w for w in LIMITS_W if step_s(w) <= 1.12 * step_s(300))),
+        (lambda seconds, watts: seconds, {}, min(w for w in LIMITS_W if w >= 260)),
+        (lambda seconds, watts: seconds, {"power_budget_w": 180}, 175.0),
+        (
+            lambda seconds, watts: seconds**2 * watts,
+            {},
+            min(LIMITS_W, key=lambda watts: step_s(watts) ** 2 * power_w(watts)),
+        ),
+    ],
+)
+def test_best_limit_of_each_objective_is_chosen(cost, bounds, best):
+    found = search(cost, **bounds)
+    choice = found.choice()
+    seconds = [step_s(watts) for watts in LIMITS_W]
+    costs = [cost(second, power_w(watts)) for second, watts in zip(seconds, LIMITS_W, strict=True)]
+    assert costs[choice.limit] <= 1.01 * costs[LIMITS_W.index(best)]
+    assert choice.is_allowed
+    assert seconds[choice.limit] <= bounds.get("max_slowdown", math.inf) * seconds[DEFAULT]
+    assert choice.saving[0] == pytest.approx(1 - costs[choice.limit] / costs[DEFAULT], abs=1e-3)
+    assert choice.saving[1] <= choice.saving[0] <= choice.saving[2]
+    assert choice.slowdown == pytest.approx(seconds[choice.limit] / seconds[DEFAULT], rel=1e-3)
+    assert len(found.tried) < len(LIMITS_W)
+
+
+def test_bound_that_no_limit_keeps_is_told_and_the_lowest_limit_is_chosen():
+    choice = search(power_budget_w=90).choice()
+    assert (choice.limit, choice.is_allowed) == (0, False)
+
+
+def test_confidence_covers_and_regret_is_small_with_noise_and_drift():
+    costs = [step_s(watts) * power_w(watts) for watts in LIMITS_W]
+    regrets, covered, confidences = [], [], []
+    for seed in range(60):
+        found = search(noise=0.02, drift=0.003, seed=seed)
+        choice = found.choice()
+        regrets.append(costs[choice.limit] / min(costs) - 1)
+        covered.append(costs[choice.limit] <= 1.01 * min(costs[limit] for limit in found.tried))
+        confidences.append(choice.confidence)
+    assert np.median(regrets) <= 0.01
+    assert np.percentile(regrets, 95) <= 0.03
+    assert np.mean(covered) >= np.mean(confidences) - 2 * math.sqrt(0.05 * 0.95 / 60)
+
+
+def test_limits_without_effect_are_tried_widely():
+    found = search(time_of=lambda watts: 0.1, power_of=lambda watts: 70.0)
+    assert len(found.tried) > 4
+    assert abs(found.choice().saving[0]) < 0.01
+
+
+def test_linear_drift_does_not_bias_an_estimate():
+    probes = [Probe(number % 2, 1.0, 1.0) for number in range(12)]
+    logarithms = [0.05 * (number % 2) + 0.01 * number for number in range(12)]
+    difference, error = estimate(probes, logarithms).difference(1, 0)
+    assert difference == pytest.approx(0.05, abs=0.002)
+    assert error < 0.01

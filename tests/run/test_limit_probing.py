@@ -1,0 +1,189 @@
+"""`power_limit=auto` on a simulated GPU: its clock, limit, step time and energy are known."""
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import pytest
+from default_jobs import job_of
+
+from epochmeter.power.knobs.knob import AppliedSettings, SettingTarget
+from epochmeter.power.knobs.restore_journal import RestoreJournal
+from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
+from epochmeter.power.window_energy import Reading
+from epochmeter.run.limit_probing import MIN_STEPS, LimitProbing, is_shifted
+from epochmeter.shared.protocol import WindowOpening
+
+LIMITS_W = [100.0, 150.0, 200.0, 250.0]
+PROGRESS_S = 0.5
+
+
+class SimulatedGpu:
+    """A GPU with a power limit, which is its knob, and a clock that runs while it trains."""
+
+    name, devices, files, commands, pending = "NVML", ["GPU-aaaa"], (), (), False
+
+    def __init__(self, set_s=0.0):
+        self.now_s = self.energy_j = 0.0
+        self.limit_w, self.set_s, self.slower = 250.0, set_s, 1.0
+        self.history = []
+
+    def get(self):
+        return f"{self.limit_w:g} W"
+
+    def set(self, setting):
+        self.limit_w = float(setting.removesuffix(" W"))
+        self.now_s += self.set_s
+        self.history.append(setting)
+
+    def is_equal(self, setting, other):
+        return setting == other
+
+    def by_hand(self, setting):
+        return f"nvidia-smi -pl {setting}"
+
+    def limits(self):
+        return [SettingTarget(f"{watts:g} W", watts, max_w=250.0) for watts in LIMITS_W]
+
+    def step_s(self, watts=None):
+        return self.slower * (0.02 + 0.03 * (250 / (watts or self.limit_w)) ** 2)
+
+    def train_step(self):
+        self.now_s += self.step_s()
+        self.energy_j += self.step_s() * self.limit_w
+
+    def read(self):
+        return Reading(round(self.now_s * 1e9), {"gpu": self.energy_j})
+
+
+class SimulatedRun:
+    """A run of `epochs` epochs on a simulated GPU, with the probing under test."""
+
+    def __init__(self, gpu, folder, epochs=4, meter=None, **auto):
+        self.gpu, self.epochs = gpu, epochs
+        self.run, self.texts = {}, []
+        journal = RestoreJournal(str(folder), root="/", boot_id="boot", command="train")
+        target = SettingTarget(gpu.get(), gpu.limit_w)
+        self.settings = AppliedSettings([(gpu, target)], journal, self.texts.append)
+        plan = SimpleNamespace(
+            targets={"power_limit": (gpu, target)},
+            job=job_of(epochs=epochs, power_limit="auto", auto=auto),
+            node=SimpleNamespace(nodes=1),
+            applied=lambda applied: self.run.update(applied=dict(applied)),
+            describe=self.run.update,
+        )
+        domain = Domain("counter", 0.001, "the GPU")
+        self.meter = meter or Meter(
+            total=["gpu"], covers="the GPU", counters={"gpu": Instrument(domain, lambda: gpu.energy_j)}
+        )
+        terminal = SimpleNamespace(info=lambda text, style="": self.texts.append(text))
+        self.make = lambda: LimitProbing(
+            plan, self.meter, self.settings, terminal, read=gpu.read, now_ns=lambda: round(gpu.now_s * 1e9)
+        )
+
+    def train(self, steps, slower=lambda epoch: 1.0):
+        """Train all epochs with progress messages as in a run; return the marks of the epochs."""
+        marks = []
+        with self.settings:
+            probing = self.make()
+            for epoch in range(self.epochs):
+                self.gpu.slower = slower(epoch)
+                probing.open_window(WindowOpening("epoch", epoch, steps), self.gpu.read())
+                opened_s = reported_s = self.gpu.now_s
+                for step in range(1, steps + 1):
+                    self.gpu.train_step()
+                    if self.gpu.now_s - reported_s >= PROGRESS_S:
+                        reported_s = self.gpu.now_s
+                        probing.progress(step)
+                probing.close_window(self.gpu.read(), steps)
+                metrics = {"epoch/e2e_s": self.gpu.now_s - opened_s, "epoch/steps": steps}
+                marks.append(probing.measured({"window": "epoch", "metrics": metrics}))
+                probing.open_window(WindowOpening("val", epoch, 3), self.gpu.read())
+                probing.progress(3)
+                probing.close_window(self.gpu.read(), 3)
+                assert probing.measured({"window": "val", "metrics": {}}) == {}
+            probing.end()
+            self.limit_at_end = self.gpu.get()
+        return marks
+
+    @property
+    def search(self):
+        return self.run["power_limit_search"][-1]
+
+
+@pytest.fixture
+def run(tmp_path):
+    return lambda *arguments, **options: SimulatedRun(*arguments, folder=tmp_path, **options)
+
+
+@pytest.mark.parametrize("steps", [2000, 30], ids=["probes within an epoch", "probes over several epochs"])
+def test_limit_with_the_least_energy_is_found_while_training(run, steps):
+    gpu = SimulatedGpu()
+    simulated = run(gpu, epochs=40 if steps == 30 else 4)
+    marks = simulated.train(steps)
+    best_w = min(LIMITS_W, key=lambda watts: gpu.step_s(watts) * watts)
+    assert simulated.limit_at_end == simulated.search["chosen"] == f"{best_w:g} W"
+    assert simulated.run["applied"] == {"NVML": f"{best_w:g} W"}
+    saving = 1 - gpu.step_s(best_w) * best_w / (gpu.step_s(250) * 250)
+    assert simulated.search["saving"] == pytest.approx(saving, abs=0.01)
+    for probe in simulated.search["probes"]:
+        watts = float(probe["setting"].removesuffix(" W"))
+        assert probe["steps"] >= MIN_STEPS
+        assert probe["time_s"] / probe["steps"] == pytest.approx(gpu.step_s(watts), rel=1e-6)
+        assert probe["energy_j"] / probe["time_s"] == pytest.approx(watts, rel=1e-6)
+    probed = [bool(mark) for mark in marks]
+    assert probed == sorted(probed, reverse=True), "probing comes first"
+    assert 0 < sum(probed) < len(probed)
+    assert gpu.get() == "250 W", "the limit is restored"
+
+
+def test_short_run_keeps_the_best_limit_so_far_for_its_last_epoch(run):
+    simulated = run(SimulatedGpu(), epochs=2)
+    assert simulated.train(200) == [{"warmup": True}, {}]
+    assert "before the last epoch" in simulated.search["ended"]
+
+
+def test_single_epoch_is_used_for_probing_and_the_end_is_told(run):
+    simulated = run(SimulatedGpu(), epochs=1)
+    assert simulated.train(150) == [{"warmup": True}]
+    assert "before the search" in simulated.search["ended"]
+
+
+def test_slow_change_of_the_limit_waits_for_the_end_of_the_epoch(run):
+    gpu = SimulatedGpu(set_s=2.0)
+    simulated = run(gpu, epochs=30)
+    simulated.train(140)
+    assert simulated.search["chosen"]
+    for probe in simulated.search["probes"]:
+        watts = float(probe["setting"].removesuffix(" W"))
+        assert probe["time_s"] / probe["steps"] == pytest.approx(gpu.step_s(watts), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("auto", "slower"), [({"recheck_epochs": 3}, lambda epoch: 1.0), ({}, lambda epoch: 1.0 if epoch < 7 else 1.5)]
+)
+def test_limits_are_probed_again_when_due_or_when_the_step_time_shifts(run, auto, slower):
+    simulated = run(SimulatedGpu(), epochs=16, **auto)
+    marks = [bool(mark) for mark in simulated.train(1500, slower)]
+    assert len(simulated.run["power_limit_search"]) >= 2
+    assert marks[0]
+    assert any(not before and after for before, after in itertools.pairwise(marks))
+    assert simulated.search["chosen"]
+
+
+def test_energy_that_is_not_measured_is_refused_unless_time_is_minimized(run):
+    meter = NullMeter("no sensor")
+    with pytest.raises(RuntimeError, match=r"(?s)no sensor.*hint: .*auto.objective=time"):
+        run(SimulatedGpu(), meter=meter).train(10)
+    simulated = run(SimulatedGpu(), meter=meter, objective="time")
+    simulated.train(2000)
+    assert simulated.search["chosen"] == "250 W"
+    assert "probing_j" not in simulated.search
+    assert all("energy_j" not in probe for probe in simulated.search["probes"])
+
+
+def test_shift_is_beyond_the_spread_of_the_epochs_before():
+    assert is_shifted([1.0, 1.01, 0.99, 1.2, 1.21])
+    assert not is_shifted([1.0, 1.01, 0.99, 1.2, 1.0])
+    assert not is_shifted([1.0, 1.3, 0.8, 1.2, 1.21])
+    assert not is_shifted([1.0, math.e, math.e])
