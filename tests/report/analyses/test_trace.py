@@ -70,6 +70,7 @@ def test_a_page_has_joules_and_flop_rates(tmp_path):
     shutil.copy(MI250, tmp_path / "trace.json.gz")
     result = analyze_run(tmp_path)
     energy = {"energy_j": 3.0, "energy_half_width_j": 0.3}
+    result["attribution"]["operators"][1].update(energy_j=0.2, energy_half_width_j=0.4)
     result["attribution"]["operators"][0].update(name="aten::cudnn_convolution", total_s=0.5, **energy)
     write_json(tmp_path / "trace_analysis.json", result)
     training = {"operators": {"aten::convolution": {"flops": 5e11}}, "peaks": {"flop_per_s": 4e12}}
@@ -77,7 +78,8 @@ def test_a_page_has_joules_and_flop_rates(tmp_path):
     text = page_markdown(Page("trace", analyze(Record(tmp_path))))
     assert "| fraction | FLOP/s | of peak | most frequent shapes | energy |" in text
     assert "| 2.00 TFLOP/s | 50.0 % |" in text
-    assert "| 1.50 J ± 10 % |" in text
+    assert "| 1.50 J ± 10.0 % |" in text
+    assert "| at most 0.300 J |" in text
     assert {row["flops"] for row in result["attribution"]["kernels"]} == {None, 2 * 128 * 5 * 128}
 
 
