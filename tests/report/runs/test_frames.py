@@ -4,12 +4,14 @@ import re
 import subprocess
 import sys
 from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sweeps import trained, write
 
 import epochmeter
+from epochmeter.report.runs.frames import Runs
 from epochmeter.shared.record import Record
 
 DOCUMENT = Path(__file__).parents[3] / "docs/analysis.md"
@@ -74,6 +76,17 @@ def test_damaged_records_are_named(sweep):
     runs = epochmeter.load_runs(sweep)
     assert [run.number for run in runs] == [1, 2]
     assert list(runs.unreadable) == ["0"]
+
+
+def test_polars_frames_have_the_same_values(sweep):
+    pytest.importorskip("polars")
+    first, *others = epochmeter.load_runs(sweep)
+    mixed = Runs([replace(first, job={**first.job, "batch": "auto"}), *others], {})
+    assert mixed.to_polars()["batch"].to_list() == ["auto", "16", "24"]
+    runs = epochmeter.load_runs(sweep)
+    for frame in (runs, runs.epochs, runs.steps, runs.power):
+        expected = frame.to_pandas()
+        assert frame.to_polars().to_pandas().to_json() == expected.to_json()
 
 
 def test_polars_frames_need_polars(sweep, monkeypatch):

@@ -141,7 +141,8 @@ def _to_polars(frame: pd.DataFrame) -> pl.DataFrame:
         import polars as pl
     except ImportError as error:
         raise ImportError("polars is not installed: run `pip install polars`, or use to_pandas()") from error
-    return pl.from_pandas(frame)
+    several_types = [name for name in frame.columns if frame[name].dropna().map(type).nunique() > 1]
+    return pl.from_pandas(frame.astype(dict.fromkeys(several_types, "string")))  # a column of polars has one type
 
 
 def _folders(source: str | Path) -> list[Path]:
