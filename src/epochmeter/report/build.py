@@ -191,7 +191,7 @@ def _with_comparison(report: Report, runs: Sequence[Run], against: Sweep, option
     """Return a report with the comparison with an earlier sweep after its answer; a common warning is shown once."""
     selection = select_any(against, options.where, options.include)
     numbers = {run.number for run in selection.ended}
-    before, after = _without_reused(selection.runs, runs)
+    before, after, shared = _without_reused(selection.runs, runs)
     names = against.title, report.title
     compared = comparison.analyze(group_repeats(before), group_repeats(after), names)
     pages = [Page("comparison", compared)]
@@ -206,24 +206,22 @@ def _with_comparison(report: Report, runs: Sequence[Run], against: Sweep, option
         banner=render_notes("of_two", report.banner, warnings, against.title),
         notes=[
             *report.notes,
-            *render_notes("shared", _shared(selection.runs, runs)),
+            *render_notes("shared", shared),
             *render_notes("of_two", [], render_notes("left_out", selection, numbers), against.title),
         ],
     )
 
 
-def _without_reused(before: Sequence[Run], after: Sequence[Run]) -> tuple[Sequence[Run], Sequence[Run]]:
-    """Return the runs of two sweeps without those that one reuses from the other, which would show no change."""
-    of_before = {run.name for run in before}
-    kept = [run for run in after if not (run.reused and run.name in of_before)]
-    of_kept = {run.name for run in kept}
-    return [run for run in before if not (run.reused and run.name in of_kept)], kept
+def _without_reused(before: Sequence[Run], after: Sequence[Run]) -> tuple[list[Run], list[Run], list[str]]:
+    """Return the runs of two sweeps without those that one reuses from the other, which would show no change.
 
-
-def _shared(before: Sequence[Run], after: Sequence[Run]) -> list[str]:
-    """Return the names of the runs that one of two sweeps reuses from the other."""
+    The names of these runs are the third value.
+    """
     reused = {run.name for run in (*before, *after) if run.reused}
-    return sorted({run.name for run in before} & {run.name for run in after} & reused)
+    shared = {run.name for run in before} & {run.name for run in after} & reused
+    kept_after = [run for run in after if not (run.reused and run.name in shared)]
+    names = {run.name for run in kept_after}
+    return [run for run in before if not (run.reused and run.name in names)], kept_after, sorted(shared)
 
 
 def _disturbances(runs: Sequence[Run]) -> list[tuple[str, list[int], str]]:

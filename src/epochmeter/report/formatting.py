@@ -87,16 +87,6 @@ def with_bounds(estimate: Estimate | None, reference: float | None = None) -> st
     return ABSENT if estimate is None else f"{number(estimate.value, reference)}{_bounds(estimate, 1.0, reference)}"
 
 
-def plus_minus(estimate: Estimate) -> str:
-    """Format the longer side of a 95 % interval relative to its value, `± 1.6 %`; empty if it is none or too wide."""
-    if not estimate.low or estimate.high is None or estimate.low < 0:
-        return ""
-    relative = max(estimate.high - estimate.value, estimate.value - estimate.low) / estimate.value
-    if relative > MAX_PLUS_MINUS:
-        return ""
-    return f"± {number(100 * relative) if relative >= 0.1 else f'{100 * relative:.1f}'} %"
-
-
 def interval(estimate: Estimate | None, base: str, reference: float | None = None) -> str:
     """Format an estimate in a readable unit with its 95 % interval: `58.6 min ± 1.6 %`.
 
@@ -105,8 +95,10 @@ def interval(estimate: Estimate | None, base: str, reference: float | None = Non
     if estimate is None:
         return ABSENT
     text = quantity(estimate.value, base, reference)
-    if relative := plus_minus(estimate):
-        return f"{text} {relative}"
+    if estimate.low and estimate.low > 0 and estimate.high is not None:
+        relative = max(estimate.high - estimate.value, estimate.value - estimate.low) / estimate.value
+        if relative <= MAX_PLUS_MINUS:
+            return f"{text} ± {number(100 * relative) if relative >= 0.1 else f'{100 * relative:.1f}'} %"
     size = estimate.value if reference is None else reference
     unit = readable_unit(size, base)
     return text + _bounds(estimate, 1 / unit.size, size)

@@ -8,11 +8,6 @@ from sweeps import trained
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.costs import comparable, costs, max_power, ranked_costs
 
-HIGHEST = "the highest limit that the devices take"
-UNKNOWN = ", as no run recorded the highest limit of the devices"
-LIMIT = f"the largest limit that was applied{UNKNOWN}"
-PEAK = f"the largest power sampled{UNKNOWN}"
-
 
 def costing(
     number, time_s, energy_j=None, *, peak_w=None, limit_w=None, highest_w=None, power_limited_devices=1, **keys
@@ -94,32 +89,32 @@ def test_configurations_without_a_common_target_are_ranked_by_epoch(runs):
 @pytest.mark.parametrize(
     ("runs", "expected"),
     [
-        ([costing(0, 10.0, 100.0)], (10.0, f"the largest mean power of an epoch{UNKNOWN}")),
-        ([costing(0, 10.0, 100.0, peak_w=15.0)], (15.0, PEAK)),
-        ([costing(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0)], (20.0, LIMIT)),
+        ([costing(0, 10.0, 100.0)], (10.0, "mean")),
+        ([costing(0, 10.0, 100.0, peak_w=15.0)], (15.0, "sampled")),
+        ([costing(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0)], (20.0, "applied")),
         # Of two GPUs each has its limit.
-        ([costing(0, 10.0, 300.0, limit_w=20.0, power_limited_devices=2, strategy="ddp", ranks=2)], (40.0, LIMIT)),
+        ([costing(0, 10.0, 300.0, limit_w=20.0, power_limited_devices=2, strategy="ddp", ranks=2)], (40.0, "applied")),
         # Four ranks on one CPU have one limit.
-        ([costing(0, 10.0, 150.0, limit_w=20.0, strategy="ddp", ranks=4)], (20.0, LIMIT)),
-        ([costing(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0, power_limited_devices=None)], (15.0, PEAK)),
+        ([costing(0, 10.0, 150.0, limit_w=20.0, strategy="ddp", ranks=4)], (20.0, "applied")),
+        ([costing(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0, power_limited_devices=None)], (15.0, "sampled")),
         # What draws more than its limit has more in its energy than what is limited.
-        ([costing(0, 10.0, 300.0, limit_w=20.0, peak_w=35.0)], (35.0, PEAK)),
+        ([costing(0, 10.0, 300.0, limit_w=20.0, peak_w=35.0)], (35.0, "sampled")),
         # One without a limit may draw more than those with one.
         (
             [costing(0, 10.0, 100.0, limit_w=20.0), costing(1, 9.0, 270.0, batch=128, peak_w=33.0)],
-            (33.0, PEAK),
+            (33.0, "sampled"),
         ),
         # The device's highest limit, not the highest of those that were asked for, nor a spike above it.
-        ([costing(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0, highest_w=25.0)], (25.0, HIGHEST)),
+        ([costing(0, 10.0, 100.0, peak_w=15.0, limit_w=20.0, highest_w=25.0)], (25.0, "highest")),
         (
             [costing(0, 10.0, 100.0, peak_w=31.0), costing(1, 9.0, 180.0, batch=128, limit_w=22.0, highest_w=25.0)],
-            (25.0, HIGHEST),
+            (25.0, "highest"),
         ),
-        ([costing(0, 10.0, 300.0, limit_w=20.0, highest_w=25.0, power_limited_devices=2)], (50.0, HIGHEST)),
+        ([costing(0, 10.0, 300.0, limit_w=20.0, highest_w=25.0, power_limited_devices=2)], (50.0, "highest")),
         # What draws more in the mean is of another device.
         (
             [costing(0, 10.0, 100.0, limit_w=20.0, highest_w=25.0), costing(1, 9.0, 270.0, batch=128, peak_w=33.0)],
-            (33.0, PEAK),
+            (33.0, "sampled"),
         ),
     ],
 )

@@ -112,7 +112,7 @@ def positive_values(configuration: Configuration, name: str) -> list[float]:
 
 
 def max_power(ranked: Sequence[Cost]) -> tuple[float, str]:
-    """Return the maximum power of the devices in watts, and its source.
+    """Return the maximum power of the devices in watts, and its source, a key of `max_powers` in answer.md.j2.
 
     It is the highest limit that the devices take, which a run records if it was asked for a limit (Zeus, NSDI 2023).
     Otherwise it is estimated from the limits that were applied, or from the largest power sampled.
@@ -120,11 +120,10 @@ def max_power(ranked: Sequence[Cost]) -> tuple[float, str]:
     metered = [cost for cost in ranked if cost.joules]
     if not metered:
         raise ValueError("no energy, and so no power, was measured for any of these configurations")
-    highest_w = max((_limit_w(cost, HIGHEST) for cost in metered), default=0.0)
+    highest_w = max(_limit_w(cost, HIGHEST) for cost in metered)
     if highest_w >= max(cost.power_w or 0.0 for cost in metered):
-        return highest_w, "the highest limit that the devices take"
-    most_w, source = max(_most(cost) for cost in metered)
-    return most_w, f"{source}, as no run recorded the highest limit of the devices"
+        return highest_w, "highest"
+    return max(_most(cost) for cost in metered)
 
 
 @lru_cache(maxsize=8)  # several parts of a report need those of the same configurations
@@ -144,10 +143,10 @@ def _most(cost: Cost) -> tuple[float, str]:
     power_w = cost.power_w or 0.0
     limit_w, peaks = _limit_w(cost, LIMIT), positive_values(cost.configuration, PEAK)
     if limit_w and limit_w >= power_w:
-        return limit_w, "the largest limit that was applied"
+        return limit_w, "applied"
     if peaks:
-        return max(peaks), "the largest power sampled"
-    return power_w, "the largest mean power of an epoch"
+        return max(peaks), "sampled"
+    return power_w, "mean"
 
 
 def _limit_w(cost: Cost, name: str) -> float:
