@@ -32,11 +32,6 @@ def test_ratio_has_the_interval_of_the_logarithms():
     assert (found.low, found.high) == pytest.approx((math.exp(known.low), math.exp(known.high)))
 
 
-def test_ratio_of_swapped_samples_is_the_inverse():
-    there, back = ratio([3.0, 3.3], [2.0, 2.1]), ratio([2.0, 2.1], [3.0, 3.3])
-    assert (1 / back.value, 1 / back.high, 1 / back.low) == pytest.approx((there.value, there.low, there.high))
-
-
 @pytest.mark.parametrize("values", [([3.0], [2.0]), ([3.0, 3.0], [2.0]), ([3.0], [2.0, 2.0])])
 def test_single_run_has_no_interval(values):
     assert ratio(*values) == Estimate(pytest.approx(1.5))
@@ -234,14 +229,6 @@ def test_interval_of_the_best_of_equal_configurations_covers_its_value(count, re
         best = min(range(count), key=lambda index: statistics.fmean(times[index]))
         covered += chosen_mean(times, best, count).contains(1.0)
     assert covered >= 0.92 * 200
-
-
-def test_slower_configurations_are_detected_in_spite_of_drift():
-    chance, detected = random.Random(0), 0
-    for _ in range(50):
-        times = sweep(chance, [1.0, 1.05, 1.05, 1.05], 3, [0.01] * 4, drift=0.05)
-        detected += indistinguishable_from_best(times, 0, [[0, 1, 2]] * 4)[1:].count(False)
-    assert detected >= 0.8 * 150
 
 
 def test_pairwise_ratios_share_variances_and_have_p_values():

@@ -8,7 +8,7 @@ from golden import assert_golden
 from scipy.stats import ttest_1samp
 from sweeps import trained
 
-from epochmeter.report.analyses.comparison import analyze
+from epochmeter.report.analyses.comparison import analyze, matching
 from epochmeter.report.runs.configuration import group_repeats
 
 CPU, ORIN = {"name": "cpu", "rails": None}, {"name": "agx_orin", "rails": {"total": ["VDD_IN"]}}
@@ -141,3 +141,39 @@ def test_over_all_configurations_the_configuration_is_the_unit():
     assert (log(together.ratio.low), log(together.ratio.high)) == pytest.approx((known.low, known.high))
     two = compared(before[:2], after[:2])
     assert [each.title for each in two] == ["batch 8", "batch 16"]
+
+
+# Counterparts
+
+
+def on(host, number, **keys):
+    return replace(run(number, 1.0, **keys), host=host)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "pairs", "changed", "unmatched"),
+    [
+        ([run(0, 1.0), run(1, 1.0, batch=8)], [run(5, 1.0, batch=8), run(6, 1.0)], [(0, 6), (1, 5)], {}, (0, 0)),
+        # A key that changed in all configurations is ignored.
+        ([run(0, 1.0, device=CPU), run(1, 1.0, batch=8, device=CPU)],
+         [run(0, 1.0, device=ORIN), run(1, 1.0, batch=8, device=ORIN)],
+         [(0, 0), (1, 1)], {"device": (["cpu"], ["agx_orin"])}, (0, 0)),
+        ([run(0, 1.0)], [run(0, 1.0, fan="keep")], [(0, 0)], {"fan": (["absent"], ["keep"])}, (0, 0)),
+        ([on("h1", 0), on("h2", 1)], [on("h2", 6), on("h1", 5)], [(0, 5), (1, 6)], {}, (0, 0)),
+        ([on("h1", 0), on("h2", 1, batch=8)], [on("h2", 0), on("h1", 1, batch=8)], [], {}, (2, 2)),
+        ([on("h1", 0), on("h1", 1, batch=8)], [on("h2", 0), on("h2", 1, batch=8)], [(0, 0), (1, 1)],
+         {"host": (["h1"], ["h2"])}, (0, 0)),
+        ([run(0, 1.0), run(1, 1.0, batch=8)], [run(0, 1.0), run(1, 1.0, batch=16)], [(0, 0)], {}, (1, 1)),
+        # Without the limit, the configurations of a side are equal.
+        ([run(n, 1.0, power_limit=limit) for n, limit in enumerate(("MAXN", "5"))],
+         [run(n, 1.0, power_limit=limit) for n, limit in enumerate(("30", "15"))],
+         [], {"power_limit": (["MAXN", "5"], ["30", "15"])}, (2, 2)),
+        ([replace(run(0, 1.0), platform={"git commit": "1234", "CPU": "x"})],
+         [replace(run(0, 1.0), platform={"git commit": "5678", "CPU": "x"})],
+         [(0, 0)], {"git commit": (["1234"], ["5678"])}, (0, 0)),
+    ],
+)  # fmt: skip
+def test_counterparts_are_equal_apart_from_common_changes(before, after, pairs, changed, unmatched):
+    found = matching(group_repeats(before), group_repeats(after))
+    assert [(old.numbers, new.numbers) for old, new in found.pairs] == [([old], [new]) for old, new in pairs]
+    assert (found.changed, found.unmatched) == (changed, unmatched)

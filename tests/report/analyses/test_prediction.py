@@ -125,8 +125,8 @@ def placed(number, storage, root, batch):
 def test_dependent_keys_stay_in_pairs():
     """Three storages have one folder each, and one of them has two: none is suggested with another's folder."""
     places = [("nvme", "/"), ("ssd", "/ssd"), ("ssd", "/ssd2"), ("hdd", "/hdd")]
-    every = list(itertools.product(places, (8, 16, 32, 64, 128)))
-    runs = [placed(n, *storage, batch) for n, (storage, batch) in enumerate(every) if n != 7]
+    every = list(itertools.product(places, (8, 16, 32)))
+    runs = [placed(n, *storage, batch) for n, (storage, batch) in enumerate(every) if n != 5]
     (point,) = predict(group_repeats(runs)).points
     assert point.keys == {"storage.root": "/ssd", "batch": "32"}
     assert {"storage=ssd", "storage.root=/ssd", "batch=32"} <= set(shlex.split(point.command))
@@ -186,14 +186,14 @@ def test_without_energy_only_time_is_predicted(monkeypatch):
 
 
 def test_non_finite_power_is_not_fitted():
-    first, *others = grid(20)
+    first, *others = grid(12)
     (row,) = first.runs
     broken = replace(row, metrics={**row.metrics, "steady/energy_j": float("nan")})
     assert predict([*group_repeats([broken]), *others]).no_power == "not all configurations have one"
 
 
 def test_constant_times_are_predicted():
-    assert predict(grid(20, law=lambda *at: 10.0)).points[0].time_s.value == pytest.approx(10.0)
+    assert predict(grid(8, law=lambda *at: 10.0)).points[0].time_s.value == pytest.approx(10.0)
 
 
 def test_held_out_configurations_are_predicted_by_other_processes(monkeypatch):

@@ -128,11 +128,6 @@ def test_steps_are_compared_with_one_device():
     assert answers(ddp(0)).steps == []
 
 
-def test_overhead_of_ddp_is_that_of_its_weak_scaling():
-    (result,) = answers(trained(0, 100.0), ddp(1, 188.0), dp(2)).overhead
-    assert (result.kind, result.efficiency.value) == ("weak", pytest.approx(0.94))
-
-
 def test_dp_and_ddp_are_compared_at_the_same_global_batch_if_possible():
     (effect,) = answers(dp(0, 100.0, batch=128), ddp(1, 160.0), ddp(2, 170.0, batch=128)).dp
     assert (effect.base, effect.value, effect.same_work) == ("dp x 2, batch 128", "ddp x 2, batch 64", True)
@@ -140,14 +135,6 @@ def test_dp_and_ddp_are_compared_at_the_same_global_batch_if_possible():
     (effect,) = answers(dp(0, 100.0), ddp(1, 160.0)).dp
     assert (effect.base, effect.value, effect.same_work) == ("dp x 2, batch 64", "ddp x 2, batch 64", False)
     assert answers(dp(0, 100.0), trained(1, 160.0, strategy="ddp", ranks=4)).dp == []
-
-
-def test_smaller_model_is_compared_with_its_size():
-    (effect,) = answers(using(0, flops=2.8), using(1, speed=150.0, model="resnet50")).models
-    assert (effect.base, effect.value, effect.speed.value) == ("resnet152", "resnet50", pytest.approx(1.5))
-    assert (effect.means["parameters"], effect.means["flops"]) == ((60e6, 25e6), (2.8, 1.0))
-    (effect,) = answers(trained(0, 100.0), trained(1, 150.0, model="resnet50")).models
-    assert "flops" not in effect.means
 
 
 def test_batches_are_compared_with_the_next_smaller_on_one_device():
