@@ -71,7 +71,7 @@ def test_unknown_option_has_a_hint_with_similar_options_and_all_options(group, o
         ("evaluate=maybe", "error: `evaluate=maybe` is not valid\n  hint: give true or false"),
         ("cache=hot", "error: `cache=hot` is not valid\n  hint: give one of keep, cold, cold_each_epoch, warm"),
         ("sweep=5", "error: `sweep=5` is not valid\n  hint: give "),
-        ("machine.rot=/", "error: unknown key `machine.rot`\n  hint: did you mean `machine.root=`?"),
+        ("checkpoint.evry=1", "error: unknown key `checkpoint.evry`\n  hint: did you mean `checkpoint.every=`?"),
         ("modle=lenet", "error: unknown key `modle`\n  hint: did you mean `model=`?"),
         ("model=resnt18", "error: `model=resnt18` does not exist\n  hint: did you mean `model=resnet18`?"),
     ],
