@@ -167,6 +167,26 @@ def test_endless_loader_has_windows_of_equal_steps_and_a_partial_last_one(script
     assert closed == [None, None, 2]
 
 
+def test_without_a_loader_an_epoch_is_a_number_of_optimizer_steps(script):
+    script.agent.counts_steps = True
+    for _ in range(12):
+        script.optimizer.step()
+        time.sleep(0.01)
+    script.agent.end()
+    assert script.windows() == [("epoch", 0, 5), ("epoch", 1, 5), ("epoch", 2, 2)]
+    for parts in script.parts()[:2]:
+        assert parts["e2e_s"] == pytest.approx(5 * 0.01, rel=0.5)
+        assert parts.keys() == {"e2e_s", "steps", "clock_residual_s", "learning_rate"}
+
+
+def test_optimizer_steps_before_the_first_pass_are_not_measured(script, loader):
+    script.agent.counts_steps = True
+    script.optimizer.step()
+    script.train(loader)
+    script.optimizer.step()
+    assert script.windows() == [("epoch", 0, 8)]
+
+
 def test_iterator_that_the_script_holds_ends_with_the_next_pass_or_the_script(script, loader):
     held = script.batches(loader)
     next(held)

@@ -5,6 +5,7 @@ windows only, and changes no batch. If it fails, it reports that once and stops 
 """
 
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -33,6 +34,9 @@ from epochmeter.worker.timeline import perf_counter_ns
 
 NO_LOADER = "optimizer steps were seen, but no pass over a torch DataLoader: only these are measured"
 NO_STEP = "no optimizer step was seen"
+NO_PARTS = "no pass over a torch DataLoader: an epoch is {} optimizer steps, and waits for data are not measured"
+LOADER_PARTS = ("data_stall_s", "host_wait_s", "compute_s", "overhead_s", "loader_start_s", "loader_stop_s")
+"""Absent without a DataLoader."""
 LATE_DEVICE = "the first window was discarded: CUDA was initialized within it"
 
 
@@ -63,6 +67,7 @@ class OpenWindow:
         self.batches = self.samples = self.optimizer_steps = 0
         self.learning_rate = None
         self.has_forward = self.is_exhausted = False
+        self.steps = None  # iterator over the steps of a script without a DataLoader
         self._steps_of_batch = self._most_of_batch = 0
         self._is_done = False
 
@@ -110,6 +115,8 @@ class Agent:
         self._known = weakref.WeakSet()  # loaders of earlier windows
         self._ahead = weakref.WeakSet()  # loaders whose next batch is fetched before the script trains on a batch
         self._epochs = self._optimizer_steps = 0
+        self.counts_steps = False
+        """Whether optimizer steps are measured: without a pass over a DataLoader, and without a `Meter`."""
         self.is_fetching = False
         """Whether a measured loader is at work: passes that it makes itself are parts of its own."""
         self.recorded = {}
@@ -142,6 +149,8 @@ class Agent:
     def optimizer_stepped(self, optimizer, arguments, keywords):
         """Note a step of any optimizer."""
         self._optimizer_steps += 1
+        if self.counts_steps and self._is_ready():
+            self.guarded(self._next_step)
         window = self._window
         if window is None:
             return
@@ -234,6 +243,7 @@ class Agent:
 
     def _begin_pass(self, loader, name, is_explicit):
         """Open a window for a pass; None for a pass within another pass, whose time is overhead of the outer pass."""
+        self._stop_counting()
         if self._window is not None:
             if self._window.loader() is not loader and not self._window.is_complete():
                 if not torch.is_grad_enabled():
@@ -244,7 +254,30 @@ class Agent:
         limit = None if is_explicit or length is not None else self._steps_per_window
         return self._open(limit or length or 0, reference(loader), limit, length, name, is_explicit)
 
+    def _next_step(self):
+        """Begin a step of a script that has no DataLoader: it ends with the next optimizer step."""
+        window = self._window
+        if window is None or window.batches == window.limit:
+            limit = self._steps_per_window
+            if window is None:
+                if self._connection is None:
+                    self._connect()
+                self._connection.send(NotMeasured(NO_PARTS.format(limit)))
+            else:
+                self._close()
+            window = self._open(limit, limit=limit, name="epoch")
+            window.steps = self._clock.batches(itertools.repeat(None), window.add)
+        next(window.steps)
+
+    def _stop_counting(self):
+        """Discard the window of counted steps, if there is one: the script has other windows."""
+        self.counts_steps = False
+        if self._window is not None and self._window.steps is not None:
+            self._window.name = ""
+            self._close()
+
     def _open_named(self, name):
+        self._stop_counting()
         if self._window is not None and not self._window.is_complete():
             self._clock.end_step()
             return None
@@ -301,10 +334,13 @@ class Agent:
         self._connection.request(WindowClosed(*times, name or "", epoch, steps))
         if not name:
             return
-        if window.is_exhausted:
+        if window.steps is not None:
+            parts = {part: value for part, value in parts.items() if part not in (*LOADER_PARTS, "copy_s")}
+        elif window.is_exhausted:
             parts["compute_s"] += self._clock.tail_s - parts["loader_stop_s"]
             parts["overhead_s"] -= self._clock.tail_s - parts["loader_stop_s"]
-        parts["overhead_s"] += parts.pop("copy_s")  # the time of the agent's own work: copies are part of compute
+        if "copy_s" in parts:  # the time of the agent's own work: copies are part of compute
+            parts["overhead_s"] += parts.pop("copy_s")
         if window.samples is not None:
             parts["samples"] = window.samples
         if name == "epoch":

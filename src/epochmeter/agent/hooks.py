@@ -3,7 +3,8 @@
 sys.meta_path                      to install the hooks below when the script imports torch, and not to import it
                                    into processes that do not need it
 DataLoader.__iter__                the start of a pass over samples; its iterator gives each batch and the end
-register_optimizer_step_post_hook  a pass with an optimizer step is an epoch of training
+register_optimizer_step_post_hook  a pass with an optimizer step is an epoch of training; without a DataLoader, a
+                                   number of optimizer steps is one
 register_module_forward_pre_hook   a pass with forward passes only is an evaluation; this hook is removed by the
                                    first forward pass, since it slows down each module
 atexit                             to close a window that is open when the script ends
@@ -65,6 +66,7 @@ def install():
     except ImportError as error:
         print("epochmeter: not measured: {}\n  hint: install torch 2.0 or newer".format(error), file=sys.stderr)
         return
+    agent.counts_steps = True
     iterate = DataLoader.__iter__
 
     @functools.wraps(iterate)

@@ -63,6 +63,8 @@ class Meter:
     def __init__(self, *overrides):
         self._overrides = overrides
         self._agent = hooks.agent
+        if self._agent is not None:
+            self._agent.counts_steps = False
         self._controller = self._hook = None
         self._owner = os.getpid()
         self._reason = ""

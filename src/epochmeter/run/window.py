@@ -231,6 +231,8 @@ def _phases(
     """Return the energy of each phase of an epoch, if power was sampled and a single rank trains."""
     if "energy_j" not in used.metrics or not powers.times_ns:
         return PhaseEnergy()
+    if "data_stall_s" not in measured.parts:
+        return PhaseEnergy(reason="the script's waits for data are not measured.")
     if not is_single:
         return PhaseEnergy(reason="several ranks train, and their phases differ.")
     if all(math.isnan(watts) for watts in powers.total_w):
