@@ -5,8 +5,10 @@ import pytest
 from kineto import Kineto
 from power.known_phases import Sensor, epoch, facts
 
+from epochmeter.power.uncertainty import Response
 from epochmeter.shared.record import Record
 from epochmeter.trace.analysis import analyze_run
+from epochmeter.trace.energy import TracedPower
 
 RESOLVED, SLOW = Sensor(averaging_s=0.01, noise_w=0.02), Sensor(averaging_s=1.0, lag_s=0.05)
 
@@ -90,3 +92,10 @@ def test_a_run_without_samples_gives_the_reason(tmp_path):
     assert any("the power samples cannot be read" in reason for reason in analyze_run(tmp_path)["missing"])
     Record(tmp_path).describe({}, {"traced": {"reason": "power is not sampled."}})
     assert "no energy of modules and operators: power is not sampled" in analyze_run(tmp_path)["missing"]
+
+
+def test_energy_of_the_steps_is_integrated_as_late_as_the_sensor_reports_it():
+    times_s = np.arange(-2, 14, 0.7)
+    samples = (times_s * 1e9).astype(np.int64), times_s + 2
+    assert TracedPower(0, 10**10, *samples, 0.0, None).gross_j == pytest.approx(5 * 10 + 2 * 10)
+    assert TracedPower(0, 10**10, *samples, 0.0, Response(0.5, 0.75)).gross_j == pytest.approx(6 * 10 + 2 * 10)
