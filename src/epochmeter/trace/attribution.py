@@ -33,8 +33,8 @@ OUTSIDE = 0
 TRAINING_LOOP = "(training loop)"
 MODEL = "(model)"
 PYTHON = "(Python)"
-IDLE, IDLE_NAME = -2, "(idle)"
-"""Row and name of the time without a kernel."""
+IDLE_NAME = "(idle)"
+"""Name of the time without a kernel."""
 AROUND_MEAN = 5
 
 
@@ -111,7 +111,10 @@ class Attribution:
 
 @dataclass
 class _Owners:
-    """For each event of the host: the module, phase and operator it belongs to, and when it is the innermost event."""
+    """For each event of the host: the module, phase and operator it belongs to, and when it is the innermost event.
+
+    The last row, -1, has no event.
+    """
 
     events: Ints
     module: Ints
@@ -179,7 +182,7 @@ def _attribute_host(trace: Trace, owners: _Owners, power: TracedPower | None) ->
     counted = own.where(np.append(trace.step[owners.events] != NONE, False)[own.row])
     result = _divide(trace, owners, counted.row, counted.length_ns, "host")
     if power and len(threads) == 1:
-        _add_energy(result, trace, owners, own, power)
+        _add_energy(result, trace, owners, own, np.zeros(len(own.row), bool), power)
     return result
 
 
@@ -190,7 +193,7 @@ def _attribute_kernels(trace: Trace, owners: _Owners, kernels: Ints, power: Trac
     position[owners.events] = np.arange(len(owners.events))
     result = _divide(trace, owners, position[launch], trace.duration_ns[kernels], "device")
     operator = owners.operator[position[launch]]
-    inputs = np.where((launch != NONE) & (operator != NONE), trace.inputs[operator], NONE)
+    inputs = np.where(operator == NONE, NONE, trace.inputs[operator])
     result.kernels = _activities(trace, trace.name[kernels], trace.duration_ns[kernels], inputs, kernels)
     flops = np.bincount(trace.name[kernels], kernel_flops(trace, operator), len(trace.names)).tolist()
     by_name = dict(zip(trace.names, flops, strict=True))
@@ -213,24 +216,32 @@ def _add_kernel_energy(
         return
     nothing = np.full(len(kernels), NONE)
     runs = _Stretches.of(nothing, start_ns, end_ns, nothing)
-    _add_energy(result, trace, owners, runs._replace(row=np.append(rows, IDLE)[runs.row]), power)
+    owned = runs._replace(row=np.append(rows, NONE)[runs.row])
+    _add_energy(result, trace, owners, owned, runs.row == NONE, power)
 
 
-def _add_energy(result: Attribution, trace: Trace, owners: _Owners, stretches: _Stretches, power: TracedPower) -> None:
-    """Set the energy of modules and operators; the row of a stretch is `IDLE` if the device does nothing."""
+def _add_energy(
+    result: Attribution,
+    trace: Trace,
+    owners: _Owners,
+    stretches: _Stretches,
+    idle: NDArray[np.bool_],
+    power: TracedPower,
+) -> None:
+    """Set the energy of modules and operators; the device does nothing in the `idle` stretches."""
     start_ns, end_ns = trace.steps[0, 1], trace.steps[-1, 2]
     begin_ns = np.r_[start_ns, np.clip(stretches.begin_ns, start_ns, end_ns), end_ns] - start_ns
-    rows = np.r_[IDLE, stretches.row]
-    module, _, operator = _owners_of(owners, rows)
+    rows = np.r_[NONE, stretches.row]
+    operator, idle = owners.operator[rows], np.r_[True, idle]
     modules = [TRAINING_LOOP, *(name for name, _ in owners.modules), IDLE_NAME]
     operators = [*trace.names, PYTHON, IDLE_NAME]
     by_operator = np.where(operator == NONE, len(trace.names), trace.name[operator])
     tables: tuple[tuple[str, Sequence[ModuleTime | Activity], Ints, list[str]], ...] = (
-        ("modules", result.modules, module + 1, modules),
+        ("modules", result.modules, owners.module[rows] + 1, modules),
         ("operators", result.operators, by_operator, operators),
     )
     for what, table, labels, names in tables:
-        energy = power.energy_by_name(begin_ns, np.where(rows == IDLE, len(names) - 1, labels), names)
+        energy = power.energy_by_name(begin_ns, np.where(idle, len(names) - 1, labels), names)
         for row in table:
             row.energy_j, row.energy_half_width_j = energy.energy_j.get(row.name), energy.half_width_j.get(row.name)
         if energy.reason:
@@ -245,16 +256,9 @@ def around_mean(kernels: Sequence[Activity], mean: float | None) -> tuple[list[A
     return above[:AROUND_MEAN], [kernel for kernel in with_value if kernel not in above][:AROUND_MEAN]
 
 
-def _owners_of(owners: _Owners, rows: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the module, the phase and the operator of rows of the owners; negative rows have no owner."""
-    unowned = rows < 0
-    module, phase = np.where(unowned, NONE, owners.module[rows]), np.where(unowned, LOOP, owners.phase[rows])
-    return module, phase, np.where(unowned, NONE, owners.operator[rows])
-
-
 def _divide(trace: Trace, owners: _Owners, rows: Ints, times_ns: Ints, basis: str) -> Attribution:
-    """Sum times by the module and the operator of rows of the owners; row -1 has no owner."""
-    module, phase, operator = _owners_of(owners, rows)
+    """Sum times by the module and the operator of rows of the owners."""
+    module, phase, operator = owners.module[rows], owners.phase[rows], owners.operator[rows]
     cells = np.bincount((module + 1) * len(PHASES) + phase, times_ns, (len(owners.modules) + 1) * len(PHASES))
     by_module = [
         ModuleTime(name, kind, {PHASES[at]: float(row[at]) * S_PER_NS for at in np.flatnonzero(row)})
@@ -367,6 +371,7 @@ def _find_owners(trace: Trace) -> _Owners:
     module, phase, operator, end_ns, following = (np.array(values, np.int64) for values in columns)
     operator = np.where(operator == NONE, NONE, events[operator])
     stretches = _Stretches.of(trace.thread[events], trace.start_ns[events], end_ns, following)
+    module, phase, operator = np.r_[module, NONE], np.r_[phase, LOOP], np.r_[operator, NONE]
     return _Owners(events, module, phase, operator, search.names.modules, stretches)
 
 
