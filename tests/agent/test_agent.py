@@ -1,4 +1,5 @@
 import functools
+import importlib
 import signal
 import time
 
@@ -9,6 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from epochmeter.agent import agent as module
+from epochmeter.agent import hooks
 from epochmeter.agent.agent import Agent
 from epochmeter.shared.protocol import Finished, NotMeasured, Proceed, WindowClosed, WindowMeasured
 from epochmeter.shared.record import Record
@@ -350,3 +352,20 @@ def test_exit_of_the_script_is_not_an_error_of_the_agent(tmp_path, capsys):
         agent.guarded(end, SystemExit(3))
     assert agent.guarded(end, ControllerGoneError("the controller is gone")) is None
     assert "measuring ended, the script continues: ControllerGoneError" in capsys.readouterr().err
+
+
+def test_steps_are_counted_once_without_the_hook_of_torch_2(monkeypatch):
+    class Custom(torch.optim.SGD):
+        def step(self, closure=None):
+            return closure
+
+    class Derived(Custom):
+        pass
+
+    monkeypatch.setattr(torch.optim.Optimizer, "__init__", torch.optim.Optimizer.__init__)  # restored at the end
+    monkeypatch.delattr(importlib.import_module("torch.optim.optimizer"), "register_optimizer_step_post_hook")
+    stepped = []
+    hooks.hook_optimizer_steps(lambda optimizer, arguments, keywords: stepped.append((type(optimizer), arguments)))
+    for kind in (Custom, Derived, Derived):
+        assert kind(nn.Linear(1, 1).parameters(), lr=0.1).step(2) == 2
+    assert stepped == [(Custom, (2,)), (Derived, (2,)), (Derived, (2,))]

@@ -1,5 +1,7 @@
 """Sources of samples, with real files and the kernel's page cache."""
 
+from dataclasses import replace
+
 import pytest
 from default_jobs import job_of
 
@@ -19,6 +21,19 @@ def folder(tmp_path):
         for index in range(4):
             (place / f"{index}.png").write_bytes(b"x" * 40960)
     return tmp_path / "set"
+
+
+def test_source_of_a_script_is_its_file_or_unknown(folder):
+    job = job_of(cache="cold")
+    measure = replace(job.measure, command=["train.py"], data=str(folder / "train/cat/0.png"))
+    source = open_data_source(replace(job, measure=measure), None, print)
+    source.prepare(0)
+    source.mark()
+    source.mark()
+    assert source.window("epoch", 1.0)["page_cache_residency_after"] == 0.0
+    unknown = open_data_source(replace(job, measure=replace(measure, data=None)), None, print)
+    assert unknown.metadata == {"reason": data_source.NO_DATA}
+    assert unknown.window("epoch", 1.0) == {}
 
 
 @pytest.fixture

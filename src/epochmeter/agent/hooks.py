@@ -4,7 +4,8 @@ sys.meta_path                      to install the hooks below when the script im
                                    into processes that do not need it
 DataLoader.__iter__                the start of a pass over samples; its iterator gives each batch and the end
 register_optimizer_step_post_hook  a pass with an optimizer step is an epoch of training; without a DataLoader, a
-                                   number of optimizer steps is one
+                                   number of optimizer steps is one. Before torch 2.0, which has no such hook, `step`
+                                   of each class is wrapped when its first optimizer is made
 register_module_forward_pre_hook   a pass with forward passes only is an evaluation; this hook is removed by the
                                    first forward pass, since it slows down each module
 atexit                             to close a window that is open when the script ends
@@ -12,6 +13,7 @@ atexit                             to close a window that is open when the scrip
 
 import atexit
 import functools
+import importlib
 import importlib.util
 import json
 import os
@@ -57,14 +59,13 @@ def install():
     """Install the hooks of an agent for this process; on failure, print the reason and leave torch unchanged."""
     global agent
     try:
-        from torch.optim.optimizer import register_optimizer_step_post_hook
         from torch.utils.data import DataLoader
 
         from epochmeter.agent.agent import Agent
 
         agent = Agent(**json.loads(os.environ["EPOCHMETER_AGENT"]))
     except ImportError as error:
-        print("epochmeter: not measured: {}\n  hint: install torch 2.0 or newer".format(error), file=sys.stderr)
+        print("epochmeter: not measured: {}\n  hint: install torch 1.10 or newer".format(error), file=sys.stderr)
         return
     agent.counts_steps = True
     iterate = DataLoader.__iter__
@@ -74,5 +75,32 @@ def install():
         return agent.iterate(loader, iterate)
 
     DataLoader.__iter__ = measured_iterate
-    register_optimizer_step_post_hook(agent.optimizer_stepped)
+    hook_optimizer_steps(agent.optimizer_stepped)
     atexit.register(agent.end)
+
+
+def hook_optimizer_steps(act):
+    """Call `act` with an optimizer, its arguments and keywords after each of its steps."""
+    module = importlib.import_module("torch.optim.optimizer")  # not an attribute of torch.optim in all versions
+    if hasattr(module, "register_optimizer_step_post_hook"):
+        module.register_optimizer_step_post_hook(act)
+        return
+    initialize = module.Optimizer.__init__
+
+    @functools.wraps(initialize)
+    def measured_initialize(optimizer, *arguments, **keywords):
+        initialize(optimizer, *arguments, **keywords)
+        if not getattr(type(optimizer).step, "is_measured", False):
+            type(optimizer).step = measured(type(optimizer).step)
+
+    def measured(step):
+        @functools.wraps(step)
+        def measured_step(optimizer, *arguments, **keywords):
+            result = step(optimizer, *arguments, **keywords)
+            act(optimizer, arguments, keywords)
+            return result
+
+        measured_step.is_measured = True
+        return measured_step
+
+    module.Optimizer.__init__ = measured_initialize

@@ -27,7 +27,7 @@ from epochmeter.sweep.sweep_folder import REPEATS, is_sweep_override, key_of
 
 KEYS = (
     *("device", "meter", "tracking", "machine", "script", "measure", "power_limit", "auto", "clocks", "fan"),
-    *("warmup_epochs", "rehearse", "repeat", "sweep", "hydra"),
+    *("cache", "drop_caches", "warmup_epochs", "rehearse", "repeat", "sweep", "hydra"),
 )
 """Keys and groups that apply to a script; all others configure the training of this project."""
 
@@ -67,6 +67,8 @@ def check_keys(overrides: Sequence[str]) -> None:
         if key.lstrip("+~").replace("/", ".").partition(".")[0] not in KEYS:
             hint = f"set it in the script; keys that apply: {', '.join(KEYS)}"
             raise errors.input_error(f"`{key}=` has no effect on a script", hint)
+        if key in ("cache", "drop_caches") and "measure.data" not in map(key_of, keys):
+            raise errors.input_error(f"`{key}=` needs the script's files", "give `measure.data=/path`")
     is_swept = any(is_sweep_override(item) or key_of(item) in (REPEATS, "hydra/launcher") for item in keys)
     if {*app.MULTIRUN} & {*overrides} and not is_swept:
         raise errors.input_error(

@@ -184,6 +184,8 @@ class Measure(Section):
 
     command: list[str] | None = None  # of src/measure.py, with placeholders; null: this project trains
     digest: str | None = None  # checksum of the script's code and folder
+    data: str | None = None  # file or folder that the script reads; null: not known
+    lock: bool = True  # whether runs on the same device wait for each other
     steps_per_window: int
 
 

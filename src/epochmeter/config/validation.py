@@ -100,6 +100,7 @@ COUNT = whole_number(0)
 FLAG = one_of("true", "false")
 TEXT = Rule("a non-empty text", lambda value: isinstance(value, str) and bool(value.strip()))
 FOLDER = Rule("an existing folder", lambda value: isinstance(value, str) and Path(value).is_dir())
+PATH = Rule("an existing file or folder", lambda value: isinstance(value, str) and Path(value).exists())
 FILE = Rule("an existing file", lambda value: isinstance(value, str) and Path(value).is_file())
 MAPPING = Rule("a mapping, {key: value}", lambda value: isinstance(value, Mapping))
 WRITABLE = Rule("a writable folder", lambda value: isinstance(value, str) and is_writable(Path(value)))
@@ -164,6 +165,7 @@ RULES = {
     "model.dropout": finite_number(0, 1, "a fraction"),
     "meter.tdp_w": or_null(positive("watts")),
     "meter.file": or_null(FILE),
+    "measure.data": or_null(PATH),
     "format": one_of("table", "json"),
     "view": or_null(one_of("trace", "perfetto")),
     "report.max_slowdown": finite_number(1, unit="a multiple of the shortest time"),

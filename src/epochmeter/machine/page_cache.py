@@ -73,10 +73,13 @@ def residency_warning(expected: str | None, fraction: float | None, medium: str 
 
 
 def iter_files(folder: Path) -> Iterator[str]:
-    """Iterate over all files below a folder, following links; no folder is visited twice.
+    """Iterate over all files below a folder, or yield a file itself, following links; no folder is visited twice.
 
     Unreadable folders, such as lost+found, are skipped.
     """
+    if os.path.isfile(folder):
+        yield str(folder)
+        return
     pending, visited = [str(folder)], set()
     while pending:
         path = pending.pop()

@@ -10,12 +10,14 @@ from epochmeter.machine.disk import Disk, ReadCounters, describe, disk_of, read_
 from epochmeter.machine.page_cache import Residency, drop_caches, prepare_cache, residency_warning
 
 Notify = Callable[[str], object]
+NO_DATA = "the files that the script reads are not known: `measure.data=` names them"
 
 
 class DataSource:
-    """Samples in memory, so that no storage is involved. `metadata` describes the source in the record."""
+    """Samples in memory, so that no storage is involved, or unknown. `metadata` describes it in the record."""
 
-    metadata: Mapping[str, object] = {"medium": "memory"}
+    def __init__(self, metadata: Mapping[str, object]) -> None:
+        self.metadata = metadata
 
     def prepare(self, epoch: int) -> list[str]:
         """Bring the page cache into the configured state before an epoch, and return notes on it."""
@@ -38,7 +40,7 @@ class FileSource(DataSource):
         self._residency = Residency(folder)
         self._before: float | None = None
         self._readings: list[ReadCounters | None] = []
-        self.metadata = dict(describe(self._disk))
+        super().__init__(describe(self._disk))
 
     def prepare(self, epoch: int) -> list[str]:
         if self._cache == "warm" and epoch == 0:
@@ -83,8 +85,11 @@ def read_between(before: ReadCounters | None, after: ReadCounters | None) -> Rea
 
 def open_data_source(job: Job, folder: str | None, say: Notify) -> DataSource:
     """Return the source of a job's samples; `folder` is that of the prepared dataset, None if it has no files."""
+    if job.measure.command:
+        data = job.measure.data
+        return FileSource(Path(data), job.cache, job.drop_caches, say) if data else DataSource({"reason": NO_DATA})
     if folder is None or is_in_memory(job):
-        return DataSource()
+        return DataSource({"medium": "memory"})
     return FileSource(Path(folder), job.cache, job.drop_caches, say)
 
 

@@ -44,6 +44,8 @@ from epochmeter.shared.record import Record
 from epochmeter.sweep.progress import SINGLE_RUN, SweepProgress
 from epochmeter.tracking.publisher import make_tracker
 
+UNLOCKED = "`measure.lock=false`: other runs may have used the device at the same time."
+
 
 def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGLE_RUN) -> RunResult:
     """Measure one run, to whatever end.
@@ -70,7 +72,9 @@ def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGL
             outcome.rehearsal = plan.run["rehearsal"]
             forecast = progress.forecast(request.number)
             terminal.run_started(name, plan.record.folder, outcome.rehearsal, plan_warnings(plan), forecast)
-            with device_lock.lock_devices(plan.devices, plan.job.machine.lock_dir, plan.holder, terminal.warn):
+            locked = plan.devices if plan.job.measure.lock else []
+            outcome.notes += [] if locked else [UNLOCKED]
+            with device_lock.lock_devices(locked, plan.job.machine.lock_dir, plan.holder, terminal.warn):
                 # Again: a run that held the device until now may have been killed.
                 unrestored = restore_after_kill(plan.journal, terminal.warn, unrestored)
                 refuse_unrestored([knob for knob, _ in plan.targets.values()], plan.journal)

@@ -18,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from epochmeter.config.errors import input_error
 from epochmeter.config.installation import IS_INSTALLED
 from epochmeter.config.job import (
     ROOT,
@@ -175,7 +176,8 @@ class Plan:
             self.run.update(_identities(self, self.run["dataset"]["digest"]))
         keys = self.job.to_dict()
         if self.job.measure.command:
-            keys = {key: keys[key] for key in SCRIPT_KEYS}
+            of_data = ("cache", "drop_caches") if self.job.measure.data else ()
+            keys = {key: keys[key] for key in (*SCRIPT_KEYS, *of_data)}
         self.record.describe(redact_tree(keys), redact_tree(self.run))
 
     def applied(self, settings: Mapping[str, str]) -> None:
@@ -285,6 +287,8 @@ def settings(plan: Plan) -> Plan:
     targets: dict[str, tuple[Knob, SettingTarget]] = {}
     if requests and not rehearsal:
         targets = dict(zip((setting.key for setting in requests), resolve_targets(requests), strict=True))
+    if targets and not job.measure.lock:
+        raise input_error(f"`measure.lock=false` does not allow `{next(iter(targets))}=`", "omit one of the two")
     refuse_unrestored([knob for knob, _ in targets.values()], plan.journal)
     plan = replace(plan, targets=targets)
     plan.run = _initial_metadata(plan, rehearsal)

@@ -34,7 +34,8 @@ AGENT_PATH = PACKAGE / "agent/path"
 PARENT_CHECK_S = 0.5
 """How often it is checked whether the script that started this process still exists."""
 NO_PASS = "no pass over a torch DataLoader was seen"
-UNKNOWN = "unknown for a script: loss, accuracy, FLOPs, and the time of copies to the device (part of compute)."
+UNKNOWN = "unknown for a script: loss, accuracy, FLOPs,{} and the time of copies to the device (part of compute)."
+NO_FILES = " page cache and disk reads (`measure.data=` names the files),"
 NOT_METERED = (
     "{} trained, but {} is metered\n"
     "  hint: give the launcher the number of ranks, as in `torchrun --nproc_per_node=2`, or set CUDA_VISIBLE_DEVICES"
@@ -245,7 +246,7 @@ def running_script(plan: Plan, outcome: RunResult) -> Iterator[ScriptProcess]:
         finally:
             worker.terminate()
             outcome.exit_code = worker.exit_code
-            outcome.notes += [*worker.remarks, UNKNOWN]
+            outcome.notes += [*worker.remarks, UNKNOWN.format("" if plan.job.measure.data else NO_FILES)]
 
 
 def start_script(
