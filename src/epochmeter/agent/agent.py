@@ -290,7 +290,7 @@ class Agent:
         window = OpenWindow(used_device(), *properties, **named)
         if self._clock is None or self._clock_device != window.device:
             self._clock_device = window.device
-            self._clock = Clock(make_timeline(window.device), observe=self._connection.progress)
+            self._clock = Clock(make_timeline(window.device), observe=self._progress)
         is_known = contains(self._known, window.loader) and not contains(self._ahead, window.loader)
         if window.name is None and not is_known:
             self._forward_hook = register_module_forward_pre_hook(self._on_first_forward)
@@ -300,6 +300,11 @@ class Agent:
         self._window = window
         self._clock.open()
         return window
+
+    def _progress(self, steps, now_ns):
+        """Send the steps of an epoch; of a pass without optimizer steps, it is not known yet whether it is one."""
+        if self._window is not None and self._window.optimizer_steps:
+            self._connection.progress(steps, now_ns)
 
     def _connect(self):
         os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured

@@ -71,7 +71,7 @@ def run_event_loop(
                     opened = opened._replace(steps=message.steps, partial=True, epoch_steps=opened.steps)
                 worker.reply()
                 if probing:
-                    probing.close_window(after, opened.steps)
+                    probing.close_window(after, opened)
             case protocol.WindowMeasured():
                 window = build_window(opened, message, before, after, instruments, plan.record, utilization)
                 remarks = notes_and_flags(window, cache_notes, settings.drift_messages())
@@ -85,9 +85,9 @@ def run_event_loop(
             case protocol.Trained():
                 terminal.stage("Saving results and recording the profiler's trace")
                 worker.reply()
-                if probing:
-                    probing.end()
-                return
+                break
+    if probing:
+        probing.end()
 
 
 def open_probing(plan: Plan, meter: Meter, settings: AppliedSettings, terminal: Terminal) -> LimitProbing | None:

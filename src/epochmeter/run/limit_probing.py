@@ -102,10 +102,14 @@ class LimitProbing:
             remaining_s = (self._window_steps - steps) * self._pieces.seconds / max(1, self._pieces.steps)
             self._finish_probe(is_near_end=remaining_s < max(SETTLE_S, 3 * self._change_s))
 
-    def close_window(self, reading: Reading, steps: int) -> None:
-        """Note the end of a window: a probe that has begun continues in the next epoch."""
+    def close_window(self, reading: Reading, closed: WindowOpening) -> None:
+        """Note the end of a window: a probe that has begun continues in the next epoch.
+
+        Only at the end of a script's window is it known whether it was an epoch or an evaluation.
+        """
+        self._is_training &= closed.window == "epoch"
         if self._search and self._is_training and self._begin:
-            self._add_piece(reading, steps)
+            self._add_piece(reading, closed.steps)
             self._finish_probe()
         elif self._search and self._following is not None:
             self._set(self._following)
