@@ -322,24 +322,18 @@ def test_rank_killed_by_the_kernel_is_named(failure_of_two, oom_kills):
     assert message.startswith("the kernel killed rank 1, because the machine ran out of memory")
 
 
-def test_ranks_in_process_groups_of_their_own_are_ended(interpreter, tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "EXIT_LIMIT_S", 0.1)
-    program = interpreter(RANKS + "facts(pid=os.getpid())\ntime.sleep(60)", joined=False)
-    with launched(tmp_path, program, ranks=2) as worker:
-        messages = worker.messages()
-        pids = [next(messages).model["pid"] for _ in range(2)]
-        assert all(os.getsid(pid) == pid for pid in pids)
-    assert all(vanishes(pid) for pid in pids)
-
-
-def test_torchrun_gets_the_rank_count_and_each_rank_its_share_of_cores(interpreter, tmp_path, monkeypatch):
+def test_torchrun_starts_ranks_with_their_share_of_cores_which_are_all_ended(interpreter, tmp_path, monkeypatch):
+    """Ranks are in sessions of their own."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(launch, "EXIT_LIMIT_S", 0.1)
     monkeypatch.setenv("RANK", "5")  # of another torchrun, in which the command itself runs
-    program = interpreter(RANKS + "facts(env=dict(env))\ntime.sleep(60)", joined=False)
+    program = interpreter(RANKS + "facts(pid=os.getpid(), env=dict(env))\ntime.sleep(60)", joined=False)
     with launched(tmp_path, program, ranks=2) as worker:
-        environment = next(worker.messages()).model["env"]
-    assert not alive(int(environment["LAUNCHER"]))
+        messages = worker.messages()
+        ranks = [next(messages).model for _ in range(2)]
+        assert all(os.getsid(rank["pid"]) == rank["pid"] for rank in ranks)
+    environment = ranks[0]["env"]
+    assert all(vanishes(int(pid)) for pid in (environment["LAUNCHER"], *(rank["pid"] for rank in ranks)))
     argv = environment["STARTED_BY"].split()
     assert argv[1:4] == ["-m", "epochmeter.worker.torchrun", "--nproc_per_node=2"]
     assert argv[-3:] == ["-m", "epochmeter.worker", str(tmp_path)]
@@ -387,5 +381,5 @@ def test_process_that_never_connects_is_ended(failure_of, limits, failure, key):
     ids=["silent", "sending", "requesting"],
 )
 def test_process_that_exceeds_the_time_limit_is_ended(failure_of, lines):
-    message = "the training process took longer than sweep.timeout_s=1 and was stopped"
-    assert failure_of(lines, limit_s=1.0) == ("timeout", message)
+    message = "the training process took longer than sweep.timeout_s=0.5 and was stopped"
+    assert failure_of(lines, limit_s=0.5) == ("timeout", message)

@@ -1,6 +1,7 @@
 """Training under Nsight, with programs in place of Nsight and of the training process."""
 
 import itertools
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,3 +111,8 @@ def test_without_a_result_there_is_a_note_with_the_cause(plan, lines, options, c
     (note,) = profile_steps(planned)
     assert note.startswith(("no utilization of pipes: ", "no report of Nsight Systems: "))
     assert cause in note
+
+
+def test_nsight_is_found_where_cuda_is_installed(monkeypatch, tmp_path):
+    monkeypatch.setattr(shutil, "which", lambda program, path: path)
+    assert nsight_command("ncu", "ncu", tmp_path)[0].endswith(":/usr/local/cuda/bin")

@@ -162,10 +162,8 @@ def test_each_rank_locks_and_meters_one_gpu(order, node, monkeypatch, overrides,
     assert resolved.run["rehearsal"] == []
 
 
-@pytest.mark.parametrize(
-    ("meter", "shared"), [("nvml", []), ("none", []), ("sum", ["cpu"]), ("rapl", ["cpu"]), ("estimate", ["cpu"])]
-)
-def test_devices_that_share_the_measured_energy_are_locked(order, node, nano, meter, shared):
+@pytest.mark.parametrize(("meter", "shared"), [("nvml", []), ("none", []), ("sum", ["cpu"]), ("rapl", ["cpu"])])
+def test_devices_that_share_the_measured_energy_are_locked(order, node, meter, shared):
     on_gpu = resolve_plan(order("device=cuda", f"meter={meter}", f"machine.root={node}"))
     on_cpu = resolve_plan(order("device=cpu", f"meter={meter}", f"machine.root={node}"))
     assert on_gpu.devices == [*shared, "gpu-0000:01:00.0"]

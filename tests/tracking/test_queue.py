@@ -44,11 +44,16 @@ def test_archived_run_is_found_and_removed(make_queued, multirun):
     assert folders(multirun) == []
 
 
-def test_entries_without_a_record_are_removed(make_queued, make_record, multirun):
+def test_entries_without_a_record_are_removed_and_an_unreadable_record_blocks_no_others(
+    make_queued, make_record, multirun
+):
     shutil.rmtree(make_queued(0).folder)
     queue.enqueue(make_record(1), "of a process that was killed before it wrote a record")
     assert folders(multirun) == []
     assert list((multirun / ".queue").iterdir()) == []
+    (make_queued(2).folder / "job.json").write_text("{half")
+    make_queued(3)
+    assert folders(multirun) == ["sweep/3"]
 
 
 def test_reader_waits_for_the_record_of_a_starting_run(multirun, make_record):
@@ -68,9 +73,3 @@ def test_reader_waits_for_the_record_of_a_starting_run(multirun, make_record):
     is_locked.wait()
     assert folders(multirun) == ["sweep/1"]
     thread.join()
-
-
-def test_unreadable_record_does_not_block_others(make_queued, multirun):
-    (make_queued(0).folder / "job.json").write_text("{half")
-    make_queued(1)
-    assert folders(multirun) == ["sweep/1"]

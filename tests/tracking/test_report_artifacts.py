@@ -39,7 +39,8 @@ def artifacts(store, run_id, folder=None):
     return {entry.path for entry in listed if not entry.is_dir}.union(*below)
 
 
-def test_files_keep_their_paths_and_the_link_opens_the_first(store, make_files):
+def test_files_keep_their_paths_replace_the_old_ones_and_the_link_opens_the_first(store, make_files):
+    log_report("a sweep", make_files("report.html", "report/old.png"), MLFLOW)
     link = log_report("a sweep", make_files("report.html", "report.csv", "report/energy & time.png"), MLFLOW)
     (run,) = reports(store)
     run_id = run.info.run_id
@@ -50,13 +51,6 @@ def test_files_keep_their_paths_and_the_link_opens_the_first(store, make_files):
     page = f"#/experiments/{store.experiment_id}/runs/{run_id}/artifacts/report.html?workflowType="
     assert links.startswith(f"[report.html]({page}")
     assert picture == f"![](get-artifact?path=report%2Fenergy+%26+time.png&run_uuid={run_id})"
-
-
-def test_new_report_replaces_the_old_one(store, make_files):
-    log_report("a sweep", make_files("report.html", "report/old.png"), MLFLOW)
-    log_report("a sweep", make_files("report.html", "report/new.png"), MLFLOW)
-    (run,) = reports(store)
-    assert artifacts(store, run.info.run_id) == {"report.html", "report/new.png"}
 
 
 def test_sweeps_of_any_name_have_separate_reports_that_are_in_no_view_of_runs(store, make_files, make_record):

@@ -67,13 +67,10 @@ def test_resumed_run_rewrites_the_file(make_record):
     interrupted.finish()
 
 
-def test_running_run_is_left_to_its_controller(make_record):
-    record = make_record(state=None, host="board-7")
-    tensorboard.write_events(record)
-    assert event_files(record) == []
-
-
-def test_file_is_not_part_of_the_record(store, make_record):
+def test_file_is_not_part_of_the_record_and_not_written_of_a_running_run(store, make_record):
+    running = make_record(1, state=None, host="board-7")
+    tensorboard.write_events(running)
+    assert event_files(running) == []
     record = make_record(state="killed")
     ended = ended_s(record)
     tensorboard.write_events(record)

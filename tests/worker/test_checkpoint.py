@@ -76,15 +76,11 @@ def test_resumed_training_equals_uninterrupted_training(folder):
     first.checkpoint.write(2, ended=False)
     epochs += [epoch(first) for _ in range(2)]
 
+    assert start(folder).checkpoint.resume() == (0, False), "a fresh run ignores an existing checkpoint"
     second = start(resumed(folder))
     assert second.checkpoint.resume() == (2, False)
     assert [epoch(second) for _ in range(2)] == epochs[2:]
     assert epochs[2] != epochs[0]
-
-
-def test_fresh_run_ignores_an_existing_checkpoint(folder):
-    start(folder).checkpoint.write(2, ended=False)
-    assert start(folder).checkpoint.resume() == (0, False)
 
 
 @pytest.mark.parametrize(("every", "written"), [(1, [1, 2, 3, 4]), (2, [2, 4]), (3, [3]), (None, [])])

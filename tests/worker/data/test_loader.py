@@ -80,19 +80,13 @@ class Noise:
         return torch.rand(2), index
 
 
-def test_loader_does_not_change_the_default_random_state():
-    torch.manual_seed(0)
-    expected = torch.rand(1)
-    torch.manual_seed(0)
+def test_evaluation_is_in_order_and_keeps_no_workers_and_no_loader_changes_the_default_random_state():
+    state = torch.random.get_rng_state()
     order(train_loader(SAMPLES, job(), Single(1), cuda=False))
-    order(val_loader(SAMPLES, job(), Single(1), cuda=False))
-    assert torch.rand(1) == expected
-
-
-def test_evaluation_is_in_order_and_keeps_no_workers():
     loader = val_loader(SAMPLES, job(workers=1), Single(1), cuda=False)
     assert order(loader) == list(range(10))
     assert not loader.loader.persistent_workers
+    assert torch.equal(torch.random.get_rng_state(), state)
 
 
 @pytest.mark.parametrize(

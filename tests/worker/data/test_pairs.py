@@ -37,6 +37,7 @@ def test_pair_becomes_padded_source_shifted_target_and_target(folder):
     assert to_lists(samples(folder)[0]) == ([5, 4, 5, END, PAD], [START, 4, 5, PAD, PAD], [4, 5, END, PAD, PAD])
     assert to_lists(samples(folder)[1]) == ([4, 4, 5, END, PAD], [START, 6, PAD, PAD, PAD], [6, END, PAD, PAD, PAD])
     assert to_lists(samples(folder, length=2)[0]) == ([5, END], [START, 4], [4, END])
+    assert to_lists(samples(folder, words=5)[0])[0] == [UNKNOWN, 4, UNKNOWN, END, PAD]
 
 
 def test_validation_uses_the_training_vocabulary(folder):
