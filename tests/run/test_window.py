@@ -140,32 +140,40 @@ def test_first_step_with_such_a_loss_is_named_by_its_number_in_the_run(close, re
     assert diverged.notes == [f"{text}; its mean loss is omitted."]
 
 
-def test_partial_and_paused_epochs_are_marked_with_note_and_flag(close):
-    partial = close(at(99.99), at(104.01), NONE, opened=OPENED._replace(partial=True, epoch_steps=9))
-    assert partial.line["partial"] is True
-    assert partial.notes == ["epoch 4: ended after 2 of 9 steps; it is not included in the means."]
-    assert partial.flags == {"partial": "epoch 4: ended after 2 of 9 steps"}
-    assert close(at(99.99), at(104.01), NONE).line.keys().isdisjoint({"partial", "paused"})
-    paused = close(at(99.99), at(104.01), NONE, measured=MEASURED._replace(paused=True))
-    assert paused.line["paused"] is True
-    assert paused.notes == [f"epoch 4: {PAUSED_NOTE}; it is not included in the means."]
-    assert paused.flags == {"paused": f"epoch 4: {PAUSED_NOTE}"}
+def with_parts(bad=(), **parts):
+    return MEASURED._replace(parts={**PARTS, **parts}, bad=[*bad])
 
 
-def test_clocks_that_disagree_by_more_than_a_thousandth_have_a_note(close):
-    measured = MEASURED._replace(parts={**PARTS, "clock_residual_s": -0.02})
-    assert close(at(99.99), at(104.01), NONE).notes == []
-    notes = close(at(99.99), at(104.01), NONE, measured=measured).notes
-    assert notes == ["epoch 4: its parts miss 0.50% of its end-to-end time."]
+HOT = Scripted(throttled=["gpu0 slowed for heat"], cpu_utilization=0.5, temperature_max_c=71.0)
 
 
-def test_gauges_are_metrics_and_throttling_sets_a_flag(close):
-    hot = Scripted(throttled=["gpu0 slowed for heat"], cpu_utilization=0.5, temperature_max_c=71.0)
-    found = close(at(99.99), at(104.01), NONE, gauges=hot)
-    assert found.line["metrics"]["epoch/cpu_utilization"] == 0.5
-    assert found.line["metrics"]["epoch/temperature_max_c"] == 71.0
-    assert found.notes == ["epoch 4: gpu0 slowed for heat"]
-    assert found.flags == {"throttled": "gpu0 slowed for heat"}
+@pytest.mark.parametrize(
+    ("how", "metrics", "notes", "flags"),
+    [
+        ({}, {}, [], {}),
+        ({"opened": OPENED._replace(partial=True, epoch_steps=9)}, {},
+         ["ended after 2 of 9 steps; it is not included in the means."],
+         {"partial": "epoch 4: ended after 2 of 9 steps"}),
+        ({"measured": MEASURED._replace(paused=True)}, {},
+         [f"{PAUSED_NOTE}; it is not included in the means."], {"paused": f"epoch 4: {PAUSED_NOTE}"}),
+        ({"measured": with_parts(clock_residual_s=-0.02)}, {}, ["its parts miss 0.50% of its end-to-end time."], {}),
+        ({"gauges": HOT}, {"cpu_utilization": 0.5, "temperature_max_c": 71.0},
+         ["gpu0 slowed for heat"], {"throttled": "gpu0 slowed for heat"}),
+        ({"measured": with_parts(["a.png", "b.png"], skipped_samples=7)}, {"skipped_samples": 7},
+         ["7 bad samples were skipped: a.png, b.png and 5 more."], {}),
+        ({"measured": with_parts(["a.png", "b.png"], skipped_samples=2)}, {"skipped_samples": 2},
+         ["2 bad samples were skipped: a.png, b.png."], {}),
+        ({"measured": with_parts(skipped_samples=0)}, {"skipped_samples": 0}, [], {}),
+    ],
+    ids=["normal", "partial", "paused", "clocks disagree", "gauges", "skipped", "two skipped", "none skipped"],
+)  # fmt: skip
+def test_conditions_of_an_epoch_have_metrics_notes_and_flags(close, how, metrics, notes, flags):
+    closed = close(at(99.99), at(104.01), NONE, **how)
+    assert closed.line["metrics"].items() >= {f"epoch/{name}": value for name, value in metrics.items()}.items()
+    assert closed.notes == [f"epoch 4: {note}" for note in notes]
+    assert closed.flags == flags
+    marks = {"partial", "paused"}
+    assert {key for key in marks if closed.line.get(key) is True} == closed.line.keys() & marks == flags.keys() & marks
 
 
 class Lost:
@@ -211,19 +219,6 @@ def test_energy_by_phase_is_recorded_with_its_uncertainty(close, monkeypatch):
         "lag_s": 0.01,
         "half_width_j": {"stall": 0.2, "compute": 0.1},
     }
-
-
-@pytest.mark.parametrize(
-    ("count", "named", "texts"),
-    [(2, ["a.png", "b.png"], ["2 bad samples were skipped: a.png, b.png."]),
-     (7, ["a.png", "b.png"], ["7 bad samples were skipped: a.png, b.png and 5 more."]),
-     (0, [], [])],
-)  # fmt: skip
-def test_skipped_samples_are_counted_and_named(close, count, named, texts):
-    measured = MEASURED._replace(parts={**PARTS, "skipped_samples": count}, bad=named)
-    window = close(at(99.99), at(104.01), NONE, measured=measured)
-    assert window.notes == [f"epoch 4: {text}" for text in texts]
-    assert window.line["metrics"]["epoch/skipped_samples"] == count
 
 
 def of_a_node(**metrics):
