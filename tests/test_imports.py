@@ -41,6 +41,12 @@ def imported(module):
     return names
 
 
+@cache
+def imports_of(path):
+    """Return what a source file imports, wherever an import is."""
+    return imported(tree(path))
+
+
 def package_of(path):
     """Return the package or top-level module a file belongs to, or `entries`."""
     folder, *rest = path.relative_to(SOURCE).with_suffix("").parts
@@ -51,7 +57,7 @@ def test_packages_import_only_the_layers_below_them():
     edges = {
         (package_of(path), name.split(".")[1])
         for path in SOURCE.rglob("*.py")
-        for name in imported(tree(path))
+        for name in imports_of(path)
         if name.startswith("epochmeter.")
     }
     below = {}
@@ -66,11 +72,7 @@ def test_the_report_imports_only_the_layers_below():
     layer_of = {name: number for number, name in enumerate(REPORT_LAYERS)}
     for path in report.rglob("*.py"):
         layer = layer_of.get(path.relative_to(report).with_suffix("").parts[0], len(REPORT_LAYERS))
-        targets = {
-            name.split(".")[2]
-            for name in imported(ast.parse(path.read_text()))
-            if name.startswith("epochmeter.report.")
-        }
+        targets = {name.split(".")[2] for name in imports_of(path) if name.startswith("epochmeter.report.")}
         wrong = {target for target in targets if layer_of.get(target, len(REPORT_LAYERS)) > layer}
         assert not wrong, path
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_imports import imported, tree
+from test_imports import imported, imports_of, tree
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -71,7 +71,7 @@ def packages(names):
 
 
 def imports(name):
-    return imported(tree(SOURCE / name))
+    return imports_of(SOURCE / name)
 
 
 def at_import(module):

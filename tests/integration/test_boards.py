@@ -150,6 +150,7 @@ def test_a_mode_changed_by_someone_else_during_a_run_is_kept_and_flagged(nx):
     assert nx.board.mode() == TEN_W
 
 
+@pytest.mark.system
 def test_sensor_failure_in_a_run_is_reported_without_energy(nx):
     process, record = nx.in_training()
     for file in nx.tree.files("VDD_IN"):

@@ -82,17 +82,13 @@ def test_run_without_tracking_leaves_the_queue(begun, closed, tmp_path):
     assert list(queue.pending_runs(tmp_path / "multirun")) == []
 
 
-def test_run_of_a_cluster_is_left_to_the_submitting_command(begun, closed):
-    record = begun("0", GONE)
+def test_damaged_run_does_not_keep_others_from_being_closed_and_those_of_a_cluster_are_left_alone(begun, closed):
+    broken, record = begun("0", GONE), begun("1", GONE)
+    (broken.folder / "job.json").write_text(json.dumps({"job": {}, "run": {"record_id": "run0"}}))
     (record.folder.parent / "slurm").mkdir()
     (record.folder.parent / SUBMISSIONS_FILE).write_text("{}")
     assert closed() == []
-
-
-def test_damaged_run_does_not_keep_others_from_being_closed(begun, closed):
-    broken = begun("0", GONE)
-    (broken.folder / "job.json").write_text(json.dumps({"job": {}, "run": {"record_id": "run0"}}))
-    begun("1", GONE)
+    (record.folder.parent / SUBMISSIONS_FILE).unlink()
     (message,) = closed()
     assert "sweep/1" in message
 

@@ -140,14 +140,11 @@ def test_bad_samples_are_skipped_counted_and_named(workers):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_bad_sample_raises_unless_skipped(workers):
+def test_bad_sample_raises_unless_skipped_and_a_dataset_without_good_samples_is_an_error(workers):
     with pytest.raises(BadSampleError, match="image 5 cannot be read"):
         labels(passes(Holed(8, {5}), workers=workers, skip=False))
-
-
-def test_dataset_without_good_samples_is_an_error():
     with pytest.raises(RuntimeError, match=r"none of 6 samples could be read; the first: 0\.png"):
-        labels(passes(Holed(6, set(range(6)))))
+        labels(passes(Holed(6, set(range(6))), workers=workers))
 
 
 GONE = StorageGoneError("the storage of the dataset is gone")
