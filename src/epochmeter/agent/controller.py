@@ -10,11 +10,15 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(FOLDER))
 PROGRAM = """
 import sys
-sys.path[:] = [sys.argv.pop(1)] + [path for path in sys.path if path]
+source, paths = sys.argv.pop(1), [path for path in sys.path if path]
+sys.path[:] = paths if source in paths else [source, *paths]
 from epochmeter.__main__ import start
 start("measure")
 """
-"""Program of the controller; it must not import modules of the current folder, such as the script's own `json.py`."""
+"""Program of the controller; it must not import modules of the current folder, such as the script's own `json.py`.
+
+`source` is not moved to the front: it may be site-packages, which must not hide modules of the standard library.
+"""
 MEASURED = "EPOCHMETER_MEASURED"
 """Environment variable with the process ID of a script that has a controller, for its child processes."""
 END_LIMIT_S = 60.0
@@ -64,7 +68,7 @@ class Controller:
 def refusal():
     """Return why this process cannot have a controller of its own; empty if it can."""
     if int(os.environ.get("RANK", 0)) > 0:
-        return "only the first rank starts a controller; for all ranks: python src/measure.py torchrun ..."
+        return "only the first rank starts a controller; for all ranks: `epochmeter run torchrun ...` (src/measure.py)"
     has_measured_parent = os.environ.get(MEASURED, str(os.getpid())) != str(os.getpid())
     if has_measured_parent or os.path.join(FOLDER, "path") in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         return "a parent process is measured already"

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.config.errors import input_error
-from epochmeter.config.installation import IS_INSTALLED
 from epochmeter.config.job import (
     ROOT,
     SCRIPT_KEYS,
@@ -346,7 +345,7 @@ def write_error(error: OSError) -> str:
 def command_line() -> str:
     """Return the command that started this process."""
     program, *arguments = sys.argv  # src/train.py, or `epochmeter train`
-    words = program.split() if IS_INSTALLED else [os.path.basename(sys.executable), program]
+    words = program.split() if program.startswith("epochmeter ") else [os.path.basename(sys.executable), program]
     return shlex.join([*words, *map(redact_override, arguments)])
 
 
