@@ -189,6 +189,15 @@ def test_optimizer_steps_before_the_first_pass_are_not_measured(script, loader):
     assert script.windows() == [("epoch", 0, 8)]
 
 
+def test_training_ends_an_evaluation_that_the_script_left_but_holds(script, loader):
+    with torch.no_grad():
+        held = script.batches(DataLoader(DATA))
+        script.model(next(held)[0])
+    script.train(loader)
+    assert script.windows() == [("epoch", 0, 8)]
+    assert len(list(held)) == len(DATA) - 1
+
+
 def test_iterator_that_the_script_holds_ends_with_the_next_pass_or_the_script(script, loader):
     held = script.batches(loader)
     next(held)
@@ -201,7 +210,7 @@ def test_iterator_that_the_script_holds_ends_with_the_next_pass_or_the_script(sc
     assert len(list(again)) == STEPS - 1
 
 
-def test_iterator_of_a_complete_pass_may_be_asked_for_its_end_after_an_evaluation(script, loader):
+def test_iterator_of_a_complete_pass_ends_also_after_an_evaluation(script, loader):
     batches = script.batches(loader)
     for _ in range(2):
         for _ in range(STEPS):

@@ -67,6 +67,7 @@ class OpenWindow:
         self.batches = self.samples = self.optimizer_steps = 0
         self.learning_rate = None
         self.has_forward = self.is_exhausted = False
+        self.has_gradients = torch.is_grad_enabled()
         self.steps = None  # iterator over the steps of a script without a DataLoader
         self._steps_of_batch = self._most_of_batch = 0
         self._is_done = False
@@ -245,7 +246,9 @@ class Agent:
         """Open a window for a pass; None for a pass within another pass, whose time is overhead of the outer pass."""
         self._stop_counting()
         if self._window is not None:
-            if self._window.loader() is not loader and not self._window.is_complete():
+            # Lightning leaves an evaluation before training, and keeps its iterator.
+            is_over = self._window.is_complete() or torch.is_grad_enabled() > self._window.has_gradients
+            if self._window.loader() is not loader and not is_over:
                 if not torch.is_grad_enabled():
                     self._clock.end_step()
                 return None
