@@ -10,7 +10,7 @@ from scipy.stats import ttest_1samp, ttest_ind, ttest_rel
 
 from epochmeter.report.statistics import (
     Estimate,
-    chosen_mean,
+    chosen_means,
     contrast,
     difference,
     false_discovery_rates,
@@ -227,7 +227,7 @@ def test_interval_of_the_best_of_equal_configurations_covers_its_value(count, re
     for _ in range(200):
         times = sweep(chance, [1.0] * count, repeats, [0.01] * count)
         best = min(range(count), key=lambda index: statistics.fmean(times[index]))
-        covered += chosen_mean(times, best, count).contains(1.0)
+        covered += chosen_means(times, {best: count})[best].contains(1.0)
     assert covered >= 0.92 * 200
 
 

@@ -220,17 +220,19 @@ def positive_means(samples: Values) -> list[Estimate]:
     return [_positive_mean(fitted, index, values) for index, values in enumerate(samples)]
 
 
-def chosen_mean(samples: Values, index: int, chosen_from: int) -> Estimate:
-    """Return the mean of a configuration that was chosen for its low mean; its interval is widened for the choice.
+def chosen_means(samples: Values, chosen_from: Mapping[int, int]) -> dict[int, Estimate]:
+    """Return the means of configurations that were chosen for their low means; intervals are widened for the choice.
 
-    The lowest of several equal means is too low by chance. Each bound of the interval holds with the probability
-    `0.95 ** (1 / chosen_from)` (Z. Sidak, J. Am. Stat. Assoc. 62, 1967), and at least with 0.975.
+    The lowest of several equal means is too low by chance. Each bound of an interval holds with the probability
+    `0.95 ** (1 / count)` (Z. Sidak, J. Am. Stat. Assoc. 62, 1967), and at least with 0.975.
 
     Args:
-        chosen_from: Number of configurations that are not significantly different, with this one.
+        samples: Positive values of each configuration, one per run.
+        chosen_from: Index of a configuration -> number of configurations not significantly different, with this one.
     """
     (fitted,) = fits(_logs(samples))
-    return _positive_mean(fitted, index, samples[index], max(BOUND, (1 - ALPHA) ** (1 / chosen_from)))
+    bounds = {index: max(BOUND, (1 - ALPHA) ** (1 / count)) for index, count in chosen_from.items()}
+    return {index: _positive_mean(fitted, index, samples[index], bound) for index, bound in bounds.items()}
 
 
 def mean(values: Sequence[float]) -> Estimate:

@@ -173,7 +173,7 @@ def on(host, number, **keys):
          [(0, 0)], {"git commit": (["1234"], ["5678"])}, (0, 0)),
     ],
 )  # fmt: skip
-def test_counterparts_are_equal_apart_from_common_changes(before, after, pairs, changed, unmatched):
+def test_counterparts_differ_in_common_changes_only(before, after, pairs, changed, unmatched):
     found = matching(group_repeats(before), group_repeats(after))
     assert [(old.numbers, new.numbers) for old, new in found.pairs] == [([old], [new]) for old, new in pairs]
     assert (found.changed, found.unmatched) == (changed, unmatched)

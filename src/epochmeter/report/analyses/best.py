@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import Cost, comparable, max_power, ranked_costs
-from epochmeter.report.statistics import chosen_mean, indistinguishable_from_best
+from epochmeter.report.statistics import Estimate, chosen_means, indistinguishable_from_best
 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
 Values = Callable[[Cost], Sequence[float]]
@@ -160,14 +160,21 @@ def _widened(choices: Sequence[Best], ranked: Sequence[Cost]) -> list[Best]:
     counts: dict[Configuration, int] = {}
     for choice in choices:
         counts[choice.configuration] = max(counts.get(choice.configuration, 1), 1 + len(choice.ties))
-    metered = [cost for cost in ranked if cost.joules]
-    widened = {}
-    for cost in {choice.configuration: choice.cost for choice in choices}.values():
-        count = counts[cost.configuration]
-        time = chosen_mean([other.times_s for other in ranked], ranked.index(cost), count)
-        energy = chosen_mean([other.joules for other in metered], metered.index(cost), count) if cost.joules else None
-        widened[cost.configuration] = replace(cost, time=time, energy=energy)
+    costs = {choice.configuration: choice.cost for choice in choices}
+    times = _chosen_means(ranked, TIMES, counts)
+    energies = _chosen_means([cost for cost in ranked if cost.joules], JOULES, counts)
+    widened = {key: replace(cost, time=times[key], energy=energies.get(key)) for key, cost in costs.items()}
     return [replace(choice, cost=widened[choice.configuration]) for choice in choices]
+
+
+def _chosen_means(
+    ranked: Sequence[Cost], values: Values, counts: Mapping[Configuration, int]
+) -> dict[Configuration, Estimate]:
+    if not ranked:
+        return {}
+    places = {index: cost.configuration for index, cost in enumerate(ranked) if cost.configuration in counts}
+    means = chosen_means([values(cost) for cost in ranked], {index: counts[key] for index, key in places.items()})
+    return {places[index]: estimate for index, estimate in means.items()}
 
 
 def _weighted(eta: float, max_power_w: float) -> Values:

@@ -40,12 +40,18 @@ BEST_LABELS = {
     "power_budget": "fastest within power budget",
     "deadline": "least energy by deadline",
 }
+MAX_FULL_MARKS = 150
+"""Marks up to which they have their full size."""
+HALO = {"style": "halo", "strokeWidth": 4, "strokeJoin": "round"}
+"""Of a label, so that it can be read on marks."""
 MAX_LABELS = 8
 """Points of a front that get a label."""
 NARROW_PX, LINE_PX, LETTER_PX, LABEL_GAP_PX = 480, 14, 6.4, 12
 """Size of a narrow chart and of its labels, by which labels are kept apart."""
 LABEL_PLACES = [(is_right, down) for down in (0, 1.2, -1.2, 2, -2) for is_right in (True, False)]
 """Places of a label in order of preference: right of its point or left of it, and lines below it."""
+FAR = 10
+"""More lines than a label may be from its point."""
 Measured = tuple[Configuration, MeanSd, MeanSd]
 """A configuration, its time and its energy."""
 Labels = Mapping[Configuration, Sequence[str]]
@@ -174,12 +180,13 @@ def _spec(x: Axis, y: Axis, rows: Rows, front: Rows, labels: Rows, palette: Pale
     if len(front) > 1:
         layers.append(vega.layer("front", "line", place, interpolate="step-after", strokeDash=[2, 4], style="front"))
     layers += [vega.error_bars("points", place, name) for name in place if not is_large]
-    size, opacity = (24, 0.7) if is_large else (95, 1)
+    size, opacity = (24, 0.7) if len(rows) > MAX_FULL_MARKS else (95, 1)
     layers.append(vega.layer("points", "point", encoding, filled=True, size=size, opacity=opacity, aria=not is_large))
     if labels:
         placed = {name: {"expr": f"datum.{name}"} for name in ("align", "dx", "dy")}
         layers.append(vega.layer("labels", "point", place, size=170, filled=False, style="front", aria=False))
-        layers.append(vega.layer("labels", "text", {**place, "text": channel("text:N")}, **placed, aria=False))
+        text = {**place, "text": channel("text:N")}
+        layers += [vega.layer("labels", "text", text, **placed, **more, aria=False) for more in (HALO, {})]
     datasets = {"points": rows, "front": front, "labels": labels}
     return vega.make_spec({"layer": layers, "height": HEIGHT_PX}, datasets, is_large=is_large)
 
@@ -200,7 +207,8 @@ def _row(
 def _placed(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, object]]:
     """Place each label next to its point, inside the chart and clear of other labels and points.
 
-    The labels of the best configurations come first and may cover points. Others are dropped where there is no room.
+    The labels of the best configurations come first, and rather cover points than are above or below their point.
+    Others are dropped where there is no room.
     """
 
     def pixels(row: Mapping[str, object]) -> tuple[float, float]:
@@ -221,11 +229,12 @@ def _placed(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, objec
             box = Box(x_low, x_low + width, y_low, y_low + len(lines) * LINE_PX)
             is_inside = box.x_low >= 0 and box.x_high <= NARROW_PX and box.y_low >= 0 and box.y_high <= HEIGHT_PX
             if is_inside and not any(map(box.overlaps, boxes)):
-                candidates.append((sum(map(box.overlaps, marks)), is_right, box))
+                covers = any(map(box.overlaps, marks))
+                candidates.append((abs(down) + covers * (1 if text["is_best"] else FAR), covers, is_right, box))
         if not candidates:
             continue
-        covered, is_right, box = min(candidates, key=itemgetter(0))
-        if covered and not text["is_best"]:
+        _, covers, is_right, box = min(candidates, key=itemgetter(0))
+        if covers and not text["is_best"]:
             continue
         boxes.append(box)
         side = {"align": "left", "dx": LABEL_GAP_PX} if is_right else {"align": "right", "dx": -LABEL_GAP_PX}

@@ -157,7 +157,8 @@ def even_columns(panels: int, most: int) -> list[int]:
 
 def theme(*, is_dark: bool = False) -> Spec:
     """Return the Vega-Lite config of the light or the dark theme."""
-    ink, muted, rule = ("#e8ebef", "#a3adba", "#333b46") if is_dark else ("#1c2430", "#5b6675", "#e3e7ec")
+    dark, light = ("#e8ebef", "#a3adba", "#333b46", "#14181e"), ("#1c2430", "#5b6675", "#e3e7ec", "#ffffff")
+    ink, muted, rule, paper = dark if is_dark else light
     text = {"labelColor": ink, "titleColor": ink, "labelFontSize": 12, "titleFontSize": 12.5, "titleFontWeight": 500}
     return {
         "font": FONT,
@@ -169,7 +170,7 @@ def theme(*, is_dark: bool = False) -> Spec:
         "title": {"color": ink},
         "text": {"color": ink, "fontSize": 12},
         "rule": {"color": muted},
-        "style": {"front": {"color": ink}, "reference": {"color": muted}},
+        "style": {"front": {"color": ink}, "reference": {"color": muted}, "halo": {"stroke": paper}},
         "range": {"category": list(COLORS)},
     }
 
