@@ -19,10 +19,12 @@ DEVICES = {path.stem: OmegaConf.load(path) for path in (ROOT / "conf" / "device"
 def make_task(launcher):
     """make_task("nano", slurm={"gres": "gpu:2"}, batch=8, partition="gpu") -> a task; other keys are the launcher's."""
 
-    def make(device="cpu", slurm=None, folder="/data/multirun/sweep/3", batch=16, overrides=(), count=9, **keys):
+    def make(device="cpu", slurm=None, folder="/data/multirun/sweep/3", batch=16, overrides=(), count=9, measure=None,
+             **keys):  # fmt: skip
         device_keys = {"name": device, "slurm": {**DEVICES[device].slurm, **(slurm or {})}}
         dataset = {"name": "tensors", "layout": "tensors", "count": count}
-        job = job_of(device=device_keys, batch=batch, tracking={"tensorboard": True}, dataset=dataset)
+        others = {"measure": measure} if measure else {}
+        job = job_of(device=device_keys, batch=batch, tracking={"tensorboard": True}, dataset=dataset, **others)
         usual = [f"device={device}", "tracking=server", "tracking.uri=http://ann:hunter2@host", f"batch={batch}"]
         request = RunRequest(job, {"device": device}, [*usual, *overrides], Path(folder), of_sweep=True)
         return make_run_task(request, {**launcher, **keys})
@@ -44,6 +46,11 @@ def test_node_gets_the_overrides_and_run_folder_and_neither_publishes_nor_repeat
         "sweep.resume": "true",
     }
     assert arguments == expected
+
+
+def test_node_gets_the_command_of_a_script(make_task):
+    measure = {"command": ["train.py", "--lr={script.lr}"], "steps_per_window": 500}
+    assert make_task(overrides=["script.lr=1"], measure=measure).arguments[-3:] == ("--", *measure["command"])
 
 
 def test_submitted_arguments_have_no_secret(make_task):

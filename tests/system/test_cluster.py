@@ -216,3 +216,19 @@ def test_killed_rank_ends_the_run_on_both_nodes(srun, project):
     assert "rank 1 was killed by SIGKILL" in " ".join(output.split())
     assert Record(record.folder).summary()["state"] == "failed"
     assert project.at_work_in(record.folder) == []
+
+
+def test_sweep_over_an_argument_of_a_script_runs_on_the_nodes(sweep):
+    (sweep.root / "own.py").write_text(
+        "import sys, torch\n"
+        "weight = torch.nn.Parameter(torch.zeros(1))\n"
+        "for batch in torch.utils.data.DataLoader(range(64), 8):\n"
+        "    torch.optim.SGD([weight], float(sys.argv[1])).step()\n"
+    )
+    keys = ["device=cpu", "device.slurm.constraint=null", "tracking=none", "warmup_epochs=0", "script.lr=0.1,0.2"]
+    keys += ["machine.lock_dir=" + str(sweep.root / "locks") + "-${oc.env:SLURMD_NODENAME,none}"]
+    command = ["-m", "hydra/launcher=slurm", "hydra.launcher.poll_s=0.5", *keys, "own.py", "{script.lr}"]
+    code, output = result_of(sweep.start("measure", *command, **sweep.cluster.environment))
+    assert code == 0, output
+    assert [record.summary()["state"] for record in sweep.records()] == ["completed"] * 2
+    assert [record.job()["script"]["lr"] for record in sweep.records()] == [0.1, 0.2]

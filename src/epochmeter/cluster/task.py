@@ -24,7 +24,7 @@ class RunTask:
 
     number: int
     folder: Path
-    arguments: tuple[str, ...]  # of `src/train.py` on the node
+    arguments: tuple[str, ...]  # of `src/train.py` on the node, or with `--` and a script, of `src/measure.py`
     device: str
     options: Mapping[str, Any]  # of sbatch: `constraint` -> `nano`
     python: str  # shell command of the node's Python
@@ -54,6 +54,7 @@ def make_run_task(request: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
             "hydra.mode=RUN",
             f"hydra.job.num={request.number}",
             f"hydra.run.dir='{folder}'",
+            *(["--", *command] if (command := request.job.measure.command) else []),
         ),
         device=request.choices["device"],
         options=options,

@@ -124,6 +124,7 @@ def run_folder_factory(made: Callable[..., Path], environment: Mapping[str, str]
 
 
 def exec_train(root: str, arguments: Sequence[str]) -> NoReturn:
-    """Replace this process, a job on a node, by the training command of the project at `root`."""
-    command = ["-m", "epochmeter.__main__", "train"] if IS_INSTALLED else [os.path.join(root, "src", "train.py")]
+    """Replace this process, a job on a node, by the command of the project at `root`: measure, after `--`, or train."""
+    installed, module = ("run", "measure") if "--" in arguments else ("train", "train")
+    command = ["-m", "epochmeter.__main__", installed] if IS_INSTALLED else [os.path.join(root, f"src/{module}.py")]
     os.execv(sys.executable, [sys.executable, *command, *arguments])
