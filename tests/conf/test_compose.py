@@ -127,12 +127,6 @@ def test_edge_grid_has_the_power_modes_of_the_detected_board():
         assert grid.hydra.sweeper.params.power_limit == modes
 
 
-def test_command_line_overrides_experiments_and_experiments_override_defaults(composed):
-    assert composed().batch == 16
-    assert composed("experiment=smoke").batch == 64
-    assert composed("experiment=smoke", "batch=3").batch == 3
-
-
 def test_device_selects_its_meter_unless_one_is_given(composed):
     for path in DEVICES:
         meter = OmegaConf.load(path).defaults[0]["override /meter@_global_.meter"]

@@ -15,9 +15,6 @@ from epochmeter.worker.models.model_stats import compute_model_stats  # noqa: E4
 from epochmeter.worker.schedules import scaled_optimizer  # noqa: E402
 
 ROOT = Path(__file__).parents[2] / "conf" / "experiment"
-OURS = {"smoke", "stalls", "memory/largest_batch"}
-RECIPES = sorted({path.relative_to(ROOT).with_suffix("").as_posix() for path in ROOT.rglob("[!_]*.yaml")} - OURS)
-
 GRIDS = {
     "edge/grid": {"workers": "0,1,2,4"},
     "tbd/inception_v3_imagenet": {"batch": "1,2,4,8,16,32,64,96,128", "throughput.exit": "true"},
@@ -39,14 +36,6 @@ def flops_per_sample(config: DictConfig) -> float:
     with torch.device("meta"):
         model = instantiate_spec(plain["model"])
     return compute_model_stats(model, plain, instantiate_spec(plain["task"]), torch.device("cpu"))["flops_per_sample"]
-
-
-def test_recipes_name_their_sources_and_list_the_differences():
-    for name in RECIPES:
-        texts = [(ROOT / f"{name}.yaml").read_text()]
-        texts += [(ROOT / "edge" / "_study.yaml").read_text()] if name.startswith("edge/") else []
-        assert "# Differences from the source" in texts[0], name
-        assert "# Source: " in "".join(texts), name
 
 
 @pytest.mark.usefixtures("composed")

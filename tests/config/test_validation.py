@@ -68,10 +68,6 @@ def keys(composed):
     return job.to_plain(composed())
 
 
-def test_default_values_are_valid(keys):
-    validation.check_values(Job.from_dict(keys))
-
-
 def test_invalid_values_are_refused_with_the_allowed_values(keys):
     for key, values in REFUSED.items():
         for text in values:

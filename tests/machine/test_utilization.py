@@ -259,24 +259,23 @@ def nvidia_window(monkeypatch, *gpus, stub):
         return opened.window(*moments), opened.throttled(*moments), missing
 
 
-def test_nvidia_gpus_used_have_utilization_clock_and_temperature(nvml, monkeypatch):
-    metrics, throttled, _ = nvidia_window(monkeypatch, "GPU-aaaa", "bbbb", stub="")
-    assert metrics == {
-        "gpu_utilization": 0.87,
-        "gpu_clock_mean_hz": 1410e6,
-        "temperature_max_c": 61,
-        "power_capped_fraction": 0,
-        "thermal_throttled_fraction": 0,
-    }
-    assert throttled == []
+NVIDIA = {"gpu_utilization": 0.87, "gpu_clock_mean_hz": 1410e6, "temperature_max_c": 61}
+CAPPED, HOT = "gpu1 power-capped in 2 of 2 samples", "gpu1 thermal throttling in 2 of 2 samples"
 
 
-def test_power_capped_and_thermal_throttling_are_distinguished(nvml, monkeypatch):
-    metrics, throttled, _ = nvidia_window(monkeypatch, "GPU-bbbb", stub="throttled")
-    assert throttled == ["gpu1 power-capped in 2 of 2 samples", "gpu1 thermal throttling in 2 of 2 samples"]
-    assert (metrics["power_capped_fraction"], metrics["thermal_throttled_fraction"]) == (1, 1)
-    metrics, _, _ = nvidia_window(monkeypatch, "GPU-bbbb", stub="capped")
-    assert (metrics["power_capped_fraction"], metrics["thermal_throttled_fraction"]) == (1, 0)
+@pytest.mark.parametrize(
+    ("gpus", "stub", "fractions", "throttled"),
+    [
+        (["GPU-aaaa", "bbbb"], "", (0, 0), []),
+        (["GPU-bbbb"], "throttled", (1, 1), [CAPPED, HOT]),
+        (["GPU-bbbb"], "capped", (1, 0), [CAPPED]),
+    ],
+)
+def test_nvidia_gpus_have_utilization_clock_and_throttling(nvml, monkeypatch, gpus, stub, fractions, throttled):
+    metrics, texts, _ = nvidia_window(monkeypatch, *gpus, stub=stub)
+    assert (metrics.pop("power_capped_fraction"), metrics.pop("thermal_throttled_fraction")) == fractions
+    assert metrics == NVIDIA
+    assert texts == throttled
 
 
 @pytest.mark.parametrize(

@@ -1,36 +1,22 @@
-import sys
-from types import SimpleNamespace
+from fractions import Fraction
 
 import pytest
 
 from epochmeter.shared.instantiate import import_object, instantiate_spec, target_arguments
 
 
-class Thing:
-    def __init__(self, *args, **kwargs):
-        self.args, self.kwargs = args, kwargs
-
-
-HERE = "module_of_targets"
-
-
-@pytest.fixture(autouse=True)
-def importable(monkeypatch):
-    """Make this module's classes importable."""
-    monkeypatch.setitem(sys.modules, HERE, SimpleNamespace(Thing=Thing))
-
-
-def test_spec_calls_its_target_with_its_keys_but_the_name():
-    spec = {"_target_": f"{HERE}.Thing", "name": "thing", "size": 3, "depth": 1}
+def test_spec_calls_its_target_with_its_keys_but_the_name_and_the_callers_arguments_have_precedence():
+    spec = {"_target_": "fractions.Fraction", "name": "three quarters", "denominator": 4}
     before = dict(spec)
-    assert target_arguments(spec) == {"size": 3, "depth": 1}
-    thing = instantiate_spec(spec, "first", size=4)  # the caller's arguments have precedence
-    assert (thing.args, thing.kwargs) == (("first",), {"size": 4, "depth": 1})
+    assert target_arguments(spec) == {"denominator": 4}
+    assert instantiate_spec(spec, 3) == Fraction(3, 4)
+    assert instantiate_spec(spec, 3, denominator=5) == Fraction(3, 5)
     assert spec == before
 
 
 @pytest.mark.parametrize(
-    "path", ["no_such_module.Thing", f"{HERE}.NoSuchThing", "Thing", "", "fractions.Fraction.no_such_method", ".Thing"]
+    "path",
+    ["no_such_module.Thing", "fractions.NoSuchThing", "Thing", "", "fractions.Fraction.no_such_method", ".Thing"],
 )
 def test_missing_target_is_an_error(path):
     with pytest.raises(ValueError, match=r"Give the dotted path") as raised:
