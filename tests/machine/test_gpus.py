@@ -11,27 +11,8 @@ TWO = [FIRST, SECOND]
 DIES = [{"vendor": "amd", "bus": f"0000:{bus}:00.0", "uuid": f"GPU-{bus}25e6fa38fdc9e1"} for bus in ("c1", "c6", "c9")]
 
 
-def anyone(gpu):
-    return True
-
-
 def seeing(listed):
     return {} if listed is None else {"CUDA_VISIBLE_DEVICES": listed}
-
-
-@pytest.fixture
-def topology(tree):
-    """Writes nodes of the AMD driver's topology, by their numbers; gives the root."""
-
-    def written(**nodes):
-        folder = "sys/class/kfd/kfd/topology/nodes"
-        files = {}
-        for number, properties in nodes.items():
-            lines = "".join(f"{name} {value}\n" for name, value in properties.items())
-            files |= {f"{folder}/{number[1:]}/properties": lines, f"{folder}/{number[1:]}/name": "gfx90a\n"}
-        return tree(**files)
-
-    return written
 
 
 @pytest.mark.parametrize(
@@ -47,12 +28,12 @@ def topology(tree):
     ],
 )
 def test_first_visible_gpu_is_used(visible, found):
-    assert select_gpus(TWO, seeing(visible), anyone) == found
+    assert select_gpus(TWO, seeing(visible), may_open=lambda gpu: True) == found
 
 
 def test_gpus_of_other_vendors_are_not_numbered():
-    assert select_gpus([*TWO, *DIES], seeing("1"), anyone) == [SECOND]
-    assert select_gpus([*TWO, *DIES], seeing("2"), anyone) == []
+    assert select_gpus([*TWO, *DIES], seeing("1"), may_open=lambda gpu: True) == [SECOND]
+    assert select_gpus([*TWO, *DIES], seeing("2"), may_open=lambda gpu: True) == []
 
 
 @pytest.mark.parametrize(
@@ -71,12 +52,15 @@ def test_hip_devices_are_numbered_among_rocr_devices(environment, die):
     assert select_gpus(DIES, environment) == ([] if die is None else [DIES[die]])
 
 
-def test_amd_gpus_are_in_the_drivers_order(topology):
-    root = topology(
-        n0={"simd_count": 0, "cpu_cores_count": 64},
-        n2={"simd_count": 440, "location_id": 0xC100, "domain": 0, "unique_id": 0x1F25E6FA38FDC9E1},
-        n10={"simd_count": 440, "location_id": 0x03 << 8 | 0x1F << 3 | 1, "domain": 2, "unique_id": 0},
-    )
+def test_amd_gpus_are_in_the_drivers_order(tree):
+    nodes = {
+        0: "simd_count 0\ncpu_cores_count 64\n",
+        2: f"simd_count 440\nlocation_id {0xC100}\ndomain 0\nunique_id {0x1F25E6FA38FDC9E1}\n",
+        10: f"simd_count 440\nlocation_id {0x03 << 8 | 0x1F << 3 | 1}\ndomain 2\nunique_id 0\n",
+    }
+    for number, properties in nodes.items():
+        node = f"sys/class/kfd/kfd/topology/nodes/{number}"
+        root = tree(**{f"{node}/properties": properties, f"{node}/name": "gfx90a\n"})
     assert find_gpus(root) == [
         {"vendor": "amd", "model": "gfx90a", "bus": "0000:c1:00.0", "uuid": "GPU-1f25e6fa38fdc9e1"},
         {"vendor": "amd", "model": "gfx90a", "bus": "0002:03:1f.1"},

@@ -66,17 +66,15 @@ def test_failed_program_is_an_error_with_its_message(program):
         slurm.list_jobs("x")
 
 
-def test_exclusive_node_is_not_shared(program):
+def test_energy_of_a_node_that_may_be_shared_is_refused(program):
+    job = {"SLURM_JOB_ID": "17"}
     assert sharing_reason({}) is None
     program("scontrol", "echo 'JobId=17 JobName=x OverSubscribe=NO Contiguous=0'")
-    assert sharing_reason({"SLURM_JOB_ID": "17"}) is None
-
-
-def test_energy_of_a_shared_node_is_refused(program):
+    assert sharing_reason(job) is None
     program("scontrol", "echo 'JobId=17 JobName=x OverSubscribe=OK Contiguous=0'")
-    assert "job 17 shares its node" in sharing_reason({"SLURM_JOB_ID": "17"})
+    assert "job 17 shares its node" in sharing_reason(job)
     program("scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
-    assert "exclusively: scontrol failed: Unable to contact" in sharing_reason({"SLURM_JOB_ID": "17"})
+    assert "exclusively: scontrol failed: Unable to contact" in sharing_reason(job)
 
 
 @pytest.mark.parametrize(
