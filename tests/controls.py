@@ -217,12 +217,16 @@ class Board:
         self.put(**{f"{zone}/constraint_1_name": "long_term", f"{zone}/constraint_1_max_power_uw": 120_000_000})
         self.put(**{f"{zone}/constraint_1_power_limit_uw": round(watts * 1e6)})
 
-    def with_amdgpu(self, bus: str = "0000:03:00.0", device: str = "0x744c") -> Board:
+    def with_amdgpu(
+        self, bus: str = "0000:03:00.0", device: str = "0x744c", unique_id: str = "", busy: int = 0, **sensors: object
+    ) -> Board:
         card = f"sys/class/drm/card{len(list(self.root.glob('sys/class/drm/card*')))}/device"
         self.put(**{f"{card}/uevent": f"DRIVER=amdgpu\nPCI_SLOT_NAME={bus}", f"{card}/device": device})
+        self.put(**{f"{card}/unique_id": unique_id, f"{card}/gpu_busy_percent": busy})
         hwmon = f"{card}/hwmon/hwmon4"
         self.put(**{f"{hwmon}/power1_cap": 250_000_000, f"{hwmon}/power1_cap_min": 0})
         self.put(**{f"{hwmon}/power1_cap_max": 303_000_000})
+        self.put(**{f"{hwmon}/{name}": value for name, value in sensors.items()})
         return self
 
     def on_path(self) -> str:

@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import boards
 import pytest
+from controls import Board
 
 from epochmeter.machine.utilization import READ_LIMIT_S, Unavailable, open_gauges
 
@@ -131,19 +132,12 @@ def test_every_board_has_memory_temperature_and_clock(tmp_path, name, layout):
 
 
 @pytest.mark.parametrize("gpu", ["GPU-00a1b2c3d4e5f607", "0000:03:00.0"])
-def test_amd_gpu_is_found_by_uuid_or_pci_address(tree, gpu):
-    cards = {}
-    for card, slot, unique_id, busy in [(0, "0000:03:00.0", "00a1b2c3d4e5f607", 40), (1, "0000:43:00.0", "ff", 99)]:
-        folder = f"sys/class/drm/card{card}/device"
-        cards |= {
-            f"{folder}/gpu_busy_percent": f"{busy}\n",
-            f"{folder}/unique_id": f"{unique_id}\n",
-            f"{folder}/uevent": f"DRIVER=amdgpu\nPCI_SLOT_NAME={slot}\n",
-            f"{folder}/hwmon/hwmon3/temp1_input": f"{busy + 20}000\n",
-            f"{folder}/hwmon/hwmon3/temp2_input": f"{busy + 25}000\n",
-            f"{folder}/hwmon/hwmon3/freq1_input": "1700000000\n",
-        }
-    with gauges(tree(**cards), [gpu]) as opened:
+def test_amd_gpu_is_found_by_uuid_or_pci_address(tmp_path, gpu):
+    board = Board(tmp_path)
+    for slot, unique_id, busy in [("0000:03:00.0", "00a1b2c3d4e5f607", 40), ("0000:43:00.0", "ff", 99)]:
+        heat = {"temp1_input": 1000 * (busy + 20), "temp2_input": 1000 * (busy + 25), "freq1_input": 1_700_000_000}
+        board.with_amdgpu(slot, unique_id=unique_id, busy=busy, **heat)
+    with gauges(tmp_path, [gpu]) as opened:
         assert window(opened, lambda: None) == {
             "gpu_utilization": 0.4,
             "gpu_clock_mean_hz": 1.7e9,

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from controls import Board
 
 from epochmeter.power.meters.amd import open_amd
 
@@ -33,23 +34,6 @@ for stub in sys.argv[2:]:
         results[stub] = str(error)
 print(json.dumps(results))
 """
-
-
-@pytest.fixture
-def card(tmp_path):
-    """Function of (PCI address, files): write a GPU's files and return the root."""
-
-    def written(bus, *, unique_id="", device="0x740f", number=0, **sensors):
-        folder = tmp_path / f"sys/class/drm/card{number}/device"
-        (folder / "hwmon/hwmon3").mkdir(parents=True)
-        (folder / "uevent").write_text(f"DRIVER=amdgpu\nPCI_CLASS=38000\nPCI_SLOT_NAME={bus}\n")
-        (folder / "device").write_text(f"{device}\n")
-        (folder / "unique_id").write_text(f"{unique_id}\n")
-        for name, value in sensors.items():
-            (folder / "hwmon/hwmon3" / name).write_text(f"{value}\n")
-        return tmp_path
-
-    return written
 
 
 @pytest.fixture
@@ -84,12 +68,11 @@ def amd_smi(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["0000:c1:00.0", "0000:c6:00.0", "both"])
-def test_first_die_of_a_dual_board_measures_both(card, opened, name):
+def test_first_die_of_a_dual_board_measures_both(tmp_path, opened, name):
     dies = ["0000:c1:00.0", "0000:c6:00.0"]
-    card("0000:03:00.0", number=2, power1_average=9_000_000)
-    card(dies[0], number=0, device="0x7408", power1_average=180_000_000)
-    root = card(dies[1], number=1, device="0x7408", power1_average=0)
-    meter = opened(*(dies if name == "both" else [name]), root=root)
+    board = Board(tmp_path).with_amdgpu(dies[0], "0x7408", power1_average=180_000_000)
+    board.with_amdgpu(dies[1], "0x7408", power1_average=0).with_amdgpu(power1_average=9_000_000)
+    meter = opened(*(dies if name == "both" else [name]), root=tmp_path)
     assert set(meter.domains) == {"gpu1"}
     assert meter.domains["gpu1"].covers == "GPU board, both its dies"
     assert meter.energy["covers"] == "GPUs used (whole boards, both dies of each)"
@@ -105,13 +88,13 @@ def test_first_die_of_a_dual_board_measures_both(card, opened, name):
         (["0000:03:00.0"], {"power1_average": "garbage"}, "reports no power"),
     ],
 )
-def test_energy_is_absent_unless_every_gpu_has_an_instrument(card, opened, gpus, sensors, reason):
-    meter = opened(*gpus, root=card("0000:03:00.0", **sensors))
+def test_energy_is_absent_unless_every_gpu_has_an_instrument(tmp_path, opened, gpus, sensors, reason):
+    meter = opened(*gpus, root=Board(tmp_path).with_amdgpu(**sensors).root)
     assert meter.energy["source"] == "none"
     assert reason in meter.energy["reason"]
 
 
-def test_rocm_counter_is_in_joules_and_a_missing_or_wrong_one_is_refused_with_the_reason(amd_smi, card):
+def test_rocm_counter_is_in_joules_and_a_missing_or_wrong_one_is_refused_with_the_reason(amd_smi, tmp_path):
     """A process reads the counter from the stub library; the driver reports 100 W."""
     reasons = {
         "still": " 0 W, but the driver reports 100 W",
@@ -120,7 +103,8 @@ def test_rocm_counter_is_in_joules_and_a_missing_or_wrong_one_is_refused_with_th
         "silent": "AMDSMI_STATUS_DRIVER_NOT_LOADED",
         "lost": "AMDSMI_STATUS_NOT_FOUND",
     }
-    command = [sys.executable, "-c", COUNTED, card("0000:c1:00.0", power1_average=100_000_000), "working", *reasons]
+    root = Board(tmp_path).with_amdgpu("0000:c1:00.0", power1_average=100_000_000).root
+    command = [sys.executable, "-c", COUNTED, root, "working", *reasons]
     places = {"LD_LIBRARY_PATH": str(amd_smi), "PYTHONPATH": str(SOURCE)}
     results = json.loads(subprocess.check_output(command, text=True, env={**os.environ, **places}))
     working = results.pop("working")

@@ -9,6 +9,7 @@ from itertools import count
 
 import pytest
 from boards import write
+from controls import Board
 
 from epochmeter.power.meter import SOURCES, Domain, Instrument, Meter, NullMeter
 from epochmeter.power.meters.amd import open_amd
@@ -69,10 +70,7 @@ def nvml(machine) -> Meter:
 
 @meter_of
 def amd(machine) -> Meter:
-    gpu = machine.root / "sys/class/drm/card0/device"
-    (gpu / "hwmon/hwmon3").mkdir(parents=True)
-    (gpu / "uevent").write_text("DRIVER=amdgpu\nPCI_CLASS=38000\nPCI_SLOT_NAME=0000:03:00.0\n")
-    (gpu / "hwmon/hwmon3/power1_average").write_text("90000000\n")
+    Board(machine.root).with_amdgpu(power1_average=90_000_000)
     return open_amd(root=machine.root, period_s=0.01, gpus=["0000:03:00.0"])
 
 
