@@ -168,6 +168,23 @@ MUTANTS = [
     Mutant("trace/attribution.py", "self.following[before] = row", "pass"),
     Mutant("trace/energy.py", "self.opened_ns, self.closed_ns]) + delay_ns", "self.opened_ns, self.closed_ns])"),
     Mutant("trace/analysis.py", "epoch[step % len(epoch)]", "epoch[0]"),
+    # Report: statistics, the best, stalls, gate
+    Mutant(
+        "report/statistics.py", "own**2 / np.maximum(self.single.dof, TINY)", "own / np.maximum(self.single.dof, TINY)"
+    ),
+    Mutant("report/statistics.py", "(1 - ALPHA) ** (1 / count)", "1 - ALPHA"),
+    Mutant(
+        "report/runs/costs.py", "for group in comparable(ranked).values()", "for group in [ranked]", "report/analyses"
+    ),
+    Mutant("report/runs/filter.py", "reasons.keys() - set(include) or", "False or"),
+    Mutant(
+        "report/analyses/best.py", "criteria.max_slowdown * fastest.time_s", "criteria.max_slowdown * group[0].time_s"
+    ),
+    Mutant(
+        "report/analyses/stalls.py", "stall.value < -neglected_s and", "False and", "report/analyses/test_bottleneck.py"
+    ),
+    Mutant("report/analyses/gate.py", "elif within <= ALPHA:", "elif violation > ALPHA:"),
+    Mutant("report/charts/bars.py", "if len(total) > 1 or not within:", "if not within:", "report/charts"),
 ]
 
 

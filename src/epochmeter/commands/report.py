@@ -17,6 +17,7 @@ and for sweeps that allow it, with all numbers (.json) and as a page (.md):
     scaling    -m strategy=single,ddp: what more devices gain and cost
     questions  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why
     targets    target_accuracy or target_loss: time and energy to the target, and the Pareto front
+    failures   of failed runs: the reason, and what to do
 
 Exit code: 0, or 1 if no run is left to report; the page then lists the failures.
 With gate.time or gate.energy:
