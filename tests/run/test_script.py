@@ -128,3 +128,5 @@ def test_time_before_the_first_rank_is_removed_from_the_first_wait_and_then_from
     expected = {"e2e_s": 2.0, "data_stall_s": 0.5, "host_wait_s": 1.0, "loader_start_s": 0.0, "compute_s": 1.5}
     assert early.parts == {**PARTS, **expected}
     assert clipped(window(12.5, 13), first) == window(12.5, 13)
+    without_loader = window(10, 14)._replace(parts={"e2e_s": 4.0, "steps": 8})
+    assert clipped(without_loader, first).parts == {"e2e_s": 2.0, "steps": 8}

@@ -170,9 +170,9 @@ def clipped(window: RankWindow, first: RankWindow) -> RankWindow:
     In that time the rank waits for its first samples, and then in its first step for the first rank.
     """
     early_s = max(0, first.opened_ns - window.opened_ns) * NANOSECOND
-    stall_s = min(early_s, window.parts["loader_start_s"])
+    stall_s = min(early_s, window.parts.get("loader_start_s", 0.0))  # absent without a DataLoader
     removed = {"e2e_s": early_s, **dict.fromkeys(("data_stall_s", "host_wait_s", "loader_start_s"), stall_s)}
-    removed["compute_s"] = min(early_s - stall_s, window.parts["compute_s"])
+    removed["compute_s"] = min(early_s - stall_s, window.parts.get("compute_s", 0.0))
     parts = {name: part - removed.get(name, 0.0) for name, part in window.parts.items()}
     times = max(first.opened_ns, window.opened_ns), min(first.closed_ns, window.closed_ns)
     return window._replace(opened_ns=times[0], closed_ns=times[1], parts=parts)
