@@ -76,7 +76,7 @@ def test_a_page_has_joules_and_flop_rates(tmp_path):
     training = {"operators": {"aten::convolution": {"flops": 5e11}}, "peaks": {"flop_per_s": 4e12}}
     Record(tmp_path).describe({}, {"training": training})
     text = page_markdown(Page("trace", analyze(Record(tmp_path))))
-    assert "| fraction | FLOP/s | of peak | most frequent shapes | energy |" in text
+    assert "| fraction | FLOP/s | of peak | most frequent shapes | energy per step |" in text
     assert "| 2.00 TFLOP/s | 50.0 % |" in text
     assert "| 1.50 J ± 10.0 % |" in text
     assert "| at most 0.300 J |" in text
