@@ -1,11 +1,13 @@
+import os
 import re
+import sys
 
 import pytest
 from hydra import compose, initialize_config_dir
 
 from epochmeter.config import job
 from epochmeter.config.errors import InputError
-from epochmeter.config.script import check_placeholders, code_digest, filled_command, is_program
+from epochmeter.config.script import check_placeholders, code_digest, filled_command, find_program, is_program
 from epochmeter.config.suggestions import CONF
 
 COMMAND = [
@@ -67,6 +69,8 @@ def test_placeholders_and_values_must_match(command, keys, error):
         check_placeholders(command, keys)
 
 
-def test_programs_are_neither_files_nor_modules():
+def test_programs_are_neither_files_nor_modules(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert find_program("python3") == f"{os.path.dirname(sys.executable)}/python3"
     assert [is_program([word]) for word in ("train.py", "-m", "torchrun")] == [False, False, True]
     assert not is_program(None)

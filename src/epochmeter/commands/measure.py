@@ -14,14 +14,13 @@ run was completed, 1 if one failed, 128 + n if signal n stopped it.
 """
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 
 from epochmeter.commands.train import run_all
 from epochmeter.config import app, errors
-from epochmeter.config.script import ATTACHED, check_placeholders
+from epochmeter.config.script import ATTACHED, check_placeholders, find_program
 from epochmeter.config.secrets import redact
 from epochmeter.sweep.sweep_folder import REPEATS, is_sweep_override, key_of
 
@@ -86,7 +85,7 @@ def check_command(command: Sequence[str]) -> None:
     program = command[0]
     if program.endswith(".py") and not os.path.isfile(program):
         raise errors.input_error(f"`{program}` is not a file", "give the path of the script")
-    if program != "-m" and not program.endswith(".py") and not shutil.which(program):
+    if program != "-m" and not program.endswith(".py") and not find_program(program):
         raise errors.input_error(
             f"`{program}` is not a Python script, nor a program such as torchrun",
             "for a module: `python src/measure.py -- -m package.train`",

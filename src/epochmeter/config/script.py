@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -41,6 +43,11 @@ def filled_command(job: Job) -> list[str]:
 def is_program(command: Sequence[str] | None) -> bool:
     """Return whether a command is a program such as torchrun, not a Python file or module."""
     return command is not None and command[0] != "-m" and not command[0].endswith(".py")
+
+
+def find_program(name: str) -> str | None:
+    """Return the path of a program, also of this Python's environment, which may not be active; None if missing."""
+    return shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
 
 
 def script_job(job: Job) -> Job:

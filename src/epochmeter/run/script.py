@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from epochmeter.config.installation import PACKAGE
-from epochmeter.config.script import ATTACHED, filled_command, is_program
+from epochmeter.config.script import ATTACHED, filled_command, find_program, is_program
 from epochmeter.machine.gpus import matches_uuid
 from epochmeter.machine.signals import STOP_SIGNALS
 from epochmeter.results.rank_merge import SUM_KEYS
@@ -258,9 +258,12 @@ def start_script(
             pipe.write(agent + "\n")
         return AttachedScript(StartingScript(), listener)
     command = filled_command(plan.job)
-    program = [] if is_program(command) else [launch.find_interpreter(plan.job.device.python)]
+    if is_program(command):
+        command[0] = find_program(command[0]) or command[0]
+    else:
+        command.insert(0, launch.find_interpreter(plan.job.device.python))
     path = os.pathsep.join(filter(None, (str(AGENT_PATH), os.environ.get("PYTHONPATH"))))
-    process = subprocess.Popen([*program, *command], env={**os.environ, "PYTHONPATH": path, "EPOCHMETER_AGENT": agent})
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path, "EPOCHMETER_AGENT": agent})
     processes.append(process)
     return ScriptProcess(process, listener)
 
