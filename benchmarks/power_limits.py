@@ -72,14 +72,14 @@ def main() -> None:
     for noise in NOISES:
         for bound in (None, SLOWDOWN):
             chance = np.random.default_rng(0)
-            found = [search(device, noise, bound, chance) for _, device in rows]
-            table.append(cells("all traces", noise, bound, found))
+            outcomes = [search(device, noise, bound, chance) for _, device in rows]
+            table.append(cells("all traces", noise, bound, outcomes))
     for noise in NOISES[1:]:
         for bound in (None, SLOWDOWN):
             chance = np.random.default_rng(0)
             devices = [simulated(chance) for _ in range(sized(DEVICES, 10))]
-            found = [search(device, noise, bound, chance, DRIFT, HEAT) for device in devices]
-            table.append(cells("simulated", noise, bound, found))
+            outcomes = [search(device, noise, bound, chance, DRIFT, HEAT) for device in devices]
+            table.append(cells("simulated", noise, bound, outcomes))
     print_table("Search for the power limit with the least energy", COLUMNS, table)
 
 
@@ -136,11 +136,11 @@ def search(
     )
 
 
-def cells(name: str, noise: float, bound: float | None, found: Sequence[Outcome]) -> list[str]:
+def cells(name: str, noise: float, bound: float | None, outcomes: Sequence[Outcome]) -> list[str]:
     """Return a row of the table."""
-    regrets, tried, limits, probes, violated, confidences, covered = map(np.array, zip(*found, strict=True))
+    regrets, tried, limits, probes, violated, confidences, covered = map(np.array, zip(*outcomes, strict=True))
     return [
-        name, f"{noise:.1%}", f"{bound} x time" if bound else "none", str(len(found)),
+        name, f"{noise:.1%}", f"{bound} x time" if bound else "none", str(len(outcomes)),
         f"{np.mean(regrets <= 0.01):.1%}",
         f"{np.mean(tried):.2f}", f"{np.mean(limits):.1f}", f"{np.mean(probes):.1f}", f"{np.median(regrets):.1%}",
         f"{np.percentile(regrets, 95):.1%}", f"{max(regrets):.1%}", f"{np.mean(violated):.1%}",

@@ -63,7 +63,7 @@ def test_best_limit_of_each_objective_is_chosen(cost, bounds, best):
     assert len(found.tried) < len(LIMITS_W)
 
 
-def test_bound_that_no_limit_keeps_is_told_and_the_lowest_limit_is_chosen():
+def test_bound_that_no_limit_keeps_is_stated_and_the_lowest_limit_is_chosen():
     choice = search(power_budget_w=90).choice()
     assert (choice.limit, choice.is_allowed) == (0, False)
 

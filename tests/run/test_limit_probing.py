@@ -144,7 +144,7 @@ def test_short_run_keeps_the_best_limit_so_far_for_its_last_epoch(run):
     assert "before the last epoch" in simulated.search["ended"]
 
 
-def test_single_epoch_is_used_for_probing_and_the_end_is_told(run):
+def test_single_epoch_is_used_for_probing_and_the_end_is_stated(run):
     simulated = run(SimulatedGpu(), epochs=1)
     assert simulated.train(150) == [{"warmup": True}]
     assert "before the search" in simulated.search["ended"]

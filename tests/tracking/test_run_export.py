@@ -43,6 +43,14 @@ def test_note_has_the_rehearsal_the_command_the_failure_and_the_reason_for_no_en
         assert part in note
 
 
+def test_note_has_the_command_of_a_measured_script(make_record, monkeypatch):
+    record = make_record(overrides=["power_limit=100"])
+    keys = {**record.job(), "measure": {"command": ["train.py", "--lr", "0.1"]}}
+    monkeypatch.setattr(type(record), "job", lambda self: keys)
+    assert "python src/measure.py power_limit=100 -- train.py --lr 0.1" in run_export.run_note(record)
+    assert run_export.run_tags(record)["mlflow.source.name"] == "src/measure.py"
+
+
 def test_dataset_is_described_by_its_manifest(make_record):
     dataset = run_export.dataset_fields(make_record())
     assert dataset["name"] == "digits"

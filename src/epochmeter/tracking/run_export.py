@@ -19,6 +19,7 @@ from epochmeter.shared.record import CHECKPOINT, Record
 
 MAX_PARAM, MAX_TAG, MAX_DIGEST = 6000, 8000, 36
 """MLflow's limits of lengths."""
+TRAIN, MEASURE = "src/train.py", "src/measure.py"
 EVENTS = "events.out.tfevents."
 """Prefix of TensorBoard's event files, which are derived from the record and not part of it."""
 RUN_FILES = ("epochs.jsonl", "steps.bin", "power.csv", "worker.log")
@@ -63,7 +64,7 @@ def run_tags(record: Record) -> dict[str, str]:
         "failure": failure.get("kind"),
     }
     mlflow_tags = {
-        "mlflow.source.name": "src/train.py",
+        "mlflow.source.name": source_file(record),
         "mlflow.source.type": "LOCAL",
         "mlflow.source.git.commit": host.get("git", {}).get("commit"),
         "mlflow.note.content": run_note(record),
@@ -72,15 +73,22 @@ def run_tags(record: Record) -> dict[str, str]:
     return {key: format_value(value)[:MAX_TAG] for key, value in named.items() if value is not None}
 
 
+def source_file(record: Record) -> str:
+    """Return the file of the command that made a run."""
+    return MEASURE if record.job().get("measure", {}).get("command") else TRAIN
+
+
 def run_note(record: Record) -> str:
     """Return the first text on a run's page in MLflow, in Markdown."""
     run, summary = record.run(), record.summary() or {}
     failure, no_energy = summary.get("failure"), no_energy_reason(run)
+    source = source_file(record)
+    script = ["--", *record.job()["measure"]["command"]] if source == MEASURE else []
     rehearsal = " ".join(f"{text.rstrip('.')}." for text in run["rehearsal"])
     paragraphs = [
         f"**Rehearsal, not a result.** {rehearsal}" if rehearsal else "",
         f"**Failed** ({failure['kind']}): {failure['message']}" if failure else "",
-        f"```\n{shlex.join([*with_own_commands('python src/train.py').split(), *run['overrides']])}\n```",
+        f"```\n{shlex.join([*with_own_commands(f'python {source}').split(), *run['overrides'], *script])}\n```",
         f"No measured energy: {no_energy}" if no_energy else "",
         *summary.get("notes", []),
         f"Measured on `{run['host']}`. Record: `{record.folder.resolve()}`",
