@@ -13,7 +13,7 @@ LAYERS = [
     {"run", "report"},
     {"doctor", "cluster"},
     *({"hydra_plugins"}, {"commands"}, {"__main__"}, {"entries"}),
-    {"agent"},
+    *({"agent"}, {"integrations"}),
     {"__init__"},  # the public functions, imported when they are used
 ]
 """A package may import itself and the layers above it in this list."""

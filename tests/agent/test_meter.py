@@ -4,6 +4,7 @@ import weakref
 
 import pytest
 import torch
+from quick_replies import Connection
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
@@ -12,38 +13,9 @@ from epochmeter import Measurement, Meter
 from epochmeter.agent import agent as module
 from epochmeter.agent import hooks
 from epochmeter.agent.agent import Agent
-from epochmeter.shared.protocol import Proceed, Recorded, WindowClosed, WindowMeasured
 
 DATA = [(torch.full((4,), float(number)), number % 2) for number in range(16)]
 BATCHES = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 6
-
-
-class Connection:
-    """The agent's end of a connection to a controller that measures 2 J per window."""
-
-    def __init__(self, path, rank=0, sends_requests=True):
-        self.closed, self.windows, self.error = None, [], None
-
-    def send(self, message):
-        pass
-
-    def request(self, message):
-        if self.error:
-            raise self.error
-        if isinstance(message, WindowClosed):
-            self.closed = message
-        if not isinstance(message, WindowMeasured):
-            return Proceed()
-        name, parts = self.closed.window, message.ranks[0].parts
-        self.windows.append((name, self.closed.epoch, parts["steps"]))
-        times = {f"{name}/{part}": seconds for part, seconds in parts.items() if part.endswith("_s")}
-        return Recorded(False, {**times, f"{name}/energy_j": 2.0}, "")
-
-    def progress(self, steps, now_ns):
-        pass
-
-    def close(self):
-        pass
 
 
 class Loop:

@@ -59,8 +59,6 @@ def install():
     """Install the hooks of an agent for this process; on failure, print the reason and leave torch unchanged."""
     global agent
     try:
-        from torch.utils.data import DataLoader
-
         from epochmeter.agent.agent import Agent
 
         agent = Agent(**json.loads(os.environ["EPOCHMETER_AGENT"]))
@@ -68,15 +66,27 @@ def install():
         print("epochmeter: not measured: {}\n  hint: install torch 1.10 or newer".format(error), file=sys.stderr)
         return
     agent.counts_steps = True
+    hook_loaders(agent)
+    hook_optimizer_steps(agent.optimizer_stepped)
+    atexit.register(agent.end)
+
+
+def hook_loaders(agent):
+    """Let an agent measure the passes over all DataLoaders, and return a function that ends this."""
+    from torch.utils.data import DataLoader
+
     iterate = DataLoader.__iter__
 
     @functools.wraps(iterate)
     def measured_iterate(loader):
         return agent.iterate(loader, iterate)
 
+    def remove():
+        if DataLoader.__iter__ is measured_iterate:
+            DataLoader.__iter__ = iterate
+
     DataLoader.__iter__ = measured_iterate
-    hook_optimizer_steps(agent.optimizer_stepped)
-    atexit.register(agent.end)
+    return remove
 
 
 def hook_optimizer_steps(act):

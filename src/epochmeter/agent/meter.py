@@ -65,7 +65,7 @@ class Meter:
         self._agent = hooks.agent
         if self._agent is not None:
             self._agent.counts_steps = False
-        self._controller = self._hook = None
+        self._controller = self._hook = self._remove_loader_hook = None
         self._owner = os.getpid()
         self._reason = ""
 
@@ -74,6 +74,17 @@ class Meter:
 
     def __exit__(self, kind, error, trace):
         self.close(error)
+
+    def hook_loaders(self):
+        """Measure the passes over all DataLoaders from now on, also those of a library, as `measure.py` does."""
+        agent = self._measuring()
+        if self._controller is not None and self._remove_loader_hook is None:
+            self._remove_loader_hook = hooks.hook_loaders(agent)
+
+    def end_window(self):
+        """End the window that is open, if there is one, so that `last` has its measurement."""
+        if self._agent is not None:
+            self._agent.close()
 
     def close(self, error=None):
         """End the run of a controller that this meter has started, and wait for its report.
@@ -87,6 +98,8 @@ class Meter:
             return
         Meter._newest = None
         self._hook.remove()
+        if self._remove_loader_hook is not None:
+            self._remove_loader_hook()
         atexit.unregister(self.close)
         self._agent.end(error)
         started.wait()
@@ -122,8 +135,7 @@ class Meter:
             try:
                 yield epoch
             finally:
-                if self._agent is not None:
-                    self._agent.close()
+                self.end_window()
 
     def batches(self, data, window=None):
         """Return an iterable over the batches of `data`, such as a DataLoader, a generator or a list.

@@ -1,0 +1,32 @@
+"""Callback for PyTorch Lightning."""
+
+from epochmeter.agent.meter import Meter
+
+try:
+    from lightning.pytorch import Callback
+except ImportError:
+    from pytorch_lightning import Callback
+
+
+class EpochMeter(Callback):
+    """Measures the epochs and evaluations of `Trainer.fit`; give it to the Trainer in `callbacks=`.
+
+    Args:
+        overrides: As those of `Meter`, which is `meter`: `meter.last` has time and energy of the last epoch.
+    """
+
+    def __init__(self, *overrides):
+        self.meter = Meter(*overrides)
+
+    def on_fit_start(self, trainer, pl_module):
+        if trainer.global_rank == 0:
+            self.meter.hook_loaders()
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        self.meter.end_window()
+
+    def on_fit_end(self, trainer, pl_module):
+        self.meter.close()
+
+    def on_exception(self, trainer, pl_module, exception):
+        self.meter.close(exception)

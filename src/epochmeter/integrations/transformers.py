@@ -1,0 +1,26 @@
+"""Callback for the Trainer of Hugging Face's transformers."""
+
+from transformers import TrainerCallback
+
+from epochmeter.agent.meter import Meter
+
+
+class EpochMeter(TrainerCallback):
+    """Measures the epochs and evaluations of `Trainer.train`; give it to the Trainer in `callbacks=`.
+
+    Args:
+        overrides: As those of `Meter`, which is `meter`: `meter.last` has time and energy of the last epoch.
+    """
+
+    def __init__(self, *overrides):
+        self.meter = Meter(*overrides)
+
+    def on_train_begin(self, args, state, control, **objects):
+        if state.is_world_process_zero:
+            self.meter.hook_loaders()
+
+    def on_epoch_end(self, args, state, control, **objects):
+        self.meter.end_window()
+
+    def on_train_end(self, args, state, control, **objects):
+        self.meter.close()
