@@ -157,6 +157,17 @@ def test_sweep_without_usable_runs_has_a_page_of_failures_and_is_an_error(report
     assert report("include=[failures]")[0] == 0
 
 
+def test_trace_of_a_run_is_printed_and_written_as_a_page(report, tmp_path):
+    folder = tmp_path / "multirun/sweep/0"
+    folder.mkdir(parents=True)
+    (folder / "job.json").write_text("{}")
+    shutil.copy(ROOT / "tests/data/traces/mi250_minitoy_train_ROCm6_2_kineto.json.gz", folder / "trace.json.gz")
+    code, output = report("run=sweep/0", "view=trace")
+    assert (code, "AMD Radeon Graphics ran kernels in" in output) == (0, True)
+    assert 'data-name="trace_modules"' in (folder / "trace.html").read_text()
+    assert "is not found" in report("run=sweep/9", "view=trace")[0]
+
+
 @pytest.mark.system
 def test_help_does_not_import_the_packages_of_the_page(command, tmp_path):
     for name in ("vl_convert", "pandas", "mlflow", "scipy"):

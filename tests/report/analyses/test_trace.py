@@ -7,7 +7,6 @@ import pytest
 
 from epochmeter.report.analyses.trace import analyze, find_traced_run, group_modules
 from epochmeter.report.charts.trace import module_bars
-from epochmeter.report.output.files import write_trace_page
 from epochmeter.report.output.render import page_markdown
 from epochmeter.report.pages import Page
 from epochmeter.report.perfetto import ORIGIN, open_in_perfetto
@@ -92,13 +91,6 @@ def test_a_page_has_the_pipes_of_nsight_compute(tmp_path):
     (tmp_path / "trace_analysis.json").unlink()
     (tmp_path / "ncu.csv").write_text("==ERROR== Failed to find metric")
     assert "- no utilization of pipes: Failed to find metric" in page_markdown(Page("trace", analyze(Record(tmp_path))))
-
-
-def test_the_page_has_a_picture_by_module(multirun):
-    folder = multirun / "sweep/0"
-    written = write_trace_page(Page("trace", analyze(Record(folder))), "sweep/0", folder, print, Record(folder))
-    assert [path.name for path in written] == ["trace.html", "trace.md"]
-    assert 'data-name="trace_modules"' in written[0].read_text()
 
 
 def test_modules_are_grouped_by_the_beginning_of_their_names():
