@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -144,6 +145,16 @@ def test_help_and_the_configuration_are_shown_without_torch_or_mlflow(sources, a
     assert "hydra" in modules
     assert not modules & {"torch", "torchvision", "mlflow", "sklearn", "zeus", "numpy", "rich", "psutil"}
     assert not (sources / "multirun").exists()
+
+
+@pytest.mark.parametrize("arguments", ["--help", "--cfg job"])
+def test_a_closed_reader_of_the_output_is_no_error(sources, arguments):
+    reader, output = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "src/train.py", *arguments.split()]
+    shown = subprocess.run(command, cwd=sources, stdout=output, stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(output)
+    assert (shown.returncode, shown.stderr) == (128 + signal.SIGPIPE, "")
 
 
 @pytest.mark.system

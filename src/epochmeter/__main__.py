@@ -4,6 +4,7 @@ This module must be readable by Python 3.6, the default `python3` of older Jetso
 """
 
 import os
+import signal
 import sys
 from importlib import import_module
 
@@ -47,7 +48,12 @@ def start(module: str) -> None:
     """Run a module of `epochmeter.commands` with the arguments in `sys.argv`, and end with its exit code."""
     if interpreter.missing_requirements():
         sys.exit(interpreter.missing_requirements())
-    code = import_module("epochmeter.commands." + module).main()
+    try:
+        code = import_module("epochmeter.commands." + module).main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output has ended, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     from epochmeter.machine import signals
 
     signals.restore_defaults()

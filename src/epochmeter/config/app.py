@@ -99,7 +99,7 @@ def friendly_hydra_errors(arguments: Sequence[str], entry: str) -> Iterator[Call
         yield end_composing
     except CONFIG_ERRORS as error:
         expected = not is_composed or isinstance(error, InputError | HydraException)
-        if before == "1" or not expected:
+        if before == "1" or not expected or isinstance(error, BrokenPipeError):
             raise
         # Errors of this project's plugins are CompactHydraExceptions.
         is_own = isinstance(error, InputError) or type(error) is CompactHydraException
