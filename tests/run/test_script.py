@@ -2,15 +2,16 @@
 
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
+from types import SimpleNamespace
 
 import pytest
 
 from epochmeter.agent.ranks import UnansweredConnection
 from epochmeter.results.rank_merge import merge_ranks
 from epochmeter.run import launch, script
-from epochmeter.run.script import ScriptProcess, clipped
-from epochmeter.shared.protocol import NotMeasured, RankWindow, WindowClosed, WindowMeasured
+from epochmeter.run.script import ScriptProcess, check_trained, clipped
+from epochmeter.shared.protocol import Built, NotMeasured, RankWindow, WindowClosed, WindowMeasured
 
 SECOND = 10**9
 PARTS = {
@@ -113,6 +114,24 @@ def test_second_process_without_a_process_group_is_refused(ranks):
     assert len(ranks.merged()) == 1
     with closing(second):
         assert second._replies.readline() == ""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "trained", "error"),
+    [
+        (["GPU-aa", "GPU-bb"], "bb", None),
+        (["GPU-aa"], "bb", "GPU-bb trained, but GPU-aa is metered"),
+        (["GPU-aa", "GPU-bb", "GPU-cc"], "bb", "2 ranks trained, but GPU-aa,GPU-bb,GPU-cc is metered"),
+    ],
+)
+def test_run_fails_if_other_gpus_are_metered_than_those_of_the_ranks(ranks, gpus, trained, error):
+    ranks.join(0, is_first=True)
+    ranks.join(1).request(Built({}, {"gpu": {"uuid": trained}}))
+    ranks.controller._receive_any(1.0)
+    record = SimpleNamespace(windows=lambda: [{}])
+    plan = SimpleNamespace(record=record, gpus=gpus, job=SimpleNamespace(machine=SimpleNamespace(root="/")))
+    with pytest.raises(RuntimeError, match=error) if error else nullcontext():
+        check_trained(ranks.controller, plan)
 
 
 def test_messages_end_with_the_script_although_a_child_holds_its_connection(ranks):

@@ -72,6 +72,11 @@ class ScriptProcess(WorkerProcess):
         self._silent: set[tuple[int, str | None]] = set()
         """Ranks that are not waited for, with the kind of the window."""
 
+    @property
+    def ranks(self) -> int:
+        """The number of ranks that were measured."""
+        return len(self._others) + 1
+
     def messages(self) -> Iterator[Message]:
         """Yield the messages of the first rank until the script ends; WorkerError if not with exit code 0."""
         kind = None
@@ -275,6 +280,8 @@ def check_trained(worker: ScriptProcess, plan: Plan) -> None:
     for uuid in sorted(worker.gpus):
         if plan.gpus and not any(matches_uuid(uuid, gpu) for gpu in plan.gpus):
             raise RuntimeError(NOT_METERED.format(f"GPU-{uuid}", ",".join(plan.gpus)))
+    if plan.job.machine.root == "/" and len(plan.gpus) > worker.ranks:
+        raise RuntimeError(NOT_METERED.format(f"{worker.ranks} ranks", ",".join(plan.gpus)))
 
 
 @contextmanager
