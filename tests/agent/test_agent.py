@@ -315,6 +315,16 @@ def test_error_of_the_scripts_signal_handler_reaches_the_script(script, loader, 
     assert len(list(script.batches(loader))) == STEPS
 
 
+@pytest.mark.parametrize("error", [ControllerGoneError("gone"), BrokenPipeError("gone")])
+def test_reason_names_another_process_of_the_script_as_a_possible_cause(script, loader, monkeypatch, error):
+    def refuse(connection, message):
+        raise error
+
+    monkeypatch.setattr(Connection, "request", refuse)
+    script.train(loader)
+    assert "measures another process of the script" in script.agent.reason
+
+
 def test_error_of_the_dataset_reaches_the_script(script):
     class Broken(Dataset):
         def __len__(self):

@@ -320,8 +320,10 @@ class Agent:
         facts = describe_device(used_device())
         try:
             connection.request(Built({}, dict(facts, ranks=ranks) if ranks > 1 else facts))
-        except ControllerGoneError as error:
-            raise RuntimeError("{}, or it measures another process of the script".format(error)) from None
+        except (ControllerGoneError, ConnectionError):
+            raise RuntimeError(
+                "the controller is gone or silent, or it measures another process of the script"
+            ) from None
 
     def _close(self):
         window, self._window = self._window, None
