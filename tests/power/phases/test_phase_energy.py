@@ -31,57 +31,40 @@ def outside(known, answer):
     }
 
 
-class TestTimeline:
-    ROWS = array("f", [0.5, 0.25, 0.125, 1.0, 0.25, 4.0, 0.0, 0.5])
-
-    def test_gap_begins_with_overhead_and_ends_with_the_stall(self):
-        line = StepTimeline(self.ROWS, 2.5)
-        assert line.spent_s(np.array([0.25])).tolist() == [[0.25, 0, 0, 0]]
-        assert line.spent_s(np.array([0.5])).tolist() == [[0.25, 0.25, 0, 0]]
-        assert line.spent_s(np.array([0.6])) == pytest.approx(np.array([[0.25, 0.25, 0.1, 0]]))
-
-    def test_stall_is_at_most_its_gap(self):
-        assert StepTimeline(self.ROWS, 2.5).phases_s.tolist() == [0.25 + 0.125, 0.5, 0.125, 1.5]
-
-    def test_time_after_the_last_step_is_overhead(self):
-        line = StepTimeline(self.ROWS, 2.5)
-        assert line.spent_s(np.array([2.375, 2.5]))[:, 0].tolist() == [0.25, 0.375]
-
-    def test_rounding_error_does_not_extend_the_window(self):
-        line = StepTimeline(self.ROWS, 2.3749)
-        assert line.phases_s.sum() == pytest.approx(2.3749, abs=1e-12)
-        assert line.spent_s(np.array([9.9])).sum() == pytest.approx(2.3749, abs=1e-12)
-
-    def test_phase_at_a_moment_skips_phases_without_time(self):
-        moments = [0.0, 0.125, 0.3, 0.55, 0.75, 1.625, 1.75, 2.0, 2.4]
-        phase, elapsed = StepTimeline(self.ROWS, 2.5).at(np.array(moments))
-        assert [PHASES[index] for index in phase] == [
-            "overhead", "overhead", "stall", "copy", "compute", "stall", "stall", "compute", "overhead",
-        ]  # fmt: skip
-        assert elapsed == pytest.approx([0, 0.5, 0.2, 0.4, 0.125, 0, 0.5, 0.25, 0.2])
+ROWS = array("f", [0.5, 0.25, 0.125, 1.0, 0.25, 4.0, 0.0, 0.5])
 
 
-@pytest.fixture(scope="class")
-def answer(request):
-    return estimated(request.cls.KNOWN)
+def test_gap_begins_with_overhead_and_ends_with_the_stall_and_time_after_the_last_step_is_overhead():
+    line = StepTimeline(ROWS, 2.5)
+    assert line.phases_s.tolist() == [0.25 + 0.125, 0.5, 0.125, 1.5], "a stall is at most its gap"
+    spent_s = line.spent_s(np.array([0.25, 0.5, 0.6, 2.375, 2.5]))
+    assert spent_s[:2].tolist() == [[0.25, 0, 0, 0], [0.25, 0.25, 0, 0]]
+    assert spent_s[2] == pytest.approx(np.array([0.25, 0.25, 0.1, 0]))
+    assert spent_s[3:, 0].tolist() == [0.25, 0.375]
 
 
-class TestWhereSamplingResolvesThePhases:
-    KNOWN = epoch(seed=1, step_s=0.5, sensor=Sensor(noise_w=0.02))
+def test_rounding_error_does_not_extend_the_window():
+    line = StepTimeline(ROWS, 2.3749)
+    assert [line.phases_s.sum(), line.spent_s(np.array([9.9])).sum()] == pytest.approx([2.3749] * 2, abs=1e-12)
 
-    def test_energy_is_assigned_to_the_phase_that_used_it(self, answer):
-        assert answer.reason is None
-        assert answer.energy_j == pytest.approx(self.KNOWN.known_j, rel=0.02)
 
-    def test_phases_sum_to_the_gross_energy(self, answer):
-        assert math.fsum(answer.energy_j.values()) == pytest.approx(self.KNOWN.gross_j, rel=1e-12)
+def test_phase_at_a_moment_skips_phases_without_time():
+    moments = [0.0, 0.125, 0.3, 0.55, 0.75, 1.625, 1.75, 2.0, 2.4]
+    phase, elapsed = StepTimeline(ROWS, 2.5).at(np.array(moments))
+    assert [PHASES[index] for index in phase] == [
+        "overhead", "overhead", "stall", "copy", "compute", "stall", "stall", "compute", "overhead",
+    ]  # fmt: skip
+    assert elapsed == pytest.approx([0, 0.5, 0.2, 0.4, 0.125, 0, 0.5, 0.25, 0.2])
 
-    def test_uncertainty_of_the_gross_energy_is_included_in_proportion(self, answer):
-        wider = estimated(self.KNOWN, half_width_j=0.03 * self.KNOWN.gross_j)
-        assert wider.energy_j == answer.energy_j
-        assert {phase: wider.half_width_j[phase] - answer.half_width_j[phase] for phase in PHASES} == pytest.approx(
-            {phase: 0.03 * joules for phase, joules in answer.energy_j.items()}
-        )
+
+def test_energy_is_assigned_to_the_phase_that_used_it_with_the_uncertainty_of_the_gross_energy():
+    known = epoch(seed=1, step_s=0.5, sensor=Sensor(noise_w=0.02))
+    answer, wider = (estimated(known, half_width_j=share * known.gross_j) for share in (0.0, 0.03))
+    assert answer.reason is None
+    assert answer.energy_j == wider.energy_j == pytest.approx(known.known_j, rel=0.02)
+    assert math.fsum(answer.energy_j.values()) == pytest.approx(known.gross_j, rel=1e-12)
+    added_j = {phase: wider.half_width_j[phase] - answer.half_width_j[phase] for phase in PHASES}
+    assert added_j == pytest.approx({phase: 0.03 * joules for phase, joules in answer.energy_j.items()})
 
 
 def test_smoothing_at_borders_is_corrected_and_its_bound_grows_with_the_averaging_time():
