@@ -204,12 +204,13 @@ class StartingScript:
 
 
 class AttachedScript(ScriptProcess):
-    """The script that started this process, until it ends or closes its `Meter`."""
+    """The script that started this process, until it ends or closes its `Meter`; a notebook need not close it."""
 
-    def __init__(self, script: StartingScript, listener: socket.socket) -> None:
+    def __init__(self, script: StartingScript, listener: socket.socket, *, is_notebook: bool) -> None:
         super().__init__(script, listener)
         self._script = script
-        self._error: WorkerError | None = WorkerError("killed", "the script ended, but did not close its Meter")
+        killed = WorkerError("killed", "the script ended, but did not close its Meter")
+        self._error: WorkerError | None = None if is_notebook else killed
 
     def _receive(
         self, readable: list[Connection], connections: list[Connection]
@@ -261,7 +262,8 @@ def start_script(
     if ATTACHED in os.environ:
         with suppress(BrokenPipeError), open(int(os.environ[ATTACHED]), "w") as pipe:
             pipe.write(agent + "\n")
-        return AttachedScript(StartingScript(), listener)
+        is_notebook = is_program(plan.job.measure.command)
+        return AttachedScript(StartingScript(), listener, is_notebook=is_notebook)
     command = filled_command(plan.job)
     if is_program(command):
         command[0] = find_program(command[0]) or command[0]
