@@ -26,7 +26,7 @@ from pairs import COLUMNS, Ratio, median
 
 from epochmeter.config.job import ROOT
 
-ROUNDS, EPOCHS = sized(24, 2), sized(10, 1)
+ROUNDS, EPOCHS = sized(12, 2), sized(10, 1)
 """Pairs of processes per tool, and measured epochs per process, after one that is not counted."""
 LIMIT_S = 300
 SCRIPT = str(ROOT / "benchmarks/lenet_script.py")
