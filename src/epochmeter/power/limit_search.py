@@ -234,7 +234,7 @@ class LimitSearch:
                 return False
             return not self._is_allowed(best) or not has_effect or least_cost(limit) < lowest_cost
 
-        too_slow = max((limit for limit in times_s if limit < best and self._slow_for_sure(limit)), default=None)
+        too_slow = max((limit for limit in times_s if limit < best and self._is_too_slow(limit)), default=None)
         if too_slow is not None and is_promising(middle := (too_slow + best) // 2):
             return [middle]
         distances = range(1, 2 if has_effect else WIDE + 1)
