@@ -2,11 +2,12 @@
 
 import atexit
 import contextlib
+import math
 import os
 import re
 import sys
 from types import MappingProxyType
-from typing import Mapping, NamedTuple, Optional
+from typing import Mapping, NamedTuple
 
 from epochmeter.agent import controller, hooks
 
@@ -18,7 +19,9 @@ RESERVED = frozenset((
 
 
 class Measurement(NamedTuple):
-    """Time and energy of a window. What was not measured is None, and `reason` is why.
+    """Time and energy of a window. What was not measured is NaN, and `reason` is why.
+
+    A comparison with NaN is false, so that `if meter.last.energy_j > budget` works on machines without a power sensor.
 
     Attributes:
         e2e_s: End-to-end time.
@@ -26,15 +29,15 @@ class Measurement(NamedTuple):
         compute_s: Time that the device computed or copied.
         overhead_s: All other time.
         energy_j: Measured energy, never an estimate.
-        reason: Why energy, or everything, is None; empty if nothing is.
+        reason: Why energy, or everything, is NaN; empty if nothing is.
         metrics: All metrics of the window by name (docs/metrics.md), without the prefix.
     """
 
-    e2e_s: Optional[float] = None
-    data_stall_s: Optional[float] = None
-    compute_s: Optional[float] = None
-    overhead_s: Optional[float] = None
-    energy_j: Optional[float] = None
+    e2e_s: float = math.nan
+    data_stall_s: float = math.nan
+    compute_s: float = math.nan
+    overhead_s: float = math.nan
+    energy_j: float = math.nan
     reason: str = ""
     metrics: Mapping[str, float] = MappingProxyType({})
 
@@ -179,7 +182,9 @@ class Meter:
         if recorded is None:
             return Measurement(reason="no such window was measured yet")
         metrics = {metric.partition("/")[2]: value for metric, value in recorded.metrics.items()}
-        fields = {field: metrics.get(field) for field in Measurement._fields if field not in ("reason", "metrics")}
+        fields = {
+            field: metrics.get(field, math.nan) for field in Measurement._fields if field not in ("reason", "metrics")
+        }
         return Measurement(reason=recorded.no_energy, metrics=metrics, **fields)
 
 
