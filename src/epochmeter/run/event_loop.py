@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ from epochmeter.tracking.publisher import Tracker
 if TYPE_CHECKING:
     from epochmeter.run.limit_probing import LimitProbing
 
+SCRIPT_PUBLISH_S = 10.0
+"""Shortest time between two updates of a script's run in MLflow: the script waits for them."""
 FIRST_WAIT_S = 10.0
 """Time limit of the first window's wait for MLflow, which includes its import; later ones wait for a second at most."""
 
@@ -39,6 +42,7 @@ def run_event_loop(
     def utilization(metrics: Mapping[str, float]) -> Mapping[str, float]:
         return epoch_utilization(metrics, plan.run, job.roofline.flops)
 
+    published_s = time.monotonic()
     probing = open_probing(plan, instruments.meter, settings, terminal)
     for message in messages:
         match message:
@@ -80,7 +84,9 @@ def run_event_loop(
                 plan.set_flags(remarks.get("flags", {}))
                 terminal.window_closed()
                 terminal.window_measured(window.line, job.epochs)
-                tracker.flush()
+                if not job.measure.command or time.monotonic() - published_s >= SCRIPT_PUBLISH_S:
+                    tracker.flush()
+                    published_s = time.monotonic()
                 worker.reply(recorded(window, plan))
             case protocol.Trained():
                 terminal.stage("Saving results and recording the profiler's trace")
