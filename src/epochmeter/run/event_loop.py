@@ -164,7 +164,7 @@ def finish_trace(messages: Iterator[Message], plan: Plan, meter: Meter) -> list[
     return notes
 
 
-def traced_power(traced: Traced, plan: Plan, meter: Meter) -> dict[str, Any]:
+def traced_power(traced: Traced, plan: Plan, meter: Meter) -> dict[str, object]:
     """Record the power samples of traced steps; return their uncertainty in J and the sensor's response, or a reason.
 
     The energy itself is computed by the analysis of the trace.

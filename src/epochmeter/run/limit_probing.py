@@ -70,7 +70,7 @@ class LimitProbing:
         self._limit = self._default
         self._begin: tuple[Reading, int] | None = None
         self._following: int | None = None
-        self._searches: list[dict[str, Any]] = []
+        self._searches: list[Mapping[str, object]] = []
         self._probe_s = max([PROBE_S, *(shortest_s(meter.domains[name]) for name in meter.energy["domains"])])
         self._change_s = 0.0
         self._check()
@@ -142,12 +142,16 @@ class LimitProbing:
             raise RuntimeError(f"power_limit=auto: {self._knob.name} has no other limit than {only}")
         if self._plan.node.nodes > 1:
             raise RuntimeError("power_limit=auto needs one node\n  hint: run it on one node, then set the chosen limit")
-        if self._needs_energy and self._meter.energy["source"] not in ("counter", "sampled"):
+        if self._needs_energy and not self._has_energy:
             reason = self._meter.energy["reason"] or "the meter only estimates it"
             raise RuntimeError(
                 f"power_limit=auto: energy is not measured: {reason}\n"
                 "  hint: select a meter (`python src/doctor.py` lists them), or set auto.objective=time"
             )
+
+    @property
+    def _has_energy(self) -> bool:
+        return self._meter.energy["source"] in ("counter", "sampled")
 
     @property
     def _needs_energy(self) -> bool:
@@ -164,7 +168,7 @@ class LimitProbing:
             confidence=self._auto.confidence,
             start=None if start == self._default else start,
         )
-        self._probes: list[dict[str, Any]] = []
+        self._probes: list[tuple[str, Measured]] = []
         self._epochs_step_s: list[float] = []
         self._is_training = self._is_probing_epoch = False
         self._set(self._default)
@@ -213,10 +217,7 @@ class LimitProbing:
             self._terminal.info(f"The power sensor needs probes of {self._probe_s:.0f} s.", style="dim")
             return
         search.add(Probe(self._limit, probe.seconds / probe.steps, probe.energy_j / probe.steps))
-        entry = {"setting": self._targets[self._limit].setting, "steps": probe.steps, "time_s": probe.seconds}
-        if self._meter.energy["source"] in ("counter", "sampled"):
-            entry |= {"energy_j": probe.energy_j, "energy_uncertainty_j": probe.uncertainty_j}
-        self._probes.append(entry)
+        self._probes.append((self._targets[self._limit].setting, probe))
         self._following = search.next_limit()
         if self._following is None:
             self._choose()
@@ -245,16 +246,26 @@ class LimitProbing:
                 "saving_interval": choice.saving[1:],
                 "slowdown": choice.slowdown,
                 "keeps_bounds": choice.is_allowed,
-                "probing_s": math.fsum(probe["time_s"] for probe in self._probes),
-                **({"probing_j": math.fsum(probe["energy_j"] for probe in self._probes)} if self._needs_energy else {}),
-                "probes": self._probes,
+                **self._cost_of_probing(),
+                "probes": [self._entry(setting, probe) for setting, probe in self._probes],
             }
         )
         self._terminal.info(
             sentence(choice, target.setting, self._auto.objective, search, len(self._targets), reason), style="bold"
         )
 
-    def _describe(self, search: dict[str, Any]) -> None:
+    def _cost_of_probing(self) -> dict[str, float]:
+        cost = {"probing_s": math.fsum(probe.seconds for _, probe in self._probes)}
+        if self._has_energy:
+            cost["probing_j"] = math.fsum(probe.energy_j for _, probe in self._probes)
+        return cost
+
+    def _entry(self, setting: str, probe: Measured) -> Mapping[str, object]:
+        """Return a probe for the record."""
+        energy = {"energy_j": probe.energy_j, "energy_uncertainty_j": probe.uncertainty_j} if self._has_energy else {}
+        return {"setting": setting, "steps": probe.steps, "time_s": probe.seconds, **energy}
+
+    def _describe(self, search: Mapping[str, object]) -> None:
         self._searches.append({"objective": self._auto.objective, **search})
         self._plan.describe(power_limit_search=self._searches)
 
@@ -281,7 +292,7 @@ def sentence(choice: Choice, setting: str, objective: str, search: LimitSearch, 
     )
     texts = [
         f"Power limit: {setting} ({effect}). {len(search.probes)} probes of {len(search.tried)} of {limits} limits, "
-        f"confidence {choice.confidence:.0%}.",
+        f"confidence {100 * choice.confidence:.0f} %.",
         f"{reason.capitalize()}." if reason else "",
         "" if choice.is_allowed else "No limit that was tried keeps the bounds.",
     ]
