@@ -37,7 +37,7 @@ def ratio(first: Callable[[], float], second: Callable[[], float], within: float
         most: Largest number of pairs.
     """
     ratios: list[float] = []
-    most, least = sized(most, 2), sized(20, 2)
+    most, least = sized(most, 1), sized(20, 1)
     while len(ratios) < most:
         if len(ratios) % 2:
             below = second()
@@ -60,5 +60,5 @@ def median(values: Sequence[float]) -> Ratio:
     reach = math.ceil(1.96 * math.sqrt(count) / 2)
     low = ordered[max(0, count // 2 - reach)]
     high = ordered[min(count - 1, count // 2 + reach)]
-    quarter, _, three = statistics.quantiles(ordered, n=4)
+    quarter, _, three = statistics.quantiles(ordered, n=4) if count > 1 else 3 * ordered
     return Ratio(statistics.median(ordered), low, high, (quarter, three), count)

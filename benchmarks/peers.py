@@ -26,7 +26,7 @@ from pairs import COLUMNS, Ratio, median
 
 from epochmeter.config.job import ROOT
 
-ROUNDS, EPOCHS = sized(12, 2), sized(10, 1)
+ROUNDS, EPOCHS = sized(12, 1), sized(10, 1)
 """Pairs of processes per tool, and measured epochs per process, after one that is not counted."""
 LIMIT_S = 300
 SCRIPT = str(ROOT / "benchmarks/lenet_script.py")
@@ -147,7 +147,7 @@ def pair(tool: Tool, python: str) -> float:
 
 
 def main() -> None:
-    ratios: dict[Tool, list[float]] = {tool: [] for tool in sized(TOOLS, TOOLS[:2])}
+    ratios: dict[Tool, list[float]] = {tool: [] for tool in sized(TOOLS, TOOLS[:1])}
     reasons, pythons = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(ROUNDS):

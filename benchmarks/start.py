@@ -17,7 +17,7 @@ from pairs import median
 from epochmeter.config.job import ROOT
 from epochmeter.shared.record import INTERVALS
 
-PAIRS = sized(9, 2)
+PAIRS = sized(9, 1)
 BARE = """
 import time, torch
 from torch.utils.data import DataLoader
