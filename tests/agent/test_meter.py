@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from epochmeter import Measurement, Meter
 from epochmeter.agent import agent as module
-from epochmeter.agent import hooks
+from epochmeter.agent import controller, hooks
 from epochmeter.agent.agent import Agent
 
 DATA = [(torch.full((4,), float(number)), number % 2) for number in range(16)]
@@ -156,9 +156,13 @@ def test_interrupt_of_a_request_ends_measuring_and_reaches_the_script(loop):
 
 
 def test_meter_without_a_controller_measures_nothing(monkeypatch):
+    def refuse(overrides):
+        raise RuntimeError("no device is free")
+
     monkeypatch.setattr(hooks, "agent", None)
+    monkeypatch.setattr(controller, "Controller", refuse)
     meter = Meter()
     with meter.window("phase"):
         assert [list(meter.batches(BATCHES)) for _ in meter.epochs(2)] == [BATCHES, BATCHES]
     assert math.isnan(meter.last.energy_j)
-    assert meter.last.reason
+    assert meter.last.reason == "RuntimeError: no device is free"
