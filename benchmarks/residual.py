@@ -6,7 +6,7 @@ from jobs import trained
 from output import print_table, sized
 
 SWEEP = ["-m", "batch=16,64", "workers=0,2", "timing=deferred,synchronous", "epochs=3", "profiler=none"]
-SHORT_SWEEP = ["-m", "batch=64", "workers=0", "timing=deferred,synchronous", "epochs=1", "profiler=none"]
+SHORT_SWEEP = ["-m", "batch=64", "workers=0", "timing=synchronous", "epochs=1", "profiler=none"]
 COLUMNS = ("batch", "workers", "timing", "epochs", "largest residual / e2e", "largest overhead / e2e")
 
 
