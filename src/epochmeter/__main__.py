@@ -56,7 +56,7 @@ def start(module: str) -> None:
         sys.exit(128 + signal.SIGPIPE)
     from epochmeter.machine import signals
 
-    signals.restore_defaults()
+    signals.end_at_once(code)
     sys.exit(code)
 
 

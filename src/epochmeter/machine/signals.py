@@ -5,6 +5,7 @@ SIGINT is sent by Ctrl-C, SIGQUIT by Ctrl-\\, SIGTERM by kill and Slurm, SIGHUP 
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -58,11 +59,14 @@ class Stop:
         raise self._stop
 
 
-def restore_defaults() -> None:
-    """Let the signals end this process at once, without a traceback; all contexts have been closed."""
+def end_at_once(code: int) -> None:
+    """Let a further signal end this process at once with its exit code: all contexts have been closed.
+
+    Ctrl-C is ignored, as a hasty person presses it several times, and Python's own end would reset another handler.
+    """
     for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else lambda *_: os._exit(code))
 
 
 class SignalDeferral:
