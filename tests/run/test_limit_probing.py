@@ -19,11 +19,12 @@ PROGRESS_S = 0.5
 
 
 class SimulatedGpu:
-    """A GPU with a power limit, which is its knob, and a clock that runs while it trains."""
+    """GPUs with the same power limit, which is their knob, and a clock that runs while they train."""
 
-    name, devices, files, commands, pending = "NVML", ["GPU-aaaa"], (), (), False
+    name, files, commands, pending = "NVML", (), (), False
 
-    def __init__(self, set_s=0.0):
+    def __init__(self, set_s=0.0, devices=1):
+        self.devices = [f"GPU-{number}" for number in range(devices)]
         self.now_s = self.energy_j = 0.0
         self.limit_w, self.set_s, self.slower = 250.0, set_s, 1.0
         self.history = []
@@ -46,11 +47,11 @@ class SimulatedGpu:
         return [SettingTarget(f"{watts:g} W", watts, max_w=250.0) for watts in LIMITS_W]
 
     def step_s(self, watts=None):
-        return self.slower * (0.02 + 0.03 * (250 / (watts or self.limit_w)) ** 2)
+        return self.slower * (0.037 + 0.013 * (250 / (watts or self.limit_w)) ** 2)
 
     def train_step(self):
         self.now_s += self.step_s()
-        self.energy_j += self.step_s() * self.limit_w
+        self.energy_j += self.step_s() * self.limit_w * len(self.devices)
 
     def read(self):
         return Reading(round(self.now_s * 1e9), {"gpu": self.energy_j})
@@ -76,7 +77,7 @@ class SimulatedRun:
         self.meter = meter or Meter(
             total=["gpu"], covers="the GPU", counters={"gpu": Instrument(domain, lambda: gpu.energy_j)}
         )
-        terminal = SimpleNamespace(info=lambda text, style="": self.texts.append(text))
+        terminal = SimpleNamespace(info=lambda text, style="": self.texts.append(text), warn=self.texts.append)
         self.make = lambda: LimitProbing(
             plan, self.meter, self.settings, terminal, read=gpu.read, now_ns=lambda: round(gpu.now_s * 1e9)
         )
@@ -123,6 +124,7 @@ def test_limit_with_the_least_energy_is_found_while_training(run, steps):
     simulated = run(gpu, epochs=40 if steps == 30 else 4)
     marks = simulated.train(steps)
     best_w = min(LIMITS_W, key=lambda watts: gpu.step_s(watts) * watts)
+    assert best_w == 150
     assert simulated.limit_at_end == simulated.search["chosen"] == f"{best_w:g} W"
     assert simulated.run["applied"] == {"NVML": f"{best_w:g} W"}
     saving = 1 - gpu.step_s(best_w) * best_w / (gpu.step_s(250) * 250)
@@ -136,6 +138,24 @@ def test_limit_with_the_least_energy_is_found_while_training(run, steps):
     assert probed == sorted(probed, reverse=True), "probing comes first"
     assert 0 < sum(probed) < len(probed)
     assert gpu.get() == "250 W", "the limit is restored"
+
+
+@pytest.mark.parametrize("auto", [{"objective": "eta", "eta": 0.97}, {"objective": "time", "power_budget": 170.0}])
+def test_limits_of_several_devices_are_chosen_by_the_power_of_each(run, auto):
+    one, two = run(SimulatedGpu(), **auto), run(SimulatedGpu(devices=2), **auto)
+    if "power_budget" in auto:
+        two = run(SimulatedGpu(devices=2), **{**auto, "power_budget": 2 * auto["power_budget"]})
+    for simulated in (one, two):
+        simulated.train(3000)
+    assert one.search["chosen"] == two.search["chosen"] == "150 W"
+    assert two.search["probing_j"] == pytest.approx(2 * one.search["probing_j"])
+
+
+def test_run_too_short_for_a_probe_ends_with_a_warning(run):
+    simulated = run(SimulatedGpu(), epochs=1)
+    simulated.train(5)
+    assert (simulated.search["chosen"], simulated.search["probes"]) == ("250 W", [])
+    assert any(text.startswith("warning: no power limit was probed") for text in simulated.texts)
 
 
 def test_short_run_keeps_the_best_limit_so_far_for_its_last_epoch(run):

@@ -67,6 +67,7 @@ class LimitProbing:
         self._knob, in_use = plan.targets["power_limit"]
         self._targets = self._knob.limits()
         self._default = next(n for n, target in enumerate(self._targets) if target.setting == in_use.setting)
+        self._devices = max(1, len(self._knob.devices))  # each has the limit; the energy is that of all
         self._limit = self._default
         self._begin: tuple[Reading, int] | None = None
         self._following: int | None = None
@@ -132,14 +133,16 @@ class LimitProbing:
 
     def end(self) -> None:
         """Note in the record that training ended before the search."""
-        if self._search and self._search.probes:
-            self._choose("training ended before the search")
+        if self._search:
+            self._choose("training ended before the search", is_applied=False)
 
     def _check(self) -> None:
         """Refuse what cannot be searched: one limit only, or energy without a meter; RuntimeError."""
         if len(self._targets) < 2:
             only = self._targets[0].setting
-            raise RuntimeError(f"power_limit=auto: {self._knob.name} has no other limit than {only}")
+            raise RuntimeError(
+                f"power_limit=auto: {self._knob.name} has no other limit than {only}\n  hint: leave power_limit out"
+            )
         if self._plan.node.nodes > 1:
             raise RuntimeError("power_limit=auto needs one node\n  hint: run it on one node, then set the chosen limit")
         if self._needs_energy and not self._has_energy:
@@ -164,7 +167,7 @@ class LimitProbing:
             self._default,
             cost_of(self._auto, max((target.watts or 0.0 for target in self._targets), default=0.0)),
             max_slowdown=self._auto.max_slowdown,
-            power_budget_w=self._auto.power_budget,
+            power_budget_w=self._auto.power_budget and self._auto.power_budget / self._devices,
             confidence=self._auto.confidence,
             start=None if start == self._default else start,
         )
@@ -196,7 +199,7 @@ class LimitProbing:
         self._pieces = Measured(
             self._pieces.steps + steps - begin_steps,
             self._pieces.seconds + seconds,
-            self._pieces.energy_j + used.get("energy_j", math.nan if self._needs_energy else seconds),
+            self._pieces.energy_j + used.get("energy_j", math.nan if self._has_energy else seconds),
             self._pieces.uncertainty_j + used.get("energy_uncertainty_j", 0.0),
         )
 
@@ -216,7 +219,7 @@ class LimitProbing:
             self._probe_s = min(MAX_PROBE_S, 2 * self._probe_s)
             self._terminal.info(f"The power sensor needs probes of {self._probe_s:.0f} s.", style="dim")
             return
-        search.add(Probe(self._limit, probe.seconds / probe.steps, probe.energy_j / probe.steps))
+        search.add(Probe(self._limit, probe.seconds / probe.steps, probe.energy_j / probe.steps / self._devices))
         self._probes.append((self._targets[self._limit].setting, probe))
         self._following = search.next_limit()
         if self._following is None:
@@ -224,19 +227,21 @@ class LimitProbing:
         elif not is_near_end:
             self._set(self._following)
 
-    def _choose(self, reason: str = "") -> None:
+    def _choose(self, reason: str = "", *, is_applied: bool = True) -> None:
         """Apply the best limit so far, and record the search; `reason`: why it ended early."""
         search = self._search
         assert search
         self._search = None
         if not search.probes:
-            self._describe({"ended": reason, "chosen": self._targets[self._limit].setting, "probes": []})
+            self._describe({"ended": reason, "chosen": self._targets[self._default].setting, "probes": []})
+            self._terminal.warn(f"warning: no power limit was probed: {reason}\n  hint: train longer: epochs=")
             return
         choice = search.choice()
-        self._set(choice.limit)
         target = self._targets[choice.limit]
-        self._plan.targets["power_limit"] = self._knob, target
-        self._plan.applied(self._settings.applied)
+        if is_applied:
+            self._set(choice.limit)
+            self._plan.targets["power_limit"] = self._knob, target
+            self._plan.applied(self._settings.applied)
         self._describe(
             {
                 **({"ended": reason} if reason else {}),
