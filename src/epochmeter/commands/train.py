@@ -95,7 +95,7 @@ def run_all(doc: str | None, command: Sequence[str] = ()) -> "tuple[list[RunResu
     finally:
         sweep_folder.remove_empty()
         print_sweep(outcomes, stop_reasons, of_script=bool(command))
-    if requests and all(outcome.earlier for outcome in outcomes):  # a measured run publishes what is pending
+    if requests and all(outcome.earlier for outcome in outcomes):  # any other run has published queued runs too
         publish_pending(requests[-1])
     return outcomes, int(any(outcome.state != "completed" for outcome in outcomes))
 

@@ -121,6 +121,12 @@ class LimitSearch:
     def add(self, probe: Probe) -> None:
         """Add the result of a probe."""
         self.probes.append(probe)
+        times_s = [probe.step_s for probe in self.probes]
+        powers_w = [probe.step_j / probe.step_s for probe in self.probes]
+        self._times, self._powers, self._costs = (
+            estimate(self.probes, map(math.log, values))
+            for values in (times_s, powers_w, map(self._cost, times_s, powers_w))
+        )
 
     def next_limit(self) -> int | None:
         """Return the limit to probe next; None: the choice is made."""
@@ -143,7 +149,7 @@ class LimitSearch:
         """Return the best limit by all probes so far; ValueError without any."""
         if not self.probes:
             raise ValueError("no power limit was probed")
-        best, costs, times = self._best(), self._costs(), self._times()
+        best, costs, times = self._best(), self._costs, self._times
         rivals = [limit for limit in self.tried if limit == best or self._is_allowed(limit)]
         among = [[*costs.mean].index(limit) for limit in rivals]
         draws = costs.draws(4000)[:, among]
@@ -180,19 +186,9 @@ class LimitSearch:
         others = [limit for limit in range(len(self._limits_w)) if limit != self.default]
         return min(others, key=lambda limit: abs(self._limits_w[limit] - aim_w), default=self.default)
 
-    def _times(self) -> Estimate:
-        return estimate(self.probes, (math.log(probe.step_s) for probe in self.probes))
-
-    def _powers(self) -> Estimate:
-        return estimate(self.probes, (math.log(probe.step_j / probe.step_s) for probe in self.probes))
-
-    def _costs(self) -> Estimate:
-        costs = (self._cost(probe.step_s, probe.step_j / probe.step_s) for probe in self.probes)
-        return estimate(self.probes, map(math.log, costs))
-
     def _best(self) -> int:
         """The tried limit with the lowest cost of those that keep the bounds; the lowest limit if none does."""
-        costs = self._costs().mean
+        costs = self._costs.mean
         allowed = [limit for limit in self.tried if self._is_allowed(limit)]
         return min(allowed, key=lambda limit: costs[limit], default=self.tried[0])
 
@@ -202,18 +198,17 @@ class LimitSearch:
     def _is_too_slow(self, limit: int) -> bool:
         if self._max_slowdown is None or limit == self.default:
             return False
-        return self._times().probability_below(limit, self.default, self._max_slowdown) < self._confidence
+        return self._times.probability_below(limit, self.default, self._max_slowdown) < self._confidence
 
     def _exceeds_power(self, limit: int) -> bool:
-        powers = self._powers()
-        return self._power_budget_w is not None and math.exp(powers.mean[limit]) > self._power_budget_w
+        return self._power_budget_w is not None and math.exp(self._powers.mean[limit]) > self._power_budget_w
 
     def _promising(self, best: int) -> list[int]:
         """The untried neighbors of the best that may have a lower cost and keep the bounds, the best first."""
-        times_s = {limit: math.exp(mean) for limit, mean in self._times().mean.items()}
-        powers_w = {limit: math.exp(mean) for limit, mean in self._powers().mean.items()}
+        times_s = {limit: math.exp(mean) for limit, mean in self._times.mean.items()}
+        powers_w = {limit: math.exp(mean) for limit, mean in self._powers.mean.items()}
         has_effect = max(powers_w.values()) > EFFECT * min(powers_w.values())
-        lowest_cost = math.exp(self._costs().mean[best])
+        lowest_cost = math.exp(self._costs.mean[best])
 
         def least_cost(limit: int) -> float:
             """Lower bound of the cost: its time is that of the next higher limit, its power that of the next lower."""
@@ -245,13 +240,13 @@ class LimitSearch:
         """Whether a limit is likely to be slower than allowed, so that lower limits are as well."""
         if self._max_slowdown is None:
             return False
-        return self._times().probability_below(limit, self.default, self._max_slowdown) < 1 - self._confidence
+        return self._times.probability_below(limit, self.default, self._max_slowdown) < 1 - self._confidence
 
     def _is_rival(self, limit: int, best: int) -> bool:
         """Whether a limit may be better than the best by more than the margin, and may keep the bounds."""
         if self._exceeds_power(limit) or self._slow_for_sure(limit):
             return False
-        return self._costs().probability_below(limit, best, 1 - MARGIN) > 1 - self._confidence
+        return self._costs.probability_below(limit, best, 1 - MARGIN) > 1 - self._confidence
 
 
 def estimate(probes: Sequence[Probe], logarithms: Iterable[float]) -> Estimate:
