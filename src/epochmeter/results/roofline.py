@@ -28,7 +28,7 @@ DATASHEETS: Mapping[str, Mapping[str, float]] = {
     "MI300X": {"fp32": 163.4, "bf16": 1307.4, "fp16": 1307.4},
     "MI250X": {"fp32": 47.9, "bf16": 383, "fp16": 383},
 }
-"""Part of a GPU's name -> dense peak in TFLOP/s by precision, as the vendors' datasheets state it (docs/measuring.md).
+"""Part of a GPU's name -> dense peak in TFLOP/s by precision, from datasheets (docs/utilization.md).
 
 The first match counts.
 """

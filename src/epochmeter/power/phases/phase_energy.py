@@ -1,7 +1,7 @@
 """Energy by phase of a window: stall, copy, compute and overhead.
 
-It is the energy that all metered parts used during a phase, whatever caused it. docs/measuring.md describes the method
-and when a phase has no energy.
+It is the energy that all metered parts used during a phase, whatever caused it. docs/phase-energy.md describes the
+method, and when a phase has no energy.
 """
 
 from array import array
@@ -169,7 +169,7 @@ def _spread(sensors: list[Sensor]) -> list[Sensor]:
 def _solution(
     timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solve for the energy by phase and its half-width, given a sensor: docs/measuring.md describes the method."""
+    """Solve for the energy by phase and its half-width, given a sensor: docs/phase-energy.md describes the method."""
     within = sensor.within(timeline, times_s)
     times_s, watts = times_s[within], watts[within]
     shares = sensor.shares(timeline, times_s)
