@@ -1,0 +1,255 @@
+"""The state of a run or a sweep at one moment, from its folder: while it runs, on another host, or after its end.
+
+Every number is one of the record, or is computed as the run's summary and the sweep's report compute it. Estimates,
+such as the remaining time, are documented as such. Files are only read, never locked or kept open.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import statistics
+import time
+from array import array
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from epochmeter.cluster.submissions import Submission, SubmissionLog
+from epochmeter.config.errors import input_error
+from epochmeter.config.schema import SCRIPT
+from epochmeter.console.tables import bottleneck_line
+from epochmeter.report.analyses import failures
+from epochmeter.report.runs.configuration import group_repeats, no_energy
+from epochmeter.report.runs.costs import costs, pareto_front
+from epochmeter.report.runs.filter import select_any
+from epochmeter.report.runs.load import error_text, load_run, sweep_folders
+from epochmeter.report.runs.run import Run, Sweep
+from epochmeter.results.bottleneck import Bottleneck, find_bottleneck, part_seconds
+from epochmeter.results.reuse import READ_ERRORS, is_run, record_of
+from epochmeter.results.run_result import no_energy_reason
+from epochmeter.results.run_status import COMPLETED, FAILED, KILLED, RUNNING, recorded_status, status_of
+from epochmeter.results.summary import steady_metrics, total_metrics, training_windows, variance_warning
+from epochmeter.shared.record import Record, is_steady, since_resumed
+from epochmeter.shared.units import NANOSECOND
+from epochmeter.sweep.sweep_folder import POINTS_FILE, is_remote, read_points
+from epochmeter.watch.appended import AppendedFile, RecentSamples, Series
+
+State = Literal["planned", "preparing", "training", "stalled", "completed", "failed", "interrupted", "unreadable"]
+"""State of a run or of a sweep.
+
+planned     of a sweep's run: not started
+preparing   the dataset, the device or the model is prepared; of a sweep: no run trains at this moment
+stalled     the process may live, but the record has not grown for `stall_limit_s`
+interrupted stopped or killed, with or without a summary
+"""
+ACTIVE = ("preparing", "training", "stalled")
+MIN_STALL_S, STALL_FACTOR = 30.0, 3.0
+"""A run stalls if its record does not grow for these seconds, and for this multiple of its longest epoch."""
+MIN_BREAK_S = 120.0
+"""A sweep stalls if no run starts for these seconds after the end of another one."""
+PARTS = ("data_stall", "copy", "compute", "overhead")
+"""The parts of an epoch, whose times add up to its end-to-end time."""
+GROWING_FILES = ("job.json", "epochs.jsonl", "steps.bin", "power.csv", "gauges.csv", "summary.json", "checkpoint.pt")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        epoch: The epoch that trains, counted from 1; after the end, the last recorded one, 0 without any.
+        recorded: Number of recorded epochs.
+        epochs: Number of configured epochs; None for a measured script.
+        steps: Steps of all recorded epochs.
+        elapsed_s: Time from the start to now, or to the end.
+        silent_s: Time since the record has last grown; after the end, 0.
+        epoch_s: Median time from the start of an epoch to that of the next, evaluation included; None before the first.
+        fraction: Fraction of the epochs that are trained, 0 to 1; an estimate within the current epoch.
+        remaining_s: Estimated time to the end; None if it is not known.
+        remaining_j: Estimated energy to the end; None without energy.
+        is_maximum: Whether the run may end earlier, since it has a quality target.
+    """
+
+    epoch: int
+    recorded: int
+    epochs: int | None
+    steps: int
+    elapsed_s: float
+    silent_s: float
+    epoch_s: float | None = None
+    fraction: float | None = None
+    remaining_s: float | None = None
+    remaining_j: float | None = None
+    is_maximum: bool = False
+
+
+@dataclass(frozen=True)
+class LastEpoch:
+    """The last recorded epoch; an epoch's parts are recorded at its end, so there are none of the epoch that trains.
+
+    Attributes:
+        epoch: Its number, counted from 1.
+        is_steady: False for a warm-up epoch, a partial one, or one in which the run was suspended.
+        parts_s: Part, one of `PARTS` -> seconds; parts that were not measured are absent.
+        metrics: All its metrics by short name: `e2e_s`, `energy_j`, `power_mean_w`, `gpu_utilization`,
+            `temperature_max_c`, `gpu_clock_mean_hz`, `thermal_throttled_fraction`, `read_bytes`, `ram_peak_bytes` ...
+    """
+
+    epoch: int
+    is_steady: bool
+    parts_s: Mapping[str, float]
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run in detail.
+
+    Attributes:
+        folder: Its run folder.
+        name: Its configuration in short; text of the user, to be escaped.
+        reason: Why it has this state; empty if it needs no reason.
+        host: The machine that measures it.
+        is_here: Whether that is this machine.
+        pid: Process that measures it, on that host.
+        started_s: Unix time of the start.
+        metrics: `steady/`, `std/` and `total/` metrics, as far as the record has them; at the end, those of the summary.
+        steady_epochs: Numbers of the epochs that `steady/` is the mean of, counted from 1.
+        bottleneck: The largest part of the mean epoch; None before the first representative epoch.
+        verdict: The same as a sentence; empty without one.
+        energy_source: `counter`, `sampled`, `estimated` or `none`.
+        no_energy: Why energy is not measured; None if it is.
+        power: Column of power.csv -> watts (`total_w`, one per rail); empty without samples.
+        no_power: Why `power` is empty; empty if it is not.
+        gauges: Column of gauges.csv -> values in the unit of its name; empty without samples.
+        no_gauges: Why `gauges` is empty; empty if it is not.
+        medium: Kind of storage of the dataset, such as `nvme`; None if it is not known.
+        warnings: Disturbances and notes of the record, the same notes about different epochs once, the newest first.
+        rehearsal: The settings that were not applied; empty if the run is no rehearsal.
+        failure: The error of a failed or stopped run, with hints; empty without one.
+    """
+
+    folder: str
+    number: int
+    name: str
+    state: State
+    reason: str
+    host: str
+    is_here: bool
+    pid: int | None
+    started_s: float | None
+    progress: Progress
+    last_epoch: LastEpoch | None
+    metrics: Mapping[str, float]
+    steady_epochs: Sequence[int]
+    bottleneck: Bottleneck | None
+    verdict: str
+    energy_source: str
+    no_energy: str | None
+    power: Mapping[str, Series]
+    no_power: str
+    gauges: Mapping[str, Series]
+    no_gauges: str
+    medium: str | None
+    warnings: Sequence[str]
+    rehearsal: Sequence[str]
+    failure: str
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One run in the table of a sweep.
+
+    Attributes:
+        overrides: Overrides in which the runs of the sweep differ, by key; text of the user, to be escaped.
+        reason: Why it has this state, such as the first line of its error; empty if it needs no reason.
+        host: The machine that measures or measured it; empty if it is not known.
+        slurm_job: ID of its Slurm job; empty without one.
+        epoch_s: Time of the mean steady epoch, in seconds; None before the first.
+        energy_j: Energy of the mean steady epoch, in joules; None without energy.
+        stall_fraction: Fraction of that epoch's time in data stalls, 0 to 1.
+        duration_s: Time from the start to the end, or to now; None if it has not started.
+        progress: How far it is; None unless it is active.
+        is_reused: Whether another sweep measured it.
+        is_on_front: Whether its configuration is on the Pareto front of time and energy so far.
+    """
+
+    number: int
+    state: State
+    overrides: Mapping[str, str]
+    reason: str = ""
+    host: str = ""
+    slurm_job: str = ""
+    epoch_s: float | None = None
+    energy_j: float | None = None
+    stall_fraction: float | None = None
+    duration_s: float | None = None
+    progress: Progress | None = None
+    is_reused: bool = False
+    is_on_front: bool = False
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """A configuration on the Pareto front of time and energy so far.
+
+    Attributes:
+        title: The keys in which it differs from the others; text of the user, to be escaped.
+        numbers: Its runs.
+        time_s: Mean time per epoch.
+        energy_j: Mean energy per epoch.
+    """
+
+    title: str
+    numbers: Sequence[int]
+    time_s: float
+    energy_j: float
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a folder shows at one moment.
+
+    Attributes:
+        folder: The run folder or the sweep's folder.
+        name: Its name.
+        at_s: Unix time of the look.
+        is_sweep: Whether it is a sweep; a sweep of one run is shown as that run.
+        reason: Why it has this state; empty if it needs no reason.
+        remaining_s: Estimated time to the end; None if it is not known.
+        remaining_j: Estimated energy to the end; None if it is not known.
+        counts: State -> number of runs.
+        runs: All runs of a sweep by number, those that have not started included; empty for a single run.
+        active: The runs to show in detail: the single run; of a sweep, those that are active.
+        front: The Pareto front so far, the fastest first.
+        no_front: Why `front` is empty; empty if it is not.
+    """
+
+    folder: str
+    name: str
+    at_s: float
+    is_sweep: bool
+    state: State
+    reason: str
+    remaining_s: float | None
+    remaining_j: float | None
+    counts: Mapping[str, int]
+    runs: Sequence[SweepRow]
+    active: Sequence[RunView]
+    front: Sequence[FrontPoint]
+    no_front: str
+
+
+def read_snapshot(folder: Path) -> Snapshot:
+    """Return the state of a run or a sweep; for a repeated look, a `Watcher` reads less.
+
+    Raises:
+        InputError: The folder is neither a run nor a sweep.
+    """
+    return Watcher(folder).read()
