@@ -1,61 +1,28 @@
-"""The state of a run or a sweep at one moment, from its folder: while it runs, on another host, or after its end.
+"""The fields of the live view: the state of a run or a sweep at one moment, as `watcher.Watcher` reads it from its folder.
 
 Every number is one of the record, or is computed as the run's summary and the sweep's report compute it. Estimates,
-such as the remaining time, are documented as such. Files are only read, never locked or kept open.
+such as the remaining time, are documented as such.
 """
 
 from __future__ import annotations
 
-import json
-import platform
-import re
-import statistics
-import time
-from array import array
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import pairwise
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from epochmeter.cluster.submissions import Submission, SubmissionLog
-from epochmeter.config.errors import input_error
-from epochmeter.config.schema import SCRIPT
-from epochmeter.console.tables import bottleneck_line
-from epochmeter.report.analyses import failures
-from epochmeter.report.runs.configuration import group_repeats, no_energy
-from epochmeter.report.runs.costs import costs, pareto_front
-from epochmeter.report.runs.filter import select_any
-from epochmeter.report.runs.load import error_text, load_run, sweep_folders
-from epochmeter.report.runs.run import Run, Sweep
-from epochmeter.results.bottleneck import Bottleneck, find_bottleneck, part_seconds
-from epochmeter.results.reuse import READ_ERRORS, is_run, record_of
-from epochmeter.results.run_result import no_energy_reason
-from epochmeter.results.run_status import COMPLETED, FAILED, KILLED, RUNNING, recorded_status, status_of
-from epochmeter.results.summary import steady_metrics, total_metrics, training_windows, variance_warning
-from epochmeter.shared.record import Record, is_steady, since_resumed
-from epochmeter.shared.units import NANOSECOND
-from epochmeter.sweep.sweep_folder import POINTS_FILE, is_remote, read_points
-from epochmeter.watch.appended import AppendedFile, RecentSamples, Series
+from epochmeter.results.bottleneck import Bottleneck
+from epochmeter.watch.appended import Series
 
 State = Literal["planned", "preparing", "training", "stalled", "completed", "failed", "interrupted", "unreadable"]
 """State of a run or of a sweep.
 
 planned     of a sweep's run: not started
 preparing   the dataset, the device or the model is prepared; of a sweep: no run trains at this moment
-stalled     the process may live, but the record has not grown for `stall_limit_s`
+stalled     the process may live, but the record has not grown for long
 interrupted stopped or killed, with or without a summary
 """
-ACTIVE = ("preparing", "training", "stalled")
-MIN_STALL_S, STALL_FACTOR = 30.0, 3.0
-"""A run stalls if its record does not grow for these seconds, and for this multiple of its longest epoch."""
-MIN_BREAK_S = 120.0
-"""A sweep stalls if no run starts for these seconds after the end of another one."""
 PARTS = ("data_stall", "copy", "compute", "overhead")
 """The parts of an epoch, whose times add up to its end-to-end time."""
-GROWING_FILES = ("job.json", "epochs.jsonl", "steps.bin", "power.csv", "gauges.csv", "summary.json", "checkpoint.pt")
 
 
 @dataclass(frozen=True)
@@ -114,6 +81,7 @@ class RunView:
     Attributes:
         folder: Its run folder.
         name: Its configuration in short; text of the user, to be escaped.
+        overrides: Its overrides by key; text of the user, to be escaped.
         reason: Why it has this state; empty if it needs no reason.
         host: The machine that measures it.
         is_here: Whether that is this machine.
@@ -138,6 +106,7 @@ class RunView:
     folder: str
     number: int
     name: str
+    overrides: Mapping[str, str]
     state: State
     reason: str
     host: str
@@ -244,12 +213,3 @@ class Snapshot:
     active: Sequence[RunView]
     front: Sequence[FrontPoint]
     no_front: str
-
-
-def read_snapshot(folder: Path) -> Snapshot:
-    """Return the state of a run or a sweep; for a repeated look, a `Watcher` reads less.
-
-    Raises:
-        InputError: The folder is neither a run nor a sweep.
-    """
-    return Watcher(folder).read()

@@ -1,0 +1,439 @@
+"""Read the state of a run or a sweep from its folder, again and again, while other processes write to it.
+
+Files are only read, never locked or kept open. Of files that grow, only the part appended since the last look is read,
+and ended runs are read once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import re
+import statistics
+import time
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from epochmeter.cluster.submissions import Submission, SubmissionLog
+from epochmeter.config.errors import input_error
+from epochmeter.config.schema import SCRIPT
+from epochmeter.console.tables import bottleneck_line
+from epochmeter.report.runs.configuration import group_repeats, no_energy
+from epochmeter.report.runs.costs import costs, pareto_front
+from epochmeter.report.runs.filter import select_any
+from epochmeter.report.runs.load import error_text, has_runs, load_run
+from epochmeter.report.runs.run import Run, Sweep
+from epochmeter.results.bottleneck import find_bottleneck, part_seconds
+from epochmeter.results.reuse import READ_ERRORS, is_run, record_of
+from epochmeter.results.run_result import no_energy_reason
+from epochmeter.results.run_status import COMPLETED, FAILED, KILLED, recorded_status, status_of
+from epochmeter.results.summary import steady_metrics, total_metrics, training_windows, variance_warning
+from epochmeter.shared.record import is_steady, since_resumed
+from epochmeter.shared.units import NANOSECOND
+from epochmeter.sweep.sweep_folder import POINTS_FILE, read_points
+from epochmeter.watch.appended import AppendedFile, RecentSamples
+from epochmeter.watch.snapshot import (
+    PARTS,
+    FrontPoint,
+    LastEpoch,
+    Progress,
+    RunView,
+    Snapshot,
+    State,
+    SweepRow,
+)  # fmt: skip
+
+ACTIVE = ("preparing", "training", "stalled")
+MIN_STALL_S, STALL_FACTOR = 30.0, 3.0
+"""A run stalls if its record does not grow for these seconds, and for this multiple of its longest epoch."""
+MAX_BREAK_S = 120.0
+"""A sweep of this machine stalls if no run is active for longer, in seconds."""
+ENDED: Mapping[str, State] = {COMPLETED: "completed", FAILED: "failed", KILLED: "interrupted"}
+"""State of the record -> state of the view."""
+ENDINGS = ("summary.json", "completed.json", "reused.json")
+"""Files that are written at the end of a run."""
+
+
+class RunWatcher:
+    """Reads one run.
+
+    Args:
+        folder: Its run folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.record = record_of(folder)
+        self._folder = self.record.folder
+        self._lines = AppendedFile(self._folder / "epochs.jsonl")
+        self._windows: list[Mapping[str, Any]] = []
+        self._damaged = 0
+        self._power, self._gauges = (RecentSamples(self._folder / name) for name in ("power.csv", "gauges.csv"))
+
+    def read(self, now_s: float) -> RunView:
+        """Return the state of the run; `READ_ERRORS` if its job.json or summary.json is damaged."""
+        record = self.record
+        status = status_of(record)
+        status = recorded_status(record) or status  # it may have ended since its process was found to be gone
+        job, run, summary = record.job(), record.run(), record.summary() or {}
+        self._read_windows()
+        state, reason = self._state(status, run, summary, now_s)
+        to_unix_s = partial(_unix_s, since_resumed(run, math.inf)["clock"])
+        epochs = [window for window in self._windows if window["window"] == "epoch"]
+        steady = [epoch for number, epoch in enumerate(epochs) if number >= job["warmup_epochs"] and is_steady(epoch)]
+        metrics = summary.get("metrics") or self._metrics(steady)
+        e2e_s, in_memory = metrics.get("steady/e2e_s"), job["dataset"].get("layout") not in ("files", SCRIPT)
+        power, gauges = self._power.read(to_unix_s), self._gauges.read(to_unix_s)
+        energy = run["energy"]
+        return RunView(
+            folder=str(self._folder),
+            number=run["number"],
+            name=run["name"],
+            overrides=_by_key(run["overrides"]),
+            state=state,
+            reason=reason,
+            host=run["host"],
+            is_here=run["host"] == platform.node(),
+            pid=run["pid"],
+            started_s=run["clock"]["wall_s"],
+            progress=self._progress(job, run, state, metrics, _end_s(summary) or now_s),
+            last_epoch=_last_epoch(epochs[-1], epochs[-1] in steady) if epochs else None,
+            metrics=metrics,
+            steady_epochs=[epoch["epoch"] + 1 for epoch in steady],
+            bottleneck=find_bottleneck(part_seconds(metrics, in_memory), e2e_s) if e2e_s else None,
+            verdict=bottleneck_line(metrics, in_memory),
+            energy_source=energy["source"],
+            no_energy=no_energy_reason(run),
+            power=power,
+            no_power="" if power else self._no_samples(energy["reason"] or "its meter reads counters only", state),
+            gauges=gauges,
+            no_gauges="" if gauges else self._no_samples("the record has no gauges.csv", state),
+            medium=(run.get("storage") or {}).get("medium"),
+            warnings=self._warnings(run, summary, metrics),
+            rehearsal=run["rehearsal"],
+            failure=(summary.get("failure") or {}).get("message") or "",
+        )
+
+    def _read_windows(self) -> None:
+        lines, is_new = self._lines.new_lines()
+        if is_new:
+            self._windows, self._damaged = [], 0
+        for line in lines:
+            try:
+                window = json.loads(line)
+                _ = window["window"], window["epoch"] + 0, window["metrics"].items()
+                self._windows.append(window)
+            except READ_ERRORS:
+                self._damaged += 1
+
+    def _state(
+        self, status: str, run: Mapping[str, Any], summary: Mapping[str, Any], now_s: float
+    ) -> tuple[State, str]:
+        silent_s = self._silent_s(now_s)
+        if status in ENDED:
+            message = (summary.get("failure") or {}).get("message") or ""
+            gone = f"the process {run['pid']} is gone; no new record for {silent_s:.0f} s"
+            return ENDED[status], message.partition("\n")[0] or ("" if status == COMPLETED else gone)
+        durations_s = [(window["closed_ns"] - window["opened_ns"]) * NANOSECOND for window in self._windows]
+        if durations_s and silent_s > max(MIN_STALL_S, STALL_FACTOR * max(durations_s)):
+            is_here = run["host"] == platform.node()
+            where = f"is alive (process {run['pid']})" if is_here else f"is on {run['host']}, so it cannot be checked"
+            return "stalled", f"no new record for {silent_s:.0f} s; its process {where}"
+        return ("training" if self._windows or run.get("model") else "preparing"), ""
+
+    def _silent_s(self, now_s: float) -> float:
+        """Return the time since a file of the record has changed."""
+        return max(0.0, now_s - max(map(_modified, self._folder.iterdir()), default=now_s))
+
+    def _metrics(self, steady: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+        """Return the metrics so far as the summary will have them, without percentiles of steps."""
+        windows = training_windows(self._windows)
+        totals = total_metrics(windows) if windows else {}
+        return {**steady_metrics(steady, array("f")), **{f"total/{name}": value for name, value in totals.items()}}
+
+    def _progress(
+        self, job: Mapping[str, Any], run: Mapping[str, Any], state: State, metrics: Mapping[str, float], until_s: float
+    ) -> Progress:
+        """Return the progress until now, or until the end of the run."""
+        epochs, total = [window for window in self._windows if window["window"] == "epoch"], job.get("epochs")
+        recorded, is_active = len(epochs), state in ACTIVE
+        progress = Progress(
+            epoch=recorded + (is_active and (total is None or recorded < total)),
+            recorded=recorded,
+            epochs=total,
+            steps=int(sum(epoch["metrics"].get("epoch/steps", 0) for epoch in epochs)),
+            elapsed_s=max(0.0, until_s - run["clock"]["wall_s"]),
+            silent_s=self._silent_s(until_s) if is_active else 0.0,
+            is_maximum=job.get("target_accuracy") is not None or job.get("target_loss") is not None,
+        )
+        if not (epochs and total):
+            return progress
+        if not is_active:
+            return replace(progress, fraction=min(1.0, recorded / total))
+        start = since_resumed(run, math.inf)
+        epoch_s = _epoch_s([window for window in self._windows if window["epoch"] >= start.get("epoch", 0)])
+        if not epoch_s:
+            return progress
+        in_epoch_s = until_s - _unix_s(start["clock"], epochs[-1]["opened_ns"])
+        is_evaluating = job.get("evaluate") and self._windows[-1] is epochs[-1]
+        first = recorded - 1 if is_evaluating else recorded
+        trained = min(total, first + 1, max(first, recorded - 1 + in_epoch_s / epoch_s))
+        energy_j = metrics.get("total/energy_j", metrics.get("total/estimated_energy_j"))
+        return replace(
+            progress,
+            epoch_s=epoch_s,
+            fraction=trained / total,
+            remaining_s=(total - trained) * epoch_s,
+            remaining_j=None if energy_j is None else (total - trained) * energy_j / recorded,
+        )
+
+    def _warnings(self, run: Mapping[str, Any], summary: Mapping[str, Any], metrics: Mapping[str, float]) -> list[str]:
+        """Return flags and notes, of notes that differ in their numbers the newest."""
+        notes = summary.get("notes") or [note for window in self._windows for note in window.get("notes", [])]
+        newest = {re.sub(r"\d+", "#", note): note for note in [*notes, *variance_warning(metrics)]}
+        damaged = [f"{self._damaged} of the lines of epochs.jsonl cannot be read"] if self._damaged else []
+        return [*damaged, *run["flags"].values(), *reversed(newest.values())]
+
+    def _no_samples(self, why: str, state: State) -> str:
+        return "samples are recorded at the end of each epoch" if state in ACTIVE and not self._windows else why
+
+
+class Watcher:
+    """Reads a run or a sweep.
+
+    Args:
+        folder: Its folder.
+
+    Raises:
+        InputError: It is neither a run nor a sweep.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        if not (has_runs(folder) or (folder / POINTS_FILE).exists()):
+            what = "has no runs" if folder.is_dir() else "is not a folder"
+            hint = "give the folder of a run or a sweep, such as multirun/2026-11-20_12-00-00-1a2b3c4d"
+            raise input_error(f"`{folder}` {what}", f"{hint}, or none for the newest")
+        self.folder = folder.absolute()
+        self._watchers: dict[Path, RunWatcher] = {}
+        self._ended: dict[int, tuple[object, Run, SweepRow]] = {}
+        self._compared: list[Run] = []
+        self._front: list[FrontPoint] = []
+        self._no_front = "no run is completed yet"
+
+    def read(self) -> Snapshot:
+        """Return the state now; raises `READ_ERRORS` if the record of a single run is damaged."""
+        now_s = time.time()
+        if is_run(self.folder):
+            return _single_snapshot(self._view(self.folder, now_s), now_s)
+        points = read_points(self.folder).overrides if (self.folder / POINTS_FILE).exists() else ()
+        started = {int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()}
+        numbers = sorted(started.union(range(len(points))))
+        if numbers == [0] and is_run(self.folder / "0"):
+            return _single_snapshot(self._view(self.folder / "0", now_s), now_s)
+        submissions = SubmissionLog(self.folder).entries()
+        rows, active = [], []
+        for number in numbers:
+            overrides = points[number] if number < len(points) else ()
+            row, view = self._row(number, overrides, submissions.get(number, Submission()), now_s)
+            rows.append(row)
+            active += [view] if view and view.state in ACTIVE else []
+        return self._sweep_snapshot(_with_varied_keys(rows), active, now_s, is_remote=bool(submissions))
+
+    def _view(self, folder: Path, now_s: float) -> RunView:
+        return self._watchers.setdefault(folder, RunWatcher(folder)).read(now_s)
+
+    def _row(
+        self, number: int, overrides: Sequence[str], submission: Submission, now_s: float
+    ) -> tuple[SweepRow, RunView | None]:
+        """Return the row of a run, and the run in detail unless its end is recorded."""
+        folder = self.folder / str(number)
+        row = SweepRow(number, "planned", _by_key(overrides), host=submission.node, slurm_job=submission.job)
+        if not is_run(folder):
+            is_over = bool(submission.state) or submission.reported
+            return (replace(row, state="failed", reason=f"Slurm: {submission.state}") if is_over else row), None
+        try:
+            if stamp := tuple(_modified(folder / name) for name in ENDINGS if (folder / name).exists()):
+                self._watchers.pop(folder, None)
+                if self._ended.get(number, ("",))[0] != stamp:
+                    self._ended[number] = (stamp, *_ended_row(row, folder))
+                return self._ended[number][2], None
+            self._ended.pop(number, None)
+            view = self._view(folder, now_s)
+        except READ_ERRORS as error:
+            return replace(row, state="unreadable", reason=error_text(error)), None
+        progress, columns = view.progress, _steady_columns(view.metrics)
+        return replace(row, state=view.state, reason=view.reason, overrides=view.overrides, host=view.host,
+                       progress=progress, duration_s=progress.elapsed_s, **columns), view  # fmt: skip
+
+    def _sweep_snapshot(
+        self, rows: Sequence[SweepRow], active: Sequence[RunView], now_s: float, is_remote: bool
+    ) -> Snapshot:
+        ended = [run for _, run, _ in self._ended.values()]
+        if ended != self._compared:
+            self._compared = ended
+            self._front, self._no_front = _front(Sweep(self.folder, ended, {}))
+        on_front = {number for point in self._front for number in point.numbers}
+        planned = [row for row in rows if row.state == "planned"]
+        completed = [row for row in rows if row.state == "completed" and not row.is_reused]
+        typical_s = _median(row.duration_s for row in completed)
+        typical_j = _median(run.metrics.get("total/energy_j") for run in ended if run.state == COMPLETED)
+        state, reason = self._state(rows, active, planned, now_s, is_remote)
+        remaining_s = _sum([*(view.progress.remaining_s for view in active), *[typical_s] * len(planned)])
+        return Snapshot(
+            folder=str(self.folder),
+            name=self.folder.name,
+            at_s=now_s,
+            is_sweep=True,
+            state=state,
+            reason=reason,
+            remaining_s=None if remaining_s is None else remaining_s / max(1, len(active)),
+            remaining_j=_sum([*(view.progress.remaining_j for view in active), *[typical_j] * len(planned)]),
+            counts=Counter(row.state for row in rows),
+            runs=[replace(row, is_on_front=row.number in on_front) for row in rows],
+            active=active,
+            front=self._front,
+            no_front=self._no_front,
+        )
+
+    def _state(
+        self,
+        rows: Sequence[SweepRow],
+        active: Sequence[RunView],
+        planned: Sequence[SweepRow],
+        now_s: float,
+        is_remote: bool,
+    ) -> tuple[State, str]:
+        states = {row.state for row in rows}
+        if active:
+            return next((state for state in ("training", "preparing") if state in states), "stalled"), ""
+        if not planned:
+            is_failed = states & {"failed", "unreadable"}
+            return ("failed" if is_failed else "interrupted" if "interrupted" in states else "completed"), ""
+        if is_remote:
+            return "preparing", f"{len(planned)} runs wait for a node, or for the command that submits them"
+        idle_s = now_s - max(map(_modified, self.folder.iterdir()), default=now_s)
+        if idle_s < MAX_BREAK_S:
+            return "preparing", "no run trains at this moment"
+        return (
+            "stalled",
+            f"no run for {idle_s:.0f} s; the sweep's command, run again, measures the {len(planned)} planned",
+        )
+
+
+def _single_snapshot(view: RunView, now_s: float) -> Snapshot:
+    return Snapshot(
+        folder=view.folder,
+        name=view.name,
+        at_s=now_s,
+        is_sweep=False,
+        state=view.state,
+        reason=view.reason,
+        remaining_s=view.progress.remaining_s,
+        remaining_j=view.progress.remaining_j,
+        counts={view.state: 1},
+        runs=(),
+        active=(view,),
+        front=(),
+        no_front="a single run has no front",
+    )
+
+
+def _ended_row(row: SweepRow, folder: Path) -> tuple[Run, SweepRow]:
+    """Return an ended run and its row."""
+    run, record = load_run(folder), record_of(folder)
+    summary = record.summary() or {}
+    ended_s = _end_s(summary)
+    duration_s = ended_s - datetime.fromisoformat(run.started).timestamp() if ended_s and run.started else None
+    return run, replace(
+        row,
+        state=ENDED.get(run.state, "unreadable"),
+        overrides=run.keys,
+        reason=((summary.get("failure") or {}).get("message") or "").partition("\n")[0],
+        host=run.host or "",
+        duration_s=duration_s,
+        is_reused=bool(run.reused),
+        **_steady_columns(run.metrics),
+    )
+
+
+def _front(sweep: Sweep) -> tuple[list[FrontPoint], str]:
+    """Return the Pareto front, the fastest first, or why there is none."""
+    selection = select_any(sweep)
+    configurations = group_repeats(selection.runs)
+    if not configurations:
+        return [], "no run is completed yet"
+    ranked = costs(configurations)
+    best = pareto_front(ranked)
+    points = [
+        FrontPoint(cost.title, cost.configuration.numbers, cost.time_s, cost.energy_j)
+        for cost in sorted(ranked, key=lambda cost: cost.time_s)
+        if cost.configuration in best and cost.energy_j is not None
+    ]
+    return points, "" if points else no_energy(configurations) or "no energy was measured"
+
+
+def _with_varied_keys(rows: Sequence[SweepRow]) -> list[SweepRow]:
+    """Return the rows with those overrides only in which they differ."""
+    keys = dict.fromkeys(key for row in rows for key in row.overrides)
+    varied = [key for key in keys if len({row.overrides.get(key) for row in rows}) > 1]
+    return [replace(row, overrides={key: row.overrides[key] for key in varied if key in row.overrides}) for row in rows]
+
+
+def _steady_columns(metrics: Mapping[str, float]) -> dict[str, Any]:
+    e2e_s, stall_s = metrics.get("steady/e2e_s"), metrics.get("steady/data_stall_s")
+    stall_fraction = stall_s / e2e_s if e2e_s and stall_s is not None else None
+    return {"epoch_s": e2e_s, "energy_j": metrics.get("steady/energy_j"), "stall_fraction": stall_fraction}
+
+
+def _last_epoch(window: Mapping[str, Any], is_steady: bool) -> LastEpoch:
+    metrics = {name.removeprefix("epoch/"): value for name, value in window["metrics"].items()}
+    parts_s = {part: metrics[f"{part}_s"] for part in PARTS if f"{part}_s" in metrics}
+    return LastEpoch(window["epoch"] + 1, is_steady, parts_s, metrics)
+
+
+def _epoch_s(windows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the median time from the start of an epoch to that of the next; the first one's if there is no other."""
+    opened_ns = [window["opened_ns"] for window in windows if window["window"] == "epoch"]
+    if not opened_ns:
+        return None
+    cycles_ns = [later - earlier for earlier, later in pairwise(opened_ns)] or [windows[-1]["closed_ns"] - opened_ns[0]]
+    return statistics.median(cycles_ns[1:] or cycles_ns) * NANOSECOND
+
+
+def _unix_s(clock: Mapping[str, Any], at_ns: int) -> float:
+    """Return the Unix time of a moment of the run's monotonic clock."""
+    return float(clock["wall_s"] + (at_ns - clock["monotonic_ns"]) * NANOSECOND)
+
+
+def _end_s(summary: Mapping[str, Any]) -> float | None:
+    return datetime.fromisoformat(summary["ended"]).timestamp() if "ended" in summary else None
+
+
+def _by_key(overrides: Sequence[str]) -> dict[str, str]:
+    return dict(override.partition("=")[::2] for override in overrides)
+
+
+def _modified(path: Path) -> float:
+    """Return the Unix time of the last change; 0 if the file is gone."""
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    """Return the sum; None if any value is unknown, or if there is none."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
