@@ -41,6 +41,9 @@ ui: setup $(if $(JETSON),$(call extra,ui)) ## show the runs in MLflow
 tensorboard: setup $(call extra,tensorboard) ## show the runs made with tracking.tensorboard=true in TensorBoard
 	.venv/bin/tensorboard --logdir multirun --host 127.0.0.1 $(ARGS)
 
+watch: setup ## watch the newest run or sweep in the terminal (ARGS=FOLDER: another one)
+	$(PYTHON) src/watch.py $(ARGS)
+
 report: setup ## evaluate the last sweep (ARGS="sweep=...") and write its HTML report
 	$(PYTHON) src/report.py $(ARGS)
 
@@ -176,4 +179,4 @@ clean-runs: ## remove all runs: folders, artifacts and database (asks first)
 	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
 	rm -f mlflow.db*
 
-.PHONY: help train sweep ui tensorboard report doctor slurm-demo publish bench faults mutants test test-system lint setup dist lock py36 py38 py310 jtop slurm optuna clean clean-runs
+.PHONY: help train sweep ui tensorboard watch report doctor slurm-demo publish bench faults mutants test test-system lint setup dist lock py36 py38 py310 jtop slurm optuna clean clean-runs

@@ -12,6 +12,7 @@ LAYERS = [
     *({"tracking"}, {"console"}, {"sweep"}),
     {"run", "report"},
     {"doctor", "cluster"},
+    {"watch"},
     *({"hydra_plugins"}, {"commands"}, {"__main__"}, {"entries"}),
     *({"agent"}, {"integrations"}),
     {"__init__"},  # the public functions, imported when they are used

@@ -13,6 +13,7 @@ from epochmeter.config import interpreter
 COMMANDS = {
     "run": ("measure", "measure your own training script"),
     "train": ("train", "train models as configured, once or in a sweep"),
+    "watch": ("watch", "watch a run or a sweep while it runs"),
     "report": ("report", "compare the runs of a sweep"),
     "doctor": ("doctor", "list what this machine can measure and set"),
     "publish": ("publish", "publish runs to MLflow"),

@@ -11,7 +11,7 @@ from epochmeter.config import app
 from epochmeter.config.suggestions import CONF, entry_keys, list_choices
 
 ROOT = Path(__file__).parents[2]
-ENTRIES = ["train", "report", "doctor"]
+ENTRIES = ["train", "watch", "report", "doctor"]
 
 
 def page_of(entry):

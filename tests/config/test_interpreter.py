@@ -10,7 +10,7 @@ import pytest
 from epochmeter.config import interpreter
 
 ROOT = Path(__file__).parents[2]
-ENTRIES = ["train", "report", "doctor", "publish"]
+ENTRIES = ["train", "watch", "report", "doctor", "publish"]
 OLD = [path for version in ("36", "38") if (path := ROOT / f".py{version}" / "bin" / "python").exists()]
 
 

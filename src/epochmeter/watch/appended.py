@@ -71,12 +71,17 @@ class AppendedFile:
 
 
 class RecentSamples:
-    """The last minutes of a CSV file whose first column is the monotonic clock in nanoseconds."""
+    """The last minutes of a CSV file whose first column is the monotonic clock in nanoseconds.
+
+    Attributes:
+        throttling: The last text in the column of that name, empty for `none`; None if there is no such column.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = AppendedFile(path, MAX_BYTES)
         self._seconds: dict[int, dict[str, list[float]]] = {}
         self._latest: dict[str, float] = {}
+        self.throttling: str | None = None
 
     def read(self, to_unix_s: Callable[[int], float]) -> Mapping[str, Series]:
         """Return the quantities by column; empty without samples. `to_unix_s` converts the file's clock."""
@@ -99,6 +104,8 @@ class RecentSamples:
     def _add(self, columns: Sequence[str], cells: Sequence[str]) -> None:
         second = int(int(cells[0]) * NANOSECOND)
         for name, cell in zip(columns, cells[1:], strict=True):
+            if name == "throttling" and cell:
+                self.throttling = "" if cell == "none" else cell
             with suppress(ValueError):  # a value that was not read, or a text
                 self._seconds.setdefault(second, {}).setdefault(name, []).append(float(cell))
                 self._latest[name] = float(cell)

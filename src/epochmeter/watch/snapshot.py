@@ -1,4 +1,4 @@
-"""The fields of the live view: the state of a run or a sweep at one moment, as `watcher.Watcher` reads it from its folder.
+"""The fields of the live view: the state of a run or a sweep at one moment, as `watcher.Watcher` reads it.
 
 Every number is one of the record, or is computed as the run's summary and the sweep's report compute it. Estimates,
 such as the remaining time, are documented as such.
@@ -7,7 +7,7 @@ such as the remaining time, are documented as such.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from epochmeter.results.bottleneck import Bottleneck
@@ -87,7 +87,7 @@ class RunView:
         is_here: Whether that is this machine.
         pid: Process that measures it, on that host.
         started_s: Unix time of the start.
-        metrics: `steady/`, `std/` and `total/` metrics, as far as the record has them; at the end, those of the summary.
+        metrics: `steady/`, `std/` and `total/` metrics so far; at the end, all metrics of the summary.
         steady_epochs: Numbers of the epochs that `steady/` is the mean of, counted from 1.
         bottleneck: The largest part of the mean epoch; None before the first representative epoch.
         verdict: The same as a sentence; empty without one.
@@ -95,8 +95,10 @@ class RunView:
         no_energy: Why energy is not measured; None if it is.
         power: Column of power.csv -> watts (`total_w`, one per rail); empty without samples.
         no_power: Why `power` is empty; empty if it is not.
-        gauges: Column of gauges.csv -> values in the unit of its name; empty without samples.
+        gauges: Column of gauges.csv (machine/gauge_series.py) -> values in its unit; empty without samples.
         no_gauges: Why `gauges` is empty; empty if it is not.
+        throttling: Devices with lowered clocks in the last recorded second, and the causes; empty if there are none,
+            None if no sensor reports it.
         medium: Kind of storage of the dataset, such as `nvme`; None if it is not known.
         warnings: Disturbances and notes of the record, the same notes about different epochs once, the newest first.
         rehearsal: The settings that were not applied; empty if the run is no rehearsal.
@@ -125,6 +127,7 @@ class RunView:
     no_power: str
     gauges: Mapping[str, Series]
     no_gauges: str
+    throttling: str | None
     medium: str | None
     warnings: Sequence[str]
     rehearsal: Sequence[str]
@@ -189,13 +192,13 @@ class Snapshot:
         folder: The run folder or the sweep's folder.
         name: Its name.
         at_s: Unix time of the look.
-        is_sweep: Whether it is a sweep; a sweep of one run is shown as that run.
         reason: Why it has this state; empty if it needs no reason.
         remaining_s: Estimated time to the end; None if it is not known.
         remaining_j: Estimated energy to the end; None if it is not known.
-        counts: State -> number of runs.
+        active: The runs in detail: the single run; of a sweep, those that are active.
+        is_sweep: Whether it is a sweep; a sweep of one run is shown as that run.
+        counts: State -> number of runs; empty for a single run.
         runs: All runs of a sweep by number, those that have not started included; empty for a single run.
-        active: The runs to show in detail: the single run; of a sweep, those that are active.
         front: The Pareto front so far, the fastest first.
         no_front: Why `front` is empty; empty if it is not.
     """
@@ -203,13 +206,13 @@ class Snapshot:
     folder: str
     name: str
     at_s: float
-    is_sweep: bool
     state: State
     reason: str
     remaining_s: float | None
     remaining_j: float | None
-    counts: Mapping[str, int]
-    runs: Sequence[SweepRow]
     active: Sequence[RunView]
-    front: Sequence[FrontPoint]
-    no_front: str
+    is_sweep: bool = False
+    counts: Mapping[str, int] = field(default_factory=dict)
+    runs: Sequence[SweepRow] = ()
+    front: Sequence[FrontPoint] = ()
+    no_front: str = ""

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +30,7 @@ from epochmeter.console.tables import bottleneck_line
 from epochmeter.report.runs.configuration import group_repeats, no_energy
 from epochmeter.report.runs.costs import costs, pareto_front
 from epochmeter.report.runs.filter import select_any
-from epochmeter.report.runs.load import error_text, has_runs, load_run
+from epochmeter.report.runs.load import error_text, has_runs, load_run, typed_keys
 from epochmeter.report.runs.run import Run, Sweep
 from epochmeter.results.bottleneck import find_bottleneck, part_seconds
 from epochmeter.results.reuse import READ_ERRORS, is_run, record_of
@@ -97,7 +97,7 @@ class RunWatcher:
             folder=str(self._folder),
             number=run["number"],
             name=run["name"],
-            overrides=_by_key(run["overrides"]),
+            overrides=typed_keys(run["overrides"]),
             state=state,
             reason=reason,
             host=run["host"],
@@ -116,6 +116,7 @@ class RunWatcher:
             no_power="" if power else self._no_samples(energy["reason"] or "its meter reads counters only", state),
             gauges=gauges,
             no_gauges="" if gauges else self._no_samples("the record has no gauges.csv", state),
+            throttling=self._gauges.throttling,
             medium=(run.get("storage") or {}).get("medium"),
             warnings=self._warnings(run, summary, metrics),
             rehearsal=run["rehearsal"],
@@ -140,13 +141,13 @@ class RunWatcher:
         silent_s = self._silent_s(now_s)
         if status in ENDED:
             message = (summary.get("failure") or {}).get("message") or ""
-            gone = f"the process {run['pid']} is gone; no new record for {silent_s:.0f} s"
+            gone = f"no new record for {_span(silent_s)}; the process {run['pid']} is gone"
             return ENDED[status], message.partition("\n")[0] or ("" if status == COMPLETED else gone)
         durations_s = [(window["closed_ns"] - window["opened_ns"]) * NANOSECOND for window in self._windows]
         if durations_s and silent_s > max(MIN_STALL_S, STALL_FACTOR * max(durations_s)):
             is_here = run["host"] == platform.node()
-            where = f"is alive (process {run['pid']})" if is_here else f"is on {run['host']}, so it cannot be checked"
-            return "stalled", f"no new record for {silent_s:.0f} s; its process {where}"
+            where = f"process is alive ({run['pid']})" if is_here else f"host is {run['host']}"
+            return "stalled", f"no new record for {_span(silent_s)}; its {where}"
         return ("training" if self._windows or run.get("model") else "preparing"), ""
 
     def _silent_s(self, now_s: float) -> float:
@@ -255,7 +256,7 @@ class Watcher:
     ) -> tuple[SweepRow, RunView | None]:
         """Return the row of a run, and the run in detail unless its end is recorded."""
         folder = self.folder / str(number)
-        row = SweepRow(number, "planned", _by_key(overrides), host=submission.node, slurm_job=submission.job)
+        row = SweepRow(number, "planned", typed_keys(overrides), host=submission.node, slurm_job=submission.job)
         if not is_run(folder):
             is_over = bool(submission.state) or submission.reported
             return (replace(row, state="failed", reason=f"Slurm: {submission.state}") if is_over else row), None
@@ -324,26 +325,13 @@ class Watcher:
             return "preparing", "no run trains at this moment"
         return (
             "stalled",
-            f"no run for {idle_s:.0f} s; the sweep's command, run again, measures the {len(planned)} planned",
+            f"no run for {_span(idle_s)}; the sweep's command, run again, measures the {len(planned)} planned",
         )
 
 
 def _single_snapshot(view: RunView, now_s: float) -> Snapshot:
-    return Snapshot(
-        folder=view.folder,
-        name=view.name,
-        at_s=now_s,
-        is_sweep=False,
-        state=view.state,
-        reason=view.reason,
-        remaining_s=view.progress.remaining_s,
-        remaining_j=view.progress.remaining_j,
-        counts={view.state: 1},
-        runs=(),
-        active=(view,),
-        front=(),
-        no_front="a single run has no front",
-    )
+    remaining = view.progress.remaining_s, view.progress.remaining_j
+    return Snapshot(view.folder, view.name, now_s, view.state, view.reason, *remaining, active=[view])
 
 
 def _ended_row(row: SweepRow, folder: Path) -> tuple[Run, SweepRow]:
@@ -417,8 +405,8 @@ def _end_s(summary: Mapping[str, Any]) -> float | None:
     return datetime.fromisoformat(summary["ended"]).timestamp() if "ended" in summary else None
 
 
-def _by_key(overrides: Sequence[str]) -> dict[str, str]:
-    return dict(override.partition("=")[::2] for override in overrides)
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
 
 
 def _modified(path: Path) -> float:
@@ -429,11 +417,12 @@ def _modified(path: Path) -> float:
 
 
 def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    """Return the median of the values that are not None; None without any."""
+    numbers = [value for value in values if value is not None]
+    return statistics.median(numbers) if numbers else None
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    """Return the sum; None if any value is unknown, or if there is none."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
+    """Return the sum; None if a value is None, or if there is none."""
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers and len(numbers) == len(values) else None

@@ -162,6 +162,11 @@ def load_run(folder: Path) -> Run:
     )
 
 
+def typed_keys(overrides: Iterable[str]) -> dict[str, str]:
+    """Return overrides as typed, by key without a leading plus sign."""
+    return _keys(_override_values(overrides))
+
+
 def error_text(error: Exception) -> str:
     """Return the first line of an error, with its type unless it is a ValueError."""
     text = (str(error).splitlines() or [""])[0]
@@ -281,7 +286,6 @@ def _override_values(overrides: Iterable[str]) -> dict[str, str]:
 
 
 def _keys(overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return overrides as typed, by key without a leading plus sign."""
     return {key.lstrip("+"): YAML_VALUES.get(value, value) for key, value in overrides.items()}
 
 

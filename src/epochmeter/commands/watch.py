@@ -1,0 +1,65 @@
+"""Watch a run or a sweep while it runs, or look at it after its end.
+
+    python src/watch.py                          the newest run or sweep in multirun/
+    python src/watch.py multirun/SWEEP           a sweep, also on a cluster
+    python src/watch.py /mnt/board/multirun/SWEEP/0 once=true     a run in a mounted or copied folder, printed once
+
+Only files of the record are read, so the measurement is not disturbed. `q` or Ctrl-C leaves the view; the run
+continues. docs/watching.md explains what is shown.
+
+Exit code: 0, or 1 if there is no such run.
+"""
+
+import sys
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from epochmeter.config import app, errors
+from epochmeter.config.job import ROOT
+
+MULTIRUN = ROOT / "multirun"
+
+
+def main() -> None:
+    sys.argv[1:] = [with_key(argument) for argument in sys.argv[1:]]
+    app.run("watch", task, __doc__)
+
+
+def with_key(argument: str) -> str:
+    """Return an argument that is a folder as an override of `folder`."""
+    if argument.startswith("-") or ("=" in argument and not Path(argument).exists()):
+        return argument
+    quoted = argument.replace("\\", "\\\\").replace("'", "\\'")
+    return f"folder='{quoted}'"
+
+
+def task(config: DictConfig) -> None:
+    # Imported late, so that --help and --cfg are fast.
+    from rich.console import Console
+
+    from epochmeter.results.reuse import READ_ERRORS
+    from epochmeter.watch.terminal import show
+    from epochmeter.watch.watcher import Watcher
+
+    try:
+        show(Watcher(find_folder(config.folder, MULTIRUN)).read, Console(highlight=False), once=config.once)
+    except READ_ERRORS as error:
+        sys.exit(errors.format_error(error))
+
+
+def find_folder(folder: str | None, multirun: Path) -> Path:
+    """Return the folder of a path or of a sweep's name; without one, the newest in multirun/.
+
+    Raises:
+        InputError: No name is given, and there are no runs.
+    """
+    from epochmeter.report.runs.load import sweep_folders
+
+    if folder is not None:
+        named = multirun / str(folder)
+        return named if named.is_dir() and not Path(folder).exists() else Path(folder)
+    newest = sweep_folders(multirun)[-1:]
+    if not newest:
+        raise errors.input_error("there are no runs yet", "start one: `python src/train.py`; or give a folder")
+    return newest[0]

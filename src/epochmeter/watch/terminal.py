@@ -1,0 +1,322 @@
+"""The live view in the terminal: `draw` returns the picture of a snapshot, `show` renews it until `q` or Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+
+from rich.console import Console, Group, RenderableType
+from rich.filesize import decimal
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.segment import SegmentLines
+from rich.table import Table
+from rich.text import Text
+
+from epochmeter.console.tables import percent
+from epochmeter.report.runs.load import error_text
+from epochmeter.results.reuse import READ_ERRORS
+from epochmeter.watch.appended import Series
+from epochmeter.watch.snapshot import PARTS, RunView, Snapshot, SweepRow
+
+PERIOD_S = 1.0
+COLORS = {
+    **dict.fromkeys(("training", "completed"), "green"),
+    **dict.fromkeys(("preparing", "planned"), "dim"),
+    **dict.fromkeys(("stalled", "interrupted"), "yellow"),
+    **dict.fromkeys(("failed", "unreadable"), "red"),
+}
+SHOWN_FIRST = ("training", "stalled", "preparing", "failed", "unreadable", "interrupted", "completed", "planned")
+"""States of the runs in a table that is longer than the terminal: the first ones are shown."""
+OTHER_LINES = 17
+"""Lines of a sweep's picture that are not in its table."""
+LEVELS = "▁▂▃▄▅▆▇█"
+MIN_WIDTH, LABEL_WIDTH, VALUES_WIDTH = 72, 14, 44
+"""Smallest width of the picture, and the widths of the columns before the sparklines."""
+MIN_SPAN_S = 60.0
+"""Shortest time that a sparkline covers; it grows with the samples to `appended.HISTORY_S`."""
+MAX_WARNINGS, MAX_REASONS = 5, 4
+GAUGES: Mapping[str, Callable[[float], str]] = {
+    "utilization": percent,
+    "clock_hz": lambda hertz: f"{hertz / 1e9:.2f} GHz",
+    "temperature_c": "{:.0f} °C".format,
+    "memory_used_bytes": lambda count: decimal(int(count)),
+    "used_bytes": lambda count: decimal(int(count)),
+    "read_bytes_per_s": lambda rate: f"{decimal(int(rate))}/s read",
+    "read_await_s": lambda seconds: f"{1000 * seconds:.2g} ms",
+    "queue_requests": "queue {:.1f}".format,
+    "received_bytes_per_s": lambda rate: f"{decimal(int(rate))}/s in",
+    "sent_bytes_per_s": lambda rate: f"{decimal(int(rate))}/s out",
+}
+"""Ending of a column of gauges.csv after the device -> its value as a text. Other columns are not shown."""
+DEVICES = ("cpu", "gpu", "ram", "dis", "net")
+"""Beginnings of devices in the order of their lines."""
+
+
+def clean(text: str) -> str:
+    """Return a text without control characters, which could command the terminal."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def draw(snapshot: Snapshot, width: int, height: int | None = None) -> RenderableType:
+    """Return the picture of a snapshot, the most important lines first.
+
+    Args:
+        width: Columns of the terminal.
+        height: Lines of the terminal, which limit the table of a sweep; None: all runs.
+    """
+    lines: list[RenderableType] = [*_title(snapshot)]
+    if snapshot.is_sweep:
+        lines += _sweep_lines(snapshot, width, height)
+    for view in snapshot.active[: 1 if snapshot.is_sweep else None]:
+        lines += _run_lines(view, width, is_of_sweep=snapshot.is_sweep)
+    return Group(*lines)
+
+
+def show(read: Callable[[], Snapshot], console: Console, *, once: bool = False) -> None:
+    """Show what `read` returns until `q` or Ctrl-C; once, if the output is not a terminal.
+
+    A record that cannot be read, as while its folder is moved, does not end the view.
+    """
+    snapshot, error = read(), ""
+
+    def picture(height: int | None = None) -> RenderableType:
+        return draw(snapshot, max(MIN_WIDTH, console.width), height)
+
+    if once or not console.is_terminal:
+        console.print(picture())
+        return
+    os.nice(19)  # the processes that are measured come first
+    with (
+        suppress(KeyboardInterrupt),
+        _keyboard() as is_quit,
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        while True:
+            looked = datetime.fromtimestamp(snapshot.at_s).strftime("%H:%M:%S")
+            footer = Text(f"error: {clean(error)}; this is the state of {looked}", "red")
+            footer = footer if error else Text(f"{looked}   q: leave", "dim")
+            lines = console.render_lines(picture(console.height), pad=False)[: console.height - 1]
+            live.update(Group(SegmentLines(lines, new_lines=True), footer), refresh=True)
+            if is_quit(PERIOD_S):
+                break
+            try:
+                snapshot, error = read(), ""
+            except READ_ERRORS as failure:
+                error = error_text(failure)
+    console.print(picture())
+
+
+@contextmanager
+def _keyboard() -> Iterator[Callable[[float], bool]]:
+    """Provide a function that waits some seconds for a key and returns whether it was `q`."""
+    if not sys.stdin.isatty():
+        yield lambda seconds: bool(time.sleep(seconds))
+        return
+
+    def is_quit(seconds: float) -> bool:
+        return bool(select.select([sys.stdin], [], [], seconds)[0]) and os.read(sys.stdin.fileno(), 1) in (b"q", b"")
+
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        yield is_quit
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _title(snapshot: Snapshot) -> Iterator[RenderableType]:
+    where = f" on {snapshot.active[0].host}" if snapshot.active and not snapshot.is_sweep else ""
+    title = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    title.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    title.add_column(justify="right", no_wrap=True)
+    title.add_row(Text(clean(snapshot.name), "bold"), Text(clean(f"{snapshot.state}{where}"), COLORS[snapshot.state]))
+    yield title
+    if snapshot.reason:
+        yield _line(snapshot.reason, COLORS[snapshot.state])
+
+
+def _bar(label: str, fraction: float | None, remaining: str, width: int) -> RenderableType:
+    bar = Table.grid(padding=(0, 2, 0, 0))
+    done = "" if fraction is None else f"{int(100 * fraction)} %"
+    bar.add_row(label, ProgressBar(1.0, fraction or 0.0, width=max(10, width - 60)), done, remaining)
+    return bar
+
+
+def _remaining(seconds: float | None, energy_j: float | None, is_maximum: bool = False) -> str:
+    """Return the estimated rest of a run or a sweep; empty if it is not known."""
+    if seconds is None:
+        return ""
+    energy = "" if energy_j is None else f", {_joules(energy_j)}"
+    return f"{'at most' if is_maximum else 'about'} {_duration(seconds)}{energy} to go"
+
+
+def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[RenderableType]:
+    progress = view.progress
+    label = f"{f'run {view.number}: ' if is_of_sweep else ''}epoch {progress.epoch}/{progress.epochs or '?'}"
+    remaining = _remaining(progress.remaining_s, progress.remaining_j, progress.is_maximum)
+    yield _bar(label, progress.fraction, remaining or f"after {_duration(progress.elapsed_s)}", width)
+    if view.rehearsal:
+        yield _line(f"REHEARSAL: {'; '.join(view.rehearsal)}", "bold yellow")
+    if view.verdict:
+        yield Text(view.verdict.replace(" %", "\N{NO-BREAK SPACE}%"), "bold")
+    yield from (_line(line.strip(), "red") for line in view.failure.splitlines()[1:])
+    yield Text("")
+    yield _parts_table(view) if view.last_epoch else Text("No epoch is recorded yet.", "dim")
+    yield Text("")
+    yield from _gauge_lines(view, width - LABEL_WIDTH - VALUES_WIDTH)
+    yield from (_line(warning, "yellow") for warning in view.warnings[: 1 if is_of_sweep else MAX_WARNINGS])
+
+
+def _parts_table(view: RunView) -> Table:
+    """Return the split of the last recorded epoch and of the mean epoch."""
+    table = _table("", "time s", "data stall", "copy", "compute", "overhead", "energy J", "power W")
+    last = view.last_epoch
+    assert last
+    steady = {name.partition("/")[2]: value for name, value in view.metrics.items() if name.startswith("steady/")}
+    rows = {f"epoch {last.epoch}{'' if last.is_steady else ' *'}": last.metrics}
+    rows |= {f"mean of {len(view.steady_epochs)}": steady} if steady else {}
+    for title, metrics in rows.items():
+        e2e_s = metrics["e2e_s"]
+        parts = [percent(metrics[f"{part}_s"] / e2e_s) if f"{part}_s" in metrics else "-" for part in PARTS]
+        energy = [_cell(metrics.get(name), "{:.1f}") for name in ("energy_j", "power_mean_w")]
+        table.add_row(title, f"{e2e_s:.3f}", *parts, *energy)
+    table.caption = None if last.is_steady else "* not representative: warm-up, partial or suspended"
+    table.caption_justify = "left"
+    return table
+
+
+def _gauge_lines(view: RunView, width: int) -> Iterator[Text]:
+    """Yield one line per device: the present values, and one of them over the last minutes."""
+    for label, values, series in _gauge_rows(view):
+        columns = f"{clean(label):{LABEL_WIDTH - 1}.{LABEL_WIDTH - 1}} ", clean(values).ljust(VALUES_WIDTH)
+        line = Text(no_wrap=True, overflow="ellipsis").append(columns[0], "dim").append(columns[1])
+        yield line.append(_sparkline(series, width), "cyan") if series else line
+
+
+def _gauge_rows(view: RunView) -> Iterator[tuple[str, str, Series | None]]:
+    for name in sorted(view.power, key=lambda name: name != "total_w"):
+        yield (
+            "power" if name == "total_w" else name.removesuffix("_w"),
+            f"{view.power[name].latest:.1f} W",
+            view.power[name],
+        )
+    if view.no_power:
+        yield "power", f"none: {view.no_power}", None
+    if view.no_gauges:
+        yield "gauges", f"none: {view.no_gauges}", None
+    devices: dict[str, dict[str, Series]] = {}
+    for name, series in view.gauges.items():
+        if ending := next((ending for ending in GAUGES if name.endswith(f"_{ending}")), None):
+            devices.setdefault(name.removesuffix(f"_{ending}"), {})[ending] = series
+    cores = [devices.pop(name) for name in list(devices) if re.fullmatch(r"cpu\d+", name)]
+    sensors = {name: devices.pop(name) for name, own in list(devices.items()) if [*own] == ["temperature_c"]}
+    for name in sorted(devices, key=lambda name: DEVICES.index(name[:3]) if name[:3] in DEVICES else len(DEVICES)):
+        own = devices[name]
+        yield name, "  ".join(GAUGES[ending](series.latest) for ending, series in own.items()), next(iter(own.values()))
+        if name == "cpu" and cores:
+            yield "cores", "".join(_level(own["utilization"].latest, 1.0) for own in cores), None
+    if sensors:
+        texts = (f"{name} {own['temperature_c'].latest:.0f} °C" for name, own in sensors.items())
+        yield "temperature", "  ".join(texts), None
+    if view.throttling is not None:
+        yield "throttling", view.throttling or "none", None
+
+
+def _sparkline(series: Series, width: int) -> str:
+    """Return the last minutes as one character per interval, from 0 to the largest value; blank without samples."""
+    end_s, intervals = series.times_s[-1], dict[int, list[float]]()
+    span_s = max(MIN_SPAN_S, end_s - series.times_s[0] + 1)
+    for at_s, value in zip(series.times_s, series.values, strict=True):
+        intervals.setdefault(width - 1 - int((end_s - at_s) / span_s * width), []).append(value)
+    means = {place: sum(values) / len(values) for place, values in intervals.items()}
+    largest = max(means.values())
+    return "".join(_level(means[place], largest) if place in means else " " for place in range(width))
+
+
+def _level(value: float, largest: float) -> str:
+    return LEVELS[min(len(LEVELS) - 1, max(0, int(value / largest * len(LEVELS))))] if largest > 0 else LEVELS[0]
+
+
+def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator[RenderableType]:
+    total = len(snapshot.runs)
+    ended = total - snapshot.counts.get("planned", 0) - len(snapshot.active)
+    remaining = _remaining(snapshot.remaining_s, snapshot.remaining_j)
+    yield _bar(f"{ended}/{total} runs", ended / total if total else None, remaining, width)
+    yield _line(", ".join(f"{count} {state}" for state, count in snapshot.counts.items()), "dim")
+    if snapshot.front:
+        points = [f"{point.title}: {point.time_s:.3f} s, {_joules(point.energy_j)}" for point in snapshot.front]
+        yield _line(f"* Pareto front so far: {'; '.join(points)}", "bold")
+    else:
+        yield _line(f"No Pareto front so far: {snapshot.no_front}", "dim")
+    yield Text("")
+    rows = _most_interesting(snapshot.runs, max(3, height - OTHER_LINES) if height else total)
+    yield _sweep_table(snapshot.runs, rows)
+    if total > len(rows):
+        yield Text(f"and {total - len(rows)} more runs", "dim")
+    reasons = [f"run {row.number} {row.state}: {row.reason}" for row in rows if row.reason]
+    yield from (_line(reason, "yellow") for reason in reasons[-MAX_REASONS:])
+    yield Text("")
+
+
+def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow]) -> Table:
+    keys = list(dict.fromkeys(key for row in runs for key in row.overrides))
+    places = {row.number: row.host or (f"job {row.slurm_job}" if row.slurm_job else "") for row in runs}
+    has_places, has_energy = len({*places.values()} - {""}) > 1, any(row.energy_j is not None for row in runs)
+    numbers = ["time s", "stall", *(["energy J"] if has_energy else []), "elapsed"]
+    table = _table("run", *map(clean, keys), "state", *(["host"] if has_places else []), *numbers, right=numbers)
+    for row in rows:
+        epoch = f" {row.progress.epoch}/{row.progress.epochs or '?'}" if row.progress else ""
+        stall = "-" if row.stall_fraction is None else percent(row.stall_fraction)
+        table.add_row(
+            f"{row.number}{'*' if row.is_on_front else ''}",
+            *(Text(clean(row.overrides.get(key, "")), overflow="ellipsis") for key in keys),
+            Text(f"{'reused' if row.is_reused else row.state}{epoch}", COLORS[row.state]),
+            *([Text(clean(places[row.number]))] if has_places else []),
+            *(_cell(row.epoch_s, "{:.3f}"), stall, *([_cell(row.energy_j, "{:.1f}")] if has_energy else [])),
+            "" if row.duration_s is None else _duration(row.duration_s),
+        )
+    return table
+
+
+def _most_interesting(rows: Sequence[SweepRow], count: int) -> list[SweepRow]:
+    """Return active and failed runs, the front, the runs that ended last and those that start next, by number."""
+
+    def rank(row: SweepRow) -> tuple[int, int]:
+        state = SHOWN_FIRST.index("failed" if row.is_on_front else row.state)
+        return state, row.number if row.state == "planned" else -row.number
+
+    return sorted(sorted(rows, key=rank)[:count], key=lambda row: row.number)
+
+
+def _table(first: str, *titles: str, right: Sequence[str] | None = None) -> Table:
+    """Return a table without rows whose columns, or those in `right`, have numbers."""
+    table = Table(first, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for title in titles:
+        justify = "right" if right is None or title in right else "left"
+        table.add_column(Text(title), justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
+    return table
+
+
+def _line(text: str, style: str) -> Text:
+    return Text(clean(text), style, no_wrap=True, overflow="ellipsis")
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def _duration(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
+
+
+def _joules(energy_j: float) -> str:
+    return f"{energy_j / 1000:.3g} kJ" if energy_j >= 1000 else f"{energy_j:.3g} J"

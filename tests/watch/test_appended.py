@@ -1,0 +1,77 @@
+"""Reading of growing files: only complete lines, and only those that are new."""
+
+import os
+
+import pytest
+
+from epochmeter.watch import appended
+from epochmeter.watch.appended import AppendedFile, RecentSamples
+
+SECOND = 1_000_000_000
+
+
+def append(path, text):
+    with open(path, "a") as file:
+        file.write(text)
+
+
+def test_only_complete_new_lines_are_read_and_the_file_is_not_kept_open(tmp_path):
+    path = tmp_path / "epochs.jsonl"
+    file = AppendedFile(path)
+    assert file.new_lines() == ([], False)
+    append(path, "one\ntw")
+    assert file.new_lines() == ([b"one"], True)
+    assert file.new_lines() == ([], False)
+    append(path, "o\nthree\n")
+    assert file.new_lines() == ([b"two", b"three"], False)
+    assert str(path) not in {os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")}
+
+
+@pytest.mark.parametrize("replace", ["truncated", "another file"])
+def test_a_replaced_file_is_read_from_its_start(tmp_path, replace):
+    path = tmp_path / "epochs.jsonl"
+    append(path, "one\ntwo\n")
+    file = AppendedFile(path)
+    file.new_lines()
+    if replace == "truncated":
+        os.truncate(path, 4)
+        assert file.new_lines() == ([b"one"], True)
+    else:
+        (tmp_path / "new").write_text("one\nother\nthird\n")
+        os.replace(tmp_path / "new", path)
+        assert file.new_lines() == ([b"one", b"other", b"third"], True)
+
+
+def test_the_newest_part_of_a_long_file_is_read_from_its_first_complete_line(tmp_path):
+    append(tmp_path / "power.csv", "header\n" + "".join(f"row {number}\n" for number in range(10)))
+    file = AppendedFile(tmp_path / "power.csv", max_bytes=16)
+    assert (file.new_lines(), file.first_line) == (([b"row 8", b"row 9"], True), b"header")
+
+
+def test_samples_are_means_per_second_with_the_last_sample_and_without_unread_cells(tmp_path):
+    path = tmp_path / "power.csv"
+    append(
+        path, f"monotonic_ns,gpu_w,total_w\n{5 * SECOND},1,10\n{5 * SECOND + 1},,30\n{7 * SECOND},3,4\n{8 * SECOND},5"
+    )
+    samples = RecentSamples(path)
+    power = samples.read(lambda at_ns: 100 + at_ns / SECOND)
+    assert (power["total_w"].times_s, power["total_w"].values, power["total_w"].latest) == ([105, 107], [20, 4], 4)
+    assert power["gpu_w"].values == [1, 3]
+    append(path, ",6\ndamaged\n\xff\n")
+    assert samples.read(float)["total_w"].latest == 6
+
+
+def test_samples_of_the_last_minutes_only_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(appended, "HISTORY_S", 3)
+    rows = "".join(f"{second * SECOND},{second}\n" for second in range(10))
+    append(tmp_path / "power.csv", f"monotonic_ns,total_w\n{rows}")
+    assert RecentSamples(tmp_path / "power.csv").read(float)["total_w"].values == [7, 8, 9]
+
+
+@pytest.mark.parametrize(("cell", "throttling"), [("none", ""), ("gpu0 heat", "gpu0 heat"), (None, None)])
+def test_throttling_is_the_last_text_of_its_column(tmp_path, cell, throttling):
+    column, value = ("", "") if cell is None else (",throttling", f",{cell}")
+    append(tmp_path / "gauges.csv", f"monotonic_ns,cpu_utilization{column}\n{SECOND},0.5{value}\n")
+    samples = RecentSamples(tmp_path / "gauges.csv")
+    assert samples.read(float)["cpu_utilization"].latest == 0.5
+    assert samples.throttling == throttling

@@ -1,0 +1,131 @@
+"""The live view in the terminal."""
+
+import io
+import os
+import pty
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+from watched import NOW_S, SECOND, epochs, write_ended, write_points, write_run
+
+from epochmeter.config import installation
+from epochmeter.watch import terminal, watcher
+from epochmeter.watch.appended import Series
+from epochmeter.watch.terminal import draw, show
+from epochmeter.watch.watcher import Watcher
+
+HOSTILE = "\x1b[31m[bold]name[/bold] \u202e\n\x07"
+GAUGES = {
+    "cpu_utilization": 0.985, "cpu0_utilization": 1.0, "cpu1_utilization": 0.5, "disk_reads_per_s": 12.0,
+    "disk_read_bytes_per_s": 7.4e6, "disk_read_await_s": 0.0004, "disk_queue_requests": 1.25, "ram_used_bytes": 1.2e9,
+    "gpu0_utilization": 0.4, "gpu0_clock_hz": 1.98e9, "gpu0_temperature_c": 67.0, "CPU_therm_temperature_c": 45.0,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    monkeypatch.setattr(watcher, "time", SimpleNamespace(time=lambda: NOW_S))
+
+
+def picture(folder, width=80, height=None):
+    console = Console(width=width, force_terminal=True, color_system=None, record=True, file=io.StringIO())
+    console.print(draw(Watcher(folder).read(), width, height))
+    return console.export_text().splitlines()
+
+
+def value_of(lines, label):
+    return next(line for line in lines if line.startswith(label)).removeprefix(label).strip()
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_run_has_progress_split_power_and_gauges_within_the_width(tmp_path, width):
+    folder = write_run(tmp_path / "0", epochs(3))
+    (folder / "power.csv").write_text(f"monotonic_ns,total_w\n{4900 * SECOND},50\n{4990 * SECOND},100\n")
+    header, row = ",".join(GAUGES), ",".join(map(str, GAUGES.values()))
+    (folder / "gauges.csv").write_text(f"monotonic_ns,{header},throttling\n{4990 * SECOND},{row},none\n")
+    lines = picture(folder, width)
+    assert max(map(len, lines)) <= width
+    assert value_of(lines, "epoch 4/6").endswith("56 %  about 0:00:26, 234 J to go")
+    assert value_of(lines, "epoch 3 ").replace(" %", "%").split() == [
+        "8.000",
+        "25%",
+        "0.0%",
+        "74%",
+        "1.2%",
+        "80.0",
+        "-",
+    ]
+    assert value_of(lines, "power ").startswith("100.0 W")
+    assert value_of(lines, "power ").endswith("█")
+    assert value_of(lines, "cpu ").startswith("98 %")
+    assert value_of(lines, "cores") == "█▅"
+    assert value_of(lines, "gpu0").startswith("40 %  1.98 GHz  67 °C")
+    assert value_of(lines, "disk").startswith("7.4 MB/s read  0.4 ms  queue 1.2")
+    assert value_of(lines, "temperature") == "CPU_therm 45 °C"
+    assert value_of(lines, "throttling") == "none"
+
+
+def test_texts_of_users_cannot_command_the_terminal_or_use_markup(tmp_path):
+    write_points(tmp_path, [f"note={HOSTILE}"], ["note=[red]b"])
+    failure = {"kind": "exception", "message": HOSTILE}
+    write_ended(tmp_path, 0, 1.0, 1.0, state="failed", failure=failure, note=HOSTILE)
+    write_run(tmp_path / "1", epochs(2), number=1, name=HOSTILE, flags={"x": HOSTILE}, rehearsal=[HOSTILE])
+    for folder in (tmp_path, tmp_path / "1"):
+        text = "\n".join(picture(folder, 160))
+        assert "[bold]name[/bold]" in text
+        assert not {"\x1b", "\x07", "\u202e"} & set(text)
+
+
+def test_a_long_sweep_fits_the_terminal_and_shows_active_and_failed_runs_first(tmp_path):
+    write_points(tmp_path, *([f"batch={number}"] for number in range(60)))
+    for number in range(40):
+        is_failed = number == 5
+        write_ended(tmp_path, number, 2.0 + number, 3.0 + number, state="failed" if is_failed else "completed",
+                    failure={"kind": "oom", "message": "no memory"} if is_failed else None, batch=number)  # fmt: skip
+    write_run(tmp_path / "40", epochs(3), number=40, overrides=["batch=40"])
+    lines = picture(tmp_path, 80, terminal.OTHER_LINES + 5)
+    rows = [line.split()[0] for line in lines if line.endswith(("0:00:40", "0:01:40"))]
+    assert rows == ["0*", "5", "38", "39", "40"]
+    assert {"and 55 more runs", "run 5 failed: no memory"} <= set(lines)
+
+
+def test_a_sparkline_scales_from_zero_and_is_blank_without_samples():
+    series = Series([0.0, 30.0, 59.0], [1.0, 2.0, 4.0], 4.0)
+    assert terminal._sparkline(series, 6) == "▃  ▅ █"
+
+
+def test_output_that_is_no_terminal_gets_the_state_once(tmp_path, capsys):
+    folder = write_run(tmp_path / "0", epochs(3), silent_s=40)
+    show(Watcher(folder).read, Console(width=80))
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "stalled" in out
+
+
+@pytest.mark.parametrize(("arguments", "error"), [
+    (["once=true", "{}/nothing"], "nothing` is not a folder\n  hint: "),
+    (["{}"], "` has no runs\n  hint: "),
+])  # fmt: skip
+def test_a_folder_that_is_no_run_ends_the_command_with_a_hint(tmp_path, arguments, error):
+    command = [sys.executable, str(installation.ROOT / "src/watch.py"), *(text.format(tmp_path) for text in arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: `")
+    assert error in done.stderr
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("key", [b"q", b"\x03"])
+def test_a_key_leaves_the_view_with_exit_code_0(tmp_path, key):
+    folder = write_run(tmp_path / "a run's folder" / "0", epochs(3))
+    process, controller = pty.fork()
+    if not process:
+        os.execv(sys.executable, [sys.executable, str(installation.ROOT / "src/watch.py"), str(folder)])
+    seen = b""
+    while b"q: leave" not in seen:
+        seen += os.read(controller, 65536)
+    os.write(controller, key)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0

@@ -1,0 +1,179 @@
+"""The state of runs and sweeps, read from their folders."""
+
+import os
+from array import array
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from watched import JOB, NOW_S, SECOND, epochs, write_ended, write_points, write_run
+
+from epochmeter.config.errors import InputError
+from epochmeter.results import summary
+from epochmeter.shared.atomic_files import write_json
+from epochmeter.watch import watcher
+from epochmeter.watch.watcher import Watcher
+
+GONE = {"pid": 2**22 + 1, "began": None}
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    monkeypatch.setattr(watcher, "time", SimpleNamespace(time=lambda: NOW_S))
+
+
+def look(folder):
+    return Watcher(folder).read()
+
+
+def test_remaining_time_and_energy_follow_from_the_median_epoch(tmp_path):
+    progress = look(write_run(tmp_path / "0", epochs(3))).active[0].progress
+    assert (progress.epoch, progress.recorded, progress.epochs, progress.steps) == (4, 3, 6, 270)
+    assert (progress.epoch_s, progress.elapsed_s) == (10, 100)
+    assert progress.remaining_s == pytest.approx(26)  # 3 epochs of 10 s, of which the first has trained for 4 s
+    assert progress.remaining_j == pytest.approx(2.6 * 90)
+    assert progress.fraction == pytest.approx(3.4 / 6)
+
+
+def test_an_evaluation_that_is_not_recorded_belongs_to_its_epoch(tmp_path):
+    progress = look(write_run(tmp_path / "0", epochs(3)[:-1])).active[0].progress
+    assert progress.fraction == pytest.approx(3 / 6)
+
+
+def test_numbers_so_far_are_those_of_the_summary(tmp_path):
+    lines = epochs(3)
+    view = look(write_run(tmp_path / "0", lines)).active[0]
+    totals = summary.total_metrics(summary.training_windows(lines))
+    steady = summary.steady_metrics([lines[2], lines[4]], array("f"))
+    assert view.metrics == steady | {f"total/{name}": value for name, value in totals.items()}
+    assert view.steady_epochs == [2, 3]
+    assert view.verdict.startswith("Bottleneck: compute-bound, 74 % of epoch time.")
+    assert (view.last_epoch.epoch, view.last_epoch.parts_s["data_stall"], view.last_epoch.is_steady) == (3, 2.0, True)
+
+
+@pytest.mark.parametrize(
+    ("record", "state", "reason"),
+    [
+        ({}, "preparing", ""),
+        ({"model": {"parameters": 1}}, "training", ""),
+        ({"lines": epochs(3)}, "training", ""),
+        ({"lines": epochs(3), "silent_s": 40}, "stalled",
+         f"no new record for 40 s; its process is alive ({os.getpid()})"),
+        ({"lines": epochs(3), "silent_s": 40, "host": "node7"}, "stalled", "no new record for 40 s; its host is node7"),
+        ({"lines": epochs(3), "silent_s": 40, **GONE}, "interrupted",
+         f"no new record for 40 s; the process {GONE['pid']} is gone"),
+        ({"summary": {"state": "completed"}}, "completed", ""),
+        ({"summary": {"state": "killed", "failure": {"message": "stopped by Ctrl-C\nhint: x"}}}, "interrupted",
+         "stopped by Ctrl-C"),
+        ({"summary": {"state": "failed", "failure": {"message": "no memory"}}, **GONE}, "failed", "no memory"),
+    ],
+)  # fmt: skip
+def test_state_and_its_reason(tmp_path, record, state, reason):
+    snapshot = look(write_run(tmp_path / "0", **record))
+    assert (snapshot.state, snapshot.reason) == (state, reason)
+
+
+def test_a_record_that_is_written_or_damaged_shows_its_readable_part(tmp_path):
+    folder = write_run(tmp_path / "0", epochs(2))
+    own = Watcher(folder)
+    assert own.read().active[0].progress.recorded == 2
+    with open(folder / "epochs.jsonl", "ab") as file:
+        file.write(b'{"window": "epoch"}\n\xff\n{"window": "epoch", "epoch": 2, "met')
+    view = own.read().active[0]
+    assert view.progress.recorded == 2
+    assert view.warnings[0] == "2 of the lines of epochs.jsonl cannot be read"
+
+
+def test_looking_changes_nothing_in_the_folder(tmp_path):
+    folder = write_run(tmp_path / "0", epochs(2))
+    os.chmod(folder, 0o500)
+    before = {path: path.stat() for path in [folder, *folder.iterdir()]}
+    look(folder)
+    after = {path: path.stat() for path in [folder, *folder.iterdir()]}
+    assert [(path, stat.st_mtime_ns) for path, stat in after.items()] == [
+        (path, stat.st_mtime_ns) for path, stat in before.items()
+    ]
+
+
+def test_power_is_on_the_wall_clock_and_absent_samples_have_a_reason(tmp_path):
+    folder = write_run(tmp_path / "0", epochs(1))
+    (folder / "power.csv").write_text(f"monotonic_ns,total_w\n{4990 * SECOND},12.5\n")
+    view = look(folder).active[0]
+    assert (view.power["total_w"].times_s, view.power["total_w"].latest, view.no_power) == ([NOW_S - 10], 12.5, "")
+    assert (dict(view.gauges), view.no_gauges) == ({}, "the record has no gauges.csv")
+
+
+def test_notes_that_differ_in_their_numbers_are_shown_once(tmp_path):
+    lines = [{**line, "notes": [f"epoch {line['epoch'] + 1}: slow"]} for line in epochs(3)]
+    view = look(write_run(tmp_path / "0", lines, flags={"throttled": "heat"})).active[0]
+    assert view.warnings == ["heat", "epoch 3: slow"]
+
+
+@pytest.mark.parametrize("make", [lambda path: None, Path.mkdir, Path.touch])
+def test_a_folder_without_runs_is_refused(tmp_path, make):
+    make(tmp_path / "other")
+    with pytest.raises(InputError, match="hint: give the folder of a run"):
+        Watcher(tmp_path / "other")
+
+
+def test_a_sweep_has_all_runs_their_ends_and_the_front_so_far(tmp_path):
+    sweep = tmp_path / "sweep"
+    write_points(sweep, *([f"batch={batch}", "epochs=6"] for batch in (8, 16, 32, 64, 128)))
+    write_ended(sweep, 0, 4.0, 10.0, batch=8)
+    write_ended(sweep, 1, 5.0, 12.0, batch=16)
+    write_ended(sweep, 2, 1.0, 1.0, batch=32, state="failed", failure={"kind": "oom", "message": "no memory\nhint: x"})
+    write_run(sweep / "3", epochs(3), number=3, overrides=["batch=64", "epochs=6"], model={})
+    snapshot = look(sweep)
+    assert snapshot.counts == {"completed": 2, "failed": 1, "training": 1, "planned": 1}
+    assert [row.overrides.get("batch") for row in snapshot.runs] == ["8", "16", "32", "64", "128"]
+    assert (snapshot.runs[2].reason, snapshot.runs[0].epoch_s, snapshot.runs[0].stall_fraction) == (
+        "no memory",
+        4,
+        0.25,
+    )
+    assert [row.is_on_front for row in snapshot.runs] == [True, False, False, False, False]
+    assert [(point.numbers, point.time_s, point.energy_j) for point in snapshot.front] == [([0], 4, 10)]
+    assert (snapshot.state, [view.number for view in snapshot.active]) == ("training", [3])
+    assert snapshot.remaining_s == pytest.approx(26 + 40)  # the active run, and the median of the completed ones
+    assert snapshot.remaining_j == pytest.approx(2.6 * 90 + 110)
+
+
+def test_ended_runs_are_read_once_and_again_after_a_change(tmp_path, monkeypatch):
+    write_points(tmp_path, ["batch=8"], ["batch=16"])
+    write_ended(tmp_path, 0, 4.0, 10.0, batch=8)
+    own = Watcher(tmp_path)
+    assert own.read().counts == {"completed": 1, "planned": 1}
+    monkeypatch.setattr("epochmeter.watch.watcher.load_run", lambda folder: pytest.fail("read again"))
+    assert own.read().counts == {"completed": 1, "planned": 1}
+    monkeypatch.undo()
+    (tmp_path / "0/completed.json").unlink()
+    (tmp_path / "0/summary.json").unlink()
+    assert Watcher(tmp_path).read().runs[0].state == own.read().runs[0].state == "preparing"
+
+
+def test_a_sweep_that_no_process_continues_is_stalled(tmp_path):
+    write_points(tmp_path, ["batch=8"], ["batch=16"])
+    write_ended(tmp_path, 0, 4.0, 10.0, batch=8)
+    for path in (tmp_path / "0", tmp_path / "points.json"):
+        os.utime(path, (NOW_S - 600, NOW_S - 600))
+    assert look(tmp_path).state == "stalled"
+    os.utime(tmp_path / "0", (NOW_S - 5, NOW_S - 5))
+    assert look(tmp_path).state == "preparing"
+
+
+def test_runs_of_a_cluster_have_their_job_and_a_damaged_run_its_error(tmp_path):
+    write_points(tmp_path, *([f"batch={batch}"] for batch in (8, 16, 32)))
+    jobs = {0: {"job": "71"}, 1: {"job": "72", "state": "NODE_FAIL", "node": "n2"}}
+    (tmp_path / "slurm").mkdir()
+    write_json(tmp_path / "slurm/jobs.json", jobs)
+    write_run(tmp_path / "2")
+    (tmp_path / "2/job.json").write_text("{")
+    rows = look(tmp_path).runs
+    assert [(row.state, row.slurm_job, row.host) for row in rows[:2]] == [("planned", "71", ""), ("failed", "72", "n2")]
+    assert (rows[2].state, rows[1].reason) == ("unreadable", "Slurm: NODE_FAIL")
+
+
+def test_a_script_without_a_number_of_epochs_has_no_estimate(tmp_path):
+    job = {key: value for key, value in JOB.items() if key != "epochs"}
+    progress = look(write_run(tmp_path / "0", epochs(2), job=job)).active[0].progress
+    assert (progress.epoch, progress.epochs, progress.remaining_s, progress.fraction) == (3, None, None, None)
