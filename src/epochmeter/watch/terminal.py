@@ -134,7 +134,11 @@ def _keyboard() -> Iterator[Callable[[float], bool]]:
 
 
 def _title(snapshot: Snapshot) -> Iterator[RenderableType]:
-    where = f" on {snapshot.active[0].host}" if snapshot.active and not snapshot.is_sweep else ""
+    where = ""
+    if snapshot.active and not snapshot.is_sweep:
+        view = snapshot.active[0]
+        silence = f", last record {view.progress.silent_s:.0f} s ago" if view.progress.silent_s >= 1 else ""
+        where = f" on {view.host}{silence}"
     title = Table.grid(expand=True, padding=(0, 2, 0, 0))
     title.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
     title.add_column(justify="right", no_wrap=True)

@@ -14,7 +14,7 @@ import statistics
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -41,16 +41,7 @@ from epochmeter.shared.record import is_steady, since_resumed
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.sweep.sweep_folder import POINTS_FILE, read_points
 from epochmeter.watch.appended import AppendedFile, RecentSamples
-from epochmeter.watch.snapshot import (
-    PARTS,
-    FrontPoint,
-    LastEpoch,
-    Progress,
-    RunView,
-    Snapshot,
-    State,
-    SweepRow,
-)  # fmt: skip
+from epochmeter.watch.snapshot import PARTS, FrontPoint, LastEpoch, Progress, RunView, Snapshot, State, SweepRow
 
 ACTIVE = ("preparing", "training", "stalled")
 MIN_STALL_S, STALL_FACTOR = 30.0, 3.0
@@ -249,7 +240,9 @@ class Watcher:
         return self._sweep_snapshot(_with_varied_keys(rows), active, now_s, is_remote=bool(submissions))
 
     def _view(self, folder: Path, now_s: float) -> RunView:
-        return self._watchers.setdefault(folder, RunWatcher(folder)).read(now_s)
+        if folder not in self._watchers:
+            self._watchers[folder] = RunWatcher(folder)
+        return self._watchers[folder].read(now_s)
 
     def _row(
         self, number: int, overrides: Sequence[str], submission: Submission, now_s: float
@@ -286,7 +279,7 @@ class Watcher:
         completed = [row for row in rows if row.state == "completed" and not row.is_reused]
         typical_s = _median(row.duration_s for row in completed)
         typical_j = _median(run.metrics.get("total/energy_j") for run in ended if run.state == COMPLETED)
-        state, reason = self._state(rows, active, planned, now_s, is_remote)
+        state, reason = self._state({row.state for row in rows}, len(planned), now_s, is_remote)
         remaining_s = _sum([*(view.progress.remaining_s for view in active), *[typical_s] * len(planned)])
         return Snapshot(
             folder=str(self.folder),
@@ -304,29 +297,17 @@ class Watcher:
             no_front=self._no_front,
         )
 
-    def _state(
-        self,
-        rows: Sequence[SweepRow],
-        active: Sequence[RunView],
-        planned: Sequence[SweepRow],
-        now_s: float,
-        is_remote: bool,
-    ) -> tuple[State, str]:
-        states = {row.state for row in rows}
-        if active:
-            return next((state for state in ("training", "preparing") if state in states), "stalled"), ""
+    def _state(self, states: Collection[State], planned: int, now_s: float, is_remote: bool) -> tuple[State, str]:
+        if active := [state for state in ("training", "preparing", "stalled") if state in states]:
+            return active[0], ""
         if not planned:
-            is_failed = states & {"failed", "unreadable"}
-            return ("failed" if is_failed else "interrupted" if "interrupted" in states else "completed"), ""
+            return next(state for state in ("failed", "unreadable", "interrupted", "completed") if state in states), ""
         if is_remote:
-            return "preparing", f"{len(planned)} runs wait for a node, or for the command that submits them"
+            return "preparing", f"{planned} runs wait for a node, or for the command that submits them"
         idle_s = now_s - max(map(_modified, self.folder.iterdir()), default=now_s)
         if idle_s < MAX_BREAK_S:
             return "preparing", "no run trains at this moment"
-        return (
-            "stalled",
-            f"no run for {_span(idle_s)}; the sweep's command, run again, measures the {len(planned)} planned",
-        )
+        return "stalled", f"no run for {_span(idle_s)}; run the command again for the {planned} planned runs"
 
 
 def _single_snapshot(view: RunView, now_s: float) -> Snapshot:
@@ -342,7 +323,7 @@ def _ended_row(row: SweepRow, folder: Path) -> tuple[Run, SweepRow]:
     duration_s = ended_s - datetime.fromisoformat(run.started).timestamp() if ended_s and run.started else None
     return run, replace(
         row,
-        state=ENDED.get(run.state, "unreadable"),
+        state=ENDED.get(status_of(record), "training"),  # its last file may be about to be written
         overrides=run.keys,
         reason=((summary.get("failure") or {}).get("message") or "").partition("\n")[0],
         host=run.host or "",
