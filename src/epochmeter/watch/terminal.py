@@ -7,11 +7,11 @@ import re
 import select
 import sys
 import termios
-import time
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from threading import Event
 
 from rich.console import Console, Group, RenderableType
 from rich.filesize import decimal
@@ -119,7 +119,7 @@ def show(read: Callable[[], Snapshot], console: Console, *, once: bool = False) 
 def _keyboard() -> Iterator[Callable[[float], bool]]:
     """Provide a function that waits some seconds for a key and returns whether it was `q`."""
     if not sys.stdin.isatty():
-        yield lambda seconds: bool(time.sleep(seconds))
+        yield Event().wait  # nothing sets it
         return
 
     def is_quit(seconds: float) -> bool:

@@ -14,7 +14,7 @@ import statistics
 import time
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -297,11 +297,11 @@ class Watcher:
             no_front=self._no_front,
         )
 
-    def _state(self, states: Collection[State], planned: int, now_s: float, is_remote: bool) -> tuple[State, str]:
-        if active := [state for state in ("training", "preparing", "stalled") if state in states]:
-            return active[0], ""
-        if not planned:
-            return next(state for state in ("failed", "unreadable", "interrupted", "completed") if state in states), ""
+    def _state(self, states: Set[State], planned: int, now_s: float, is_remote: bool) -> tuple[State, str]:
+        active: tuple[State, ...] = ("training", "preparing", "stalled")
+        ended: tuple[State, ...] = ("failed", "unreadable", "interrupted", "completed")
+        if states & {*active} or not planned:
+            return next(state for state in (*active, *ended) if state in states), ""
         if is_remote:
             return "preparing", f"{planned} runs wait for a node, or for the command that submits them"
         idle_s = now_s - max(map(_modified, self.folder.iterdir()), default=now_s)
@@ -383,7 +383,8 @@ def _unix_s(clock: Mapping[str, Any], at_ns: int) -> float:
 
 
 def _end_s(summary: Mapping[str, Any]) -> float | None:
-    return datetime.fromisoformat(summary["ended"]).timestamp() if "ended" in summary else None
+    ended: str | None = summary.get("ended")
+    return datetime.fromisoformat(ended).timestamp() if ended else None
 
 
 def _span(seconds: float) -> str:
