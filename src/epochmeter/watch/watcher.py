@@ -370,11 +370,11 @@ def _last_epoch(window: Mapping[str, Any], is_steady: bool) -> LastEpoch:
 
 def _epoch_s(windows: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the median time from the start of an epoch to that of the next; the first one's if there is no other."""
-    opened_ns = [window["opened_ns"] for window in windows if window["window"] == "epoch"]
+    opened_ns: list[int] = [window["opened_ns"] for window in windows if window["window"] == "epoch"]
     if not opened_ns:
         return None
     cycles_ns = [later - earlier for earlier, later in pairwise(opened_ns)] or [windows[-1]["closed_ns"] - opened_ns[0]]
-    return statistics.median(cycles_ns[1:] or cycles_ns) * NANOSECOND
+    return float(statistics.median(cycles_ns[1:] or cycles_ns)) * NANOSECOND
 
 
 def _unix_s(clock: Mapping[str, Any], at_ns: int) -> float:
