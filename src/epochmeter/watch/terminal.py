@@ -182,7 +182,9 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Rend
 
 def _parts_table(view: RunView) -> Table:
     """Return the split of the last recorded epoch and of the mean epoch."""
-    table = _table("", "time s", "data stall", "copy", "compute", "overhead", "energy J", "power W")
+    is_estimate = view.energy_source == "estimated"
+    energy_j, title = ("estimated_energy_j", "estimated J") if is_estimate else ("energy_j", "energy J")
+    table = _table("", "time s", "data stall", "copy", "compute", "overhead", title, "power W")
     last = view.last_epoch
     assert last
     steady = {name.partition("/")[2]: value for name, value in view.metrics.items() if name.startswith("steady/")}
@@ -191,7 +193,7 @@ def _parts_table(view: RunView) -> Table:
     for title, metrics in rows.items():
         e2e_s = metrics["e2e_s"]
         parts = [percent(metrics[f"{part}_s"] / e2e_s) if f"{part}_s" in metrics else "-" for part in PARTS]
-        energy = [_cell(metrics.get(name), "{:.1f}") for name in ("energy_j", "power_mean_w")]
+        energy = [_cell(metrics.get(name), "{:.1f}") for name in (energy_j, "power_mean_w")]
         table.add_row(title, f"{e2e_s:.3f}", *parts, *energy)
     table.caption = None if last.is_steady else "* not representative: warm-up, partial or suspended"
     table.caption_justify = "left"
