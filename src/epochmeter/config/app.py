@@ -190,7 +190,8 @@ def help_page(entry: str, doc: str) -> str:
     groups, _ = entry_keys(entry)
     choices = [(group, ", ".join(list_choices(group))) for group in sorted(groups)]
     keys = [(f"{name}={value}", comment) for name, (value, comment) in commented_keys(entry)]
-    parts = [summary, f"Groups (group=option):\n{two_columns(choices)}", f"Keys (key=value):\n{two_columns(keys)}"]
+    titled = {"Groups (group=option)": choices, "Keys (key=value)": keys}
+    parts = [summary, *(f"{title}:\n{two_columns(rows)}" for title, rows in titled.items() if rows)]
     return with_own_commands("\n\n".join([*parts, rest.rstrip()]))
 
 

@@ -176,12 +176,14 @@ class FrontPoint:
         numbers: Its runs.
         time_s: Mean time per epoch.
         energy_j: Mean energy per epoch.
+        is_estimate: Whether the energy is an estimate, measured by nothing.
     """
 
     title: str
     numbers: Sequence[int]
     time_s: float
     energy_j: float
+    is_estimate: bool = False
 
 
 @dataclass(frozen=True)

@@ -260,7 +260,8 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
     yield _line(", ".join(f"{count} {state}" for state, count in snapshot.counts.items()), "dim")
     if snapshot.front:
         points = [f"{point.title}: {point.time_s:.3f} s, {_joules(point.energy_j)}" for point in snapshot.front]
-        yield _line(f"* Pareto front so far: {'; '.join(points)}", "bold")
+        kind = " of time and estimated energy" if any(point.is_estimate for point in snapshot.front) else ""
+        yield _line(f"* Pareto front{kind} so far: {'; '.join(points)}", "bold")
     else:
         yield _line(f"No Pareto front so far: {snapshot.no_front}", "dim")
     yield Text("")

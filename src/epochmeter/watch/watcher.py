@@ -29,7 +29,7 @@ from epochmeter.config.schema import SCRIPT
 from epochmeter.console.tables import bottleneck_line
 from epochmeter.report.runs.configuration import group_repeats, no_energy
 from epochmeter.report.runs.costs import costs, pareto_front
-from epochmeter.report.runs.filter import select_any
+from epochmeter.report.runs.filter import AN_ESTIMATE, select_any
 from epochmeter.report.runs.load import error_text, has_runs, load_run, typed_keys
 from epochmeter.report.runs.run import Run, Sweep
 from epochmeter.results.bottleneck import find_bottleneck, part_seconds
@@ -342,7 +342,7 @@ def _front(sweep: Sweep) -> tuple[list[FrontPoint], str]:
     ranked = costs(configurations)
     best = pareto_front(ranked)
     points = [
-        FrontPoint(cost.title, cost.configuration.numbers, cost.time_s, cost.energy_j)
+        FrontPoint(cost.title, cost.configuration.numbers, cost.time_s, cost.energy_j, cost.covers == AN_ESTIMATE)
         for cost in sorted(ranked, key=lambda cost: cost.time_s)
         if cost.configuration in best and cost.energy_j is not None
     ]
