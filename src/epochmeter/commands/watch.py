@@ -2,10 +2,10 @@
 
     python src/watch.py                          the newest run or sweep in multirun/
     python src/watch.py multirun/SWEEP           a sweep, also on a cluster
-    python src/watch.py /mnt/board/multirun/SWEEP/0 once=true     a run in a mounted or copied folder, printed once
+    python src/watch.py /mnt/SWEEP/0 once=true   a run in a mounted or copied folder, printed once
 
-Only files of the record are read, so the measurement is not disturbed. `q` or Ctrl-C leaves the view; the run
-continues. docs/watching.md explains what is shown.
+Only files of the record are read, so the measurement is not disturbed. `q` or Ctrl-C leaves the
+view, and the run continues. docs/watching.md explains the view.
 
 Exit code: 0, or 1 if there is no such run.
 """
