@@ -57,6 +57,8 @@ def test_script_has_the_same_output_and_weights_and_a_record(run, project):
     assert run(METERED).stdout == run(PLAIN).stdout
     record = project.record()
     assert [(window["window"], window["epoch"]) for window in record.windows()] == [("epoch", n) for n in range(3)]
+    forecasts = [line["metrics"].get("forecast/e2e_s") for line in record.windows()]
+    assert [forecast is not None for forecast in forecasts] == [False, True, True]
     assert record.summary()["state"] == "completed"
     assert record.job()["measure"]["command"] == ["own.py"]
 

@@ -9,6 +9,7 @@ from default_jobs import job_of
 from rich.console import Console
 
 from epochmeter.console import console as console_module
+from epochmeter.console import tables
 from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
 
@@ -207,6 +208,28 @@ def train(watch, epochs, seconds, first_s=None, out=None, begin=0):
         terminal.window_closed()
         terminal.window_measured(val(number, 0.5), epochs)
     return out.getvalue()
+
+
+FORECAST = {
+    "forecast/e2e_s": 3661.0, "forecast/e2e_uncertainty_s": 65.4,
+    "forecast/energy_j": 7200.4, "forecast/energy_uncertainty_j": 12.34,
+}  # fmt: skip
+FORECAST_TEXT = "forecast 1:01:01 ± 0:01:05, 7200 J ± 12.3 J"
+
+
+def test_forecast_is_in_the_progress_line(watched):
+    watched.window_opened("epoch", 1, 6, 90)
+    watched.forecast(FORECAST)
+    assert FORECAST_TEXT in watched.seen()
+    watched.window_closed()
+
+
+def test_a_file_has_the_first_forecast_of_a_long_run_in_a_line_of_its_own(terminal, lines):
+    for metrics in ({}, FORECAST, FORECAST):
+        terminal.forecast(metrics)
+    assert lines() == [FORECAST_TEXT]
+    short = {"forecast/e2e_s": 6.62, "forecast/e2e_uncertainty_s": 1.26}
+    assert tables.forecast_text(short) == "forecast 6.6 s ± 1.3 s"
 
 
 def test_a_file_has_one_line_per_epoch_with_the_remaining_time_of_the_run(watch):

@@ -9,10 +9,11 @@ from default_jobs import job_of
 from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import Response
-from epochmeter.run.event_loop import check_metered, finish_trace, notes_and_flags, traced_power
+from epochmeter.results.forecast import Forecaster
+from epochmeter.run.event_loop import check_metered, finish_trace, make_forecast, notes_and_flags, traced_power
 from epochmeter.run.window import Window
 from epochmeter.run.worker_process import WorkerError
-from epochmeter.shared.protocol import Traced, TraceFailed
+from epochmeter.shared.protocol import Traced, TraceFailed, WindowOpening
 from epochmeter.shared.record import Record
 
 
@@ -23,6 +24,15 @@ def test_line_has_notes_and_flags_without_secrets():
     assert "hunter2" not in remarks["notes"][0]
     assert remarks["flags"] == {"throttled": "gpu0 slowed for heat", "setting_changed": "RAPL was changed."}
     assert notes_and_flags(Window({}, [], {}), [], []) == {}
+
+
+def test_script_without_a_number_of_epochs_has_no_forecast_but_the_reason():
+    run = {}
+    plan = SimpleNamespace(job=job_of(measure={"command": ["a.py"]}), run=run, describe=lambda **new: run.update(new))
+    model = Forecaster([], 1, lambda count: array("f"))
+    assert (make_forecast(model, WindowOpening("epoch", 0, 9, epochs=2), plan), run) == ({}, {})
+    assert make_forecast(model, WindowOpening("epoch", 1, 9), plan) == {}
+    assert run == {"forecast": {"reason": "the number of epochs is not known"}}
 
 
 def test_failure_during_the_trace_is_only_a_note():

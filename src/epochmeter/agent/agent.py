@@ -114,6 +114,7 @@ class Agent:
         self._known = weakref.WeakSet()  # loaders of earlier windows
         self._ahead = weakref.WeakSet()  # loaders whose next batch is fetched before the script trains on a batch
         self._epochs = self._optimizer_steps = 0
+        self._expected_epochs = None
         self.counts_steps = False
         """Whether optimizer steps are measured: without a pass over a DataLoader, and without a `Meter`."""
         self.is_fetching = False
@@ -140,6 +141,10 @@ class Agent:
         finally:
             self.is_fetching = False
         return MeasuredIterator(self, window, iterator, perf_counter_ns() - called_ns)
+
+    def expect_epochs(self, count):
+        """Note how many epochs follow, which a forecast of the run needs; None: not known."""
+        self._expected_epochs = None if count is None else self._epochs + count
 
     def open_named(self, name):
         """Open a window of the script's own; return None if another one is open, which it is a part of."""
@@ -297,7 +302,8 @@ class Agent:
             self._forward_hook = register_module_forward_pre_hook(self._on_first_forward)
         if window.device.type == "cuda":
             torch.cuda.synchronize()
-        self._connection.request(WindowOpening(window.name or "epoch", self._epochs, steps))
+        opening = WindowOpening(window.name or "epoch", self._epochs, steps, epochs=self._expected_epochs)
+        self._connection.request(opening)
         self._window = window
         self._clock.open()
         return window

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import math
+import operator
 import os
 import re
 import sys
@@ -13,7 +14,7 @@ from epochmeter.agent import controller, hooks
 
 RESERVED = frozenset((
     *("epoch", "val", "steady", "std", "total", "rank_max", "model", "roofline", "memory", "power", "step", "trace"),
-    "throughput",
+    *("throughput", "forecast"),
 ))  # fmt: skip
 """Prefixes of other metrics, which no window may have as its name."""
 
@@ -30,7 +31,7 @@ class Measurement(NamedTuple):
         overhead_s: All other time.
         energy_j: Measured energy, never an estimate.
         reason: Why energy, or everything, is NaN; empty if nothing is.
-        metrics: All metrics of the window by name (docs/metrics.md), without the prefix.
+        metrics: All metrics of the window by name (docs/metrics.md), without the prefix of the window.
     """
 
     e2e_s: float = math.nan
@@ -70,6 +71,7 @@ class Meter:
             self._agent.counts_steps = False
         self._controller = self._hook = self._remove_loader_hook = None
         self._owner = os.getpid()
+        self._expected_epochs = None
         self._reason = ""
 
     def __enter__(self):
@@ -129,16 +131,25 @@ class Meter:
         self._controller = controller.Controller(self._overrides)
         Meter._newest = self
         self._agent = Agent(**self._controller.agent)
+        self._agent.expect_epochs(self._expected_epochs)
         self._hook = register_optimizer_step_post_hook(self._agent.optimizer_stepped)
         atexit.register(self.close)
 
     def epochs(self, epochs):
         """Yield the numbers of epochs: 0 to `epochs` - 1, or those of an iterable. A window ends with its epoch."""
-        for epoch in range(epochs) if isinstance(epochs, int) else epochs:
+        numbers = range(epochs) if isinstance(epochs, int) else epochs
+        self.expect_epochs(operator.length_hint(numbers) or None)
+        for epoch in numbers:
             try:
                 yield epoch
             finally:
                 self.end_window()
+
+    def expect_epochs(self, count):
+        """State how many epochs follow, for a forecast of the run's time and energy; None: not known."""
+        self._expected_epochs = count
+        if self._agent is not None:
+            self._agent.expect_epochs(count)
 
     def batches(self, data, window=None):
         """Return an iterable over the batches of `data`, such as a DataLoader, a generator or a list.
@@ -181,7 +192,7 @@ class Meter:
         recorded = agent.recorded.get(name)
         if recorded is None:
             return Measurement(reason="no such window was measured yet")
-        metrics = {metric.partition("/")[2]: value for metric, value in recorded.metrics.items()}
+        metrics = {re.sub("^" + name + "/", "", metric): value for metric, value in recorded.metrics.items()}
         fields = {
             field: metrics.get(field, math.nan) for field in Measurement._fields if field not in ("reason", "metrics")
         }

@@ -70,6 +70,7 @@ class Terminal:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[loss]}"),
+            TextColumn("{task.fields[forecast]}"),
             console=self.console,
             auto_refresh=False,
             transient=True,
@@ -84,6 +85,7 @@ class Terminal:
         self._epoch, self._steps = 0, 0
         """The epoch that is training, and the number of steps of the open window."""
         self._printed_s = 0.0
+        self._has_forecast = False
         logging.getLogger("epochmeter").handlers = [ConsoleHandler(self)]
 
     def stage(self, what: str = "") -> None:
@@ -153,7 +155,7 @@ class Terminal:
         """Begin the progress line of a window, `epoch` or `val`; epochs count from 0."""
         self.stage()
         if self._task is None:
-            self._task = self._progress.add_task("", total=epochs, completed=epoch, steps="", loss="")
+            self._task = self._progress.add_task("", total=epochs, completed=epoch, steps="", loss="", forecast="")
             self._printed_s = time.monotonic()
         activity = {"epoch": "training", "val": "evaluating"}[window]
         self._epoch, self._steps = epoch, steps
@@ -161,6 +163,15 @@ class Terminal:
         self._progress.update(self._task, description=description, steps=f"0/{steps}", loss="")
         self._progress.start()
         self._progress.refresh()
+
+    def forecast(self, metrics: Mapping[str, float]) -> None:
+        """Show the forecast of the open run's totals, in a file once if the run lasts a minute or more."""
+        text = tables.forecast_text(metrics)
+        if self._task is not None:
+            self._progress.update(self._task, forecast=text, refresh=True)
+        if text and not self.console.is_interactive and not self._has_forecast:
+            self._has_forecast = True
+            self.info(text if metrics["forecast/e2e_s"] >= tables.MINUTE_S else "", style="dim")
 
     def progress(self, steps: int, loss: float | None = None) -> None:
         """Update the progress line: the steps so far, and the loss if `log_loss=true`."""
@@ -195,7 +206,8 @@ class Terminal:
         values = ", ".join(form.format(metrics[name]) for name, form in forms.items() if name in metrics)
         remaining_s = self._progress.tasks[0].time_remaining if self._progress.tasks else None
         remaining = f"; {timedelta(seconds=round(remaining_s))} left" if remaining_s else ""
-        self.info(f"epoch {line['epoch'] + 1}/{epochs}: {values.replace('%', ' %')}{remaining}")
+        forecast = f"; {text}" if (text := tables.forecast_text(line["metrics"])) else ""
+        self.info(f"epoch {line['epoch'] + 1}/{epochs}: {values.replace('%', ' %')}{remaining}{forecast}")
 
     def run_finished(self, windows: Sequence[Mapping[str, Any]], job: Job, outcome: RunResult, of_sweep: bool) -> None:
         """Print the results of a run: epochs, bottleneck, notes, error, and where to see more.
@@ -299,6 +311,9 @@ class ScriptTerminal(Terminal):
 
     def window_opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
         """Show no progress line: `window` may have any name, and `steps` may not be known."""
+
+    def forecast(self, metrics: Mapping[str, float]) -> None:
+        """Show no forecast."""
 
     def progress(self, steps: int, loss: float | None = None) -> None:
         """Show no progress."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from itertools import chain
 from typing import Any
 
@@ -16,6 +17,7 @@ from epochmeter.results.roofline import TERA, verdict
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.record import is_partial, is_steady
 
+MINUTE_S = 60.0
 MISSING_CELL = "-"
 TIMES = ("e2e_s", "data_stall_s", "copy_s", "compute_s", "overhead_s")
 """Columns whose means are also printed in percent of the epoch's time."""
@@ -159,6 +161,18 @@ def throughput_line(metrics: Mapping[str, float]) -> str:
         return ""
     values = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("throughput/")}
     return "Throughput of {steps:.0f} steps: {samples_per_s:.1f} samples/s.".format(**values)
+
+
+def forecast_text(metrics: Mapping[str, float]) -> str:
+    """Return the forecast of a run's totals with their 95 % intervals; empty without one."""
+    if "forecast/e2e_s" not in metrics:
+        return ""
+    e2e_s, half_s = metrics["forecast/e2e_s"], metrics["forecast/e2e_uncertainty_s"]
+    form = "{:.1f} s".format if e2e_s < MINUTE_S else lambda seconds: str(timedelta(seconds=round(seconds)))
+    text = f"forecast {form(e2e_s)} ± {form(half_s)}"
+    if "forecast/energy_j" in metrics:
+        text += f", {_joules(metrics['forecast/energy_j'])} ± {_joules(metrics['forecast/energy_uncertainty_j'])}"
+    return text
 
 
 def target_line(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> str:

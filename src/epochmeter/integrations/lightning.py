@@ -21,6 +21,8 @@ class EpochMeter(Callback):
     def on_fit_start(self, trainer, pl_module):
         if trainer.global_rank == 0:
             self.meter.hook_loaders()
+            epochs = (trainer.max_epochs or 0) - trainer.current_epoch  # -1: without end
+            self.meter.expect_epochs(epochs if epochs > 0 and trainer.max_steps < 0 else None)
 
     def on_train_epoch_end(self, trainer, pl_module):
         self.meter.end_window()

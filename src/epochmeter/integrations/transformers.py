@@ -18,6 +18,8 @@ class EpochMeter(TrainerCallback):
     def on_train_begin(self, args, state, control, **objects):
         if state.is_world_process_zero:
             self.meter.hook_loaders()
+            epochs = state.num_train_epochs - int(state.epoch or 0)
+            self.meter.expect_epochs(epochs if args.max_steps <= 0 else None)
 
     def on_epoch_end(self, args, state, control, **objects):
         self.meter.end_window()

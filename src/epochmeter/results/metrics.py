@@ -42,6 +42,7 @@ OTHERS = {
         idle_power_w idle_power_after_w power_limit_w power_limit_max_w
         epochs time_to_target_s energy_to_target_j epochs_to_target
     """,
+    "forecast": "e2e_s e2e_uncertainty_s energy_j energy_uncertainty_j",
     "model": """
         parameters flops_per_sample recomputed_flops_per_sample operator_calls operator_bytes_per_sample
         uncached_bytes_per_sample weight_bytes gradient_bytes optimizer_bytes activation_bytes

@@ -82,12 +82,17 @@ def collect_flags(windows: Sequence[Window]) -> dict[str, str]:
 
 def step_percentiles(steps: array) -> dict[str, float]:
     """Return percentiles of the time per step, by nearest rank; empty without steps."""
-    width = len(INTERVALS)
-    gap, copy, compute = (steps[INTERVALS.index(name) :: width] for name in ("gap_s", "copy_s", "compute_s"))
-    durations = sorted(map(sum, zip(gap, copy, compute, strict=True)))
+    durations = sorted(step_durations(steps))
     if not durations:
         return {}
     return {name: durations[max(0, math.ceil(part * len(durations)) - 1)] for name, part in PERCENTILES.items()}
+
+
+def step_durations(steps: array) -> list[float]:
+    """Return the time of each step, in seconds."""
+    width = len(INTERVALS)
+    gap, copy, compute = (steps[INTERVALS.index(name) :: width] for name in ("gap_s", "copy_s", "compute_s"))
+    return list(map(sum, zip(gap, copy, compute, strict=True)))
 
 
 def total_metrics(windows: Sequence[Window]) -> dict[str, float]:

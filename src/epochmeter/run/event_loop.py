@@ -13,6 +13,7 @@ from epochmeter.machine import gpus
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.requests import AUTO
 from epochmeter.power.meter import Meter
+from epochmeter.results.forecast import Forecaster, no_forecast_reason
 from epochmeter.results.roofline import epoch_utilization
 from epochmeter.results.summary import reaches_target
 from epochmeter.run.instruments import WindowInstruments, write_powers
@@ -43,6 +44,8 @@ def run_event_loop(
         return epoch_utilization(metrics, plan.run, job.roofline.flops)
 
     published_s = time.monotonic()
+    forecast: dict[str, float] = {}
+    forecaster = Forecaster(plan.record.windows(), job.warmup_epochs, plan.record.last_steps)
     probing = open_probing(plan, instruments.meter, settings, terminal)
     for message in messages:
         match message:
@@ -59,6 +62,9 @@ def run_event_loop(
                 terminal.stage("Preparing the page cache")
                 cache_notes = instruments.data_source.prepare(opened.epoch) if opened.window == "epoch" else []
                 terminal.window_opened(opened.window, opened.epoch, job.epochs, opened.steps)
+                if opened.window == "epoch":
+                    forecast = make_forecast(forecaster, opened, plan)
+                    terminal.forecast(forecast)
                 before = instruments.read_start()
                 worker.reply()
                 if probing:
@@ -78,9 +84,13 @@ def run_event_loop(
                     probing.close_window(after, opened)
             case protocol.WindowMeasured():
                 window = build_window(opened, message, before, after, instruments, plan.record, utilization)
+                if opened.window == "epoch":
+                    metrics = {**window.line["metrics"], **forecast}
+                    window = window._replace(line={**window.line, "metrics": metrics})
                 remarks = notes_and_flags(window, cache_notes, settings.drift_messages())
                 warmup = resume_warmup(job, plan.run, window.line) or (probing.measured(window.line) if probing else {})
                 plan.record.append({**window.line, **warmup, **remarks})
+                forecaster.add({**window.line, **warmup})
                 plan.set_flags(remarks.get("flags", {}))
                 terminal.window_closed()
                 terminal.window_measured(window.line, job.epochs)
@@ -94,6 +104,15 @@ def run_event_loop(
                 break
     if probing:
         probing.end()
+
+
+def make_forecast(forecaster: Forecaster, opened: protocol.WindowOpening, plan: Plan) -> dict[str, float]:
+    """Return the forecast of a run's totals before an epoch; if there is none, the reason is recorded."""
+    epochs = opened.epochs if plan.job.measure.command else plan.job.epochs
+    reason = no_forecast_reason(plan.job, epochs)
+    if reason and opened.epoch and "forecast" not in plan.run:
+        plan.describe(forecast={"reason": reason})
+    return {} if reason or epochs is None else forecaster.metrics(epochs)
 
 
 def open_probing(plan: Plan, meter: Meter, settings: AppliedSettings, terminal: Terminal) -> LimitProbing | None:

@@ -50,6 +50,7 @@ class WindowOpening(NamedTuple):
         steps: 0 if it is not known.
         partial: whether the run ends before the last step of this epoch.
         epoch_steps: of a complete epoch, if `partial`.
+        epochs: number of epochs of a script; None if it is not known.
     """
 
     window: str
@@ -57,6 +58,7 @@ class WindowOpening(NamedTuple):
     steps: int
     partial: bool = False
     epoch_steps: Optional[int] = None
+    epochs: Optional[int] = None
 
 
 class Progress(NamedTuple):

@@ -1,0 +1,132 @@
+"""Forecast of a run's total time and energy with a 95 % interval, from its first epoch on."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+
+from epochmeter.config.schema import Job
+from epochmeter.results.summary import MAX_VARIATION, Window, step_durations, total_metrics
+from epochmeter.shared.record import is_steady
+
+PRIOR_STD = MAX_VARIATION
+"""Relative standard deviation of epochs until two steady ones are measured: the largest that causes no warning."""
+PARTS = 10
+"""Number of parts of an epoch's steps whose means are compared, since the times of successive steps are correlated."""
+UPPER = 0.975
+"""Probability below the upper end of a 95 % interval."""
+UNCERTAINTIES = {"e2e_s": "e2e_uncertainty_s", "energy_j": "energy_uncertainty_j"}
+"""Quantity -> name of its uncertainty."""
+
+
+class Forecaster:
+    """Forecasts the totals of a run from its windows so far.
+
+    The remaining epochs, each with its evaluations, are taken as draws from the normal distribution of the steady ones.
+    Before the first steady epoch, the last epoch without its warm-up takes their place.
+
+    Args:
+        windows: Windows measured before, of a resumed run.
+        last_steps: Returns the last rows of `steps.bin`, as many as requested.
+    """
+
+    def __init__(self, windows: Iterable[Window], warmup_epochs: int, last_steps: Callable[[int], array]) -> None:
+        self._warmup_epochs, self._last_steps = max(1, warmup_epochs), last_steps
+        self._totals: list[tuple[dict[str, float], bool]] = []
+        """Totals of the epochs before the last one, with their evaluations, and whether they are steady."""
+        self._last: list[Window] = []
+        """The last epoch and its evaluations so far."""
+        for window in windows:
+            self.add(window)
+
+    def add(self, window: Window) -> None:
+        """Add a measured window."""
+        if window["window"] == "epoch" and self._last:
+            self._totals.append(self._last_totals())
+            self._last.clear()
+        if window["window"] in ("epoch", "val"):
+            self._last.append(window)
+
+    def metrics(self, epochs: int) -> dict[str, float]:
+        """Return the `forecast/` metrics of a run of this many epochs.
+
+        They are empty before the first epoch, after the last one, and while power limits are tried. Energy is absent if
+        it is unknown for an epoch so far.
+        """
+        remaining = epochs - len(self._totals) - 1
+        if not self._last or remaining < 1:
+            return {}
+        rounds = [*self._totals, self._last_totals()]
+        sample, error = [totals for totals, is_sample in rounds if is_sample], 0.0
+        if not sample:
+            if self._last[0].get("warmup"):
+                return {}
+            epoch = self._last[0]["metrics"]
+            expected_s, error = expected_epoch(epoch, self._last_steps(int(epoch["epoch/steps"])))
+            last, _ = rounds[-1]
+            scale = 1 - (epoch["epoch/e2e_s"] - expected_s) / last["e2e_s"]
+            sample = [{name: scale * total for name, total in last.items()}]
+        metrics: dict[str, float] = {}
+        for name, uncertainty in UNCERTAINTIES.items():
+            if all(name in totals for totals, _ in rounds):
+                rest, half_width = predicted_sum([totals[name] for totals in sample], remaining, error)
+                so_far = math.fsum(totals[name] for totals, _ in rounds)
+                metrics |= {f"forecast/{name}": so_far + rest, f"forecast/{uncertainty}": half_width}
+        return metrics
+
+    def _last_totals(self) -> tuple[dict[str, float], bool]:
+        epoch = self._last[0]
+        return total_metrics(self._last), epoch["epoch"] >= self._warmup_epochs and is_steady(epoch)
+
+
+def predicted_sum(sample: list[float], count: int, error: float = 0.0) -> tuple[float, float]:
+    """Return the expected sum of further draws from a sample's normal distribution, and its 95 % interval (+/-).
+
+    Args:
+        sample: A sample of one has the standard deviation `PRIOR_STD`.
+        count: Number of further draws.
+        error: Relative standard error that the sample's values have in common.
+    """
+    mean, measured = statistics.fmean(sample), len(sample)
+    if measured > 1:
+        from scipy.special import stdtrit  # takes time
+
+        std, quantile = statistics.stdev(sample), float(stdtrit(measured - 1, UPPER))
+    else:
+        std, quantile = PRIOR_STD * mean, statistics.NormalDist().inv_cdf(UPPER)
+    half_width = quantile * math.hypot(std * math.sqrt(count + count**2 / measured), count * error * mean)
+    return count * mean, half_width
+
+
+def expected_epoch(epoch: Mapping[str, float], steps: array) -> tuple[float, float]:
+    """Return the time of a later epoch from the second half of this one's steps, and its relative standard error.
+
+    The first steps include compilation, the choice of algorithms and the growth of memory pools. Later epochs may find
+    their files in the page cache, so the interval includes an epoch without the data stall.
+
+    Args:
+        epoch: Metrics of the epoch.
+        steps: Its rows of `steps.bin`.
+    """
+    e2e_s, stall_s = epoch["epoch/e2e_s"], epoch.get("epoch/data_stall_s", 0.0)
+    durations = step_durations(steps)
+    half = durations[len(durations) // 2 :]
+    size = max(1, len(half) // PARTS)
+    means = [statistics.fmean(half[begin : begin + size]) for begin in range(0, len(half) - size + 1, size)]
+    if len(means) < 2:
+        return e2e_s, stall_s / 2 / e2e_s
+    error_s = len(durations) * statistics.stdev(means) / math.sqrt(len(means))
+    expected_s = e2e_s - math.fsum(durations) + len(durations) * statistics.fmean(half)
+    expected_s += epoch.get("epoch/loader_start_s", 0.0)  # part of the first step of each epoch
+    return expected_s, math.hypot(error_s, stall_s / 2) / expected_s
+
+
+def no_forecast_reason(job: Job, epochs: int | None) -> str:
+    """Return why the totals of a run of several epochs cannot be forecast; empty if they can."""
+    if epochs is None:
+        return "the number of epochs is not known"
+    if job.target_accuracy is not None or job.target_loss is not None:
+        return "the run ends when it reaches its target"
+    return "the run ends at the step `throughput.stop`" if job.throughput.exit else ""
