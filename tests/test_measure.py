@@ -154,13 +154,17 @@ def test_programs_and_modules_are_accepted_but_not_in_the_ranks_of_a_launcher(mo
 def test_sweep_over_an_argument_continues_after_failures_and_skips_completed_runs_of_the_same_code(project):
     script = project.root / "own.py"
     script.write_text(SCRIPT.replace("sys.exit(3)", "sys.exit(epochs > 2)"))
-    command = [*keys(project, "-m", "script.epochs=3,2", "sweep.repeats=1"), "own.py", "{script.epochs}", "0", "0"]
+    options = keys(project, "-m", "script.epochs=3,2", "sweep.repeats=1", "profiler=torch")
+    command = [*options, "own.py", "{script.epochs}", "0", "0"]
     done = project.run("measure", *command)
     assert done.returncode == 1
     failed, completed = project.records()
     assert (failed.is_completed(), completed.is_completed()) == (False, True)
     assert [record.job()["script"] for record in (failed, completed)] == [{"epochs": 3}, {"epochs": 2}]
     assert "{script.epochs}" in completed.job()["measure"]["command"]
+    assert [line.get("warmup", False) for line in completed.windows()] == [True, False, False, False]
+    assert completed.summary()["metrics"]["trace/steps"] == 5
+    assert completed.summary()["metrics"]["trace/untraced_step_s"] > 0
     assert len(done.stdout.splitlines()) == 3 + 2 + 2 + 2
     again = project.run("measure", *command)
     states = re.compile(r"^\d +\S+ +(completed|failed|skipped)", re.MULTILINE)

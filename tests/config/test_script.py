@@ -20,7 +20,7 @@ def composed_script():
     def compose_script(*overrides, command=COMMAND):
         job.register(lambda command, resume: None, command=command)
         with initialize_config_dir(str(CONF), version_base="1.3"):
-            return job.composed_job(compose("train", overrides=[*overrides]))
+            return job.composed_job(compose("train", overrides=[*overrides]), overrides)
 
     yield compose_script
     job.register(None)
@@ -34,6 +34,25 @@ def test_command_has_the_values_of_its_placeholders_and_no_other_changes(compose
     assert composed.measure.command == COMMAND
     assert (composed.strategy.name, composed.strategy.ranks) == ("script", 4)
     assert composed.model.name == composed.dataset.name == "script"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name", "steps"),
+    [
+        ((), "script", None),
+        (("profiler=none",), "script", None),
+        (("profiler=torch",), "torch", 5),
+        (("profiler.steps=9",), "torch", 9),
+    ],
+)
+def test_script_is_traced_only_on_request(composed_script, overrides, name, steps):
+    profiler = composed_script("script.lr=1", "script.ranks=1", *overrides).profiler
+    assert (profiler.name, profiler.spec.get("steps")) == (name, steps)
+
+
+def test_script_has_no_second_training_under_nsight(composed_script):
+    with pytest.raises(InputError, match="`profiler=ncu` cannot trace a script"):
+        composed_script("script.lr=1", "script.ranks=1", "profiler=ncu")
 
 
 def test_identity_depends_on_values_and_code_and_folder(composed_script, tmp_path, monkeypatch):

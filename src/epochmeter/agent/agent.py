@@ -16,6 +16,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from epochmeter.agent.iterators import InnerIterator, MeasuredIterator, is_from_signal_handler
 from epochmeter.agent.ranks import UnansweredConnection, own_rank
+from epochmeter.agent.tracing import ScriptTrace
 from epochmeter.shared.protocol import (
     Built,
     Finished,
@@ -104,13 +105,16 @@ class Agent:
         socket: Path of the controller's socket.
         folder: The run folder.
         steps_per_window: Batches per window over a DataLoader without a length.
+        trace: Further arguments of `ScriptTrace`; None: no steps are traced.
     """
 
-    def __init__(self, socket, folder, steps_per_window):
+    def __init__(self, socket, folder, steps_per_window, trace=None):
         self._socket, self._record, self._steps_per_window = socket, Record(folder), steps_per_window
         self._owner = os.getpid(), threading.get_ident()
         self._is_on = True
         self._connection = self._clock = self._window = self._forward_hook = None
+        self._trace = ScriptTrace(folder, **trace) if trace else None
+        self._model = lambda: None  # the module of the first forward pass
         self._known = weakref.WeakSet()  # loaders of earlier windows
         self._ahead = weakref.WeakSet()  # loaders whose next batch is fetched before the script trains on a batch
         self._epochs = self._optimizer_steps = 0
@@ -163,6 +167,14 @@ class Agent:
             self.close(window)
         elif is_last:
             self._clock.end_last_step()  # the script may save or evaluate now, and request no more batches
+
+    def trace_step(self, window):
+        """Trace the next step of a pass that trains, if it is one of the steps to trace."""
+        trace = self._trace
+        if trace is None or window is not self._window or not window.optimizer_steps or not self._is_ready():
+            return
+        if self._is_first and self._epochs == trace.epoch and not trace.is_done:
+            self.guarded(lambda: self._send(trace.step(window, self._model())))
 
     def timed(self, window, source, waited_ns=0):
         """Return an iterator that times the batches of `source`."""
@@ -232,7 +244,13 @@ class Agent:
                 print("epochmeter: measuring ended, the script continues: {}".format(reason), file=sys.stderr)
         self._switch_off(NotMeasured(reason))
 
+    def _send(self, message):
+        if message is not None:
+            self._connection.send(message)
+
     def _switch_off(self, *messages):
+        if self._trace is not None:
+            self._trace.close()
         self._is_on, self._window = False, None
         self._remove_forward_hook()
         if self._connection is not None:
@@ -273,6 +291,7 @@ class Agent:
                 self._close()
             window = self._open(limit, limit=limit, name="epoch")
             window.steps = self._clock.batches(itertools.repeat(None), window.add)
+        self.trace_step(window)
         next(window.steps)
 
     def _stop_counting(self):
@@ -331,6 +350,7 @@ class Agent:
 
     def _close(self):
         window, self._window = self._window, None
+        self._send(self._trace and self._trace.close())
         self._clock.close()
         self._remove_forward_hook()
         parts = self._clock.parts()
@@ -383,6 +403,7 @@ class Agent:
         window = self._window
         if window is not None:
             window.has_forward = True
+            self._model = weakref.ref(module)
             self._remove_forward_hook()
             if window.loader() is not None:
                 with contextlib.suppress(TypeError):

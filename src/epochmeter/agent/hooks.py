@@ -9,6 +9,8 @@ register_optimizer_step_post_hook  a pass with an optimizer step is an epoch of 
 register_module_forward_pre_hook   a pass with forward passes only is an evaluation; this hook is removed by the
                                    first forward pass, since it slows down each module
 atexit                             to close a window that is open when the script ends
+forward hooks, Tensor.backward     with `profiler=torch`, to mark modules and backward passes in the traced steps only
+                                   (`worker.trace.module_ranges`)
 """
 
 import atexit

@@ -65,6 +65,8 @@ class MeasuredIterator(LoaderIterator):
         if self._window is not None and self._window.batches == self._window.limit:
             self._window = self._agent.renew(self._window)
             self._batches = self._agent.timed(self._window, self._source) if self._window else self._source
+        if self._window is not None:
+            self._agent.trace_step(self._window)
         try:
             batch = next(self._batches)
         except BaseException as error:

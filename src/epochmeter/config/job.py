@@ -75,7 +75,7 @@ class RunRequest:
         others = [override for override in self.overrides if override.partition("=")[0] != "device"]
         config = compose("train", overrides=[*search_path, *others, f"device={device}"])
         choices = {**self.choices, "device": device, "meter": config.meter.name}
-        return replace(self, job=composed_job(config), choices=choices)
+        return replace(self, job=composed_job(config, self.overrides), choices=choices)
 
 
 def local_device_overrides(device: Device, overrides: Sequence[str]) -> Device:
@@ -134,11 +134,12 @@ def current_request(config: DictConfig) -> RunRequest:
         raise input_error("`hydra.job.chdir=true` would change the meaning of relative paths", "leave it out")
     if not many and OmegaConf.is_missing(hydra.job, "num"):  # `num` is set for a sweep's run on a node
         forbid_sweep_keys(hydra.overrides.task)
-    job = composed_job(config)
+    overrides = list(hydra.overrides.task)
+    job = composed_job(config, overrides)
     return RunRequest(
         job=job,
         choices=group_choices(hydra, job),
-        overrides=list(hydra.overrides.task),
+        overrides=overrides,
         folder=Path(hydra.runtime.output_dir),
         of_sweep=many,
         remote=remote,
@@ -155,15 +156,17 @@ def forbid_sweep_keys(overrides: Sequence[str]) -> None:
 
 def split_config(config: DictConfig) -> tuple[Job, dict[str, str], list[str]]:
     """Return job, group choices and overrides of a composed configuration that includes Hydra's own keys."""
-    job = composed_job(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
-    return job, group_choices(config.hydra, job), list(config.hydra.overrides.task)
+    overrides = list(config.hydra.overrides.task)
+    job = composed_job(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), overrides)
+    return job, group_choices(config.hydra, job), overrides
 
 
 def group_choices(hydra: Any, job: Job) -> dict[str, str]:
     """Return the choice of each group."""
     choices = {group: str(hydra.runtime.choices[group]) for group in GROUPS}
-    of_script = (*SCRIPT_GROUPS, "dataset") if job.measure.command else ()
-    return {**choices, **dict.fromkeys(of_script, SCRIPT)}
+    if not job.measure.command:
+        return choices
+    return {**choices, **dict.fromkeys((*SCRIPT_GROUPS, "dataset"), SCRIPT), "profiler": job.profiler.name}
 
 
 def value_for_board(
@@ -193,12 +196,12 @@ def device_matches() -> Mapping[str, Mapping[str, str] | None]:
     return {option: option_content("device", option).get("match") for option in list_choices("device")}
 
 
-def composed_job(config: DictConfig) -> Job:
+def composed_job(config: DictConfig, overrides: Sequence[str] = ()) -> Job:
     """Return a composed configuration as a typed job, not validated yet; InputError for unknown or missing keys."""
     keys = to_plain(config)
     validation.check_keys(keys)
     job = Job.from_dict(keys)
-    return script_job(job) if job.measure.command else job
+    return script_job(job, overrides) if job.measure.command else job
 
 
 def recorded_job(keys: Mapping[str, Any]) -> Job:

@@ -50,10 +50,16 @@ def find_program(name: str) -> str | None:
     return shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
 
 
-def script_job(job: Job) -> Job:
-    """Return the job that measures the script of `measure.command`, in place of training a model of this project."""
+def script_job(job: Job, overrides: Sequence[str]) -> Job:
+    """Return the job that measures the script of `measure.command`, in place of training a model of this project.
+
+    A script is traced only if an override requests it; InputError for a profiler that trains the steps again.
+    """
     command = job.measure.command or []
     own = Group(spec={"name": SCRIPT}, name=SCRIPT)
+    is_traced = job.profiler.name != "none" and any(item.startswith("profiler") for item in overrides)
+    if is_traced and job.profiler.name != "torch":
+        raise input_error(f"`profiler={job.profiler.name}` cannot trace a script", "give `profiler=torch`")
     dataset: dict[str, object] = {"name": SCRIPT, "layout": SCRIPT, "open": {SCRIPT: None}}
     ranks = RANKS.search(" ".join(filled_command(job)))
     strategy: dict[str, object] = {"name": SCRIPT, "launcher": SCRIPT, "ranks": int(ranks[1]) if ranks else 1}
@@ -63,7 +69,7 @@ def script_job(job: Job) -> Job:
         optimizer=own,
         scheduler=own,
         task=own,
-        profiler=Profiler(spec=own.spec, name=own.name),
+        profiler=job.profiler if is_traced else Profiler(spec=own.spec, name=own.name),
         dataset=Dataset.from_dict(dataset),
         strategy=Strategy.from_dict(strategy) if ranks else job.strategy,
         measure=replace(job.measure, digest=code_digest(command)),

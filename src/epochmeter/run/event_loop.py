@@ -27,6 +27,7 @@ from epochmeter.tracking.publisher import Tracker
 if TYPE_CHECKING:
     from epochmeter.run.limit_probing import LimitProbing
 
+TRACED_IN_EPOCH = "the steps of a script are traced within an epoch, whose power samples are read at its end."
 SCRIPT_PUBLISH_S = 10.0
 """Shortest time between two updates of a script's run in MLflow: the script waits for them."""
 FIRST_WAIT_S = 10.0
@@ -45,6 +46,7 @@ def run_event_loop(
 
     published_s = time.monotonic()
     forecast: dict[str, float] = {}
+    is_traced = False
     forecaster = Forecaster(plan.record.windows(), job.warmup_epochs, plan.record.last_steps)
     probing = open_probing(plan, instruments.meter, settings, terminal)
     for message in messages:
@@ -73,6 +75,9 @@ def run_event_loop(
                 terminal.progress(message.steps, message.loss)
                 if probing:
                     probing.progress(message.steps)
+            case protocol.Traced():  # of a script
+                is_traced = True
+                plan.describe(traced={"reason": TRACED_IN_EPOCH})
             case protocol.WindowClosed():
                 after = instruments.read_end()
                 if message.window is not None and message.epoch is not None:
@@ -89,6 +94,8 @@ def run_event_loop(
                     window = window._replace(line={**window.line, "metrics": metrics})
                 remarks = notes_and_flags(window, cache_notes, settings.drift_messages())
                 warmup = resume_warmup(job, plan.run, window.line) or (probing.measured(window.line) if probing else {})
+                warmup |= {"warmup": True} if is_traced else {}
+                is_traced = False
                 plan.record.append({**window.line, **warmup, **remarks})
                 forecaster.add({**window.line, **warmup})
                 plan.set_flags(remarks.get("flags", {}))

@@ -28,6 +28,7 @@ from epochmeter.run.plan import Plan
 from epochmeter.run.worker_process import Connection, Process, WorkerError, WorkerProcess, oom_kill_count
 from epochmeter.shared import protocol
 from epochmeter.shared.protocol import Message, RankWindow
+from epochmeter.shared.record import TRACE
 from epochmeter.shared.units import NANOSECOND
 
 AGENT_PATH = PACKAGE / "agent/path"
@@ -55,6 +56,7 @@ class ScriptProcess(WorkerProcess):
 
     def __init__(self, process: Process, listener: socket.socket) -> None:
         super().__init__(process, Path(os.devnull), oom_kill_count())
+        self.trace_error = "no trace: the last warm-up epoch was not measured"
         self.remarks: list[str] = []
         """Why an agent in the script stopped measuring, or discarded a window."""
         self.gpus: set[str] = set()
@@ -117,6 +119,8 @@ class ScriptProcess(WorkerProcess):
                     connection.socket.close()
                 else:
                     self._first = connection
+            case protocol.TraceFailed():
+                self.trace_error = message.reason
             case protocol.NotMeasured():
                 self.remarks.append(message.reason if rank is None else f"rank {rank}: {message.reason}")
             case _ if rank is None:
@@ -246,12 +250,17 @@ def running_script(plan: Plan, outcome: RunResult) -> Iterator[ScriptProcess]:
             "folder": str(plan.record.folder.resolve()),
             "steps_per_window": plan.job.measure.steps_per_window,
         }
+        if plan.job.profiler.name == "torch":
+            steps = {key: plan.job.profiler.spec[key] for key in ("warmup_steps", "steps")}
+            agent["trace"] = {"epoch": max(0, plan.job.warmup_epochs - 1), **steps}
         worker = start_script(plan, json.dumps(agent), processes, listener)
         try:
             yield worker
         finally:
             worker.terminate()
             outcome.exit_code = worker.exit_code
+            is_traced = "trace" not in agent or (plan.record.folder / TRACE).exists()
+            outcome.notes += [] if is_traced else [worker.trace_error]
             outcome.notes += [*worker.remarks, UNKNOWN.format("" if plan.job.measure.data else NO_FILES)]
 
 

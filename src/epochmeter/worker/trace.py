@@ -40,9 +40,19 @@ class TorchTrace:
         if path is None:
             run(itertools.islice(batches, self.warmup_steps + self.steps))
             return
+        with contextlib.closing(self.recorded(path, batches)) as recorded:
+            run(recorded)
+
+    def recorded(self, path, batches, first=0):
+        """Yield the batches of as many steps as needed, and write the trace of the last `steps` of them.
+
+        `first` is the number of the first step in its epoch, which is in the trace.
+        """
         from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
 
         def export(profiler):
+            if self.traced_ns is None:  # the steps ended early
+                return
             partial = os.path.join(os.path.dirname(path), "partial-" + os.path.basename(path))
             profiler.export_chrome_trace(partial)
             os.replace(partial, path)
@@ -50,9 +60,15 @@ class TorchTrace:
         requested = {ProfilerActivity.CPU, ProfilerActivity.CUDA}
         phases = schedule(wait=0, warmup=self.warmup_steps, active=self.steps, repeat=1)
         activities = requested & set(supported_activities())
-        recorder = profile(activities=activities, schedule=phases, on_trace_ready=export, record_shapes=True)
+        recorder = profile(
+            activities=activities,
+            schedule=lambda step: phases(max(0, step - first)),
+            on_trace_ready=export,
+            record_shapes=True,
+        )
+        recorder.step_num = first
         with recorder as profiler:
-            run(self._stepping(batches, profiler))
+            yield from self._stepping(batches, profiler)
 
     def _stepping(self, batches, profiler):
         """Yield batches; the device is idle at both ends of the traced steps, so that they contain all their work."""
@@ -117,15 +133,16 @@ def module_ranges(model):
         ranges.opened.append(opened)
 
     def leave(module, inputs, outputs):
-        ranges.opened.pop().__exit__(None, None, None)
+        if getattr(ranges, "opened", None):  # else the marks begin within this forward pass
+            ranges.opened.pop().__exit__(None, None, None)
 
     def backward(tensor, *args, **options):
         with record_function(BACKWARD):
             return original(tensor, *args, **options)
 
-    original, torch.Tensor.backward = torch.Tensor.backward, backward
     for name, module in model.named_modules():
         setattr(module, NAME, name)  # replicas of the module get it as well
+    original, torch.Tensor.backward = torch.Tensor.backward, backward
     hooks = [modules.register_module_forward_pre_hook(enter), modules.register_module_forward_hook(leave)]
     try:
         yield

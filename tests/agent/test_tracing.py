@@ -1,0 +1,88 @@
+"""The trace of a script's steps: it changes no weight, and its errors end neither the script nor the measurement."""
+
+import gzip
+import json
+
+import pytest
+import torch
+from quick_replies import Connection
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader
+
+from epochmeter.agent import agent as module
+from epochmeter.agent.agent import Agent
+from epochmeter.shared.protocol import Traced, TraceFailed
+from epochmeter.worker.trace import TorchTrace
+
+STEPS = 16
+DATA = [(torch.full((4,), float(number)), number % 2) for number in range(2 * STEPS)]
+TWO_EPOCHS = [("epoch", 0, STEPS), ("val", 0, STEPS), ("epoch", 1, STEPS), ("val", 1, STEPS)]
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """train(trace arguments) -> the weights, the measured windows, and the messages without a reply."""
+    sent = []
+    monkeypatch.setattr(module, "ControllerConnection", Connection)
+    monkeypatch.setattr(Connection, "send", lambda connection, message: sent.append(message))
+
+    def run(ends_after=STEPS, **trace):
+        torch.manual_seed(0)
+        sent.clear()
+        agent = Agent("", str(tmp_path), 5, trace and {"warmup_steps": 1, "steps": 3, **trace})
+        hook = register_optimizer_step_post_hook(agent.optimizer_stepped)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Linear(8, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loader = DataLoader(DATA, 2, shuffle=True)
+        for _ in range(2):
+            for number, (inputs, targets) in enumerate(agent.iterate(loader, iter), 1):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(inputs), targets).backward()
+                optimizer.step()
+                if number == ends_after:
+                    break
+            with torch.no_grad():
+                for inputs, _ in agent.iterate(loader, iter):
+                    model(inputs)
+        windows = agent._connection.windows
+        agent.end()
+        hook.remove()
+        return [parameter.tolist() for parameter in model.parameters()], windows, sent[:-1]
+
+    return run
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_steps_after_a_quarter_of_an_epoch_are_traced_and_weights_are_those_without(train, tmp_path, epoch):
+    plain, _, _ = train()
+    assert list(tmp_path.glob("trace*")) == []
+    weights, windows, messages = train(epoch=epoch)
+    assert (weights, windows) == (plain, TWO_EPOCHS)
+    assert [type(message) for message in messages] == [Traced]
+    assert 0 < messages[0].opened_ns < messages[0].closed_ns
+    with gzip.open(tmp_path / "trace.json.gz", "rt") as file:
+        names = {event.get("name", "") for event in json.load(file)["traceEvents"]}
+    assert {name for name in names if name.startswith("ProfilerStep")} == {f"ProfilerStep#{n}" for n in (5, 6, 7)}
+    assert {"module: 0 (Linear)", "Tensor.backward", "aten::addmm"} <= names
+
+
+def test_failure_of_the_profiler_is_reported_once(train, monkeypatch, tmp_path):
+    def fail(profiler, path, batches, first):
+        yield from range(2)
+        raise RuntimeError("no Kineto")
+
+    plain, _, _ = train()
+    monkeypatch.setattr(TorchTrace, "recorded", fail)
+    weights, windows, messages = train(epoch=0)
+    assert (weights, windows, messages) == (plain, TWO_EPOCHS, [TraceFailed("no trace: RuntimeError: no Kineto")])
+    assert list(tmp_path.glob("*trace*")) == []
+
+
+def test_epoch_that_ends_within_the_steps_to_trace_has_no_trace(train, tmp_path):
+    plain, _, _ = train(ends_after=6)
+    weights, _, messages = train(ends_after=6, epoch=0)
+    reason = "no trace: the epoch ended within the 4 steps to trace"
+    assert (weights, messages) == (plain, [TraceFailed(reason)])
+    assert list(tmp_path.glob("*trace*")) == []
+    assert train(epoch=0)[2] != messages  # the profiler is free again
