@@ -94,7 +94,8 @@ def show(read: Callable[[], Snapshot], console: Console, *, once: bool = False) 
     if once or not console.is_terminal:
         console.print(picture())
         return
-    os.nice(19)  # the processes that are measured come first
+    with suppress(OSError):  # some containers forbid it
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # the processes that are measured come first
     with (
         suppress(KeyboardInterrupt),
         _keyboard() as is_quit,

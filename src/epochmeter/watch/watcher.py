@@ -37,6 +37,7 @@ from epochmeter.results.reuse import READ_ERRORS, is_run, record_of
 from epochmeter.results.run_result import no_energy_reason
 from epochmeter.results.run_status import COMPLETED, FAILED, KILLED, recorded_status, status_of
 from epochmeter.results.summary import steady_metrics, total_metrics, training_windows, variance_warning
+from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.record import is_steady, since_resumed
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.sweep.sweep_folder import POINTS_FILE, read_points
@@ -74,7 +75,8 @@ class RunWatcher:
         record = self.record
         status = status_of(record)
         status = recorded_status(record) or status  # it may have ended since its process was found to be gone
-        job, run, summary = record.job(), record.run(), record.summary() or {}
+        description, summary = read_json(self._folder / "job.json"), record.summary() or {}
+        job, run = description["job"], description["run"]
         self._read_windows()
         state, reason = self._state(status, run, summary, now_s)
         to_unix_s = partial(_unix_s, since_resumed(run, math.inf)["clock"])
@@ -178,7 +180,7 @@ class RunWatcher:
         is_evaluating = job.get("evaluate") and self._windows[-1] is epochs[-1]
         first = recorded - 1 if is_evaluating else recorded
         trained = min(total, first + 1, max(first, recorded - 1 + in_epoch_s / epoch_s))
-        energy_j = metrics.get("total/energy_j", metrics.get("total/estimated_energy_j"))
+        energy_j = _total_energy_j(metrics)
         return replace(
             progress,
             epoch_s=epoch_s,
@@ -278,9 +280,14 @@ class Watcher:
         planned = [row for row in rows if row.state == "planned"]
         completed = [row for row in rows if row.state == "completed" and not row.is_reused]
         typical_s = _median(row.duration_s for row in completed)
-        typical_j = _median(run.metrics.get("total/energy_j") for run in ended if run.state == COMPLETED)
+        typical_j = _median(_total_energy_j(run.metrics) for run in ended if run.state == COMPLETED)
+        rests_s, rests_j = [typical_s] * len(planned), [typical_j] * len(planned)
+        for progress in (view.progress for view in active):
+            rest_s = typical_s and max(0.0, typical_s - progress.elapsed_s)
+            rests_s.append(rest_s if progress.remaining_s is None else progress.remaining_s)
+            rests_j.append(typical_j if progress.remaining_s is None else progress.remaining_j)
         state, reason = self._state({row.state for row in rows}, len(planned), now_s, is_remote)
-        remaining_s = _sum([*(view.progress.remaining_s for view in active), *[typical_s] * len(planned)])
+        remaining_s = _sum(rests_s)
         return Snapshot(
             folder=str(self.folder),
             name=self.folder.name,
@@ -289,7 +296,7 @@ class Watcher:
             state=state,
             reason=reason,
             remaining_s=None if remaining_s is None else remaining_s / max(1, len(active)),
-            remaining_j=_sum([*(view.progress.remaining_j for view in active), *[typical_j] * len(planned)]),
+            remaining_j=_sum(rests_j),
             counts=Counter(row.state for row in rows),
             runs=[replace(row, is_on_front=row.number in on_front) for row in rows],
             active=active,
@@ -360,6 +367,11 @@ def _steady_columns(metrics: Mapping[str, float]) -> dict[str, Any]:
     e2e_s, stall_s = metrics.get("steady/e2e_s"), metrics.get("steady/data_stall_s")
     stall_fraction = stall_s / e2e_s if e2e_s and stall_s is not None else None
     return {"epoch_s": e2e_s, "energy_j": metrics.get("steady/energy_j"), "stall_fraction": stall_fraction}
+
+
+def _total_energy_j(metrics: Mapping[str, float]) -> float | None:
+    """Return the energy of a run, or else its estimate."""
+    return metrics.get("total/energy_j", metrics.get("total/estimated_energy_j"))
 
 
 def _last_epoch(window: Mapping[str, Any], is_steady: bool) -> LastEpoch:
