@@ -89,7 +89,7 @@ def test_a_long_sweep_fits_the_terminal_and_shows_active_and_failed_runs_first(t
     lines = picture(tmp_path, 80, terminal.OTHER_LINES + 5)
     rows = [line.split()[0] for line in lines if line.endswith(("0:00:40", "0:01:40"))]
     assert rows == ["0*", "5", "38", "39", "40"]
-    assert {"and 55 more runs", "run 5 failed: no memory"} <= set(lines)
+    assert {"and 55 more", "run 5 failed: no memory"} <= set(lines)
 
 
 def test_a_sparkline_scales_from_zero_and_is_blank_without_samples():

@@ -161,6 +161,15 @@ def test_a_sweep_that_no_process_continues_is_stalled(tmp_path):
     assert look(tmp_path).state == "preparing"
 
 
+def test_a_sweep_whose_process_was_killed_is_interrupted(tmp_path):
+    write_points(tmp_path, ["batch=8"], ["batch=16"])
+    write_run(tmp_path / "0", epochs(3), silent_s=40, **GONE)
+    snapshot = look(tmp_path)
+    assert (snapshot.state, snapshot.runs[0].state) == ("interrupted", "interrupted")
+    assert snapshot.reason == "the process of the sweep is gone; run the command again to resume"
+    assert snapshot.runs[0].duration_s == 60  # to the last record
+
+
 def test_runs_of_a_cluster_have_their_job_and_a_damaged_run_its_error(tmp_path):
     write_points(tmp_path, *([f"batch={batch}"] for batch in (8, 16, 32)))
     jobs = {0: {"job": "71"}, 1: {"job": "72", "state": "NODE_FAIL", "node": "n2"}}

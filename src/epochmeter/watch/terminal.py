@@ -269,7 +269,7 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
     rows = _most_interesting(snapshot.runs, max(3, height - OTHER_LINES) if height else total)
     yield _sweep_table(snapshot.runs, rows)
     if total > len(rows):
-        yield Text(f"and {total - len(rows)} more runs", "dim")
+        yield Text(f"and {total - len(rows)} more", "dim")
     reasons = [f"run {row.number} {row.state}: {row.reason}" for row in rows if row.reason]
     yield from (_line(reason, "yellow") for reason in reasons[-MAX_REASONS:])
     yield Text("")
@@ -307,7 +307,8 @@ def _most_interesting(rows: Sequence[SweepRow], count: int) -> list[SweepRow]:
 
 def _table(first: str, *titles: str, right: Sequence[str] | None = None) -> Table:
     """Return a table without rows whose columns, or those in `right`, have numbers."""
-    table = Table(first, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(first, no_wrap=True)
     for title in titles:
         justify = "right" if right is None or title in right else "left"
         table.add_column(Text(title), justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]

@@ -78,7 +78,9 @@ class RunWatcher:
         description, summary = read_json(self._folder / "job.json"), record.summary() or {}
         job, run = description["job"], description["run"]
         self._read_windows()
-        state, reason = self._state(status, run, summary, now_s)
+        silent_s = max(0.0, now_s - max(map(_modified, self._folder.iterdir()), default=now_s))
+        state, reason = self._state(status, run, summary, silent_s)
+        end_s = now_s if state in ACTIVE else _end_s(summary) or now_s - silent_s
         to_unix_s = partial(_unix_s, since_resumed(run, math.inf)["clock"])
         epochs = [window for window in self._windows if window["window"] == "epoch"]
         steady = [epoch for number, epoch in enumerate(epochs) if number >= job["warmup_epochs"] and is_steady(epoch)]
@@ -97,7 +99,7 @@ class RunWatcher:
             is_here=run["host"] == platform.node(),
             pid=run["pid"],
             started_s=run["clock"]["wall_s"],
-            progress=self._progress(job, run, state, metrics, _end_s(summary) or now_s),
+            progress=self._progress(job, run, state, metrics, end_s, silent_s),
             last_epoch=_last_epoch(epochs[-1], epochs[-1] in steady) if epochs else None,
             metrics=metrics,
             steady_epochs=[epoch["epoch"] + 1 for epoch in steady],
@@ -129,9 +131,8 @@ class RunWatcher:
                 self._damaged += 1
 
     def _state(
-        self, status: str, run: Mapping[str, Any], summary: Mapping[str, Any], now_s: float
+        self, status: str, run: Mapping[str, Any], summary: Mapping[str, Any], silent_s: float
     ) -> tuple[State, str]:
-        silent_s = self._silent_s(now_s)
         if status in ENDED:
             message = (summary.get("failure") or {}).get("message") or ""
             gone = f"no new record for {_span(silent_s)}; the process {run['pid']} is gone"
@@ -143,10 +144,6 @@ class RunWatcher:
             return "stalled", f"no new record for {_span(silent_s)}; its {where}"
         return ("training" if self._windows or run.get("model") else "preparing"), ""
 
-    def _silent_s(self, now_s: float) -> float:
-        """Return the time since a file of the record has changed."""
-        return max(0.0, now_s - max(map(_modified, self._folder.iterdir()), default=now_s))
-
     def _metrics(self, steady: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         """Return the metrics so far as the summary will have them, without percentiles of steps."""
         windows = training_windows(self._windows)
@@ -154,7 +151,13 @@ class RunWatcher:
         return {**steady_metrics(steady, array("f")), **{f"total/{name}": value for name, value in totals.items()}}
 
     def _progress(
-        self, job: Mapping[str, Any], run: Mapping[str, Any], state: State, metrics: Mapping[str, float], until_s: float
+        self,
+        job: Mapping[str, Any],
+        run: Mapping[str, Any],
+        state: State,
+        metrics: Mapping[str, float],
+        until_s: float,
+        silent_s: float,
     ) -> Progress:
         """Return the progress until now, or until the end of the run."""
         epochs, total = [window for window in self._windows if window["window"] == "epoch"], job.get("epochs")
@@ -165,7 +168,7 @@ class RunWatcher:
             epochs=total,
             steps=int(sum(epoch["metrics"].get("epoch/steps", 0) for epoch in epochs)),
             elapsed_s=max(0.0, until_s - run["clock"]["wall_s"]),
-            silent_s=self._silent_s(until_s) if is_active else 0.0,
+            silent_s=silent_s if is_active else 0.0,
             is_maximum=job.get("target_accuracy") is not None or job.get("target_loss") is not None,
         )
         if not (epochs and total):
@@ -233,13 +236,13 @@ class Watcher:
         if numbers == [0] and is_run(self.folder / "0"):
             return _single_snapshot(self._view(self.folder / "0", now_s), now_s)
         submissions = SubmissionLog(self.folder).entries()
-        rows, active = [], []
+        rows, views = [], []
         for number in numbers:
             overrides = points[number] if number < len(points) else ()
             row, view = self._row(number, overrides, submissions.get(number, Submission()), now_s)
             rows.append(row)
-            active += [view] if view and view.state in ACTIVE else []
-        return self._sweep_snapshot(_with_varied_keys(rows), active, now_s, is_remote=bool(submissions))
+            views += [view] if view else []
+        return self._sweep_snapshot(_with_varied_keys(rows), views, now_s, is_remote=bool(submissions))
 
     def _view(self, folder: Path, now_s: float) -> RunView:
         if folder not in self._watchers:
@@ -270,8 +273,10 @@ class Watcher:
                        progress=progress, duration_s=progress.elapsed_s, **columns), view  # fmt: skip
 
     def _sweep_snapshot(
-        self, rows: Sequence[SweepRow], active: Sequence[RunView], now_s: float, is_remote: bool
+        self, rows: Sequence[SweepRow], views: Sequence[RunView], now_s: float, is_remote: bool
     ) -> Snapshot:
+        """Return the state of a sweep; `views` are the runs without a recorded end."""
+        active = [view for view in views if view.state in ACTIVE]
         ended = [run for _, run, _ in self._ended.values()]
         if ended != self._compared:
             self._compared = ended
@@ -286,7 +291,8 @@ class Watcher:
             rest_s = typical_s and max(0.0, typical_s - progress.elapsed_s)
             rests_s.append(rest_s if progress.remaining_s is None else progress.remaining_s)
             rests_j.append(typical_j if progress.remaining_s is None else progress.remaining_j)
-        state, reason = self._state({row.state for row in rows}, len(planned), now_s, is_remote)
+        is_killed = len(active) < len(views) and not is_remote  # one process measures all runs
+        state, reason = self._state({row.state for row in rows}, len(planned), now_s, is_remote, is_killed)
         remaining_s = _sum(rests_s)
         return Snapshot(
             folder=str(self.folder),
@@ -304,17 +310,21 @@ class Watcher:
             no_front=self._no_front,
         )
 
-    def _state(self, states: Set[State], planned: int, now_s: float, is_remote: bool) -> tuple[State, str]:
+    def _state(
+        self, states: Set[State], planned: int, now_s: float, is_remote: bool, is_killed: bool
+    ) -> tuple[State, str]:
         active: tuple[State, ...] = ("training", "preparing", "stalled")
         ended: tuple[State, ...] = ("failed", "unreadable", "interrupted", "completed")
         if states & {*active} or not planned:
             return next(state for state in (*active, *ended) if state in states), ""
+        if is_killed:
+            return "interrupted", "the process of the sweep is gone; run the command again to resume"
         if is_remote:
-            return "preparing", f"{planned} runs wait for a node, or for the command that submits them"
+            return "preparing", f"{planned} planned runs wait for a node, or for the command that submits them"
         idle_s = now_s - max(map(_modified, self.folder.iterdir()), default=now_s)
         if idle_s < MAX_BREAK_S:
             return "preparing", "no run trains at this moment"
-        return "stalled", f"no run for {_span(idle_s)}; run the command again for the {planned} planned runs"
+        return "stalled", f"no run for {_span(idle_s)}; run the command again to resume"
 
 
 def _single_snapshot(view: RunView, now_s: float) -> Snapshot:
