@@ -12,12 +12,13 @@ RATES = {
     "tokens_per_s": "1/s",
     "read_bytes_per_s": "B/s",
     "read_iops": "1/s",
+    **{f"intensity{part}_g_per_kwh": "g/kWh" for part in ("", "_min", "_max")},
     "flop_per_byte": "FLOP/B",
     **dict.fromkeys(("peak_flop_per_s", "datasheet_flop_per_s"), "FLOP/s"),
     "peak_bytes_per_s": "B/s",
     **{f"gpu_{link}_{way}_bytes_per_s": "B/s" for link in ("pcie", "nvlink") for way in ("sent", "received")},
 }
-UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "hz": "Hz", "c": "C"}
+UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "g": "g", "hz": "Hz", "c": "C"}
 COMPOSED = re.compile(r"<|(stall|copy|compute|overhead)_energy_j|^memory/\w+_bytes")
 """Metrics whose names contain that of a domain, a part, a phase or a kind of memory."""
 

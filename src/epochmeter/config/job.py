@@ -31,7 +31,7 @@ GROUPS = (
     *("meter", "profiler", "tracking"),
 )
 NON_MEASUREMENT_KEYS = (
-    *("tracking", "sweep", "roofline", "machine.lock_dir", "machine.state_dir"),
+    *("tracking", "sweep", "roofline", "footprint", "machine.lock_dir", "machine.state_dir"),
     *(
         f"{keys}.{key}"
         for keys in ("hydra.launcher", "device.slurm")
@@ -45,6 +45,7 @@ SCRIPT_GROUPS = ("model", "optimizer", "scheduler", "task", "profiler")
 SCRIPT_KEYS = (
     *(*SCRIPT_GROUPS, "device", "dataset", "meter", "tracking", "machine", "script", "measure", "strategy", "storage"),
     *("power_limit", "auto", "clocks", "fan", "sweep", "warmup_epochs", "rehearse", "repeat", "roofline", "throughput"),
+    "footprint",
 )
 """Keys in the record of a measured script; all others configure the training of this project."""
 SWEEP_ONLY_KEYS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "cooldown_s", "max_failures"))

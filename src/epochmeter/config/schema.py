@@ -160,6 +160,17 @@ class Roofline(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Footprint(Section):
+    """The carbon footprint and the cost of the measured energy."""
+
+    intensity: float | str | None  # grams of CO2e per kWh, a country of three letters, or an hourly CSV file
+    price: float | None  # price of a kWh, in `currency`
+    currency: str | None  # currency of the price, such as EUR
+    pue: float  # power usage effectiveness: energy of the data center / energy of its computers
+    embodied_g: float | None  # part of the hardware's embodied emissions per run, in grams of CO2e; only for SCI
+
+
+@dataclass(frozen=True, kw_only=True)
 class Auto(Section):
     """The search of `power_limit=auto`."""
 
@@ -261,6 +272,7 @@ class Job(Section):
     target_loss: float | None
     throughput: Throughput
     roofline: Roofline
+    footprint: Footprint
     checkpoint: Checkpoint
     log_loss: bool
     rehearse: bool | Literal["auto"]

@@ -111,6 +111,10 @@ WATTS_OR_MODE = Rule(
     "watts above 0, a power mode such as MAXN, auto",
     lambda value: TEXT.is_allowed(value) or positive().is_allowed(value),
 )
+INTENSITY = Rule(
+    "grams of CO2e per kWh, 0 or more, a country such as FRA, or a CSV file",
+    lambda value: TEXT.is_allowed(value) or finite_number(0).is_allowed(value),
+)
 WORKERS = Rule("auto, or a whole number, 0 or more", lambda value: value == "auto" or COUNT.is_allowed(value))
 SECONDS = finite_number(0, unit="seconds")
 
@@ -130,7 +134,7 @@ RULES = {
     **same_rule("optimizer.lr optimizer.momentum optimizer.weight_decay", finite_number(0)),
     **same_rule("scheduler.eta_min task.auxiliary", finite_number(0)),
     **same_rule("pin_memory rehearse", one_of("auto", "true", "false")),
-    **same_rule("storage.reread meter.cross_check tracking.tensorboard report.predict", FLAG),
+    **same_rule("storage.reread meter.cross_check tracking.tensorboard report.predict footprint.export", FLAG),
     **same_rule("storage.root model.name profiler.program tracking.experiment source", TEXT),
     **same_rule("dataset.root tracking.uri out", or_null(TEXT)),
     **same_rule("meter.rails device.rails device.match", or_null(MAPPING)),
@@ -138,6 +142,10 @@ RULES = {
     **same_rule("strategy.timeout_s profiler.timeout_s meter.period_s", positive("seconds")),
     **same_rule("sweep.timeout_s sweep.hung_after_s", or_null(positive("seconds"), "no limit")),
     **same_rule("machine.lock_dir machine.state_dir", or_null(WRITABLE)),
+    **same_rule("footprint.price footprint.embodied_g", or_null(finite_number(0))),
+    "footprint.intensity": or_null(INTENSITY, "no carbon footprint"),
+    "footprint.currency": or_null(TEXT),
+    "footprint.pue": or_null(finite_number(1, unit="a ratio")),  # null in reports: as recorded
     "repeat": whole_number(0, MAX_INTEGER),
     "workers": WORKERS,
     "power_limit": or_null(WATTS_OR_MODE),

@@ -221,6 +221,7 @@ class Terminal:
             self.info(tables.bottleneck_line(outcome.metrics, in_memory), style="bold")
             self.info(tables.data_line(outcome.metrics), style="dim")
             self.info(tables.energy_line(outcome.metrics))
+            self.info(tables.footprint_line(outcome.metrics, job.footprint.currency))
             self.info(tables.throughput_line(outcome.metrics))
             self.info(tables.mfu_line(outcome.metrics, outcome.mfu, job.roofline.flops))
             self.info(tables.target_line(windows, outcome.metrics), style="green")

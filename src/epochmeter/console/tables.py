@@ -130,6 +130,17 @@ def energy_line(metrics: Mapping[str, float]) -> str:
     return f"{text}." if net_j is None else f"{text}, {_joules(net_j)} above idle."
 
 
+def footprint_line(metrics: Mapping[str, float], currency: str | None) -> str:
+    """Return carbon and cost of the same energy as `energy_line`; empty if neither is known."""
+    texts = []
+    if (grams := metrics.get("total/co2e_g")) is not None:
+        hours = dict.fromkeys(f"{metrics[f'total/intensity_{end}_g_per_kwh']:.3g}" for end in ("min", "max"))
+        texts.append(f"{grams:.3g} g CO2e ({' to '.join(hours)} g/kWh)")
+    if (cost := metrics.get("total/cost")) is not None:
+        texts.append(f"{cost:.3g} {currency}")
+    return f"Footprint of this energy: {', '.join(texts)}." if texts else ""
+
+
 def mfu_line(metrics: Mapping[str, float], by_convention: Sequence[float], convention: str) -> str:
     """Return MFU, its peak, its range over conventions and the bound of the roofline; empty without MFU."""
     if not by_convention:

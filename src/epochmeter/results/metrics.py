@@ -8,7 +8,7 @@ MEAN = """
     loader_start_s loader_stop_s loader_read_s loader_preprocess_s loader_decode_s clock_waits
     steps samples images tokens skipped_samples
     energy_j energy_<domain>_j energy_uncertainty_j machine_energy_j net_energy_j estimated_energy_j
-    stall_energy_j copy_energy_j compute_energy_j overhead_energy_j power_samples
+    stall_energy_j copy_energy_j compute_energy_j overhead_energy_j power_samples co2e_g cost
     read_bytes page_cache_residency_before page_cache_residency_after
     network_received_bytes network_sent_bytes
     cpu_utilization gpu_utilization gpu_clock_mean_hz power_capped_fraction thermal_throttled_fraction
@@ -41,6 +41,8 @@ OTHERS = {
         e2e_s energy_j energy_uncertainty_j estimated_energy_j net_energy_j machine_energy_j read_bytes edp_js
         idle_power_w idle_power_after_w power_limit_w power_limit_max_w
         epochs time_to_target_s energy_to_target_j epochs_to_target
+        co2e_g co2e_uncertainty_g co2e_to_target_g cost cost_uncertainty cost_to_target
+        intensity_g_per_kwh intensity_min_g_per_kwh intensity_max_g_per_kwh
     """,
     "forecast": "e2e_s e2e_uncertainty_s energy_j energy_uncertainty_j",
     "model": """

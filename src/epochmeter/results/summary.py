@@ -171,12 +171,16 @@ def excessive_variation(metrics: Mapping[str, float]) -> float | None:
 
 def target_metrics(windows: Sequence[Window], job: Job) -> dict[str, float]:
     """Return time, energy and epochs up to the first window that reached the targets; empty if none did."""
-    for end, window in enumerate(windows, 1):
-        if reaches_target(window, job):
-            totals = total_metrics(windows[:end])
-            energy = {"energy_to_target_j": totals["energy_j"]} if "energy_j" in totals else {}
-            return {"time_to_target_s": totals["e2e_s"], "epochs_to_target": totals["epochs"], **energy}
-    return {}
+    if not (reaching := windows_to_target(windows, job)):
+        return {}
+    totals = total_metrics(reaching)
+    energy = {"energy_to_target_j": totals["energy_j"]} if "energy_j" in totals else {}
+    return {"time_to_target_s": totals["e2e_s"], "epochs_to_target": totals["epochs"], **energy}
+
+
+def windows_to_target(windows: Sequence[Window], job: Job) -> Sequence[Window]:
+    """Return the windows up to the first one that reached the targets; empty if none did."""
+    return next((windows[:end] for end, window in enumerate(windows, 1) if reaches_target(window, job)), ())
 
 
 def reaches_target(window: Window, job: Job) -> bool:

@@ -13,6 +13,7 @@ from epochmeter.machine import gpus
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.requests import AUTO
 from epochmeter.power.meter import Meter
+from epochmeter.results.footprint import epoch_footprint
 from epochmeter.results.forecast import Forecaster, no_forecast_reason
 from epochmeter.results.roofline import epoch_utilization
 from epochmeter.results.summary import reaches_target
@@ -90,7 +91,7 @@ def run_event_loop(
             case protocol.WindowMeasured():
                 window = build_window(opened, message, before, after, instruments, plan.record, utilization)
                 if opened.window == "epoch":
-                    metrics = {**window.line["metrics"], **forecast}
+                    metrics = {**window.line["metrics"], **epoch_footprint(window.line, plan.run, job.footprint), **forecast}
                     window = window._replace(line={**window.line, "metrics": metrics})
                 remarks = notes_and_flags(window, cache_notes, settings.drift_messages())
                 warmup = resume_warmup(job, plan.run, window.line) or (probing.measured(window.line) if probing else {})

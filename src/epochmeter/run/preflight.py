@@ -26,6 +26,7 @@ from epochmeter.config.validation import check_values
 from epochmeter.datasets.manifest import without_secrets
 from epochmeter.datasets.ready import peek_manifest, training_folder
 from epochmeter.machine import host
+from epochmeter.results.footprint import check_footprint
 from epochmeter.results.throughput import check_length
 from epochmeter.run import launch
 from epochmeter.tracking.client import check as check_store
@@ -50,6 +51,7 @@ def validate_job(job: Job, choices: Mapping[str, str], overrides: Sequence[str],
     """Refuse a job whose values are not valid, by themselves or for its dataset; ValueError."""
     check_overrides(overrides, choices)
     check_values(job)
+    check_footprint(job.footprint)
     check_store(job.tracking.to_dict())
     check_events(job.tracking.to_dict())
     if count := training_samples(job):

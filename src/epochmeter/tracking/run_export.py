@@ -51,6 +51,7 @@ def run_tags(record: Record) -> dict[str, str]:
     """Return the run's tags: identifiers and the conditions of the measurement; unknown values have no tag."""
     run, failure = record.run(), (record.summary() or {}).get("failure") or {}
     host = record.host() if (record.folder / "host.json").exists() else {}
+    footprint = record.job().get("footprint", {})
     tags = {
         **{key: run.get(key) for key in ("record_id", "sweep_id", "identity", *Process._fields)},
         "folder": str(record.folder.resolve()),
@@ -59,6 +60,7 @@ def run_tags(record: Record) -> dict[str, str]:
         "not_applied": "; ".join(run["rehearsal"]) or None,
         "medium": run.get("storage", {}).get("medium"),
         **{f"energy_{key}": run["energy"].get(key) for key in ("source", "covers", "reason")},
+        **{f"footprint_{key}": footprint.get(key) for key in ("intensity", "price", "currency")},
         "power_limit_applied": run["power_limit_applied"],
         **run.get("flags", {}),
         "failure": failure.get("kind"),

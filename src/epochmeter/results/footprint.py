@@ -1,0 +1,190 @@
+"""Carbon footprint and cost of measured energy, never of rated power.
+
+Grams of CO2e are kWh x PUE x carbon intensity, and the cost is kWh x PUE x price. If the intensity is given by hour, a
+window's energy is divided between its hours in proportion to time. Estimated energy has neither carbon nor cost.
+
+`carbon_intensity.csv` has the yearly mean of 207 countries in 2022 or 2023: greenhouse gas per unit of generated
+electricity, from Our World in Data (CC BY 4.0) after Ember and the Energy Institute, as in codecarbon 3.3.2.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+from epochmeter.config.errors import InputError, input_error
+from epochmeter.config.schema import Footprint, Job
+from epochmeter.config.suggestions import closest_names
+from epochmeter.results.summary import Window, summarize, training_windows, windows_to_target
+from epochmeter.shared.record import since_resumed
+from epochmeter.shared.units import NANOSECOND
+
+TABLE = Path(__file__).with_name("carbon_intensity.csv")
+JOULES_PER_KWH = 3.6e6
+HOUR_S = 3600
+TIME, GRAMS = "utc", "g_per_kwh"
+"""Columns of an hourly file: start of the hour (ISO 8601; UTC if it has no offset), and grams of CO2e per kWh."""
+MAX_SUGGESTIONS = 5
+QUANTITIES = {
+    "energy_j": ("co2e_g", "cost"),
+    "energy_uncertainty_j": ("co2e_uncertainty_g", "cost_uncertainty"),
+    "energy_to_target_j": ("co2e_to_target_g", "cost_to_target"),
+}
+"""Energy in `total/` -> its carbon and cost."""
+INTENSITIES = ("intensity_g_per_kwh", "intensity_min_g_per_kwh", "intensity_max_g_per_kwh")
+METRICS = {*INTENSITIES, *(name for names in QUANTITIES.values() for name in names)}
+
+
+def check_footprint(footprint: Footprint) -> None:
+    """Refuse an unknown country, a file that is not valid, and a price without currency; raises InputError."""
+    if footprint.price is not None and footprint.currency is None:
+        raise input_error(f"`footprint.price={footprint.price:g}` has no currency", "add it: `footprint.currency=EUR`")
+    if footprint.intensity is not None:
+        load_intensity(footprint.intensity)
+
+
+@lru_cache(maxsize=8)
+def load_intensity(value: float | str) -> float | Mapping[int, float]:
+    """Return the grams of CO2e per kWh of `footprint.intensity`: a constant, or by hour since 1970 (UTC).
+
+    Raises:
+        InputError: It is no country of the table, or a file that is not valid.
+    """
+    countries = country_means()
+    if not isinstance(value, str):
+        return value
+    if value.upper() in countries:
+        return countries[value.upper()][2]
+    if Path(value).is_file() or value.endswith(".csv"):
+        return _read_hours(value)
+    codes = {text.casefold(): code for code, (name, *_) in countries.items() for text in (name, code)}
+    similar = list(dict.fromkeys(codes[text] for text in closest_names(value.casefold(), codes)))[:MAX_SUGGESTIONS]
+    guess = " or ".join(f"`footprint.intensity={code}` ({countries[code][0]})" for code in similar)
+    hint = "give a number, a country by its three letters (ISO 3166), or a CSV file"
+    raise input_error(
+        f"`footprint.intensity={value}` is no country of the table, and no file",
+        f"did you mean {guess}? {hint}" if guess else hint,
+    )
+
+
+def describe_intensity(value: float | str) -> str:
+    """Return the source of an intensity for people."""
+    if not (mean := country_means().get(str(value).upper())):
+        return f"{value}"
+    return f"{mean[0]}, mean of {mean[1]}, {mean[2]:g} g/kWh (Our World in Data)"
+
+
+@cache
+def country_means() -> Mapping[str, tuple[str, int, float]]:
+    """Return for each country code its name, and the year and intensity of its mean."""
+    with open(TABLE, newline="", encoding="utf-8") as file:
+        return {row["country"]: (row["name"], int(row["year"]), float(row[GRAMS])) for row in csv.DictReader(file)}
+
+
+def epoch_footprint(window: Window, run: Mapping[str, Any], footprint: Footprint) -> dict[str, float]:
+    """Return carbon and cost of an epoch by their full names; empty without measured energy."""
+    if "epoch/energy_j" not in window["metrics"]:
+        return {}
+    kwh = window["metrics"]["epoch/energy_j"] * footprint.pue / JOULES_PER_KWH
+    values = {} if footprint.price is None else {"epoch/cost": kwh * footprint.price}
+    if footprint.intensity is not None:
+        with suppress(InputError):  # an hour is missing: a note of the run has the reason
+            values["epoch/co2e_g"] = kwh * _mean_intensity([window], run, footprint.intensity)[0]
+    return values
+
+
+def run_footprint(
+    windows: Sequence[Window], metrics: Mapping[str, float], run: Mapping[str, Any], job: Job
+) -> tuple[dict[str, float], list[str]]:
+    """Return the `total/` metrics of carbon and cost of a run, and why any are absent; empty if none is configured.
+
+    `metrics` has the run's energies by their full names.
+    """
+    footprint, own = job.footprint, training_windows(windows)
+    if footprint.price is None and footprint.intensity is None:
+        return {}, []
+    if "total/energy_j" not in metrics:
+        return {}, ["no carbon footprint and no cost: the run has no measured total energy"]
+    totals, notes, means = dict[str, float](), [], dict[str, float]()
+    if footprint.intensity is not None:
+        try:
+            intensities = _mean_intensity(own, run, footprint.intensity)
+            to_target = _mean_intensity(windows_to_target(own, job) or own, run, footprint.intensity)
+        except InputError as error:
+            notes = [f"no carbon footprint: {error.problems[0].message}"]
+        else:
+            totals.update(zip(INTENSITIES, intensities, strict=True))
+            means = {**dict.fromkeys(QUANTITIES, intensities[0]), "energy_to_target_j": to_target[0]}
+    for name, (carbon, cost) in QUANTITIES.items():
+        kwh = metrics.get(f"total/{name}", math.nan) * footprint.pue / JOULES_PER_KWH
+        totals |= {carbon: kwh * means[name]} if means else {}
+        totals |= {cost: kwh * footprint.price} if footprint.price is not None else {}
+    return {f"total/{name}": value for name, value in totals.items() if not math.isnan(value)}, notes
+
+
+def evaluate(windows: Sequence[Window], run: Mapping[str, Any], job: Job) -> dict[str, float]:
+    """Return all metrics of carbon and cost of a recorded run, as if it had been configured with `job.footprint`."""
+    again = [
+        {**window, "metrics": without_footprint(window["metrics"]) | epoch_footprint(window, run, job.footprint)}
+        for window in windows
+    ]
+    metrics = summarize(again, array("f"), job)
+    metrics |= run_footprint(again, metrics, run, job)[0]
+    return {name: value for name, value in metrics.items() if name not in without_footprint(metrics)}
+
+
+def without_footprint(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics that are not of carbon or cost."""
+    return {name: value for name, value in metrics.items() if name.partition("/")[2] not in METRICS}
+
+
+def _mean_intensity(
+    windows: Sequence[Window], run: Mapping[str, Any], value: float | str
+) -> tuple[float, float, float]:
+    """Return the mean intensity, weighted by energy, and the lowest and highest one of the windows' hours.
+
+    Raises:
+        InputError: The file does not have an hour.
+    """
+    intensity, joules = load_intensity(value), dict[float, float]()
+    if not isinstance(intensity, Mapping):
+        return intensity, intensity, intensity
+    for window in windows:
+        clock, energy = since_resumed(run, window["epoch"])["clock"], window["energy"]
+        begin_s, end_s = (clock["wall_s"] + (energy[border] - clock["monotonic_ns"]) * NANOSECOND
+                          for border in ("opened_ns", "closed_ns"))  # fmt: skip
+        for hour in range(int(begin_s // HOUR_S), math.ceil(end_s / HOUR_S)):
+            if (grams := intensity.get(hour)) is None:
+                missing = datetime.fromtimestamp(hour * HOUR_S, timezone.utc)
+                raise input_error(f"`{value}` has no hour {missing:%Y-%m-%dT%H:%MZ}", "give a file with all hours")
+            part = (min(end_s, (hour + 1) * HOUR_S) - max(begin_s, hour * HOUR_S)) / (end_s - begin_s)
+            joules[grams] = joules.get(grams, 0.0) + part * energy["term"]["energy_j"]
+    weighted = math.fsum(grams * energy_j for grams, energy_j in joules.items())
+    return weighted / (math.fsum(joules.values()) or 1.0), min(joules), max(joules)
+
+
+def _read_hours(path: str) -> Mapping[int, float]:
+    """Return the intensity by hour since 1970 of a file; raises InputError."""
+    hours: dict[int, float] = {}
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            for row in csv.DictReader(file):
+                at, grams = datetime.fromisoformat(row[TIME].strip().replace("Z", "+00:00")), float(row[GRAMS])
+                hour, rest_s = divmod(at.replace(tzinfo=at.tzinfo or timezone.utc).timestamp(), HOUR_S)
+                if rest_s or hour in hours or not 0 <= grams < math.inf:
+                    raise ValueError(f"`{row[TIME]},{row[GRAMS]}` is no full hour, is repeated, or is below 0")
+                hours[int(hour)] = grams
+        if not hours:
+            raise ValueError("it has no hours")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+        why = f"it has no column {error}" if isinstance(error, KeyError) else str(error)
+        hint = f"give the columns {TIME},{GRAMS} and one line per hour, such as 2026-11-23T07:00Z,56.2"
+        raise input_error(f"`footprint.intensity={path}` cannot be used: {why}", hint) from error
+    return hours
