@@ -17,6 +17,7 @@ and for sweeps that allow it, with all numbers (.json) and as a page (.md):
     scaling    -m strategy=single,ddp: what more devices gain and cost
     questions  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why
     targets    target_accuracy or target_loss: time and energy to the target, and the Pareto front
+    footprint  footprint.intensity or footprint.price: carbon footprint and cost
     failures   of failed runs: the reason, and what to do
 
 Exit code: 0, or 1 if no run is left to report; the page then lists the failures.
@@ -28,6 +29,7 @@ import gc
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -77,6 +79,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     from epochmeter.report.analyses.gate import exit_code
     from epochmeter.report.build import build_report
     from epochmeter.report.output.files import locked, write_report
+    from epochmeter.report.output.footprint_files import write_footprint_files
     from epochmeter.report.output.print import print_report, print_text
 
     warn = partial(print_text, console, style="yellow")
@@ -90,6 +93,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     print_report(content, console)
     with locked(folder, warn):
         written = write_report(content, folder, warn, artist)
+        written += write_footprint_files(content.rows, folder) if keys["footprint"]["export"] else []
         show_files(written, folder, content.title, keys["tracking"], console)
     if not content.rows:
         raise ValueError("no run is left to report. Correct the causes above, and run the sweep's command again.")
@@ -150,14 +154,18 @@ def show_files(
 
 def runs(keys: Mapping[str, Any], key: str) -> "Sweep":
     """Load the runs of the sweeps that a key names, or of the newest sweep."""
+    from epochmeter.report.runs.footprint import with_footprint
     from epochmeter.report.runs.load import load_published, load_sweep
 
     sweeps = [str(name) for name in as_list(keys[key])]
-    if keys["source"] == "mlflow":
-        return load_published(sweeps, keys["study"], MULTIRUN, keys["tracking"])
-    if keys["source"] != "records":
+    if keys["source"] not in ("mlflow", "records"):
         raise ValueError(f"source={keys['source']}: give records or mlflow.")
-    return load_sweep(sweeps, keys["study"], MULTIRUN)
+    if keys["source"] == "mlflow":
+        sweep = load_published(sweeps, keys["study"], MULTIRUN, keys["tracking"])
+    else:
+        sweep = load_sweep(sweeps, keys["study"], MULTIRUN)
+    given = {name: value for name, value in keys["footprint"].items() if name != "export" and value is not None}
+    return replace(sweep, runs=[with_footprint(run, given) for run in sweep.runs]) if given else sweep
 
 
 def with_addresses(keys: Mapping[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":

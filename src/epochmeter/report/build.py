@@ -11,6 +11,7 @@ from epochmeter.report.analyses import (
     answer,
     comparison,
     failures,
+    footprint,
     gate,
     questions,
     scaling,
@@ -110,6 +111,7 @@ def build_report(
     results = {
         "answer": result,
         "gate": _baseline_checks(result, ranked, options.gate) if not against else None,
+        "footprint": footprint.analyze(sweep.runs),
         "failures": failures.analyze(selection),
         "differences": table.platform_differences(selection.ended),
     }

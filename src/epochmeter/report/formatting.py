@@ -32,6 +32,7 @@ UNITS = {
     "s": (Unit("ms", 1e-3, 0), Unit("s", 1, 0.1), Unit("min", 60, 180), Unit("h", 3600, 10_800)),
     "J": (Unit("mJ", 1e-3, 0), Unit("J", 1, 0.1), Unit("kJ", 1e3, 1e3), Unit("MJ", 1e6, 1e6)),
     "W": (Unit("mW", 1e-3, 0), Unit("W", 1, 0.1), Unit("kW", 1e3, 1e3)),
+    "g": (Unit("mg", 1e-3, 0), Unit("g", 1, 0.1), Unit("kg", 1e3, 1e3), Unit("t", 1e6, 1e6)),
     "FLOP/s": (Unit("GFLOP/s", 1e9, 0), Unit("TFLOP/s", 1e12, 1e12)),
     "B": (Unit("B", 1, 0), Unit("kB", 1e3, 1e3), Unit("MB", 1e6, 1e6), Unit("GB", 1e9, 1e9)),
 }

@@ -15,6 +15,7 @@ TITLES = {
     "questions": "Questions",
     "targets": "Time and energy to target",
     "front": "Search",
+    "footprint": "Carbon footprint and cost",
     "differences": "Hosts and software",
     "failures": "Failures",
     "trace": "Trace analysis",

@@ -91,7 +91,8 @@ def run_event_loop(
             case protocol.WindowMeasured():
                 window = build_window(opened, message, before, after, instruments, plan.record, utilization)
                 if opened.window == "epoch":
-                    metrics = {**window.line["metrics"], **epoch_footprint(window.line, plan.run, job.footprint), **forecast}
+                    carbon_and_cost = epoch_footprint(window.line, plan.run, job.footprint)
+                    metrics = {**window.line["metrics"], **carbon_and_cost, **forecast}
                     window = window._replace(line={**window.line, "metrics": metrics})
                 remarks = notes_and_flags(window, cache_notes, settings.drift_messages())
                 warmup = resume_warmup(job, plan.run, window.line) or (probing.measured(window.line) if probing else {})

@@ -31,6 +31,9 @@ COLUMNS = {"e2e (s)": "steady/e2e_s", "stall (s)": "steady/data_stall_s", "copy 
            "GPU busy": "trace/gpu_busy_fraction",
            "energy (J)": "steady/energy_j", "power (W)": "steady/power_mean_w",
            "time to target (s)": "total/time_to_target_s", "energy to target (J)": "total/energy_to_target_j",
+           "CO2e (g)": "steady/co2e_g", "CO2e of run (g)": "total/co2e_g",
+           "CO2e to target (g)": "total/co2e_to_target_g",
+           "cost": "steady/cost", "cost of run": "total/cost", "cost to target": "total/cost_to_target",
            "loss": "steady/train_loss", "accuracy": "steady/train_accuracy"}  # fmt: skip
 """Column of Markdown and HTML -> metric."""
 PARTS = ("stall (s)", "copy (s)", "compute (s)", "overhead (s)")

@@ -21,7 +21,7 @@ MAX_TITLE_SWEEPS = 3
 ESTIMATED = "estimated"
 REPEATED = ("repeat", "seed")
 """Keys in which the repeats of a configuration differ."""
-NON_CONFIG_KEYS = (*REPEATED, "tracking", "sweep", "machine", "save_model", "profiler")
+NON_CONFIG_KEYS = (*REPEATED, "tracking", "sweep", "machine", "save_model", "profiler", "footprint")
 """Keys that do not distinguish configurations."""
 
 

@@ -1,0 +1,106 @@
+"""Energy and carbon of runs in the forms of others; runs without measured energy are left out.
+
+`sci.json` has the Software Carbon Intensity (SCI) of the Green Software Foundation, ISO/IEC 21031: ((E x I) + M) per R.
+`boamps_NUMBER.json` is a run in the form of BoAmps, by Boavizta: https://github.com/Boavizta/BoAmps.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from epochmeter.report.runs.footprint import footprint_of
+from epochmeter.report.runs.run import Run
+from epochmeter.results.footprint import JOULES_PER_KWH, country_means
+from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.record import Record
+
+DATA_TYPES = {"steady/images": "image", "steady/tokens": "token"}
+"""Metric that only runs with such data have -> `dataType` of BoAmps."""
+QUALITIES = {0.10: "high", 0.25: "medium", 0.50: "low"}
+"""Largest relative uncertainty of the energy -> `quality` of BoAmps."""
+GIGA = 1e9
+
+
+def write_footprint_files(runs: Sequence[Run], folder: Path) -> list[Path]:
+    """Write the SCI of all runs with a carbon footprint, and a BoAmps report per run; return the files."""
+    measured = [run for run in runs if run.folder and "total/energy_j" in run.metrics]
+    reports: dict[str, object] = {f"boamps_{run.number}.json": boamps_report(run) for run in measured}
+    if scores := [software_carbon_intensity(run) for run in measured if "total/co2e_g" in run.metrics]:
+        reports["sci.json"] = scores
+    for name, report in reports.items():
+        write_json(folder / name, report)
+    return [folder / name for name in reports]
+
+
+def software_carbon_intensity(run: Run) -> dict[str, object]:
+    """Return the SCI of a run, per run and per training sample; M is absent without `footprint.embodied_g`."""
+    footprint, windows = footprint_of(run), Record(run.folder).windows()
+    samples = sum(window["metrics"].get("epoch/samples", 0) for window in windows)
+    sci_g = run.metrics["total/co2e_g"] + (footprint.embodied_g or 0.0)
+    return _without_none(
+        run=run.name,
+        E_kwh=run.metrics["total/energy_j"] * footprint.pue / JOULES_PER_KWH,
+        I_g_per_kwh=run.metrics["total/intensity_g_per_kwh"],
+        M_g=footprint.embodied_g,
+        includes_embodied=footprint.embodied_g is not None,
+        energy_covers=run.energy_covers,
+        sci_g_per_run=sci_g,
+        samples=samples or None,
+        sci_g_per_sample=sci_g / samples if samples else None,
+    )
+
+
+def boamps_report(run: Run) -> dict[str, object]:
+    """Return the BoAmps report of a run with energy: a draft without publisher and kind of infrastructure."""
+    record, metrics = Record(run.folder), run.metrics
+    country = country_means().get(str(footprint_of(run).intensity).upper())
+    job, own, host = record.job(), record.run(), record.host()
+    training, began = own.get("training") or {}, datetime.fromisoformat(own["started"]).astimezone(timezone.utc)
+    family, energy_j = job["task"]["name"], metrics["total/energy_j"]
+    bound_j = metrics.get("total/energy_uncertainty_j", math.inf)
+    algorithm = _without_none(
+        algorithmType="neuralNetwork",
+        algorithmName=job["model"]["name"],
+        parametersNumber=metrics["model/parameters"] / GIGA if "model/parameters" in metrics else None,
+        framework="pytorch",
+        frameworkVersion=training.get("torch"),
+        epochsNumber=metrics.get("total/epochs"),
+        optimizer=job["optimizer"]["name"],
+        quantization=job.get("precision"),
+    )
+    data_type = next((kind for metric, kind in DATA_TYPES.items() if metric in metrics), "other")
+    dataset = _without_none(dataUsage="input", dataType=data_type, dataQuantity=run.samples)
+    measure = _without_none(
+        measurementMethod=f"epochmeter, meter={job['meter']['name']}",
+        version=host.get("packages", {}).get("epochmeter"),
+        averageUtilizationCpu=metrics.get("steady/cpu_utilization"),
+        averageUtilizationGpu=metrics.get("steady/gpu_utilization"),
+        powerConsumption=energy_j / JOULES_PER_KWH,
+        measurementDuration=metrics.get("total/e2e_s"),
+        measurementDateTime=f"{began:%Y-%m-%d %H:%M:%S}",
+    )
+    parts = Counter(("gpu", gpu.get("model")) for gpu in host.get("gpus", ()))
+    parts["cpu", host.get("cpu", {}).get("model")] = 1
+    components = [_without_none(componentType=kind, componentName=name, nbComponent=count)
+                  for (kind, name), count in parts.items()]  # fmt: skip
+    now = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S}"
+    return _without_none(
+        header={"reportId": str(uuid.UUID(own["record_id"])), "reportDatetime": now, "reportStatus": "draft"},
+        task={"taskStage": "training", "taskFamily": family, "algorithms": [algorithm], "dataset": [dataset]},
+        measures=[measure],
+        system=_without_none(os="linux", distribution=host.get("os")),
+        software=_without_none(language="python", version=training.get("python")),
+        infrastructure={"infraType": "other", "components": components},
+        environment={"country": country[0], "powerSourceCarbonIntensity": country[2]} if country else None,
+        quality=next((name for most, name in QUALITIES.items() if bound_j <= most * energy_j), None),
+    )
+
+
+def _without_none(**values: Any) -> dict[str, object]:
+    return {name: value for name, value in values.items() if value is not None}

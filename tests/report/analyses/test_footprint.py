@@ -1,0 +1,54 @@
+"""Carbon footprint and cost of a sweep: sums, intervals, and runs that are not counted."""
+
+from dataclasses import replace
+
+import pytest
+from golden import assert_golden
+from sweeps import trained
+
+from epochmeter.report.analyses.footprint import analyze
+
+KEYS = {"intensity": "hours.csv", "price": 0.25, "currency": "EUR", "pue": 1.2}
+
+
+def emitting(number, co2e_g, cost=0.5, hours=(100.0, 100.0), keys=KEYS, **more):
+    """A run with a footprint that is uncertain by 10 %; without one if `co2e_g` is None."""
+    total = {"energy_j": 3.6e6, "energy_uncertainty_j": 3.6e5, "co2e_g": co2e_g, "cost": cost,
+             "co2e_uncertainty_g": (co2e_g or 0) / 10, "cost_uncertainty": 0.05,
+             "intensity_g_per_kwh": sum(hours) / 2, "intensity_min_g_per_kwh": hours[0],
+             "intensity_max_g_per_kwh": hours[1]}  # fmt: skip
+    total = {} if co2e_g is None else total
+    steady = {} if co2e_g is None else {"co2e_g": co2e_g / 6, "cost": cost / 6}
+    return trained(number, 100.0, total=total, steady=steady, footprint=keys, **more)
+
+
+def test_runs_of_a_sweep_are_added_with_their_uncertainties():
+    runs = [emitting(0, 100.0), emitting(1, 300.0, hours=(200.0, 400.0), seed=1), emitting(2, 500.0, batch=128)]
+    runs[2] = replace(runs[2], state="failed")
+    failed = emitting(3, None, batch=256)
+    reused = replace(emitting(4, 900.0, batch=8), reused="earlier/0")
+    result = analyze([*runs, failed, reused])
+    assert result.numbers == [0, 1, 2]
+    assert result.missing == {"no meter here": [3], "measured by another sweep": [4]}
+    assert (result.co2e_g.value, result.co2e_g.low, result.co2e_g.high) == pytest.approx((900.0, 810.0, 990.0))
+    assert (result.cost.value, result.currency) == (pytest.approx(1.5), "EUR")
+    assert result.by_hour_g == pytest.approx((800.0, 1000.0))
+    assert_golden("footprint", result)
+
+
+def test_sweep_without_an_intensity_and_a_price_has_no_page():
+    assert analyze([trained(0, 100.0)]) is None
+
+
+def test_run_whose_hours_are_missing_is_not_counted():
+    other = emitting(0, 100.0)
+    metrics = {name: value for name, value in other.metrics.items() if "co2e" not in name}
+    result = analyze([replace(other, metrics=metrics)])
+    assert (result.numbers, result.co2e_g) == ([], None)
+    assert result.missing == {"no intensity for the hours of the run": [0]}
+
+
+def test_costs_in_several_currencies_are_not_added():
+    runs = [emitting(0, 100.0), emitting(1, 100.0, keys={**KEYS, "currency": "USD"}, batch=8)]
+    result = analyze(runs)
+    assert (result.cost, result.currency, result.co2e_g.value) == (None, None, pytest.approx(200.0))
