@@ -107,5 +107,5 @@ class RecentSamples:
             if name == "throttling" and cell:
                 self.throttling = "" if cell == "none" else cell
             with suppress(ValueError):  # a value that was not read, or a text
-                self._seconds.setdefault(second, {}).setdefault(name, []).append(float(cell))
-                self._latest[name] = float(cell)
+                value = self._latest[name] = float(cell)
+                self._seconds.setdefault(second, {}).setdefault(name, []).append(value)
