@@ -71,7 +71,8 @@ def test_samples_of_the_last_minutes_only_are_kept(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("cell", "throttling"), [("none", ""), ("gpu0 heat", "gpu0 heat"), (None, None)])
 def test_throttling_is_the_last_text_of_its_column(tmp_path, cell, throttling):
     column, value = ("", "") if cell is None else (",throttling", f",{cell}")
-    append(tmp_path / "gauges.csv", f"monotonic_ns,cpu_utilization{column}\n{SECOND},0.5{value}\n{2 * SECOND},{value}\n")
+    rows = f"{SECOND},0.5{value}\n{2 * SECOND},{value}\n"
+    append(tmp_path / "gauges.csv", f"monotonic_ns,cpu_utilization{column}\n{rows}")
     samples = RecentSamples(tmp_path / "gauges.csv")
     assert samples.read(float)["cpu_utilization"].values == [0.5], "the second row has none"
     assert samples.throttling == throttling

@@ -3,6 +3,8 @@
     python src/watch.py                          the newest run or sweep in multirun/
     python src/watch.py multirun/SWEEP           a sweep, also on a cluster
     python src/watch.py /mnt/SWEEP/0 once=true   a run in a mounted or copied folder, printed once
+    python src/watch.py page=true                as a page in the browser
+    python src/watch.py page=true metrics=true   also for Prometheus, at /metrics
 
 Only files of the record are read, so the measurement is not disturbed. `q` or Ctrl-C leaves the
 view, and the run continues. docs/watching.md explains the view.
@@ -11,11 +13,12 @@ Exit code: 0, or 1 if there is no such run.
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
-from epochmeter.config import app, errors
+from epochmeter.config import app, errors, validation
 from epochmeter.config.job import ROOT
 
 MULTIRUN = ROOT / "multirun"
@@ -39,11 +42,17 @@ def task(config: DictConfig) -> None:
     from rich.console import Console
 
     from epochmeter.results.reuse import READ_ERRORS
+    from epochmeter.watch.server import PageOptions, serve
     from epochmeter.watch.terminal import show
     from epochmeter.watch.watcher import Watcher
 
     try:
-        show(Watcher(find_folder(config.folder, MULTIRUN)).read, Console(highlight=False), once=config.once)
+        validation.check_all_values(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
+        read = Watcher(find_folder(config.folder, MULTIRUN)).read
+        if config.page:
+            serve(read, PageOptions(config.host, config.port, config.token, config.metrics), partial(print, flush=True))
+        else:
+            show(read, Console(highlight=False), once=config.once)
     except READ_ERRORS as error:
         sys.exit(errors.format_error(error))
 

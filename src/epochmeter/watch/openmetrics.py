@@ -1,0 +1,116 @@
+"""The state of a run or a sweep as text for Prometheus, in the format OpenMetrics 1.0."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, get_args
+
+from epochmeter.watch.snapshot import PARTS, RunView, Snapshot, State
+from epochmeter.watch.watcher import ACTIVE
+
+PREFIX = "epochmeter_"
+
+
+class Family(NamedTuple):
+    """The type and the meaning of a metric; `unit` is the end of its name, empty without a unit."""
+
+    kind: str
+    unit: str
+    meaning: str
+
+
+FAMILIES = {
+    "run": Family("info", "", "A run that is active, or the single run."),
+    "run_state": Family("stateset", "", "State of the run."),
+    "runs": Family("gauge", "", "Number of runs by state."),
+    "remaining_seconds": Family("gauge", "seconds", "Estimated time to the end of the run or the sweep."),
+    "remaining_joules": Family("gauge", "joules", "Estimated energy to the end of the run or the sweep."),
+    "progress_ratio": Family("gauge", "ratio", "Fraction of the run's epochs that are trained."),
+    "epochs": Family("counter", "", "Recorded epochs."),
+    "steps": Family("counter", "", "Steps of the recorded epochs."),
+    "energy_joules": Family("counter", "joules", "Measured energy of the recorded epochs."),
+    "estimated_energy_joules": Family("counter", "joules", "Estimated energy of the recorded epochs."),
+    "epoch_seconds": Family("gauge", "seconds", "Time of the mean steady epoch."),
+    "epoch_joules": Family("gauge", "joules", "Measured energy of the mean steady epoch."),
+    "epoch_part_seconds": Family("gauge", "seconds", "Time of the mean steady epoch by cause."),
+    "epoch_part_ratio": Family("gauge", "ratio", "Fraction of the mean steady epoch by cause."),
+    "power_watts": Family("gauge", "watts", "Sampled power by source."),
+    "utilization_ratio": Family("gauge", "ratio", "Busy fraction of the CPU, its cores, GPUs and the disk."),
+    "temperature_celsius": Family("gauge", "celsius", "Temperature by sensor."),
+    "clock_hertz": Family("gauge", "hertz", "Clock of GPUs."),
+    "memory_used_bytes": Family("gauge", "bytes", "Memory in use."),
+    "throughput_bytes_per_second": Family("gauge", "bytes_per_second", "Bytes from and to disk and network."),
+    "requests_per_second": Family("gauge", "per_second", "Completed requests of the disk."),
+    "latency_seconds": Family("gauge", "seconds", "Mean time of a request of the disk."),
+    "queue_requests": Family("gauge", "requests", "Mean number of requests of the disk in flight."),
+}
+SUFFIXES = {"info": "_info", "counter": "_total"}
+COLUMNS = {
+    "_utilization": "utilization_ratio",
+    "_temperature_c": "temperature_celsius",
+    "_clock_hz": "clock_hertz",
+    "_used_bytes": "memory_used_bytes",
+    "_bytes_per_s": "throughput_bytes_per_second",
+    "_per_s": "requests_per_second",
+    "_await_s": "latency_seconds",
+    "_queue_requests": "queue_requests",
+    "_w": "power_watts",
+}
+"""End of the columns of power.csv and gauges.csv -> their metric; what precedes is the label `source`."""
+Sample = tuple[str, Mapping[str, str], float | None]
+"""Metric, labels, and value; None if there is none."""
+
+
+def to_openmetrics(snapshot: Snapshot) -> str:
+    """Return the state as text; what is not measured is absent, and so are the gauges of a run that has ended."""
+    lines: dict[str, list[str]] = {name: [] for name in FAMILIES}
+    for name, labels, value in _samples(snapshot):
+        if value is not None and math.isfinite(value):
+            text = ",".join(f'{label}="{_escape(content)}"' for label, content in labels.items())
+            full_name = f"{PREFIX}{name}{SUFFIXES.get(FAMILIES[name].kind, '')}"
+            lines[name].append(f"{full_name}{{{text}}} {float(value)!r}" if text else f"{full_name} {float(value)!r}")
+    blocks = [[*_header(name), *samples] for name, samples in lines.items() if samples]
+    return "\n".join([line for block in blocks for line in block] + ["# EOF", ""])
+
+
+def _header(name: str) -> Iterator[str]:
+    family = FAMILIES[name]
+    yield f"# TYPE {PREFIX}{name} {family.kind}"
+    if family.unit:
+        yield f"# UNIT {PREFIX}{name} {family.unit}"
+    yield f"# HELP {PREFIX}{name} {family.meaning}"
+
+
+def _samples(snapshot: Snapshot) -> Iterator[Sample]:
+    yield from (("runs", {"state": state}, count) for state, count in snapshot.counts.items())
+    yield "remaining_seconds", {}, snapshot.remaining_s
+    yield "remaining_joules", {}, snapshot.remaining_j
+    for view in snapshot.active:
+        yield from _run_samples(view)
+
+
+def _run_samples(view: RunView) -> Iterator[Sample]:
+    own, metrics = {"run": str(view.number)}, view.metrics
+    yield "run", {**own, "name": view.name, "host": view.host}, 1
+    yield from (("run_state", {**own, f"{PREFIX}run_state": state}, state == view.state) for state in get_args(State))
+    yield "progress_ratio", own, view.progress.fraction
+    yield "epochs", own, view.progress.recorded
+    yield "steps", own, view.progress.steps
+    yield "energy_joules", own, metrics.get("total/energy_j")
+    yield "estimated_energy_joules", own, metrics.get("total/estimated_energy_j")
+    yield "epoch_seconds", own, metrics.get("steady/e2e_s")
+    yield "epoch_joules", own, metrics.get("steady/energy_j")
+    for part in PARTS:
+        part_s, e2e_s = metrics.get(f"steady/{part}_s"), metrics.get("steady/e2e_s")
+        yield "epoch_part_seconds", {**own, "part": part}, part_s
+        yield "epoch_part_ratio", {**own, "part": part}, part_s / e2e_s if part_s is not None and e2e_s else None
+    if view.state in ACTIVE:
+        for column, series in {**view.power, **view.gauges}.items():
+            if ending := next((ending for ending in COLUMNS if column.endswith(ending)), None):
+                yield COLUMNS[ending], {**own, "source": column.removesuffix(ending)}, series.latest
+
+
+def _escape(label: str) -> str:
+    return re.sub(r'["\\]', r"\\\g<0>", label).replace("\n", "\\n")

@@ -1,0 +1,240 @@
+"""The live view as a page: a web server that reads run folders only.
+
+    /         the page; its HTML has the current state
+    /events   server-sent events: the state, whenever it has changed
+    /metrics  the current values for Prometheus, if enabled
+
+Without viewers, nothing is read. The server accepts connections of this machine only, unless an address is configured,
+which needs a token.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import os
+import platform
+import secrets
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from epochmeter.config.errors import input_error
+from epochmeter.watch.feed import Feed
+from epochmeter.watch.openmetrics import to_openmetrics
+from epochmeter.watch.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+POLL_S = 0.5
+"""Time between two looks of a viewer's thread at the latest reading."""
+HEARTBEAT_S = 5.0
+"""Longest silence on a stream of events, by which the page notices that the connection is lost."""
+TIMEOUT_S = 10.0
+"""Time after which a connection that neither sends nor receives is closed."""
+MAX_STREAMS = 64
+"""Viewers at the same time, since each has a thread."""
+LOOPBACK = "127.0.0.1"
+LOOPBACK_NAMES = ("127.0.0.1", "::1", "localhost")
+ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104  # compared with, not listened at
+DEFAULT_PORT, PORTS_TRIED = 8600, 20
+PACKAGE = Path(__file__).parents[1]
+HTML, TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",  # the address may have a token
+    "X-Content-Type-Options": "nosniff",
+}
+POLICY = (
+    "default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; img-src data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Content security policy: the page's own script and style, and connections to this server."""
+NO_TOKEN = "a token is missing or wrong: open the address that the server printed"
+FOREIGN_NAME = "this page is for this machine: open it by http://127.0.0.1 or http://localhost and the port"
+
+
+@dataclass(frozen=True)
+class PageOptions:
+    """Where the page is served, and what is served.
+
+    Attributes:
+        host: Address to listen at; None: loopback.
+        port: None: `DEFAULT_PORT`, or the next free one.
+        token: Token that each request needs; None: a random one if `host` is given, else none.
+        metrics: Whether `/metrics` is served.
+    """
+
+    host: str | None = None
+    port: int | None = None
+    token: str | None = None
+    metrics: bool = False
+
+
+class PageServer(ThreadingHTTPServer):
+    """A web server that listens, with one thread per request.
+
+    Args:
+        feed: The state to show.
+        token: Token that each request needs; None: requests must be addressed to loopback instead.
+        metrics: Whether `/metrics` is served.
+    """
+
+    request_queue_size = MAX_STREAMS
+
+    def __init__(self, host: str, port: int, feed: Feed, token: str | None, metrics: bool) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.feed, self.token, self.metrics = feed, token, metrics
+        self.streams = threading.BoundedSemaphore(MAX_STREAMS)
+        super().__init__((host, port), Handler)
+
+    @property
+    def url(self) -> str:
+        """The address of the page, with its token."""
+        host, port = str(self.server_address[0]), self.server_address[1]
+        host = platform.node() if host in ANY_ADDRESS else f"[{host}]" if ":" in host else host
+        return f"http://{host}:{port}/" + (f"?{urlencode({'token': self.token})}" if self.token else "")
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(self)  # that of HTTPServer looks up a name, which may take seconds
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Ignore connections that broke: a viewer may go away at any time."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request; the connection ends with the answer."""
+
+    server: PageServer
+    server_version = "epochmeter"
+    sys_version = ""
+    timeout = TIMEOUT_S
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        if not self._is_allowed(query):
+            self._send(403, TEXT, f"refused: {NO_TOKEN if self.server.token else FOREIGN_NAME}\n")
+        elif path == "/":
+            nonce = secrets.token_urlsafe(16)
+            page = page_template().render(nonce=nonce, state=self.server.feed.latest().state)
+            self._send(200, HTML, page, {"Content-Security-Policy": POLICY.format(nonce)})
+        elif path == "/events":
+            self._stream()
+        elif path == "/metrics" and self.server.metrics:
+            self._send(200, OPENMETRICS, to_openmetrics(self.server.feed.latest().snapshot))
+        else:
+            self._send(404, TEXT, "not found\n")
+
+    def _is_allowed(self, query: str) -> bool:
+        """Return whether the request has the token; without one, whether it is addressed to loopback.
+
+        A web site can make a browser resolve the site's name to 127.0.0.1 (DNS rebinding). The requests of its scripts
+        then have that name as their host.
+        """
+        if self.server.token is None:
+            with suppress(ValueError):
+                return urlsplit(f"//{self.headers.get('Host', '')}").hostname in LOOPBACK_NAMES
+            return False
+        bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        given = parse_qs(query).get("token", [bearer])[0]
+        return hmac.compare_digest(given.encode(errors="replace"), self.server.token.encode())
+
+    def _send(self, status: int, kind: str, text: str, headers: Mapping[str, str] | None = None) -> None:
+        content = text.encode(errors="replace")
+        self._start(status, kind, {"Content-Length": str(len(content)), **(headers or {})})
+        self.wfile.write(content)
+
+    def _start(self, status: int, kind: str, headers: Mapping[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, **HEADERS, **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _stream(self) -> None:
+        """Send the state, and then each change, until the viewer goes away."""
+        if not self.server.streams.acquire(blocking=False):
+            self._send(503, TEXT, f"refused: {MAX_STREAMS} pages are open already\n")
+            return
+        try:
+            self._start(200, "text/event-stream; charset=utf-8")
+            version, sent_s = -2, 0.0  # the first event is never a change of an earlier state
+            while True:
+                reading = self.server.feed.latest()
+                if reading.version != version:
+                    self._event(reading.change if reading.version == version + 1 else reading.state)
+                    version, sent_s = reading.version, time.monotonic()
+                elif time.monotonic() - sent_s >= HEARTBEAT_S:
+                    self._event("", "alive")
+                    sent_s = time.monotonic()
+                time.sleep(POLL_S)
+        finally:
+            self.server.streams.release()
+
+    def _event(self, data: str, kind: str = "message") -> None:
+        self.wfile.write(f"event: {kind}\ndata: {data}\n\n".encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing about requests, as their addresses may have the token."""
+
+
+def serve(read: Callable[[], Snapshot], options: PageOptions, announce: Callable[[str], None]) -> None:
+    """Serve the page until Ctrl-C, and announce its address.
+
+    Raises:
+        InputError: The port is in use, or this machine does not have the address.
+    """
+    server = open_server(read, options)
+    with suppress(OSError):
+        os.nice(19)  # the processes that are measured come first
+    announce(f"Page: {server.url}")
+    if options.host is None:
+        port = server.server_address[1]
+        announce(f"hint: from another machine, first `ssh -L {port}:{LOOPBACK}:{port} {platform.node()}`")
+    announce("Ctrl-C ends the page; the run continues.")
+    with server, suppress(KeyboardInterrupt):
+        server.serve_forever()
+
+
+def open_server(read: Callable[[], Snapshot], options: PageOptions) -> PageServer:
+    """Return a server that listens.
+
+    Raises:
+        InputError: The port is in use, or this machine does not have the address.
+    """
+    host, feed = options.host or LOOPBACK, Feed(read)
+    token = options.token or (secrets.token_urlsafe(16) if options.host else None)
+    first = DEFAULT_PORT if options.port is None else options.port
+    last = first if options.port is not None else first + PORTS_TRIED - 1
+    for port in range(first, last):
+        with suppress(OSError):
+            return PageServer(host, port, feed, token, options.metrics)
+    try:
+        return PageServer(host, last, feed, token, options.metrics)
+    except OSError as error:
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            hint = "give another port, `port=0` for any free one, or leave `port=` out"
+            raise input_error(f"cannot use port `{last}` of `{host}`: {error.strerror}", hint) from None
+        hint = "give an address of this machine such as `host=0.0.0.0` for all, or leave `host=` out for this machine"
+        raise input_error(f"cannot listen at `{host}`: {error.strerror}", hint) from None
+
+
+@lru_cache(maxsize=1)
+def page_template() -> Template:
+    """Return the template of the page, with the style of the report's page."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    folders = [PACKAGE / "watch/templates", PACKAGE / "report/templates"]
+    environment = Environment(loader=FileSystemLoader(folders), autoescape=True, undefined=StrictUndefined)
+    return environment.get_template("page.html.j2")

@@ -1,0 +1,487 @@
+// Draws the state that the page came with, and each newer one that the server sends.
+// Texts of records are set as text nodes and attributes, never as HTML.
+"use strict";
+
+const HISTORY_S = 300;
+const SILENT_MS = 15_000; // the server sends something at least every 5 s
+const MAX_DETAILED = 8; // active runs of a sweep with charts
+const SVG = "http://www.w3.org/2000/svg";
+const COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b"];
+const PARTS = { compute: "compute", data_stall: "data stall", copy: "copy", overhead: "overhead" };
+const CORE = /^cpu\d+_utilization$/;
+const PANELS = [
+  // title, base unit, columns, full scale
+  ["Power", "W", /_w$/],
+  ["CPU utilization", "%", /^cpu_utilization$/, 1],
+  ["GPU utilization", "%", /^gpu\w*_utilization$/, 1],
+  ["Temperature", "°C", /_temperature_c$/],
+  ["GPU clock", "Hz", /_clock_hz$/],
+  ["Memory in use", "B", /_used_bytes$/],
+  ["Disk throughput", "B/s", /^disk_(read|written)_bytes_per_s$/],
+  ["Disk requests", "/s", /^disk_(reads|writes)_per_s$/],
+  ["Disk latency", "s", /^disk_(read|write)_await_s$/],
+  ["Disk queue", "requests", /^disk_queue_requests$/],
+  ["Disk utilization", "%", /^disk_utilization$/, 1],
+  ["Network", "B/s", /^network_\w+_bytes_per_s$/],
+];
+const FIGURES = [
+  // name, metric of the mean epoch or of the last one, base unit
+  ["Epoch", "e2e_s", "s"],
+  ["Energy per epoch", "energy_j", "J"],
+  ["Energy per epoch, estimated", "estimated_energy_j", "J"],
+  ["Mean power", "power_mean_w", "W"],
+  ["Throughput", "samples_per_s", "samples/s"],
+  ["GPU utilization", "gpu_utilization", "%"],
+  ["CPU utilization", "cpu_utilization", "%"],
+  ["Highest temperature", "temperature_max_c", "°C"],
+  ["GPU clock", "gpu_clock_mean_hz", "Hz"],
+  ["Thermally throttled", "thermal_throttled_fraction", "%"],
+  ["Power-capped", "power_capped_fraction", "%"],
+  ["Training loss", "train_loss", ""],
+  ["Training accuracy", "train_accuracy", "%"],
+];
+const UNITS = {
+  s: [["ms", 1e-3, 0], ["s", 1, 0.1], ["min", 60, 180], ["h", 3600, 10_800]],
+  J: [["mJ", 1e-3, 0], ["J", 1, 0.1], ["kJ", 1e3, 1e3], ["MJ", 1e6, 1e6]],
+  W: [["mW", 1e-3, 0], ["W", 1, 0.1], ["kW", 1e3, 1e3]],
+  Hz: [["MHz", 1e6, 0], ["GHz", 1e9, 1e9]],
+  B: [["B", 1, 0], ["kB", 1e3, 1e3], ["MB", 1e6, 1e6], ["GB", 1e9, 1e9]],
+  "%": [["%", 0.01, 0]],
+};
+UNITS["B/s"] = UNITS.B.map(([name, ...rest]) => [`${name}/s`, ...rest]);
+
+let { snapshot, error } = JSON.parse(document.getElementById("state").textContent);
+let receivedMs = Date.now();
+let lostMs = null; // when the connection was lost; null while it is not
+let cursor = null; // { folder, fraction } of the time axis that the pointer is on
+const drawn = new Map(); // name of a section -> { key, node }
+
+// Formatting: three significant digits, in a unit of a readable size.
+function number(value, size = value) {
+  const decimals = size ? Math.min(6, Math.max(0, 2 - Math.floor(Math.log10(Math.abs(size))))) : 0;
+  return value.toFixed(decimals);
+}
+
+function quantity(value, base, format = number) {
+  if (!Number.isFinite(value)) return "–";
+  const units = UNITS[base] ?? [[base, 1, 0]];
+  const [name, size] = value ? units.findLast((unit) => unit[2] <= Math.abs(value)) ?? units[0] : units.find((unit) => unit[1] === 1) ?? units[0];
+  return `${format(value / size)} ${name}`.trim();
+}
+
+// The same for an axis: without zeros at the end.
+function bound(value, base) {
+  return quantity(value, base, (scaled) => `${Number(scaled.toPrecision(3))}`);
+}
+
+function percent(fraction) {
+  return `${(100 * fraction).toFixed(fraction >= 0.0995 ? 0 : 1)} %`;
+}
+
+function duration(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  const [days, hours, minutes] = [Math.floor(whole / 86_400), Math.floor(whole / 3600) % 24, Math.floor(whole / 60) % 60];
+  if (days) return `${days} d ${hours} h`;
+  if (hours) return `${hours} h ${minutes} min`;
+  return minutes ? `${minutes} min ${whole % 60} s` : `${whole} s`;
+}
+
+function timeOfDay(unixS) {
+  return new Date(1000 * unixS).toLocaleTimeString("en-GB");
+}
+
+function countOf(count, noun) {
+  return `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+// Returns an element; children that are strings become text.
+function make(tag, properties = {}, ...children) {
+  const isDrawing = ["svg", "path", "line"].includes(tag);
+  const made = isDrawing ? document.createElementNS(SVG, tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name === "style") Object.entries(value).forEach((entry) => made.style.setProperty(...entry));
+    else made.setAttribute(name, value);
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== ""));
+  return made;
+}
+
+function present(text, tag, className) {
+  return text ? make(tag, { class: className }, text) : null;
+}
+
+// Progress
+function badge(state) {
+  return make("span", { class: `state ${state}` }, state);
+}
+
+function isActive(state) {
+  return ["preparing", "training", "stalled"].includes(state);
+}
+
+function bar(fraction) {
+  const done = make("span", { style: { width: `${100 * fraction}%`, background: "var(--accent)" } });
+  const label = { role: "progressbar", "aria-valuenow": Math.round(100 * fraction), "aria-label": "progress" };
+  return make("div", { class: "bar", ...label }, done);
+}
+
+function remaining(from, agoS, isMaximum) {
+  if (from.remaining_s === null || !isActive(from.state)) return [];
+  const leftS = Math.max(0, from.remaining_s - agoS);
+  const joules = from.remaining_j === null ? "" : `, ${quantity(from.remaining_j, "J")}`;
+  return [`${isMaximum ? "at most " : ""}${duration(leftS)}${joules} to go`, `ETA ${timeOfDay(snapshot.at_s + from.remaining_s)}`];
+}
+
+function progressOf(run, agoS) {
+  const { progress } = run;
+  const epochs = progress.epochs === null ? `epoch ${progress.epoch}` : `epoch ${progress.epoch} of ${progress.epochs}`;
+  const running = isActive(run.state) ? agoS : 0;
+  const facts = [epochs, countOf(progress.steps, "step"), `${duration(progress.elapsed_s + running)} elapsed`];
+  const left = { ...progress, state: run.state };
+  return [
+    progress.fraction === null ? null : bar(progress.fraction),
+    make("p", {}, [...facts, ...remaining(left, running, progress.is_maximum)].join(" · ")),
+    isActive(run.state) && progress.silent_s + agoS > 30
+      ? make("p", { class: "note" }, `The record has not grown for ${duration(progress.silent_s + agoS)}.`)
+      : null,
+  ];
+}
+
+// The split of epochs
+function splitBar(name, parts) {
+  const total = Object.values(parts).reduce((sum, value) => sum + Math.max(0, value), 0);
+  if (!total) return [];
+  const pieces = Object.keys(PARTS).filter((part) => parts[part] > 0);
+  const text = pieces.map((part) => `${PARTS[part]} ${percent(parts[part] / total)}`).join(", ");
+  const stack = pieces.map((part) =>
+    make("span", { title: `${PARTS[part]}: ${quantity(parts[part], "s")}`, style: { width: `${(100 * parts[part]) / total}%`, background: `var(--${part})` } }),
+  );
+  return [make("span", {}, name), make("div", { class: "bar parts", role: "img", "aria-label": `${name}: ${text}` }, stack)];
+}
+
+function split(run) {
+  if (!run.last_epoch) return make("p", { class: "note" }, "Times by part follow at the end of the first epoch.");
+  const last = run.last_epoch.parts_s;
+  const mean = Object.fromEntries(Object.keys(PARTS).map((part) => [part, run.metrics[`steady/${part}_s`]]));
+  const hasMean = run.steady_epochs.length > 0 && Number.isFinite(mean.compute);
+  const shown = hasMean ? mean : last;
+  const total = Object.keys(PARTS).reduce((sum, part) => sum + Math.max(0, shown[part] || 0), 0);
+  const legend = Object.entries(PARTS)
+    .filter(([part]) => Number.isFinite(shown[part]))
+    .map(([part, name]) =>
+      make("li", {}, make("span", { class: "key", style: { background: `var(--${part})` } }), `${name} `, make("b", {}, percent(Math.max(0, shown[part]) / total)), ` ${quantity(shown[part], "s")}`),
+    );
+  const warmUp = run.last_epoch.is_steady ? "" : " (warm-up)";
+  return make(
+    "div",
+    {},
+    make("ul", { class: "legend" }, legend),
+    make(
+      "div",
+      { class: "split" },
+      hasMean ? splitBar(`mean of ${countOf(run.steady_epochs.length, "epoch")}`, mean) : [],
+      splitBar(`epoch ${run.last_epoch.epoch}${warmUp}`, last),
+    ),
+  );
+}
+
+function figures(run) {
+  const last = run.last_epoch?.metrics ?? {};
+  const shown = FIGURES.map(([name, metric, base]) => [name, run.metrics[`steady/${metric}`] ?? last[metric], base]);
+  shown.push(["Energy so far", run.metrics["total/energy_j"] ?? run.metrics["total/estimated_energy_j"], "J"]);
+  const tiles = shown.filter(([, value]) => Number.isFinite(value));
+  return tiles.length
+    ? make("dl", { class: "figures" }, tiles.map(([name, value, base]) => make("div", {}, make("dt", {}, name), make("dd", {}, quantity(value, base)))))
+    : null;
+}
+
+// Small multiples over one axis of time
+function label(column) {
+  const ending = /_(w|utilization|temperature_c|clock_hz|used_bytes|bytes_per_s|per_s|await_s|requests)$/;
+  return column.replace(ending, "").replace(/^(disk|network)_/, "").replaceAll("_", " ");
+}
+
+function scale(values, base, full) {
+  const largest = Math.max(0, ...values);
+  if (full) return [0, Math.max(full, largest)];
+  if (base === "°C") return [10 * Math.floor(Math.min(...values) / 10), 10 * Math.ceil((largest + 1) / 10)];
+  const step = 10 ** Math.floor(Math.log10(largest || 1));
+  return [0, step * [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find((factor) => factor * step >= largest * 1.02) || 1];
+}
+
+function path(series, [startS, endS], [low, high]) {
+  const x = (time) => (100 * (time - startS)) / (endS - startS || 1);
+  const y = (value) => 100 - (100 * (value - low)) / (high - low || 1);
+  const gapS = Math.max(5, (5 * (endS - startS)) / series.times_s.length);
+  let before = -Infinity;
+  const steps = series.times_s.map((time, index) => {
+    const isGap = time - before > gapS;
+    before = time;
+    return `${isGap ? "M" : "L"}${x(time).toFixed(2)} ${y(series.values[index]).toFixed(2)}`;
+  });
+  return steps.length === 1 ? `${steps[0]}h0.5` : steps.join("");
+}
+
+function at(series, timeS) {
+  const nearest = series.times_s.reduce((best, time, index) => (Math.abs(time - timeS) < Math.abs(series.times_s[best] - timeS) ? index : best), 0);
+  return Math.abs(series.times_s[nearest] - timeS) <= 5 ? series.values[nearest] : NaN;
+}
+
+function panel(run, axis, [title, base, , full], entries) {
+  const bounds = scale(entries.flatMap(([, series]) => series.values), base, full);
+  const timeS = cursor?.folder === run.folder ? axis[0] + cursor.fraction * (axis[1] - axis[0]) : null;
+  const legend = entries.map(([column, series], index) => {
+    const value = quantity(timeS === null ? series.latest : at(series, timeS), base);
+    return make("li", {}, make("span", { class: "key", style: { background: COLORS[index % COLORS.length] } }), entries.length > 1 || full === undefined ? `${label(column)} ` : "", make("b", {}, value));
+  });
+  const lines = entries.map(([, series], index) => make("path", { class: "line", stroke: COLORS[index % COLORS.length], d: path(series, axis, bounds) }));
+  const place = timeS === null ? null : 100 * cursor.fraction;
+  const grid = [0, 50].map((y) => make("line", { class: "grid", x1: 0, x2: 100, y1: y, y2: y }));
+  const mark = place === null ? null : make("line", { class: "cursor", x1: place, x2: place, y1: 0, y2: 100 });
+  const drawing = make("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" }, grid, mark, lines);
+  const plot = make("div", { class: "plot", "data-folder": run.folder }, drawing, make("span", { class: "top" }, bound(bounds[1], base)));
+  const ends = [bounds[0] ? `${bound(bounds[0], base)} · ${timeOfDay(axis[0])}` : timeOfDay(axis[0]), timeOfDay(timeS ?? axis[1])];
+  return make("figure", {}, make("h3", {}, title), make("ul", { class: "legend" }, legend), plot, make("div", { class: "axis" }, ends.map((end) => make("span", {}, end))));
+}
+
+function cores(run) {
+  const entries = Object.entries(run.gauges).filter(([column]) => CORE.test(column));
+  if (entries.length < 2) return null;
+  const names = entries.map(([column, { latest }]) => `${label(column)}: ${percent(latest)}`);
+  const bars = entries.map(([, { latest }], index) => make("span", { title: names[index], style: { height: `${100 * Math.min(1, latest)}%` } }));
+  const busy = entries.filter(([, { latest }]) => latest > 0.9).length;
+  return make(
+    "figure",
+    {},
+    make("h3", {}, "Utilization per core, now"),
+    make("ul", { class: "legend" }, make("li", {}, make("b", {}, `${busy} of ${entries.length}`), " above 90 %")),
+    make("div", { class: "cores", role: "img", "aria-label": names.join(", ") }, bars),
+    make("div", { class: "axis" }, make("span", {}, label(entries[0][0])), make("span", {}, label(entries.at(-1)[0]))),
+  );
+}
+
+function panels(run) {
+  const { total_w: total, ...rails } = run.power;
+  const columns = { ...(total && { total_w: total }), ...rails, ...run.gauges };
+  const all = Object.entries(columns).filter(([, series]) => series.times_s.length);
+  const lasts = all.map(([, series]) => series.times_s.at(-1));
+  const endS = Math.max(...lasts);
+  const startS = Math.max(endS - HISTORY_S, Math.min(...all.map(([, series]) => series.times_s[0])));
+  const shown = PANELS.map((kind) => [kind, all.filter(([column]) => kind[2].test(column) && !CORE.test(column))]).filter(([, entries]) => entries.length);
+  const drawings = shown.map(([kind, entries]) => panel(run, [startS, endS], kind, entries));
+  const after = shown.findIndex(([kind]) => kind[0] === "CPU utilization") + 1;
+  drawings.splice(after, 0, ...[cores(run)].filter(Boolean));
+  return make("div", { class: "panels" }, drawings);
+}
+
+function missing(run) {
+  const reasons = [
+    [run.no_energy, "Energy is not measured"],
+    [run.no_power, "No power over time"],
+    [run.no_gauges, "No gauges over time"],
+  ];
+  return reasons.filter(([why]) => why).map(([why, what]) => make("p", { class: "note" }, `${what}: ${why}`));
+}
+
+function runSection(run, agoS, isAlone) {
+  const heading = make(isAlone ? "h1" : "h2", {}, isAlone ? run.name : `Run ${run.number}: ${run.name}`);
+  return make(
+    "section",
+    { "data-folder": run.folder },
+    make("div", { class: "title" }, heading, badge(run.state)),
+    present(run.verdict, "p", "verdict"),
+    present(run.reason, "p", "reason"),
+    progressOf(run, agoS),
+    run.rehearsal.length ? make("p", { class: "banner" }, `Rehearsal: ${run.rehearsal.join("; ")}`) : null,
+    present(run.failure, "pre", ""),
+    split(run),
+    figures(run),
+    run.throttling ? make("p", { class: "banner" }, `Clocks are lowered: ${run.throttling}`) : null,
+    run.warnings.map((warning) => make("p", { class: "note" }, warning)),
+    missing(run),
+    make("p", { class: "path" }, `${run.host} · ${run.folder}`),
+  );
+}
+
+// A sweep
+function sweepHead(agoS) {
+  const { counts } = snapshot;
+  const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
+  const ended = ["completed", "failed", "interrupted", "unreadable"].reduce((sum, state) => sum + (counts[state] ?? 0), 0);
+  const partial = snapshot.active.reduce((sum, run) => sum + (run.progress.fraction ?? 0), 0);
+  const facts = [countOf(total, "run"), ...Object.entries(counts).map(([state, count]) => `${count} ${state}`)];
+  return make(
+    "section",
+    {},
+    make("div", { class: "title" }, make("h1", {}, snapshot.name), badge(snapshot.state)),
+    present(snapshot.reason, "p", "reason"),
+    total ? bar((ended + partial) / total) : null,
+    make("p", {}, [...facts, ...remaining(snapshot, agoS, false)].join(" · ")),
+    make("p", { class: "path" }, snapshot.folder),
+  );
+}
+
+function table(columns, rows) {
+  const kind = (column) => (column.isNumber ? { class: "number" } : {});
+  const head = make("tr", {}, columns.map((column) => make("th", { scope: "col", ...kind(column) }, column.title)));
+  const body = rows.map((row) =>
+    make("tr", row.is_on_front ? { class: "on-front" } : {}, columns.map((column) => make("td", { "data-label": column.title, ...kind(column), ...(column.attributes?.(row) ?? {}) }, column.text(row)))),
+  );
+  return make("div", { class: "words" }, make("table", {}, make("thead", {}, head), make("tbody", {}, body)));
+}
+
+function sweepTable() {
+  const { runs } = snapshot;
+  const all = runs.map((run) => Object.keys(run.overrides)).flat();
+  const keys = [...new Set(all)].filter((key) => new Set(runs.map((run) => run.overrides[key])).size > 1);
+  const metric = (title, name, base) => ({ title, isNumber: true, text: (run) => (run[name] === null ? "–" : quantity(run[name], base)) });
+  const columns = [
+    { title: "Run", text: (run) => `${run.number}` },
+    { title: "State", text: (run) => run.state + (run.is_reused ? " (reused)" : ""), attributes: (run) => ({ class: `state ${run.state}` }) },
+    ...keys.map((key) => ({ title: key, text: (run) => run.overrides[key] ?? "" })),
+    metric("Epoch", "epoch_s", "s"),
+    metric("Energy per epoch", "energy_j", "J"),
+    metric("Data stall", "stall_fraction", "%"),
+    { title: "Duration", isNumber: true, text: (run) => (run.duration_s === null ? "–" : duration(run.duration_s)) },
+    { title: "Host", text: (run) => [run.host, run.slurm_job && `job ${run.slurm_job}`].filter(Boolean).join(", ") },
+    { title: "Reason", text: (run) => run.reason },
+  ];
+  const used = columns.filter((column) => !["Host", "Reason"].includes(column.title) || runs.some((run) => column.text(run)));
+  return make("section", {}, make("h2", {}, "Runs"), table(used, runs));
+}
+
+function front() {
+  const measured = snapshot.runs.filter((run) => run.epoch_s !== null && run.energy_j !== null);
+  if (!snapshot.front.length) return make("section", {}, make("h2", {}, "Pareto front so far"), make("p", { class: "note" }, `None: ${snapshot.no_front}`));
+  const kind = snapshot.front.some((point) => point.is_estimate) ? "estimated energy" : "energy";
+  const right = scale([...measured.map((run) => run.epoch_s), ...snapshot.front.map((point) => point.time_s)], "s")[1];
+  const top = scale([...measured.map((run) => run.energy_j), ...snapshot.front.map((point) => point.energy_j)], "J")[1];
+  const place = (timeS, energyJ) => `${((100 * timeS) / right).toFixed(2)} ${(100 - (100 * energyJ) / top).toFixed(2)}`;
+  const dot = (timeS, energyJ, color, size) =>
+    make("path", { d: `M${place(timeS, energyJ)}h0.001`, stroke: color, "stroke-width": size, "stroke-linecap": "round", "vector-effect": "non-scaling-stroke" });
+  const line = make("path", { class: "line", stroke: COLORS[0], d: snapshot.front.map((point, index) => `${index ? "L" : "M"}${place(point.time_s, point.energy_j)}`).join("") });
+  const dots = [
+    ...measured.map((run) => dot(run.epoch_s, run.energy_j, COLORS[6], 7)),
+    ...snapshot.front.map((point) => dot(point.time_s, point.energy_j, COLORS[0], 10)),
+  ];
+  const drawing = make("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": "energy by time per epoch" }, line, dots);
+  const points = table(
+    [
+      { title: "Configuration", text: (point) => point.title },
+      { title: "Runs", text: (point) => point.numbers.join(", ") },
+      { title: "Epoch", isNumber: true, text: (point) => quantity(point.time_s, "s") },
+      { title: "Energy per epoch", isNumber: true, text: (point) => quantity(point.energy_j, "J") },
+    ],
+    snapshot.front,
+  );
+  const axis = [make("span", {}, "0"), make("span", {}, `time per epoch: ${bound(right, "s")}`)];
+  return make(
+    "section",
+    {},
+    make("h2", {}, "Pareto front so far"),
+    make(
+      "div",
+      { class: "front" },
+      make("figure", {}, make("div", { class: "axis" }, make("span", {}, `${kind} per epoch: ${bound(top, "J")}`)), make("div", { class: "plot" }, drawing), make("div", { class: "axis" }, axis)),
+      points,
+    ),
+  );
+}
+
+// Drawing: a section is made again only if its data have changed.
+function draw() {
+  const agoS = Math.max(0, (lostMs ?? Date.now()) - receivedMs) / 1000;
+  const second = isActive(snapshot.state) ? Math.floor(agoS) : 0;
+  const runs = snapshot.active.slice(0, MAX_DETAILED);
+  const sections = runs.flatMap((run) => {
+    const { power, gauges, ...rest } = run;
+    return [
+      [`run ${run.folder}`, [rest, second], () => runSection(run, second, !snapshot.is_sweep)],
+      [`panels ${run.folder}`, [power, gauges, cursor], () => panels(run)],
+    ];
+  });
+  if (snapshot.is_sweep) {
+    const { active, runs: rows, front: points, ...rest } = snapshot;
+    sections.unshift(["sweep", [rest, second], () => sweepHead(second)]);
+    sections.push(["front", [points, snapshot.no_front], front], ["runs", rows, sweepTable]);
+  }
+  if (error) sections.unshift(["error", error, () => make("p", { class: "banner" }, `The folder cannot be read: ${error}`)]);
+  for (const [name, data, build] of sections) {
+    const key = JSON.stringify(data);
+    if (drawn.get(name)?.key !== key) drawn.set(name, { key, node: build() });
+  }
+  const nodes = sections.map(([name]) => drawn.get(name).node);
+  const view = document.getElementById("view");
+  if (nodes.length !== view.children.length || nodes.some((node, index) => view.children[index] !== node)) view.replaceChildren(...nodes);
+  document.title = `${snapshot.state}: ${snapshot.name} · epochmeter`;
+  document.documentElement.dataset.drawn = Math.round(performance.now());
+}
+
+// Updates
+function appended(before, after) {
+  const merged = Object.entries(after).map(([column, series]) => {
+    const old = before?.[column] ?? { times_s: [], values: [] };
+    const first = series.times_s[0] ?? Infinity;
+    const startS = (series.times_s.at(-1) ?? old.times_s.at(-1)) - HISTORY_S;
+    const kept = [...old.times_s.keys()].filter((index) => old.times_s[index] < first && old.times_s[index] > startS);
+    const joined = (name) => kept.map((index) => old[name][index]).concat(series[name]);
+    return [column, { latest: series.latest, times_s: joined("times_s"), values: joined("values") }];
+  });
+  return Object.fromEntries(merged);
+}
+
+function receive(update) {
+  if (update.snapshot.folder !== snapshot.folder) location.reload(); // another server at the same address
+  if (!update.is_full) {
+    for (const run of update.snapshot.active) {
+      const before = snapshot.active.find((other) => other.folder === run.folder);
+      run.power = appended(before?.power, run.power);
+      run.gauges = appended(before?.gauges, run.gauges);
+    }
+  }
+  ({ snapshot, error } = update);
+  receivedMs = Date.now();
+  draw();
+}
+
+function connect() {
+  const source = new EventSource(`events${location.search}`);
+  let heardMs = Date.now();
+  const status = document.getElementById("connection");
+  const show = (text, lost) => {
+    lostMs = lost ? lostMs ?? Date.now() : null;
+    status.classList.toggle("lost", lost);
+    if (status.textContent !== text) status.textContent = text;
+  };
+  const heard = () => {
+    heardMs = Date.now();
+    show("live", false);
+  };
+  const lose = () => {
+    const isRefused = source.readyState === EventSource.CLOSED;
+    const what = isRefused ? "The server refuses this page: open the address that it printed last." : "The server does not answer; it was stopped, or the connection is lost.";
+    show(`${what} Values are of ${timeOfDay(snapshot.at_s)}.`, true);
+  };
+  source.addEventListener("open", heard);
+  source.addEventListener("alive", heard);
+  source.addEventListener("message", (event) => {
+    heard();
+    receive(JSON.parse(event.data));
+  });
+  source.addEventListener("error", lose);
+  setInterval(() => {
+    if (Date.now() - heardMs > SILENT_MS) lose();
+    if (lostMs === null) draw();
+  }, 1000);
+}
+
+document.addEventListener("pointermove", (event) => {
+  const plot = event.target.closest?.(".panels .plot");
+  if (!plot && !cursor) return;
+  const box = plot?.getBoundingClientRect();
+  cursor = plot ? { folder: plot.dataset.folder, fraction: Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)) } : null;
+  draw();
+});
+
+draw();
+connect();

@@ -1,0 +1,73 @@
+"""The page of the live view in a real browser, while a record grows and after its server has ended."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import live
+import pytest
+from project import ENVIRONMENT, ROOT, Project
+
+pytestmark = pytest.mark.system
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = Path("/usr/bin/chromium")
+EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+MAX_PAINT_MS, MAX_UPDATE_S = 300, 2.0
+FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+OVERFLOWING = """() => [...document.querySelectorAll("main *")].filter((element) => {
+    const box = element.getBoundingClientRect();
+    return box.width && box.right > innerWidth + 1;
+}).map((element) => `${element.tagName} ${element.className}`)"""
+
+
+@pytest.fixture
+def browser():
+    if not CHROMIUM.exists():
+        pytest.skip(f"no {CHROMIUM}")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.mark.alone
+def test_the_page_paints_at_once_follows_the_record_and_shows_names_as_text(browser, tmp_path):
+    record = live.start(tmp_path / "0", name=EVIL)
+    live.append_epoch(record, 0)
+    command = [sys.executable, str(ROOT / "src/watch.py"), str(record.folder), "page=true", "port=0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    url = server.stdout.readline().removeprefix("Page: ").strip()
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    problems, requests = [], []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.on("dialog", lambda dialog: (problems.append(dialog.message), dialog.dismiss()))
+    page.on("request", lambda request: requests.append(request.url))
+    paints_ms = []
+    for _ in range(3):  # the best of three, because other processes run on this machine
+        page.goto(url)
+        Project.until(lambda: page.evaluate(FIRST_PAINT))
+        paints_ms.append(page.evaluate(FIRST_PAINT))
+    assert min(paints_ms) <= MAX_PAINT_MS
+    assert page.inner_text("h1") == EVIL
+    page.wait_for_selector("#connection:text-is('live')")
+
+    appended_s = time.monotonic()
+    live.append_epoch(record, 1, e2e_s=12.0)
+    page.wait_for_selector(".figures:has-text('12.0 s')")
+    assert time.monotonic() - appended_s <= MAX_UPDATE_S
+    for width in (1280, 700, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate(OVERFLOWING) == []
+
+    run = record.run()
+    record.describe(record.job(), {**run, "began": "0"})  # another process has the ID of the one that measured
+    page.wait_for_selector(".state.interrupted")
+    assert problems == []
+    assert all(url.startswith(("data:", url)) for url in requests), "nothing leaves the machine"
+    server.send_signal(signal.SIGINT)
+    assert server.wait(30) == 0
+    page.wait_for_selector("#connection.lost")

@@ -1,0 +1,74 @@
+"""The values for Prometheus follow the grammar of OpenMetrics 1.0 and equal the record's."""
+
+import json
+import re
+from pathlib import Path
+
+import live
+import pytest
+
+from epochmeter.watch.openmetrics import FAMILIES, PREFIX, to_openmetrics
+from epochmeter.watch.watcher import Watcher
+
+SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (\S+)')
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+SUFFIXES = {"counter": "_total", "info": "_info"}
+DASHBOARD = Path(__file__).parents[2] / "docs/grafana.json"
+
+
+def parse(text):
+    """Return (metric, labels) -> value; refuse whatever the format does not allow."""
+    assert text.endswith("# EOF\n")
+    samples, families, family = {}, [], None
+    for line in text.splitlines()[:-1]:
+        if line.startswith("# "):
+            keyword, name, content = line[2:].split(" ", 2)
+            if keyword == "TYPE":
+                assert name not in families, "a family is one block"
+                families.append(name)
+                family = {"name": name, "type": content}
+            assert (name, keyword in ("TYPE", "UNIT", "HELP")) == (family["name"], True)
+            assert keyword != "UNIT" or name.endswith(f"_{content}")
+            continue
+        name, labels, value = SAMPLE.fullmatch(line).groups()
+        assert name == family["name"] + SUFFIXES.get(family["type"], "")
+        key = (name.removeprefix(PREFIX), tuple(LABEL.findall(labels or "")))
+        assert key not in samples
+        samples[key] = float(value)
+    return samples
+
+
+@pytest.fixture
+def record(tmp_path):
+    record = live.start(tmp_path / "0", name='say "hi"\\\n# EOF')
+    for epoch in range(2):
+        live.append_epoch(record, epoch)
+    return record
+
+
+def test_values_equal_the_record(record):
+    samples = parse(to_openmetrics(Watcher(record.folder).read()))
+    own = ("run", "0")
+    assert samples["energy_joules_total", (own,)] == 800.0
+    assert samples["epoch_part_ratio", (own, ("part", "compute"))] == 0.7
+    assert samples["power_watts", (own, ("source", "total"))] == 49.0
+    assert samples["latency_seconds", (own, ("source", "disk_read"))] == 0.002
+    assert samples["temperature_celsius", (own, ("source", "coretemp"))] == 59.0
+    assert samples["run_state", (own, (f"{PREFIX}run_state", "training"))] == 1.0
+    (info,) = (dict(labels) for name, labels in samples if name == "run_info")
+    assert info["name"] == r"say \"hi\"\\\n# EOF"
+
+
+def test_an_ended_run_has_no_gauges_and_what_is_not_measured_is_absent(record):
+    metrics = {"steady/e2e_s": 10.0}
+    record.write_summary({"state": "completed", "metrics": metrics, "notes": [], "failure": None}, "1d")
+    names = {name for name, _ in parse(to_openmetrics(Watcher(record.folder).read()))}
+    assert names == {"run_info", "run_state", "progress_ratio", "epochs_total", "steps_total", "epoch_seconds"}
+
+
+def test_the_dashboard_asks_for_existing_metrics():
+    text = json.dumps(json.loads(DASHBOARD.read_text()))
+    names = {f"{PREFIX}{name}{SUFFIXES.get(family.kind, '')}" for name, family in FAMILIES.items()}
+    used = set(re.findall(rf"{PREFIX}\w+", text))
+    assert used
+    assert used <= names

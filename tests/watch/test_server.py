@@ -1,0 +1,172 @@
+"""The web server of the live view, on loopback: what it serves, to whom, and how often it reads the folder."""
+
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from itertools import pairwise
+
+import live
+import pytest
+
+from epochmeter.config.errors import InputError
+from epochmeter.watch import feed, server
+from epochmeter.watch.feed import Feed, without_samples_of
+from epochmeter.watch.server import PageOptions, open_server
+from epochmeter.watch.watcher import Watcher
+
+EVIL = "</script><script>alert(1)</script>"
+
+
+@contextmanager
+def serving(read, **options):
+    """Serve what `read` returns, at a free port unless one is given."""
+    opened = open_server(read, PageOptions(**{"port": 0, **options}))
+    threading.Thread(target=opened.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield opened
+    finally:
+        opened.shutdown()
+        opened.server_close()
+
+
+def get(opened, path="/", **headers):
+    connection = HTTPConnection("127.0.0.1", opened.server_address[1], timeout=10)
+    connection.request("GET", path, headers=headers)
+    return connection.getresponse()
+
+
+def next_event(response):
+    """Return kind and content of the next event of a stream."""
+    lines = [response.readline().decode().rstrip("\n") for _ in range(3)]
+    assert (lines[0][:7], lines[1][:6], lines[2]) == ("event: ", "data: ", "")
+    return lines[0][7:], json.loads(lines[1][6:] or "null")
+
+
+@pytest.fixture
+def record(tmp_path):
+    record = live.start(tmp_path / "0", name=EVIL)
+    live.append_epoch(record, 0)
+    return record
+
+
+def test_the_page_has_the_state_as_data_and_runs_only_its_own_script(record):
+    with serving(Watcher(record.folder).read) as opened:
+        response = get(opened)
+        page = response.read().decode()
+    policy = response.headers["Content-Security-Policy"]
+    nonce = policy.partition("script-src 'nonce-")[2].partition("'")[0]
+    assert (page.count("<script"), page.count(f'<script nonce="{nonce}"')) == (2, 1), "data, and the script"
+    assert "unsafe" not in policy
+    state = json.loads(page.partition('id="state">')[2].partition("</script>")[0])
+    view = Watcher(record.folder).read().active[0]
+    shown = state["snapshot"]["active"][0]
+    assert shown["name"] == EVIL
+    assert shown["metrics"] == view.metrics
+    assert shown["power"]["total_w"]["values"] == view.power["total_w"].values
+    assert shown["gauges"]["cpu1_utilization"] == {"latest": 0.1, "times_s": [], "values": []}
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.1:9", 200), ("localhost", 200), ("[::1]:8600", 200), ("rebound.example", 403), ("[", 403), ("", 403)],
+)
+def test_without_a_token_requests_must_be_addressed_to_loopback(record, host, status):
+    with serving(Watcher(record.folder).read) as opened:
+        assert get(opened, Host=host).status == status
+
+
+def test_with_an_address_each_request_needs_the_token(record):
+    with serving(Watcher(record.folder).read, host="127.0.0.1", metrics=True) as opened:
+        query = opened.url.partition("/?")[2]
+        token = query.partition("token=")[2]
+        assert len(token) >= 20
+        for path in ("/", "/events", "/metrics", "/else"):
+            assert [get(opened, path).status, get(opened, f"{path}?token={token}x").status] == [403, 403]
+        allowed = [get(opened, f"/?{query}"), get(opened, "/metrics", Authorization=f"Bearer {token}")]
+        assert [response.status for response in allowed] == [200, 200]
+
+
+def test_a_stream_has_the_state_and_then_the_changes_within_two_seconds(record):
+    with serving(Watcher(record.folder).read) as opened:
+        stream = get(opened, "/events")
+        first = next_event(stream)[1]
+        assert (first["is_full"], len(first["snapshot"]["active"][0]["power"]["total_w"]["values"])) == (True, 10)
+        appended_s = time.monotonic()
+        live.append_epoch(record, 1, e2e_s=12.0)
+        while (change := next_event(stream)[1])["snapshot"]["active"][0]["last_epoch"]["epoch"] == 1:
+            pass
+        assert time.monotonic() - appended_s < 2
+        assert change["is_full"] is False
+        assert change["snapshot"]["active"][0]["metrics"]["steady/e2e_s"] == 12.0
+
+
+def test_viewers_share_one_reading_per_period(record, monkeypatch):
+    monkeypatch.setattr(feed, "PERIOD_S", 0.3)
+    monkeypatch.setattr(server, "POLL_S", 0.01)
+    readings, watcher = [], Watcher(record.folder)
+
+    def read():
+        readings.append(time.monotonic())
+        return watcher.read()
+
+    with serving(read) as opened:
+        streams = [get(opened, "/events") for _ in range(10)]
+        assert all(next_event(stream)[1]["is_full"] for stream in streams)
+        time.sleep(1)
+    between_s = [later - earlier for earlier, later in pairwise(readings)]
+    assert len(readings) >= 3
+    assert min(between_s) >= 0.3
+
+
+def test_nothing_is_sent_without_a_change_except_a_sign_of_life(record, monkeypatch):
+    monkeypatch.setattr(server, "HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(server, "POLL_S", 0.1)
+    monkeypatch.setattr(feed, "PERIOD_S", 0.1)
+    record.write_summary({"state": "failed", "metrics": {}, "notes": [], "failure": {"message": "disk full"}}, "1d")
+    with serving(Watcher(record.folder).read) as opened:
+        stream = get(opened, "/events")
+        events = [next_event(stream) for _ in range(4)]
+    assert events[0][1]["snapshot"]["active"][0]["failure"] == "disk full"
+    assert [kind for kind, _ in events[-2:]] == ["alive", "alive"]
+
+
+def test_a_folder_that_cannot_be_read_keeps_its_last_state(record, monkeypatch):
+    last = Feed(Watcher(record.folder).read)
+    before = last.latest()
+    (record.folder / "job.json").write_text("{")
+    monkeypatch.setattr(last, "_due_s", 0.0)
+    after = last.latest()
+    assert (before.error, after.snapshot) == ("", before.snapshot)
+    assert json.loads(after.change)["error"] == json.loads(after.state)["error"] != ""
+
+
+def test_changes_have_new_samples_and_the_last_second_again(record):
+    watcher = Watcher(record.folder)
+    before = watcher.read()
+    live.append_epoch(record, 1)
+    after = watcher.read()
+    old, new, change = (view.active[0].power["total_w"] for view in (before, after, without_samples_of(before, after)))
+    assert change.times_s[0] == old.times_s[-1]
+    assert [*old.times_s[:-1], *change.times_s] == [*new.times_s]
+
+
+def test_numbers_that_are_not_finite_are_null(record):
+    live.append_epoch(record, 1, train_loss=float("nan"))
+    state = json.loads(Feed(Watcher(record.folder).read).latest().state, parse_constant=pytest.fail)
+    assert state["snapshot"]["active"][0]["last_epoch"]["metrics"]["train_loss"] is None
+
+
+def test_a_port_in_use_is_refused_or_the_next_one_is_used(record, monkeypatch):
+    read = Watcher(record.folder).read
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(InputError, match=f"`{port}`.*\n.*hint: give another port"):
+            open_server(read, PageOptions(port=port))
+        monkeypatch.setattr(server, "DEFAULT_PORT", port)
+        with serving(read, port=None) as opened:
+            assert port < opened.server_address[1] < port + server.PORTS_TRIED
+    with pytest.raises(InputError, match="hint: give an address of this machine"):
+        open_server(read, PageOptions(host="192.0.2.1", port=0))
