@@ -45,7 +45,8 @@ def test_record_is_completed_and_has_all_files_and_no_partial_ones(completed):
     assert record.summary()["failure"] is None
     names = {path.name for path in record.folder.iterdir()}
     files = {"job.json", "host.json", "epochs.jsonl", "steps.bin", "losses.bin", "summary.json", "completed.json"}
-    assert names == {*files, "memory.json", "trace.json.gz", "trace_analysis.json", "weights.pt", "worker.log"}
+    traced = {"memory.json", "trace.json.gz", "trace_analysis.json"}
+    assert names == {*files, *traced, "gauges.csv", "weights.pt", "worker.log"}
 
 
 def test_every_sample_and_step_is_recorded_and_the_parts_of_an_epoch_add_up_to_a_thousandth(completed):

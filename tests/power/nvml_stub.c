@@ -243,6 +243,7 @@ int nvmlGpmMetricsGet(gpm_request_t *request) {
 /* Activity */
 
 int nvmlDeviceGetUtilizationRates(gpu_t gpu, unsigned *percent) { percent[0] = 87, percent[1] = 40; return answer(); }
+int nvmlDeviceGetMemoryInfo(gpu_t gpu, unsigned long long *bytes) { bytes[0] = 8000000000, bytes[2] = 3000000000; return answer(); }
 int nvmlDeviceGetTemperature(gpu_t gpu, unsigned sensor, unsigned *celsius) { *celsius = 61; return answer(); }
 int nvmlDeviceGetClockInfo(gpu_t gpu, unsigned type, unsigned *mhz) { *mhz = type == 2 ? 1215 : 1410; return answer(); }
 

@@ -84,11 +84,27 @@ def test_truncation_keeps_the_windows_and_steps_before_an_epoch_and_archives_the
         record.append_steps(steps(number))
         record.append_losses(array("f", [number]))
         record.append({"window": "epoch", "epoch": number, "metrics": {"epoch/steps": 1}})
-    for name in ("summary.json", "worker.log", "power.csv"):
-        (tmp_path / name).write_text("{}\n")
+    for name in ("summary.json", "worker.log", "power.csv", "gauges.csv"):
+        (tmp_path / name).write_text("{}\n{trunc" if name.endswith(".csv") else "{}\n")
     for also in ([], ["power.csv"]):  # a killed start may repeat it
         record.truncate_to_epoch(2, also)
         assert [window["epoch"] for window in record.windows()] == [0, 1]
         assert (record.steps(), record.losses()) == (steps(0, 1), array("f", [0, 1]))
         assert (tmp_path / "power.csv").exists() is not bool(also)
+        assert (tmp_path / "gauges.csv").read_text() == "{}\n"
     assert {path.name for path in (tmp_path / "attempt1").iterdir()} == {"summary.json", "worker.log"}
+
+
+@pytest.mark.parametrize("durably", [True, False])
+def test_gauges_have_empty_cells_for_readings_that_failed_and_keep_their_columns(record, tmp_path, durably):
+    columns = ("monotonic_ns", "cpu_utilization", "throttling")
+    rows = [{"monotonic_ns": 78375588330762, "cpu_utilization": 0.12345678, "throttling": "none"}]
+    record.append_gauges(columns, rows, durably)
+    other = {"monotonic_ns": 78375588330763, "ram_used_bytes": 5, "cpu_utilization": None}
+    record.append_gauges(("monotonic_ns", "ram_used_bytes"), [other, {"cpu_utilization": 123456789.9}], durably)
+    assert (tmp_path / "gauges.csv").read_text().splitlines() == [
+        "monotonic_ns,cpu_utilization,throttling",
+        "78375588330762,0.123457,none",
+        "78375588330763,,",
+        ",123456790,",
+    ]

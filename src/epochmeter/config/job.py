@@ -31,7 +31,8 @@ GROUPS = (
     *("meter", "profiler", "tracking"),
 )
 NON_MEASUREMENT_KEYS = (
-    *("tracking", "sweep", "roofline", "footprint", "machine.lock_dir", "machine.state_dir"),
+    *("tracking", "sweep", "roofline", "footprint"),
+    *("machine.lock_dir", "machine.state_dir", "machine.gauges_period_s"),
     *(
         f"{keys}.{key}"
         for keys in ("hydra.launcher", "device.slurm")

@@ -207,6 +207,7 @@ class Machine(Section):
     root: str
     lock_dir: str | None = None
     state_dir: str | None
+    gauges_period_s: float | None = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

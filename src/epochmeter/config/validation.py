@@ -142,6 +142,7 @@ RULES = {
     **same_rule("strategy.timeout_s profiler.timeout_s meter.period_s", positive("seconds")),
     **same_rule("sweep.timeout_s sweep.hung_after_s", or_null(positive("seconds"), "no limit")),
     **same_rule("machine.lock_dir machine.state_dir", or_null(WRITABLE)),
+    "machine.gauges_period_s": or_null(positive("seconds"), "no file"),
     **same_rule("footprint.price footprint.embodied_g", or_null(finite_number(0))),
     "footprint.intensity": or_null(INTENSITY, "no carbon footprint"),
     "footprint.currency": or_null(TEXT),

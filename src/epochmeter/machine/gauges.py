@@ -1,5 +1,6 @@
 """Gauges in kernel files: memory, temperatures, a GPU's utilization and clock, and throttling."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -38,11 +39,14 @@ class Gauge(NamedTuple):
     - `cpu_utilization`: busy ticks and all ticks since boot
     - `network_bytes`: bytes received and sent since boot
     - `throttling`: causes that are active, or were active since the last reading
+
+    `device` names the device in the columns of `gauge_series`.
     """
 
     quantity: str
     source: str
     read: Callable[[], Any]
+    device: str = ""
 
 
 def find_gauges(root: Path, gpus: Sequence[str]) -> Iterator[Gauge]:
@@ -53,7 +57,7 @@ def find_gauges(root: Path, gpus: Sequence[str]) -> Iterator[Gauge]:
     yield from _temperatures(root)
     cards = find_cards(root)
     for card in filter(None, (find_card(gpu, cards) for gpu in gpus)):
-        yield from _amd(card.folder)
+        yield from _amd(card.folder, f"gpu{card.number}")
     yield from _jetson(root)
     yield from _throttling(root, OTHER_CAUSE if gpus else THERMAL)
 
@@ -61,26 +65,29 @@ def find_gauges(root: Path, gpus: Sequence[str]) -> Iterator[Gauge]:
 def _temperatures(root: Path) -> Iterator[Gauge]:
     for zone in sorted(root.glob("sys/class/thermal/thermal_zone*")):
         if (kind := read_text(zone / "type")) not in CONSTANT_ZONES:
-            yield Gauge("temperature_max_c", f"thermal zone {kind}", partial(read_celsius, zone / "temp"))
+            read = partial(read_celsius, zone / "temp")
+            yield Gauge("temperature_max_c", f"thermal zone {kind}", read, re.sub(r"\W+", "_", kind))
     for name in sorted(root.glob("sys/class/hwmon/hwmon*/name")):
         if (chip := read_text(name)) in CPU_SENSORS:
-            yield Gauge("temperature_max_c", f"sensor {chip}", partial(read_celsius, name.with_name("temp1_input")))
+            read = partial(read_celsius, name.with_name("temp1_input"))
+            yield Gauge("temperature_max_c", f"sensor {chip}", read, chip)
 
 
 def _jetson(root: Path) -> Iterator[Gauge]:
     loads = (path for pattern in JETSON_LOADS for path in sorted(root.glob(pattern)))
     if load := next(loads, None):
-        yield Gauge("gpu_utilization", f"/{load.relative_to(root)}", partial(read_fraction, load, 1000))
+        yield Gauge("gpu_utilization", f"/{load.relative_to(root)}", partial(read_fraction, load, 1000), "gpu0")
     for devfreq in gpu_devfreqs(root)[:1]:
-        yield Gauge("gpu_clock_mean_hz", f"devfreq {devfreq.name}", partial(read_number, devfreq / "cur_freq"))
+        yield Gauge("gpu_clock_mean_hz", f"devfreq {devfreq.name}", partial(read_number, devfreq / "cur_freq"), "gpu0")
 
 
-def _amd(folder: Path) -> Iterator[Gauge]:
-    yield Gauge("gpu_utilization", "amdgpu", partial(read_fraction, folder / "gpu_busy_percent", 100))
+def _amd(folder: Path, device: str) -> Iterator[Gauge]:
+    yield Gauge("gpu_utilization", "amdgpu", partial(read_fraction, folder / "gpu_busy_percent", 100), device)
+    yield Gauge("gpu_memory_bytes", "amdgpu", partial(read_number, folder / "mem_info_vram_used"), device)
     for sensor in sorted(folder.glob("hwmon/hwmon*/temp*_input")):
-        yield Gauge("temperature_max_c", "amdgpu", partial(read_celsius, sensor))
+        yield Gauge("temperature_max_c", "amdgpu", partial(read_celsius, sensor), device)
     for clock in sorted(folder.glob("hwmon/hwmon*/freq1_input")):
-        yield Gauge("gpu_clock_mean_hz", "amdgpu", partial(read_number, clock))
+        yield Gauge("gpu_clock_mean_hz", "amdgpu", partial(read_number, clock), device)
 
 
 def _throttling(root: Path, by_heat: str) -> Iterator[Gauge]:
@@ -135,7 +142,17 @@ def cpu_ticks(stat: Path) -> tuple[int, int]:
 
     Waiting for disks counts as idle, time of other virtual machines (steal) as not busy; guests are part of `user`.
     """
-    user, nice, system, idle, iowait, irq, softirq, steal = map(int, stat.read_text().split()[1:9])
+    return _busy_and_all(stat.read_text().split()[1:9])
+
+
+def core_ticks(stat: Path) -> dict[str, tuple[int, int]]:
+    """The same ticks as `cpu_ticks` under the name `cpu`, and those of each core, such as `cpu0`."""
+    lines = (line.split() for line in stat.read_text().splitlines() if line.startswith("cpu"))
+    return {core: _busy_and_all(ticks[:8]) for core, *ticks in lines}
+
+
+def _busy_and_all(ticks: Sequence[str]) -> tuple[int, int]:
+    user, nice, system, idle, iowait, irq, softirq, steal = map(int, ticks)
     busy = user + nice + system + irq + softirq
     return busy, busy + idle + iowait + steal
 

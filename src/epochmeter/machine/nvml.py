@@ -121,6 +121,9 @@ class NvmlGpu:
         """Clock of the streaming multiprocessors."""
         return float(self._call("nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM)) * 1e6
 
+    def memory_used_bytes(self) -> float:
+        return float(self._call("nvmlDeviceGetMemoryInfo").used)
+
     def temperature_c(self) -> float:
         return float(self._call("nvmlDeviceGetTemperature", self._nvml.NVML_TEMPERATURE_GPU))
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from epochmeter.machine import nvml
 from epochmeter.machine.amd import find_card, find_cards
+from epochmeter.machine.gauge_series import GaugeSeries, level_columns
 from epochmeter.machine.gauges import POWER_CAPPED, THERMAL, Gauge, ThrottleCauses, find_gauges
 from epochmeter.machine.periodic_thread import PeriodicThread
 from epochmeter.shared.units import NANOSECOND
@@ -67,7 +68,12 @@ _moment = attrgetter("at_ns")
 
 
 class Gauges:
-    """Sample gauges twice per second, and at the borders of windows; `reasons`: why quantities have no gauge."""
+    """Sample gauges twice per second, and at the borders of windows.
+
+    Args:
+        reasons: Why quantities have no gauge.
+        series: Gets all samples; None if no time series is recorded.
+    """
 
     def __init__(
         self,
@@ -75,13 +81,16 @@ class Gauges:
         *,
         reasons: Mapping[str, str] | None = None,
         close: Callable[[], None] = lambda: None,
+        series: GaugeSeries | None = None,
     ) -> None:
-        self._gauges = gauges
+        self.series = series
+        self._gauges = list(zip(gauges, level_columns(gauges), strict=True))
         self._close = close
         self._reasons = dict(reasons or {})
         self._samples: list[Sample] = []
         self._sources: list[tuple[str, str]] = []
-        self._thread = PeriodicThread(self._take_sample, period_s=PERIOD_S, patience_s=READ_LIMIT_S, name="gauges")
+        period_s = min(PERIOD_S, series.period_s) if series else PERIOD_S
+        self._thread = PeriodicThread(self._take_sample, period_s=period_s, patience_s=READ_LIMIT_S, name="gauges")
 
     def mark(self) -> None:
         """Take a sample now, at a window's border."""
@@ -146,11 +155,13 @@ class Gauges:
     def _take_sample(self) -> None:
         at_ns = time.monotonic_ns()
         readings: dict[str, list[Any]] = defaultdict(list)
-        sources = []
-        for gauge in self._gauges:
+        sources, levels = [], {}
+        for gauge, column in self._gauges:
             try:
                 readings[gauge.quantity].append(gauge.read())
                 sources.append((gauge.quantity, gauge.source))
+                if column:
+                    levels[column] = readings[gauge.quantity][-1]
             except (OSError, ValueError) as error:
                 self._reasons[gauge.quantity] = str(error)
         values = {
@@ -162,6 +173,9 @@ class Gauges:
             slowed[cause] += texts
         self._samples.append(Sample(at_ns, counters, values, dict(slowed)))
         self._sources = sources
+        if self.series:
+            texts = chain(*slowed.values()) if readings["throttling"] else None
+            self.series.add(at_ns, levels, counters.get("network_bytes", ()), texts)
 
     def _around(self, opened_ns: int, closed_ns: int) -> list[Sample]:
         """The samples from the last before a window to the first after it, at most `MAX_DISTANCE_S` outside of it."""
@@ -178,20 +192,21 @@ def _increase(quantity: str, samples: Sequence[Sample]) -> tuple[int, int] | Non
     return (pairs[-1][0] - pairs[0][0], pairs[-1][1] - pairs[0][1]) if len(pairs) > 1 else None
 
 
-def open_gauges(*, gpus: Sequence[str], root: str | Path = "/") -> Gauges:
+def open_gauges(*, gpus: Sequence[str], root: str | Path = "/", series: GaugeSeries | None = None) -> Gauges:
     """Open the gauges of a machine and start sampling."""
     gauges = list(find_gauges(Path(root), gpus))
     cards = find_cards(Path(root))
     nvidia = [gpu for gpu in gpus if not find_card(gpu, cards)]
     if not nvidia:
-        return Gauges(gauges)
+        return Gauges(gauges, series=series)
     with ExitStack() as opened:
         try:
             opened.callback(nvml.start())
             gauges += [gauge for uuid in nvidia for gauge in _nvml_gauges(nvml.open_gpu(uuid))]
         except OSError as error:
-            return Gauges(gauges, reasons=dict.fromkeys(("gpu_utilization", "gpu_clock_mean_hz"), str(error)))
-        return Gauges(gauges, close=opened.pop_all().close)
+            reasons = dict.fromkeys(("gpu_utilization", "gpu_clock_mean_hz"), str(error))
+            return Gauges(gauges, reasons=reasons, series=series)
+        return Gauges(gauges, close=opened.pop_all().close, series=series)
 
 
 def _nvml_gauges(gpu: nvml.NvmlGpu) -> Iterator[Gauge]:
@@ -203,7 +218,8 @@ def _nvml_gauges(gpu: nvml.NvmlGpu) -> Iterator[Gauge]:
         }
 
     source = f"NVML, {gpu.name}"
-    yield Gauge("gpu_utilization", source, gpu.utilization)
-    yield Gauge("gpu_clock_mean_hz", source, gpu.clock_hz)
-    yield Gauge("temperature_max_c", source, gpu.temperature_c)
+    yield Gauge("gpu_utilization", source, gpu.utilization, gpu.name)
+    yield Gauge("gpu_clock_mean_hz", source, gpu.clock_hz, gpu.name)
+    yield Gauge("gpu_memory_bytes", source, gpu.memory_used_bytes, gpu.name)
+    yield Gauge("temperature_max_c", source, gpu.temperature_c, gpu.name)
     yield Gauge("throttling", source, throttling)

@@ -14,7 +14,14 @@ NO_DATA = "the files that the script reads are not known: `measure.data=` names 
 
 
 class DataSource:
-    """Samples in memory, so that no storage is involved, or unknown. `metadata` describes it in the record."""
+    """Samples in memory, so that no storage is involved, or unknown.
+
+    Attributes:
+        metadata: Its description in the record.
+        devices: The block devices that count its reads.
+    """
+
+    devices: tuple[str, ...] = ()
 
     def __init__(self, metadata: Mapping[str, object]) -> None:
         self.metadata = metadata
@@ -37,6 +44,7 @@ class FileSource(DataSource):
     def __init__(self, folder: Path, cache: str, drop_caches: bool, say: Notify) -> None:
         self._folder, self._cache, self._drop, self._say = folder, cache, drop_caches, say
         self._disk: Disk = disk_of(folder)
+        self.devices = self._disk.devices
         self._residency = Residency(folder)
         self._before: float | None = None
         self._readings: list[ReadCounters | None] = []

@@ -17,7 +17,7 @@ from epochmeter.results.footprint import epoch_footprint
 from epochmeter.results.forecast import Forecaster, no_forecast_reason
 from epochmeter.results.roofline import epoch_utilization
 from epochmeter.results.summary import reaches_target
-from epochmeter.run.instruments import WindowInstruments, write_powers
+from epochmeter.run.instruments import WindowInstruments, write_gauges, write_powers
 from epochmeter.run.plan import Plan
 from epochmeter.run.window import Window, build_window, node_window
 from epochmeter.run.worker_process import WorkerError, WorkerProcess
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 TRACED_IN_EPOCH = "the steps of a script are traced within an epoch, whose power samples are read at its end."
 SCRIPT_PUBLISH_S = 10.0
 """Shortest time between two updates of a script's run in MLflow: the script waits for them."""
+GAUGES_WRITE_S = 10.0
+"""Shortest time between two writes of gauges within a window, since they may delay reads of the same disk."""
 FIRST_WAIT_S = 10.0
 """Time limit of the first window's wait for MLflow, which includes its import; later ones wait for a second at most."""
 
@@ -45,7 +47,7 @@ def run_event_loop(
     def utilization(metrics: Mapping[str, float]) -> Mapping[str, float]:
         return epoch_utilization(metrics, plan.run, job.roofline.flops)
 
-    published_s = time.monotonic()
+    published_s = written_s = time.monotonic()
     forecast: dict[str, float] = {}
     is_traced = False
     forecaster = Forecaster(plan.record.windows(), job.warmup_epochs, plan.record.last_steps)
@@ -74,11 +76,14 @@ def run_event_loop(
                     probing.open_window(opened, before)
             case protocol.Progress():
                 terminal.progress(message.steps, message.loss)
+                if time.monotonic() - written_s >= GAUGES_WRITE_S:
+                    write_gauges(instruments.gauges, plan.record, durably=False)
+                    written_s = time.monotonic()
                 if probing:
                     probing.progress(message.steps)
             case protocol.Traced():  # of a script
                 is_traced = True
-                plan.describe(traced={"reason": TRACED_IN_EPOCH})
+                plan.describe(traced={**message._asdict(), "reason": TRACED_IN_EPOCH})
             case protocol.WindowClosed():
                 after = instruments.read_end()
                 if message.window is not None and message.epoch is not None:
@@ -100,6 +105,7 @@ def run_event_loop(
                 is_traced = False
                 plan.record.append({**window.line, **warmup, **remarks})
                 forecaster.add({**window.line, **warmup})
+                write_gauges(instruments.gauges, plan.record)
                 plan.set_flags(remarks.get("flags", {}))
                 terminal.window_closed()
                 terminal.window_measured(window.line, job.epochs)
@@ -193,7 +199,7 @@ def finish_trace(messages: Iterator[Message], plan: Plan, meter: Meter) -> list[
 
 
 def traced_power(traced: Traced, plan: Plan, meter: Meter) -> dict[str, object]:
-    """Record the power samples of traced steps; return their uncertainty in J and the sensor's response, or a reason.
+    """Record the power samples of traced steps; return their times, uncertainty in J and sensor response, or a reason.
 
     The energy itself is computed by the analysis of the trace.
     """
@@ -211,7 +217,7 @@ def traced_power(traced: Traced, plan: Plan, meter: Meter) -> dict[str, object]:
     elif sampling.peak_w is None:
         reason = "the parts of the total are sampled at different times."
     if reason or not sampling:
-        return {"reason": reason}
+        return {**traced._asdict(), "reason": reason}
     response = powers.response._asdict() if powers.response else None
     return {**traced._asdict(), "energy_uncertainty_j": sampling.half_width_j, "response": response}
 

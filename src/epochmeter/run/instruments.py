@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.console.console import Terminal
+from epochmeter.machine.gauge_series import GaugeSeries
 from epochmeter.machine.gpm import NO_COUNTERS, GpuCounters, counter_ids, open_counters
 from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor, open_gpu_monitor
 from epochmeter.machine.utilization import Gauges, open_gauges
@@ -63,16 +65,23 @@ class WindowInstruments(NamedTuple):
 
 @contextmanager
 def open_instruments(plan: Plan, terminal: Terminal) -> Iterator[WindowInstruments]:
-    """Open the instruments of the devices that the plan uses."""
-    root = plan.job.machine.root
+    """Open the instruments of the devices that the plan uses; at the end, the last rows of the gauges are written."""
+    root, period_s = plan.job.machine.root, plan.job.machine.gauges_period_s
+    data_source = open_data_source(plan.job, plan.run["dataset"]["folder"], terminal.info)
+    series = None
+    if period_s is not None and plan.node.is_first:
+        series = GaugeSeries(Path(root), period_s, data_source.devices)
     with (
         closing(open_meter(plan.job.meter.to_dict(), gpus=plan.gpus, root=root)) as meter,
-        closing(open_gauges(gpus=plan.gpus, root=root)) as gauges,
+        closing(open_gauges(gpus=plan.gpus, root=root, series=series)) as gauges,
         closing(open_gpu_monitor(plan.gpus)) as gpu_monitor,
         open_counters(counter_ids(plan.used_gpus, os.environ) if plan.on_gpu else ()) as counters,
     ):
-        data_source = open_data_source(plan.job, plan.run["dataset"]["folder"], terminal.info)
-        yield WindowInstruments(meter, gauges, data_source, gpu_monitor=gpu_monitor, gpu_counters=counters)
+        try:
+            yield WindowInstruments(meter, gauges, data_source, gpu_monitor=gpu_monitor, gpu_counters=counters)
+        finally:
+            with suppress(OSError):  # the run may have failed because the disk is full
+                write_gauges(gauges, plan.record)
 
 
 def write_powers(meter: Meter, record: Record) -> PowerSamples:
@@ -80,6 +89,12 @@ def write_powers(meter: Meter, record: Record) -> PowerSamples:
     powers = meter.drain(time.monotonic_ns())
     record.append_power(powers.times_ns, {**powers.watts, "total": powers.total_w})
     return powers
+
+
+def write_gauges(gauges: Gauges, record: Record, *, durably: bool = True) -> None:
+    """Write the rows of the gauges' time series taken so far to the record."""
+    if gauges.series and (rows := gauges.series.drain()):
+        record.append_gauges(gauges.series.columns, rows, durably)
 
 
 def measure_idle_w(meter: Meter, seconds: float, outcome: RunResult, terminal: Terminal) -> float | None:

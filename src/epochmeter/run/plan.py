@@ -55,7 +55,7 @@ from epochmeter.run.preflight import (
 from epochmeter.run.rehearsal import missing_gpus, rehearsal_reasons
 from epochmeter.run.resume import KEPT_KEYS, ResumePoint, find_resume_point
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.shared.record import Record
+from epochmeter.shared.record import TIME_SERIES, Record
 from epochmeter.sweep.sweep_folder import reuses_none
 from epochmeter.tracking import queue
 
@@ -152,9 +152,8 @@ class Plan:
 
     def _resume_record(self, earlier: ResumePoint, start: Mapping[str, Any]) -> None:
         """Restore the record as it was at the checkpoint; the run keeps its ID and start time."""
-        # The clock of power samples starts at boot.
         is_other_boot = earlier.run["boot_id"] != self.run["boot_id"]
-        self.record.truncate_to_epoch(earlier.epochs, also=["power.csv"] if is_other_boot else [])
+        self.record.truncate_to_epoch(earlier.epochs, also=TIME_SERIES if is_other_boot else [])
         self._describe_host()
         starts = [*earlier.run.get("resumed", []), {"epoch": earlier.epochs, **start}]
         self._enqueue(earlier.run["record_id"])

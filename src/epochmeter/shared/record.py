@@ -6,6 +6,7 @@
     steps.bin     the intervals of each step
     losses.bin    the loss of each step
     power.csv     sampled power, if the meter samples
+    gauges.csv    utilization, temperatures, disk and network once per second (columns: machine/gauge_series.py)
     checkpoint.pt state to resume an interrupted run; deleted when the run is completed
     trace.json.gz the profiler's trace of a few steps; trace_analysis.json has its analysis
     ncu.csv       utilization of pipes by kernel (`profiler=ncu`); nsight.nsys-rep is the report of `profiler=nsys`
@@ -23,6 +24,7 @@ Python 3.6 and standard library only.
 import array
 import contextlib
 import datetime
+import itertools
 import json
 import os
 import pathlib
@@ -44,8 +46,12 @@ INTERVALS = ("gap_s", "host_wait_s", "copy_s", "compute_s")
 MEMORY = "memory.json"
 SCHEMA = 1
 """Version of the record's format in `job.json`; absent means 1."""
+POWER, GAUGES = TIME_SERIES = ("power.csv", "gauges.csv")
+"""Samples over time, whose clock starts at boot."""
 NCU_CSV = "ncu.csv"
 TRACE, TRACE_ANALYSIS = "trace.json.gz", "trace_analysis.json"
+PERFETTO = "perfetto.json.gz"
+"""File derived from the record: its windows, steps, samples and trace on one clock."""
 CHECKPOINT = "checkpoint.pt"
 CHECKPOINTS = (CHECKPOINT, "." + CHECKPOINT)
 """The checkpoint, and the partial next one of a killed writer."""
@@ -156,9 +162,10 @@ class Record:
         write_atomically(self.folder / "epochs.jsonl", lambda file: file.writelines(lines))
         for name, columns in (("steps.bin", len(INTERVALS)), ("losses.bin", 1)):
             os.truncate(str(self.folder / name), steps * columns * array.array("f").itemsize)
-        power = self.folder / "power.csv"
-        if power.exists():  # drop a truncated line
-            os.truncate(str(power), power.read_bytes().rfind(b"\n") + 1)
+        for name in TIME_SERIES:
+            path = self.folder / name
+            if path.exists():  # drop a truncated line
+                os.truncate(str(path), path.read_bytes().rfind(b"\n") + 1)
         ends = [self.folder / name for name in ("summary.json", "worker.log", *also)]
         self._archive_files([path for path in ends if path.exists()], self._new_attempt())
 
@@ -249,15 +256,28 @@ class Record:
 
         `watts` has the columns by domain, the same each time; NaN, not read, is written as empty.
         """
-        if not times_ns:
-            return
-        path = self.folder / "power.csv"
-        has_header = path.exists() and path.stat().st_size  # a crash may have left an empty file
-        lines = [] if has_header else [",".join(["monotonic_ns"] + [name + "_w" for name in watts]) + "\n"]
-        for row in zip(times_ns, *watts.values()):
-            lines.append(",".join([str(row[0])] + ["" if w != w else f"{w:.4f}" for w in row[1:]]) + "\n")
-        with append_durably(path) as file:
-            file.write("".join(lines).encode("utf-8"))
+        columns = ["monotonic_ns"] + [name + "_w" for name in watts]
+        rows = zip(times_ns, *watts.values())
+        if times_ns:
+            lines = ([str(row[0])] + ["" if w != w else f"{w:.4f}" for w in row[1:]] for row in rows)
+            self._append_lines(POWER, columns, lines)
+
+    def append_gauges(self, columns, rows, durably=True):
+        """Append rows of gauges: cells by column; None, or no entry, is written as empty.
+
+        A file that exists, of a run that was resumed, keeps its columns. Without `durably`, the disk is not waited for.
+        """
+        path = self.folder / GAUGES
+        if _has_header(path):
+            with open(str(path), encoding="utf-8") as file:
+                columns = file.readline().rstrip("\n").split(",")
+        self._append_lines(GAUGES, columns, ([_cell(row.get(name)) for name in columns] for row in rows), durably)
+
+    def _append_lines(self, name, columns, lines, durably=True):
+        path = self.folder / name
+        header = [] if _has_header(path) else [columns]
+        with append_durably(path) if durably else open(str(path), "ab") as file:
+            file.write("".join(",".join(line) + "\n" for line in itertools.chain(header, lines)).encode("utf-8"))
 
 
 def step_count(windows):
@@ -283,6 +303,17 @@ def is_steady(epoch):
 def is_partial(window):
     """Return whether a window's epoch ended before its last step."""
     return window.get("partial", False)
+
+
+def _has_header(path):
+    return path.exists() and path.stat().st_size > 0  # a crash may have left an empty file
+
+
+def _cell(value):
+    """Return a cell with six digits at least, and all digits before the decimal point."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return str(round(value)) if abs(value) >= 1e5 else f"{value:.6g}"
 
 
 def _little_endian(rows):

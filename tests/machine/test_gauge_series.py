@@ -1,0 +1,123 @@
+"""Rows of gauges, from kernel files with known counters."""
+
+import boards
+import pytest
+from controls import Board
+
+from epochmeter.machine.gauge_series import GaugeSeries
+from epochmeter.machine.utilization import open_gauges
+
+SECOND = 1_000_000_000
+DISK = "sys/class/block/sda1/stat"
+
+
+def ticks(*busy_and_idle):
+    """/proc/stat with the busy and idle ticks of all cores, and of each."""
+    cores = (f"cpu{'' if core == 0 else core - 1} {b} 0 0 {i} 0 0 0 0 0 0" for core, (b, i) in enumerate(busy_and_idle))
+    return {"proc/stat": "\n".join([*cores, "intr 12345 0 0"])}
+
+
+def disk(reads=0, sectors=0, read_ms=0, writes=0, written=0, write_ms=0, busy_ms=0, queued_ms=0):
+    counts = (reads, 0, sectors, read_ms, writes, 0, written, write_ms, 3, busy_ms, queued_ms, 0, 0, 0, 0, 0, 0)
+    return {DISK: " ".join(map(str, counts))}
+
+
+IDLE = {**ticks((0, 0), (0, 0), (0, 0)), **disk()}
+RATES = {
+    "cpu_utilization": 0.25,
+    "cpu0_utilization": 0.0,
+    "cpu1_utilization": 0.5,
+    "disk_reads_per_s": 40.0,
+    "disk_writes_per_s": 5.0,
+    "disk_read_bytes_per_s": 512 * 1000,
+    "disk_written_bytes_per_s": 512 * 100,
+    "disk_read_await_s": 0.002,
+    "disk_write_await_s": 0.01,
+    "disk_queue_requests": 1.5,
+    "disk_utilization": 0.75,
+    "network_received_bytes_per_s": 500.0,
+    "network_sent_bytes_per_s": 50.0,
+}
+
+
+@pytest.fixture
+def rows(tree):
+    """rows((seconds, files, network), ...) -> the rows of samples at these times, with these kernel files."""
+
+    def sampled(*samples, devices=("sda1",)):
+        series = GaugeSeries(tree(), 1.0, devices)
+        for seconds, files, network in samples:
+            tree(**files)
+            series.add(round(seconds * SECOND), {"ram_used_bytes": 5.0}, network, None)
+        return [{**dict.fromkeys(series.columns), **row} for row in series.drain()]
+
+    return sampled
+
+
+def test_counters_are_rates_since_the_previous_row_and_unknown_in_the_first(rows):
+    busy = {**ticks((100, 300), (0, 200), (100, 100)), **disk(80, 2000, 160, 10, 200, 100, 1500, 3000)}
+    first, second = rows((10, IDLE, (100, 10)), (12, busy, (1100, 110)))
+    assert first == {"monotonic_ns": 10 * SECOND, **dict.fromkeys(RATES), "ram_used_bytes": 5.0}
+    assert second == pytest.approx({"monotonic_ns": 12 * SECOND, **RATES, "ram_used_bytes": 5.0})
+
+
+def test_nothing_read_is_never_a_zero(rows):
+    gone = {**IDLE, DISK: "", "proc/stat": "cpu 1"}
+    _, idle, broken, back = rows((1, IDLE, (5, 5)), (2, IDLE, (5, 5)), (3, gone, ()), (4, IDLE, (4, 5)))
+    assert (idle["disk_reads_per_s"], idle["disk_read_await_s"]) == (0.0, None), "no request was completed"
+    assert {name for name, cell in broken.items() if cell is not None} == {"monotonic_ns", "ram_used_bytes"}
+    assert {back[name] for name in RATES} == {None}, "the row before is unknown"
+
+
+def test_counters_that_start_again_and_absent_gauges(rows):
+    removed = [(1, disk(9, 9, 9), ()), (2, disk(1, 1, 1), ())]
+    assert rows(*removed)[1]["disk_reads_per_s"] is None
+    assert rows(*removed, devices=())[1].keys() == {"monotonic_ns", "ram_used_bytes"}
+
+
+def test_rows_follow_at_the_mean_period_and_throttling_of_all_samples_counts(tree):
+    series = GaugeSeries(tree(), 1.0)
+    slowed = {0.7: ["gpu0 power-capped"], 1.1: ["a, b"], 1.6: [], 2.2: []}
+    for seconds in (0.1, 0.7, 1.1, 1.6, 2.2, 2.9, 4.05):
+        series.add(round(seconds * SECOND), {}, (), slowed.get(seconds))
+    cells = [(row["monotonic_ns"] / SECOND, row.get("throttling")) for row in series.drain()]
+    assert cells == [(0.1, None), (1.1, "gpu0 power-capped; a  b"), (2.2, "none"), (4.05, None)]
+    assert series.drain() == []
+
+
+def columns_of(root, *gpus):
+    """The columns with a reading in the first row, without the time."""
+    series = GaugeSeries(root, 1.0)
+    opened = open_gauges(gpus=gpus, root=root, series=series)
+    opened.mark()
+    opened.close()
+    return {name: cell for name, cell in series.drain()[0].items() if name != "monotonic_ns" and cell is not None}
+
+
+@pytest.mark.parametrize(("name", "layout"), boards.LAYOUTS[:1])
+def test_board_has_columns_by_sensor(tmp_path, name, layout):
+    boards.write(tmp_path, name, layout)
+    cells = columns_of(tmp_path)
+    assert cells["ram_used_bytes"] == 1_802_000 * 1024
+    assert cells["gpu0_clock_hz"] == 612e6
+    assert 46.5 in {cell for name, cell in cells.items() if name.endswith("_temperature_c")}
+
+
+def test_amd_gpus_have_columns_of_their_own(tmp_path):
+    board = Board(tmp_path)
+    for slot, busy in [("0000:03:00.0", 40), ("0000:43:00.0", 99)]:
+        heat = {"temp1_input": 1000 * busy, "temp2_input": 1000 * busy + 5000, "freq1_input": 1_700_000_000}
+        board.with_amdgpu(slot, unique_id=slot[5:7], busy=busy, **heat)
+    cells = columns_of(tmp_path, "0000:03:00.0", "0000:43:00.0")
+    assert cells == {
+        "gpu0_utilization": 0.4, "gpu0_clock_hz": 1.7e9, "gpu0_temperature_c": 40, "gpu0_2_temperature_c": 45,
+        "gpu1_utilization": 0.99, "gpu1_clock_hz": 1.7e9, "gpu1_temperature_c": 99, "gpu1_2_temperature_c": 104,
+    }  # fmt: skip
+
+
+def test_nvidia_gpu_has_utilization_clock_memory_temperature_and_throttling(nvml, monkeypatch, tmp_path):
+    monkeypatch.setenv("STUB", "capped")
+    assert columns_of(tmp_path, "GPU-bbbb") == {
+        "gpu1_utilization": 0.87, "gpu1_clock_hz": 1410e6, "gpu1_memory_used_bytes": 3e9, "gpu1_temperature_c": 61,
+        "throttling": "gpu1 power-capped",
+    }  # fmt: skip
