@@ -9,12 +9,12 @@ from itertools import pairwise
 import pytest
 
 from epochmeter.machine.process_identity import this_process
-from epochmeter.results.power_trace import downsample
+from epochmeter.results.power_trace import downsample, downsample_columns
 from epochmeter.results.run_status import status_of
 from epochmeter.shared import atomic_files
 from epochmeter.shared import record as records
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.shared.record import CHECKPOINT, Record
+from epochmeter.shared.record import CHECKPOINT, GAUGES, Record
 
 GONE = this_process()._replace(began="0")
 WINDOWS = [{"window": "epoch", "epoch": number, "metrics": {"epoch/steps": 1}} for number in (0, 1)]
@@ -40,6 +40,7 @@ def live(record, identity, end):
         record.append_steps(STEP)
         record.append_losses(LOSS)
         record.append_power([1], {"total": [10.0]})
+        record.append_gauges(("monotonic_ns", "load_1"), [{"monotonic_ns": 1, "load_1": 10.0}])
         record.append(window)
         (record.folder / CHECKPOINT).write_bytes(b"weights")
     record.write_summary({"state": end, "metrics": {}, "notes": [], "failure": None}, identity)
@@ -132,7 +133,7 @@ def test_run_can_resume_after_a_crash_at_any_line_of_truncation(tmp_path):
         assert (len(record.steps()), len(record.losses())) == (len(STEP), len(LOSS))
 
 
-@pytest.mark.parametrize("name", ["epochs.jsonl", "steps.bin", "losses.bin", "power.csv"])
+@pytest.mark.parametrize("name", ["epochs.jsonl", "steps.bin", "losses.bin", "power.csv", "gauges.csv"])
 def test_file_truncated_at_any_byte_is_read_up_to_its_last_complete_entry(tmp_path, name):
     record = Record(tmp_path)
     live(record, "run0", "killed")
@@ -143,3 +144,4 @@ def test_file_truncated_at_any_byte_is_read_up_to_its_last_complete_entry(tmp_pa
         assert len(record.steps()) % len(STEP) == 0
         assert record.losses() == LOSS * len(record.losses())
         assert all(point.watts == 10.0 for point in downsample(record, 500))
+        assert all(means == {"load_1": 10.0} for _, means in downsample_columns(record.folder / GAUGES, 500))

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from epochmeter.results import power_trace
-from epochmeter.results.power_trace import downsample
+from epochmeter.results.power_trace import downsample, downsample_columns
 from epochmeter.shared.record import Record
 
 
@@ -42,3 +42,15 @@ def test_days_of_samples_use_the_beginning_of_each_section(record, monkeypatch):
 def test_complete_lines_of_a_truncated_file_are_read(record, text):
     (record.folder / "power.csv").write_text(text)
     assert list(downsample(record, 500)) == []
+
+
+def test_means_by_column_leave_out_cells_without_a_reading(tmp_path):
+    path = tmp_path / "gauges.csv"
+    assert list(downsample_columns(path, 2)) == []
+    cells = [("10", "none"), ("", "gpu0 power-capped"), ("", "none"), ("", "none")]
+    path.write_text("monotonic_ns,a,throttling\n" + "".join(f"{at},{a},{b}\n" for at, (a, b) in enumerate(cells)))
+    assert list(downsample_columns(path, 1)) == [(2, {"a": 10.0, "throttling": 0.25})]
+    assert list(downsample_columns(path, 500)) == [
+        (0, {"a": 10.0, "throttling": 0.0}), (1, {"throttling": 1.0}), (2, {"throttling": 0.0}),
+        (3, {"throttling": 0.0}),
+    ]  # fmt: skip

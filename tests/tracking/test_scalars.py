@@ -83,3 +83,14 @@ def test_power_is_a_curve_in_ms_since_the_start(record):
         Scalar("power/total_w", 10.0, 1_000_000_002_000, 0),
         Scalar("power/total_w", 12.0, 1_000_000_002_005, 5),
     ]
+
+
+def test_gauges_are_curves_in_ms_since_their_first_row_without_single_cores(record):
+    columns = ("monotonic_ns", "cpu0_utilization", "gpu0_clock_hz", "throttling")
+    cells = [(2 * SECOND_NS, 0.5, 1.2e9, "none"), (3 * SECOND_NS, 0.5, None, "gpu0 power-capped")]
+    assert scalars.gauge_scalars(record, record.windows()) == []
+    record.append_gauges(columns, [dict(zip(columns, row, strict=True)) for row in cells])
+    assert scalars.gauge_scalars(record, record.windows()) == [
+        [Scalar("system/gpu0_clock_hz", 1.2e9, 1_000_000_002_000, 0)],
+        [Scalar("system/throttling", 0.0, 1_000_000_002_000, 0), Scalar("system/throttling", 1.0, CLOSED_MS, 1000)],
+    ]

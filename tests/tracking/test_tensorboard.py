@@ -35,6 +35,7 @@ def scalars_of(record):
 def test_file_has_the_scalars_and_steps_of_mlflow(store, make_record, points):
     record = make_record()
     record.append_power([100 * 10**9 + 10**6 * ms for ms in (0, 5)], {"total": [10.0, 12.0]})
+    record.append_gauges(("monotonic_ns", "cpu_utilization"), [{"monotonic_ns": 100 * 10**9, "cpu_utilization": 0.5}])
     tensorboard.write_events(record)
     shown = [(scalar.name, scalar.step, pytest.approx(scalar.value, rel=1e-6)) for scalar in scalars_of(record)]
     assert sorted(points(publish(record, store).run_id)) == sorted(shown, key=lambda point: point[:2])

@@ -14,7 +14,7 @@ from epochmeter.agent import controller, hooks
 
 RESERVED = frozenset((
     *("epoch", "val", "steady", "std", "total", "rank_max", "model", "roofline", "memory", "power", "step", "trace"),
-    *("throughput", "forecast"),
+    *("throughput", "forecast", "system"),
 ))  # fmt: skip
 """Prefixes of other metrics, which no window may have as its name."""
 

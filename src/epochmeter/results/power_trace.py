@@ -1,13 +1,15 @@
-"""A run's sampled power over time, downsampled for charts."""
+"""A run's samples over time, power and gauges, downsampled for charts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from epochmeter.shared.record import Record
+from epochmeter.machine.gauge_series import NOT_THROTTLED, THROTTLING_COLUMN
+from epochmeter.shared.record import POWER, Record
 
 BYTES_PER_POINT = 32768
 """Most bytes of `power.csv` read per point: with 500 points, everything up to an hour of samples each 10 ms."""
@@ -26,25 +28,47 @@ def downsample(record: Record, max_points: int) -> Iterator[TracePoint]:
 
     A long section's mean is that of its beginning, so that days of samples are read as fast as an hour's.
     """
-    path = record.folder / "power.csv"
-    if not path.exists():
-        return
-    with open(path, "rb") as file:
-        columns = file.readline().rstrip().split(b",")
-        if b"total_w" not in columns:  # truncated header
-            return
-        total = columns.index(b"total_w")
-        for lines in _line_starts(file, file.tell(), path.stat().st_size, max_points):
-            rows = [line.rstrip().split(b",") for line in lines]
-            samples = [(int(row[0]), float(row[total])) for row in rows if row[total]]
-            if samples:
-                yield _mean_point(samples)
+    for columns, rows in _sections(record.folder / POWER, max_points):
+        total = columns.index("total_w")
+        samples = [(int(row[0]), float(row[total])) for row in rows if row[total]]
+        if samples:
+            yield _mean_point(samples)
+
+
+def downsample_columns(path: Path, max_points: int) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield the means of the numbers in `power.csv` or `gauges.csv` by column, each with the time of its middle row.
+
+    The points are as those of `downsample`. A column without a reading is absent; of throttling, it is the fraction of
+    rows.
+    """
+    for columns, rows in _sections(path, max_points):
+        means = {}
+        for place, name in enumerate(columns[1:], 1):
+            cells = [row[place] for row in rows if row[place]]
+            if cells:
+                values = (cell != NOT_THROTTLED if name == THROTTLING_COLUMN else float(cell) for cell in cells)
+                means[name] = math.fsum(values) / len(cells)
+        yield int(rows[len(rows) // 2][0]), means
 
 
 def _mean_point(samples: list[tuple[int, float]]) -> TracePoint:
     count, (first_ns, _), (last_ns, _) = len(samples), samples[0], samples[-1]
     duration_ns = (last_ns - first_ns) * count // (count - 1) if count > 1 else 0
     return TracePoint(samples[count // 2][0], math.fsum(watts for _, watts in samples) / count, duration_ns)
+
+
+def _sections(path: Path, count: int) -> Iterator[tuple[list[str], list[list[str]]]]:
+    """Yield the columns of a file, and the rows at the start of each of `count` equal sections."""
+    if not path.exists():
+        return
+    with open(path, "rb") as file:
+        header = file.readline()
+        if not header.endswith(b"\n"):  # empty or truncated
+            return
+        columns = header.decode().rstrip().split(",")
+        for lines in _line_starts(file, file.tell(), path.stat().st_size, count):
+            if lines:
+                yield columns, [line.decode().rstrip().split(",") for line in lines]
 
 
 def _line_starts(file: BinaryIO, first: int, size: int, sections: int) -> Iterator[list[bytes]]:

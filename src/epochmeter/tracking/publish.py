@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +68,8 @@ def publish(record: Record, store: Store, ended: str | None = None) -> Published
         _log_new(scalars.summary_scalars(record, summary), store, run)
         if scalars.POWER not in run.data.metrics:
             _log_new(scalars.power_scalars(record, windows), store, run)
+        for curves in _batches(scalars.gauge_scalars(record, windows)):
+            _log_new(curves, store, run)
     _log_files(record, store, run)
     # A status passed by the controller is kept if the record has none.
     if run.info.status != status and (run.info.status == "RUNNING" or ended or recorded_status(record)):
@@ -192,6 +194,17 @@ def _log_new(candidates: Iterable[Scalar], store: Store, run: Run) -> None:
     metrics = [Metric(*scalar) for scalar in candidates if scalar.name not in run.data.metrics]
     if metrics:
         store.client.log_batch(run.info.run_id, metrics)
+
+
+def _batches(curves: Iterable[Sequence[Scalar]]) -> Iterator[list[Scalar]]:
+    """Yield batches of complete curves, so that an interrupted publishing can be continued by the names."""
+    batch: list[Scalar] = []
+    for curve in curves:
+        if batch and len(batch) + len(curve) > MAX_METRICS:
+            yield batch
+            batch = []
+        batch += curve
+    yield batch
 
 
 def _log_files(record: Record, store: Store, run: Run) -> None:

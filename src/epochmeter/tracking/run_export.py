@@ -15,14 +15,14 @@ from epochmeter.machine.process_identity import Process
 from epochmeter.results import run_status as states
 from epochmeter.results.run_result import no_energy_reason
 from epochmeter.shared.atomic_files import read_json
-from epochmeter.shared.record import CHECKPOINT, Record
+from epochmeter.shared.record import CHECKPOINT, PERFETTO, TIME_SERIES, Record
 
 MAX_PARAM, MAX_TAG, MAX_DIGEST = 6000, 8000, 36
 """MLflow's limits of lengths."""
 TRAIN, MEASURE = "src/train.py", "src/measure.py"
 EVENTS = "events.out.tfevents."
 """Prefix of TensorBoard's event files, which are derived from the record and not part of it."""
-RUN_FILES = ("epochs.jsonl", "steps.bin", "power.csv", "worker.log")
+RUN_FILES = ("epochs.jsonl", "steps.bin", *TIME_SERIES, "worker.log")
 """Files written only during the run."""
 MLFLOW_STATUS = {
     states.PLANNED: "SCHEDULED",
@@ -141,5 +141,5 @@ def complete_files(record: Record) -> list[Path]:
     return sorted(
         path
         for path in record.folder.iterdir()
-        if path.is_file() and not path.name.startswith((".", EVENTS)) and path.name != CHECKPOINT
+        if path.is_file() and not path.name.startswith((".", EVENTS)) and path.name not in (CHECKPOINT, PERFETTO)
     )

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from epochmeter.results.power_trace import downsample
-from epochmeter.shared.record import Record, since_resumed, step_count
+from epochmeter.results.power_trace import downsample, downsample_columns
+from epochmeter.shared.record import GAUGES, Record, since_resumed, step_count
 from epochmeter.tracking.run_export import ended_s, legal_name
 
 POWER = "power/total_w"
 LOSS = "step/train_loss"
-MAX_POWER_POINTS = 500
+SYSTEM = "system/"
+"""Prefix of the metrics that MLflow shows as system metrics."""
+CORE = re.compile(r"cpu\d+_utilization")
+"""Columns of `gauges.csv` that are not published: a machine may have hundreds of cores."""
+MAX_POWER_POINTS = MAX_GAUGE_POINTS = 500
 STEPS_PER_POINT = 100
 NS_PER_MS = 1_000_000
 
@@ -55,6 +61,21 @@ def power_scalars(record: Record, windows: Sequence[Mapping[str, Any]]) -> Itera
         if start_ns is None:
             boot_ms, start_ns = _boot_ms(record, windows[-1]["epoch"]), at_ns
         yield Scalar(POWER, watts, boot_ms + at_ns // NS_PER_MS, (at_ns - start_ns) // NS_PER_MS)
+
+
+def gauge_scalars(record: Record, windows: Sequence[Mapping[str, Any]]) -> list[list[Scalar]]:
+    """Return the curve of each gauge over ms since the first row; none if no gauges were recorded."""
+    curves: dict[str, list[Scalar]] = defaultdict(list)
+    start_ns = None
+    for at_ns, means in downsample_columns(record.folder / GAUGES, MAX_GAUGE_POINTS) if windows else ():
+        if start_ns is None:
+            boot_ms, start_ns = _boot_ms(record, windows[-1]["epoch"]), at_ns
+        when_ms, step = boot_ms + at_ns // NS_PER_MS, (at_ns - start_ns) // NS_PER_MS
+        for column, mean in means.items():
+            if not CORE.fullmatch(column):
+                name = legal_name(SYSTEM + column)
+                curves[name].append(Scalar(name, mean, when_ms, step))
+    return list(curves.values())
 
 
 def loss_curves(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from epochmeter.results.run_status import RUNNING, status_of
@@ -62,11 +63,13 @@ class Events:
         self.open().flush()
 
     def finish(self) -> None:
-        """Append the rest, with means, totals and power, and close the file."""
+        """Append the rest, with means, totals, power and gauges, and close the file."""
         self.add()
         if summary := self._record.summary():
             self._log(scalars.summary_scalars(self._record, summary))
-            self._log(scalars.power_scalars(self._record, self._record.windows()))
+            windows = self._record.windows()
+            self._log(scalars.power_scalars(self._record, windows))
+            self._log(chain(*scalars.gauge_scalars(self._record, windows)))
         self.open().close()
 
     def _log(self, points: Iterable[Scalar]) -> None:
