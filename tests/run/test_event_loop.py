@@ -71,8 +71,8 @@ def test_power_of_the_traced_steps_is_recorded_or_its_absence_has_a_reason(tmp_p
         drain=lambda before_ns: powers,
     )
     plan = SimpleNamespace(ranks=ranks, node=SimpleNamespace(nodes=1), record=Record(tmp_path))
-    window = {} if "reason" in recorded else {"opened_ns": 1, "closed_ns": 2}
-    assert traced_power(Traced(1, 2), plan, meter) == {**window, **recorded}
+    traced = Traced(1, 2, wall_offset_ns=3, loads=[])
+    assert traced_power(traced, plan, meter) == {**traced._asdict(), **recorded}
     assert (tmp_path / "power.csv").read_text().splitlines()[1:] == ["1,8.0000,8.0000", "2,9.0000,9.0000"]
 
 

@@ -8,6 +8,7 @@ import sys
 from epochmeter.agent.iterators import is_from_signal_handler
 from epochmeter.shared.protocol import Traced, TraceFailed
 from epochmeter.shared.record import TRACE
+from epochmeter.worker.timeline import wall_offset_ns
 from epochmeter.worker.trace import TorchTrace, module_ranges
 
 
@@ -47,7 +48,7 @@ class ScriptTrace:
             return None
         except StopIteration:
             self.is_done = True
-            return Traced(*self._profiler.traced_ns)
+            return Traced(*self._profiler.traced_ns, wall_offset_ns(), [])
         except Exception as error:
             if is_from_signal_handler(error):
                 raise

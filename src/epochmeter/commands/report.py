@@ -6,7 +6,7 @@
     python src/report.py 'where={model: lenet, batch: [8, 16]}' source=mlflow
     python src/report.py report.baseline=defaults             what the best configurations save
     python src/report.py run=multirun/SWEEP/0 view=trace      analysis of the run's profiler trace
-    python src/report.py run=multirun/SWEEP/0 view=perfetto   the trace in a browser
+    python src/report.py run=multirun/SWEEP/0 view=perfetto   the run's timeline in a browser
 
 The answer is printed. These files are written to the sweep's folder and shown in MLflow:
     report.html            the page: answers, charts, the table; it needs no network
@@ -107,21 +107,22 @@ def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
         ValueError: There is no such run, or its trace cannot be read.
     """
     from epochmeter.report.analyses.trace import analyze, find_traced_run
-    from epochmeter.report.output.print import print_text
-    from epochmeter.shared.record import TRACE
+    from epochmeter.report.output.files import locked, write_trace_page
+    from epochmeter.report.output.print import print_page, print_text
 
-    record = find_traced_run(keys["run"], MULTIRUN)
+    record = find_traced_run(keys["run"], MULTIRUN, needs_trace=keys["view"] == "trace")
+    warn, folder = partial(print_text, console, style="yellow"), Path(keys["out"] or record.folder).absolute()
     if keys["view"] == "perfetto":
         from epochmeter.report.perfetto import open_in_perfetto
+        from epochmeter.trace.perfetto import write_perfetto_file
 
-        open_in_perfetto(record.folder / TRACE, partial(print_text, console))
+        with locked(folder, warn):
+            path = write_perfetto_file(record, folder)
+        open_in_perfetto(path, partial(print_text, console))
         return 0
-    from epochmeter.report.output.files import locked, write_trace_page
-    from epochmeter.report.output.print import print_page
     from epochmeter.report.pages import Page
 
-    warn = partial(print_text, console, style="yellow")
-    page, folder = Page("trace", analyze(record)), Path(keys["out"] or record.folder).absolute()
+    page = Page("trace", analyze(record))
     print_page(page, console)
     with locked(folder, warn):
         written = write_trace_page(page, f"{record.folder.parent.name}/{record.folder.name}", folder, warn, record)

@@ -139,10 +139,18 @@ class Trained(NamedTuple):
 
 
 class Traced(NamedTuple):
-    """The profiler's trace is written. Times are the borders of its steps, of the rank's monotonic clock."""
+    """The profiler's trace is written. Times are the borders of its steps, of the rank's monotonic clock.
+
+    Attributes:
+        wall_offset_ns: time of the wall clock, which the trace has, at zero of the monotonic clock.
+        loads: batches of the last pass over the data: durations to read, preprocess and decode (a part of preprocess)
+            and the start, in ns; and the DataLoader worker, -1 for the training process itself.
+    """
 
     opened_ns: int
     closed_ns: int
+    wall_offset_ns: int
+    loads: List[List[int]]
 
 
 class TraceFailed(NamedTuple):

@@ -43,7 +43,7 @@ from epochmeter.worker.memory import record_memory
 from epochmeter.worker.models.shape_check import check_smallest
 from epochmeter.worker.peaks import device_peaks
 from epochmeter.worker.strategy import rank_seed
-from epochmeter.worker.timeline import monotonic_ns
+from epochmeter.worker.timeline import monotonic_ns, wall_offset_ns
 from epochmeter.worker.trace import module_ranges
 from epochmeter.worker.trainer import Trainer
 from epochmeter.worker.windows import SuspendCounter, WindowRunner
@@ -119,7 +119,7 @@ def run_training(record, connection):
     if trace_error:  # on any rank
         connection.send(TraceFailed(trace_error))
     if traced_ns:
-        connection.send(Traced(*traced_ns))
+        connection.send(Traced(*traced_ns, wall_offset_ns(), training.loads()))
     connection.send(Finished())
     strategy.close()
 

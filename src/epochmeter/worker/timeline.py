@@ -13,6 +13,16 @@ def _nanoseconds(name):
 
 perf_counter_ns = _nanoseconds("perf_counter")
 monotonic_ns = _nanoseconds("monotonic")
+wall_ns = _nanoseconds("time")
+
+
+def wall_offset_ns():
+    """Return the wall clock's time at zero of the monotonic clock, from the closest of some pairs of readings."""
+    pairs = []
+    for _ in range(5):
+        before, wall, after = monotonic_ns(), wall_ns(), monotonic_ns()
+        pairs.append((after - before, wall - (before + after) // 2))
+    return min(pairs)[1]
 
 
 class HostTimeline:

@@ -42,6 +42,11 @@ def test_a_run_without_a_trace_is_an_error(multirun, name, cause):
         find_traced_run(name, multirun)
 
 
+def test_run_without_a_trace_is_found_if_none_is_needed(multirun):
+    assert find_traced_run("sweep/1", multirun, needs_trace=False).folder == multirun / "sweep/1"
+    assert find_traced_run("sweep", multirun, needs_trace=False).folder == multirun / "sweep/0"
+
+
 def test_several_traced_runs_are_an_error_that_names_them(multirun):
     shutil.copy(MI250, multirun / "sweep/1/trace.json.gz")
     with pytest.raises(ValueError, match=r"2 runs\n.*sweep/0, sweep/1"):

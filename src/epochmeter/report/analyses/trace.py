@@ -57,12 +57,13 @@ class TraceView:
     longest: int = LONGEST
 
 
-def find_traced_run(name: str | None, multirun: Path) -> Record:
+def find_traced_run(name: str | None, multirun: Path, needs_trace: bool = True) -> Record:
     """Return the run that a name refers to.
 
     Args:
         name: A run folder, `SWEEP/NUMBER`, or a sweep with one traced run; None for the newest sweep.
         multirun: Folder of all sweeps.
+        needs_trace: If false, a run without a trace is returned if there is only one.
 
     Raises:
         ValueError: There is no such run, or it has no trace.
@@ -70,7 +71,8 @@ def find_traced_run(name: str | None, multirun: Path) -> Record:
     folders = [Path(name), multirun / name] if name else sweep_folders(multirun)[-1:]
     records = [record_of(run) for folder in folders for run in run_folders(folder)]
     traced = [record for record in records if (record.folder / TRACE).exists()]
-    unique = list({record.folder.resolve(): record for record in traced}.values())
+    candidates = traced if traced or needs_trace else records
+    unique = list({record.folder.resolve(): record for record in candidates}.values())
     if len(unique) == 1:
         return unique[0]
     if unique:

@@ -52,6 +52,10 @@ class SyntheticBatches:
     def load(self, state):
         pass
 
+    def loads(self):
+        """Return no times: nothing is loaded."""
+        return []
+
     def parts(self, rows):
         """Return no metrics: nothing was read or preprocessed."""
         return {}

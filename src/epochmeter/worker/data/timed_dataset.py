@@ -7,7 +7,7 @@ import time
 from array import array
 from itertools import islice
 
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import BatchSampler, DataLoader, get_worker_info
 from torch.utils.data.dataloader import default_collate
 
 from epochmeter.shared.units import NANOSECOND
@@ -16,14 +16,18 @@ from epochmeter.worker.timeline import perf_counter_ns
 
 COMPUTE, WIDTH = 3, 4
 """Column of a step's compute in the clock's rows, and number of columns."""
+DURATIONS, TIMES = 3, 5
+"""Durations of a batch, and all integers that travel with it."""
 EXIT_WAIT_S = 2.0
 MAX_NAMED = 5
 """Most bad samples that are named."""
 
 
 class TimedDataset:
-    """Dataset of batches: `timed[indices]` is (batch, (read, preprocess, decode) in ns, names of bad samples).
+    """Dataset of batches: `timed[indices]` is (batch, times, names of bad samples).
 
+    The times are durations to read, preprocess and decode (a part of preprocess), and the start, all in ns; and the
+    number of the DataLoader worker, -1 for the main process. The start is of the monotonic clock of all processes.
     `samples` either has `read(index)` and `decode(data, index)`, or is a sequence of `(transform(image), label)`, where
     all but the transform counts as reading. Bad samples raise BadSampleError (in a sequence, OSError as from Pillow),
     unless they are skipped. The batch is None if all its samples are bad.
@@ -50,7 +54,7 @@ class TimedDataset:
     def __getitem__(self, indices):
         good, bad, load = [], [], self._load
         self._decode_ns = self._transform_ns = 0
-        begin = perf_counter_ns()
+        opened = begin = perf_counter_ns()
         for index in indices:
             started = perf_counter_ns()
             try:
@@ -63,7 +67,9 @@ class TimedDataset:
         loaded = perf_counter_ns()
         decode, preprocess = self._decode_ns, self._decode_ns + self._transform_ns
         batch = default_collate(good) if good else None
-        return batch, (loaded - begin - preprocess, preprocess + perf_counter_ns() - loaded, decode), bad
+        durations = (loaded - begin - preprocess, preprocess + perf_counter_ns() - loaded, decode)
+        worker = get_worker_info()
+        return batch, (*durations, opened, -1 if worker is None else worker.id), bad
 
     def _load_in_steps(self, index):
         data, label = self._samples.read(index)
@@ -145,7 +151,8 @@ class TimedLoader:
                 self._skipped += len(bad)
                 self.bad += bad[: MAX_NAMED - len(self.bad)]
             if skipped_times:  # add the times of preceding batches without a good sample
-                times, skipped_times = [before + now for before, now in zip(skipped_times, times)], None
+                durations = [before + now for before, now in zip(skipped_times[:DURATIONS], times)]
+                times, skipped_times = [*durations, *times[DURATIONS:]], None
             if batch is None:
                 skipped_times = times
                 continue
@@ -170,12 +177,16 @@ class TimedLoader:
         self._skipped = 0
         self.bad = []
 
+    def loads(self):
+        """Return the times of each batch of the last pass, as `TimedDataset` has them."""
+        return [list(self._times[first : first + TIMES]) for first in range(0, len(self._times), TIMES)]
+
     def parts(self, rows):
         """Return the last pass's metrics, in seconds and counts.
 
         `rows` are the clock's intervals of each step in seconds, flattened (`record.INTERVALS`).
         """
-        read, preprocess, decode = ([ns * NANOSECOND for ns in self._times[part::3]] for part in range(3))
+        read, preprocess, decode = ([ns * NANOSECOND for ns in self._times[part::TIMES]] for part in range(DURATIONS))
         loaded = [a + b for a, b in zip(read, preprocess)]
         parts = {
             "loader_read_s": sum(read),

@@ -1,0 +1,187 @@
+"""One file for Perfetto: a run's windows, steps, power and gauges, and the events of its profiler trace if it has one.
+
+All times are of the run's monotonic clock. The profiler's are of the wall clock, and the training process recorded the
+difference of the two clocks, `wall_offset_ns`, after it wrote the trace. The format is Chrome's trace event format.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+
+from epochmeter.power.phases.step_timeline import PHASES
+from epochmeter.results.power_trace import downsample_columns
+from epochmeter.shared.record import GAUGES, INTERVALS, PERFETTO, POWER, TRACE, Record, since_resumed
+from epochmeter.shared.units import NANOSECOND
+from epochmeter.trace.kineto import HINT, NS_PER_US, TraceError
+
+MAX_POINTS = 20_000
+"""Most points of a counter; those of a longer run are means."""
+MAX_STEPS = 20_000
+"""Most steps; of a longer run the last ones."""
+REBOOT_NS = 60 * 10**9
+"""Smallest change between the wall clock and the monotonic clock that means another boot."""
+RUN, COUNTERS = 1 << 30, {POWER: (1 << 30) + 1, GAUGES: (1 << 30) + 2}
+"""Groups of tracks, as numbers that no process has: the format has one group per process."""
+TITLES = {RUN: "epochmeter: run", COUNTERS[POWER]: "epochmeter: power", COUNTERS[GAUGES]: "epochmeter: gauges"}
+EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
+BASE = re.compile(r'"baseTimeNanoseconds"\s*:\s*(\d+)\s*[,}]')
+CHUNK_CHARACTERS, MAX_MATCH = 1 << 20, 100
+
+
+class Slice(NamedTuple):
+    """A named interval on a track; times are of the monotonic clock."""
+
+    track: str
+    name: str
+    opened_ns: int
+    closed_ns: int
+    args: Mapping[str, Any]
+
+
+def write_perfetto_file(record: Record, folder: Path) -> Path:
+    """Write a run's file for Perfetto into a folder, and return its path.
+
+    Raises:
+        TraceError: The run's trace is damaged.
+    """
+    trace, path = record.folder / TRACE, folder / PERFETTO
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with gzip.open(partial, "wt", encoding="utf-8", compresslevel=3) as file:
+            if trace.exists():
+                _merge(trace, run_events(record, _base_ns(trace)), file)
+            else:
+                file.writelines(('{"traceEvents": [\n', ",\n".join(run_events(record)), "\n]}\n"))
+        partial.replace(path)
+    except (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile) as error:
+        raise TraceError(f"the trace {trace} is truncated or damaged: {error}\n  {HINT}") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def run_events(record: Record, base_ns: int | None = None) -> Iterator[str]:
+    """Yield the events of a record, as JSON.
+
+    Args:
+        base_ns: Wall time of zero in the file; None: zero is the start of the run.
+    """
+    run = record.run()
+    traced = run.get("traced", {})
+    offset_ns = traced.get("wall_offset_ns") or _offset_ns(_last_clock(run))
+    zero_ns = run["clock"]["monotonic_ns"] if base_ns is None else base_ns - offset_ns
+
+    def event(kind: str, name: str, process: int, at_ns: int, **fields: object) -> str:
+        return json.dumps({"ph": kind, "name": name, "pid": process, "ts": (at_ns - zero_ns) / NS_PER_US, **fields})
+
+    for place, (process, title) in enumerate(TITLES.items()):
+        yield event("M", "process_name", process, zero_ns, args={"name": title})
+        yield event("M", "process_sort_index", process, zero_ns, args={"sort_index": place - len(TITLES)})
+    tracks: dict[str, int] = {}
+    for part in _slices(record, run):
+        if part.track not in tracks:
+            tracks[part.track] = len(tracks) + 1
+            yield event("M", "thread_name", RUN, zero_ns, tid=tracks[part.track], args={"name": part.track})
+        lasts_us = (part.closed_ns - part.opened_ns) / NS_PER_US
+        yield event("X", part.name, RUN, part.opened_ns, dur=lasts_us, tid=tracks[part.track], args=part.args)
+    for name, process in COUNTERS.items():
+        for at_ns, means in downsample_columns(record.folder / name, MAX_POINTS):
+            for column, mean in means.items():
+                yield event("C", column, process, at_ns, args={"value": mean})
+
+
+def _slices(record: Record, run: Mapping[str, Any]) -> Iterator[Slice]:
+    """Yield the windows, the steps of epochs with their phases, the traced steps, and the loading of their batches."""
+    rows = np.frombuffer(record.steps(), np.float32).astype(float).reshape(-1, len(INTERVALS))
+    first = 0
+    for window in record.windows():
+        name, epoch, metrics = window["window"], window["epoch"], window["metrics"]
+        shift_ns = _reboot_shift_ns(run, epoch)
+        title = f"epoch {epoch + 1}" + {"epoch": "", "val": ", evaluation"}.get(name, f", {name}")
+        opened_ns = window["opened_ns"] + shift_ns
+        yield Slice("windows", title, opened_ns, window["closed_ns"] + shift_ns, metrics)
+        count = int(metrics.get("epoch/steps", 0))
+        if count:
+            e2e_s, residual_s = metrics["epoch/e2e_s"], metrics.get("epoch/clock_residual_s", 0.0)
+            scale = e2e_s / (e2e_s - residual_s) / NANOSECOND  # the device's clock may run faster or slower
+            skipped = max(0, len(rows) - MAX_STEPS - first)
+            yield from _steps(rows[first : first + count], opened_ns, scale, skipped, first)
+        first += count
+    traced = run.get("traced", {})
+    if "opened_ns" in traced:
+        yield Slice("windows", "profiler's trace", traced["opened_ns"], traced["closed_ns"], {})
+    for read_ns, preprocess_ns, decode_ns, begin_ns, worker in traced.get("loads", ()):
+        track = "training process" if worker < 0 else f"DataLoader worker {worker}"
+        parts_ns = {"read_s": read_ns, "decode_s": decode_ns, "transform_s": preprocess_ns - decode_ns}
+        args = {name: duration_ns * NANOSECOND for name, duration_ns in parts_ns.items()}
+        yield Slice(track, "load batch", begin_ns, begin_ns + read_ns + preprocess_ns, args)
+
+
+def _steps(rows: np.ndarray, opened_ns: int, scale: float, skipped: int, first: int) -> Iterator[Slice]:
+    """Yield an epoch's steps after the `skipped` ones, each followed by its phases; `first` is its first step's number.
+
+    The wait for a batch ends when the batch is ready, so that the overhead is before it.
+    """
+    gap, wait, copy, compute = rows.T
+    stall = np.minimum(gap, wait)
+    lasts_ns = np.stack([gap - stall, stall, copy, compute], axis=1) * scale
+    edges = opened_ns + np.rint(np.concatenate([[0.0], np.cumsum(lasts_ns)])).astype(np.int64)
+    for step in range(skipped, len(rows)):
+        bounds = edges[len(PHASES) * step :][: len(PHASES) + 1].tolist()
+        yield Slice("steps", f"step {first + step}", bounds[0], bounds[-1], {})
+        for phase, begin_ns, end_ns in zip(PHASES, bounds[:-1], bounds[1:], strict=True):
+            if end_ns > begin_ns:
+                yield Slice("steps", "data stall" if phase == "stall" else phase, begin_ns, end_ns, {})
+
+
+def _last_clock(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    starts = [run, *run.get("resumed", [])]
+    clock: Mapping[str, Any] = starts[-1]["clock"]
+    return clock
+
+
+def _offset_ns(clock: Mapping[str, float]) -> int:
+    """Return the wall time of zero of the monotonic clock."""
+    return round(clock["wall_s"] / NANOSECOND - clock["monotonic_ns"])
+
+
+def _reboot_shift_ns(run: Mapping[str, Any], epoch: int) -> int:
+    """Return the difference of the monotonic clocks, if an epoch was measured before a reboot; else 0."""
+    shift_ns: int = _offset_ns(since_resumed(run, epoch)["clock"]) - _offset_ns(_last_clock(run))
+    return shift_ns if abs(shift_ns) > REBOOT_NS else 0
+
+
+def _base_ns(trace: Path) -> int:
+    """Return the wall time of zero in a trace; with older versions of torch, that is 0."""
+    text = ""
+    with gzip.open(trace, "rt", encoding="utf-8") as file:
+        while chunk := file.read(CHUNK_CHARACTERS):
+            text = text[-MAX_MATCH:] + chunk
+            if match := BASE.search(text):
+                return int(match[1])
+    return 0
+
+
+def _merge(trace: Path, events: Iterable[str], merged: TextIO) -> None:
+    """Copy a trace, with further events before its own."""
+    with gzip.open(trace, "rt", encoding="utf-8") as file:
+        text = ""
+        while not (match := EVENTS.search(text)):
+            chunk = file.read(CHUNK_CHARACTERS)
+            if not chunk:
+                raise TraceError(f"{trace} is no trace of torch's profiler: it has no `traceEvents`\n  {HINT}")
+            text += chunk
+        merged.write(text[: match.end()])
+        merged.writelines(f"{event},\n" for event in events)
+        merged.write(text[match.end() :])
+        shutil.copyfileobj(file, merged)

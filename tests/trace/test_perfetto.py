@@ -1,0 +1,149 @@
+"""The file for Perfetto: everything of a run on one clock, with the profiler's events and without."""
+
+import gzip
+import itertools
+import json
+import statistics
+from array import array
+
+import pytest
+import torch
+
+from epochmeter.shared.protocol import Traced
+from epochmeter.shared.record import Record
+from epochmeter.trace.kineto import TraceError
+from epochmeter.trace.perfetto import write_perfetto_file
+from epochmeter.worker.timeline import monotonic_ns, wall_offset_ns
+from epochmeter.worker.trace import TorchTrace
+
+SECOND = 1_000_000_000
+CLOCK = {"wall_s": 1e9, "monotonic_ns": 100 * SECOND}
+MAX_ERROR_US = 1000
+
+
+@pytest.fixture
+def record(tmp_path):
+    """A record of one epoch with two steps, from 10 s to 14 s after the start, and an evaluation."""
+    record = Record(tmp_path)
+    record.describe({}, {"clock": CLOCK})
+    record.append_steps(array("f", [1.5, 0.5, 0.25, 0.25, 0.0, 3.0, 0.5, 1.0]))
+    metrics = {"epoch/steps": 2, "epoch/e2e_s": 4.0, "epoch/clock_residual_s": 0.0}
+    record.append({"window": "epoch", "epoch": 0, "opened_ns": 110 * SECOND, "closed_ns": 114 * SECOND,
+                   "metrics": metrics})  # fmt: skip
+    record.append({"window": "val", "epoch": 0, "opened_ns": 115 * SECOND, "closed_ns": 116 * SECOND, "metrics": {}})
+    return record
+
+
+def events_of(record):
+    with gzip.open(write_perfetto_file(record, record.folder), "rt") as file:
+        return json.load(file)["traceEvents"]
+
+
+def slices_of(record):
+    """Name, begin and duration in s of each slice, in order."""
+    slices = [event for event in events_of(record) if event["ph"] == "X"]
+    return [(event["name"], event["ts"] / 1e6, event["dur"] / 1e6) for event in slices]
+
+
+def test_run_without_a_trace_has_windows_steps_and_phases(record):
+    assert slices_of(record) == [
+        ("epoch 1", 10.0, 4.0),
+        ("step 0", 10.0, 2.0),
+        ("overhead", 10.0, 1.0),
+        ("data stall", 11.0, 0.5),
+        ("copy", 11.5, 0.25),
+        ("compute", 11.75, 0.25),
+        ("step 1", 12.0, 1.5),
+        ("copy", 12.0, 0.5),
+        ("compute", 12.5, 1.0),
+        ("epoch 1, evaluation", 15.0, 1.0),
+    ]
+
+
+def test_steps_by_a_device_clock_that_is_fast_end_with_their_epoch(record, tmp_path):
+    (line, _) = record.windows()
+    line["metrics"].update({"epoch/e2e_s": 3.5 * 0.99, "epoch/clock_residual_s": -3.5 * 0.01})
+    (tmp_path / "epochs.jsonl").write_text(json.dumps(line) + "\n")
+    *_, (name, begin_s, lasts_s) = slices_of(record)
+    assert (name, begin_s + lasts_s) == ("compute", pytest.approx(10 + 3.5 * 0.99))
+
+
+def test_samples_are_counters_by_column(record):
+    record.append_power([111 * SECOND], {"VDD_IN": [5.0], "total": [7.0]})
+    columns = ("monotonic_ns", "cpu_utilization", "ram_used_bytes")
+    record.append_gauges(columns, [{"monotonic_ns": 112 * SECOND, "cpu_utilization": 0.5}])
+    counters = [event for event in events_of(record) if event["ph"] == "C"]
+    assert [(event["name"], event["ts"], event["args"]["value"]) for event in counters] == [
+        ("VDD_IN_w", 11e6, 5.0),
+        ("total_w", 11e6, 7.0),
+        ("cpu_utilization", 12e6, 0.5),
+    ]
+    assert len({event["pid"] for event in counters}) == 2
+
+
+def test_epochs_before_a_reboot_are_placed_by_the_wall_clock(record):
+    record.append({"window": "epoch", "epoch": 1, "opened_ns": 8 * SECOND, "closed_ns": 9 * SECOND, "metrics": {}})
+    after = {"epoch": 1, "clock": {"wall_s": 1e9 + 3600, "monotonic_ns": 5 * SECOND}}
+    record.describe({}, {"clock": CLOCK, "resumed": [after]})
+    begin_s = {name: begin_s for name, begin_s, _ in slices_of(record)}
+    assert begin_s["epoch 2"] - begin_s["epoch 1"] == 3600 + 3 - 10
+
+
+@pytest.fixture
+def traced(record):
+    """A record with a real trace; and the times of the annotations in it, by the run's clock."""
+    begun_ns = []
+
+    def train(batches):
+        for batch in batches:
+            with torch.profiler.record_function("known"):
+                begun_ns.append(monotonic_ns())
+                batch @ batch
+
+    profiler = TorchTrace(warmup_steps=2, steps=9)
+    profiler.record_trace(str(record.folder / "trace.json.gz"), itertools.repeat(torch.ones(3)), train)
+    message = Traced(*profiler.traced_ns, wall_offset_ns(), [[3 * 10**6, 5 * 10**6, 10**6, profiler.traced_ns[0], 1]])
+    record.describe({}, {"clock": CLOCK, "traced": message._asdict()})
+    return record, begun_ns[-9:]
+
+
+def test_events_of_the_profiler_are_on_the_clock_of_the_run(traced):
+    record, begun_ns = traced
+    with gzip.open(record.folder / "trace.json.gz", "rt") as file:
+        own = json.load(file)["traceEvents"]
+    events = events_of(record)
+    assert events[-len(own) :] == own
+    (window,) = [event for event in events if event["name"] == "profiler's trace"]
+    origin_us = window["ts"] - record.run()["traced"]["opened_ns"] / 1000
+    marks = [event for event in own if event["name"] == "known" and event["cat"] == "user_annotation"]
+    errors_us = [event["ts"] - origin_us - at_ns / 1000 for event, at_ns in zip(marks, begun_ns, strict=True)]
+    assert abs(statistics.median(errors_us)) < MAX_ERROR_US
+    steps = [event for event in own if event["name"].startswith("ProfilerStep")]
+    borders_us = min(event["ts"] for event in steps), max(event["ts"] + event["dur"] for event in steps)
+    assert [window["ts"], window["ts"] + window["dur"]] == pytest.approx(borders_us, abs=20 * MAX_ERROR_US)
+
+
+def test_batches_are_on_the_track_of_their_worker(traced):
+    events = events_of(traced[0])
+    (track,) = [event for event in events if event.get("args", {}).get("name") == "DataLoader worker 1"]
+    (load,) = [event for event in events if event.get("tid") == track["tid"] and event["ph"] == "X"][-1:]
+    assert (load["name"], load["dur"]) == ("load batch", 8000.0)
+    assert load["args"] == pytest.approx({"read_s": 0.003, "decode_s": 0.001, "transform_s": 0.004})
+
+
+def test_damaged_trace_is_an_error_and_leaves_no_file(traced, tmp_path):
+    record, _ = traced
+    content = (tmp_path / "trace.json.gz").read_bytes()
+    for damaged in (content[:-100], b"no trace", gzip.compress(b'{"events": []}')):
+        (tmp_path / "trace.json.gz").write_bytes(damaged)
+        with pytest.raises(TraceError, match="trace"):
+            write_perfetto_file(record, tmp_path)
+        assert not list(tmp_path.glob("*perfetto*"))
+
+
+def test_trace_of_an_old_torch_has_wall_times(record, tmp_path):
+    with gzip.open(tmp_path / "trace.json.gz", "wt") as file:
+        json.dump({"traceEvents": [{"ph": "X", "name": "aten::mm", "ts": 1_000_000_011_000_000, "dur": 5}]}, file)
+    record.describe({}, {"clock": CLOCK})
+    begin = {event["name"]: event["ts"] for event in events_of(record) if event["ph"] == "X"}
+    assert begin["aten::mm"] - begin["epoch 1"] == 1e6
