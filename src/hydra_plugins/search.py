@@ -61,6 +61,12 @@ class SearchSweeper(Sweeper):
                  for key, override in last.items() if not override.is_sweep_override()]  # fmt: skip
         spec = self.make_spec(self.config, [search_space.make_dimension(override) for override in swept])
         check_configurations(search_space.probe_points(spec.dimensions, fixed), self)
+        if prior := self.config.sweep.prior:
+            keys = {dimension.key for dimension in spec.dimensions}
+            choices = {group: str(self.config.hydra.runtime.choices[group])
+                       for group in search.PRIOR_GROUPS if group not in keys}  # fmt: skip
+            folders = [Path(path) for path in ([prior] if isinstance(prior, str) else prior)]
+            spec = search.with_prior(spec, folders, choices, Terminal().info)
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / SEARCH_FILE, {"objectives": list(spec.objectives), "optional": list(spec.optional)})

@@ -108,6 +108,8 @@ def test_invalid_sample_and_repeats_are_refused(sweeper):
             sweeper(**keys).sweep(["batch=8,16"])
     with pytest.raises(InputError, match=r"`repeat=0,1` and `sweep\.repeats=3` both set the repeats"):
         sweeper(repeats=3).sweep(["batch=8,16", "repeat=0,1"])
+    with pytest.raises(InputError, match=r"`sweep\.prior=` is for searches"):
+        sweeper().sweep(["batch=8,16", "sweep.prior=multirun/earlier"])
 
 
 @pytest.mark.parametrize(

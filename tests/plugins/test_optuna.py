@@ -23,6 +23,7 @@ from hydra_plugins.grid import check_configurations  # noqa: E402
 from hydra_plugins.search import SearchSweeper  # noqa: E402
 
 ENERGY, TIME = STEADY
+CHOICES = {"model": "lenet", "dataset": "digits"}
 
 
 class Runs:
@@ -44,7 +45,8 @@ class Runs:
         if not record.is_completed():
             state = "failed" if batch in self.fails else "completed"
             metrics = {ENERGY: float(batch), TIME: 1 / batch, "total/energy_j": 1.0, **self.metrics}
-            run = {"overrides": overrides, "energy": {"reason": None if metrics[ENERGY] else "no meter here"}}
+            run = {"overrides": overrides, "rehearsal": [], "choices": CHOICES}
+            run["energy"] = {"reason": None if metrics[ENERGY] else "no meter here"}
             record.describe({}, run)
             kept = {name: value for name, value in metrics.items() if value is not None}
             record.write_summary({"state": state, "metrics": kept, "notes": [], "failure": None}, "its own")
@@ -59,8 +61,9 @@ def sweeper(tmp_path, monkeypatch):
     def make(launcher=None, trials=20, objectives=None, params=None, sweep=(), **job):
         made = SearchSweeper(params, trials, objectives, seed=0)
         keys = {"target_accuracy": None, "target_loss": None, **job}
-        sweep = {"sample": None, "repeats": None, **dict(sweep)}
-        made.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path)}}, "sweep": sweep, **keys})
+        sweep = {"sample": None, "repeats": None, "prior": None, **dict(sweep)}
+        hydra = {"sweep": {"dir": str(tmp_path)}, "runtime": {"choices": CHOICES}}
+        made.config = OmegaConf.create({"hydra": hydra, "sweep": sweep, **keys})
         made.hydra_context = SimpleNamespace(config_loader=None)
         made.launcher = launcher or Runs(tmp_path)
         return made
@@ -75,6 +78,17 @@ def test_each_run_has_one_point_and_all_fixed_overrides(sweeper):
     assert {tuple(overrides) for _, overrides in search.launcher.launched} == {
         ("epochs=3", f"batch={batch}", f"workers={workers}") for batch in (8, 16, 32) for workers in (0, 4)
     }
+
+
+def test_runs_of_earlier_sweeps_seed_a_search_but_are_not_its_trials(sweeper, tmp_path, capsys):
+    (earlier := tmp_path / "earlier").mkdir()
+    for number in range(4):
+        Runs(earlier, fails=(8,)).launch([[f"batch={8 * (number + 1)}", "workers=0"]], number)
+    search = sweeper(trials=2, sweep={"prior": [str(earlier)]})
+    search.sweep(["batch=8,16,32", "workers=0,1"])
+    said = "2 of 4 runs seed the search; left out: 1 not completed, 1 with other keys or values"
+    assert f"sweep.prior: {said}" in capsys.readouterr().out.replace("\n", " ")
+    assert len(search.launcher.launched) == 2
 
 
 @pytest.mark.usefixtures("composed")

@@ -1,6 +1,7 @@
 """Search: known fronts are found, no point is measured twice, and an interrupted search resumes."""
 
 import math
+import random
 import re
 import statistics
 
@@ -11,6 +12,7 @@ pytest.importorskip("optuna", reason="Optuna is optional")
 from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.samplers import RandomSampler
 
+from epochmeter.shared.atomic_files import write_json
 from epochmeter.sweep.search import (
     STEADY,
     TO_TARGET,
@@ -20,6 +22,7 @@ from epochmeter.sweep.search import (
     next_point,
     resolve_objectives,
     run_search,
+    with_prior,
 )
 from epochmeter.sweep.search_space import SearchDimension, SearchError, list_dimension
 
@@ -65,9 +68,6 @@ def search(runs, spec, earlier=None):
 def test_search_is_closer_to_a_known_front_than_random_points(monkeypatch):
     """J. D. Schaffer's first problem with a second key that only costs: the front is 0 <= x <= 2, y = 0."""
 
-    def schaffer(x, y):
-        return x**2 + abs(y), (x - 2) ** 2 + abs(y)
-
     def distance(point):
         x, y = values(point)["x"], values(point)["y"]
         return max(-x, 0, x - 2) + abs(y)
@@ -79,6 +79,69 @@ def test_search_is_closer_to_a_known_front_than_random_points(monkeypatch):
     of_search = mean_distance()
     monkeypatch.setattr("epochmeter.sweep.search.TPESampler", RandomSampler)
     assert of_search < 0.8 * mean_distance()
+
+
+def schaffer(x, y):
+    return x**2 + abs(y), (x - 2) ** 2 + abs(y)
+
+
+def prior_run(folder, number, overrides, metrics, state="completed", schema=1, **run):
+    choices = {"model": "lenet", "dataset": "digits"}
+    run = {"overrides": overrides, "rehearsal": [], "choices": choices, "energy": {"reason": "no meter"}, **run}
+    (folder / str(number)).mkdir(parents=True)
+    write_json(folder / str(number) / "job.json", {"schema": schema, "job": {}, "run": run})
+    write_json(folder / str(number) / "summary.json", {"state": state, "metrics": metrics})
+
+
+def test_search_learns_from_the_runs_of_earlier_sweeps_that_fit(tmp_path):
+    spec = SearchSpec(GRID, STEADY, STEADY[:1], trials=20)
+    fits, metrics = ["batch=8", "power_limit=100", "epochs=2"], {ENERGY: 5.0, TIME: 2.0}
+    runs = [
+        (fits, metrics, {}),
+        (["batch=16", "power_limit=130"], {ENERGY: 4.0, TIME: 3.0}, {}),
+        (["batch=8"], metrics, {}),
+        (["batch=9", "power_limit=100"], metrics, {}),
+        (fits, metrics, {"state": "failed"}),
+        (fits, metrics, {"schema": 99}),
+        (fits, metrics, {"rehearsal": ["device=nano"]}),
+        (fits, metrics, {"choices": {"model": "vgg", "dataset": "digits"}}),
+        (fits, {TIME: 2.0}, {}),
+    ]
+    for number, (overrides, own, changed) in enumerate(runs):
+        prior_run(tmp_path / "a", number, overrides, own, **changed)
+    (tmp_path / "a" / "9").mkdir()
+    prior_run(tmp_path / "b", 0, fits, metrics)
+    said = []
+    choices = {"model": "lenet", "dataset": "digits"}
+    seeded = with_prior(spec, [tmp_path / "a", tmp_path / "b"], choices, said.append)
+    point = ("batch=8", "power_limit=100")
+    assert seeded.prior == [(point, metrics), (("batch=16", "power_limit=130"), runs[1][1]), (point, metrics)]
+    assert said == [
+        "sweep.prior: 3 of 11 runs seed the search; left out: 2 with other keys or values, 1 not completed, "
+        "1 of another schema, 1 rehearsals, 1 with another model, 1 unreadable, "
+        "1 without steady/energy_j or steady/e2e_s"
+    ]
+    with pytest.raises(SearchError, match="has no runs"):
+        with_prior(spec, [tmp_path], choices, said.append)
+    measured = search(Runs(), seeded)
+    assert len(measured) == 6  # points of earlier sweeps are measured as all others
+
+
+def test_points_are_near_the_best_of_earlier_sweeps_from_the_first_on(tmp_path):
+    generator = random.Random(0)
+    for number in range(60):
+        x, y = generator.uniform(-20, 20), generator.uniform(-20, 20)
+        prior_run(tmp_path, number, [f"x={x:.6g}", f"y={y:.6g}"], dict(zip(STEADY, schaffer(x, y), strict=True)))
+
+    def mean_loss(spec):
+        points = list(map(values, search(Runs(runs_of(schaffer)), spec)))
+        return statistics.fmean(max(-p["x"], 0, p["x"] - 2) + abs(p["y"]) for p in points)
+
+    dimensions = [real("x", -20, 20), real("y", -20, 20)]
+    plain = [SearchSpec(dimensions, STEADY, trials=8, seed=seed) for seed in range(3)]
+    seeded = [with_prior(spec, [tmp_path], {}, str) for spec in plain]
+    assert len(seeded[0].prior) == 60
+    assert sum(map(mean_loss, seeded)) < 0.6 * sum(map(mean_loss, plain))
 
 
 def test_small_grid_is_measured_completely_and_no_point_twice():

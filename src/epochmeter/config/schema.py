@@ -226,6 +226,7 @@ class Sweep(Section):
     max_failures: int | None
     timeout_s: float | None
     hung_after_s: float | None
+    prior: str | list[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,6 +100,10 @@ COUNT = whole_number(0)
 FLAG = one_of("true", "false")
 TEXT = Rule("a non-empty text", lambda value: isinstance(value, str) and bool(value.strip()))
 FOLDER = Rule("an existing folder", lambda value: isinstance(value, str) and Path(value).is_dir())
+PRIOR = Rule(
+    "folders of sweeps, such as multirun/SWEEP or [multirun/A,multirun/B]",
+    lambda value: all(map(FOLDER.is_allowed, value if isinstance(value, list) and value else [value])),
+)
 PATH = Rule("an existing file or folder", lambda value: isinstance(value, str) and Path(value).exists())
 FILE = Rule("an existing file", lambda value: isinstance(value, str) and Path(value).is_file())
 MAPPING = Rule("a mapping, {key: value}", lambda value: isinstance(value, Mapping))
@@ -161,6 +165,7 @@ RULES = {
     "sweep.sample": or_null(whole_number(1), "the complete grid"),
     "sweep.repeats": or_null(whole_number(1, 1000), "one run"),
     "sweep.cool_below_c": or_null(finite_number(ABSOLUTE_ZERO_C, unit="degrees Celsius", above=True)),
+    "sweep.prior": or_null(PRIOR),
     "sweep.max_failures": or_null(whole_number(1), "no limit"),
     "machine.root": FOLDER,
     "device.accelerator": one_of("auto", "cpu", "cuda"),

@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 import random
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
@@ -26,9 +27,10 @@ from optuna.trial import TrialState, create_trial
 
 from epochmeter.results.metrics import EPOCH, METRICS
 from epochmeter.results.pareto import to_losses
-from epochmeter.results.reuse import read_reference, record_of
+from epochmeter.results.reuse import READ_ERRORS, read_reference, record_of
 from epochmeter.results.run_status import COMPLETED
-from epochmeter.shared.record import Record
+from epochmeter.shared.atomic_files import read_json
+from epochmeter.shared.record import SCHEMA, Record
 from epochmeter.sweep.search_space import SearchDimension, SearchError
 
 STEADY = ("steady/energy_j", "steady/e2e_s")
@@ -38,6 +40,9 @@ MAX_REPEATED_ASKS = 20
 MAX_LISTED_POINTS = 100_000
 MAX_DRAWS = 1000
 """Maximum number of random points that are drawn until one is unmeasured."""
+
+PRIOR_GROUPS = ("model", "dataset")
+"""Groups whose option earlier sweeps must have in common with a search, so that their times are comparable."""
 
 Point = tuple[str, ...]
 """One override per dimension: `batch=8`, `optimizer.lr=0.0123`."""
@@ -59,6 +64,7 @@ class SearchSpec:
     optional: Sequence[str] = ()  # objectives that are dropped if no run measures them
     trials: int = 20  # number of points to measure
     seed: int = 0
+    prior: Sequence[tuple[Point, Mapping[str, float]]] = ()  # points and metrics of earlier sweeps, to learn from
 
     @property
     def size(self) -> float:
@@ -150,6 +156,7 @@ def next_point(spec: SearchSpec, results: Mapping[Point, TrialResult]) -> Point 
             return point
         losses = to_losses(results[point].metrics, names)
         study.tell(trial, losses, TrialState.COMPLETE if losses else TrialState.FAIL)
+    study = _study(replace(spec, prior=()), results, names, seed)  # points of earlier sweeps are not measured yet
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         study.sampler = BruteForceSampler(seed=seed) if spec.size <= MAX_LISTED_POINTS else RandomSampler(seed=seed)
@@ -163,11 +170,13 @@ def _ask(study: optuna.Study, spec: SearchSpec) -> tuple[optuna.Trial, Point]:
 
 
 def _study(spec: SearchSpec, results: Mapping[Point, TrialResult], names: Sequence[str], seed: int) -> optuna.Study:
-    """Return a study of Optuna with all results as trials, in order."""
+    """Return a study of Optuna with the points of earlier sweeps and all results as trials, in order."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(directions=["minimize"] * len(names), sampler=TPESampler(seed=seed))
-    for point, result in results.items():
-        losses = to_losses(result.metrics, names)
+    trials = [(point, to_losses(metrics, names)) for point, metrics in spec.prior]
+    trials = [(point, losses) for point, losses in trials if losses]
+    trials += [(point, to_losses(result.metrics, names)) for point, result in results.items()]
+    for point, losses in trials:
         study.add_trial(
             create_trial(
                 state=TrialState.COMPLETE if losses else TrialState.FAIL,
@@ -178,6 +187,55 @@ def _study(spec: SearchSpec, results: Mapping[Point, TrialResult], names: Sequen
             )
         )  # fmt: skip
     return study
+
+
+def with_prior(
+    spec: SearchSpec, folders: Sequence[Path], choices: Mapping[str, str], say: Callable[[str], None]
+) -> SearchSpec:
+    """Return a search that learns from the completed runs of earlier sweeps; the others are counted in a message.
+
+    Args:
+        spec: The search.
+        folders: Folders of the sweeps; SearchError if one has no runs.
+        choices: Options of the groups in `PRIOR_GROUPS`; runs with another one do not fit.
+        say: Receives the message.
+    """
+    prior, reasons = [], Counter[str]()
+    for folder in folders:
+        runs = [path for path in folder.glob("[0-9]*") if path.name.isdecimal()]
+        if not runs:
+            raise SearchError(f"`sweep.prior={folder}` has no runs", "give the folder of a sweep: multirun/SWEEP")
+        for run in sorted(runs, key=lambda run: int(run.name)):
+            reason, metrics = _prior_result(run, choices)
+            point = _recorded_point(run, spec)
+            if reason or point is None:
+                reasons[reason or "with other keys or values"] += 1
+            else:
+                prior.append((point, metrics))
+    measured = {name for _, metrics in prior for name in metrics}
+    names = [name for name in spec.objectives if name in measured or name not in spec.optional]
+    fitting = [(point, metrics) for point, metrics in prior if to_losses(metrics, names)]
+    reasons[f"without {' or '.join(names)}"] += len(prior) - len(fitting)
+    others = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
+    total = len(fitting) + reasons.total()
+    say(f"sweep.prior: {len(fitting)} of {total} runs seed the search" + (f"; left out: {others}" if others else ""))
+    return replace(spec, prior=fitting)
+
+
+def _prior_result(folder: Path, choices: Mapping[str, str]) -> tuple[str, Mapping[str, float]]:
+    """Return why a run of an earlier sweep does not fit, and its metrics."""
+    try:
+        record = record_of(folder)
+        schema, run = read_json(record.folder / "job.json").get("schema", SCHEMA), record.run()
+        metrics = trial_result(folder).metrics
+        if schema != SCHEMA:
+            return "of another schema", {}
+        if run["rehearsal"]:
+            return "rehearsals", {}
+        others = [group for group, option in choices.items() if run["choices"].get(group) != option]
+        return f"with another {others[0]}" if others else "" if metrics else "not completed", metrics
+    except READ_ERRORS:
+        return "unreadable", {}
 
 
 def resolve_objectives(names: Sequence[str] | None, to_target: bool) -> tuple[Sequence[str], Sequence[str]]:
