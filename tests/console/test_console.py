@@ -228,6 +228,12 @@ def test_a_file_has_the_first_forecast_of_a_long_run_in_a_line_of_its_own(termin
     for metrics in ({}, FORECAST, FORECAST):
         terminal.forecast(metrics)
     assert lines() == [FORECAST_TEXT]
+    line = epoch(1)
+    terminal._printed_s = -999.0
+    terminal.window_measured({**line, "metrics": {**line["metrics"], **FORECAST}}, 6)
+    assert " ".join(lines()[1:]).startswith(
+        "epoch 2/6: 12.346 s, data stall 26.0 %, loss 0.5123, accuracy 91.2 %; forecast 1"
+    )
     short = {"forecast/e2e_s": 6.62, "forecast/e2e_uncertainty_s": 1.26}
     assert tables.forecast_text(short) == "forecast 6.6 s ± 1.3 s"
 

@@ -198,7 +198,7 @@ class Terminal:
         if self.console.is_interactive or now_s - self._printed_s < PROGRESS_LINE_INTERVAL_S:
             return
         self._printed_s = now_s
-        metrics = {name.partition("/")[2]: value for name, value in line["metrics"].items()}
+        metrics = {name.removeprefix("epoch/"): value for name, value in line["metrics"].items()}
         if metrics.get("e2e_s") and "data_stall_s" in metrics:
             metrics["stall"] = metrics["data_stall_s"] / metrics["e2e_s"]
         forms = {"e2e_s": "{:.3f} s", "stall": "data stall {:.1%}", "energy_j": "{:.1f} J",

@@ -59,7 +59,7 @@ STATE_COLORS = {"completed": "green", "failed": "red", "killed": "yellow"}
 def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], warmup: int) -> Table:
     """Return the table of a run: one row per epoch, the mean epoch, and its parts in percent of its time."""
     rows = [window for window in windows if window["window"] == "epoch"]
-    measured = {name.partition("/")[2] for row in rows for name in row["metrics"]}
+    measured = {name.removeprefix("epoch/") for row in rows for name in row["metrics"]}
     columns = {name: column for name, column in EPOCH_COLUMNS.items() if name in measured or name not in OPTIONAL}
     score = "accuracy" if "train_accuracy" in columns else "loss"
     scores = {w["epoch"]: w["metrics"].get(f"val/{score}") for w in windows if w["window"] == "val"}
