@@ -10,6 +10,12 @@ from epochmeter.watch.appended import AppendedFile, RecentSamples
 SECOND = 1_000_000_000
 
 
+def stamp(row):
+    """Return a row whose first cell, in seconds, is in nanoseconds."""
+    seconds, _, cells = row.partition(",")
+    return f"{round(float(seconds) * SECOND)},{cells}"
+
+
 def append(path, text):
     with open(path, "a") as file:
         file.write(text)
@@ -50,9 +56,8 @@ def test_the_newest_part_of_a_long_file_is_read_from_its_first_complete_line(tmp
 
 def test_samples_are_means_per_second_with_the_last_sample_and_without_unread_cells(tmp_path):
     path = tmp_path / "power.csv"
-    append(
-        path, f"monotonic_ns,gpu_w,total_w\n{5 * SECOND},1,10\n{5 * SECOND + 1},,30\n{7 * SECOND},3,4\n{8 * SECOND},5"
-    )
+    rows = ["4,,", "5,1,10", "5.1,,30", "7,3,4"]
+    append(path, "monotonic_ns,gpu_w,total_w\n" + "".join(f"{stamp(row)}\n" for row in rows) + stamp("8,5"))
     samples = RecentSamples(path)
     power = samples.read(lambda at_ns: 100 + at_ns / SECOND)
     assert (power["total_w"].times_s, power["total_w"].values, power["total_w"].latest) == ([105, 107], [20, 4], 4)

@@ -3,15 +3,17 @@
 import io
 import os
 import pty
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console
 from watched import NOW_S, SECOND, epochs, write_ended, write_points, write_run
 
+from epochmeter.commands import watch as entry
 from epochmeter.config import installation
+from epochmeter.config.errors import InputError
 from epochmeter.watch import terminal, watcher
 from epochmeter.watch.appended import Series
 from epochmeter.watch.terminal import draw, show
@@ -60,9 +62,9 @@ def test_a_run_has_progress_split_power_and_gauges_within_the_width(tmp_path, wi
     ]
     assert value_of(lines, "power ").startswith("100.0 W")
     assert value_of(lines, "power ").endswith("█")
-    assert value_of(lines, "cpu ").startswith("98 %")
+    assert value_of(lines, "cpu ").startswith("98 % busy")
     assert value_of(lines, "cores") == "█▅"
-    assert value_of(lines, "gpu0").startswith("40 %  1.98 GHz  67 °C")
+    assert value_of(lines, "gpu0").startswith("40 % busy  1.98 GHz  67 °C")
     assert value_of(lines, "disk").startswith("7.4 MB/s read  0.4 ms  queue 1.2")
     assert value_of(lines, "temperature") == "CPU_therm 45 °C"
     assert value_of(lines, "throttling") == "none"
@@ -105,16 +107,21 @@ def test_output_that_is_no_terminal_gets_the_state_once(tmp_path, capsys):
     assert "stalled" in out
 
 
-@pytest.mark.parametrize(("arguments", "error"), [
-    (["once=true", "{}/nothing"], "nothing` is not a folder\n  hint: "),
-    (["{}"], "` has no runs\n  hint: "),
-])  # fmt: skip
-def test_a_folder_that_is_no_run_ends_the_command_with_a_hint(tmp_path, arguments, error):
-    command = [sys.executable, str(installation.ROOT / "src/watch.py"), *(text.format(tmp_path) for text in arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: `")
-    assert error in done.stderr
+@pytest.mark.parametrize("folder", ["multirun/a", "/tmp/it's a \\run", "runs, [1]"])
+def test_an_argument_that_is_a_folder_needs_no_key(folder):
+    (override,) = OverridesParser.create().parse_overrides([entry.with_key(folder)])
+    assert (override.key_or_group, override.value()) == ("folder", folder)
+    assert [entry.with_key(argument) for argument in ("once=true", "--cfg")] == ["once=true", "--cfg"]
+
+
+def test_a_folder_is_a_path_or_the_name_of_a_sweep_and_else_the_newest(tmp_path):
+    with pytest.raises(InputError, match="no runs yet\n  hint: start one"):
+        entry.find_folder(None, tmp_path)
+    for name in ("2026-11-20_12-00-00-1a2b3c4d", "2026-11-21_12-00-00-1a2b3c4d"):
+        write_run(tmp_path / name / "0")
+    assert entry.find_folder(None, tmp_path).name == "2026-11-21_12-00-00-1a2b3c4d"
+    assert entry.find_folder("2026-11-20_12-00-00-1a2b3c4d", tmp_path) == tmp_path / "2026-11-20_12-00-00-1a2b3c4d"
+    assert entry.find_folder(str(tmp_path), tmp_path / "other") == tmp_path
 
 
 @pytest.mark.system

@@ -41,11 +41,12 @@ OTHER_LINES = 17
 LEVELS = "▁▂▃▄▅▆▇█"
 MIN_WIDTH, LABEL_WIDTH, VALUES_WIDTH = 72, 14, 44
 """Smallest width of the picture, and the widths of the columns before the sparklines."""
-MIN_SPAN_S = 60.0
-"""Shortest time that a sparkline covers; it grows with the samples to `appended.HISTORY_S`."""
+MIN_SPAN_S, MIN_INTERVAL_S = 60.0, 2.0
+"""Shortest time that a sparkline covers, which grows with the samples to `appended.HISTORY_S`, and that a character
+covers: it has a sample of the gauges, which are read about once per second."""
 MAX_WARNINGS, MAX_REASONS = 5, 4
 GAUGES: Mapping[str, Callable[[float], str]] = {
-    "utilization": percent,
+    "utilization": lambda fraction: f"{percent(fraction)} busy",
     "clock_hz": lambda hertz: f"{hertz / 1e9:.2f} GHz",
     "temperature_c": "{:.0f} °C".format,
     "memory_used_bytes": lambda count: decimal(int(count)),
@@ -242,6 +243,7 @@ def _sparkline(series: Series, width: int) -> str:
     """Return the last minutes as one character per interval, from 0 to the largest value; blank without samples."""
     end_s, intervals = series.times_s[-1], dict[int, list[float]]()
     span_s = max(MIN_SPAN_S, end_s - series.times_s[0] + 1)
+    width = min(width, int(span_s / MIN_INTERVAL_S))
     for at_s, value in zip(series.times_s, series.values, strict=True):
         intervals.setdefault(width - 1 - int((end_s - at_s) / span_s * width), []).append(value)
     means = {place: sum(values) / len(values) for place, values in intervals.items()}
