@@ -72,7 +72,8 @@ def metrics(record):
 
 @pytest.mark.system
 def test_sweep_over_power_limits_sets_measures_and_restores_them(nx):
-    done = nx.run("-m", power_limit="15,20,99", batch=500)
+    footprint = {"footprint.intensity": "FRA", "footprint.price": 0.25, "footprint.currency": "EUR"}
+    done = nx.run("-m", power_limit="15,20,99", batch=500, **footprint)
     fifteen, twenty = (Record(record.folder) for record in nx.project.records())
     assert [record.run()["power_limit_applied"] for record in (fifteen, twenty)] == [
         "MODE_15W_6CORE (id:2)",
@@ -81,6 +82,8 @@ def test_sweep_over_power_limits_sets_measures_and_restores_them(nx):
     for record, watts in ((fifteen, 15), (twenty, 20)):
         summary = record.summary()["metrics"]
         assert summary["total/power_limit_w"] == watts
+        assert summary["total/co2e_g"] == pytest.approx(summary["total/energy_j"] / 3.6e6 * 56)
+        assert metrics(record)["epoch/cost"] == pytest.approx(metrics(record)["epoch/energy_j"] / 3.6e6 * 0.25)
         # The idle time is 0.3 s, so a border that is read some milliseconds late matters.
         assert summary["total/idle_power_w"] == pytest.approx(nx.tree.board.total_w(), rel=0.02)
         assert metrics(record)["epoch/power_mean_w"] == pytest.approx(nx.tree.board.total_w(), rel=0.02)

@@ -150,7 +150,7 @@ RULES = {
     **same_rule("footprint.price footprint.embodied_g", or_null(finite_number(0))),
     "footprint.intensity": or_null(INTENSITY, "no carbon footprint"),
     "footprint.currency": or_null(TEXT),
-    "footprint.pue": or_null(finite_number(1, unit="a ratio")),  # null in reports: as recorded
+    "footprint.pue": or_null(finite_number(1, unit="a ratio"), "the recorded one, in a report"),
     "repeat": whole_number(0, MAX_INTEGER),
     "workers": WORKERS,
     "power_limit": or_null(WATTS_OR_MODE),
