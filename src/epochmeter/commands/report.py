@@ -93,7 +93,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     print_report(content, console)
     with locked(folder, warn):
         written = write_report(content, folder, warn, artist)
-        written += write_footprint_files(content.rows, folder) if keys["footprint"]["export"] else []
+        written += write_footprint_files(content.rows, folder, warn) if keys["footprint"]["export"] else []
         show_files(written, folder, content.title, keys["tracking"], console)
     if not content.rows:
         raise ValueError("no run is left to report. Correct the causes above, and run the sweep's command again.")

@@ -65,7 +65,9 @@ def run(tmp_path):
 
 
 def exported(run, folder, **given):
-    written = write_footprint_files([with_footprint(run, given)], folder)
+    messages = []
+    written = write_footprint_files([with_footprint(run, given)], folder, messages.append)
+    assert (messages == []) is bool(written) or run.folder is None
     return {path.name: json.loads(path.read_text()) for path in written}
 
 
@@ -91,5 +93,7 @@ def test_recorded_run_is_exported_in_the_form_of_boamps(run, tmp_path):
     assert "environment" not in exported(run, tmp_path, intensity=56)["boamps_0.json"]
 
 
-def test_run_without_energy_has_no_files(run, tmp_path):
+def test_run_without_energy_and_a_damaged_record_have_no_files(run, tmp_path):
     assert exported(replace(run, metrics={}, folder=None), tmp_path) == {}
+    (run.folder / "host.json").unlink()
+    assert exported(run, tmp_path) == {}

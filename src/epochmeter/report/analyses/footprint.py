@@ -37,8 +37,7 @@ class SweepFootprint:
 
 def analyze(runs: Sequence[Run]) -> SweepFootprint | None:
     """Add the footprints of all runs of a sweep; None if no run was configured with an intensity or a price."""
-    footprints = {run: footprint_of(run) for run in runs}
-    configured = {run: own for run, own in footprints.items() if (own.intensity, own.price) != (None, None)}
+    configured = {run: footprint_of(run) for run in runs if _is_configured(run)}
     if not configured:
         return None
     missing: dict[str, list[int]] = {}
@@ -60,6 +59,11 @@ def analyze(runs: Sequence[Run]) -> SweepFootprint | None:
         pues=sorted({own.pue for own in configured.values()}),
         covers=sorted({str(run.energy_covers) for run in counted}),
     )
+
+
+def _is_configured(run: Run) -> bool:
+    keys = run.job.get("footprint") or {}
+    return keys.get("intensity") is not None or keys.get("price") is not None
 
 
 def _missing_reason(run: Run, has_intensity: bool) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 from epochmeter.report.runs.footprint import footprint_of
 from epochmeter.report.runs.run import Run
 from epochmeter.results.footprint import JOULES_PER_KWH, country_means
+from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
 
@@ -27,12 +28,18 @@ QUALITIES = {0.10: "high", 0.25: "medium", 0.50: "low"}
 GIGA = 1e9
 
 
-def write_footprint_files(runs: Sequence[Run], folder: Path) -> list[Path]:
+def write_footprint_files(runs: Sequence[Run], folder: Path, say: Callable[[str], None]) -> list[Path]:
     """Write the SCI of all runs with a carbon footprint, and a BoAmps report per run; return the files."""
-    measured = [run for run in runs if run.folder and "total/energy_j" in run.metrics]
-    reports: dict[str, object] = {f"boamps_{run.number}.json": boamps_report(run) for run in measured}
-    if scores := [software_carbon_intensity(run) for run in measured if "total/co2e_g" in run.metrics]:
-        reports["sci.json"] = scores
+    reports: dict[str, Any] = {}
+    for run in runs:
+        if not run.folder or "total/energy_j" not in run.metrics:
+            continue
+        try:
+            reports[f"boamps_{run.number}.json"] = boamps_report(run)
+            if "total/co2e_g" in run.metrics:
+                reports.setdefault("sci.json", []).append(software_carbon_intensity(run))
+        except READ_ERRORS as error:
+            say(f"Run {run.number} is not exported, as its record is damaged: {error}")
     for name, report in reports.items():
         write_json(folder / name, report)
     return [folder / name for name in reports]
