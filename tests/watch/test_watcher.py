@@ -138,6 +138,14 @@ def test_a_sweep_has_all_runs_their_ends_and_the_front_so_far(tmp_path):
     assert snapshot.remaining_j == pytest.approx(2.6 * 90 + 110)
 
 
+def test_without_a_completed_run_the_active_one_is_typical(tmp_path):
+    write_points(tmp_path, ["batch=8"], ["batch=16"], ["batch=32"])
+    write_run(tmp_path / "0", epochs(3))
+    snapshot = look(tmp_path)
+    assert snapshot.remaining_s == pytest.approx(26 + 2 * (100 + 26))
+    assert snapshot.remaining_j == pytest.approx(2.6 * 90 + 2 * (270 + 2.6 * 90))
+
+
 def test_ended_runs_are_read_once_and_again_after_a_change(tmp_path, monkeypatch):
     write_points(tmp_path, ["batch=8"], ["batch=16"])
     write_ended(tmp_path, 0, 4.0, 10.0, batch=8)

@@ -39,7 +39,7 @@ SHOWN_FIRST = ("training", "stalled", "preparing", "failed", "unreadable", "inte
 OTHER_LINES = 17
 """Lines of a sweep's picture that are not in its table."""
 LEVELS = "▁▂▃▄▅▆▇█"
-MIN_WIDTH, LABEL_WIDTH, VALUES_WIDTH = 72, 14, 44
+MIN_WIDTH, LABEL_WIDTH, VALUES_WIDTH = 72, 14, 46
 """Smallest width of the picture, and the widths of the columns before the sparklines."""
 MIN_SPAN_S, MIN_INTERVAL_S = 60.0, 2.0
 """Shortest time that a sparkline covers, which grows with the samples to `appended.HISTORY_S`, and that a character
@@ -92,7 +92,7 @@ def show(read: Callable[[], Snapshot], console: Console, *, once: bool = False) 
     def picture(height: int | None = None) -> RenderableType:
         return draw(snapshot, max(MIN_WIDTH, console.width), height)
 
-    if once or not console.is_terminal:
+    if once or not (console.is_interactive and sys.stdout.isatty()):  # FORCE_COLOR makes a file interactive
         console.print(picture())
         return
     with suppress(OSError):  # some containers forbid it

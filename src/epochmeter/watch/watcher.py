@@ -283,9 +283,12 @@ class Watcher:
             self._front, self._no_front = _front(Sweep(self.folder, ended, {}))
         on_front = {number for point in self._front for number in point.numbers}
         planned = [row for row in rows if row.state == "planned"]
-        completed = [row for row in rows if row.state == "completed" and not row.is_reused]
-        typical_s = _median(row.duration_s for row in completed)
-        typical_j = _median(_total_energy_j(run.metrics) for run in ended if run.state == COMPLETED)
+        durations_s = [row.duration_s for row in rows if row.state == "completed" and not row.is_reused]
+        energies_j = [_total_energy_j(run.metrics) for run in ended if run.state == COMPLETED]
+        # Without a completed run, the active ones are typical.
+        active_s = [_sum([view.progress.elapsed_s, view.progress.remaining_s]) for view in active]
+        active_j = [_sum([_total_energy_j(view.metrics), view.progress.remaining_j]) for view in active]
+        typical_s, typical_j = _median(durations_s or active_s), _median(energies_j or active_j)
         rests_s, rests_j = [typical_s] * len(planned), [typical_j] * len(planned)
         for progress in (view.progress for view in active):
             rest_s = typical_s and max(0.0, typical_s - progress.elapsed_s)
