@@ -15,7 +15,7 @@ PARALLEL := -n logical --maxprocesses 4 --dist loadscope
 # Exit status of pytest if ARGS select none of the tests.
 NONE_SELECTED := 5
 
-# requirements.lock has the packages for training and reports, requirements-dev.lock those of all extras.
+# requirements.lock has the packages for training and reports, requirements-dev.lock those of all extras and of `make docs`.
 # On a Jetson, training uses NVIDIA's torch outside .venv, and requirements-board.lock has the packages of the
 # controlling process.
 JETSON := $(wildcard /etc/nv_tegra_release)
@@ -75,6 +75,10 @@ test-system: setup py36 py38 py310 $(call extra,dev) ## run the tests that need 
 	$(PYTHON) -m pytest -m 'system and not alone' $(PARALLEL) $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 	$(PYTHON) -m pytest -m 'system and alone' $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 
+docs: setup $(call extra,docs) ## build the documentation site in site/ and check its links
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
+	@echo 'Built site/index.html. With a search: .venv/bin/mkdocs serve, then http://127.0.0.1:8000'
+
 lint: setup $(call extra,dev) ## check style, format, words and types
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
@@ -98,8 +102,8 @@ packages = ls -d .venv/lib/python*/site-packages/*.dist-info | wc -l
 	@[[ -z '$(JETSON)' ]] || echo 'Training uses the torch of /usr/bin/python3 (another Python: device.python=...).'
 	@touch $@
 
-# `dev` is everything that the tests use: all extras, except on a Jetson.
-extras = $(if $(filter dev-,$*-$(JETSON)),--all-extras,--extra $*)
+# `dev` is everything that the tests use: all extras, except on a Jetson. `docs` is a dependency group.
+extras = $(if $(filter dev-,$*-$(JETSON)),--all-extras,$(if $(filter docs,$*),--group,--extra) $*)
 
 .venv/.with-%: .venv/.synced requirements-dev.lock
 	@echo 'Installing the packages of the extra "$*" into .venv (once) ...'
@@ -129,7 +133,7 @@ dist: | $(UV) ## build the wheel in dist/ (another folder: DIST=)
 	$(UV) build --quiet --wheel --out-dir $(or $(DIST),dist)
 
 lock: | $(UV) ## upgrade the locked versions of all dependencies
-	$(call compile,--upgrade --all-extras,requirements-dev.lock)
+	$(call compile,--upgrade --all-extras --group docs,requirements-dev.lock)
 	$(call compile,--constraint requirements-dev.lock --extra train --extra energy --extra report --extra ui,requirements.lock)
 	$(call compile,--constraint requirements-dev.lock,requirements-board.lock)
 
@@ -179,4 +183,4 @@ clean-runs: ## remove all runs: folders, artifacts and database (asks first)
 	find multirun mlruns -mindepth 1 ! -name .gitkeep -delete
 	rm -f mlflow.db*
 
-.PHONY: help train sweep ui tensorboard watch report doctor slurm-demo publish bench faults mutants test test-system lint setup dist lock py36 py38 py310 jtop slurm optuna clean clean-runs
+.PHONY: help train sweep ui tensorboard watch report doctor slurm-demo publish bench faults mutants test test-system docs lint setup dist lock py36 py38 py310 jtop slurm optuna clean clean-runs

@@ -1,0 +1,117 @@
+"""Hook of MkDocs: a line `<!-- generated: NAME -->` in a page is replaced by the result of the function NAME."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "src"))
+
+from epochmeter.__main__ import COMMANDS  # noqa: E402
+from epochmeter.config import schema  # noqa: E402
+from epochmeter.config.app import commented_keys  # noqa: E402
+from epochmeter.config.suggestions import CONF, entry_keys, list_choices  # noqa: E402
+
+GROUPS = (*entry_keys("train")[0], "hydra/launcher", "hydra/sweeper")
+PRESETS = ("data_source", "experiment")
+"""Groups whose options set keys of the run."""
+SECTIONS = {"train": schema.Job, "doctor": schema.Examination}
+TYPES = {int: "whole number", float: "number", str: "text", bool: "`true`, `false`", type(None): "`null`"}
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Replace the marks in a page; MkDocs calls this for each page."""
+    return re.sub(r"^<!-- generated: (\w+) -->$", lambda mark: globals()[mark[1]](), markdown, flags=re.MULTILINE)
+
+
+def commands() -> str:
+    """Return a section per command, with its docstring."""
+    sections = []
+    for name, (module, _) in COMMANDS.items():
+        source = (ROOT / "src/epochmeter/commands" / f"{module}.py").read_text()
+        doc = ast.get_docstring(ast.parse(source)) or ""
+        doc = re.sub(r"^(\S.*\n)(?=    )|^(    .*\n)(?=\S)", r"\1\2\n", doc, flags=re.MULTILINE)  # a block of code
+        sections.append(f"## `{name}`\n\n`python src/{module}.py`, if installed `epochmeter {name}`.\n\n{doc}")
+    return "\n\n".join(sections)
+
+
+def targets() -> str:
+    """Return a table of the Makefile's targets."""
+    rows = re.findall(r"^([a-z0-9-]+):.*?## (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    return table(("target", "effect"), ((f"`make {name}`", effect) for name, effect in rows))
+
+
+def keys() -> str:
+    """Return all keys that have a comment: those of the commands, and a section per group."""
+    groups = (f"## Group `{group}`\n\n{group_tables(group)}" for group in GROUPS)
+    entries = sorted((path.stem for path in CONF.glob("*.yaml")), key=lambda entry: entry != "train")
+    run, *others = (f"## Keys of `src/{entry}.py`\n\n{key_table(entry, SECTIONS.get(entry))}" for entry in entries)
+    return "\n\n".join([run, *groups, *others])
+
+
+def key_table(entry: str, section: type | None) -> str:
+    """Return a table of the keys in a command's file of conf/, with their values if their types are declared."""
+    rows = []
+    for name, (value, effect) in commented_keys(entry):
+        kind: Any = section
+        for part in name.split(".") if section else ():
+            kind = get_type_hints(kind)[part]
+        rows.append((f"`{name}`", f"`{value}`", *([values_of(kind)] if section else []), effect))
+    return table(("key", "default", *(["values"] if section else []), "effect"), rows)
+
+
+def group_tables(group: str) -> str:
+    """Return a table of a group's options, with the first sentence of their comments, and one of the options' keys."""
+    choices = list_choices(group)
+    options = table(("option", "content"), ((f"`{choice}`", first_sentence(group, choice)) for choice in choices))
+    defaults: dict[str, dict[str, list[str]]] = {}
+    effects = field_comments(group)
+    for choice in choices if group not in PRESETS else ():
+        for name, (value, effect) in commented_keys(f"{group}/{choice}"):
+            defaults.setdefault(name, {}).setdefault(value, []).append(choice)
+            effects[name] = effects.get(name) or effect
+    rows = [(f"`{group.replace('/', '.')}.{name}`", by_choice(values, len(choices)), effects[name])
+            for name, values in defaults.items() if effects[name]]  # fmt: skip
+    return f"{options}\n\n{table(('key', 'default', 'effect'), rows)}" if rows else options
+
+
+def field_comments(group: str) -> dict[str, str]:
+    """Return the comments on the fields of a group's class in config/schema.py."""
+    source = inspect.getsource(get_type_hints(schema.Job).get(group, schema.Group))
+    return dict(re.findall(r"^    (?!name)(\w+): .*?  # (.+)$", source, re.MULTILINE))
+
+
+def by_choice(values: Mapping[str, list[str]], count: int) -> str:
+    """Return the default of a key, or the defaults with the options that have them."""
+    if [len(choices) for choices in values.values()] == [count]:
+        return f"`{next(iter(values))}`"
+    return "; ".join(f"`{value}` ({', '.join(choices)})" for value, choices in values.items())
+
+
+def values_of(kind: Any) -> str:
+    """Return the values of a type in words, such as `null` and numbers."""
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{word}`" for word in get_args(kind))
+    if get_origin(kind) in (Union, UnionType):
+        return ", ".join(map(values_of, get_args(kind)))
+    return TYPES.get(kind, "keys and values")
+
+
+def first_sentence(group: str, choice: str) -> str:
+    """Return the first sentence of the comment at the head of an option's file."""
+    head = re.match(r"(#.*\n)*", (CONF / group / f"{choice}.yaml").read_text())
+    text = " ".join(line[2:] for line in (head[0] if head else "").splitlines() if "@package" not in line)
+    return re.split(r"(?<=[a-z0-9)])[.:] (?=[A-Z])", text)[0].rstrip(".")
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Return a table in Markdown; its last column is text."""
+    lines = (head, ("---",) * len(head), *((*cells, text.replace("<", "&lt;")) for *cells, text in rows))
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

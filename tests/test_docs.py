@@ -1,0 +1,84 @@
+"""The pages of the documentation: links, navigation, messages, generated parts and the tutorial."""
+
+import ast
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from epochmeter.config.app import commented_keys
+from epochmeter.shared import record
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+QUIET = ["device=cpu", "meter=none", "tracking=none", "profiler=none", "roofline.peaks=none"]  # the same anywhere
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub and mkdocs.yml make them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_lead_to_pages_and_headings_and_pages_of_the_site_link_within_it():
+    broken = []
+    for page in PAGES:
+        for link, path, anchor in re.findall(r"\]\((?!https?:)(([^)#\s]*)#?([^)\s]*))\)", page.read_text()):
+            target = (page.parent / path).resolve() if path else page
+            is_outside = page.parent.name == "docs" and target.parent != page.parent
+            if not target.exists() or is_outside or (anchor and anchor not in anchors(target)):
+                broken.append(f"{page.name}: {link}")
+    assert broken == []
+
+
+def test_navigation_has_every_page_once():
+    listed = re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(page.name for page in PAGES if page.parent.name == "docs")
+
+
+def test_messages_of_the_troubleshooting_page_are_in_the_source():
+    nodes = (node for path in (ROOT / "src").rglob("*.py") for node in ast.walk(ast.parse(path.read_text())))
+    texts = "\0".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    texts = re.sub(r"\{[^{}]*\}", "\0", texts)
+    messages = re.findall(r"^### `(.*)`$", (ROOT / "docs/troubleshooting.md").read_text(), re.MULTILINE)
+    assert len(messages) >= 40
+    assert [text for text in messages if any(part.strip() not in texts for part in text.split("..."))] == []
+
+
+def test_run_folder_page_has_every_file_of_the_record():
+    files = set(re.findall(r"\b[\w-]+\.(?:json\.gz|jsonl?|bin|csv|pt|nsys-rep)\b", record.__doc__))
+    assert {name for name in files if f"`{name}`" not in (ROOT / "docs/run-folder.md").read_text()} == set()
+
+
+def test_generated_page_of_keys_has_every_key_that_has_a_comment(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "docs"), *sys.path])
+    import reference
+
+    page = reference.on_page_markdown((ROOT / "docs/keys.md").read_text())
+    entries = {path.stem: "" for path in reference.CONF.glob("*.yaml")}
+    for group in {*reference.GROUPS} - {*reference.PRESETS}:
+        entries |= {f"{group}/{choice}": group.replace("/", ".") + "." for choice in reference.list_choices(group)}
+    keys = {prefix + key for entry, prefix in entries.items() for key, (_, text) in commented_keys(entry) if text}
+    assert {key for key in keys if f"| `{key}` |" not in page} == set()
+
+
+def structure(line):
+    """The words of a line up to a colon: heads of columns and names of sections, without values, keys and paths."""
+    return re.findall(r"(?<!\S)[A-Za-z]{2,}(?!\S)", line.partition(":")[0])
+
+
+@pytest.mark.system
+def test_commands_of_the_tutorial_print_what_it_shows(project):
+    block = re.compile(r"^```console\n\$ python src/(\w+)\.py(.*?)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    examples = block.findall((ROOT / "docs/start.md").read_text())
+    assert len(examples) >= 3
+    for entry, arguments, shown in examples:
+        quiet = [*QUIET, f"machine.lock_dir={project.root}"] if entry == "train" else []
+        done = project.run(entry, *shlex.split(arguments), *quiet)
+        assert done.returncode == 0, done.stderr
+        printed = iter([structure(line) for line in done.stdout.splitlines()])
+        compared = (line for line in shown.splitlines() if not re.match(r"\.\.\.|\|.*\d", line))  # no rows of values
+        assert [line for line in compared if structure(line) not in printed] == []
