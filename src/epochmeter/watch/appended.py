@@ -81,6 +81,7 @@ class RecentSamples:
         self._file = AppendedFile(path, MAX_BYTES)
         self._seconds: dict[int, dict[str, list[float]]] = {}
         self._latest: dict[str, float] = {}
+        self._series: Mapping[str, Series] = {}
         self.throttling: str | None = None
 
     def read(self, to_unix_s: Callable[[int], float]) -> Mapping[str, Series]:
@@ -92,14 +93,16 @@ class RecentSamples:
         for line in lines:
             with suppress(ValueError):  # the header, or a damaged line
                 self._add(columns, line.decode().strip().split(","))
-        oldest = max(self._seconds, default=0) - HISTORY_S
-        self._seconds = {second: values for second, values in self._seconds.items() if second > oldest}
-        series = {}
-        for name in self._latest:
-            means = [(at, sum(own[name]) / len(own[name])) for at, own in self._seconds.items() if name in own]
-            times_s = [to_unix_s(round(second / NANOSECOND)) for second, _ in means]
-            series[name] = Series(times_s, [mean for _, mean in means], self._latest[name])
-        return series
+        if lines or is_new:
+            oldest = max(self._seconds, default=0) - HISTORY_S
+            self._seconds = {second: values for second, values in self._seconds.items() if second > oldest}
+            times_s = {second: to_unix_s(round(second / NANOSECOND)) for second in self._seconds}
+            self._series = {name: self._one_series(name, times_s) for name in self._latest}
+        return self._series
+
+    def _one_series(self, name: str, times_s: Mapping[int, float]) -> Series:
+        means = {second: sum(own[name]) / len(own[name]) for second, own in self._seconds.items() if name in own}
+        return Series([times_s[second] for second in means], [*means.values()], self._latest[name])
 
     def _add(self, columns: Sequence[str], cells: Sequence[str]) -> None:
         second = int(int(cells[0]) * NANOSECOND)

@@ -27,7 +27,8 @@ from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.watch.appended import Series
 from epochmeter.watch.snapshot import PARTS, RunView, Snapshot, SweepRow
 
-PERIOD_S = 1.0
+PERIOD_S, MAX_AGE_S = 1.0, 5.0
+"""Time between two looks at the record, and the time after which its picture is drawn again without a change."""
 COLORS = {
     **dict.fromkeys(("training", "completed"), "green"),
     **dict.fromkeys(("preparing", "planned"), "dim"),
@@ -102,12 +103,16 @@ def show(read: Callable[[], Snapshot], console: Console, *, once: bool = False) 
         _keyboard() as is_quit,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
+        drawn, drawn_s = None, 0.0
         while True:
-            looked = datetime.fromtimestamp(snapshot.at_s).strftime("%H:%M:%S")
-            footer = Text(f"error: {clean(error)}; this is the state of {looked}", "red")
-            footer = footer if error else Text(f"{looked}   q: leave", "dim")
-            lines = console.render_lines(picture(console.height), pad=False)[: console.height - 1]
-            live.update(Group(SegmentLines(lines, new_lines=True), footer), refresh=True)
+            stamp = (_record_stamp(snapshot), console.size, error)
+            if stamp != drawn or snapshot.at_s - drawn_s >= MAX_AGE_S:
+                drawn, drawn_s = stamp, snapshot.at_s
+                looked = datetime.fromtimestamp(snapshot.at_s).strftime("%H:%M:%S")
+                footer = Text(f"error: {clean(error)}; this is the state of {looked}", "red")
+                footer = footer if error else Text(f"{looked}   q: leave", "dim")
+                lines = console.render_lines(picture(console.height), pad=False)[: console.height - 1]
+                live.update(Group(SegmentLines(lines, new_lines=True), footer), refresh=True)
             if is_quit(PERIOD_S):
                 break
             try:
@@ -133,6 +138,13 @@ def _keyboard() -> Iterator[Callable[[float], bool]]:
         yield is_quit
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _record_stamp(snapshot: Snapshot) -> object:
+    """Return a value that changes with the record, but not with the time."""
+    silences_s = [view.progress.silent_s for view in snapshot.active]
+    changed_s = [round(snapshot.at_s - silent_s, 2) for silent_s in silences_s if silent_s]
+    return snapshot.state, snapshot.counts, changed_s
 
 
 def _title(snapshot: Snapshot) -> Iterator[RenderableType]:
