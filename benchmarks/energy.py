@@ -26,7 +26,7 @@ SIMULATED = sized({1: 600, 10: 200}, {1: 5, 10: 2})
 """Number of windows by length in seconds."""
 MEMORY = Path("/dev/shm")
 TOOLS = {"epochmeter": "rails", "zeus 0.16": "zeus", "jtop 7.2": "jtop"}
-SETTLING_S, SEGMENT_S = sized(6.0, 1.0), sized(18.0, 3.0)
+SETTLING_S, SEGMENT_S = sized(6.0, 1.0), sized(18.0, 2.2)
 EVERY_S, LASTS = 1.013, sized((1, 10), (1,))
 """Windows begin slightly more than a second apart, so at all phases of a periodic load."""
 STUB, STUB_W = ROOT / "tests/power/nvml_stub.c", 200.0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 from jobs import composed
-from output import print_table
+from output import print_table, sized
 from pairs import COLUMNS, ratio
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, RandomSampler
@@ -42,7 +42,7 @@ DIGITS = ["model=lenet", "dataset=digits", "batch=16", "workers=0", "evaluate=fa
 SYNTHETIC = ["dataset=jpeg", "synthetic_batches=true", "batch=64", "evaluate=false"]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 RECIPES = {
-    "cpu": {"LeNet": (90, DIGITS), "ResNet-18": (8, [*DIGITS, "model=resnet18"])},
+    "cpu": {"LeNet": (sized(90, 10), DIGITS), "ResNet-18": (sized(8, 1), [*DIGITS, "model=resnet18"])},
     "cuda": {
         "LeNet": (90, DIGITS),
         "ResNet-50": (5, [*SYNTHETIC, "model=resnet50"]),
@@ -178,7 +178,7 @@ def main() -> None:
             rows.append([name, *ratio(first, second, WITHIN, MOST).cells()])
             print(*rows[-1], file=sys.stderr)
         controller.terminate()
-    took_s = {name: statistics.median(bench.by_hand() for _ in range(5)) for name, bench in benches.items()}
+    took_s = {name: statistics.median(bench.by_hand() for _ in range(sized(5, 1))) for name, bench in benches.items()}
     steps = ", ".join(f"{name} {1e3 * seconds / RECIPES[name][0]:.2f} ms per step" for name, seconds in took_s.items())
     print_table(
         f"Epoch time on {torch.cuda.get_device_name() if DEVICE.type == 'cuda' else 'the CPU, one thread'}: {steps}",

@@ -25,7 +25,7 @@ from epochmeter.config.job import ROOT
 from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.record import Record
 
-RUNS = sized(10_000, 30)
+RUNS = sized(10_000, 12)
 REAL = ["model=lenet", "dataset=digits", "batch=64", "workers=0", "epochs=3", "cache=keep", "profiler=none"]
 REPEATS = 3
 PERIOD_S = 0.25

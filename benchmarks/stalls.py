@@ -19,7 +19,7 @@ from epochmeter.worker.data.loader import train_loader
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.timeline import HostTimeline
 
-STEPS, BATCH, PREFETCH, EPOCHS = sized(20, 4), 4, 2, sized(5, 1)
+STEPS, BATCH, PREFETCH, EPOCHS = sized(20, 2), 4, 2, sized(5, 1)
 NEAR, NEAR_S = 0.02, 0.002
 """Largest error: as a fraction of the truth, or in seconds per step."""
 CELLS = {

@@ -22,7 +22,7 @@ from epochmeter.worker.data.loader import train_loader
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.timeline import HostTimeline
 
-STEPS, BATCH, EPOCHS, REPEATS = sized(16, 4), 4, sized(2, 1), sized(3, 1)
+STEPS, BATCH, EPOCHS, REPEATS = sized(16, 2), 4, sized(2, 1), sized(3, 1)
 CLOSE = 0.05
 """Goal: the largest error, as a fraction of the real time."""
 

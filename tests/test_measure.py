@@ -151,9 +151,8 @@ def test_programs_and_modules_are_accepted_but_not_in_the_ranks_of_a_launcher(mo
 
 
 @pytest.mark.system
-def test_sweep_over_an_argument_continues_after_failures_and_skips_completed_runs_of_the_same_code(project):
-    script = project.root / "own.py"
-    script.write_text(SCRIPT.replace("sys.exit(3)", "sys.exit(epochs > 2)"))
+def test_sweep_over_an_argument_continues_after_failures_and_skips_completed_runs(project):
+    (project.root / "own.py").write_text(SCRIPT.replace("sys.exit(3)", "sys.exit(epochs > 2)"))
     options = keys(project, "-m", "script.epochs=3,2", "sweep.repeats=1", "profiler=torch")
     command = [*options, "own.py", "{script.epochs}", "0", "0"]
     done = project.run("measure", *command)
@@ -169,9 +168,6 @@ def test_sweep_over_an_argument_continues_after_failures_and_skips_completed_run
     again = project.run("measure", *command)
     states = re.compile(r"^\d +\S+ +(completed|failed|skipped)", re.MULTILINE)
     assert states.findall(again.stderr) == ["failed", "skipped"]
-    script.write_text(script.read_text() + "\n")
-    changed = project.run("measure", *command)
-    assert states.findall(changed.stderr) == ["failed", "completed"], changed.stderr
 
 
 RANKED = """

@@ -53,24 +53,20 @@ def run(project):
     return start
 
 
-def test_script_has_the_same_output_and_weights_and_a_record(run, project):
-    assert run(METERED).stdout == run(PLAIN).stdout
+def test_script_has_the_same_output_and_weights_and_a_record_and_continues_without_a_controller(run, project):
+    metered, plain = run(METERED), run(PLAIN)
     record = project.record()
     assert [(window["window"], window["epoch"]) for window in record.windows()] == [("epoch", n) for n in range(3)]
     forecasts = [line["metrics"].get("forecast/e2e_s") for line in record.windows()]
     assert [forecast is not None for forecast in forecasts] == [False, True, True]
     assert record.summary()["state"] == "completed"
     assert record.job()["measure"]["command"] == ["own.py"]
-
-
-def test_script_continues_without_a_controller(run, project):
     killed = run(METERED, after="os.kill(meter._controller._process.pid, signal.SIGKILL)")
     refused = run(METERED, keys=["batch=8"])
-    plain = run(PLAIN)
-    assert killed.stdout == refused.stdout == plain.stdout
+    assert killed.stdout == refused.stdout == metered.stdout == plain.stdout
     assert killed.stderr.count("the script continues") == refused.stderr.count("the script continues") == 1
     assert "`batch=` has no effect on a script" in refused.stderr
-    assert len(project.records()) == 1
+    assert len(project.records()) == 2, "none of the refused script"
 
 
 def test_failure_of_the_script_is_that_of_its_run(run, project):

@@ -16,6 +16,7 @@ from epochmeter.commands import report as entry
 from epochmeter.commands.train import print_sweep
 from epochmeter.config.suggestions import entry_keys
 from epochmeter.console.console import UI_HINT
+from epochmeter.report.output.print import print_analyses
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.atomic_files import read_json
 
@@ -79,12 +80,15 @@ def test_report_is_of_the_newest_sweep_and_an_error_without_runs(command, tmp_pa
     assert ended.returncode == 0, ended.stderr
     output = " ".join(ended.stdout.split())
     assert output.startswith("## The answer Fastest: cache warm: 3.75 s"), "synthetic batches are not recommended"
-    assert "fetch-bound" in output
     assert "Not recommended: 1 configuration" in output
     assert "tracking=none" in output
     names = {path.name for path in folder.iterdir()}
     assert {"report.html", "report.csv", "report.md", "answer.json", "stalls.json", "stalls.md"} <= names
     assert read_json(folder / "answer.json")["choices"][0]["runs"] == [2, 3]
+    print_analyses(folder, Console(file=(end_of_sweep := io.StringIO()), highlight=False), of_sources=True)
+    stalls, _, _ = end_of_sweep.getvalue().strip().partition("\nWritten: ")
+    assert "fetch-bound" in stalls
+    assert stalls.rstrip() in ended.stdout, "the report has the stall analysis of the sweep"
 
 
 def test_no_key_has_the_name_of_a_config_group():

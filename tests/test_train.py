@@ -3,14 +3,12 @@
 import gzip
 import json
 import re
-import shutil
 import time
 
 import pytest
 
 from epochmeter.machine import device_lock
-from epochmeter.run.launch import launched
-from epochmeter.shared.record import INTERVALS, Record
+from epochmeter.shared.record import INTERVALS
 
 STEPS, SAMPLES = 12, 1442
 """Per epoch of the digits with batch size 128."""
@@ -73,18 +71,6 @@ def test_loss_decreases_and_the_trace_has_its_steps(completed):
     with gzip.open(completed.record().folder / "trace.json.gz") as file:
         events = json.load(file)["traceEvents"]
     assert len({event["name"] for event in events if event["name"].startswith("ProfilerStep#")}) == 5
-
-
-@pytest.mark.system
-def test_the_first_steps_are_trained_again_under_nsight(completed, tmp_path):
-    shutil.copy(completed.record().folder / "host.json", tmp_path)
-    record = Record(tmp_path)
-    nsight = {"_target_": "epochmeter.worker.trace.NsightTrace", "program": "env", "start": 1, "stop": 14}
-    record.describe({**completed.record().job(), "profiler": {**nsight, "timeout_s": 60}}, completed.record().run())
-    with launched(tmp_path, None, nsight=["env"], limit_s=60) as worker:
-        assert list(worker.messages()) != []
-    assert (tmp_path / "nsight.log").read_text() == ""
-    assert {path.name for path in tmp_path.iterdir()} == {"job.json", "host.json", "nsight.log"}
 
 
 def test_mlflow_shows_the_finished_run_with_params_and_metrics(completed):

@@ -10,30 +10,6 @@ SMALL = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=200k none /de
 """Root, in a container whose shared memory is as small as containers have it."""
 
 
-def flip(path):
-    """Change bytes in the middle of a file, without changing its size."""
-    contents = bytearray(path.read_bytes())
-    middle = len(contents) // 2
-    contents[middle : middle + 20] = bytes(byte ^ 0xFF for byte in contents[middle : middle + 20])
-    path.write_bytes(contents)
-
-
-@pytest.mark.system
-def test_bad_images_are_skipped_counted_and_named_if_configured(project):
-    digits = project.own_data()
-    bad = sorted((digits / "train/3").iterdir())[:2]
-    for path in bad:
-        flip(path)
-    done = project.run("train", *project.quick(**{"dataset.on_bad": "skip", "workers": 1}))
-    assert done.returncode == 0, done.stdout
-    (epoch,) = [window for window in project.record().windows() if window["window"] == "epoch"]
-    assert epoch["metrics"]["epoch/skipped_samples"] == 2
-    assert epoch["metrics"]["epoch/samples"] == project.record().run()["dataset"]["splits"]["train"] - 2
-    (note,) = [note for note in project.record().summary()["notes"] if "skipped" in note]
-    assert "2 bad samples were skipped" in note
-    assert all(str(path) in note for path in bad)
-
-
 @pytest.mark.system
 def test_removed_storage_fails_its_run_and_the_sweep_continues(project, tmp_path):
     card = tmp_path / "card"

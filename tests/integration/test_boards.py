@@ -174,7 +174,7 @@ def test_sensor_failure_in_a_run_is_reported_without_energy(nx):
 
 @pytest.mark.system
 def test_resumed_run_with_a_repaired_sensor_loses_its_flag_and_keeps_notes_of_remaining_epochs(nx):
-    overrides = {"epochs": 20, "batch": 32, "checkpoint.every": 10, "sweep.resume": "true", "device.python": "null"}
+    overrides = {"epochs": 12, "batch": 32, "checkpoint.every": 6, "sweep.resume": "true", "device.python": "null"}
     command = nx.project.quick(**nx.overrides, **overrides)
     process = nx.project.start("train", *command, **nx.environment)
     record = nx.project.until_in_training()
@@ -185,8 +185,8 @@ def test_resumed_run_with_a_repaired_sensor_loses_its_flag_and_keeps_notes_of_re
     nx.project.until(lambda: "energy_lost" in record.run()["flags"])
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
-    assert record.checkpoint()["epochs"] == 10, "the checkpoint is of before the sensor was lost"
-    kept = [note for window in record.windows() if window["epoch"] < 10 for note in window.get("notes", [])]
+    assert record.checkpoint()["epochs"] == 6, "the checkpoint is of before the sensor was lost"
+    kept = [note for window in record.windows() if window["epoch"] < 6 for note in window.get("notes", [])]
     for file, content in sensor.items():
         file.write_bytes(content)
     assert nx.project.run("train", *command, **nx.environment).returncode == 0

@@ -49,16 +49,6 @@ def test_all_samples_are_seen_and_those_of_the_evaluation_once(two):
     assert right == pytest.approx(round(right))
 
 
-def test_data_parallel_without_two_gpus_is_a_rehearsal_on_one_device(project):
-    done, output = strategy(project, "dp")
-    assert done.returncode == 0, output
-    assert project.record().run()["rehearsal"] == ["strategy=dp requested, this machine has no GPU"]
-    assert "rank_max/e2e_s" not in project.record().windows()[0]["metrics"]
-    done, output = strategy(project, "dp", rehearse="false")
-    assert done.returncode == 1
-    assert "this machine has no GPU hint: `rehearse=false` does not allow this" in output
-
-
 def test_two_ranks_on_a_boards_old_python(project):
     if not OLD.exists():
         pytest.skip(f"no Python 3.6 here: `make py36` makes {OLD}")

@@ -1,10 +1,12 @@
-"""Runs that are measured between two steps, end there, or diverge."""
+"""Runs that are measured between two steps, end there, are trained again for Nsight, or diverge."""
 
 import math
+import shutil
 
 import pytest
 
-from epochmeter.shared.record import INTERVALS
+from epochmeter.run.launch import launched
+from epochmeter.shared.record import INTERVALS, Record
 
 pytestmark = pytest.mark.system
 
@@ -46,6 +48,17 @@ def test_throughput_is_samples_divided_by_time_of_the_selected_steps(left_early)
     assert metrics["throughput/samples"] == samples
     assert metrics["throughput/samples_per_s"] == pytest.approx(samples / seconds)
     assert f"Throughput of 10 steps: {samples / seconds:.1f} samples/s." in left_early.done.stdout
+
+
+def test_the_first_steps_are_trained_again_under_nsight(left_early, tmp_path):
+    shutil.copy(left_early.record().folder / "host.json", tmp_path)
+    record = Record(tmp_path)
+    nsight = {"_target_": "epochmeter.worker.trace.NsightTrace", "program": "env", "start": 1, "stop": 14}
+    record.describe({**left_early.record().job(), "profiler": {**nsight, "timeout_s": 60}}, left_early.record().run())
+    with launched(tmp_path, None, nsight=["env"], limit_s=60) as worker:
+        assert list(worker.messages()) != []
+    assert (tmp_path / "nsight.log").read_text() == ""
+    assert {path.name for path in tmp_path.iterdir()} == {"job.json", "host.json", "nsight.log"}
 
 
 def test_ranks_all_end_at_the_same_step(project):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from project import ROOT
+from project import ENVIRONMENT, ROOT
 
 pytestmark = pytest.mark.system
 BENCHES = re.search(r"^BENCHES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
@@ -16,7 +16,7 @@ BENCHES = re.search(r"^BENCHES := (.*)$", (ROOT / "Makefile").read_text(), re.MU
 def run_python(root, *arguments):
     """Run Python in a folder, with the modules of the sources, the tests and the benchmarks in it."""
     paths = os.pathsep.join(str(root / folder) for folder in ("src", "tests", "benchmarks"))
-    environment = {**os.environ, "PYTHONPATH": paths}
+    environment = {**ENVIRONMENT, "PYTHONPATH": paths}
     done = subprocess.run([sys.executable, *arguments], cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout

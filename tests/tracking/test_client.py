@@ -87,9 +87,9 @@ def test_concurrent_processes_create_the_database_once(tmp_path):
             stderr=subprocess.PIPE,
             text=True,
         )
-        for _ in range(6)
+        for _ in range(3)
     ]
     answers = [(*process.communicate(timeout=120), process.returncode) for process in processes]
-    assert answers == [("1\n", "", 0)] * 6
+    assert answers == [("1\n", "", 0)] * 3
     with sqlite3.connect(database) as connection:
         assert connection.execute("select name from experiments").fetchall() == [("Default",), ("epochmeter",)]

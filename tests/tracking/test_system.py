@@ -8,7 +8,7 @@ import pytest
 from epochmeter.config.job import ROOT
 from epochmeter.results.reuse import write_reference
 from epochmeter.tracking import views
-from epochmeter.tracking.client import open_store
+from epochmeter.tracking.client import SQLITE, open_store
 from epochmeter.tracking.publish import include_reused, publish
 from epochmeter.tracking.publisher import Publisher
 from epochmeter.tracking.report_artifacts import log_report
@@ -24,56 +24,60 @@ picture = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(picture)
 
 
-def test_run_of_an_offline_server_is_published_when_it_is_back(make_record, tmp_path):
+@pytest.fixture(scope="module")
+def served(template, tmp_path_factory):
+    """The folder and the address of a server."""
+    folder = tmp_path_factory.mktemp("server")
+    shutil.copy(template / "mlflow.db", folder)
+    with picture.server(folder) as url:
+        yield folder, url
+
+
+def test_run_of_an_offline_server_is_published_when_it_is_back(make_record, served):
     record = make_record()
-    folder = tmp_path / "server"
-    folder.mkdir()
     offline = Publisher(record, lambda: open_store(uri="http://127.0.0.1:9"))
     offline.start()
     assert "its record is complete" in offline.close()
-    with picture.server(folder) as url:
-        store = open_store(uri=url)
-        for _ in range(2):
-            run = store.client.get_run(publish(record, store).run_id)
-        history = store.client.get_metric_history(run.info.run_id, "epoch/e2e_s")
-        files = store.client.list_artifacts(run.info.run_id)
+    store = open_store("offline", uri=served[1])
+    for _ in range(2):
+        run = store.client.get_run(publish(record, store).run_id)
     assert run.info.status == "FINISHED"
-    assert [point.step for point in history] == [0, 1, 2]
-    assert "job.json" in [file.path for file in files]
+    assert [point.step for point in store.client.get_metric_history(run.info.run_id, "epoch/e2e_s")] == [0, 1, 2]
+    assert "job.json" in [file.path for file in store.client.list_artifacts(run.info.run_id)]
 
 
 @pytest.fixture
-def store(other_store, make_record, tmp_path):
-    """A database in `tmp_path`, with the runs of two sweeps, one of them reused by the second, and views of it."""
+def store(served, make_record, tmp_path):
+    """The server's database, with the runs of two sweeps, one of them reused by the second, and views of it."""
+    store = open_store(uri=f"{SQLITE}{served[0] / 'mlflow.db'}")
     reused, *others = [make_record(number, batch=8 + number) for number in range(3)]
     others += [make_record(0, SWEEP), make_record(1, SWEEP, rehearsal=["no such device"])]
     for record in (reused, *others):
-        publish(record, other_store)
+        publish(record, store)
     (folder := tmp_path / "multirun" / SWEEP / "2").mkdir()
     write_reference(folder, reused, ["batch=8"])
-    include_reused(folder, other_store)
-    views.save_views(other_store, sweep=SWEEP)
-    return other_store
+    include_reused(folder, store)
+    views.save_views(store, sweep=SWEEP)
+    return store
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
-def test_pages_of_sweeps_reports_and_the_experiment(store, tmp_path, monkeypatch):
+def test_pages_of_sweeps_reports_and_the_experiment(served, store, tmp_path, monkeypatch):
     monkeypatch.setattr(picture, "RENDER_MS", 1000)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store.uri)
     for name, content in REPORT.items():
         (tmp_path / name).write_text(content)
     report = log_report("a sweep", [tmp_path / name for name in REPORT], {"name": "mlflow", "experiment": "epochmeter"})
-    with picture.server(tmp_path) as url:
-        served = open_store(uri=url)
-        check_views_of_a_sweep(served)
-        check_report(report.replace(views.LOCAL, url))
-        check_description(views.results_link(served))
+    store = open_store(uri=served[1])
+    check_views_of_a_sweep(store)
+    check_report(report.replace(views.LOCAL, served[1]))
+    check_description(views.results_link(store))
 
 
-def check_views_of_a_sweep(served):
+def check_views_of_a_sweep(store):
     """Its own and reused runs without rehearsals, its rehearsals, and the runs of all sweeps."""
-    links = {"2 matching runs": views.results_link(served, SWEEP), "5 matching runs": views.results_link(served)}
-    links["1 matching run"] = views.results_link(served, SWEEP, rehearsal=True)
+    links = {"2 matching runs": views.results_link(store, SWEEP), "5 matching runs": views.results_link(store)}
+    links["1 matching run"] = views.results_link(store, SWEEP, rehearsal=True)
     for expected, link in links.items():
         with picture.page(link) as page:
             page.get_by_text(expected, exact=True).first.wait_for()
