@@ -140,3 +140,6 @@ def test_dataset_is_opened_by_layout(tmp_path):
                                    (layouts, "files", "such")):  # fmt: skip
         with pytest.raises(ValueError, match=rf"\.{target}\b"):
             open_split({**config, "layout": layout, "open": opened}, tmp_path, "train")
+    for on_bad in ("skip", "error"):
+        opened = open_split({**config, "open": {"_target_": "builtins.slice"}, "on_bad": on_bad}, tmp_path, "train")
+        assert opened.skip == (on_bad == "skip")
