@@ -30,6 +30,11 @@ SELECTED_FILES = {
 """Texts of the files with tests for the expressions of `make test` and `make test-system`."""
 
 
+def pytest_configure() -> None:
+    """Compute with one thread, as each core has a test process; NumPy and torch read this when they are imported."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import files without a selected test: importing all takes half a minute per process."""
     pattern = SELECTED_FILES.get(config.option.markexpr)
