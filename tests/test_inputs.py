@@ -28,6 +28,11 @@ REFUSED = {
     "hydra/sweeper=ax": "`hydra/sweeper=ax` does not exist\n  hint: options: grid, optuna",
     "k" * 5000 + "=1": "File name too long",
     "batch=" + "7" * 5000: "Exceeds the limit",
+    # unknown keys and options
+    "checkpoint.evry=1": "unknown key `checkpoint.evry`\n  hint: did you mean `checkpoint.every=`?",
+    "modle=lenet": "unknown key `modle`\n  hint: did you mean `model=`?",
+    "model=resnt18": "`model=resnt18` does not exist\n  hint: did you mean `model=resnet18`?",
+    "model.name=resnet18": "hint: use `model=resnet18`",
     # references
     "batch=${nope}": "`batch` refers to a key that does not exist",
     "batch=${oc.env:NOPE}": "Environment variable 'NOPE' not found",
@@ -38,6 +43,11 @@ REFUSED = {
     "strategy.ranks=2": "strategy=single has one rank",
     # values
     "batch=true": "`batch=true`",
+    "batch=1.5": "`batch=1.5` is not valid\n  hint: give a whole number",
+    "target_accuracy=high": "`target_accuracy=high` is not valid\n  hint: give a number",
+    "evaluate=maybe": "`evaluate=maybe` is not valid\n  hint: give true or false",
+    "cache=hot": "`cache=hot` is not valid\n  hint: give one of keep, cold, cold_each_epoch, warm",
+    "sweep=5": "`sweep=5` is not valid\n  hint: give ",
     "power_limit=[15]": "`power_limit=[15]`",
     "+optimizer.dampening=nan": "`optimizer.dampening=nan`",
     "dataset=jpeg dataset.count=1000000000000": "`dataset=jpeg` needs 114,096,000.0 GB",

@@ -4,7 +4,6 @@ from dataclasses import fields
 
 import pytest
 
-from epochmeter.config.app import friendly_hydra_errors
 from epochmeter.config.errors import InputError
 from epochmeter.config.schema import Schema
 from epochmeter.config.suggestions import (
@@ -61,25 +60,6 @@ def test_unknown_option_has_a_hint_with_similar_options_and_all_options(group, o
     hint = unknown_choice_problem(group, option).hint
     assert hint.startswith(f"did you mean {similar}? options: ")
     assert "_study" not in hint
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("batch=1.5", "error: `batch=1.5` is not valid\n  hint: give a whole number"),
-        ("target_accuracy=high", "error: `target_accuracy=high` is not valid\n  hint: give a number"),
-        ("evaluate=maybe", "error: `evaluate=maybe` is not valid\n  hint: give true or false"),
-        ("cache=hot", "error: `cache=hot` is not valid\n  hint: give one of keep, cold, cold_each_epoch, warm"),
-        ("sweep=5", "error: `sweep=5` is not valid\n  hint: give "),
-        ("checkpoint.evry=1", "error: unknown key `checkpoint.evry`\n  hint: did you mean `checkpoint.every=`?"),
-        ("modle=lenet", "error: unknown key `modle`\n  hint: did you mean `model=`?"),
-        ("model=resnt18", "error: `model=resnt18` does not exist\n  hint: did you mean `model=resnet18`?"),
-    ],
-)
-def test_errors_of_hydra_are_explained(composed, override, message):
-    with pytest.raises(SystemExit) as end, friendly_hydra_errors([override], "train"):
-        composed(override)
-    assert str(end.value).startswith(message)
 
 
 @pytest.mark.parametrize(

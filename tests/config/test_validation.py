@@ -31,7 +31,7 @@ REFUSED = {
     "meter.rails": ["5"],
     "meter.rails.shunt_ohm": [".inf"],
     "meter.file": ["/nonexistent"],
-    "optimizer.lr": [".inf", "true", "-0.1"],
+    "optimizer.lr": [".inf", "true", "-0.1", "high"],
     "optimizer.betas.x": ["-.inf"],
     "strategy.timeout_s": ["0"],
     "sweep.repeats": ["0", "1001"],

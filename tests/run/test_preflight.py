@@ -44,19 +44,6 @@ def made(root, **other):
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("batch=0", "`batch=0` is not valid"),
-        ("optimizer.lr=high", r"`optimizer\.lr=high` is not valid"),
-        ("model.name=resnet18", "hint: use `model=resnet18`"),
-    ],
-)
-def test_values_of_another_range_type_or_group_are_refused(validate, override, message):
-    with pytest.raises(ValueError, match=message):
-        validate(override)
-
-
-@pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (["throughput.start=0", "throughput.stop=43", "batch=16"], "Set throughput.stop=42 or less"),

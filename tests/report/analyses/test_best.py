@@ -126,15 +126,6 @@ def test_configuration_without_energy_may_be_the_fastest_only():
     assert by_name(find_best(found), "within_slowdown").scope == "GPUs used"
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_values_that_are_not_finite_are_absent(value):
-    found = group_repeats(
-        [costing(0, value, 1.0), costing(1, 10.0, value, batch=128), costing(2, 12.0, 9.0, batch=256)]
-    )
-    assert chosen(find_best(found))["fastest"] == 128
-    assert chosen(find_best(found))["least_energy"] == 256
-
-
 def test_energies_of_different_parts_are_ranked_separately():
     module = [replace(row, energy_covers="module") for point in FOUR[:1] for row in point.runs]
     found = group_repeats([*module, *(row for point in FOUR[1:] for row in point.runs)])
