@@ -80,7 +80,8 @@ def test_damaged_dataset_is_an_error(folder, monkeypatch, check_all_up_to, path,
     (folder / path).unlink(missing_ok=True)
     if content is not None:
         (folder / path).write_bytes(content)
-    with pytest.raises(RuntimeError, match=f"{many_files if check_all_up_to == 2 else few_files}.*Move that folder away"):
+    difference = many_files if check_all_up_to == 2 else few_files
+    with pytest.raises(RuntimeError, match=f"{difference}.*Move that folder away"):
         load_valid(folder, DATASET)
 
 

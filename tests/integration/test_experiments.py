@@ -36,8 +36,9 @@ def test_experiment_is_completed(project, composed, name):
 
 @pytest.mark.system
 def test_largest_batch_is_at_most_the_training_set(project):
-    keys = {"dataset": "jpeg", "dataset.size": 32, "dataset.classes": 2, "machine.lock_dir": project.root / "locks", "tracking": "none"}
-    search = ["experiment=memory/largest_batch", "model=lenet", *(f"{key}={value}" for key, value in keys.items())]
+    keys = {"dataset": "jpeg", "dataset.size": 32, "dataset.classes": 2, "tracking": "none"}
+    keys |= {"experiment": "memory/largest_batch", "model": "lenet", "machine.lock_dir": project.root / "locks"}
+    search = [f"{key}={value}" for key, value in keys.items()]
     done = project.run("train", *search, "dataset.count=15")
     assert done.returncode == 0, done.stdout + done.stderr
     batches = [record.job()["batch"] for record in project.records()]
