@@ -26,7 +26,7 @@ from epochmeter.sweep.sweep_folder import REPEATS, is_sweep_override, key_of
 
 KEYS = (
     *("device", "meter", "tracking", "machine", "script", "measure", "power_limit", "auto", "clocks", "fan"),
-    *("profiler", "cache", "drop_caches", "warmup_epochs", "rehearse", "repeat", "sweep", "hydra"),
+    *("profiler", "cache", "drop_caches", "warmup_epochs", "footprint", "rehearse", "repeat", "sweep", "hydra"),
 )
 """Keys and groups that apply to a script; all others configure the training of this project."""
 

@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from epochmeter.config.schema import SCRIPT
 from epochmeter.report.runs.footprint import footprint_of
 from epochmeter.report.runs.run import Run
 from epochmeter.results.footprint import JOULES_PER_KWH, country_means
@@ -69,16 +70,16 @@ def boamps_report(run: Run) -> dict[str, object]:
     country = country_means().get(str(footprint_of(run).intensity).upper())
     job, own, host = record.job(), record.run(), record.host()
     training, began = own.get("training") or {}, datetime.fromisoformat(own["started"]).astimezone(timezone.utc)
-    family, energy_j = job["task"]["name"], metrics["total/energy_j"]
-    bound_j = metrics.get("total/energy_uncertainty_j", math.inf)
+    names = {group: job[group]["name"] for group in ("task", "model", "optimizer") if job[group]["name"] != SCRIPT}
+    energy_j, bound_j = metrics["total/energy_j"], metrics.get("total/energy_uncertainty_j", math.inf)
     algorithm = _without_none(
         algorithmType="neuralNetwork",
-        algorithmName=job["model"]["name"],
+        algorithmName=names.get("model"),
         parametersNumber=metrics["model/parameters"] / GIGA if "model/parameters" in metrics else None,
         framework="pytorch",
         frameworkVersion=training.get("torch"),
         epochsNumber=metrics.get("total/epochs"),
-        optimizer=job["optimizer"]["name"],
+        optimizer=names.get("optimizer"),
         quantization=job.get("precision"),
     )
     data_type = next((kind for metric, kind in DATA_TYPES.items() if metric in metrics), "other")
@@ -96,7 +97,7 @@ def boamps_report(run: Run) -> dict[str, object]:
     parts["cpu", host.get("cpu", {}).get("model")] = 1
     components = [_without_none(componentType=kind, componentName=name, nbComponent=count)
                   for (kind, name), count in parts.items()]  # fmt: skip
-    now = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S}"
+    now, family = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S}", names.get("task", "other")
     return _without_none(
         header={"reportId": str(uuid.UUID(own["record_id"])), "reportDatetime": now, "reportStatus": "draft"},
         task={"taskStage": "training", "taskFamily": family, "algorithms": [algorithm], "dataset": [dataset]},
