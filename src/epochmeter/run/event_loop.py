@@ -58,6 +58,7 @@ def run_event_loop(
                 plan.describe(model=message.model, training=message.training)
                 check_metered(plan, instruments.meter)
                 instruments.gpu_monitor.own_pids.update(worker.pids)
+                write_gauges(instruments.gauges, plan.record)
                 terminal.stage("Waiting for MLflow")
                 tracker.flush(FIRST_WAIT_S)
                 terminal.stage("Loading samples")

@@ -79,19 +79,20 @@ def run_events(record: Record, base_ns: int | None = None) -> Iterator[str]:
     run = record.run()
     traced = run.get("traced", {})
     offset_ns = traced.get("wall_offset_ns") or _offset_ns(_last_clock(run))
-    zero_ns = run["clock"]["monotonic_ns"] if base_ns is None else base_ns - offset_ns
+    start_ns = run["clock"]["monotonic_ns"]
+    zero_ns = start_ns if base_ns is None else base_ns - offset_ns
 
     def event(kind: str, name: str, process: int, at_ns: int, **fields: object) -> str:
         return json.dumps({"ph": kind, "name": name, "pid": process, "ts": (at_ns - zero_ns) / NS_PER_US, **fields})
 
     for place, (process, title) in enumerate(TITLES.items()):
-        yield event("M", "process_name", process, zero_ns, args={"name": title})
-        yield event("M", "process_sort_index", process, zero_ns, args={"sort_index": place - len(TITLES)})
+        yield event("M", "process_name", process, start_ns, args={"name": title})
+        yield event("M", "process_sort_index", process, start_ns, args={"sort_index": place - len(TITLES)})
     tracks: dict[str, int] = {}
     for part in _slices(record, run):
         if part.track not in tracks:
             tracks[part.track] = len(tracks) + 1
-            yield event("M", "thread_name", RUN, zero_ns, tid=tracks[part.track], args={"name": part.track})
+            yield event("M", "thread_name", RUN, start_ns, tid=tracks[part.track], args={"name": part.track})
         lasts_us = (part.closed_ns - part.opened_ns) / NS_PER_US
         yield event("X", part.name, RUN, part.opened_ns, dur=lasts_us, tid=tracks[part.track], args=part.args)
     for name, process in COUNTERS.items():
