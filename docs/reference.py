@@ -20,9 +20,7 @@ from epochmeter.config.app import commented_keys  # noqa: E402
 from epochmeter.config.suggestions import CONF, entry_keys, list_choices  # noqa: E402
 
 GROUPS = (*entry_keys("train")[0], "hydra/launcher", "hydra/sweeper")
-PRESETS = ("data_source", "experiment")
-"""Groups whose options set keys of the run."""
-SECTIONS = {"train": schema.Job, "doctor": schema.Examination}
+PRESETS = ("data_source", "experiment")  # their options set keys of the run
 TYPES = {int: "whole number", float: "number", str: "text", bool: "`true`, `false`", type(None): "`null`"}
 
 
@@ -35,8 +33,7 @@ def commands() -> str:
     """Return a section per command, with its docstring."""
     sections = []
     for name, (module, _) in COMMANDS.items():
-        source = (ROOT / "src/epochmeter/commands" / f"{module}.py").read_text()
-        doc = ast.get_docstring(ast.parse(source)) or ""
+        doc = ast.get_docstring(ast.parse((ROOT / f"src/epochmeter/commands/{module}.py").read_text())) or ""
         doc = re.sub(r"^(\S.*\n)(?=    )|^(    .*\n)(?=\S)", r"\1\2\n", doc, flags=re.MULTILINE)  # a block of code
         sections.append(f"## `{name}`\n\n`python src/{module}.py`, if installed `epochmeter {name}`.\n\n{doc}")
     return "\n\n".join(sections)
@@ -52,13 +49,13 @@ def keys() -> str:
     """Return all keys that have a comment: those of the commands, and a section per group."""
     groups = (f"## Group `{group}`\n\n{group_tables(group)}" for group in GROUPS)
     entries = sorted((path.stem for path in CONF.glob("*.yaml")), key=lambda entry: entry != "train")
-    run, *others = (f"## Keys of `src/{entry}.py`\n\n{key_table(entry, SECTIONS.get(entry))}" for entry in entries)
+    run, *others = (f"## Keys of `src/{entry}.py`\n\n{key_table(entry)}" for entry in entries)
     return "\n\n".join([run, *groups, *others])
 
 
-def key_table(entry: str, section: type | None) -> str:
+def key_table(entry: str) -> str:
     """Return a table of the keys in a command's file of conf/, with their values if their types are declared."""
-    rows = []
+    rows, section = [], {"train": schema.Job, "doctor": schema.Examination}.get(entry)
     for name, (value, effect) in commented_keys(entry):
         kind: Any = section
         for part in name.split(".") if section else ():
