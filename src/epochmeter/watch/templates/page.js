@@ -6,7 +6,7 @@ const HISTORY_S = 300;
 const SILENT_MS = 15_000; // the server sends something at least every 5 s
 const MAX_DETAILED = 8; // active runs of a sweep with charts
 const SVG = "http://www.w3.org/2000/svg";
-const COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b"];
+const COLORS = ["var(--compute)", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b"];
 const PARTS = { compute: "compute", data_stall: "data stall", copy: "copy", overhead: "overhead" };
 const CORE = /^cpu\d+_utilization$/;
 const PANELS = [
@@ -215,11 +215,12 @@ function path(series, [startS, endS], [low, high]) {
   const gapS = Math.max(5, (5 * (endS - startS)) / series.times_s.length);
   let before = -Infinity;
   const steps = series.times_s.map((time, index) => {
+    if (time < startS) return "";
     const isGap = time - before > gapS;
     before = time;
     return `${isGap ? "M" : "L"}${x(time).toFixed(2)} ${y(series.values[index]).toFixed(2)}`;
   });
-  return steps.length === 1 ? `${steps[0]}h0.5` : steps.join("");
+  return series.times_s.length === 1 ? `${steps[0]}h0.5` : steps.join("");
 }
 
 function at(series, timeS) {
@@ -234,13 +235,14 @@ function panel(run, axis, [title, base, , full], entries) {
     const value = quantity(timeS === null ? series.latest : at(series, timeS), base);
     return make("li", {}, make("span", { class: "key", style: { background: COLORS[index % COLORS.length] } }), entries.length > 1 || full === undefined ? `${label(column)} ` : "", make("b", {}, value));
   });
-  const lines = entries.map(([, series], index) => make("path", { class: "line", stroke: COLORS[index % COLORS.length], d: path(series, axis, bounds) }));
+  const lines = entries.map(([, series], index) => make("path", { class: "line", style: { stroke: COLORS[index % COLORS.length] }, d: path(series, axis, bounds) }));
   const place = timeS === null ? null : 100 * cursor.fraction;
   const grid = [0, 50].map((y) => make("line", { class: "grid", x1: 0, x2: 100, y1: y, y2: y }));
   const mark = place === null ? null : make("line", { class: "cursor", x1: place, x2: place, y1: 0, y2: 100 });
   const drawing = make("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" }, grid, mark, lines);
   const plot = make("div", { class: "plot", "data-folder": run.folder }, drawing, make("span", { class: "top" }, bound(bounds[1], base)));
-  const ends = [bounds[0] ? `${bound(bounds[0], base)} · ${timeOfDay(axis[0])}` : timeOfDay(axis[0]), timeOfDay(timeS ?? axis[1])];
+  const start = bounds[0] ? `${bound(bounds[0], base)} · ${timeOfDay(axis[0])}` : timeOfDay(axis[0]);
+  const ends = [start, ...(timeS === null ? [] : [`| ${timeOfDay(timeS)}`]), timeOfDay(axis[1])];
   return make("figure", {}, make("h3", {}, title), make("ul", { class: "legend" }, legend), plot, make("div", { class: "axis" }, ends.map((end) => make("span", {}, end))));
 }
 
@@ -284,13 +286,15 @@ function missing(run) {
 }
 
 function runSection(run, agoS, isAlone) {
-  const heading = make(isAlone ? "h1" : "h2", {}, isAlone ? run.name : `Run ${run.number}: ${run.name}`);
+  const row = snapshot.runs.find((other) => other.number === run.number);
+  const varied = Object.entries(row?.overrides ?? {}).map((override) => override.join("="));
+  const heading = make(isAlone ? "h1" : "h2", {}, isAlone ? run.name : `Run ${run.number}: ${varied.join(" ") || run.name}`);
   return make(
     "section",
     { "data-folder": run.folder },
     make("div", { class: "title" }, heading, badge(run.state)),
-    present(run.verdict, "p", "verdict"),
     present(run.reason, "p", "reason"),
+    present(run.verdict, "p", "verdict"),
     progressOf(run, agoS),
     run.rehearsal.length ? make("p", { class: "banner" }, `Rehearsal: ${run.rehearsal.join("; ")}`) : null,
     present(run.failure, "pre", ""),
@@ -327,14 +331,14 @@ function table(columns, rows) {
   const body = rows.map((row) =>
     make("tr", row.is_on_front ? { class: "on-front" } : {}, columns.map((column) => make("td", { "data-label": column.title, ...kind(column), ...(column.attributes?.(row) ?? {}) }, column.text(row)))),
   );
-  return make("div", { class: "words" }, make("table", {}, make("thead", {}, head), make("tbody", {}, body)));
+  return make("div", { class: "words scroll" }, make("table", {}, make("thead", {}, head), make("tbody", {}, body)));
 }
 
 function sweepTable() {
   const { runs } = snapshot;
   const all = runs.map((run) => Object.keys(run.overrides)).flat();
   const keys = [...new Set(all)].filter((key) => new Set(runs.map((run) => run.overrides[key])).size > 1);
-  const metric = (title, name, base) => ({ title, isNumber: true, text: (run) => (run[name] === null ? "–" : quantity(run[name], base)) });
+  const metric = (title, name, base) => ({ title, isNumber: true, text: (run) => (run[name] === null ? "" : quantity(run[name], base)) });
   const columns = [
     { title: "Run", text: (run) => `${run.number}` },
     { title: "State", text: (run) => run.state + (run.is_reused ? " (reused)" : ""), attributes: (run) => ({ class: `state ${run.state}` }) },
@@ -342,11 +346,11 @@ function sweepTable() {
     metric("Epoch", "epoch_s", "s"),
     metric("Energy per epoch", "energy_j", "J"),
     metric("Data stall", "stall_fraction", "%"),
-    { title: "Duration", isNumber: true, text: (run) => (run.duration_s === null ? "–" : duration(run.duration_s)) },
+    { title: "Duration", isNumber: true, text: (run) => (run.duration_s === null ? "" : duration(run.duration_s)) },
     { title: "Host", text: (run) => [run.host, run.slurm_job && `job ${run.slurm_job}`].filter(Boolean).join(", ") },
     { title: "Reason", text: (run) => run.reason },
   ];
-  const used = columns.filter((column) => !["Host", "Reason"].includes(column.title) || runs.some((run) => column.text(run)));
+  const used = columns.filter((column) => runs.some((run) => column.text(run)));
   return make("section", {}, make("h2", {}, "Runs"), table(used, runs));
 }
 
@@ -358,10 +362,10 @@ function front() {
   const top = scale([...measured.map((run) => run.energy_j), ...snapshot.front.map((point) => point.energy_j)], "J")[1];
   const place = (timeS, energyJ) => `${((100 * timeS) / right).toFixed(2)} ${(100 - (100 * energyJ) / top).toFixed(2)}`;
   const dot = (timeS, energyJ, color, size) =>
-    make("path", { d: `M${place(timeS, energyJ)}h0.001`, stroke: color, "stroke-width": size, "stroke-linecap": "round", "vector-effect": "non-scaling-stroke" });
-  const line = make("path", { class: "line", stroke: COLORS[0], d: snapshot.front.map((point, index) => `${index ? "L" : "M"}${place(point.time_s, point.energy_j)}`).join("") });
+    make("path", { d: `M${place(timeS, energyJ)}h0.001`, style: { stroke: color }, "stroke-width": size, "stroke-linecap": "round", "vector-effect": "non-scaling-stroke" });
+  const line = make("path", { class: "line", style: { stroke: COLORS[0] }, d: snapshot.front.map((point, index) => `${index ? "L" : "M"}${place(point.time_s, point.energy_j)}`).join("") });
   const dots = [
-    ...measured.map((run) => dot(run.epoch_s, run.energy_j, COLORS[6], 7)),
+    ...measured.map((run) => dot(run.epoch_s, run.energy_j, "var(--overhead)", 7)),
     ...snapshot.front.map((point) => dot(point.time_s, point.energy_j, COLORS[0], 10)),
   ];
   const drawing = make("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": "energy by time per epoch" }, line, dots);
@@ -402,17 +406,22 @@ function draw() {
   });
   if (snapshot.is_sweep) {
     const { active, runs: rows, front: points, ...rest } = snapshot;
-    sections.unshift(["sweep", [rest, second], () => sweepHead(second)]);
-    sections.push(["front", [points, snapshot.no_front], front], ["runs", rows, sweepTable]);
+    const head = ["sweep", [rest, second], () => sweepHead(second)];
+    sections.unshift(head, ["runs", rows, sweepTable], ["front", [points, rows, snapshot.no_front], front]);
   }
   if (error) sections.unshift(["error", error, () => make("p", { class: "banner" }, `The folder cannot be read: ${error}`)]);
   for (const [name, data, build] of sections) {
     const key = JSON.stringify(data);
-    if (drawn.get(name)?.key !== key) drawn.set(name, { key, node: build() });
+    const before = drawn.get(name);
+    if (before?.key !== key) drawn.set(name, { key, node: build(), scrolled: before?.node.querySelector(".scroll")?.scrollTop });
   }
   const nodes = sections.map(([name]) => drawn.get(name).node);
   const view = document.getElementById("view");
   if (nodes.length !== view.children.length || nodes.some((node, index) => view.children[index] !== node)) view.replaceChildren(...nodes);
+  for (const entry of drawn.values()) {
+    if (entry.scrolled) entry.node.querySelector(".scroll").scrollTop = entry.scrolled;
+    entry.scrolled = 0;
+  }
   document.title = `${snapshot.state}: ${snapshot.name} · epochmeter`;
   document.documentElement.dataset.drawn = Math.round(performance.now());
 }
