@@ -5,6 +5,7 @@
 const HISTORY_S = 300;
 const SILENT_MS = 15_000; // the server sends something at least every 5 s
 const MAX_DETAILED = 8; // active runs of a sweep with charts
+const MAX_REASONS = 5; // newest failures above the table of a sweep
 const SVG = "http://www.w3.org/2000/svg";
 const COLORS = ["var(--compute)", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b"];
 const PARTS = { compute: "compute", data_stall: "data stall", copy: "copy", overhead: "overhead" };
@@ -293,7 +294,7 @@ function runSection(run, agoS, isAlone) {
     "section",
     { "data-folder": run.folder },
     make("div", { class: "title" }, heading, badge(run.state)),
-    present(run.reason, "p", "reason"),
+    present(run.reason, "p", `reason ${run.state}`),
     present(run.verdict, "p", "verdict"),
     progressOf(run, agoS),
     run.rehearsal.length ? make("p", { class: "banner" }, `Rehearsal: ${run.rehearsal.join("; ")}`) : null,
@@ -313,14 +314,17 @@ function sweepHead(agoS) {
   const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
   const ended = ["completed", "failed", "interrupted", "unreadable"].reduce((sum, state) => sum + (counts[state] ?? 0), 0);
   const partial = snapshot.active.reduce((sum, run) => sum + (run.progress.fraction ?? 0), 0);
+  const failures = snapshot.runs.filter((run) => run.reason && !isActive(run.state));
   const facts = [countOf(total, "run"), ...Object.entries(counts).map(([state, count]) => `${count} ${state}`)];
   return make(
     "section",
     {},
     make("div", { class: "title" }, make("h1", {}, snapshot.name), badge(snapshot.state)),
-    present(snapshot.reason, "p", "reason"),
+    present(snapshot.reason, "p", `reason ${snapshot.state}`),
     total ? bar((ended + partial) / total) : null,
     make("p", {}, [...facts, ...remaining(snapshot, agoS, false)].join(" · ")),
+    failures.slice(-MAX_REASONS).map((run) => make("p", { class: `reason ${run.state}` }, `Run ${run.number} ${run.state}: ${run.reason}`)),
+    failures.length > MAX_REASONS ? make("p", { class: "note" }, `${failures.length - MAX_REASONS} more failures are in the table.`) : null,
     make("p", { class: "path" }, snapshot.folder),
   );
 }
@@ -406,7 +410,7 @@ function draw() {
   });
   if (snapshot.is_sweep) {
     const { active, runs: rows, front: points, ...rest } = snapshot;
-    const head = ["sweep", [rest, second], () => sweepHead(second)];
+    const head = ["sweep", [rest, rows, second], () => sweepHead(second)];
     sections.unshift(head, ["runs", rows, sweepTable], ["front", [points, rows, snapshot.no_front], front]);
   }
   if (error) sections.unshift(["error", error, () => make("p", { class: "banner" }, `The folder cannot be read: ${error}`)]);
