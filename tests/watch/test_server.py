@@ -10,10 +10,11 @@ from itertools import pairwise
 
 import live
 import pytest
+import watched
 
 from epochmeter.config.errors import InputError
 from epochmeter.watch import feed, server
-from epochmeter.watch.feed import Feed, without_samples_of
+from epochmeter.watch.feed import Feed, changes_since
 from epochmeter.watch.server import PageOptions, open_server
 from epochmeter.watch.watcher import Watcher
 
@@ -148,9 +149,22 @@ def test_changes_have_new_samples_and_the_last_second_again(record):
     before = watcher.read()
     live.append_epoch(record, 1)
     after = watcher.read()
-    old, new, change = (view.active[0].power["total_w"] for view in (before, after, without_samples_of(before, after)))
+    old, new, change = (view.active[0].power["total_w"] for view in (before, after, changes_since(before, after)))
     assert change.times_s[0] == old.times_s[-1]
     assert [*old.times_s[:-1], *change.times_s] == [*new.times_s]
+
+
+def test_changes_have_the_rows_that_differ(tmp_path):
+    watched.write_points(tmp_path, *([f"batch={batch}"] for batch in (8, 16, 32)))
+    watched.write_ended(tmp_path, 0, 2.0, 100.0, batch=8)
+    watcher = Watcher(tmp_path)
+    before = watcher.read()
+    watched.write_ended(tmp_path, 1, 1.0, 80.0, batch=16)
+    rows = changes_since(before, watcher.read()).runs
+    assert [(row.number, row.state, row.is_on_front) for row in rows] == [
+        (0, "completed", False),
+        (1, "completed", True),
+    ]
 
 
 def test_numbers_that_are_not_finite_are_null(record):

@@ -44,7 +44,6 @@ def task(config: DictConfig) -> None:
     from rich.console import Console
 
     from epochmeter.results.reuse import READ_ERRORS
-    from epochmeter.watch.server import PageOptions, serve
     from epochmeter.watch.terminal import show
     from epochmeter.watch.watcher import Watcher
 
@@ -52,6 +51,8 @@ def task(config: DictConfig) -> None:
         validation.check_all_values(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
         read = Watcher(find_folder(config.folder, MULTIRUN)).read
         if config.page:
+            from epochmeter.watch.server import PageOptions, serve
+
             serve(read, PageOptions(config.host, config.port, config.token, config.metrics), partial(print, flush=True))
         else:
             show(read, Console(highlight=False), once=config.once)

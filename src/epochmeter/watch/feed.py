@@ -34,7 +34,7 @@ class Reading:
         version: Increases with each change.
         snapshot: The last state that could be read.
         error: Why the folder cannot be read now; empty if it can be.
-        change: The state as JSON, with the samples since the previous version only.
+        change: The state as JSON, with the samples and the rows that the previous version does not have.
     """
 
     version: int
@@ -44,7 +44,7 @@ class Reading:
 
     @cached_property
     def state(self) -> str:
-        """The state as JSON, with all samples."""
+        """The state as JSON."""
         return to_json(self.snapshot, self.error, is_full=True)
 
 
@@ -73,15 +73,18 @@ class Feed:
             snapshot, error = self._read(), ""
         except (InputError, *READ_ERRORS) as failure:
             snapshot, error = before.snapshot, str(failure) or type(failure).__name__
-        newest = without_samples_of(before.snapshot, snapshot)
-        content = to_json(newest, error, without=TIMES)
+        changed = changes_since(before.snapshot, snapshot)
+        content = to_json(changed, error, without=TIMES)
         if content != self._content:
-            self._reading = Reading(before.version + 1, snapshot, error, to_json(newest, error))
+            self._reading = Reading(before.version + 1, snapshot, error, to_json(changed, error))
             self._content = content
 
 
-def without_samples_of(before: Snapshot, snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot without the samples that an earlier one has, except its last second, which may have more."""
+def changes_since(before: Snapshot, snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot without the samples and the rows of a sweep that an earlier one has.
+
+    The last second of the earlier samples is included, as it may have more now.
+    """
 
     def newer(series: Mapping[str, Series], earlier: Mapping[str, Series]) -> dict[str, Series]:
         cut = {}
@@ -96,14 +99,15 @@ def without_samples_of(before: Snapshot, snapshot: Snapshot) -> Snapshot:
     for view in snapshot.active:
         power, gauges = views.get(view.folder, ({}, {}))
         active.append(replace(view, power=newer(view.power, power), gauges=newer(view.gauges, gauges)))
-    return replace(snapshot, active=active)
+    rows = {row.number: row for row in before.runs}
+    return replace(snapshot, active=active, runs=[row for row in snapshot.runs if row != rows.get(row.number)])
 
 
 def to_json(snapshot: Snapshot, error: str = "", *, is_full: bool = False, without: tuple[str, ...] = ()) -> str:
     """Return a state as JSON that has no `<`, so that it can be part of HTML; numbers that are not finite are null.
 
     Args:
-        is_full: Whether it has all samples, or only those to append.
+        is_full: Whether it has everything, or only the changes.
         without: Names of fields to leave out.
     """
 

@@ -56,6 +56,7 @@ let receivedMs = Date.now();
 let lostMs = null; // when the connection was lost; null while it is not
 let cursor = null; // { folder, fraction } of the time axis that the pointer is on
 const drawn = new Map(); // name of a section -> { key, node }
+const drawnRows = new Map(); // the same of the rows of tables
 
 // Formatting: three significant digits, in a unit of a readable size.
 function number(value, size = value) {
@@ -332,10 +333,19 @@ function sweepHead(agoS) {
 function table(columns, rows) {
   const kind = (column) => (column.isNumber ? { class: "number" } : {});
   const head = make("tr", {}, columns.map((column) => make("th", { scope: "col", ...kind(column) }, column.title)));
-  const body = rows.map((row) =>
-    make("tr", row.is_on_front ? { class: "on-front" } : {}, columns.map((column) => make("td", { "data-label": column.title, ...kind(column), ...(column.attributes?.(row) ?? {}) }, column.text(row)))),
-  );
+  const cell = (column, row) => make("td", { "data-label": column.title, ...kind(column), ...(column.attributes?.(row) ?? {}) }, column.text(row));
+  const body = rows.map((row, index) => {
+    const name = `${columns[0].title} ${index}`;
+    const key = JSON.stringify([columns.map((column) => column.title), row]);
+    const build = () => make("tr", row.is_on_front ? { class: "on-front" } : {}, columns.map((column) => cell(column, row)));
+    return (drawnRows.get(name)?.key === key ? drawnRows : drawnRows.set(name, { key, node: build() })).get(name).node;
+  });
   return make("div", { class: "words scroll" }, make("table", {}, make("thead", {}, head), make("tbody", {}, body)));
+}
+
+function stateOf(run) {
+  if (run.is_reused) return `${run.state} (reused)`;
+  return run.progress ? `${run.state} ${run.progress.epoch}${run.progress.epochs === null ? "" : `/${run.progress.epochs}`}` : run.state;
 }
 
 function sweepTable() {
@@ -345,7 +355,7 @@ function sweepTable() {
   const metric = (title, name, base) => ({ title, isNumber: true, text: (run) => (run[name] === null ? "" : quantity(run[name], base)) });
   const columns = [
     { title: "Run", text: (run) => `${run.number}` },
-    { title: "State", text: (run) => run.state + (run.is_reused ? " (reused)" : ""), attributes: (run) => ({ class: `state ${run.state}` }) },
+    { title: "State", text: stateOf, attributes: (run) => ({ class: `state ${run.state}` }) },
     ...keys.map((key) => ({ title: key, text: (run) => run.overrides[key] ?? "" })),
     metric("Epoch", "epoch_s", "s"),
     metric("Energy per epoch", "energy_j", "J"),
@@ -451,6 +461,8 @@ function receive(update) {
       run.power = appended(before?.power, run.power);
       run.gauges = appended(before?.gauges, run.gauges);
     }
+    const rows = new Map([...snapshot.runs, ...update.snapshot.runs].map((row) => [row.number, row]));
+    update.snapshot.runs = [...rows.values()].sort((one, other) => one.number - other.number);
   }
   ({ snapshot, error } = update);
   receivedMs = Date.now();
