@@ -5,6 +5,7 @@
     python src/report.py sweep=B against=A                    the changes from A to B
     python src/report.py 'where={model: lenet, batch: [8, 16]}' source=mlflow
     python src/report.py report.baseline=defaults             what the best configurations save
+    python src/report.py 'report.prior=2026-*'                predictions, with earlier sweeps
     python src/report.py run=multirun/SWEEP/0 view=trace      analysis of the run's profiler trace
     python src/report.py run=multirun/SWEEP/0 view=perfetto   the run's timeline in a browser
 
@@ -215,11 +216,27 @@ def report_options(keys: Mapping[str, Any]) -> "ReportOptions":
             power_budget_w=options["power_budget"],
             deadline_s=options["deadline"],
             baseline=options["baseline"],
-            predict=options["predict"],
+            predict=options["predict"] or bool(options["prior"]),
+            next_runs=options["next"],
         ),
         power_of=power_of,
         gate=gate,
+        prior=earlier_runs(as_list(options["prior"])),
     )
+
+
+def earlier_runs(sweeps: Sequence[str]) -> "Sweep | None":
+    """Load the runs that predictions learn from.
+
+    Raises:
+        ValueError: There are no runs.
+    """
+    from epochmeter.report.runs.load import load_sweep
+
+    try:
+        return load_sweep([str(name) for name in sweeps], None, MULTIRUN) if sweeps else None
+    except ValueError as error:
+        raise ValueError(f"report.prior: {error}") from error
 
 
 def as_list(value: Any) -> list[Any]:

@@ -185,6 +185,7 @@ RULES = {
     "port": or_null(whole_number(0, 65_535)),
     "format": one_of("table", "json"),
     "view": or_null(one_of("trace", "perfetto")),
+    "report.next": whole_number(0, 100),
     "report.max_slowdown": finite_number(1, unit="a multiple of the shortest time"),
     "report.deadline": or_null(positive("seconds")),
     "gate.time": or_null(positive("a ratio")),

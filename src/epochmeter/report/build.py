@@ -20,6 +20,7 @@ from epochmeter.report.analyses import (
     targets,
 )
 from epochmeter.report.analyses.best import ANY, Criteria
+from epochmeter.report.analyses.prior import read_prior
 from epochmeter.report.charts.all_charts import all_charts
 from epochmeter.report.charts.vega import Chart
 from epochmeter.report.output import table
@@ -41,6 +42,7 @@ class ReportOptions:
         include: Kinds of runs that are left out otherwise.
         power_of: Numbers of the runs whose power is drawn; empty for the recommended ones.
         gate: Metric (`time`, `energy`) -> largest ratio to the earlier sweep, or to the baseline.
+        prior: Earlier runs that predictions learn from, if any.
     """
 
     where: Mapping[str, Any] = field(default_factory=dict)
@@ -48,6 +50,7 @@ class ReportOptions:
     criteria: Criteria = ANY
     power_of: Sequence[int] = ()
     gate: Mapping[str, float] = field(default_factory=dict)
+    prior: Sweep | None = None
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,9 @@ def build_report(
     to_target = group_repeats(without_synthetic(selection.ended))  # a target may be reached within the warm-up
     by_target = bool(costs_to_target(to_target))
     ranked = to_target if by_target else real
-    result = answer.analyze(ranked, options.criteria)
+    own = {run.name for run in selection.ended}
+    prior = read_prior(options.prior, own) if options.prior and options.criteria.predict else None
+    result = answer.analyze(ranked, options.criteria, prior)
     best = result.choices if result else []
     power_runs = choose_runs(selection.ended, options.power_of, [choice.configuration for choice in best])
     power = powers(power_runs)

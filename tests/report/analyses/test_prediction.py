@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import random
 import shlex
 from dataclasses import replace
@@ -11,11 +12,12 @@ import pytest
 from golden import assert_golden
 from sweeps import DATA_SOURCES, trained
 
-from epochmeter.report.analyses import gaussian, prediction
+from epochmeter.report.analyses import front, gaussian, prediction
 from epochmeter.report.analyses.prediction import NoPrediction, Predicted, Prediction, predict
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.costs import costs
 from epochmeter.report.statistics import Estimate
+from epochmeter.results.pareto import is_pareto_front
 
 BATCHES, WORKERS, LIMITS = (8, 16, 32, 64), (0, 1, 2, 4), (100, 150, 200)
 
@@ -70,18 +72,34 @@ def test_intervals_cover_the_true_values_and_held_out_ones(result):
     assert error.within >= 19
 
 
-def test_next_run_is_the_most_uncertain_given_those_before_it():
-    """All batches ran without workers at 100 W, except one with eight: the opposite corner is unknown."""
-    runs = [run(n, batch, 0, 100) for n, batch in enumerate(BATCHES)]
-    runs += [run(10 + n, 8, 0, limit) for n, limit in enumerate((150, 200))]
-    runs += [run(20 + n, 8, workers, 100) for n, workers in enumerate((1, 2, 4))]
-    first, second, third = map(place, predict(group_repeats(runs)).next_three)
-    assert first == [64.0, 4.0, 200.0]
-    assert (second, third) == ([64.0, 4.0, 100.0], [16.0, 4.0, 200.0])  # not [32, 4, 200], next to the first
+def test_next_runs_are_uncertain_and_may_be_on_the_front():
+    """Of three unknown configurations, the second certainly is not on the front, and the third hardly known."""
+    means = np.array([[0.0, 3.0, 0.0, -1.0], [0.0, 3.0, 0.5, 1.2]])
+    deviations = np.array([0.3, 0.3, 0.01, 0.01] * 2)
+    posterior = gaussian.Posterior(means, np.diag(deviations**2))
+    assert front.choose_runs(posterior, np.array([[0.1], [0.1]]), 2) == [0, 1]
+    assert sorted(front.choose_runs(posterior.first(1), np.array([[0.1]]), 9)) == [0, 1, 2, 3]
+
+
+def test_next_runs_do_not_repeat_each_other():
+    """Two perfectly correlated configurations need one run, even if each alone is the most uncertain."""
+    covariance = np.kron(np.eye(2), [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.5]])
+    posterior = gaussian.Posterior(np.zeros((2, 3)), covariance)
+    assert sorted(front.choose_runs(posterior, np.zeros((2, 1)), 2))[1] == 2
+
+
+def test_front_of_each_row_is_the_pareto_front():
+    chance = np.random.default_rng(0)
+    times, energies = chance.integers(0, 9, (2, 50, 12)).astype(float)
+    for row, (seconds, joules) in zip(front.is_front(times, energies), zip(times, energies, strict=True), strict=True):
+        points = list(zip(seconds.tolist(), joules.tolist(), strict=True))
+        assert {point for point, on_front in zip(points, row, strict=True) if on_front} == {
+            point for point, on_front in zip(points, is_pareto_front(points), strict=True) if on_front
+        }
 
 
 def test_commands_are_valid_overrides(result, composed):
-    for point in result.next_three:
+    for point in result.next_runs:
         job = composed(*shlex.split(point.command)[2:])
         assert (str(job.batch), str(job.workers)) == (point.keys["batch"], point.keys["workers"])
 
@@ -181,7 +199,7 @@ def test_without_energy_only_time_is_predicted(monkeypatch):
     monkeypatch.setattr(prediction, "MAX_CONFIGURATIONS", 12)
     result = predict(grid(20, energy=False))
     assert (list(result.errors), result.points[0].power_w, result.least_energy) == (["time"], None, None)
-    assert result.no_power == "12 of 12 runs measured none: no meter here"
+    assert result.no_power == "20 of 20 runs measured none: no meter here"
     assert (result.errors["time"].configurations, result.measured, len(result.points)) == (12, 20, 28)
 
 
@@ -196,20 +214,23 @@ def test_constant_times_are_predicted():
     assert predict(grid(8, law=lambda *at: 10.0)).points[0].time_s.value == pytest.approx(10.0)
 
 
-def test_held_out_configurations_are_predicted_by_other_processes(monkeypatch):
-    """With folds too, no process is fitted to configurations of its held-out fold."""
+def test_held_out_configurations_are_predicted_from_the_others(monkeypatch):
+    """With folds too, no model is fitted to configurations of its held-out fold."""
     monkeypatch.setattr(gaussian, "MAX_LEAVE_ONE_OUT", 10)
-    sizes = []
-    fit = gaussian.fit
+    rows = np.random.default_rng(0).random((20, 3))
+    grid = gaussian.Grid(rows, [], rows.sum(axis=1, keepdims=True).T)
 
-    def watched(places, logs, like=None, starts=3):
-        sizes.append(len(logs))
-        return fit(places, logs, like, starts)
+    def model(runs):
+        def predict(held_out):
+            assert (len(runs), len(held_out)) == (18, 2)
+            assert not set(runs.batches) & set(held_out.batches)
+            return gaussian.Posterior(held_out.logs + 0.1, 0.01 * np.eye(2))
 
-    monkeypatch.setattr(gaussian, "fit", watched)
-    coordinates = np.random.default_rng(0).random((20, 2))
-    gaussian.cross_validate(coordinates, coordinates.sum(axis=1))
-    assert sizes == [18] * gaussian.FOLDS
+        return predict
+
+    weights, (error,) = gaussian.cross_validate({"model": model}, grid)
+    assert (weights, error.configurations) == ({"model": 1.0}, 20)
+    assert error.median == pytest.approx(math.expm1(0.1))
 
 
 @pytest.mark.parametrize("bias", [0.5, 3.0])
@@ -217,13 +238,19 @@ def test_width_of_intervals_is_calibrated_by_the_errors(bias):
     """Of a process whose standard deviations are wrong by a factor, 95 % of new errors are within the interval."""
     chance = np.random.default_rng(0)
     errors = chance.normal(0, bias, (2000, 12))
-    widths = np.array([gaussian._calibrated_width(each, np.ones(12)) for each in errors])
+    widths = np.array([gaussian.calibrated_width(each, np.ones(12)) for each in errors])
     assert 0.94 <= np.mean(np.abs(chance.normal(0, bias, 2000)) <= widths) <= 0.97
+
+
+def test_width_of_trusted_deviations_hardly_depends_on_few_errors():
+    errors = np.full(8, 0.1)
+    assert 0.2 < gaussian.calibrated_width(errors, np.ones(8)) < 0.3
+    assert 1.4 < gaussian.calibrated_width(errors, np.ones(8), 8.0) < 1.6
 
 
 def test_95_percent_of_held_out_errors_with_outliers_are_within_the_width():
     errors = np.array([0.01] * 94 + [1.0] * 6)
-    width = gaussian._calibrated_width(errors, np.ones(100))
+    width = gaussian.calibrated_width(errors, np.ones(100))
     assert np.mean(errors <= width) >= 0.95
 
 

@@ -14,6 +14,7 @@ from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.importance import KeyShare, key_shares
 from epochmeter.report.analyses.next_runs import Suggestion, suggest_runs
 from epochmeter.report.analyses.prediction import NoPrediction, Prediction, predict
+from epochmeter.report.analyses.prior import Prior
 from epochmeter.report.formatting import join_or_more
 from epochmeter.report.runs.configuration import Configuration, no_energy, varied
 from epochmeter.report.runs.costs import TIME_TO_TARGET, Cost, positive_values, ranked_costs
@@ -182,8 +183,13 @@ class Answer:
         }
 
 
-def analyze(configurations: Sequence[Configuration], criteria: Criteria = ANY) -> Answer | None:
+def analyze(
+    configurations: Sequence[Configuration], criteria: Criteria = ANY, prior: Prior | None = None
+) -> Answer | None:
     """Return the answer; None if no configuration has a time.
+
+    Args:
+        prior: Earlier runs that predictions learn from.
 
     Raises:
         ValueError: Not exactly one configuration has the values of the baseline.
@@ -199,7 +205,7 @@ def analyze(configurations: Sequence[Configuration], criteria: Criteria = ANY) -
         unmet_constraints(configurations, criteria),
         bottlenecks,
         suggest_runs(configurations, choices, bottlenecks),
-        predict(configurations) if criteria.predict else None,
+        predict(configurations, prior, criteria.next_runs) if criteria.predict else None,
         None if criteria.baseline is None else _find_baseline(ranked, criteria.baseline),
     )
 

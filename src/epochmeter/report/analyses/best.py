@@ -37,6 +37,7 @@ class Criteria:
         deadline_s: Largest time; None for any.
         baseline: Values of the configuration that the best are compared with, or `defaults`.
         predict: Whether unmeasured configurations are predicted.
+        next_runs: Number of runs that the prediction suggests.
     """
 
     eta: float = 0.5
@@ -45,6 +46,7 @@ class Criteria:
     deadline_s: float | None = None
     baseline: Mapping[str, Any] | str | None = None
     predict: bool = False
+    next_runs: int = 3
 
 
 ANY = Criteria()

@@ -1,30 +1,106 @@
-"""Gaussian process regression of the logarithm of a quantity, with its cross-validated error.
+"""Gaussian processes of the logarithms of time and power, weighted and calibrated by held-out configurations.
 
-C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine Learning, 2006. Intervals are calibrated by errors of
-held-out configurations, as the intervals of the process itself are too narrow with little data.
+C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine Learning, 2006. Models are weighted by the likelihood
+of held-out configurations. Intervals are calibrated by their errors, as those of the models are too narrow with few
+data.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from epochmeter.report.statistics import MIN_EFFECT, Estimate
+from epochmeter.report.statistics import MIN_EFFECT
 
 Array = NDArray[np.float64]
 MAX_LEAVE_ONE_OUT = 30
 """Up to this number of configurations, cross-validation leaves out one at a time; otherwise it has `FOLDS` folds."""
 FOLDS = 10
 MAX_UNEXPLAINED = 0.5
-"""Fraction of the variance; a process that leaves more unexplained is not used."""
+"""Fraction of the variance; a model that leaves more unexplained is not used."""
+SMOOTH = "smooth"
+"""Name of the model without physics, whose standard deviations are too small with few runs."""
+PSEUDO_ERRORS = 8.0
+"""Errors by which the standard deviations of the other models are trusted."""
+MIN_DEVIATION = 1e-3
+"""Smallest standard deviation of a logarithm by which models are weighted."""
 LENGTH_SCALES = (0.05, 20.0)
 """Bounds, for keys that are scaled from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Configurations of one workload on one board, with time and power if they were run.
+
+    Attributes:
+        rows: One per configuration: the batch size; the power limit per device as a fraction of the highest, infinite
+            without one; and the coordinates of all keys, from 0 to 1.
+        other_columns: Columns of the keys except the batch size and the power limit.
+        logs: Logarithms of the time in seconds and, if it was measured, of the power as a fraction of `full_w`.
+        full_w: Power of all devices at their highest limit.
+        workload: Name of the model and of the dataset.
+    """
+
+    rows: Array
+    other_columns: Sequence[int]
+    logs: Array
+    full_w: float = 1.0
+    workload: str = ""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, chosen: Any) -> Grid:
+        return replace(self, rows=self.rows[chosen], logs=self.logs[:, chosen])
+
+    def with_others(self, other: Grid) -> Grid:
+        """Return these configurations and then others."""
+        return replace(self, rows=np.concatenate([self.rows, other.rows]), logs=np.hstack([self.logs, other.logs]))
+
+    @property
+    def batches(self) -> Array:
+        return self.rows[:, 0]
+
+    @property
+    def limits(self) -> Array:
+        return self.rows[:, 1]
+
+    @property
+    def places(self) -> Array:
+        return self.rows[:, 2:]
+
+    @property
+    def others(self) -> Array:
+        return self.rows[:, [*self.other_columns]]
+
+
+class Posterior(NamedTuple):
+    """Predicted logarithms: means, one row per quantity, and the covariance of all of them, row by row."""
+
+    means: Array
+    covariance: Array
+
+    @property
+    def marginals(self) -> tuple[Array, Array]:
+        """The means and their standard deviations."""
+        return self.means, np.sqrt(np.maximum(np.diag(self.covariance), 0.0)).reshape(self.means.shape)
+
+    def first(self, quantities: int) -> Posterior:
+        """Return the first quantities only."""
+        size = quantities * self.means.shape[1]
+        return Posterior(self.means[:quantities], self.covariance[:size, :size])
+
+
+Predictor = Callable[[Grid], Posterior]
+Model = Callable[[Grid], Predictor]
+"""Fits the runs of a grid, and returns the function that predicts others."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +139,8 @@ def encode(settings: Sequence[Sequence[str]]) -> Array:
     return np.column_stack(columns).astype(np.float64)
 
 
-def fit(places: Array, logs: Array, like: Any = None, starts: int = 3) -> Any:
-    """Fit a process; with the length scales of another if `like` is given, else from several starting points."""
+def fit(places: Array, logs: Array, starts: int = 3) -> Any:
+    """Fit a process from several starting points."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -73,11 +149,7 @@ def fit(places: Array, logs: Array, like: Any = None, starts: int = 3) -> Any:
     free = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * places.shape[1], LENGTH_SCALES, nu=2.5)
     free += WhiteKernel(1e-3, (1e-6, 0.5))
     process = GaussianProcessRegressor(
-        like.kernel_ if like else free,
-        optimizer=None if like else "fmin_l_bfgs_b",
-        n_restarts_optimizer=starts - 1,
-        normalize_y=True,
-        random_state=0,
+        free, optimizer="fmin_l_bfgs_b", n_restarts_optimizer=starts - 1, normalize_y=True, random_state=0
     )
     with warnings.catch_warnings(), threadpool_limits(1):  # matrices are too small for threads
         # The length scale of a key without effect ends at its bound.
@@ -85,26 +157,72 @@ def fit(places: Array, logs: Array, like: Any = None, starts: int = 3) -> Any:
         return process.fit(places, logs)
 
 
-def predict_at(model: Any, places: Array, width: float) -> list[Estimate]:
-    """Predict the quantity itself, with intervals of this many standard deviations of the logarithm to each side."""
-    means, deviations = model.predict(places, return_std=True)
-    pairs = zip(means.tolist(), (width * deviations).tolist(), strict=True)
-    return [Estimate(mean, mean - half, mean + half).exp() for mean, half in pairs]
+def smooth(grid: Grid, starts: int = 3) -> Predictor:
+    """Fit a process over the coordinates of all keys to each quantity."""
+    processes = [fit(grid.places, logs, starts) for logs in grid.logs]
+
+    def predict(target: Grid) -> Posterior:
+        pairs = [process.predict(target.places, return_cov=True) for process in processes]
+        return Posterior(np.stack([means for means, _ in pairs]), block_diagonal([part for _, part in pairs]))
+
+    return predict
 
 
-def cross_validate(places: Array, logs: Array) -> Error:
-    """Return the errors of predictions for held-out configurations, by processes fitted to the others."""
+def block_diagonal(parts: Sequence[Array]) -> Array:
+    """Return the covariance of independent quantities."""
+    empty = np.zeros_like(parts[0])
+    return np.block([[part if row == column else empty for column in range(len(parts))]
+                     for row, part in enumerate(parts)])  # fmt: skip
+
+
+def fit_weighted(models: Mapping[str, Model], weights: Mapping[str, float], grid: Grid) -> Predictor:
+    """Fit several models; the mean and the covariance of their mixture are predicted."""
+    pairs = [(model(grid), weights[name]) for name, model in models.items()]
+
+    def predict(target: Grid) -> Posterior:
+        parts = [(predictor(target), weight) for predictor, weight in pairs]
+        means = np.sum([weight * part.means for part, weight in parts], axis=0)
+        covariance = np.zeros((means.size, means.size))
+        for part, weight in parts:
+            shift = (part.means - means).ravel()
+            covariance += weight * (part.covariance + np.outer(shift, shift))
+        return Posterior(means, covariance)
+
+    return predict
+
+
+def cross_validate(models: Mapping[str, Model], grid: Grid) -> tuple[dict[str, float], list[Error]]:
+    """Predict held-out configurations from the others.
+
+    Returns:
+        The weight of each model, and the errors of the weighted prediction of time and, if there is any, of power.
+    """
     from sklearn.model_selection import KFold
 
-    count = len(logs)
+    count = len(grid)
     folds = count if count <= MAX_LEAVE_ONE_OUT else FOLDS
-    errors, guesses, deviations = np.zeros((3, count))
-    for others, held_out in KFold(folds, shuffle=True, random_state=0).split(places):
-        model = fit(places[others], logs[others], starts=1)
-        means, deviations[held_out] = model.predict(places[held_out], return_std=True)
-        errors[held_out] = means - logs[held_out]
-        guesses[held_out] = logs[others].mean() - logs[held_out]
-    width = _calibrated_width(errors, deviations)
+    shape = (len(models), *grid.logs.shape)
+    means, deviations, guesses = np.zeros(shape), np.zeros(shape), np.zeros(grid.logs.shape)
+    fast = {name: partial(smooth, starts=1) if name == SMOOTH else model for name, model in models.items()}
+    for others, held_out in KFold(folds, shuffle=True, random_state=0).split(grid.batches):
+        for number, model in enumerate(fast.values()):
+            predicted = model(grid[others])(grid[held_out])
+            means[number][:, held_out], deviations[number][:, held_out] = predicted.marginals
+        guesses[:, held_out] = (grid.logs[:, others].mean(axis=1, keepdims=True) - grid.logs)[:, held_out]
+    sure = np.maximum(deviations, MIN_DEVIATION)
+    scores = -np.sum(np.log(sure) + 0.5 * ((means - grid.logs) / sure) ** 2, axis=(1, 2))
+    weights = np.exp(scores - scores.max())
+    weights /= weights.sum()
+    mean = np.tensordot(weights, means, 1)
+    deviation = np.sqrt(np.tensordot(weights, deviations**2 + (means - mean) ** 2, 1))
+    by_model = dict(zip(models, weights.tolist(), strict=True))
+    pseudo_errors = PSEUDO_ERRORS * (1 - by_model.get(SMOOTH, 0.0))
+    rows = zip(mean - grid.logs, guesses, deviation, strict=True)
+    return by_model, [_error(*row, pseudo_errors) for row in rows]
+
+
+def _error(errors: Array, guesses: Array, deviations: Array, pseudo_errors: float) -> Error:
+    width = calibrated_width(errors, deviations, pseudo_errors)
     relative, guessed = (np.abs(np.expm1(values)) for values in (errors, guesses))
     median = float(np.median(relative))
     return Error(
@@ -112,40 +230,27 @@ def cross_validate(places: Array, logs: Array) -> Error:
         most=float(relative.max()),
         guess=float(np.median(guessed)),
         within=int(np.sum(np.abs(errors) <= width * deviations)),
-        configurations=count,
+        configurations=len(errors),
         width=width,
         is_useful=median <= MIN_EFFECT or bool(np.sum(errors**2) < MAX_UNEXPLAINED * np.sum(guesses**2)),
     )
 
 
-def most_informative(models: Mapping[str, Any], places: Array, grid: Array, count: int) -> list[int]:
-    """Return indices of the grid: each has the largest uncertainty of all quantities, given those before it."""
-    chosen: list[int] = []
-    while len(chosen) < min(count, len(grid)):
-        at = np.concatenate([places, grid[chosen]])
-        doubt = np.zeros(len(grid))
-        for model in models.values():
-            # The values at chosen places are taken as predicted; deviations hardly depend on them.
-            expected = model.predict(at)
-            doubt += fit(at, expected, like=model).predict(grid, return_std=True)[1] ** 2
-        doubt[chosen] = -1.0
-        chosen.append(int(np.argmax(doubt)))
-    return chosen
-
-
-def _calibrated_width(errors: Array, deviations: Array) -> float:
+def calibrated_width(errors: Array, deviations: Array, pseudo_errors: float = 0.0) -> float:
     """Return the half-width of a 95 % interval in standard deviations, from the standardized errors.
 
     It is Student's quantile times their root mean square, so that few errors give wide intervals, or their own 95 %
-    quantile if that is larger, as with outliers.
+    quantile if that is larger, as with outliers. `pseudo_errors` of one standard deviation are added.
     """
     from scipy.special import stdtrit
 
     ratios = np.abs(errors[deviations > 0] / deviations[deviations > 0])
     if not ratios.size:
         return 0.0
-    normal = float(stdtrit(max(1, ratios.size - 1), 0.975)) * math.sqrt(np.mean(ratios**2))
-    return max(normal, float(np.quantile(ratios, 0.95)))
+    count = ratios.size + pseudo_errors
+    scale = math.sqrt((np.sum(ratios**2) + pseudo_errors) / count)
+    dof = count if pseudo_errors else max(1, count - 1)
+    return max(float(stdtrit(dof, 0.975)) * scale, float(np.quantile(ratios, 0.95)))
 
 
 def _numbers(column: Sequence[str]) -> Array | None:

@@ -1,6 +1,7 @@
 """Predict time and power of configurations in the grid that were not run, and suggest runs that improve the prediction.
 
-Time and power each have a Gaussian process on their logarithms, over the keys that vary. Errors are cross-validated.
+Models of their logarithms are weighted by their cross-validated errors: a Gaussian process over the keys that vary; for
+a batch size or a power limit a model of their physics; and the same with parameters like those of earlier sweeps.
 """
 
 from __future__ import annotations
@@ -9,13 +10,26 @@ import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from epochmeter.report.analyses.gaussian import Array, Error, cross_validate, encode, fit, most_informative, predict_at
+from epochmeter.report.analyses import physics
+from epochmeter.report.analyses.front import choose_runs
+from epochmeter.report.analyses.gaussian import (
+    SMOOTH,
+    Error,
+    Grid,
+    Model,
+    cross_validate,
+    encode,
+    fit_weighted,
+    smooth,
+)
 from epochmeter.report.analyses.next_runs import command_line
+from epochmeter.report.analyses.prior import Prior, has_physics, to_grid
 from epochmeter.report.runs.configuration import Configuration, no_energy, varied
 from epochmeter.report.runs.costs import Cost, costs
 from epochmeter.report.runs.run import NON_CONFIG_KEYS
@@ -26,9 +40,15 @@ MIN_CONFIGURATIONS, MAX_CONFIGURATIONS = 6, 100
 PER_COORDINATE = 2
 """Configurations needed per coordinate of a grid point."""
 MOST_GRID = 10_000
-NEXT_RUNS = 3
+MIN_SMOOTH = 12
+"""Configurations from which on the model without physics is used besides that with physics."""
+CHUNK = 500
+"""Configurations that are predicted at once; the next runs are chosen from that many."""
 IGNORED_KEYS = (*NON_CONFIG_KEYS, "hydra")
 TIME, POWER = "time", "power"
+PHYSICS, PRIOR = "physics", "prior"
+"""Models."""
+PARTLY = "not all configurations have one"
 Column = tuple[str, ...]
 """A key's value in each measured configuration."""
 Followers = Mapping[str, tuple[str, Column, Column]]
@@ -56,17 +76,21 @@ class Prediction:
 
     Attributes:
         errors: `time`, and `power` if it could be predicted.
-        next_three: The most informative runs: each is the most uncertain once those before it are run.
-        measured: Number of configurations that were run; the processes are fitted to a random sample of many.
+        next_runs: Runs that reduce the uncertainty of the Pareto front most, each given those before it.
+        measured: Number of configurations that were run; the models are fitted to a random sample of many.
         poor_power: Error of the power, if it is hardly better than that of the mean.
+        weights: Weight of each model in the prediction.
+        prior: Earlier runs, whose weight is in `weights` if they can be used; None if there are none.
     """
 
     points: Sequence[Predicted]
     errors: Mapping[str, Error]
-    next_three: Sequence[Predicted]
+    next_runs: Sequence[Predicted]
     measured: int
     no_power: str | None = None
     poor_power: Error | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
+    prior: Prior | None = None
 
     @property
     def least_energy(self) -> Predicted | None:
@@ -77,7 +101,9 @@ class Prediction:
     @property
     def values(self) -> dict[str, object]:
         """All numbers, as the JSON file has them."""
-        return {**asdict(self), "energies_j": [point.energy_j for point in self.points]}
+        numbers = asdict(replace(self, prior=None))
+        prior = self.prior.values if self.prior else None
+        return {**numbers, "energies_j": [point.energy_j for point in self.points], "prior": prior}
 
 
 Reason = Literal["hosts", "few", "large", "other keys", "complete", "inaccurate"]
@@ -104,8 +130,15 @@ class NoPrediction:
         return {"why_not": asdict(self)}
 
 
-def predict(configurations: Sequence[Configuration]) -> Prediction | NoPrediction:
-    """Predict the configurations of the grid of varying keys that were not run; else return why not."""
+def predict(
+    configurations: Sequence[Configuration], prior: Prior | None = None, count_next: int = 3
+) -> Prediction | NoPrediction:
+    """Predict the configurations of the grid of varying keys that were not run; else return why not.
+
+    Args:
+        prior: Earlier runs to learn from.
+        count_next: Number of runs to suggest.
+    """
     measured = costs(configurations)
     count = len(measured)
     hosts = list(dict.fromkeys(cost.configuration.host or "unknown" for cost in measured))
@@ -125,40 +158,61 @@ def predict(configurations: Sequence[Configuration]) -> Prediction | NoPredictio
     missing = [point for point in itertools.product(*choices) if point not in run]
     if not missing:
         return NoPrediction("complete", keys)
-    coordinates = encode([*settings, *missing])
-    if count < (needed := PER_COORDINATE * coordinates.shape[1]):
+    places = encode([*settings, *missing])
+    if count < (needed := PER_COORDINATE * places.shape[1]):
         return NoPrediction("few", keys, count, needed)
+    physical = [key for key, column in columns.items() if has_physics(key, column)]
+    widths = [(key, encode([[value] for value in column]).shape[1]) for key, column in columns.items()]
+    others = np.flatnonzero(np.repeat([key not in physical for key, _ in widths], [width for _, width in widths]))
     points = [dict(zip(keys, point, strict=True)) for point in missing]
-    return _predict(measured, coordinates, points, followers)
+    grid = to_grid(measured, points, places, others.tolist())
+    return _predict(measured, grid, points, followers, _models(bool(physical), grid, prior, count), prior, count_next)
+
+
+def _models(is_physical: bool, grid: Grid, prior: Prior | None, runs: int) -> dict[str, Model]:
+    """Return the models that apply, by name."""
+    models: dict[str, Model] = {}
+    if not is_physical or grid.other_columns or runs >= MIN_SMOOTH:
+        models[SMOOTH] = smooth
+    if is_physical:
+        models[PHYSICS] = partial(physics.fit, physics.DEFAULT)
+    if is_physical and prior and prior.grids:
+        models[PRIOR] = partial(physics.fit, physics.learn(prior.grids))
+    return models
 
 
 def _predict(
-    measured: Sequence[Cost], coordinates: Array, missing: Sequence[dict[str, str]], followers: Followers
-) -> Prediction | NoPrediction:
-    """Predict the missing points of the grid, whose coordinates follow those of the measured configurations."""
+    measured: Sequence[Cost], grid: Grid, missing: Sequence[dict[str, str]], followers: Followers,
+    models: Mapping[str, Model], prior: Prior | None, count_next: int,
+) -> Prediction | NoPrediction:  # fmt: skip
+    """Predict the missing points of the grid, which follow the measured configurations."""
     count = len(measured)
-    sample = sorted(random.Random(0).sample(range(count), min(count, MAX_CONFIGURATIONS)))
-    places, grid = coordinates[sample], coordinates[count:]
-    fitted = [measured[index] for index in sample]
-    logs, no_power = _logs(fitted)
-    errors = {name: cross_validate(places, values) for name, values in logs.items()}
-    if not errors[TIME].is_useful:
-        return NoPrediction("inaccurate", error=errors[TIME])
-    useful = [name for name, error in errors.items() if error.is_useful]
-    models = {name: fit(places, logs[name]) for name in useful}
-    estimates = {name: predict_at(model, grid, errors[name].width) for name, model in models.items()}
-    no_powers = [None] * len(missing)
-    points = [
-        _predicted(measured[0], keys, followers, time_s, power_w)
-        for keys, time_s, power_w in zip(missing, estimates[TIME], estimates.get(POWER, no_powers), strict=True)
+    runs = grid[sorted(random.Random(0).sample(range(count), min(count, MAX_CONFIGURATIONS)))]
+    weights, (time_error, *power_error) = cross_validate(models, runs)
+    if not time_error.is_useful:
+        return NoPrediction("inaccurate", error=time_error)
+    errors = dict(zip((TIME, POWER), (time_error, *(error for error in power_error if error.is_useful)), strict=False))
+    predict_logs = fit_weighted(models, weights, runs)
+    chunks = [predict_logs(grid[start : start + CHUNK]).marginals for start in range(count, len(grid), CHUNK)]
+    means, deviations = np.concatenate([np.stack(chunk) for chunk in chunks], axis=2)[:, : len(errors)]
+    halves = deviations * np.array([[error.width] for error in errors.values()])
+    columns = [
+        [Estimate(mean, mean - half, mean + half).exp().scaled(unit) for mean, half in zip(*row, strict=True)]
+        for *row, unit in zip(means.tolist(), halves.tolist(), (1.0, grid.full_w)[: len(errors)], strict=True)
     ]
+    rows = zip(missing, *columns, strict=True)
+    points = [_predicted(measured[0], keys, followers, *estimates) for keys, *estimates in rows]
+    near = np.argsort(means[0] + means.sum(axis=0), kind="stable")[:CHUNK]  # the least time x energy
+    proposed = choose_runs(predict_logs(grid[count + near]).first(len(errors)), runs.logs[: len(errors)], count_next)
     return Prediction(
         points=sorted(points, key=lambda point: point.time_s.value),
-        errors={name: errors[name] for name in useful},
-        next_three=[points[index] for index in most_informative(models, places, grid, NEXT_RUNS)],
+        errors=errors,
+        next_runs=[points[near[index]] for index in proposed],
         measured=count,
-        no_power=no_power,
-        poor_power=errors[POWER] if POWER in errors and POWER not in useful else None,
+        no_power=(no_energy([cost.configuration for cost in measured]) or PARTLY) if len(grid.logs) == 1 else None,
+        poor_power=next((error for error in power_error if not error.is_useful), None),
+        weights=weights,
+        prior=prior,
     )
 
 
@@ -199,19 +253,8 @@ def _setting(cost: Cost, key: str) -> str:
     return keys[key] if key in keys else cost.configuration.value(key)
 
 
-def _logs(fitted: Sequence[Cost]) -> tuple[dict[str, Array], str | None]:
-    """Return the logarithms of time and power, and why there is no power."""
-    logs = {TIME: np.log([cost.time_s for cost in fitted])}
-    if why := no_energy([cost.configuration for cost in fitted]):
-        return logs, why
-    powers_w = [cost.power_w for cost in fitted if cost.power_w]
-    if len(powers_w) < len(fitted):
-        return logs, "not all configurations have one"
-    return {**logs, POWER: np.log(powers_w)}, None
-
-
 def _predicted(
-    like: Cost, keys: Mapping[str, str], followers: Followers, time_s: Estimate, power_w: Estimate | None
+    like: Cost, keys: Mapping[str, str], followers: Followers, time_s: Estimate, power_w: Estimate | None = None
 ) -> Predicted:
     settings = dict(keys)
     for key, (leader, values, own) in reversed([*followers.items()]):  # leaders first

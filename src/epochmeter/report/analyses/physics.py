@@ -1,0 +1,196 @@
+"""A model of time and power by batch size and power limit, whose parameters are those of a population of workloads.
+
+A workload computes for a fraction of the time, its duty, and draws idle power otherwise. While it computes, it draws
+its peak power or the limit. Its throughput and its duty saturate in the batch size. A limit below the peak power slows
+down the computing. Deviations from this model are a Gaussian process.
+
+Parameters are normally distributed over workloads (a hierarchical model; A. Gelman et al., Bayesian Data Analysis,
+2013), and the deviations of a workload are correlated with those of the same workload in other sweeps, such as on other
+boards. The posterior is that of the model linearized at the most probable parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from epochmeter.report.analyses.gaussian import Array, Grid, Posterior, Predictor, block_diagonal
+
+PARAMETERS = {
+    "level": (0.0, 3.0),  # time of an epoch of large batches, relative to the mean of the runs
+    "half": (2.8, 2.5),  # batch size with half of the throughput
+    "large": (9.0, 3.0),  # batch size with twice the time, as with padded samples
+    "fading": (0.5, 0.7),  # decrease of the duty with that of the throughput
+    "duty": (1.0, 1.2),  # duty of large batches, as log odds
+    "peak": (-0.2, 0.3),  # power while computing, as a fraction of the highest limit
+    "idle": (-1.4, 0.4),  # power otherwise
+    "slope": (0.0, 0.8),  # increase of the computing time with the excess of the peak power over the limit
+    "knee": (0.2, 0.3),  # excess from which on the time increases, and the range over which the increase begins
+    "bend": (-1.9, 0.5),
+}
+"""Mean and standard deviation of logarithms, without earlier sweeps. Chosen on the traces in tests/data/zeus."""
+DEVIATIONS = ((0.1, 0.1, 0.05, 1.0, 0.02), (0.05, 0.05, 0.03, 0.4, 0.015))
+"""Standard deviations from the model, of the logarithms of time and power: by batch size, limit, both and other keys,
+and of the measurement."""
+LENGTHS = (1.5, 0.3, 0.5)
+"""Length scales of the deviations: logarithms of batch size and limit, and other keys from 0 to 1."""
+SOFTNESS = 0.08
+"""Range of the limit's logarithm in which the power begins to decrease."""
+SAME_WORKLOAD = 0.6
+"""Correlation of the deviations."""
+PSEUDO_WORKLOADS = (1.0, 8.0)
+"""Workloads that the default mean and the default covariance count for."""
+STEP = 1e-5
+"""For derivatives."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """Distribution of the parameters, with the workloads that it was learned from and their parameters."""
+
+    mean: Array
+    covariance: Array
+    grids: Sequence[Grid] = ()
+    parameters: Sequence[Array] = ()
+
+
+_MEANS, _STDS = (np.array(values) for values in zip(*PARAMETERS.values(), strict=True))
+DEFAULT = Population(_MEANS, np.diag(_STDS**2))
+
+
+def mean_logs(parameters: Array, grid: Grid) -> Array:
+    """Return the logarithms of time and, if the grid has power, of power, one row each."""
+    level, half, large, fading, duty, peak, idle, slope, knee, bend = parameters
+    batch, excess = np.log(grid.batches), peak - np.log(grid.limits)
+    waiting = _softplus(half - batch)  # log(1 + half / batch)
+    computing, resting = -_softplus(fading * waiting - duty), -_softplus(duty - fading * waiting)
+    slowdown = np.exp(slope) * _softplus(excess - knee, np.exp(bend))
+    time = level + np.logaddexp(waiting, batch - large) + np.logaddexp(resting, computing + slowdown)
+    power = np.logaddexp(resting + idle, computing + peak - _softplus(excess, SOFTNESS))
+    return np.stack([time, power])[: len(grid.logs)]
+
+
+def learn(grids: Sequence[Grid]) -> Population:
+    """Return the population of some workloads: their most probable parameters, with the default as prior."""
+    parameters, uncertain = [], []
+    for grid in grids:
+        mean, covariance = _with_level(DEFAULT, grid)
+        deviations = _kernel(grid, grid) + _noise(grid)
+        best = _most_probable(grid, mean, covariance, np.zeros(grid.logs.size), deviations)
+        jacobian = _jacobian(best, grid)
+        parameters.append(best)
+        precision = np.linalg.inv(covariance) + jacobian.T @ np.linalg.solve(deviations, jacobian)
+        uncertain.append(np.linalg.inv(precision))
+    few_means, few_covariances = PSEUDO_WORKLOADS
+    mean = (sum(parameters) + few_means * DEFAULT.mean) / (len(grids) + few_means)
+    spread = sum(np.outer(best - mean, best - mean) + own for best, own in zip(parameters, uncertain, strict=True))
+    covariance = (spread + few_covariances * DEFAULT.covariance) / (len(grids) + few_covariances)
+    return Population(mean, covariance, grids, parameters)
+
+
+def fit(population: Population, grid: Grid) -> Predictor:
+    """Fit the runs of a workload that is drawn from a population."""
+    mean, covariance = _with_level(population, grid)
+    expected, deviations = _deviations(population, grid)
+    best = _most_probable(grid, mean, covariance, expected, deviations + _noise(grid))
+    count = len(grid)
+
+    def predict(target: Grid) -> Posterior:
+        every = grid.with_others(target)
+        expected, deviations = _deviations(population, every)
+        jacobian = _jacobian(best, every)
+        prior = mean_logs(best, every).ravel() + jacobian @ (mean - best) + expected
+        prior_covariance = jacobian @ covariance @ jacobian.T + deviations + _noise(every)
+        is_run = np.tile(np.arange(len(every)) < count, len(grid.logs))
+        gain = np.linalg.solve(prior_covariance[np.ix_(is_run, is_run)], prior_covariance[is_run][:, ~is_run]).T
+        means = prior[~is_run] + gain @ (grid.logs.ravel() - prior[is_run])
+        posterior = prior_covariance[np.ix_(~is_run, ~is_run)] - gain @ prior_covariance[is_run][:, ~is_run]
+        return Posterior(means.reshape(len(grid.logs), -1), posterior)
+
+    return predict
+
+
+def _with_level(population: Population, grid: Grid) -> tuple[Array, Array]:
+    """Return mean and covariance of the parameters, with a level from the times of the grid.
+
+    Epochs of different datasets have nothing in common.
+    """
+    mean, covariance = population.mean.copy(), population.covariance.copy()
+    mean[0], covariance[0], covariance[:, 0] = 0.0, 0.0, 0.0
+    mean[0], covariance[0, 0] = np.mean(grid.logs[0] - mean_logs(mean, grid)[0]), PARAMETERS["level"][1] ** 2
+    return mean, covariance
+
+
+def _deviations(population: Population, grid: Grid) -> tuple[Array, Array]:
+    """Return mean and covariance of the deviations, given those of the same workload in other sweeps."""
+    pairs = zip(population.grids, population.parameters, strict=True)
+    same = [(other, best) for other, best in pairs if other.workload == grid.workload]
+    same = [(other, best) for other, best in same if len(other.logs) == len(grid.logs) and not grid.others.size]
+    own = _kernel(grid, grid)
+    if not same:
+        return np.zeros(grid.logs.size), own
+    observed = np.block([[(1.0 if one is other else SAME_WORKLOAD) * _kernel(one, other) for other, _ in same]
+                      for one, _ in same])  # fmt: skip
+    observed += np.diag(np.concatenate([np.diag(_noise(other)) for other, _ in same]))
+    cross = SAME_WORKLOAD * np.hstack([_kernel(grid, other) for other, _ in same])
+    gain = np.linalg.solve(observed, cross.T).T
+    return gain @ np.concatenate(
+        [(other.logs - mean_logs(best, other)).ravel() for other, best in same]
+    ), own - gain @ cross.T
+
+
+def _kernel(one: Grid, other: Grid) -> Array:
+    """Return the covariance of the deviations of two grids, without noise."""
+    pairs = zip(_coordinates(one), _coordinates(other), strict=True)
+    batch, limit, more = (_matern(first, second) for first, second in pairs)
+    has_more = one.others.shape[1] > 0
+    return block_diagonal([
+        more * (by_batch**2 * batch + by_limit**2 * limit + by_both**2 * batch * limit + has_more * by_more**2)
+        for by_batch, by_limit, by_both, by_more, _ in DEVIATIONS[: len(one.logs)]
+    ])  # fmt: skip
+
+
+def _coordinates(grid: Grid) -> list[Array]:
+    limits = np.minimum(grid.limits, 1.0)
+    columns = np.log(grid.batches)[:, None], np.log(limits)[:, None], grid.others
+    return [column / length for column, length in zip(columns, LENGTHS, strict=True)]
+
+
+def _matern(first: Array, second: Array) -> Array:
+    distance = np.sqrt(5 * ((first[:, None] - second[None]) ** 2).sum(-1))
+    return (1 + distance + distance**2 / 3) * np.exp(-distance)
+
+
+def _noise(grid: Grid) -> Array:
+    return np.diag(np.repeat([deviations[-1] ** 2 for deviations in DEVIATIONS[: len(grid.logs)]], len(grid)))
+
+
+def _most_probable(grid: Grid, mean: Array, covariance: Array, expected: Array, deviations: Array) -> Array:
+    """Return the parameters with the largest posterior density."""
+    from scipy.optimize import least_squares
+
+    whiten, root = np.linalg.inv(np.linalg.cholesky(deviations)), np.linalg.cholesky(covariance)
+
+    def errors(standard: Array) -> Array:
+        misfit = grid.logs.ravel() - mean_logs(mean + root @ standard, grid).ravel() - expected
+        return np.concatenate([whiten @ misfit, standard])
+
+    def derivatives(standard: Array) -> Array:
+        return np.vstack([-whiten @ _jacobian(mean + root @ standard, grid) @ root, np.eye(len(mean))])
+
+    return mean + root @ least_squares(errors, np.zeros(len(mean)), derivatives, max_nfev=60).x
+
+
+def _jacobian(parameters: Array, grid: Grid) -> Array:
+    """Return the derivatives of all logarithms, one column per parameter."""
+    base = mean_logs(parameters, grid)
+    return np.stack(
+        [(mean_logs(parameters + step, grid) - base).ravel() / STEP for step in STEP * np.eye(len(parameters))], axis=1
+    )
+
+
+def _softplus(values: Array, scale: float = 1.0) -> Array:
+    """Return a smooth maximum of the values and zero."""
+    return scale * np.logaddexp(0.0, values / scale)

@@ -1,0 +1,123 @@
+"""Read what earlier sweeps say about time and power by batch size and power limit."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from epochmeter.report.analyses.gaussian import Array, Grid
+from epochmeter.report.runs.configuration import group_repeats, groups, without_synthetic
+from epochmeter.report.runs.costs import HIGHEST, LIMIT, Cost, costs, positive_values
+from epochmeter.report.runs.filter import select
+from epochmeter.report.runs.run import Sweep
+
+BATCH, POWER_LIMIT = "batch", "power_limit"
+MIN_CONFIGURATIONS, MAX_CONFIGURATIONS = 4, 100
+"""Workloads of earlier sweeps with fewer are not used; of more, a random sample is."""
+MAX_WORKLOADS = 50
+"""Of more workloads in earlier sweeps, the last are used."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Workloads of earlier sweeps, each with time and, if it was measured, power.
+
+    Attributes:
+        left_out: Reason -> number of records or configurations that are not used.
+    """
+
+    grids: Sequence[Grid]
+    left_out: Mapping[str, int]
+
+    @property
+    def configurations(self) -> int:
+        return sum(map(len, self.grids))
+
+    @property
+    def without_power(self) -> int:
+        """Number of workloads with times only."""
+        return sum(len(grid.logs) == 1 for grid in self.grids)
+
+    @property
+    def values(self) -> dict[str, object]:
+        """All numbers, as the JSON file has them."""
+        names = ("configurations", "without_power", "left_out")
+        return {"workloads": len(self.grids), **{name: getattr(self, name) for name in names}}
+
+
+def read_prior(sweep: Sweep, own: Container[str] = ()) -> Prior:
+    """Group the results of sweeps by host and workload, without the runs named in `own`."""
+    selection = select(sweep)
+    runs = [run for run in selection.runs if run.name not in own]
+    left_out = Counter(sweep.unreadable.values()) + selection.exclusions({run.number for run in selection.ended})
+    grids, few = [], 0
+    for group in groups(group_repeats(without_synthetic(runs)), (BATCH, POWER_LIMIT)):
+        measured = costs(group)
+        metered = [cost for cost in measured if cost.power_w]
+        used = metered if len(metered) >= MIN_CONFIGURATIONS else measured
+        if len(used) < MIN_CONFIGURATIONS:
+            few += len(group)
+            continue
+        sample = sorted(random.Random(0).sample(range(len(used)), min(len(used), MAX_CONFIGURATIONS)))
+        grids.append(to_grid([used[index] for index in sample]))
+    if few:
+        left_out[f"fewer than {MIN_CONFIGURATIONS} configurations of a workload"] = few
+    return Prior(grids[-MAX_WORKLOADS:], left_out)
+
+
+def to_grid(
+    measured: Sequence[Cost], missing: Sequence[Mapping[str, str]] = (), places: Array | None = None,
+    other_columns: Sequence[int] = (),
+) -> Grid:  # fmt: skip
+    """Return the measured configurations, and then those that were not run with the values of their keys.
+
+    Args:
+        places: Coordinates of all keys, if they are needed.
+        other_columns: Columns of `places` of the keys except the batch size and the power limit.
+    """
+    first = measured[0].configuration
+    limits_w = [_limit_w(cost) for cost in measured]
+    limits_w += [_number(keys[POWER_LIMIT], math.inf) if POWER_LIMIT in keys else limits_w[0] for keys in missing]
+    batches = [_number(cost.configuration.value(BATCH), 1.0) for cost in measured]
+    batches += [_number(keys[BATCH], 1.0) if BATCH in keys else batches[0] for keys in missing]
+    devices = first.runs[0].power_limited_devices or first.devices or 1
+    powers_w = [cost.power_w / devices for cost in measured if cost.power_w]
+    has_power = len(powers_w) == len(measured)
+    highest = [watts for cost in measured for watts in positive_values(cost.configuration, HIGHEST)]
+    full_w = max([*highest, *filter(math.isfinite, limits_w)], default=max(powers_w) if has_power else 1.0)
+    logs = np.full((1 + has_power, len(batches)), math.nan)
+    logs[0, : len(measured)] = np.log([cost.time_s for cost in measured])
+    logs[1:, : len(measured)] = np.log(powers_w) - math.log(full_w) if has_power else 0.0
+    return Grid(
+        rows=np.column_stack([batches, np.array(limits_w) / full_w, *([] if places is None else [places])]),
+        other_columns=[2 + column for column in other_columns],
+        logs=logs,
+        full_w=devices * full_w,
+        workload=f"{first.value('model')} on {first.value('dataset')}",
+    )
+
+
+def has_physics(key: str, column: Sequence[str]) -> bool:
+    """Whether a key's values are batch sizes or power limits, rather than power modes."""
+    numbers = [value for value in column if _number(value, 0.0)]
+    return key in (BATCH, POWER_LIMIT) and len(numbers) == sum(value != "null" or key == BATCH for value in column)
+
+
+def _limit_w(cost: Cost) -> float:
+    """Return the applied limit per device; infinite without a limit."""
+    applied = positive_values(cost.configuration, LIMIT)
+    return max(applied) if applied else _number(cost.configuration.value(POWER_LIMIT), math.inf)
+
+
+def _number(text: str, otherwise: float) -> float:
+    """Return a positive number; `otherwise` for other texts."""
+    try:
+        number = float(text)
+    except ValueError:
+        return otherwise
+    return number if 0 < number < math.inf else otherwise
