@@ -13,12 +13,11 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from threading import Event
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, RenderableType
 from rich.filesize import decimal
 from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.segment import SegmentLines
-from rich.table import Table
 from rich.text import Text
 
 from epochmeter.console.tables import percent
@@ -40,11 +39,15 @@ SHOWN_FIRST = ("training", "stalled", "preparing", "failed", "unreadable", "inte
 OTHER_LINES = 17
 """Lines of a sweep's picture that are not in its table."""
 LEVELS = "▁▂▃▄▅▆▇█"
-MIN_WIDTH, LABEL_WIDTH, VALUES_WIDTH = 72, 14, 46
+MIN_WIDTH, LABEL_WIDTH, VALUES_WIDTH = 72, 14, 48
 """Smallest width of the picture, and the widths of the columns before the sparklines."""
 MIN_SPAN_S, MIN_INTERVAL_S = 60.0, 2.0
 """Shortest time that a sparkline covers, which grows with the samples to `appended.HISTORY_S`, and that a character
 covers: it has a sample of the gauges, which are read about once per second."""
+OTHER_COLUMNS = 60
+"""Columns of a progress bar's line that are not the bar."""
+MAX_KEY_WIDTH = 20
+"""Columns of a value of the user in the table of a sweep."""
 MAX_WARNINGS, MAX_REASONS = 5, 4
 GAUGES: Mapping[str, Callable[[float], str]] = {
     "utilization": lambda fraction: f"{percent(fraction)} busy",
@@ -75,7 +78,7 @@ def draw(snapshot: Snapshot, width: int, height: int | None = None) -> Renderabl
         width: Columns of the terminal.
         height: Lines of the terminal, which limit the table of a sweep; None: all runs.
     """
-    lines: list[RenderableType] = [*_title(snapshot)]
+    lines: list[RenderableType] = [*_title(snapshot, width)]
     if snapshot.is_sweep:
         lines += _sweep_lines(snapshot, width, height)
     for view in snapshot.active[: 1 if snapshot.is_sweep else None]:
@@ -147,26 +150,25 @@ def _record_stamp(snapshot: Snapshot) -> object:
     return snapshot.state, snapshot.counts, changed_s
 
 
-def _title(snapshot: Snapshot) -> Iterator[RenderableType]:
-    where = ""
+def _title(snapshot: Snapshot, width: int) -> Iterator[Text]:
+    state = str(snapshot.state)
     if snapshot.active and not snapshot.is_sweep:
         view = snapshot.active[0]
         silence = f", last record {view.progress.silent_s:.0f} s ago" if view.progress.silent_s >= 1 else ""
-        where = f" on {view.host}{silence}"
-    title = Table.grid(expand=True, padding=(0, 2, 0, 0))
-    title.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-    title.add_column(justify="right", no_wrap=True)
-    title.add_row(Text(clean(snapshot.name), "bold"), Text(clean(f"{snapshot.state}{where}"), COLORS[snapshot.state]))
-    yield title
+        state = clean(f"{state} on {view.host}{silence}")
+    title = Text(clean(snapshot.name), "bold", no_wrap=True)
+    title.truncate(max(1, width - len(state) - 2), overflow="ellipsis", pad=True)
+    yield title.append(f"  {state}", COLORS[snapshot.state])
     if snapshot.reason:
         yield _line(snapshot.reason, COLORS[snapshot.state])
 
 
-def _bar(label: str, fraction: float | None, remaining: str, width: int) -> RenderableType:
-    bar = Table.grid(padding=(0, 2, 0, 0))
+def _bar(label: str, fraction: float | None, remaining: str, width: int) -> Text:
+    length = max(10, width - OTHER_COLUMNS)
+    full = int(length * (fraction or 0.0))
     done = "" if fraction is None else f"{int(100 * fraction)} %"
-    bar.add_row(label, ProgressBar(1.0, fraction or 0.0, width=max(10, width - 60)), done, remaining)
-    return bar
+    line = Text(f"{label}  ", no_wrap=True, overflow="ellipsis").append("━" * full, "green")
+    return line.append("─" * (length - full), "dim").append(f"  {done:>5}  {remaining}")
 
 
 def _remaining(seconds: float | None, energy_j: float | None, is_maximum: bool = False) -> str:
@@ -188,38 +190,44 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Rend
         yield Text(view.verdict.replace(" %", "\N{NO-BREAK SPACE}%"), "bold")
     yield from (_line(line.strip(), "red") for line in view.failure.splitlines()[1:])
     yield Text("")
-    yield _parts_table(view) if view.last_epoch else Text("No epoch is recorded yet.", "dim")
+    yield from _parts_lines(view) if view.last_epoch else [Text("No epoch is recorded yet.", "dim")]
     yield Text("")
     yield from _gauge_lines(view, width - LABEL_WIDTH - VALUES_WIDTH)
     yield from (_line(warning, "yellow") for warning in view.warnings[: 1 if is_of_sweep else MAX_WARNINGS])
 
 
-def _parts_table(view: RunView) -> Table:
-    """Return the split of the last recorded epoch and of the mean epoch."""
+def _parts_lines(view: RunView) -> Iterator[Text]:
+    """Yield the split of the last recorded epoch and of the mean epoch."""
     is_estimate = view.energy_source == "estimated"
     energy_j, title = ("estimated_energy_j", "estimated J") if is_estimate else ("energy_j", "energy J")
-    table = _table("", "time s", "data stall", "copy", "compute", "overhead", title, "power W")
+    lines = [["", "time s", "data stall", "copy", "compute", "overhead", title, "power W"]]
     last = view.last_epoch
     assert last
     steady = {name.partition("/")[2]: value for name, value in view.metrics.items() if name.startswith("steady/")}
     rows = {f"epoch {last.epoch}{'' if last.is_steady else ' *'}": last.metrics}
     rows |= {f"mean of {len(view.steady_epochs)}": steady} if steady else {}
-    for title, metrics in rows.items():
+    for label, metrics in rows.items():
         e2e_s = metrics["e2e_s"]
         parts = [percent(metrics[f"{part}_s"] / e2e_s) if f"{part}_s" in metrics else "-" for part in PARTS]
         energy = [_cell(metrics.get(name), "{:.1f}") for name in (energy_j, "power_mean_w")]
-        table.add_row(title, f"{e2e_s:.3f}", *parts, *energy)
-    table.caption = None if last.is_steady else "* not representative: warm-up, partial or suspended"
-    table.caption_justify = "left"
-    return table
+        lines.append([label, f"{e2e_s:.3f}", *parts, *energy])
+    yield from _columns(lines, first_number=1)
+    if not last.is_steady:
+        yield Text("* not representative: warm-up, partial or suspended", "dim")
 
 
 def _gauge_lines(view: RunView, width: int) -> Iterator[Text]:
     """Yield one line per device: the present values, and one of them over the last minutes."""
     for label, values, series in _gauge_rows(view):
-        columns = f"{clean(label):{LABEL_WIDTH - 1}.{LABEL_WIDTH - 1}} ", clean(values).ljust(VALUES_WIDTH)
-        line = Text(no_wrap=True, overflow="ellipsis").append(columns[0], "dim").append(columns[1])
-        yield line.append(_sparkline(series, width), "cyan") if series else line
+        line = Text(no_wrap=True, overflow="ellipsis")
+        line.append(f"{clean(label):{LABEL_WIDTH - 1}.{LABEL_WIDTH - 1}} ", "dim")
+        if series:
+            line.append(f"{clean(values):{VALUES_WIDTH - 1}.{VALUES_WIDTH - 1}} ").append(
+                _sparkline(series, width), "cyan"
+            )
+        else:
+            line.append(clean(values))
+        yield line
 
 
 def _gauge_rows(view: RunView) -> Iterator[tuple[str, str, Series | None]]:
@@ -281,7 +289,7 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
         yield _line(f"No Pareto front so far: {snapshot.no_front}", "dim")
     yield Text("")
     rows = _most_interesting(snapshot.runs, max(3, height - OTHER_LINES) if height else total)
-    yield _sweep_table(snapshot.runs, rows)
+    yield from _sweep_table(snapshot.runs, rows)
     if total > len(rows):
         yield Text(f"and {total - len(rows)} more", "dim")
     reasons = [f"run {row.number} {row.state}: {row.reason}" for row in rows if row.reason]
@@ -289,24 +297,26 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
     yield Text("")
 
 
-def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow]) -> Table:
+def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow]) -> Iterator[Text]:
     keys = list(dict.fromkeys(key for row in runs for key in row.overrides))
     places = {row.number: row.host or (f"job {row.slurm_job}" if row.slurm_job else "") for row in runs}
     has_places, has_energy = len({*places.values()} - {""}) > 1, any(row.energy_j is not None for row in runs)
-    numbers = ["time s", "stall", *(["energy J"] if has_energy else []), "elapsed"]
-    table = _table("run", *map(clean, keys), "state", *(["host"] if has_places else []), *numbers, right=numbers)
+    names = ["run", *keys, "state", *(["host"] if has_places else [])]
+    lines = [[*names, "time s", "stall", *(["energy J"] if has_energy else []), "elapsed"]]
     for row in rows:
         epoch = f" {row.progress.epoch}/{row.progress.epochs or '?'}" if row.progress else ""
-        stall = "-" if row.stall_fraction is None else percent(row.stall_fraction)
-        table.add_row(
+        lines.append([
             f"{row.number}{'*' if row.is_on_front else ''}",
-            *(Text(clean(row.overrides.get(key, "")), overflow="ellipsis") for key in keys),
-            Text(f"{'reused' if row.is_reused else row.state}{epoch}", COLORS[row.state]),
-            *([Text(clean(places[row.number]))] if has_places else []),
-            *(_cell(row.epoch_s, "{:.3f}"), stall, *([_cell(row.energy_j, "{:.1f}")] if has_energy else [])),
+            *(row.overrides.get(key, "") for key in keys),
+            f"{'reused' if row.is_reused else row.state}{epoch}",
+            *([places[row.number]] if has_places else []),
+            _cell(row.epoch_s, "{:.3f}"),
+            "-" if row.stall_fraction is None else percent(row.stall_fraction),
+            *([_cell(row.energy_j, "{:.1f}")] if has_energy else []),
             "" if row.duration_s is None else _duration(row.duration_s),
-        )
-    return table
+        ])  # fmt: skip
+    styles = {len(keys) + 1: [COLORS[row.state] for row in rows]}
+    yield from _columns(lines, first_number=len(names), styles=styles)
 
 
 def _most_interesting(rows: Sequence[SweepRow], count: int) -> list[SweepRow]:
@@ -319,14 +329,23 @@ def _most_interesting(rows: Sequence[SweepRow], count: int) -> list[SweepRow]:
     return sorted(sorted(rows, key=rank)[:count], key=lambda row: row.number)
 
 
-def _table(first: str, *titles: str, right: Sequence[str] | None = None) -> Table:
-    """Return a table without rows whose columns, or those in `right`, have numbers."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column(first, no_wrap=True)
-    for title in titles:
-        justify = "right" if right is None or title in right else "left"
-        table.add_column(Text(title), justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
-    return table
+def _columns(
+    lines: Sequence[Sequence[str]], first_number: int, styles: Mapping[int, Sequence[str]] | None = None
+) -> Iterator[Text]:
+    """Yield the lines of a table, the first one as its head; the columns of numbers are aligned to the right.
+
+    A `rich.table.Table` takes several times longer, next to the run that is measured.
+    """
+    cells = [[set_cell_size(text, min(cell_len(text), MAX_KEY_WIDTH)) for text in map(clean, line)] for line in lines]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    for number, row in enumerate(cells):
+        line = Text(style="" if number else "dim", no_wrap=True, overflow="ellipsis")
+        for column, (text, width) in enumerate(zip(row, widths, strict=True)):
+            blank = " " * (width - cell_len(text))
+            style = styles[column][number - 1] if styles and column in styles and number else ""
+            line.append(f"{blank}{text}  " if column >= first_number else f"{text}{blank}  ", style)
+        line.rstrip()
+        yield line
 
 
 def _line(text: str, style: str) -> Text:
