@@ -163,6 +163,7 @@ def test_sweep_over_an_argument_continues_after_failures_and_skips_completed_run
     assert "{script.epochs}" in completed.job()["measure"]["command"]
     assert [line.get("warmup", False) for line in completed.windows()] == [True, False, False, False]
     assert completed.summary()["metrics"]["trace/steps"] == 5
+    assert "profiler_start" not in done.stderr  # a message of the profiler's library
     assert completed.summary()["metrics"]["trace/untraced_step_s"] > 0
     assert len(done.stdout.splitlines()) == 3 + 2 + 2 + 2
     again = project.run("measure", *command)

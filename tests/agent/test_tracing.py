@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 
 import pytest
 import torch
@@ -60,6 +61,7 @@ def test_steps_after_a_quarter_of_an_epoch_are_traced_and_weights_are_those_with
     weights, windows, messages = train(epoch=epoch)
     assert (weights, windows) == (plain, TWO_EPOCHS)
     assert [type(message) for message in messages] == [Traced]
+    assert "KINETO_LOG_LEVEL" not in os.environ
     assert 0 < messages[0].opened_ns < messages[0].closed_ns
     with gzip.open(tmp_path / "trace.json.gz", "rt") as file:
         names = {event.get("name", "") for event in json.load(file)["traceEvents"]}

@@ -11,6 +11,9 @@ from epochmeter.shared.record import TRACE
 from epochmeter.worker.timeline import wall_offset_ns
 from epochmeter.worker.trace import TorchTrace, module_ranges
 
+LOG_LEVEL, SILENT = "KINETO_LOG_LEVEL", "99"
+"""Environment variable of the profiler's library, and the value without messages in the script's stderr."""
+
 
 class ScriptTrace:
     """Traces steps of one epoch; an error ends the trace, and the script continues.
@@ -65,8 +68,13 @@ class ScriptTrace:
         return TraceFailed("no trace: the epoch ended within the {} steps to trace".format(self._count))
 
     def _record(self, first, model):
-        with module_ranges(model):
-            yield from self._profiler.recorded(self._path, itertools.repeat(None), first)
+        level = os.environ.setdefault(LOG_LEVEL, SILENT)
+        try:
+            with module_ranges(model):
+                yield from self._profiler.recorded(self._path, itertools.repeat(None), first)
+        finally:
+            if level == SILENT:
+                os.environ.pop(LOG_LEVEL, None)
 
 
 def is_compiling():
