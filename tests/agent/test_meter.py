@@ -60,6 +60,14 @@ def test_any_iterable_is_measured_by_epoch(loop, make):
         assert loop.meter.last.e2e_s >= loop.meter.last.compute_s > 0
         assert loop.windows[epoch:] == [("epoch", epoch, 6)]
     assert loop.meter.last.metrics["data_stall_s"] == loop.meter.last.data_stall_s
+    assert loop.meter.last.metrics["forecast/energy_j"] == 9.0
+
+
+@pytest.mark.parametrize(("epochs", "expected"), [(3, 3), (range(2, 5), 3), ([0], 1), ((n for n in range(3)), None)])
+def test_number_of_epochs_is_stated_for_a_forecast_if_it_is_known(loop, epochs, expected):
+    for _ in loop.meter.epochs(epochs):
+        loop.train(loop.meter.batches(BATCHES))
+        assert loop.agent._expected_epochs == expected
 
 
 def test_one_object_is_measured_in_each_pass_and_has_the_attributes_of_its_data(loop):
