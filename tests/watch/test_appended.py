@@ -73,6 +73,15 @@ def test_samples_of_the_last_minutes_only_are_kept(tmp_path, monkeypatch):
     assert RecentSamples(tmp_path / "power.csv").read(float)["total_w"].values == [7, 8, 9]
 
 
+def test_samples_of_a_run_resumed_after_a_reboot_replace_those_before(tmp_path):
+    path = tmp_path / "power.csv"
+    append(path, f"monotonic_ns,total_w\n{900 * SECOND},1\n")
+    samples = RecentSamples(path)
+    samples.read(float)
+    append(path, f"{5 * SECOND},2\n{6 * SECOND},4\n")
+    assert samples.read(lambda at_ns: 100 + at_ns / SECOND)["total_w"].times_s == [105, 106]
+
+
 @pytest.mark.parametrize(("cell", "throttling"), [("none", ""), ("gpu0 heat", "gpu0 heat"), (None, None)])
 def test_throttling_is_the_last_text_of_its_column(tmp_path, cell, throttling):
     column, value = ("", "") if cell is None else (",throttling", f",{cell}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 
@@ -79,8 +80,8 @@ class RecentSamples:
 
     def __init__(self, path: Path) -> None:
         self._file = AppendedFile(path, MAX_BYTES)
-        self._seconds: dict[int, dict[str, list[float]]] = {}
-        self._latest: dict[str, float] = {}
+        self._columns: dict[str, _Column] = {}
+        self._second = 0
         self._series: Mapping[str, Series] = {}
         self.throttling: str | None = None
 
@@ -88,27 +89,51 @@ class RecentSamples:
         """Return the quantities by column; empty without samples. `to_unix_s` converts the file's clock."""
         lines, is_new = self._file.new_lines()
         if is_new:
-            self._seconds, self._latest = {}, {}
-        _, *columns = self._file.first_line.decode(errors="replace").strip().split(",")
+            self._columns = {}
+        _, *names = self._file.first_line.decode(errors="replace").strip().split(",")
         for line in lines:
             with suppress(ValueError):  # the header, or a damaged line
-                self._add(columns, line.decode().strip().split(","))
+                self._add(names, line.decode().strip().split(","))
         if lines or is_new:
-            oldest = max(self._seconds, default=0) - HISTORY_S
-            self._seconds = {second: values for second, values in self._seconds.items() if second > oldest}
-            times_s = {second: to_unix_s(round(second / NANOSECOND)) for second in self._seconds}
-            self._series = {name: self._one_series(name, times_s) for name in self._latest}
+            start_s, oldest = to_unix_s(0), self._second - HISTORY_S
+            self._series = {name: column.series(start_s, oldest) for name, column in self._columns.items()}
         return self._series
 
-    def _one_series(self, name: str, times_s: Mapping[int, float]) -> Series:
-        means = {second: sum(own[name]) / len(own[name]) for second, own in self._seconds.items() if name in own}
-        return Series([times_s[second] for second in means], [*means.values()], self._latest[name])
-
-    def _add(self, columns: Sequence[str], cells: Sequence[str]) -> None:
+    def _add(self, names: Sequence[str], cells: Sequence[str]) -> None:
         second = int(int(cells[0]) * NANOSECOND)
-        for name, cell in zip(columns, cells[1:], strict=True):
+        if second < self._second:  # the clock of a run that was resumed after a reboot
+            self._columns = {}
+        self._second = second
+        for name, cell in zip(names, cells[1:], strict=True):
             if name == "throttling" and cell:
                 self.throttling = "" if cell == "none" else cell
-            with suppress(ValueError):  # a value that was not read, or a text
-                value = self._latest[name] = float(cell)
-                self._seconds.setdefault(second, {}).setdefault(name, []).append(value)
+            try:
+                value = float(cell)
+            except ValueError:  # a value that was not read, or a text
+                continue
+            self._columns.setdefault(name, _Column()).add(second, value)
+
+
+@dataclass
+class _Column:
+    """Means per second so far; `count` is the number of samples in the last second."""
+
+    seconds: list[int] = field(default_factory=list)
+    means: list[float] = field(default_factory=list)
+    count: int = 0
+    latest: float = 0.0
+
+    def add(self, second: int, value: float) -> None:
+        if not self.seconds or second != self.seconds[-1]:
+            self.seconds.append(second)
+            self.means.append(0.0)
+            self.count = 0
+        self.count += 1
+        self.means[-1] += (value - self.means[-1]) / self.count
+        self.latest = value
+
+    def series(self, start_s: float, oldest: int) -> Series:
+        """Return the seconds after `oldest`, and forget the others; `start_s` is the time of second 0."""
+        first = bisect_right(self.seconds, oldest)
+        del self.seconds[:first], self.means[:first]
+        return Series([start_s + second for second in self.seconds], self.means[:], self.latest)
