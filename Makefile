@@ -76,7 +76,7 @@ test-system: setup py36 py38 py310 $(call extra,dev) ## run the tests that need 
 	$(PYTHON) -m pytest -m 'system and alone' $(ARGS) || [[ $$? == $(NONE_SELECTED) ]]
 
 docs: setup $(call extra,docs) ## build the documentation site in site/ and check its links
-	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict
 	@echo 'Built site/index.html. With a search: .venv/bin/mkdocs serve, then http://127.0.0.1:8000'
 
 lint: setup $(call extra,dev) ## check style, format, words and types
