@@ -51,6 +51,15 @@ def test_numbers_so_far_are_those_of_the_summary(tmp_path):
     assert (view.last_epoch.epoch, view.last_epoch.parts_s["data_stall"], view.last_epoch.is_steady) == (3, 2.0, True)
 
 
+def test_metrics_of_a_long_run_lack_the_last_hundredth_until_its_end(tmp_path):
+    lines, seen = epochs(100), []
+    watching = Watcher(write_run(tmp_path / "0"))
+    for new, run in ((lines[:-2], {}), (lines[-2:], {}), ([], GONE)):
+        write_run(tmp_path / "0", new, **run)
+        seen.append(watching.read().active[0].steady_epochs[-1])
+    assert seen == [99, 99, 100]
+
+
 @pytest.mark.parametrize(
     ("record", "state", "reason"),
     [

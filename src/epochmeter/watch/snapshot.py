@@ -87,7 +87,8 @@ class RunView:
         is_here: Whether that is this machine.
         pid: Process that measures it, on that host.
         started_s: Unix time of the start.
-        metrics: `steady/`, `std/` and `total/` metrics so far; at the end, all metrics of the summary.
+        metrics: `steady/`, `std/` and `total/` metrics so far; at the end, all metrics of the summary. Of a long run
+            that is active, the last hundredth of its epochs may be missing.
         steady_epochs: Numbers of the epochs that `steady/` is the mean of, counted from 1.
         bottleneck: The largest part of the mean epoch; None before the first representative epoch.
         verdict: The same as a sentence; empty without one.

@@ -44,9 +44,12 @@ from epochmeter.sweep.sweep_folder import POINTS_FILE, read_points
 from epochmeter.watch.appended import AppendedFile, RecentSamples
 from epochmeter.watch.snapshot import PARTS, FrontPoint, LastEpoch, Progress, RunView, Snapshot, State, SweepRow
 
+Windows = Sequence[Mapping[str, Any]]
 ACTIVE = ("preparing", "training", "stalled")
 MIN_STALL_S, STALL_FACTOR = 30.0, 3.0
 """A run stalls if its record does not grow for these seconds, and for this multiple of its longest epoch."""
+MAX_LAG = 0.01
+"""Fraction of the windows of a run that its metrics may lack, so that a run of thousands of epochs costs little."""
 MAX_BREAK_S = 120.0
 """A sweep of this machine stalls if no run is active for longer, in seconds."""
 ENDED: Mapping[str, State] = {COMPLETED: "completed", FAILED: "failed", KILLED: "interrupted"}
@@ -68,6 +71,8 @@ class RunWatcher:
         self._lines = AppendedFile(self._folder / "epochs.jsonl")
         self._windows: list[Mapping[str, Any]] = []
         self._damaged = 0
+        self._metrics: tuple[int, Windows, dict[str, float]] = (-1, (), {})
+        """Number of windows, the steady epochs among them, and their metrics."""
         self._power, self._gauges = (RecentSamples(self._folder / name) for name in ("power.csv", "gauges.csv"))
 
     def read(self, now_s: float) -> RunView:
@@ -84,7 +89,7 @@ class RunWatcher:
         to_unix_s = partial(_unix_s, since_resumed(run, math.inf)["clock"])
         epochs = [window for window in self._windows if window["window"] == "epoch"]
         steady = [epoch for number, epoch in enumerate(epochs) if number >= job["warmup_epochs"] and is_steady(epoch)]
-        metrics = summary.get("metrics") or self._metrics(steady)
+        shown, metrics = (steady, summary["metrics"]) if summary.get("metrics") else self._metrics_so_far(steady, state)
         e2e_s, in_memory = metrics.get("steady/e2e_s"), job["dataset"].get("layout") not in ("files", SCRIPT)
         power, gauges = self._power.read(to_unix_s), self._gauges.read(to_unix_s)
         energy = run["energy"]
@@ -102,7 +107,7 @@ class RunWatcher:
             progress=self._progress(job, run, state, metrics, end_s, silent_s),
             last_epoch=_last_epoch(epochs[-1], epochs[-1] in steady) if epochs else None,
             metrics=metrics,
-            steady_epochs=[epoch["epoch"] + 1 for epoch in steady],
+            steady_epochs=[epoch["epoch"] + 1 for epoch in shown],
             bottleneck=find_bottleneck(part_seconds(metrics, in_memory), e2e_s) if e2e_s else None,
             verdict=bottleneck_line(metrics, in_memory),
             energy_source=energy["source"],
@@ -121,7 +126,7 @@ class RunWatcher:
     def _read_windows(self) -> None:
         lines, is_new = self._lines.new_lines()
         if is_new:
-            self._windows, self._damaged = [], 0
+            self._windows, self._damaged, self._metrics = [], 0, (-1, (), {})
         for line in lines:
             try:
                 window = json.loads(line)
@@ -144,11 +149,15 @@ class RunWatcher:
             return "stalled", f"no new record for {_span(silent_s)}; its {where}"
         return ("training" if self._windows or run.get("model") else "preparing"), ""
 
-    def _metrics(self, steady: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Return the metrics so far as the summary will have them, without percentiles of steps."""
-        windows = training_windows(self._windows)
-        totals = total_metrics(windows) if windows else {}
-        return {**steady_metrics(steady, array("f")), **{f"total/{name}": value for name, value in totals.items()}}
+    def _metrics_so_far(self, steady: Windows, state: State) -> tuple[Windows, dict[str, float]]:
+        """Return steady epochs, and metrics as the summary will have them, without percentiles of steps."""
+        lag = MAX_LAG * len(self._windows) if state in ACTIVE else 0
+        if not 0 <= len(self._windows) - self._metrics[0] <= lag:
+            windows = training_windows(self._windows)
+            totals = total_metrics(windows) if windows else {}
+            own = steady_metrics(steady, array("f"))
+            self._metrics = len(self._windows), steady, {**own, **{f"total/{name}": totals[name] for name in totals}}
+        return self._metrics[1:]
 
     def _progress(
         self,
