@@ -46,12 +46,17 @@ ONLY_IN = {
         "epochmeter/trace/",
     ),
     "sklearn": ("epochmeter/datasets/digits.py", "epochmeter/report/analyses/gaussian.py"),
-    "scipy": ("epochmeter/datasets/imagenet.py", "epochmeter/power/limit_search.py", "epochmeter/report/"),
+    "scipy": (
+        "epochmeter/datasets/imagenet.py",
+        "epochmeter/power/limit_search.py",
+        "epochmeter/report/",
+        "epochmeter/results/forecast.py",
+    ),
     "tensorboard": "epochmeter/tracking/tensorboard.py",
     "pandas": "epochmeter/report/runs/frames.py",
     "vl_convert": "epochmeter/report/charts/",
     "pydantic_core": "epochmeter/report/runs/load.py",
-    "jinja2": "epochmeter/report/output/render.py",
+    "jinja2": ("epochmeter/report/output/render.py", "epochmeter/watch/server.py"),
 }
 """Where a library may be imported."""
 IMPORTED_AT_ONCE = {"hydra", "omegaconf", "numpy"}
