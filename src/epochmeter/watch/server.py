@@ -214,6 +214,7 @@ def open_server(read: Callable[[], Snapshot], options: PageOptions) -> PageServe
         InputError: The port is in use, or this machine does not have the address.
     """
     host, feed = options.host or LOOPBACK, Feed(read)
+    page_template()  # compiled before the first viewer waits for it
     token = options.token or (secrets.token_urlsafe(16) if options.host else None)
     first = DEFAULT_PORT if options.port is None else options.port
     last = first if options.port is not None else first + PORTS_TRIED - 1

@@ -26,8 +26,8 @@ const PANELS = [
   ["Network", "B/s", /^network_\w+_bytes_per_s$/],
 ];
 const FIGURES = [
-  // name, metric of the mean epoch or of the last one, base unit
-  ["Epoch", "e2e_s", "s"],
+  // name, metric of the mean epoch or else of the last one, base unit
+  ["Time per epoch", "e2e_s", "s"],
   ["Energy per epoch", "energy_j", "J"],
   ["Energy per epoch, estimated", "estimated_energy_j", "J"],
   ["Mean power", "power_mean_w", "W"],
@@ -189,7 +189,10 @@ function split(run) {
 
 function figures(run) {
   const last = run.last_epoch?.metrics ?? {};
-  const shown = FIGURES.map(([name, metric, base]) => [name, run.metrics[`steady/${metric}`] ?? last[metric], base]);
+  const shown = FIGURES.map(([name, metric, base]) => {
+    const mean = run.metrics[`steady/${metric}`];
+    return mean === undefined ? [`${name}, epoch ${run.last_epoch?.epoch}`, last[metric], base] : [name, mean, base];
+  });
   shown.push(["Energy so far", run.metrics["total/energy_j"] ?? run.metrics["total/estimated_energy_j"], "J"]);
   const tiles = shown.filter(([, value]) => Number.isFinite(value));
   return tiles.length
@@ -429,6 +432,8 @@ function draw() {
     const before = drawn.get(name);
     if (before?.key !== key) drawn.set(name, { key, node: build(), scrolled: before?.node.querySelector(".scroll")?.scrollTop });
   }
+  const names = new Set(sections.map(([name]) => name));
+  for (const name of drawn.keys()) if (!names.has(name)) drawn.delete(name);
   const nodes = sections.map(([name]) => drawn.get(name).node);
   const view = document.getElementById("view");
   if (nodes.length !== view.children.length || nodes.some((node, index) => view.children[index] !== node)) view.replaceChildren(...nodes);
