@@ -35,7 +35,7 @@ LENGTH_SCALES = (0.05, 20.0)
 """Bounds, for keys that are scaled from 0 to 1."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Grid:
     """Configurations of one workload on one board, with time and power if they were run.
 
@@ -144,14 +144,13 @@ def fit(places: Array, logs: Array, starts: int = 3) -> Any:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
-    from threadpoolctl import threadpool_limits
 
     free = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * places.shape[1], LENGTH_SCALES, nu=2.5)
     free += WhiteKernel(1e-3, (1e-6, 0.5))
     process = GaussianProcessRegressor(
         free, optimizer="fmin_l_bfgs_b", n_restarts_optimizer=starts - 1, normalize_y=True, random_state=0
     )
-    with warnings.catch_warnings(), threadpool_limits(1):  # matrices are too small for threads
+    with warnings.catch_warnings():
         # The length scale of a key without effect ends at its bound.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return process.fit(places, logs)

@@ -166,7 +166,11 @@ def predict(
     others = np.flatnonzero(np.repeat([key not in physical for key, _ in widths], [width for _, width in widths]))
     points = [dict(zip(keys, point, strict=True)) for point in missing]
     grid = to_grid(measured, points, places, others.tolist())
-    return _predict(measured, grid, points, followers, _models(bool(physical), grid, prior, count), prior, count_next)
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):  # matrices are too small for threads
+        models = _models(bool(physical), grid, prior, count)
+        return _predict(measured, grid, points, followers, models, prior, count_next)
 
 
 def _models(is_physical: bool, grid: Grid, prior: Prior | None, runs: int) -> dict[str, Model]:
