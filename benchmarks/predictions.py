@@ -20,8 +20,9 @@ from output import ARGUMENTS, print_table, sized
 from threadpoolctl import threadpool_limits
 
 from epochmeter.report.analyses import physics
-from epochmeter.report.analyses.front import choose_runs, is_front
+from epochmeter.report.analyses.front import choose_runs
 from epochmeter.report.analyses.gaussian import Grid, Model, cross_validate, encode, fit_weighted, smooth
+from epochmeter.results.pareto import is_pareto_front
 
 TRACES = Path(ARGUMENTS[0]) if ARGUMENTS else Path(__file__).parents[1] / "tests/data/zeus"
 RUNS, MORE, SIZE = 6, 3, 40
@@ -154,7 +155,7 @@ def outcome(means: Array, grid: Grid, runs: Array) -> list[float]:
     times, energies = grid.logs[0], grid.logs.sum(axis=0)
     errors = np.abs(means - grid.logs).mean(axis=0)
     errors[runs] = 0.0
-    on_front = is_front(times[None], energies[None])[0]
+    on_front = np.array(is_pareto_front(zip(times.tolist(), energies.tolist(), strict=True)))
     volumes = []
     for scale in (np.exp, np.asarray):
         points = scale(np.stack([times, energies], axis=1))

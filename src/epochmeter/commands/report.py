@@ -221,22 +221,8 @@ def report_options(keys: Mapping[str, Any]) -> "ReportOptions":
         ),
         power_of=power_of,
         gate=gate,
-        prior=earlier_runs(as_list(options["prior"])),
+        prior=runs({**keys, **options, "study": None}, "prior") if options["prior"] else None,
     )
-
-
-def earlier_runs(sweeps: Sequence[str]) -> "Sweep | None":
-    """Load the runs that predictions learn from.
-
-    Raises:
-        ValueError: There are no runs.
-    """
-    from epochmeter.report.runs.load import load_sweep
-
-    try:
-        return load_sweep([str(name) for name in sweeps], None, MULTIRUN) if sweeps else None
-    except ValueError as error:
-        raise ValueError(f"report.prior: {error}") from error
 
 
 def as_list(value: Any) -> list[Any]:

@@ -17,7 +17,6 @@ from epochmeter.report.analyses.prediction import NoPrediction, Predicted, Predi
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.costs import costs
 from epochmeter.report.statistics import Estimate
-from epochmeter.results.pareto import is_pareto_front
 
 BATCHES, WORKERS, LIMITS = (8, 16, 32, 64), (0, 1, 2, 4), (100, 150, 200)
 
@@ -86,16 +85,6 @@ def test_next_runs_do_not_repeat_each_other():
     covariance = np.kron(np.eye(2), [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.5]])
     posterior = gaussian.Posterior(np.zeros((2, 3)), covariance)
     assert sorted(front.choose_runs(posterior, np.zeros((2, 1)), 2))[1] == 2
-
-
-def test_front_of_each_row_is_the_pareto_front():
-    chance = np.random.default_rng(0)
-    times, energies = chance.integers(0, 9, (2, 50, 12)).astype(float)
-    for row, (seconds, joules) in zip(front.is_front(times, energies), zip(times, energies, strict=True), strict=True):
-        points = list(zip(seconds.tolist(), joules.tolist(), strict=True))
-        assert {point for point, on_front in zip(points, row, strict=True) if on_front} == {
-            point for point, on_front in zip(points, is_pareto_front(points), strict=True) if on_front
-        }
 
 
 def test_commands_are_valid_overrides(result, composed):

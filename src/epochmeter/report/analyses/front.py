@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from epochmeter.report.analyses.gaussian import Array, Posterior
+from epochmeter.results.pareto import is_pareto_front
 
 SAMPLES = 256
 ELSEWHERE = 1.0
@@ -28,7 +28,8 @@ def choose_runs(posterior: Posterior, measured: Array, count: int) -> list[int]:
     draws = np.random.default_rng(0).standard_normal((SAMPLES, posterior.means.size)) @ root.T
     samples = posterior.means + draws.reshape(SAMPLES, quantities, size)
     every = np.concatenate([samples, np.broadcast_to(measured, (SAMPLES, *measured.shape))], axis=2)
-    probabilities = np.mean(is_front(every[:, 0], every.sum(axis=1))[:, :size], axis=0)
+    fronts = [is_pareto_front(zip(draw[0].tolist(), draw.sum(axis=0).tolist(), strict=True)) for draw in every]
+    probabilities = np.mean(fronts, axis=0)[:size]
     weights = probabilities + ELSEWHERE * probabilities.mean()
     covariance = posterior.covariance.reshape(quantities, size, quantities, size)
     chosen: list[int] = []
@@ -41,15 +42,3 @@ def choose_runs(posterior: Posterior, measured: Array, count: int) -> list[int]:
         chosen.append(best := int(np.argmax(scores)))
         covariance = covariance - np.einsum("aic,bjc->aibj", gains[:, :, best], covariance[:, :, :, best])
     return chosen
-
-
-def is_front(times: Array, energies: Array) -> NDArray[np.bool_]:
-    """Return which configurations of each row no other one beats in time and energy."""
-    order = np.lexsort((energies, times), axis=1)
-    in_order = np.take_along_axis(energies, order, 1)
-    least = np.minimum.accumulate(in_order, axis=1)
-    first = np.ones_like(order, dtype=bool)
-    first[:, 1:] = in_order[:, 1:] < least[:, :-1]
-    result = np.empty_like(first)
-    np.put_along_axis(result, order, first, 1)
-    return result

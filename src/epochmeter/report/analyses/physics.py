@@ -38,8 +38,8 @@ LENGTHS = (1.5, 0.3, 0.5)
 """Length scales of the deviations: logarithms of batch size and limit, and other keys from 0 to 1."""
 SOFTNESS = 0.08
 """Range of the limit's logarithm in which the power begins to decrease."""
-SAME_WORKLOAD = 0.6
-"""Correlation of the deviations."""
+SAME_WORKLOAD, MAX_SAME = 0.6, 4
+"""Correlation of the deviations, and the number of other sweeps with the same workload that are used."""
 PSEUDO_WORKLOADS = (1.0, 8.0)
 """Workloads that the default mean and the default covariance count for."""
 STEP = 1e-5
@@ -74,40 +74,30 @@ def mean_logs(parameters: Array, grid: Grid) -> Array:
 
 def learn(grids: Sequence[Grid]) -> Population:
     """Return the population of some workloads: their most probable parameters, with the default as prior."""
-    parameters, uncertain = [], []
-    for grid in grids:
-        mean, covariance = _with_level(DEFAULT, grid)
-        deviations = _kernel(grid, grid) + _noise(grid)
-        best = _most_probable(grid, mean, covariance, np.zeros(grid.logs.size), deviations)
-        jacobian = _jacobian(best, grid)
-        parameters.append(best)
-        precision = np.linalg.inv(covariance) + jacobian.T @ np.linalg.solve(deviations, jacobian)
-        uncertain.append(np.linalg.inv(precision))
-    few_means, few_covariances = PSEUDO_WORKLOADS
-    mean = (sum(parameters) + few_means * DEFAULT.mean) / (len(grids) + few_means)
-    spread = sum(np.outer(best - mean, best - mean) + own for best, own in zip(parameters, uncertain, strict=True))
-    covariance = (spread + few_covariances * DEFAULT.covariance) / (len(grids) + few_covariances)
-    return Population(mean, covariance, grids, parameters)
+    fits = [_most_probable(DEFAULT, grid) for grid in grids]
+    count, (few_means, few_covariances) = len(grids), PSEUDO_WORKLOADS
+    mean = (sum(best for best, _ in fits) + few_means * DEFAULT.mean) / (count + few_means)
+    spread = sum(np.outer(best - mean, best - mean) + uncertainty for best, uncertainty in fits)
+    covariance = (spread + few_covariances * DEFAULT.covariance) / (count + few_covariances)
+    return Population(mean, covariance, grids, [best for best, _ in fits])
 
 
 def fit(population: Population, grid: Grid) -> Predictor:
     """Fit the runs of a workload that is drawn from a population."""
     mean, covariance = _with_level(population, grid)
-    expected, deviations = _deviations(population, grid)
-    best = _most_probable(grid, mean, covariance, expected, deviations + _noise(grid))
-    count = len(grid)
+    best, _ = _most_probable(population, grid)
 
     def predict(target: Grid) -> Posterior:
         every = grid.with_others(target)
+        is_run = np.tile(np.arange(len(every)) < len(grid), len(grid.logs))
         expected, deviations = _deviations(population, every)
         jacobian = _jacobian(best, every)
         prior = mean_logs(best, every).ravel() + jacobian @ (mean - best) + expected
-        prior_covariance = jacobian @ covariance @ jacobian.T + deviations + _noise(every)
-        is_run = np.tile(np.arange(len(every)) < count, len(grid.logs))
-        gain = np.linalg.solve(prior_covariance[np.ix_(is_run, is_run)], prior_covariance[is_run][:, ~is_run]).T
+        joint = jacobian @ covariance @ jacobian.T + deviations
+        cross, of_runs = joint[~is_run][:, is_run], joint[is_run][:, is_run]
+        gain = np.linalg.solve(of_runs, cross.T).T
         means = prior[~is_run] + gain @ (grid.logs.ravel() - prior[is_run])
-        posterior = prior_covariance[np.ix_(~is_run, ~is_run)] - gain @ prior_covariance[is_run][:, ~is_run]
-        return Posterior(means.reshape(len(grid.logs), -1), posterior)
+        return Posterior(means.reshape(len(grid.logs), -1), joint[~is_run][:, ~is_run] - gain @ cross.T)
 
     return predict
 
@@ -124,21 +114,19 @@ def _with_level(population: Population, grid: Grid) -> tuple[Array, Array]:
 
 
 def _deviations(population: Population, grid: Grid) -> tuple[Array, Array]:
-    """Return mean and covariance of the deviations, given those of the same workload in other sweeps."""
+    """Return mean and covariance of the deviations with noise, given those of the same workload in other sweeps."""
+    shape, own = (len(grid.logs), grid.others.shape[1]), _kernel(grid, grid) + _noise(grid)
     pairs = zip(population.grids, population.parameters, strict=True)
-    same = [(other, best) for other, best in pairs if other.workload == grid.workload]
-    same = [(other, best) for other, best in same if len(other.logs) == len(grid.logs) and not grid.others.size]
-    own = _kernel(grid, grid)
+    same = [(other, best) for other, best in pairs if other.workload == grid.workload and shape == (len(other.logs), 0)]
     if not same:
         return np.zeros(grid.logs.size), own
-    observed = np.block([[(1.0 if one is other else SAME_WORKLOAD) * _kernel(one, other) for other, _ in same]
-                      for one, _ in same])  # fmt: skip
-    observed += np.diag(np.concatenate([np.diag(_noise(other)) for other, _ in same]))
-    cross = SAME_WORKLOAD * np.hstack([_kernel(grid, other) for other, _ in same])
-    gain = np.linalg.solve(observed, cross.T).T
-    return gain @ np.concatenate(
-        [(other.logs - mean_logs(best, other)).ravel() for other, best in same]
-    ), own - gain @ cross.T
+    grids = [other for other, _ in same[-MAX_SAME:]]
+    residuals = np.concatenate([(other.logs - mean_logs(best, other)).ravel() for other, best in same[-MAX_SAME:]])
+    rows = [[_kernel(one, other) * (1.0 if one is other else SAME_WORKLOAD) for other in grids] for one in grids]
+    noise = np.concatenate([np.diag(_noise(other)) for other in grids])
+    cross = SAME_WORKLOAD * np.hstack([_kernel(grid, other) for other in grids])
+    gain = np.linalg.solve(np.block(rows) + np.diag(noise), cross.T).T
+    return gain @ residuals, own - gain @ cross.T
 
 
 def _kernel(one: Grid, other: Grid) -> Array:
@@ -167,10 +155,11 @@ def _noise(grid: Grid) -> Array:
     return np.diag(np.repeat([deviations[-1] ** 2 for deviations in DEVIATIONS[: len(grid.logs)]], len(grid)))
 
 
-def _most_probable(grid: Grid, mean: Array, covariance: Array, expected: Array, deviations: Array) -> Array:
-    """Return the parameters with the largest posterior density."""
+def _most_probable(population: Population, grid: Grid) -> tuple[Array, Array]:
+    """Return the parameters with the largest posterior density, and their covariance."""
     from scipy.optimize import least_squares
 
+    (mean, covariance), (expected, deviations) = _with_level(population, grid), _deviations(population, grid)
     whiten, root = np.linalg.inv(np.linalg.cholesky(deviations)), np.linalg.cholesky(covariance)
 
     def errors(standard: Array) -> Array:
@@ -180,15 +169,14 @@ def _most_probable(grid: Grid, mean: Array, covariance: Array, expected: Array, 
     def derivatives(standard: Array) -> Array:
         return np.vstack([-whiten @ _jacobian(mean + root @ standard, grid) @ root, np.eye(len(mean))])
 
-    return mean + root @ least_squares(errors, np.zeros(len(mean)), derivatives, max_nfev=60).x
+    result = least_squares(errors, np.zeros(len(mean)), derivatives, max_nfev=60)
+    return mean + root @ result.x, root @ np.linalg.inv(result.jac.T @ result.jac) @ root.T
 
 
 def _jacobian(parameters: Array, grid: Grid) -> Array:
     """Return the derivatives of all logarithms, one column per parameter."""
-    base = mean_logs(parameters, grid)
-    return np.stack(
-        [(mean_logs(parameters + step, grid) - base).ravel() / STEP for step in STEP * np.eye(len(parameters))], axis=1
-    )
+    base, steps = mean_logs(parameters, grid), STEP * np.eye(len(parameters))
+    return np.stack([(mean_logs(parameters + step, grid) - base).ravel() / STEP for step in steps], axis=1)
 
 
 def _softplus(values: Array, scale: float = 1.0) -> Array:
