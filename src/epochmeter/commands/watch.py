@@ -26,7 +26,7 @@ MULTIRUN = ROOT / "multirun"
 
 
 def main() -> None:
-    sys.argv[1:] = [with_key(argument) for argument in sys.argv[1:]]
+    sys.argv[1:2] = map(with_key, sys.argv[1:2])  # the folder is the first argument
     app.run("watch", task, __doc__)
 
 
@@ -43,6 +43,7 @@ def task(config: DictConfig) -> None:
     # Imported late, so that --help and --cfg are fast.
     from rich.console import Console
 
+    from epochmeter.report.runs.load import error_text
     from epochmeter.results.reuse import READ_ERRORS
     from epochmeter.watch.terminal import show
     from epochmeter.watch.watcher import Watcher
@@ -56,8 +57,11 @@ def task(config: DictConfig) -> None:
             serve(read, PageOptions(config.host, config.port, config.token, config.metrics), partial(print, flush=True))
         else:
             show(read, Console(highlight=False), once=config.once)
-    except READ_ERRORS as error:
+    except errors.InputError as error:
         sys.exit(errors.format_error(error))
+    except READ_ERRORS as error:
+        problem = f"cannot read the record of the run: {error_text(error)}"
+        sys.exit(errors.format_error(errors.input_error(problem, "give the folder of its sweep, or of another run")))
 
 
 def find_folder(folder: str | None, multirun: Path) -> Path:

@@ -183,7 +183,9 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Rend
     progress = view.progress
     label = f"{f'run {view.number}: ' if is_of_sweep else ''}epoch {progress.epoch}/{progress.epochs or '?'}"
     remaining = _remaining(progress.remaining_s, progress.remaining_j, progress.is_maximum)
-    yield _bar(label, progress.fraction, remaining or f"after {_duration(progress.elapsed_s)}", width)
+    if progress.fraction == 1 or not remaining:
+        remaining = f"after {_duration(progress.elapsed_s)}"
+    yield _bar(label, progress.fraction, remaining, width)
     if view.rehearsal:
         yield _line(f"REHEARSAL: {'; '.join(view.rehearsal)}", "bold yellow")
     if view.verdict:
