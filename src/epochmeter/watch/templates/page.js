@@ -53,6 +53,8 @@ UNITS["B/s"] = UNITS.B.map(([name, ...rest]) => [`${name}/s`, ...rest]);
 
 let { snapshot, error } = JSON.parse(document.getElementById("state").textContent);
 let receivedMs = Date.now();
+let source; // the stream of events
+let heardMs; // when it last sent something
 let lostMs = null; // when the connection was lost; null while it is not
 let cursor = null; // { folder, fraction } of the time axis that the pointer is on
 const drawn = new Map(); // name of a section -> { key, node }
@@ -260,7 +262,7 @@ function cores(run) {
   return make(
     "figure",
     {},
-    make("h3", {}, "Utilization per core, now"),
+    make("h3", {}, `Utilization per core, ${isActive(run.state) ? "now" : "at last"}`),
     make("ul", { class: "legend" }, make("li", {}, make("b", {}, `${busy} of ${entries.length}`), " above 90 %")),
     make("div", { class: "cores", role: "img", "aria-label": names.join(", ") }, bars),
     make("div", { class: "axis" }, make("span", {}, label(entries[0][0])), make("span", {}, label(entries.at(-1)[0]))),
@@ -474,24 +476,30 @@ function receive(update) {
   draw();
 }
 
-function connect() {
-  const source = new EventSource(`events${location.search}`);
-  let heardMs = Date.now();
+function showConnection(text, isLost) {
   const status = document.getElementById("connection");
-  const show = (text, lost) => {
-    lostMs = lost ? lostMs ?? Date.now() : null;
-    status.classList.toggle("lost", lost);
-    if (status.textContent !== text) status.textContent = text;
-  };
-  const heard = () => {
-    heardMs = Date.now();
-    show("live", false);
-  };
-  const lose = () => {
-    const isRefused = source.readyState === EventSource.CLOSED;
-    const what = isRefused ? "The server refuses this page: open the address that it printed last." : "The server does not answer; it was stopped, or the connection is lost.";
-    show(`${what} Values are of ${timeOfDay(snapshot.at_s)}.`, true);
-  };
+  lostMs = isLost ? lostMs ?? Date.now() : null;
+  status.classList.toggle("lost", isLost);
+  if (status.textContent !== text) status.textContent = text;
+}
+
+function heard() {
+  heardMs = Date.now();
+  showConnection("live", false);
+}
+
+function lose() {
+  const isRefused = source.readyState === EventSource.CLOSED;
+  const what = isRefused
+    ? "The server refuses this page: open the address that it printed last."
+    : "The server does not answer; it was stopped, or the connection is lost.";
+  showConnection(`${what} Values are of ${timeOfDay(snapshot.at_s)}.`, true);
+}
+
+// A lost connection is opened again by the browser if it was closed, and here if it is silent.
+function connect() {
+  heardMs = Date.now();
+  source = new EventSource(`events${location.search}`);
   source.addEventListener("open", heard);
   source.addEventListener("alive", heard);
   source.addEventListener("message", (event) => {
@@ -499,11 +507,16 @@ function connect() {
     receive(JSON.parse(event.data));
   });
   source.addEventListener("error", lose);
-  setInterval(() => {
-    if (Date.now() - heardMs > SILENT_MS) lose();
-    if (lostMs === null) draw();
-  }, 1000);
 }
+
+setInterval(() => {
+  if (Date.now() - heardMs > SILENT_MS) {
+    lose();
+    source.close();
+    connect();
+  }
+  if (lostMs === null) draw();
+}, 1000);
 
 document.addEventListener("pointermove", (event) => {
   const plot = event.target.closest?.(".panels .plot");
