@@ -1,7 +1,5 @@
 """Hook of MkDocs: a line `<!-- generated: NAME -->` in a page is replaced by the result of the function NAME."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re
@@ -35,6 +33,7 @@ def commands() -> str:
     for name, (module, _) in COMMANDS.items():
         doc = ast.get_docstring(ast.parse((ROOT / f"src/epochmeter/commands/{module}.py").read_text())) or ""
         doc = re.sub(r"^(\S.*\n)(?=    )|^(    .*\n)(?=\S)", r"\1\2\n", doc, flags=re.MULTILINE)  # a block of code
+        doc = re.sub(r"docs/([\w-]+\.md)", r"[\1](\1)", doc)
         sections.append(f"## `{name}`\n\n`python src/{module}.py`, if installed `epochmeter {name}`.\n\n{doc}")
     return "\n\n".join(sections)
 
