@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console
-from watched import NOW_S, SECOND, epochs, write_ended, write_points, write_run
+from watched import NOW_S, SECOND, epochs, window, write_ended, write_points, write_run
 
 from epochmeter.commands import watch as entry
 from epochmeter.config import installation
@@ -97,6 +97,16 @@ def test_a_long_sweep_fits_the_terminal_and_shows_active_and_failed_runs_first(t
 def test_a_sparkline_scales_from_zero_and_is_blank_without_samples():
     series = Series([0.0, 30.0, 59.0], [1.0, 2.0, 4.0], 4.0)
     assert terminal._sparkline(series, 6) == "▃  ▅ █"
+
+
+def test_a_damaged_record_is_drawn_as_far_as_it_is_readable(tmp_path):
+    folder = write_run(tmp_path / "0", [{**window("epoch", 0, 14, 8.0), "metrics": {"epoch/copy_s": 1.0}}])
+    (folder / "power.csv").write_text(f"monotonic_ns,total_w\n{4990 * SECOND},12.5\n{4991 * SECOND},inf\n")
+    (folder / "gauges.csv").write_text(f"monotonic_ns,cpu_utilization,ram_used_bytes\n{4990 * SECOND},0.5,nan\n")
+    lines = picture(folder)
+    assert value_of(lines, "epoch 1 *").split() == ["-"] * 7
+    assert value_of(lines, "cpu").startswith("50 % busy")
+    assert not [line for line in lines if line.startswith("ram")]
 
 
 def test_output_that_is_no_terminal_gets_the_state_once(tmp_path, capsys):

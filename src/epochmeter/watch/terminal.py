@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import select
@@ -112,8 +113,7 @@ def show(read: Callable[[], Snapshot], console: Console, *, once: bool = False) 
             if stamp != drawn or snapshot.at_s - drawn_s >= MAX_AGE_S:
                 drawn, drawn_s = stamp, snapshot.at_s
                 looked = datetime.fromtimestamp(snapshot.at_s).strftime("%H:%M:%S")
-                footer = Text(f"error: {clean(error)}; this is the state of {looked}", "red")
-                footer = footer if error else Text(f"{looked}   q: leave", "dim")
+                footer = _line(f"{looked}   q: leave{f'   error: {error}' if error else ''}", "red" if error else "dim")
                 lines = console.render_lines(picture(console.height), pad=False)[: console.height - 1]
                 live.update(Group(SegmentLines(lines, new_lines=True), footer), refresh=True)
             if is_quit(PERIOD_S):
@@ -209,10 +209,10 @@ def _parts_lines(view: RunView) -> Iterator[Text]:
     rows = {f"epoch {last.epoch}{'' if last.is_steady else ' *'}": last.metrics}
     rows |= {f"mean of {len(view.steady_epochs)}": steady} if steady else {}
     for label, metrics in rows.items():
-        e2e_s = metrics["e2e_s"]
-        parts = [percent(metrics[f"{part}_s"] / e2e_s) if f"{part}_s" in metrics else "-" for part in PARTS]
+        e2e_s = metrics.get("e2e_s")
+        parts = [percent(metrics[f"{part}_s"] / e2e_s) if e2e_s and f"{part}_s" in metrics else "-" for part in PARTS]
         energy = [_cell(metrics.get(name), "{:.1f}") for name in (energy_j, "power_mean_w")]
-        lines.append([label, f"{e2e_s:.3f}", *parts, *energy])
+        lines.append([label, _cell(e2e_s, "{:.3f}"), *parts, *energy])
     yield from _columns(lines, first_number=1)
     if not last.is_steady:
         yield Text("* not representative: warm-up, partial or suspended", "dim")
@@ -245,6 +245,8 @@ def _gauge_rows(view: RunView) -> Iterator[tuple[str, str, Series | None]]:
         yield "gauges", f"none: {view.no_gauges}", None
     devices: dict[str, dict[str, Series]] = {}
     for name, series in view.gauges.items():
+        if not math.isfinite(series.latest):
+            continue
         if ending := next((ending for ending in GAUGES if name.endswith(f"_{ending}")), None):
             devices.setdefault(name.removesuffix(f"_{ending}"), {})[ending] = series
     cores = [devices.pop(name) for name in list(devices) if re.fullmatch(r"cpu\d+", name)]
@@ -274,7 +276,8 @@ def _sparkline(series: Series, width: int) -> str:
 
 
 def _level(value: float, largest: float) -> str:
-    return LEVELS[min(len(LEVELS) - 1, max(0, int(value / largest * len(LEVELS))))] if largest > 0 else LEVELS[0]
+    fraction = value / largest if largest > 0 else 0.0
+    return LEVELS[min(len(LEVELS) - 1, max(0, int(fraction * len(LEVELS))))] if math.isfinite(fraction) else " "
 
 
 def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator[RenderableType]:
