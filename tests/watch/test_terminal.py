@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console
-from watched import NOW_S, SECOND, epochs, window, write_ended, write_points, write_run
+from watched import JOB, NOW_S, SECOND, epochs, window, write_ended, write_points, write_run
 
 from epochmeter.commands import watch as entry
 from epochmeter.config import installation
@@ -40,6 +40,12 @@ def picture(folder, width=80, height=None):
 
 def value_of(lines, label):
     return next(line for line in lines if line.startswith(label)).removeprefix(label).strip()
+
+
+def test_the_rest_of_a_run_has_its_cost_if_a_price_is_set(tmp_path):
+    job = {**JOB, "footprint": {"price": 3.6e6, "currency": "EUR", "pue": 1}}
+    lines = picture(write_run(tmp_path / "0", epochs(3), job=job))
+    assert value_of(lines, "epoch 4/6").endswith("about 0:00:26, 234 J, 234 EUR to go")
 
 
 @pytest.mark.parametrize("width", [80, 160])

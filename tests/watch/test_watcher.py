@@ -35,6 +35,13 @@ def test_remaining_time_and_energy_follow_from_the_median_epoch(tmp_path):
     assert progress.fraction == pytest.approx(3.4 / 6)
 
 
+@pytest.mark.parametrize(("source", "cost_per_j"), [("counter", 1.5e-7), ("estimated", None)])
+def test_a_price_gives_the_cost_of_measured_energy(tmp_path, source, cost_per_j):
+    job = {**JOB, "footprint": {"price": 0.36, "currency": "EUR", "pue": 1.5}}
+    view = look(write_run(tmp_path / "0", epochs(3), job=job, energy={"source": source, "reason": "no"})).active[0]
+    assert (view.cost_per_j, view.currency) == (cost_per_j and pytest.approx(cost_per_j), "EUR")
+
+
 def test_an_evaluation_that_is_not_recorded_belongs_to_its_epoch(tmp_path):
     progress = look(write_run(tmp_path / "0", epochs(3)[:-1])).active[0].progress
     assert progress.fraction == pytest.approx(3 / 6)

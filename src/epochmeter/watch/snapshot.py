@@ -94,6 +94,7 @@ class RunView:
         verdict: The same as a sentence; empty without one.
         energy_source: `counter`, `sampled`, `estimated` or `none`.
         no_energy: Why energy is not measured; None if it is.
+        cost_per_j: Cost of a joule in `currency`, with the PUE; None without a price or measured energy.
         power: Column of power.csv -> watts (`total_w`, one per rail); empty without samples.
         no_power: Why `power` is empty; empty if it is not.
         gauges: Column of gauges.csv (machine/gauge_series.py) -> values in its unit; empty without samples.
@@ -124,6 +125,8 @@ class RunView:
     verdict: str
     energy_source: str
     no_energy: str | None
+    cost_per_j: float | None
+    currency: str | None
     power: Mapping[str, Series]
     no_power: str
     gauges: Mapping[str, Series]

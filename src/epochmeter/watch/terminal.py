@@ -171,18 +171,21 @@ def _bar(label: str, fraction: float | None, remaining: str, width: int) -> Text
     return line.append("─" * (length - full), "dim").append(f"  {done:>5}  {remaining}")
 
 
-def _remaining(seconds: float | None, energy_j: float | None, is_maximum: bool = False) -> str:
+def _remaining(
+    seconds: float | None, energy_j: float | None, views: Sequence[RunView], is_maximum: bool = False
+) -> str:
     """Return the estimated rest of a run or a sweep; empty if it is not known."""
     if seconds is None:
         return ""
     energy = "" if energy_j is None else f", {_joules(energy_j)}"
-    return f"{'at most' if is_maximum else 'about'} {_duration(seconds)}{energy} to go"
+    costs = [f", {energy_j * view.cost_per_j:.3g} {view.currency}" for view in views if energy_j and view.cost_per_j]
+    return f"{'at most' if is_maximum else 'about'} {_duration(seconds)}{energy}{''.join(costs[:1])} to go"
 
 
 def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[RenderableType]:
     progress = view.progress
     label = f"{f'run {view.number}: ' if is_of_sweep else ''}epoch {progress.epoch}/{progress.epochs or '?'}"
-    remaining = _remaining(progress.remaining_s, progress.remaining_j, progress.is_maximum)
+    remaining = _remaining(progress.remaining_s, progress.remaining_j, [view], progress.is_maximum)
     if progress.fraction == 1 or not remaining:
         remaining = f"after {_duration(progress.elapsed_s)}"
     yield _bar(label, progress.fraction, remaining, width)
@@ -283,7 +286,7 @@ def _level(value: float, largest: float) -> str:
 def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator[RenderableType]:
     total = len(snapshot.runs)
     ended = total - snapshot.counts.get("planned", 0) - len(snapshot.active)
-    remaining = _remaining(snapshot.remaining_s, snapshot.remaining_j)
+    remaining = _remaining(snapshot.remaining_s, snapshot.remaining_j, snapshot.active)
     yield _bar(f"{ended}/{total} runs", ended / total if total else None, remaining, width)
     yield _line(", ".join(f"{count} {state}" for state, count in snapshot.counts.items()), "dim")
     if snapshot.front:

@@ -33,6 +33,7 @@ from epochmeter.report.runs.filter import AN_ESTIMATE, select_any
 from epochmeter.report.runs.load import error_text, has_runs, load_run, typed_keys
 from epochmeter.report.runs.run import Run, Sweep
 from epochmeter.results.bottleneck import find_bottleneck, part_seconds
+from epochmeter.results.footprint import JOULES_PER_KWH
 from epochmeter.results.reuse import READ_ERRORS, is_run, record_of
 from epochmeter.results.run_result import no_energy_reason
 from epochmeter.results.run_status import COMPLETED, FAILED, KILLED, recorded_status, status_of
@@ -92,7 +93,8 @@ class RunWatcher:
         shown, metrics = (steady, summary["metrics"]) if summary.get("metrics") else self._metrics_so_far(steady, state)
         e2e_s, in_memory = metrics.get("steady/e2e_s"), job["dataset"].get("layout") not in ("files", SCRIPT)
         power, gauges = self._power.read(to_unix_s), self._gauges.read(to_unix_s)
-        energy = run["energy"]
+        energy, footprint = run["energy"], job.get("footprint") or {}
+        price = footprint.get("price")
         return RunView(
             folder=str(self._folder),
             number=run["number"],
@@ -112,6 +114,8 @@ class RunWatcher:
             verdict=bottleneck_line(metrics, in_memory),
             energy_source=energy["source"],
             no_energy=no_energy_reason(run),
+            cost_per_j=None if no_energy_reason(run) or not price else price * footprint["pue"] / JOULES_PER_KWH,
+            currency=footprint.get("currency"),
             power=power,
             no_power="" if power else self._no_samples(energy["reason"] or "its meter reads counters only", state),
             gauges=gauges,

@@ -129,11 +129,13 @@ function bar(fraction) {
   return make("div", { class: "bar", ...label }, done);
 }
 
-function remaining(from, agoS, isMaximum) {
+function remaining(from, runs, agoS, isMaximum) {
   if (from.remaining_s === null || !isActive(from.state)) return [];
   const leftS = Math.max(0, from.remaining_s - agoS);
   const joules = from.remaining_j === null ? "" : `, ${quantity(from.remaining_j, "J")}`;
-  return [`${isMaximum ? "at most " : ""}${duration(leftS)}${joules} to go`, `ETA ${timeOfDay(snapshot.at_s + from.remaining_s)}`];
+  const priced = from.remaining_j === null ? undefined : runs.find((run) => run.cost_per_j);
+  const cost = priced ? `, ${number(from.remaining_j * priced.cost_per_j)} ${priced.currency}` : "";
+  return [`${isMaximum ? "at most " : ""}${duration(leftS)}${joules}${cost} to go`, `ETA ${timeOfDay(snapshot.at_s + from.remaining_s)}`];
 }
 
 function progressOf(run, agoS) {
@@ -144,7 +146,7 @@ function progressOf(run, agoS) {
   const left = { ...progress, state: run.state };
   return [
     progress.fraction === null ? null : bar(progress.fraction),
-    make("p", {}, [...facts, ...remaining(left, running, progress.is_maximum)].join(" · ")),
+    make("p", {}, [...facts, ...remaining(left, [run], running, progress.is_maximum)].join(" · ")),
     isActive(run.state) && progress.silent_s + agoS > 30
       ? make("p", { class: "note" }, `The record has not grown for ${duration(progress.silent_s + agoS)}.`)
       : null,
@@ -222,7 +224,7 @@ function path(series, [startS, endS], [low, high]) {
   const gapS = Math.max(5, (5 * (endS - startS)) / series.times_s.length);
   let before = -Infinity;
   const steps = series.times_s.map((time, index) => {
-    if (time < startS) return "";
+    if (time < startS || series.values[index] === null) return "";
     const isGap = time - before > gapS;
     before = time;
     return `${isGap ? "M" : "L"}${x(time).toFixed(2)} ${y(series.values[index]).toFixed(2)}`;
@@ -232,11 +234,12 @@ function path(series, [startS, endS], [low, high]) {
 
 function at(series, timeS) {
   const nearest = series.times_s.reduce((best, time, index) => (Math.abs(time - timeS) < Math.abs(series.times_s[best] - timeS) ? index : best), 0);
-  return Math.abs(series.times_s[nearest] - timeS) <= 5 ? series.values[nearest] : NaN;
+  return Math.abs(series.times_s[nearest] - timeS) <= 5 ? series.values[nearest] : null;
 }
 
 function panel(run, axis, [title, base, , full], entries) {
-  const bounds = scale(entries.flatMap(([, series]) => series.values), base, full);
+  const values = entries.flatMap(([, series]) => series.values).filter((value) => value !== null);
+  const bounds = scale(values, base, full);
   const timeS = cursor?.folder === run.folder ? axis[0] + cursor.fraction * (axis[1] - axis[0]) : null;
   const legend = entries.map(([column, series], index) => {
     const value = quantity(timeS === null ? series.latest : at(series, timeS), base);
@@ -328,7 +331,7 @@ function sweepHead(agoS) {
     make("div", { class: "title" }, make("h1", {}, snapshot.name), badge(snapshot.state)),
     present(snapshot.reason, "p", `reason ${snapshot.state}`),
     total ? bar((ended + partial) / total) : null,
-    make("p", {}, [...facts, ...remaining(snapshot, agoS, false)].join(" · ")),
+    make("p", {}, [...facts, ...remaining(snapshot, snapshot.active, agoS, false)].join(" · ")),
     failures.slice(-MAX_REASONS).map((run) => make("p", { class: `reason ${run.state}` }, `Run ${run.number} ${run.state}: ${run.reason}`)),
     failures.length > MAX_REASONS ? make("p", { class: "note" }, `${failures.length - MAX_REASONS} more failures are in the table.`) : null,
     make("p", { class: "path" }, snapshot.folder),
