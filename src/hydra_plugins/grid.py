@@ -51,7 +51,7 @@ class GridSweeper(BasicSweeper):
         keys = {"sample": self.sample, "repeats": self.repeats, "seed": self.seed}
         if problems := [problem for key, value in keys.items() for problem in problems_of(f"sweep.{key}", value)]:
             raise InputError(*problems)
-        if any(key_of(argument) == "sweep.prior" for argument in arguments):
+        if self.config is not None and self.config.sweep.prior:
             raise input_error("`sweep.prior=` is for searches", "add hydra/sweeper=optuna, or leave it out")
         listed = [argument for argument in arguments if key_of(argument) == REPEAT]
         if self.repeats is None:

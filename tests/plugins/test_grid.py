@@ -26,9 +26,10 @@ def sweeper(tmp_path, monkeypatch):
     """sweeper(sample=3) -> a sweeper in the folder of this test that composes no configuration."""
     monkeypatch.setattr(plugin, "check_configurations", lambda points, sweeper: None)
 
-    def make(sample=None, repeats=None, order="grid", seed=0):
+    def make(sample=None, repeats=None, order="grid", seed=0, prior=None):
         sweeper = GridSweeper(None, sample, repeats, SimpleNamespace(name=order), seed)
-        sweeper.config = OmegaConf.create({"hydra": {"sweep": {"dir": str(tmp_path / "sweep")}}})
+        folder = {"sweep": {"dir": str(tmp_path / "sweep")}}
+        sweeper.config = OmegaConf.create({"hydra": folder, "sweep": {"prior": prior}})
         return sweeper
 
     return make
@@ -109,7 +110,7 @@ def test_invalid_sample_and_repeats_are_refused(sweeper):
     with pytest.raises(InputError, match=r"`repeat=0,1` and `sweep\.repeats=3` both set the repeats"):
         sweeper(repeats=3).sweep(["batch=8,16", "repeat=0,1"])
     with pytest.raises(InputError, match=r"`sweep\.prior=` is for searches"):
-        sweeper().sweep(["batch=8,16", "sweep.prior=multirun/earlier"])
+        sweeper(prior="multirun/earlier").sweep(["batch=8,16"])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Carbon footprint and cost of scripted windows: worked examples, bad input, and absence."""
 
-from array import array
 from datetime import datetime, timezone
 
 import pytest
@@ -8,8 +7,7 @@ from default_jobs import job_of
 
 from epochmeter.config.errors import InputError
 from epochmeter.console.tables import footprint_line
-from epochmeter.results.footprint import check_footprint, country_means, epoch_footprint, evaluate, run_footprint
-from epochmeter.results.summary import summarize
+from epochmeter.results.footprint import check_footprint, country_means, epoch_footprint, evaluate
 
 SEVEN_S = datetime(2026, 11, 23, 7, tzinfo=timezone.utc).timestamp()
 RUN = {"clock": {"wall_s": SEVEN_S, "monotonic_ns": 5_000}}
@@ -27,10 +25,9 @@ def window(number, begin_min, minutes, energy_j, kind="epoch", **metrics):
 
 
 def footprint_of(windows, **keys):
-    """Return the metrics and the notes of a run; `keys` are those of `footprint`, and other keys of the job."""
+    """Return the metrics and the notes of a warm-up; `keys` are those of `footprint`, and other keys of the job."""
     own = {key: keys.pop(key) for key in ("intensity", "price", "pue") if key in keys}
-    job = job_of(footprint={"currency": "EUR", **own}, warmup_epochs=0, **keys)
-    return run_footprint(windows, summarize(windows, array("f"), job), RUN, job)
+    return evaluate(windows, RUN, job_of(footprint={"currency": "EUR", **own}, warmup_epochs=9, **keys))
 
 
 @pytest.fixture
@@ -94,10 +91,10 @@ def test_recorded_run_is_evaluated_as_if_it_had_been_configured(hours):
     job = job_of(footprint={"intensity": hours(), "price": 0.5, "currency": "EUR"}, warmup_epochs=1)
     windows = [window(0, 0, 60, KWH, co2e_g=7.0), window(1, 60, 30, KWH), window(2, 120, 30, 2 * KWH)]
     assert epoch_footprint(windows[1], RUN, job.footprint) == pytest.approx({"epoch/cost": 0.5, "epoch/co2e_g": 300.0})
-    metrics = evaluate(windows, RUN, job)
+    metrics, _ = evaluate(windows, RUN, job)
     assert (metrics["steady/co2e_g"], metrics["steady/cost"]) == pytest.approx((650.0, 0.75))
     assert (metrics["total/co2e_g"], metrics["total/cost"]) == pytest.approx((1400.0, 2.0))
-    assert evaluate(windows, RUN, job_of()) == {}
+    assert evaluate(windows, RUN, job_of()) == ({}, [])
 
 
 def test_energy_that_was_not_measured_has_no_footprint():
@@ -152,7 +149,9 @@ def test_unknown_country_is_refused_with_near_matches(country, similar):
         (HOURS + "2026-11-23T08:00+01:00,5\n", "`2026-11-23T08:00+01:00,5` is no full hour, is repeated"),
         ("utc,g_per_kwh\nyesterday,1\n", "Invalid isoformat string"),
         ("utc,g_per_kwh\n2026-11-23T07:00Z,many\n", "could not convert string to float"),
-        (None, "No such file or directory"),
+        ("utc,g_per_kwh\n2026-11-23T07:00Z\n", "could not convert string to float"),
+        ("utc,g_per_kwh\n" + 10_000_000 * " ", "it is larger than 10,000,000 bytes"),
+        (None, "is no country of the table, and no file"),
     ],
 )
 def test_hourly_file_that_is_not_valid_is_refused(hours, tmp_path, text, why):

@@ -113,12 +113,12 @@ def test_search_learns_from_the_runs_of_earlier_sweeps_that_fit(tmp_path):
     prior_run(tmp_path / "b", 0, fits, metrics)
     said = []
     choices = {"model": "lenet", "dataset": "digits"}
-    seeded = with_prior(spec, [tmp_path / "a", tmp_path / "b"], choices, said.append)
+    seeded = with_prior(spec, [tmp_path / "a", tmp_path / "b", tmp_path / "b"], choices, said.append)
     point = ("batch=8", "power_limit=100")
     assert seeded.prior == [(point, metrics), (("batch=16", "power_limit=130"), runs[1][1]), (point, metrics)]
     assert said == [
         "sweep.prior: 3 of 11 runs seed the search; left out: 2 with other keys or values, 1 not completed, "
-        "1 of another schema, 1 rehearsals, 1 with another model, 1 unreadable, "
+        "1 of another schema, 1 rehearsed, 1 with another model, 1 unreadable, "
         "1 without steady/energy_j or steady/e2e_s"
     ]
     with pytest.raises(SearchError, match="has no runs"):

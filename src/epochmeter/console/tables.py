@@ -125,9 +125,9 @@ def energy_line(metrics: Mapping[str, float]) -> str:
     energy_j, uncertainty_j = metrics.get("total/energy_j"), metrics.get("total/energy_uncertainty_j")
     if not energy_j or uncertainty_j is None:
         return ""
-    text = f"Energy of the whole run: {_joules(energy_j)} (± {percent(uncertainty_j / energy_j)})"
+    text = f"Energy of the whole run: {_amount(energy_j)} (± {percent(uncertainty_j / energy_j)})"
     net_j = metrics.get("total/net_energy_j")
-    return f"{text}." if net_j is None else f"{text}, {_joules(net_j)} above idle."
+    return f"{text}." if net_j is None else f"{text}, {_amount(net_j)} above idle."
 
 
 def footprint_line(metrics: Mapping[str, float], currency: str | None) -> str:
@@ -135,9 +135,9 @@ def footprint_line(metrics: Mapping[str, float], currency: str | None) -> str:
     texts = []
     if (grams := metrics.get("total/co2e_g")) is not None:
         hours = dict.fromkeys(f"{metrics[f'total/intensity_{end}_g_per_kwh']:.3g}" for end in ("min", "max"))
-        texts.append(f"{grams:.3g} g CO2e ({' to '.join(hours)} g/kWh)")
+        texts.append(f"{_amount(grams, 'g')} CO2e ({' to '.join(hours)} g/kWh)")
     if (cost := metrics.get("total/cost")) is not None:
-        texts.append(f"{cost:.3g} {currency}")
+        texts.append(_amount(cost, currency))
     return f"Footprint of this energy: {', '.join(texts)}." if texts else ""
 
 
@@ -160,7 +160,7 @@ def named_window_lines(windows: Sequence[Mapping[str, Any]]) -> list[str]:
     for name in [name for name in names if name not in ("epoch", "val")]:
         metrics = [window["metrics"] for window in windows if window["window"] == name]
         energies = [own[f"{name}/energy_j"] for own in metrics if f"{name}/energy_j" in own]
-        energy = f", {_joules(statistics.fmean(energies))}" if len(energies) == len(metrics) else ""
+        energy = f", {_amount(statistics.fmean(energies))}" if len(energies) == len(metrics) else ""
         mean = f"mean of {len(metrics)}: " if len(metrics) > 1 else ""
         lines.append(f"{name}: {mean}{statistics.fmean(own[f'{name}/e2e_s'] for own in metrics):.3f} s{energy}.")
     return lines
@@ -182,7 +182,7 @@ def forecast_text(metrics: Mapping[str, float]) -> str:
     form = "{:.1f} s".format if e2e_s < MINUTE_S else lambda seconds: str(timedelta(seconds=round(seconds)))
     text = f"forecast {form(e2e_s)} ± {form(half_s)}"
     if "forecast/energy_j" in metrics:
-        text += f", {_joules(metrics['forecast/energy_j'])} ± {_joules(metrics['forecast/energy_uncertainty_j'])}"
+        text += f", {_amount(metrics['forecast/energy_j'])} ± {_amount(metrics['forecast/energy_uncertainty_j'])}"
     return text
 
 
@@ -246,8 +246,8 @@ def _mean_title(averaged: Sequence[int]) -> str:
     return f"mean {first}-{last}" if last > first else f"mean {first}"
 
 
-def _joules(energy_j: float) -> str:
-    return f"{energy_j:.0f} J" if abs(energy_j) >= 100 else f"{energy_j:.3g} J"
+def _amount(value: float, unit: str | None = "J") -> str:
+    return f"{value:.0f} {unit}" if abs(value) >= 100 else f"{value:.3g} {unit}"
 
 
 def _table(names: Sequence[str], columns: Sequence[tuple[str, str]]) -> Table:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import csv
 import math
+import os
+import statistics
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -32,6 +34,8 @@ HOUR_S = 3600
 TIME, GRAMS = "utc", "g_per_kwh"
 """Columns of an hourly file: start of the hour (ISO 8601; UTC if it has no offset), and grams of CO2e per kWh."""
 MAX_SUGGESTIONS = 5
+MAX_BYTES = 10_000_000
+"""Largest hourly file: 40 years."""
 QUANTITIES = {
     "energy_j": ("co2e_g", "cost"),
     "energy_uncertainty_j": ("co2e_uncertainty_g", "cost_uncertainty"),
@@ -57,12 +61,12 @@ def load_intensity(value: float | str) -> float | Mapping[int, float]:
     Raises:
         InputError: It is no country of the table, or a file that is not valid.
     """
-    countries = country_means()
     if not isinstance(value, str):
         return value
+    countries = country_means()
     if value.upper() in countries:
         return countries[value.upper()][2]
-    if Path(value).is_file() or value.endswith(".csv"):
+    if os.path.isfile(value):
         return _read_hours(value)
     codes = {text.casefold(): code for code, (name, *_) in countries.items() for text in (name, code)}
     similar = list(dict.fromkeys(codes[text] for text in closest_names(value.casefold(), codes)))[:MAX_SUGGESTIONS]
@@ -76,9 +80,10 @@ def load_intensity(value: float | str) -> float | Mapping[int, float]:
 
 def describe_intensity(value: float | str) -> str:
     """Return the source of an intensity for people."""
-    if not (mean := country_means().get(str(value).upper())):
-        return f"{value}"
-    return f"{mean[0]}, mean of {mean[1]}, {mean[2]:g} g/kWh (Our World in Data)"
+    if not isinstance(value, str):
+        return f"{value:g} g/kWh"
+    mean = country_means().get(value.upper())
+    return f"{mean[0]}, mean of {mean[1]}, {mean[2]:g} g/kWh (Our World in Data)" if mean else value
 
 
 @cache
@@ -100,44 +105,36 @@ def epoch_footprint(window: Window, run: Mapping[str, Any], footprint: Footprint
     return values
 
 
-def run_footprint(
-    windows: Sequence[Window], metrics: Mapping[str, float], run: Mapping[str, Any], job: Job
-) -> tuple[dict[str, float], list[str]]:
-    """Return the `total/` metrics of carbon and cost of a run, and why any are absent; empty if none is configured.
+def evaluate(windows: Sequence[Window], run: Mapping[str, Any], job: Job) -> tuple[dict[str, float], list[str]]:
+    """Return all metrics of carbon and cost of a run by its `footprint` keys, and why any are absent.
 
-    `metrics` has the run's energies by their full names.
+    Those of its epochs are computed again, since the keys may have changed.
     """
-    footprint, own = job.footprint, training_windows(windows)
+    footprint = job.footprint
     if footprint.price is None and footprint.intensity is None:
         return {}, []
-    if "total/energy_j" not in metrics:
-        return {}, ["no carbon footprint and no cost: the run has no measured total energy"]
-    totals, notes, means = dict[str, float](), [], dict[str, float]()
+    windows = [
+        {**window, "metrics": without_footprint(window["metrics"]) | epoch_footprint(window, run, footprint)}
+        for window in training_windows(windows)
+    ]
+    summary = summarize(windows, array("f"), job)
+    metrics = {name: value for name, value in summary.items() if name not in without_footprint(summary)}
+    if "total/energy_j" not in summary:
+        return metrics, ["no carbon footprint and no cost: the run has no measured total energy"]
+    names = [name for name in QUANTITIES if f"total/{name}" in summary]
+    kwh = {name: summary[f"total/{name}"] * footprint.pue / JOULES_PER_KWH for name in names}
+    if footprint.price is not None:
+        metrics |= {f"total/{QUANTITIES[name][1]}": kwh[name] * footprint.price for name in names}
     if footprint.intensity is not None:
         try:
-            intensities = _mean_intensity(own, run, footprint.intensity)
-            to_target = _mean_intensity(windows_to_target(own, job) or own, run, footprint.intensity)
+            intensities = _mean_intensity(windows, run, footprint.intensity)
+            to_target = _mean_intensity(windows_to_target(windows, job) or windows, run, footprint.intensity)
         except InputError as error:
-            notes = [f"no carbon footprint: {error.problems[0].message}"]
-        else:
-            totals.update(zip(INTENSITIES, intensities, strict=True))
-            means = {**dict.fromkeys(QUANTITIES, intensities[0]), "energy_to_target_j": to_target[0]}
-    for name, (carbon, cost) in QUANTITIES.items():
-        kwh = metrics.get(f"total/{name}", math.nan) * footprint.pue / JOULES_PER_KWH
-        totals |= {carbon: kwh * means[name]} if means else {}
-        totals |= {cost: kwh * footprint.price} if footprint.price is not None else {}
-    return {f"total/{name}": value for name, value in totals.items() if not math.isnan(value)}, notes
-
-
-def evaluate(windows: Sequence[Window], run: Mapping[str, Any], job: Job) -> dict[str, float]:
-    """Return all metrics of carbon and cost of a recorded run, as if it had been configured with `job.footprint`."""
-    again = [
-        {**window, "metrics": without_footprint(window["metrics"]) | epoch_footprint(window, run, job.footprint)}
-        for window in windows
-    ]
-    metrics = summarize(again, array("f"), job)
-    metrics |= run_footprint(again, metrics, run, job)[0]
-    return {name: value for name, value in metrics.items() if name not in without_footprint(metrics)}
+            return metrics, [f"no carbon footprint: {error.problems[0].message}"]
+        metrics |= {f"total/{name}": value for name, value in zip(INTENSITIES, intensities, strict=True)}
+        means = {**dict.fromkeys(names, intensities[0]), "energy_to_target_j": to_target[0]}
+        metrics |= {f"total/{QUANTITIES[name][0]}": kwh[name] * means[name] for name in names}
+    return metrics, []
 
 
 def without_footprint(metrics: Mapping[str, float]) -> dict[str, float]:
@@ -166,16 +163,18 @@ def _mean_intensity(
                 raise input_error(f"`{value}` has no hour {missing:%Y-%m-%dT%H:%MZ}", "give a file with all hours")
             part = (min(end_s, (hour + 1) * HOUR_S) - max(begin_s, hour * HOUR_S)) / (end_s - begin_s)
             joules[grams] = joules.get(grams, 0.0) + part * energy["term"]["energy_j"]
-    weighted = math.fsum(grams * energy_j for grams, energy_j in joules.items())
-    return weighted / (math.fsum(joules.values()) or 1.0), min(joules), max(joules)
+    weighted, total_j = math.fsum(grams * energy_j for grams, energy_j in joules.items()), math.fsum(joules.values())
+    return weighted / total_j if total_j else statistics.fmean(joules), min(joules), max(joules)
 
 
 def _read_hours(path: str) -> Mapping[int, float]:
     """Return the intensity by hour since 1970 of a file; raises InputError."""
     hours: dict[int, float] = {}
     try:
+        if os.path.getsize(path) > MAX_BYTES:
+            raise ValueError(f"it is larger than {MAX_BYTES:,} bytes")
         with open(path, newline="", encoding="utf-8-sig") as file:
-            for row in csv.DictReader(file):
+            for row in csv.DictReader(file, restval=""):
                 at, grams = datetime.fromisoformat(row[TIME].strip().replace("Z", "+00:00")), float(row[GRAMS])
                 hour, rest_s = divmod(at.replace(tzinfo=at.tzinfo or timezone.utc).timestamp(), HOUR_S)
                 if rest_s or hour in hours or not 0 <= grams < math.inf:
@@ -183,7 +182,7 @@ def _read_hours(path: str) -> Mapping[int, float]:
                 hours[int(hour)] = grams
         if not hours:
             raise ValueError("it has no hours")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+    except (OSError, ValueError, KeyError, csv.Error) as error:
         why = f"it has no column {error}" if isinstance(error, KeyError) else str(error)
         hint = f"give the columns {TIME},{GRAMS} and one line per hour, such as 2026-11-23T07:00Z,56.2"
         raise input_error(f"`footprint.intensity={path}` cannot be used: {why}", hint) from error

@@ -16,7 +16,7 @@ from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.machine.signals import deferred_signals, prefer_stop
-from epochmeter.results.footprint import run_footprint
+from epochmeter.results import footprint
 from epochmeter.results.memory import memory_metrics
 from epochmeter.results.roofline import mfu_by_convention, roofline_metrics, utilization_notes
 from epochmeter.results.run_result import RunResult, is_measured, no_energy_reason
@@ -138,8 +138,8 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
             outcome.notes.append(f"energy was measured in part: {reason}")
         outcome.metrics = summarize(windows, record.steps(), job)
         outcome.notes += [*no_total_note(training_windows(windows)), *variance_warning(outcome.metrics)]
-        footprint, reasons = run_footprint(windows, outcome.metrics, run, job)
-        outcome.metrics.update(footprint)
+        carbon_and_cost, reasons = footprint.evaluate(windows, run, job)
+        outcome.metrics.update(carbon_and_cost)
         outcome.notes += reasons
         outcome.metrics.update(roofline_metrics(outcome.metrics, run, job.roofline.flops, job.precision))
         outcome.mfu = mfu_by_convention(outcome.metrics, run, job.roofline.flops)

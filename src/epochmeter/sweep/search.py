@@ -194,24 +194,27 @@ def with_prior(
 ) -> SearchSpec:
     """Return a search that learns from the completed runs of earlier sweeps; the others are counted in a message.
 
+    A run that several sweeps reused is one run.
+
     Args:
         spec: The search.
         folders: Folders of the sweeps; SearchError if one has no runs.
         choices: Options of the groups in `PRIOR_GROUPS`; runs with another one do not fit.
         say: Receives the message.
     """
-    prior, reasons = [], Counter[str]()
+    runs, prior, reasons = dict[Path, Path](), [], Counter[str]()
     for folder in folders:
-        runs = [path for path in folder.glob("[0-9]*") if path.name.isdecimal()]
-        if not runs:
+        own = [path for path in folder.glob("[0-9]*") if path.name.isdecimal()]
+        if not own:
             raise SearchError(f"`sweep.prior={folder}` has no runs", "give the folder of a sweep: multirun/SWEEP")
-        for run in sorted(runs, key=lambda run: int(run.name)):
-            reason, metrics = _prior_result(run, choices)
-            point = _recorded_point(run, spec)
-            if reason or point is None:
-                reasons[reason or "with other keys or values"] += 1
-            else:
-                prior.append((point, metrics))
+        runs |= {record_of(run).folder.resolve(): run for run in sorted(own, key=lambda run: int(run.name))}
+    for run in runs.values():
+        reason, metrics = _prior_result(run, choices)
+        point = _recorded_point(run, spec)
+        if reason or point is None:
+            reasons[reason or "with other keys or values"] += 1
+        else:
+            prior.append((point, metrics))
     measured = {name for _, metrics in prior for name in metrics}
     names = [name for name in spec.objectives if name in measured or name not in spec.optional]
     fitting = [(point, metrics) for point, metrics in prior if to_losses(metrics, names)]
@@ -231,7 +234,7 @@ def _prior_result(folder: Path, choices: Mapping[str, str]) -> tuple[str, Mappin
         if schema != SCHEMA:
             return "of another schema", {}
         if run["rehearsal"]:
-            return "rehearsals", {}
+            return "rehearsed", {}
         others = [group for group, option in choices.items() if run["choices"].get(group) != option]
         return f"with another {others[0]}" if others else "" if metrics else "not completed", metrics
     except READ_ERRORS:

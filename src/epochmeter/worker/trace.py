@@ -151,7 +151,7 @@ def module_ranges(model):
         for hook in hooks:
             hook.remove()
         for module in model.modules():
-            delattr(module, NAME)
+            module.__dict__.pop(NAME, None)
 
 
 class NullProfiler:

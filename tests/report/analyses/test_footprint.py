@@ -31,7 +31,7 @@ def test_runs_of_a_sweep_are_added_with_their_uncertainties():
     assert result.numbers == [0, 1, 2]
     assert result.missing == {"no meter here": [3], "measured by another sweep": [4]}
     assert (result.co2e_g.value, result.co2e_g.low, result.co2e_g.high) == pytest.approx((900.0, 810.0, 990.0))
-    assert (result.cost.value, result.currency) == (pytest.approx(1.5), "EUR")
+    assert (result.cost.value, result.currencies) == (pytest.approx(1.5), ["EUR"])
     assert result.by_hour_g == pytest.approx((800.0, 1000.0))
     assert_golden("footprint", result)
 
@@ -45,10 +45,21 @@ def test_run_whose_hours_are_missing_is_not_counted():
     metrics = {name: value for name, value in other.metrics.items() if "co2e" not in name}
     result = analyze([replace(other, metrics=metrics)])
     assert (result.numbers, result.co2e_g) == ([], None)
-    assert result.missing == {"no intensity for the hours of the run": [0]}
+    assert result.missing == {"no intensity for all hours": [0]}
 
 
 def test_costs_in_several_currencies_are_not_added():
     runs = [emitting(0, 100.0), emitting(1, 100.0, keys={**KEYS, "currency": "USD"}, batch=8)]
     result = analyze(runs)
-    assert (result.cost, result.currency, result.co2e_g.value) == (None, None, pytest.approx(200.0))
+    assert (result.cost, result.currencies, result.co2e_g.value) == (None, ["EUR", "USD"], pytest.approx(200.0))
+
+
+def test_each_run_of_the_sweep_is_counted_or_has_a_reason():
+    """The sweep began without `footprint` keys, and one run has not ended."""
+    earlier = replace(emitting(0, 100.0, keys={}), metrics={"total/energy_j": 3.6e6})
+    running = replace(emitting(1, None), state="unfinished")
+    free = emitting(2, 100.0)
+    free = replace(free, metrics={name: value for name, value in free.metrics.items() if "cost" not in name})
+    result = analyze([earlier, running, free, emitting(3, 100.0)])
+    assert result.numbers == [3]
+    assert result.missing == {"no intensity for all hours": [0], "not ended": [1], "no price": [2]}

@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from epochmeter.report.runs.footprint import footprint_of
-from epochmeter.report.runs.run import Run
+from epochmeter.report.runs.run import UNFINISHED, Run
 from epochmeter.report.statistics import Estimate
 from epochmeter.results.footprint import describe_intensity
+
+NO_TOTAL = {"co2e_g": "no intensity for all hours", "cost": "no price"}
+"""Quantity -> why a run with energy has none."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class SweepFootprint:
     energy_j: Estimate | None
     co2e_g: Estimate | None
     cost: Estimate | None
-    currency: str | None
+    currencies: Sequence[str]
     by_hour_g: tuple[float, float] | None
     missing: Mapping[str, Sequence[int]]
     sources: Sequence[str]
@@ -37,42 +39,43 @@ class SweepFootprint:
 
 def analyze(runs: Sequence[Run]) -> SweepFootprint | None:
     """Add the footprints of all runs of a sweep; None if no run was configured with an intensity or a price."""
-    configured = {run: footprint_of(run) for run in runs if _is_configured(run)}
-    if not configured:
+    keys = [run.job.get("footprint") or {} for run in runs]
+    intensities = {own["intensity"] for own in keys if own.get("intensity") is not None}
+    prices = [own for own in keys if own.get("price") is not None]
+    quantities = [*(["co2e_g"] if intensities else []), *(["cost"] if prices else [])]
+    if not quantities:
         return None
-    missing: dict[str, list[int]] = {}
-    for run, own in configured.items():
-        missing.setdefault(_missing_reason(run, own.intensity is not None), []).append(run.number)
-    numbers = missing.pop("", [])
-    counted = [run for run in configured if run.number in numbers]
-    currencies = {configured[run].currency for run in counted}
+    counted, missing = list[Run](), dict[str, list[int]]()
+    for run in runs:
+        if reason := _missing_reason(run, quantities):
+            missing.setdefault(reason, []).append(run.number)
+        else:
+            counted.append(run)
+    currencies = sorted({own["currency"] for own in prices})
     low_g, high_g = (_carbon_at(counted, f"total/intensity_{end}_g_per_kwh") for end in ("min", "max"))
     return SweepFootprint(
-        numbers,
+        [run.number for run in counted],
         energy_j=_sum(counted, "energy_j", "energy_uncertainty_j"),
         co2e_g=_sum(counted, "co2e_g", "co2e_uncertainty_g"),
         cost=_sum(counted, "cost", "cost_uncertainty") if len(currencies) == 1 else None,
-        currency=currencies.pop() if len(currencies) == 1 else None,
+        currencies=currencies,
         by_hour_g=(low_g, high_g) if low_g < high_g else None,
         missing=missing,
-        sources=sorted({describe_intensity(own.intensity) for own in configured.values() if own.intensity is not None}),
-        pues=sorted({own.pue for own in configured.values()}),
+        sources=sorted(map(describe_intensity, intensities)),
+        pues=sorted({run.job["footprint"]["pue"] for run in counted}),
         covers=sorted({str(run.energy_covers) for run in counted}),
     )
 
 
-def _is_configured(run: Run) -> bool:
-    keys = run.job.get("footprint") or {}
-    return keys.get("intensity") is not None or keys.get("price") is not None
-
-
-def _missing_reason(run: Run, has_intensity: bool) -> str:
+def _missing_reason(run: Run, quantities: Sequence[str]) -> str:
     """Return why a run is not in the sums; empty if it is."""
     if run.reused:
         return "measured by another sweep"
+    if run.state == UNFINISHED:
+        return "not ended"
     if "total/energy_j" not in run.metrics:
         return (run.no_energy or "the energy of a window is not known").rstrip(".")
-    return "no intensity for the hours of the run" if has_intensity and "total/co2e_g" not in run.metrics else ""
+    return next((NO_TOTAL[name] for name in quantities if f"total/{name}" not in run.metrics), "")
 
 
 def _sum(runs: Sequence[Run], name: str, uncertainty: str) -> Estimate | None:

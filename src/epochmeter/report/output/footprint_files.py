@@ -41,6 +41,8 @@ def write_footprint_files(runs: Sequence[Run], folder: Path, say: Callable[[str]
                 reports.setdefault("sci.json", []).append(software_carbon_intensity(run))
         except READ_ERRORS as error:
             say(f"Run {run.number} is not exported, as its record is damaged: {error}")
+    if "sci.json" not in reports:
+        say(f"No sci.json: no run has {'an intensity (`footprint.intensity=`)' if reports else 'measured energy'}.")
     for name, report in reports.items():
         write_json(folder / name, report)
     return [folder / name for name in reports]
@@ -93,10 +95,9 @@ def boamps_report(run: Run) -> dict[str, object]:
         measurementDuration=metrics.get("total/e2e_s"),
         measurementDateTime=f"{began:%Y-%m-%d %H:%M:%S}",
     )
-    parts = Counter(("gpu", gpu.get("model")) for gpu in host.get("gpus", ()))
-    parts["cpu", host.get("cpu", {}).get("model")] = 1
-    components = [_without_none(componentType=kind, componentName=name, nbComponent=count)
-                  for (kind, name), count in parts.items()]  # fmt: skip
+    gpus = Counter(gpu.get("model") for gpu in host.get("gpus", ()))
+    components = [_without_none(componentType="gpu", componentName=name, nbComponent=gpus[name]) for name in gpus]
+    components.append(_without_none(componentType="cpu", componentName=host.get("cpu", {}).get("model")))
     now, family = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S}", names.get("task", "other")
     return _without_none(
         header={"reportId": str(uuid.UUID(own["record_id"])), "reportDatetime": now, "reportStatus": "draft"},

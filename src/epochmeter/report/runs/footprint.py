@@ -28,5 +28,5 @@ def with_footprint(run: Run, given: Mapping[str, Any]) -> Run:
     with suppress(*READ_ERRORS):  # of a damaged record: the run has no footprint
         record = Record(run.folder)
         job = replace(recorded_job(record.job()), footprint=footprint)
-        metrics |= evaluate(record.windows(), record.run(), job)
+        metrics |= evaluate(record.windows(), record.run(), job)[0]
     return replace(run, metrics=metrics, job={**run.job, "footprint": footprint.to_dict()})

@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from epochmeter.report.runs.run import COMPLETED, NOT_COMPLETED, TOO_SHORT, Run, Sweep
+from epochmeter.report.runs.run import COMPLETED, NOT_COMPLETED, TOO_SHORT, UNFINISHED, Run, Sweep
 from epochmeter.results.reuse import READ_ERRORS, REFERENCE, read_reference, referenced_record
 from epochmeter.results.run_info import DISTURBED, EPOCH_METRICS, device_count, platform_info
 from epochmeter.shared.record import SCHEMA, is_steady
@@ -323,7 +323,7 @@ def _summary(path: str) -> Mapping[str, Any]:
     try:
         return _json(path)  # type: ignore[no-any-return]
     except FileNotFoundError:
-        return {"metrics": {}, "state": "unfinished"}
+        return {"metrics": {}, "state": UNFINISHED}
 
 
 def _is_completed(folder: Path, identity: str) -> bool:

@@ -18,7 +18,7 @@ TOO_SHORT = "no epoch after its warm-up: give more epochs"
 NOT_COMPLETED = "not completed"
 MAX_TITLE_SWEEPS = 3
 """Sweeps that are named in a title."""
-ESTIMATED = "estimated"
+ESTIMATED, UNFINISHED = "estimated", "unfinished"
 REPEATED = ("repeat", "seed")
 """Keys in which the repeats of a configuration differ."""
 NON_CONFIG_KEYS = (*REPEATED, "tracking", "sweep", "machine", "save_model", "profiler", "footprint")
