@@ -11,7 +11,8 @@ BENCHES := overhead gauges ranks start residual memory memory_kinds loader stall
 
 # One process per core, at most four: each process spends seconds on its own copy of the project.
 # ARGS="-n0 tests/config/test_job.py" runs one file in one process, for a debugger.
-PARALLEL := -n logical --maxprocesses 4 --dist loadscope
+# Files start in the order of tests/conftest.py: long ones first, so that all processes end at about the same time.
+PARALLEL := -n logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 # Exit status of pytest if ARGS select none of the tests.
 NONE_SELECTED := 5
 

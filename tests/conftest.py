@@ -6,6 +6,7 @@ import copy
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +20,11 @@ from epochmeter.shared.atomic_files import lock_folder
 
 COMPOSED: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
 """Compositions and their choices by overrides: each takes a tenth of a second, and tests repeat them."""
+LONG = (
+    "test_benchmarks", "test_cluster", "test_resume", "test_experiments", "test_system", "test_measure", "test_boards",
+    "test_stops", "test_train", "test_docs", "test_wheel", "test_trainer", "test_client", "test_oom",
+)  # fmt: skip
+"""Files that take most of the time, in this order."""
 NO_TORCH = "no torch in this environment, as on a board: training is not tested"
 
 
@@ -41,6 +47,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if pattern is None or not collection_path.match("test_*.py"):
         return None
     return None if pattern.search(collection_path.read_text()) else True
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the files that take long, then those with the most tests."""
+    counts, places = Counter(item.path for item in items), {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: (places.get(item.path.stem, len(LONG)), -counts[item.path], item.path))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,6 @@
 """The report in a real browser: tooltips, clicks, sorting, filters, widths, dark mode and print."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from project import Project
@@ -15,8 +14,6 @@ from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import group_repeats
 
 pytestmark = pytest.mark.system
-playwright = pytest.importorskip("playwright.sync_api")
-CHROMIUM = Path("/usr/bin/chromium")
 EVIL = "<script>alert(1)</script>"
 LINK = "http://127.0.0.1:9/#/experiments/1/runs/{}"
 MAX_BYTES, MAX_MS = 3e6, 3000
@@ -47,16 +44,6 @@ def written(runs, path):
     cells = table.columns_and_rows(runs)
     path.write_text(report_html("a sweep", pages, charts, table.html(runs, cells)), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if not CHROMIUM.exists():
-        pytest.skip(f"no {CHROMIUM}")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 def open_page(browser, path, width=1280, **options):

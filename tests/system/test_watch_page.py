@@ -4,15 +4,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import live
 import pytest
 from project import ENVIRONMENT, ROOT, Project
 
 pytestmark = pytest.mark.system
-playwright = pytest.importorskip("playwright.sync_api")
-CHROMIUM = Path("/usr/bin/chromium")
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 MAX_PAINT_MS, MAX_UPDATE_S = 300, 2.0
 FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
@@ -20,16 +17,6 @@ OVERFLOWING = """() => [...document.querySelectorAll("main *")].filter((element)
     const box = element.getBoundingClientRect();
     return box.width && box.right > innerWidth + 1;
 }).map((element) => `${element.tagName} ${element.className}`)"""
-
-
-@pytest.fixture
-def browser():
-    if not CHROMIUM.exists():
-        pytest.skip(f"no {CHROMIUM}")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.mark.alone
