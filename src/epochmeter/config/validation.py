@@ -262,7 +262,6 @@ def combination_problems(job: Job) -> Iterator[Problem]:
         allowed = f"one of {', '.join(PREPROCESSING)}, or the dotted path of a function"
         yield Problem(f"`dataset.preprocess={format_value(preprocess)}` is not valid", f"give {allowed}")
     yield from rank_problems(strategy, dataset)
-    yield from problems_of("footprint.pue", job.footprint.pue, finite_number(1, unit="a ratio"))  # null: in reports
     start, stop = job.throughput.start, job.throughput.stop
     is_interval = start is not None and stop is not None and start < stop
     if not is_interval and (start is not None or stop is not None or job.throughput.exit):
