@@ -233,7 +233,7 @@ class Watcher:
             raise input_error(f"`{folder}` {what}", f"{hint}, or none for the newest")
         self.folder = folder.absolute()
         self._watchers: dict[Path, RunWatcher] = {}
-        self._ended: dict[int, tuple[object, Run, SweepRow]] = {}
+        self._ended: dict[int, tuple[float, Run, SweepRow]] = {}
         self._compared: list[Run] = []
         self._front: list[FrontPoint] = []
         self._no_front = "no run is completed yet"
@@ -267,16 +267,20 @@ class Watcher:
     ) -> tuple[SweepRow, RunView | None]:
         """Return the row of a run, and the run in detail unless its end is recorded."""
         folder = self.folder / str(number)
+        changed_s = _modified(folder)  # of a folder: when files were created, replaced or removed
+        if number in self._ended and self._ended[number][0] == changed_s:
+            return self._ended[number][2], None
         row = SweepRow(number, "planned", typed_keys(overrides), host=submission.node, slurm_job=submission.job)
         if not is_run(folder):
             is_over = bool(submission.state) or submission.reported
             return (replace(row, state="failed", reason=f"Slurm: {submission.state}") if is_over else row), None
         try:
-            if stamp := tuple(_modified(folder / name) for name in ENDINGS if (folder / name).exists()):
+            if any((folder / name).exists() for name in ENDINGS):
                 self._watchers.pop(folder, None)
-                if self._ended.get(number, ("",))[0] != stamp:
-                    self._ended[number] = (stamp, *_ended_row(row, folder))
-                return self._ended[number][2], None
+                run, row = _ended_row(row, folder)
+                if row.state != "training":
+                    self._ended[number] = changed_s, run, row
+                return row, None
             self._ended.pop(number, None)
             view = self._view(folder, now_s)
         except READ_ERRORS as error:
