@@ -110,8 +110,8 @@ def has_physics(key: str, column: Sequence[str]) -> bool:
 
 def _limit_w(cost: Cost) -> float:
     """Return the limit per device, of `auto` the one that was chosen; infinite without a limit in watts."""
-    typed, chosen = cost.configuration.value(POWER_LIMIT), positive_values(cost.configuration, LIMIT)
-    return max(chosen) if typed == "auto" and chosen else _number(typed, math.inf)
+    value, chosen = cost.configuration.value(POWER_LIMIT), positive_values(cost.configuration, LIMIT)
+    return max(chosen) if value == "auto" and chosen else _number(value, math.inf)
 
 
 def _number(text: str, otherwise: float) -> float:
