@@ -162,6 +162,18 @@ def test_records_that_cannot_be_used_have_reasons():
     assert_golden("prediction", replace(result, points=result.points[:1], next_runs=[]), "no_prior")
 
 
+def test_runs_without_a_limit_have_the_power_of_the_workload():
+    law, measured = workload(1), few_runs(workload(1))
+    free = [replace(run, keys={**run.keys, "power_limit": "null"}, job={**run.job, "power_limit": None})
+            for entry in measured for run in entry.runs if run.job["power_limit"] == 300]  # fmt: skip
+    others = [run for entry in measured for run in entry.runs if run.job["power_limit"] < 300]
+    result = predict(group_repeats([*others, *free]))
+    errors = [point.power_w.value / law(float(point.keys["batch"]), 300)[1] - 1 for point in result.points
+              if point.keys["power_limit"] == "null"]  # fmt: skip
+    assert free
+    assert np.abs(errors).max() < 0.1
+
+
 def test_prior_without_power_predicts_power_from_the_runs():
     result = predict(few_runs(workload(7)), earlier(workload(5), workload(6), energy=False))
     assert list(result.errors) == ["time", "power"]

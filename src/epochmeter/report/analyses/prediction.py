@@ -159,11 +159,11 @@ def predict(
     if not missing:
         return NoPrediction("complete", keys)
     places = encode([*settings, *missing])
-    if count < (needed := PER_COORDINATE * places.shape[1]):
-        return NoPrediction("few", keys, count, needed)
     physical = [key for key, column in columns.items() if has_physics(key, column)]
     widths = [(key, encode([[value] for value in column]).shape[1]) for key, column in columns.items()]
     others = np.flatnonzero(np.repeat([key not in physical for key, _ in widths], [width for _, width in widths]))
+    if count < (needed := PER_COORDINATE * (len(physical) + len(others))):
+        return NoPrediction("few", keys, count, needed)
     points = [dict(zip(keys, point, strict=True)) for point in missing]
     grid = to_grid(measured, points, places, others.tolist())
     from threadpoolctl import threadpool_limits
