@@ -4,7 +4,7 @@
     python src/watch.py multirun/SWEEP           a sweep, also on a cluster
     python src/watch.py /mnt/SWEEP/0 once=true   a run in a mounted or copied folder, printed once
     python src/watch.py page=true                as a page in the browser
-    python src/watch.py page=true metrics=true   also for Prometheus, at /metrics
+    python src/watch.py metrics=true             the same, and for Prometheus at /metrics
 
 Only files of the record are read, so the measurement is not disturbed. `q` or Ctrl-C leaves the
 view, and the run continues. docs/watching.md explains the view.
@@ -51,7 +51,7 @@ def task(config: DictConfig) -> None:
     try:
         validation.check_all_values(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
         read = Watcher(find_folder(config.folder, MULTIRUN)).read
-        if config.page:
+        if config.page or config.metrics:
             from epochmeter.watch.server import PageOptions, serve
 
             serve(read, PageOptions(config.host, config.port, config.token, config.metrics), partial(print, flush=True))
