@@ -56,6 +56,7 @@ let receivedMs = Date.now();
 let source; // the stream of events
 let heardMs; // when it last sent something
 let lostMs = null; // when the connection was lost; null while it is not
+let maxRows = 100; // of a sweep's table; all after the first paint, which they would delay
 let cursor = null; // { folder, fraction } of the time axis that the pointer is on
 const drawn = new Map(); // name of a section -> { key, node }
 const drawnRows = new Map(); // the same of the rows of tables
@@ -373,7 +374,7 @@ function sweepTable() {
     { title: "Reason", text: (run) => run.reason },
   ];
   const used = columns.filter((column) => runs.some((run) => column.text(run)));
-  return make("section", {}, make("h2", {}, "Runs"), table(used, runs));
+  return make("section", {}, make("h2", {}, "Runs"), table(used, runs.slice(0, maxRows)));
 }
 
 function front() {
@@ -429,7 +430,7 @@ function draw() {
   if (snapshot.is_sweep) {
     const { active, runs: rows, front: points, ...rest } = snapshot;
     const head = ["sweep", [rest, rows, second], () => sweepHead(second)];
-    sections.unshift(head, ["runs", rows, sweepTable], ["front", [points, rows, snapshot.no_front], front]);
+    sections.unshift(head, ["runs", [rows, maxRows], sweepTable], ["front", [points, rows, snapshot.no_front], front]);
   }
   if (error) sections.unshift(["error", error, () => make("p", { class: "banner" }, `The folder cannot be read: ${error}`)]);
   for (const [name, data, build] of sections) {
@@ -531,3 +532,9 @@ document.addEventListener("pointermove", (event) => {
 
 draw();
 connect();
+requestAnimationFrame(() =>
+  setTimeout(() => {
+    maxRows = Infinity;
+    draw();
+  }),
+);
