@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from epochmeter.agent import agent as module
 from epochmeter.agent import hooks
 from epochmeter.agent.agent import Agent
-from epochmeter.shared.protocol import Finished, NotMeasured, Proceed, WindowClosed, WindowMeasured
+from epochmeter.shared.protocol import Finished, NotMeasured, Proceed, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import Record
 from epochmeter.worker.connection import ControllerGoneError
 
@@ -163,8 +163,11 @@ def test_early_break_and_accumulated_gradients_end_their_epoch_with_their_steps(
 
 
 def test_endless_loader_has_windows_of_equal_steps_and_a_partial_last_one(script):
+    script.agent.expect_epochs(2)
     script.train(DataLoader(Endless(), batch_size=2), steps=12)
     assert script.windows() == [("epoch", 0, 5), ("epoch", 1, 5), ("epoch", 2, 2)]
+    opened = [message.epochs for message in script.agent._connection.sent if isinstance(message, WindowOpening)]
+    assert opened == [2, None, None], "the number of windows is not that of epochs"
     closed = [message.steps for message in script.agent._connection.sent if isinstance(message, WindowClosed)]
     assert closed == [None, None, 2]
 

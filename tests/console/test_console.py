@@ -235,7 +235,9 @@ def test_a_file_has_the_first_forecast_of_a_long_run_in_a_line_of_its_own(termin
         "epoch 2/6: 12.346 s, data stall 26.0 %, loss 0.5123, accuracy 91.2 %; forecast 1"
     )
     short = {"forecast/e2e_s": 6.62, "forecast/e2e_uncertainty_s": 1.26}
-    assert tables.forecast_text(short) == "forecast 6.6 s ± 1.3 s"
+    assert tables.forecast_text(short) == "forecast 6.62 s ± 1.26 s"
+    exact = {"forecast/e2e_s": 3661.0, "forecast/e2e_uncertainty_s": 0.0463}
+    assert tables.forecast_text(exact) == "forecast 1:01:01 ± 0.0463 s"
 
 
 def test_a_file_has_one_line_per_epoch_with_the_remaining_time_of_the_run(watch):

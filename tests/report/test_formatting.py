@@ -19,6 +19,8 @@ from epochmeter.report import formatting
         (774_177, "J", "774 kJ"),
         (2.3e9, "B", "2.30 GB"),
         (1234, "samples/s", "1234 samples/s"),
+        (0.00000115, "EUR", "1.15e-06 EUR"),
+        (0.0, "EUR", "0.00 EUR"),
         (None, "s", "-"),
         (float("nan"), "J", "-"),
     ],

@@ -206,6 +206,7 @@ class Agent:
     def renew(self, window):
         """Close a window within a pass, and return the next one; None if the agent is off."""
         self.close(window)
+        self.expect_epochs(None)  # an epoch of the script has several windows
         return self.guarded(self._open, window.limit, window.loader, window.limit)
 
     def end(self, error=None):

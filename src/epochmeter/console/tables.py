@@ -178,9 +178,9 @@ def forecast_text(metrics: Mapping[str, float]) -> str:
     """Return the forecast of a run's totals with their 95 % intervals; empty without one."""
     if "forecast/e2e_s" not in metrics:
         return ""
-    e2e_s, half_s = metrics["forecast/e2e_s"], metrics["forecast/e2e_uncertainty_s"]
-    form = "{:.1f} s".format if e2e_s < MINUTE_S else lambda seconds: str(timedelta(seconds=round(seconds)))
-    text = f"forecast {form(e2e_s)} ± {form(half_s)}"
+    times = (metrics["forecast/e2e_s"], metrics["forecast/e2e_uncertainty_s"])
+    e2e, half = (f"{time_s:.3g} s" if time_s < MINUTE_S else str(timedelta(seconds=round(time_s))) for time_s in times)
+    text = f"forecast {e2e} ± {half}"
     if "forecast/energy_j" in metrics:
         text += f", {_amount(metrics['forecast/energy_j'])} ± {_amount(metrics['forecast/energy_uncertainty_j'])}"
     return text

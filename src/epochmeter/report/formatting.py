@@ -14,6 +14,8 @@ from epochmeter.report.statistics import Estimate
 ABSENT = "-"
 DIGITS = 3
 """Significant digits of a number."""
+MIN_DECIMAL = 1e-4
+"""Smaller numbers are shown as `1.15e-06`."""
 MAX_PLUS_MINUS = 1.0
 """Relative half-width up to which an interval is written with a plus-minus sign."""
 WIDEST = 10.0
@@ -52,6 +54,8 @@ def number(value: float | None, reference: float | None = None) -> str:
     if value is None or not math.isfinite(value):
         return ABSENT
     size = abs(value if reference is None else reference)
+    if value and 0 < size < MIN_DECIMAL:
+        return f"{value:.{DIGITS - 1}e}"
     decimals = DIGITS - 1 if not size else min(6, max(0, DIGITS - 1 - math.floor(math.log10(size))))
     text = f"{value:.{decimals}f}"
     return text if text.strip("-0.") else text.lstrip("-")
