@@ -70,7 +70,8 @@ function number(value, size = value) {
 function quantity(value, base, format = number) {
   if (!Number.isFinite(value)) return "–";
   const units = UNITS[base] ?? [[base, 1, 0]];
-  const [name, size] = value ? units.findLast((unit) => unit[2] <= Math.abs(value)) ?? units[0] : units.find((unit) => unit[1] === 1) ?? units[0];
+  const fitting = value ? units.findLast(([, , start]) => start <= Math.abs(value)) : units.find(([, size]) => size === 1);
+  const [name, size] = fitting ?? units[0];
   return `${format(value / size)} ${name}`.trim();
 }
 
@@ -84,11 +85,11 @@ function percent(fraction) {
 }
 
 function duration(seconds) {
-  const whole = Math.max(0, Math.round(seconds));
-  const [days, hours, minutes] = [Math.floor(whole / 86_400), Math.floor(whole / 3600) % 24, Math.floor(whole / 60) % 60];
+  const rounded = Math.max(0, Math.round(seconds));
+  const [days, hours, minutes] = [rounded / 86_400, (rounded / 3600) % 24, (rounded / 60) % 60].map(Math.floor);
   if (days) return `${days} d ${hours} h`;
   if (hours) return `${hours} h ${minutes} min`;
-  return minutes ? `${minutes} min ${whole % 60} s` : `${whole} s`;
+  return minutes ? `${minutes} min ${rounded % 60} s` : `${rounded} s`;
 }
 
 function timeOfDay(unixS) {
@@ -132,11 +133,12 @@ function bar(fraction) {
 
 function remaining(from, runs, agoS, isMaximum) {
   if (from.remaining_s === null || !isActive(from.state)) return [];
-  const leftS = Math.max(0, from.remaining_s - agoS);
+  const remainingS = Math.max(0, from.remaining_s - agoS);
   const joules = from.remaining_j === null ? "" : `, ${quantity(from.remaining_j, "J")}`;
   const priced = from.remaining_j === null ? undefined : runs.find((run) => run.cost_per_j);
   const cost = priced ? `, ${number(from.remaining_j * priced.cost_per_j)} ${priced.currency}` : "";
-  return [`${isMaximum ? "at most " : ""}${duration(leftS)}${joules}${cost} to go`, `ETA ${timeOfDay(snapshot.at_s + from.remaining_s)}`];
+  const end = from.state === "stalled" ? [] : [`ETA ${timeOfDay(snapshot.at_s + from.remaining_s)}`];
+  return [`${isMaximum ? "at most " : ""}${duration(remainingS)}${joules}${cost} to go`, ...end];
 }
 
 function progressOf(run, agoS) {
@@ -144,14 +146,18 @@ function progressOf(run, agoS) {
   const epochs = progress.epochs === null ? `epoch ${progress.epoch}` : `epoch ${progress.epoch} of ${progress.epochs}`;
   const running = isActive(run.state) ? agoS : 0;
   const facts = [epochs, countOf(progress.steps, "step"), `${duration(progress.elapsed_s + running)} elapsed`];
-  const left = { ...progress, state: run.state };
+  const estimate = { ...progress, state: run.state };
   return [
     progress.fraction === null ? null : bar(progress.fraction),
-    make("p", {}, [...facts, ...remaining(left, [run], running, progress.is_maximum)].join(" · ")),
+    make("p", {}, [...facts, ...remaining(estimate, [run], running, progress.is_maximum)].join(" · ")),
     isActive(run.state) && progress.silent_s + agoS > 30
       ? make("p", { class: "note" }, `The record has not grown for ${duration(progress.silent_s + agoS)}.`)
       : null,
   ];
+}
+
+function legendEntry(color, before, value, after = "") {
+  return make("li", {}, make("span", { class: "key", style: { background: color } }), before, make("b", {}, value), after);
 }
 
 // The split of epochs
@@ -161,7 +167,10 @@ function splitBar(name, parts) {
   const pieces = Object.keys(PARTS).filter((part) => parts[part] > 0);
   const text = pieces.map((part) => `${PARTS[part]} ${percent(parts[part] / total)}`).join(", ");
   const stack = pieces.map((part) =>
-    make("span", { title: `${PARTS[part]}: ${quantity(parts[part], "s")}`, style: { width: `${(100 * parts[part]) / total}%`, background: `var(--${part})` } }),
+    make("span", {
+      title: `${PARTS[part]}: ${quantity(parts[part], "s")}`,
+      style: { width: `${(100 * parts[part]) / total}%`, background: `var(--${part})` },
+    }),
   );
   return [make("span", {}, name), make("div", { class: "bar parts", role: "img", "aria-label": `${name}: ${text}` }, stack)];
 }
@@ -175,9 +184,10 @@ function split(run) {
   const total = Object.keys(PARTS).reduce((sum, part) => sum + Math.max(0, shown[part] || 0), 0);
   const legend = Object.entries(PARTS)
     .filter(([part]) => Number.isFinite(shown[part]))
-    .map(([part, name]) =>
-      make("li", {}, make("span", { class: "key", style: { background: `var(--${part})` } }), `${name} `, make("b", {}, percent(Math.max(0, shown[part]) / total)), ` ${quantity(shown[part], "s")}`),
-    );
+    .map(([part, name]) => {
+      const fraction = percent(Math.max(0, shown[part]) / total);
+      return legendEntry(`var(--${part})`, `${name} `, fraction, ` ${quantity(shown[part], "s")}`);
+    });
   const warmUp = run.last_epoch.is_steady ? "" : " (warm-up)";
   return make(
     "div",
@@ -200,9 +210,8 @@ function figures(run) {
   });
   shown.push(["Energy so far", run.metrics["total/energy_j"] ?? run.metrics["total/estimated_energy_j"], "J"]);
   const tiles = shown.filter(([, value]) => Number.isFinite(value));
-  return tiles.length
-    ? make("dl", { class: "figures" }, tiles.map(([name, value, base]) => make("div", {}, make("dt", {}, name), make("dd", {}, quantity(value, base)))))
-    : null;
+  const tile = ([name, value, base]) => make("div", {}, make("dt", {}, name), make("dd", {}, quantity(value, base)));
+  return tiles.length ? make("dl", { class: "figures" }, tiles.map(tile)) : null;
 }
 
 // Small multiples over one axis of time
@@ -234,8 +243,9 @@ function path(series, [startS, endS], [low, high]) {
 }
 
 function at(series, timeS) {
-  const nearest = series.times_s.reduce((best, time, index) => (Math.abs(time - timeS) < Math.abs(series.times_s[best] - timeS) ? index : best), 0);
-  return Math.abs(series.times_s[nearest] - timeS) <= 5 ? series.values[nearest] : null;
+  const distances = series.times_s.map((time) => Math.abs(time - timeS));
+  const nearest = distances.indexOf(Math.min(...distances));
+  return distances[nearest] <= 5 ? series.values[nearest] : null;
 }
 
 function panel(run, axis, [title, base, , full], entries) {
@@ -244,9 +254,11 @@ function panel(run, axis, [title, base, , full], entries) {
   const timeS = cursor?.folder === run.folder ? axis[0] + cursor.fraction * (axis[1] - axis[0]) : null;
   const legend = entries.map(([column, series], index) => {
     const value = quantity(timeS === null ? series.latest : at(series, timeS), base);
-    return make("li", {}, make("span", { class: "key", style: { background: COLORS[index % COLORS.length] } }), entries.length > 1 || full === undefined ? `${label(column)} ` : "", make("b", {}, value));
+    return legendEntry(color(index), entries.length > 1 || full === undefined ? `${label(column)} ` : "", value);
   });
-  const lines = entries.map(([, series], index) => make("path", { class: "line", style: { stroke: COLORS[index % COLORS.length] }, d: path(series, axis, bounds) }));
+  const lines = entries.map(([, series], index) =>
+    make("path", { class: "line", style: { stroke: color(index) }, d: path(series, axis, bounds) }),
+  );
   const place = timeS === null ? null : 100 * cursor.fraction;
   const grid = [0, 50].map((y) => make("line", { class: "grid", x1: 0, x2: 100, y1: y, y2: y }));
   const mark = place === null ? null : make("line", { class: "cursor", x1: place, x2: place, y1: 0, y2: 100 });
@@ -254,22 +266,32 @@ function panel(run, axis, [title, base, , full], entries) {
   const plot = make("div", { class: "plot", "data-folder": run.folder }, drawing, make("span", { class: "top" }, bound(bounds[1], base)));
   const start = bounds[0] ? `${bound(bounds[0], base)} · ${timeOfDay(axis[0])}` : timeOfDay(axis[0]);
   const ends = [start, ...(timeS === null ? [] : [`| ${timeOfDay(timeS)}`]), timeOfDay(axis[1])];
-  return make("figure", {}, make("h3", {}, title), make("ul", { class: "legend" }, legend), plot, make("div", { class: "axis" }, ends.map((end) => make("span", {}, end))));
+  return make("figure", {}, make("h3", {}, title), make("ul", { class: "legend" }, legend), plot, axisLabels(ends));
+}
+
+function color(index) {
+  return COLORS[index % COLORS.length];
+}
+
+function axisLabels(texts) {
+  return make("div", { class: "axis" }, texts.map((text) => make("span", {}, text)));
 }
 
 function cores(run) {
   const entries = Object.entries(run.gauges).filter(([column]) => CORE.test(column));
   if (entries.length < 2) return null;
   const names = entries.map(([column, { latest }]) => `${label(column)}: ${percent(latest)}`);
-  const bars = entries.map(([, { latest }], index) => make("span", { title: names[index], style: { height: `${100 * Math.min(1, latest)}%` } }));
+  const bars = entries.map(([, { latest }], index) =>
+    make("span", { title: names[index], style: { height: `${100 * Math.min(1, latest)}%` } }),
+  );
   const busy = entries.filter(([, { latest }]) => latest > 0.9).length;
   return make(
     "figure",
     {},
-    make("h3", {}, `Utilization per core, ${isActive(run.state) ? "now" : "at last"}`),
+    make("h3", {}, `Utilization per core, ${isActive(run.state) ? "now" : "last recorded"}`),
     make("ul", { class: "legend" }, make("li", {}, make("b", {}, `${busy} of ${entries.length}`), " above 90 %")),
     make("div", { class: "cores", role: "img", "aria-label": names.join(", ") }, bars),
-    make("div", { class: "axis" }, make("span", {}, label(entries[0][0])), make("span", {}, label(entries.at(-1)[0]))),
+    axisLabels([label(entries[0][0]), label(entries.at(-1)[0])]),
   );
 }
 
@@ -280,7 +302,9 @@ function panels(run) {
   const lasts = all.map(([, series]) => series.times_s.at(-1));
   const endS = Math.max(...lasts);
   const startS = Math.max(endS - HISTORY_S, Math.min(...all.map(([, series]) => series.times_s[0])));
-  const shown = PANELS.map((kind) => [kind, all.filter(([column]) => kind[2].test(column) && !CORE.test(column))]).filter(([, entries]) => entries.length);
+  const single = all.filter(([column]) => !CORE.test(column));
+  const grouped = PANELS.map((kind) => [kind, single.filter(([column]) => kind[2].test(column))]);
+  const shown = grouped.filter(([, entries]) => entries.length);
   const drawings = shown.map(([kind, entries]) => panel(run, [startS, endS], kind, entries));
   const after = shown.findIndex(([kind]) => kind[0] === "CPU utilization") + 1;
   drawings.splice(after, 0, ...[cores(run)].filter(Boolean));
@@ -342,7 +366,10 @@ function sweepHead(agoS) {
 function table(columns, rows) {
   const kind = (column) => (column.isNumber ? { class: "number" } : {});
   const head = make("tr", {}, columns.map((column) => make("th", { scope: "col", ...kind(column) }, column.title)));
-  const cell = (column, row) => make("td", { "data-label": column.title, ...kind(column), ...(column.attributes?.(row) ?? {}) }, column.text(row));
+  const cell = (column, row) => {
+    const attributes = { ...kind(column), ...(column.attributes?.(row) ?? {}) };
+    return make("td", { "data-label": column.title, ...attributes }, column.text(row));
+  };
   const body = rows.map((row, index) => {
     const name = `${columns[0].title} ${index}`;
     const key = JSON.stringify([columns.map((column) => column.title), row]);
@@ -379,19 +406,22 @@ function sweepTable() {
 
 function front() {
   const measured = snapshot.runs.filter((run) => run.epoch_s !== null && run.energy_j !== null);
-  if (!snapshot.front.length) return make("section", {}, make("h2", {}, "Pareto front so far"), make("p", { class: "note" }, `None: ${snapshot.no_front}`));
+  const heading = make("h2", {}, "Pareto front so far");
+  if (!snapshot.front.length) return make("section", {}, heading, make("p", { class: "note" }, `None: ${snapshot.no_front}`));
   const kind = snapshot.front.some((point) => point.is_estimate) ? "estimated energy" : "energy";
   const right = scale([...measured.map((run) => run.epoch_s), ...snapshot.front.map((point) => point.time_s)], "s")[1];
   const top = scale([...measured.map((run) => run.energy_j), ...snapshot.front.map((point) => point.energy_j)], "J")[1];
   const place = (timeS, energyJ) => `${((100 * timeS) / right).toFixed(2)} ${(100 - (100 * energyJ) / top).toFixed(2)}`;
   const dot = (timeS, energyJ, color, size) =>
-    make("path", { d: `M${place(timeS, energyJ)}h0.001`, style: { stroke: color }, "stroke-width": size, "stroke-linecap": "round", "vector-effect": "non-scaling-stroke" });
-  const line = make("path", { class: "line", style: { stroke: COLORS[0] }, d: snapshot.front.map((point, index) => `${index ? "L" : "M"}${place(point.time_s, point.energy_j)}`).join("") });
+    make("path", { class: "dot", d: `M${place(timeS, energyJ)}h0.001`, style: { stroke: color, "stroke-width": size } });
+  const steps = snapshot.front.map((point, index) => `${index ? "L" : "M"}${place(point.time_s, point.energy_j)}`);
+  const line = make("path", { class: "line", style: { stroke: COLORS[0] }, d: steps.join("") });
   const dots = [
     ...measured.map((run) => dot(run.epoch_s, run.energy_j, "var(--overhead)", 7)),
     ...snapshot.front.map((point) => dot(point.time_s, point.energy_j, COLORS[0], 10)),
   ];
-  const drawing = make("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": "energy by time per epoch" }, line, dots);
+  const about = { role: "img", "aria-label": "energy by time per epoch" };
+  const drawing = make("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", ...about }, line, dots);
   const points = table(
     [
       { title: "Configuration", text: (point) => point.title },
@@ -401,15 +431,15 @@ function front() {
     ],
     snapshot.front,
   );
-  const axis = [make("span", {}, "0"), make("span", {}, `time per epoch: ${bound(right, "s")}`)];
+  const axis = axisLabels(["0", `time per epoch: ${bound(right, "s")}`]);
   return make(
     "section",
     {},
-    make("h2", {}, "Pareto front so far"),
+    heading,
     make(
       "div",
       { class: "front" },
-      make("figure", {}, make("div", { class: "axis" }, make("span", {}, `${kind} per epoch: ${bound(top, "J")}`)), make("div", { class: "plot" }, drawing), make("div", { class: "axis" }, axis)),
+      make("figure", {}, axisLabels([`${kind} per epoch: ${bound(top, "J")}`]), make("div", { class: "plot" }, drawing), axis),
       points,
     ),
   );
