@@ -11,7 +11,7 @@ from epochmeter.agent.ranks import UnansweredConnection
 from epochmeter.results.rank_merge import merge_ranks
 from epochmeter.run import launch, script
 from epochmeter.run.script import ScriptProcess, check_trained, clipped
-from epochmeter.shared.protocol import Built, NotMeasured, RankWindow, WindowClosed, WindowMeasured
+from epochmeter.shared.protocol import Built, NotMeasured, RankWindow, TraceFailed, WindowClosed, WindowMeasured
 
 SECOND = 10**9
 PARTS = {
@@ -96,6 +96,13 @@ def test_rank_without_a_window_is_waited_for_once_and_sums_are_absent(ranks):
     ranks.send(first, window(30, 34))
     assert len(ranks.merged()) == 2
     assert ranks.controller.remarks[1:] == ["rank 1: why"]
+
+
+def test_trace_that_failed_is_noted_and_reaches_the_epoch_that_it_slowed(ranks):
+    first = ranks.join(0, is_first=True)
+    first.send(TraceFailed("no trace: why"))
+    assert next(ranks.messages) == TraceFailed("no trace: why")
+    assert ranks.controller.trace_error == "no trace: why"
 
 
 def test_rank_that_ended_is_not_waited_for(ranks, monkeypatch):

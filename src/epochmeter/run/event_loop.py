@@ -82,7 +82,9 @@ def run_event_loop(
                     written_s = time.monotonic()
                 if probing:
                     probing.progress(message.steps)
-            case protocol.Traced():  # of a script
+            case protocol.TraceFailed():  # of a script; the profiler may have slowed the epoch
+                is_traced = True
+            case protocol.Traced():
                 is_traced = True
                 plan.describe(traced={**message._asdict(), "reason": TRACED_IN_EPOCH})
             case protocol.WindowClosed():

@@ -121,6 +121,7 @@ class ScriptProcess(WorkerProcess):
                     self._first = connection
             case protocol.TraceFailed():
                 self.trace_error = message.reason
+                self._of_first.append(message)
             case protocol.NotMeasured():
                 self.remarks.append(message.reason if rank is None else f"rank {rank}: {message.reason}")
             case _ if rank is None:
