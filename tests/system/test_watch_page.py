@@ -19,12 +19,23 @@ OVERFLOWING = """() => [...document.querySelectorAll("main *")].filter((element)
 }).map((element) => `${element.tagName} ${element.className}`)"""
 
 
-@pytest.mark.alone
-def test_the_page_paints_at_once_follows_the_record_and_shows_names_as_text(browser, tmp_path):
+@pytest.fixture
+def record(tmp_path):
     record = live.start(tmp_path / "0", name=EVIL)
     live.append_epoch(record, 0)
+    return record
+
+
+@pytest.fixture
+def server(record):
     command = [sys.executable, str(ROOT / "src/watch.py"), str(record.folder), "page=true", "port=0"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.alone
+def test_the_page_paints_at_once_follows_the_record_and_shows_names_as_text(browser, record, server):
     url = server.stdout.readline().removeprefix("Page: ").strip()
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     problems, requests = [], []
