@@ -175,8 +175,8 @@ slurm: setup $(call extra,slurm) ## install submitit, for sweeps on a Slurm clus
 
 optuna: setup $(call extra,optuna) ## install Optuna, for searches (hydra/sweeper=optuna)
 
-clean: ## remove environments and caches
-	rm -rf .venv .uv .py36 .py38 .py310 .mypy_cache .pytest_cache .ruff_cache
+clean: ## remove environments, caches and the built site
+	rm -rf .venv .uv .py36 .py38 .py310 .mypy_cache .pytest_cache .ruff_cache site
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
 
 clean-runs: ## remove all runs: folders, artifacts and database (asks first)
