@@ -12,6 +12,8 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -154,15 +156,22 @@ def _controller(listener: socket.socket) -> None:
                 connection.sendall(encode(Proceed()))
 
 
-def main() -> None:
-    torch.set_num_threads(1)  # a step takes a millisecond then, and two threads would make it noisier, not faster
+@contextmanager
+def controller() -> Iterator[ControllerConnection]:
+    """Provide the connection to a process that answers at the borders of windows."""
     with tempfile.TemporaryDirectory() as desk, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         path = str(Path(desk) / "socket")
         listener.bind(path)
         listener.listen(1)
-        controller = multiprocessing.get_context("fork").Process(target=_controller, args=(listener,), daemon=True)
-        controller.start()
-        connection = ControllerConnection(path)
+        process = multiprocessing.get_context("fork").Process(target=_controller, args=(listener,), daemon=True)
+        process.start()
+        yield ControllerConnection(path)
+        process.terminate()
+
+
+def main() -> None:
+    torch.set_num_threads(1)  # a step takes a millisecond then, and two threads would make it noisier, not faster
+    with controller() as connection:
         benches = {name: Bench(composed(*overrides), steps, connection) for name, (steps, overrides) in RECIPES.items()}
         lenet = benches["LeNet"]
         for warm_up in (lenet.bordered, lenet.bare, lenet.unsummed, *(bench.by_hand for bench in benches.values())):
@@ -177,7 +186,6 @@ def main() -> None:
         for name, first, second in compared:
             rows.append([name, *ratio(first, second, WITHIN, MOST).cells()])
             print(*rows[-1], file=sys.stderr)
-        controller.terminate()
     took_s = {name: statistics.median(bench.by_hand() for _ in range(sized(5, 1))) for name, bench in benches.items()}
     steps = ", ".join(f"{name} {1e3 * seconds / RECIPES[name][0]:.2f} ms per step" for name, seconds in took_s.items())
     print_table(

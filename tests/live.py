@@ -10,11 +10,11 @@ AGO_S, SAMPLES = 60, 10
 GAUGES = ("cpu_utilization", "cpu0_utilization", "cpu1_utilization", "coretemp_temperature_c", "disk_read_await_s")
 
 
-def start(folder, name):
-    """Write the first files of a run."""
+def start(folder, name, **options):
+    """Write the first files of a run; `options` are those of `watched.write_run`."""
     now_s = time.time()
     clock = {"wall_s": now_s - AGO_S, "monotonic_ns": time.monotonic_ns() - AGO_S * watched.SECOND}
-    return Record(watched.write_run(folder, silent_s=watched.NOW_S - now_s, name=name, clock=clock))
+    return Record(watched.write_run(folder, silent_s=watched.NOW_S - now_s, name=name, clock=clock, **options))
 
 
 def append_epoch(record, epoch, **metrics):
