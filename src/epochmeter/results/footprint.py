@@ -64,18 +64,16 @@ def load_intensity(value: float | str) -> float | Mapping[int, float]:
     if not isinstance(value, str):
         return value
     countries = country_means()
-    if value.upper() in countries:
-        return countries[value.upper()][2]
+    if mean := countries.get(value.upper()):
+        return mean[2]
     if os.path.isfile(value):
         return _read_hours(value)
-    codes = {text.casefold(): code for code, (name, *_) in countries.items() for text in (name, code)}
-    similar = list(dict.fromkeys(codes[text] for text in closest_names(value.casefold(), codes)))[:MAX_SUGGESTIONS]
+    codes = {name.casefold(): code for code, (name, *_) in countries.items()}
+    similar = [codes[name] for name in closest_names(value.casefold(), codes)][:MAX_SUGGESTIONS]
     guess = " or ".join(f"`footprint.intensity={code}` ({countries[code][0]})" for code in similar)
     hint = "give a number, a country by its three letters (ISO 3166), or a CSV file"
-    raise input_error(
-        f"`footprint.intensity={value}` is no country of the table, and no file",
-        f"did you mean {guess}? {hint}" if guess else hint,
-    )
+    problem = f"`footprint.intensity={value}` is no country of the table, and no file"
+    raise input_error(problem, f"did you mean {guess}? {hint}" if guess else hint)
 
 
 def describe_intensity(value: float | str) -> str:
@@ -118,7 +116,7 @@ def evaluate(windows: Sequence[Window], run: Mapping[str, Any], job: Job) -> tup
         for window in training_windows(windows)
     ]
     summary = summarize(windows, array("f"), job)
-    metrics = {name: value for name, value in summary.items() if name not in without_footprint(summary)}
+    metrics = dict(summary.items() - without_footprint(summary).items())
     if "total/energy_j" not in summary:
         return metrics, ["no carbon footprint and no cost: the run has no measured total energy"]
     names = [name for name in QUANTITIES if f"total/{name}" in summary]

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.config.schema import SCRIPT
-from epochmeter.report.runs.footprint import footprint_of
 from epochmeter.report.runs.run import Run
 from epochmeter.results.footprint import JOULES_PER_KWH, country_means
 from epochmeter.results.reuse import READ_ERRORS
@@ -50,15 +49,15 @@ def write_footprint_files(runs: Sequence[Run], folder: Path, say: Callable[[str]
 
 def software_carbon_intensity(run: Run) -> dict[str, object]:
     """Return the SCI of a run, per run and per training sample; M is absent without `footprint.embodied_g`."""
-    footprint, windows = footprint_of(run), Record(run.folder).windows()
-    samples = sum(window["metrics"].get("epoch/samples", 0) for window in windows)
-    sci_g = run.metrics["total/co2e_g"] + (footprint.embodied_g or 0.0)
+    pue, embodied_g = (run.job["footprint"][key] for key in ("pue", "embodied_g"))
+    samples = sum(window["metrics"].get("epoch/samples", 0) for window in Record(run.folder).windows())
+    sci_g = run.metrics["total/co2e_g"] + (embodied_g or 0.0)
     return _without_none(
         run=run.name,
-        E_kwh=run.metrics["total/energy_j"] * footprint.pue / JOULES_PER_KWH,
+        E_kwh=run.metrics["total/energy_j"] * pue / JOULES_PER_KWH,
         I_g_per_kwh=run.metrics["total/intensity_g_per_kwh"],
-        M_g=footprint.embodied_g,
-        includes_embodied=footprint.embodied_g is not None,
+        M_g=embodied_g,
+        includes_embodied=embodied_g is not None,
         energy_covers=run.energy_covers,
         sci_g_per_run=sci_g,
         samples=samples or None,
@@ -69,7 +68,7 @@ def software_carbon_intensity(run: Run) -> dict[str, object]:
 def boamps_report(run: Run) -> dict[str, object]:
     """Return the BoAmps report of a run with energy: a draft without publisher and kind of infrastructure."""
     record, metrics = Record(run.folder), run.metrics
-    country = country_means().get(str(footprint_of(run).intensity).upper())
+    country = country_means().get(str(run.job.get("footprint", {}).get("intensity")).upper())
     job, own, host = record.job(), record.run(), record.host()
     training, began = own.get("training") or {}, datetime.fromisoformat(own["started"]).astimezone(timezone.utc)
     names = {group: job[group]["name"] for group in ("task", "model", "optimizer") if job[group]["name"] != SCRIPT}

@@ -15,15 +15,10 @@ from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.shared.record import Record
 
 
-def footprint_of(run: Run, given: Mapping[str, Any] | None = None) -> Footprint:
-    """Return the `footprint` keys of a run, of which those of `given` are replaced."""
-    default: Any = defaults()["footprint"]
-    return Footprint.from_dict({**default, **run.job.get("footprint", {}), **(given or {})})
-
-
 def with_footprint(run: Run, given: Mapping[str, Any]) -> Run:
     """Return a run whose carbon and cost are by the given `footprint` keys; InputError if a value is not valid."""
-    check_footprint(footprint := footprint_of(run, given))
+    default: Any = defaults()["footprint"]
+    check_footprint(footprint := Footprint.from_dict({**default, **run.job.get("footprint", {}), **given}))
     metrics = without_footprint(run.metrics)
     with suppress(*READ_ERRORS):  # of a damaged record: the run has no footprint
         record = Record(run.folder)
