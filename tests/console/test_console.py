@@ -214,7 +214,7 @@ FORECAST = {
     "forecast/e2e_s": 3661.0, "forecast/e2e_uncertainty_s": 65.4,
     "forecast/energy_j": 7200.4, "forecast/energy_uncertainty_j": 12.34,
 }  # fmt: skip
-FORECAST_TEXT = "forecast 1:01:01 ± 0:01:05, 7200 J ± 12.3 J"
+FORECAST_TEXT = "forecast total 1:01:01 ± 0:01:05, 7200 J ± 12.3 J"
 
 
 def test_forecast_is_in_the_progress_line(watched):
@@ -232,12 +232,16 @@ def test_a_file_has_the_first_forecast_of_a_long_run_in_a_line_of_its_own(termin
     terminal._printed_s = -999.0
     terminal.window_measured({**line, "metrics": {**line["metrics"], **FORECAST}}, 6)
     assert " ".join(lines()[1:]).startswith(
-        "epoch 2/6: 12.346 s, data stall 26.0 %, loss 0.5123, accuracy 91.2 %; forecast 1"
+        "epoch 2/6: 12.346 s, data stall 26.0 %, loss 0.5123, accuracy 91.2 %; forecast total 1"
     )
+    last = epoch(5)
+    terminal._printed_s = -999.0
+    terminal.window_measured({**last, "metrics": {**last["metrics"], **FORECAST}}, 6)
+    assert "forecast" not in lines()[-1], "after the last epoch it is outdated"
     short = {"forecast/e2e_s": 6.62, "forecast/e2e_uncertainty_s": 1.26}
-    assert tables.forecast_text(short) == "forecast 6.62 s ± 1.26 s"
+    assert tables.forecast_text(short) == "forecast total 6.62 s ± 1.26 s"
     exact = {"forecast/e2e_s": 3661.0, "forecast/e2e_uncertainty_s": 0.0463}
-    assert tables.forecast_text(exact) == "forecast 1:01:01 ± 0.0463 s"
+    assert tables.forecast_text(exact) == "forecast total 1:01:01 ± 0.0463 s"
 
 
 def test_a_file_has_one_line_per_epoch_with_the_remaining_time_of_the_run(watch):

@@ -206,7 +206,8 @@ class Terminal:
         values = ", ".join(form.format(metrics[name]) for name, form in forms.items() if name in metrics)
         remaining_s = self._progress.tasks[0].time_remaining if self._progress.tasks else None
         remaining = f"; {timedelta(seconds=round(remaining_s))} left" if remaining_s else ""
-        forecast = f"; {text}" if (text := tables.forecast_text(line["metrics"])) else ""
+        text = tables.forecast_text(line["metrics"]) if line["epoch"] + 1 < epochs else ""
+        forecast = f"; {text}" if text else ""
         self.info(f"epoch {line['epoch'] + 1}/{epochs}: {values.replace('%', ' %')}{remaining}{forecast}")
 
     def run_finished(self, windows: Sequence[Mapping[str, Any]], job: Job, outcome: RunResult, of_sweep: bool) -> None:

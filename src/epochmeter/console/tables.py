@@ -180,7 +180,7 @@ def forecast_text(metrics: Mapping[str, float]) -> str:
         return ""
     times = (metrics["forecast/e2e_s"], metrics["forecast/e2e_uncertainty_s"])
     e2e, half = (f"{time_s:.3g} s" if time_s < MINUTE_S else str(timedelta(seconds=round(time_s))) for time_s in times)
-    text = f"forecast {e2e} ± {half}"
+    text = f"forecast total {e2e} ± {half}"
     if "forecast/energy_j" in metrics:
         text += f", {_amount(metrics['forecast/energy_j'])} ± {_amount(metrics['forecast/energy_uncertainty_j'])}"
     return text

@@ -43,6 +43,7 @@ def open_in_perfetto(path: Path, say: Callable[[str], None], port: int = PORT, w
     with server:
         link = f"{ORIGIN}/#!/?url=http://127.0.0.1:{server.server_port}/{path.name}"
         say(f"Open {link} in a browser on this machine; elsewhere open {path} at {ORIGIN}")
+        say(f"This command ends when a browser has read the file, after {wait_s:.0f} s, or by Ctrl-C.")
         webbrowser.open(link)
         server.timeout = wait_s
         server.handle_timeout = lambda: sent.append(path)  # type: ignore[method-assign]

@@ -135,7 +135,7 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
     if windows:
         outcome.no_energy = no_energy_reason(run)
         if is_measured(run) and (reason := run["energy"]["reason"]):
-            outcome.notes.append(f"energy was measured in part: {reason}")
+            outcome.notes.append(f"energy: {reason}")
         outcome.metrics = summarize(windows, record.steps(), job)
         outcome.notes += [*no_total_note(training_windows(windows)), *variance_warning(outcome.metrics)]
         carbon_and_cost, reasons = footprint.evaluate(windows, run, job)

@@ -202,7 +202,7 @@ def _window_energy(
     used = energy_of_window(before, after, instruments.meter, window_s, instruments.idle_w)
     if not instruments.meter.domains or between_s - window_s <= max(MAX_EXCESS_S, MAX_EXCESS_FRACTION * window_s):
         return used
-    note = f"no energy: the counters were read {between_s:.3f} s apart, much longer than the window."
+    note = f"no energy: the counters were read {between_s:.3f} s apart for a window of {window_s:.3f} s."
     term = used.term if between_s - window_s <= MAX_TERM_EXCESS_S else {}
     return WindowEnergy({}, {}, [note], used.unavailable, term)
 

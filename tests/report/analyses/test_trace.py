@@ -120,8 +120,8 @@ def test_trace_is_served_only_to_perfetto(tmp_path, monkeypatch):
     monkeypatch.setattr("webbrowser.open", read)
     said = []
     open_in_perfetto(path, said.append, port=0)
-    (text,) = said
-    assert text.startswith(f"Open {ORIGIN}/#!/?url=http://127.0.0.1:")
+    assert said[0].startswith(f"Open {ORIGIN}/#!/?url=http://127.0.0.1:")
+    assert "after 300 s" in said[1]
     while not answers:
         pass
     assert answers[0].headers["Access-Control-Allow-Origin"] == ORIGIN

@@ -401,7 +401,8 @@ function sweepTable() {
     { title: "Reason", text: (run) => run.reason },
   ];
   const used = columns.filter((column) => runs.some((run) => column.text(run)));
-  return make("section", {}, make("h2", {}, "Runs"), table(used, runs.slice(0, maxRows)));
+  const legend = snapshot.front.length ? make("p", { class: "note" }, "Runs with a colored edge are on the Pareto front so far.") : null;
+  return make("section", {}, make("h2", {}, "Runs"), legend, table(used, runs.slice(0, maxRows)));
 }
 
 function front() {
