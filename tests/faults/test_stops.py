@@ -43,21 +43,7 @@ def suspend_briefly(process):
 
 
 @pytest.mark.system
-def test_epoch_with_a_suspended_training_process_is_flagged(project):
-    _, record, worker = begun(project, *project.long())
-
-    def suspend_and_read_flag():
-        """Return the flag, once a suspension was within an epoch."""
-        suspend_briefly(worker)
-        return record.run()["flags"].get("paused")
-
-    flag = project.until(suspend_and_read_flag)
-    first = next(window["epoch"] for window in record.windows() if window.get("paused"))
-    assert flag.startswith(f"epoch {first + 1}: the training process was suspended")
-
-
-@pytest.mark.system
-def test_ctrl_z_neither_stops_training_nor_excludes_an_epoch(project):
+def test_ctrl_z_neither_stops_training_nor_excludes_an_epoch_but_a_suspension_is_flagged(project):
     command, record, worker = begun(project, *project.long())
     for _ in range(3):
         measured = len(record.windows())
@@ -68,6 +54,15 @@ def test_ctrl_z_neither_stops_training_nor_excludes_an_epoch(project):
         project.until(lambda before=measured: len(record.windows()) > before + 1)
     assert record.run()["flags"] == {}
     assert not [window for window in record.windows() if window.get("paused")]
+
+    def suspend_and_read_flag():
+        """Return the flag, once a suspension was within an epoch."""
+        suspend_briefly(worker)
+        return record.run()["flags"].get("paused")
+
+    flag = project.until(suspend_and_read_flag)
+    first = next(window["epoch"] for window in record.windows() if window.get("paused"))
+    assert flag.startswith(f"epoch {first + 1}: the training process was suspended")
 
 
 def test_killed_training_process_fails_its_run_only_and_measured_epochs_are_kept(project):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from project import QUICK
 
 pytestmark = pytest.mark.system
 
@@ -17,32 +18,42 @@ def strategy(project, name, *arguments, **overrides):
 
 @pytest.fixture(scope="module")
 def two(new_project):
-    """A project with a run of two ranks, and its output."""
+    """A project with a run of two ranks, which ended at step 9, in its second epoch."""
     project = new_project()
-    done, output = strategy(project, "ddp", "strategy.ranks=2", profiler="torch", tracking="mlflow", save_model="true")
+    keys = {"epochs": 2, "profiler": "torch", "tracking": "mlflow", "save_model": "true", "strategy.ranks": 2}
+    done, output = strategy(project, "ddp", **keys, **{"throughput.start": 2, "throughput.stop": 9}, workers=1,
+                            **{"throughput.exit": "true"})  # fmt: skip
     assert done.returncode == 0, output
-    return project, output
+    return project
 
 
 def test_two_ranks_are_one_run_with_means_and_maxima_over_ranks(two):
-    project, _ = two
-    record = project.record()
+    record = two.record()
     assert record.is_completed()
     assert record.run()["rehearsal"] == []
     training = record.run()["training"]
     assert (training["ranks"], training["backend"], training["gpus"]) == (2, "gloo", [])
     assert (record.folder / "weights.pt").exists()
     assert (record.folder / "trace.json.gz").exists()
-    names = {name for (name,) in project.rows("select distinct key from metrics")}
+    names = {name for (name,) in two.rows("select distinct key from metrics")}
     assert {"epoch/e2e_s", "rank_max/e2e_s", "rank_max/data_stall_s"} <= names
     metrics = record.windows()[0]["metrics"]
     for part in ("e2e_s", "data_stall_s", "compute_s", "overhead_s"):
         assert metrics[f"rank_max/{part}"] >= metrics[f"epoch/{part}"] > 0
-    assert len(record.steps()) // 4 == len(record.losses()) == metrics["epoch/steps"]
+    assert metrics["epoch/steps"] == 6
+
+
+def test_ranks_all_end_at_the_same_step(two):
+    record, batch = two.record(), QUICK["batch"]
+    first, last = (window["metrics"]["epoch/samples"] for window in record.windows() if window["window"] == "epoch")
+    assert len(record.steps()) // 4 == len(record.losses()) == 9
+    assert last == 2 * 3 * batch
+    assert record.summary()["metrics"]["throughput/samples"] == first - 2 * 2 * batch + last
+    assert two.at_work_in(record.folder) == []
 
 
 def test_all_samples_are_seen_and_those_of_the_evaluation_once(two):
-    record = two[0].record()
+    record = two.record()
     splits = record.run()["dataset"]["splits"]
     assert record.windows()[0]["metrics"]["epoch/samples"] == splits["train"] + splits["train"] % 2
     right = record.windows()[1]["metrics"]["val/accuracy"] * splits["val"]

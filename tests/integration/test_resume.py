@@ -25,7 +25,7 @@ def ended_by(new_project):
         project.until(lambda: len(record.windows()) > 4)
         process.send_signal(number)
         process.communicate(timeout=60)
-        project.until(lambda: not project.at_work_in(record.folder))
+        project.until(lambda: not project.at_work_in(record.folder), limit_s=10)
         assert not record.is_completed(), "it was completed before the signal came"
         return project
 

@@ -61,15 +61,6 @@ def test_the_first_steps_are_trained_again_under_nsight(left_early, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"job.json", "host.json", "nsight.log"}
 
 
-def test_ranks_all_end_at_the_same_step(project):
-    overrides = {**throughput(2, 5, exit="true"), "strategy": "ddp", "workers": 1}
-    done = project.run("train", *project.quick(**overrides))
-    assert done.returncode == 0, done.stdout
-    assert project.record().summary()["metrics"]["throughput/samples"] == 2 * 3 * BATCH
-    assert project.record().windows()[-1]["metrics"]["epoch/samples"] == 2 * 5 * BATCH
-    assert project.at_work_in(project.record().folder) == []
-
-
 def test_non_finite_loss_is_flagged_and_the_run_continues_without_reaching_a_target(project):
     overrides = {"optimizer.lr": 1e38, "epochs": 2, "target_loss": 1e9, "tracking": "mlflow"}
     done = project.run("train", *project.quick(**overrides))

@@ -58,13 +58,13 @@ def test_sweep_script_and_report_run_in_an_empty_folder(environment, tmp_path):
         command, keys = [environment / "bin/epochmeter", *arguments], {"stdin": subprocess.DEVNULL, "text": True}
         return subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, **keys)
 
-    locks, quick = f"machine.lock_dir={tmp_path / 'locks'}", {**QUICK, "epochs": 2, "batch": "128,256"}
+    locks, quick = f"machine.lock_dir={tmp_path / 'locks'}", {**QUICK, "epochs": 2}
     done = run("train", "-m", locks, *(f"{key}={value}" for key, value in quick.items()))
     assert done.returncode == 0, done.stdout
     (sweep,) = (tmp_path / "multirun").glob("2*")
-    records = [Record(sweep / number) for number in ("0", "1")]
-    assert [record.is_completed() for record in records] == [True, True]
-    assert records[0].run()["command"].startswith("epochmeter train -m ")
+    record = Record(sweep / "0")
+    assert record.is_completed()
+    assert record.run()["command"].startswith("epochmeter train -m ")
     assert f"epochmeter report sweep={sweep.name}" in done.stdout
     assert run("report", "tracking=none").returncode == 0
     assert (sweep / "report.html").exists()
