@@ -131,10 +131,14 @@ def design_cells(
             weights, _ = cross_validate(models, grid[first])
             posterior = fit_weighted(models, weights, grid[first])(grid[RUNS:])
             proposed = RUNS + np.array(choose_runs(posterior, grid.logs[:, :RUNS], MORE))
-            for label, more in {"first": [], "random": RUNS + np.arange(MORE), "proposed": proposed}.items():
+            chosen = {"first": [], "random": RUNS + np.arange(MORE), "proposed": proposed}
+            others = np.setdiff1d(np.arange(RUNS, len(grid)), np.concatenate([chosen["random"], proposed]))
+            for label, more in chosen.items():
                 runs = np.array([*first, *more])
                 weights, _ = cross_validate(models, grid[runs])
-                results[label].append(outcome(fit_weighted(models, weights, grid[runs])(grid).means, grid, runs))
+                results[label].append(
+                    outcome(fit_weighted(models, weights, grid[runs])(grid).means, grid, runs, others)
+                )
     means = {label: np.mean(rows, axis=0) for label, rows in results.items()}
     medians = {label: np.median(rows, axis=0) for label, rows in results.items()}
     rows = []
@@ -146,8 +150,8 @@ def design_cells(
     return rows
 
 
-def outcome(means: Array, grid: Grid, runs: Array) -> list[float]:
-    """Return the mean error of all configurations that were not run, and of those on the front (0 if all were run).
+def outcome(means: Array, grid: Grid, runs: Array, others: Array) -> list[float]:
+    """Return the mean error of the other configurations, and of those on the front (0 if they were run).
 
     Then the hypervolume that the runs dominate, relative to that of all configurations, of times and energies and of
     their logarithms. The reference point is the largest time and the largest energy of the grid.
@@ -160,7 +164,7 @@ def outcome(means: Array, grid: Grid, runs: Array) -> list[float]:
     for scale in (np.exp, np.asarray):
         points = scale(np.stack([times, energies], axis=1))
         volumes.append(hypervolume(points[runs], points.max(axis=0)) / hypervolume(points, points.max(axis=0)))
-    return [errors.sum() / (len(grid) - len(runs)), errors[on_front].mean(), *volumes]
+    return [errors[others].mean(), errors[on_front].mean(), *volumes]
 
 
 def hypervolume(points: Array, reference: Array) -> float:
