@@ -116,7 +116,7 @@ def evaluate(windows: Sequence[Window], run: Mapping[str, Any], job: Job) -> tup
         for window in training_windows(windows)
     ]
     summary = summarize(windows, array("f"), job)
-    metrics = dict(summary.items() - without_footprint(summary).items())
+    metrics = {name: value for name, value in summary.items() if name.partition("/")[2] in METRICS}
     if "total/energy_j" not in summary:
         return metrics, ["no carbon footprint and no cost: the run has no measured total energy"]
     names = [name for name in QUANTITIES if f"total/{name}" in summary]
