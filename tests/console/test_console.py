@@ -224,6 +224,16 @@ def test_forecast_is_in_the_progress_line(watched):
     watched.window_closed()
 
 
+@pytest.mark.parametrize(("width", "has_time"), [(100, True), (80, False)])
+def test_forecast_leaves_room_for_elapsed_and_remaining_time(watched, width, has_time):
+    watched.console.width = width
+    watched.window_opened("epoch", 9, 10, 361)
+    watched.forecast(FORECAST)
+    seen = watched.seen()
+    assert ("forecast total 1:01:01" in seen, "J" in seen, "…" in seen) == (has_time, False, False)
+    watched.window_closed()
+
+
 def test_a_file_has_the_first_forecast_of_a_long_run_in_a_line_of_its_own(terminal, lines):
     for metrics in ({}, FORECAST, FORECAST):
         terminal.forecast(metrics)

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.status import Status
-from rich.table import Table
+from rich.table import Column, Table
 
 from epochmeter.config import errors
 from epochmeter.config.job import ROOT
@@ -33,6 +33,8 @@ STAGE_DELAY_S = 1.0
 """Time after which a running stage is printed in a file, in seconds."""
 PROGRESS_LINE_INTERVAL_S = 1.0
 """Minimum time between the lines of two epochs in a file, in seconds."""
+OTHER_COLUMNS = 60
+"""Width of the progress line without the forecast."""
 SEVERITIES = ("error: ", "warning: ", "note: ")
 _already_warned: set[str] = set()
 """Git commits of reused runs for which a warning was printed."""
@@ -67,8 +69,8 @@ class Terminal:
             TextColumn("{task.description}"),
             TextColumn("step {task.fields[steps]}"),
             BarColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),  # else cut off first
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[loss]}"),
             TextColumn("{task.fields[forecast]}"),
             console=self.console,
@@ -168,7 +170,9 @@ class Terminal:
         """Show the forecast of the open run's totals, in a file once if the run lasts a minute or more."""
         text = tables.forecast_text(metrics)
         if self._task is not None:
-            self._progress.update(self._task, forecast=text, refresh=True)
+            room = self.console.width - OTHER_COLUMNS
+            shown = next(part for part in (text, text.partition(",")[0], "") if len(part) <= max(0, room))
+            self._progress.update(self._task, forecast=shown, refresh=True)
         if text and not self.console.is_interactive and not self._has_forecast:
             self._has_forecast = True
             self.info(text if metrics["forecast/e2e_s"] >= tables.MINUTE_S else "", style="dim")

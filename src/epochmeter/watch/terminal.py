@@ -8,6 +8,7 @@ import re
 import select
 import sys
 import termios
+import textwrap
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -187,12 +188,13 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Rend
     label = f"{f'run {view.number}: ' if is_of_sweep else ''}epoch {progress.epoch}/{progress.epochs or '?'}"
     remaining = _remaining(progress.remaining_s, progress.remaining_j, [view], progress.is_maximum)
     if progress.fraction == 1 or not remaining:
-        remaining = f"after {_duration(progress.elapsed_s)}"
+        remaining = f"{_duration(progress.elapsed_s)} elapsed"
     yield _bar(label, progress.fraction, remaining, width)
     if view.rehearsal:
         yield _line(f"REHEARSAL: {'; '.join(view.rehearsal)}", "bold yellow")
     if view.verdict:
-        yield Text(view.verdict.replace(" %", "\N{NO-BREAK SPACE}%"), "bold")
+        # Rich breaks lines at no-break spaces too.
+        yield Text("\n".join(textwrap.wrap(view.verdict.replace(" %", "\N{NO-BREAK SPACE}%"), width)), "bold")
     yield from (_line(line.strip(), "red") for line in view.failure.splitlines()[1:])
     yield Text("")
     yield from _parts_lines(view) if view.last_epoch else [Text("No epoch is recorded yet.", "dim")]
@@ -289,12 +291,13 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
     remaining = _remaining(snapshot.remaining_s, snapshot.remaining_j, snapshot.active)
     yield _bar(f"{ended}/{total} runs", ended / total if total else None, remaining, width)
     yield _line(", ".join(f"{count} {state}" for state, count in snapshot.counts.items()), "dim")
+    so_far = "" if ended == total else " so far"
     if snapshot.front:
         points = [f"{point.title}: {point.time_s:.3f} s, {_joules(point.energy_j)}" for point in snapshot.front]
         kind = " of time and estimated energy" if any(point.is_estimate for point in snapshot.front) else ""
-        yield _line(f"* Pareto front{kind} so far: {'; '.join(points)}", "bold")
+        yield _line(f"* Pareto front{kind}{so_far}: {'; '.join(points)}", "bold")
     else:
-        yield _line(f"No Pareto front so far: {snapshot.no_front}", "dim")
+        yield _line(f"No Pareto front{so_far}: {snapshot.no_front}", "dim")
     yield Text("")
     rows = _most_interesting(snapshot.runs, max(3, height - OTHER_LINES) if height else total)
     yield from _sweep_table(snapshot.runs, rows)

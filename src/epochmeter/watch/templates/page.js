@@ -401,7 +401,7 @@ function sweepTable() {
     { title: "Reason", text: (run) => run.reason },
   ];
   const used = columns.filter((column) => runs.some((run) => column.text(run)));
-  const legend = snapshot.front.length ? make("p", { class: "note" }, "Runs with a colored edge are on the Pareto front so far.") : null;
+  const legend = snapshot.front.length ? make("p", { class: "note" }, "Runs with a colored edge are on the Pareto front.") : null;
   return make("section", {}, make("h2", {}, "Runs"), legend, table(used, runs.slice(0, maxRows)));
 }
 
@@ -426,7 +426,7 @@ function front() {
   const points = table(
     [
       { title: "Configuration", text: (point) => point.title },
-      { title: "Runs", text: (point) => point.numbers.join(", ") },
+      { title: "Run numbers", text: (point) => point.numbers.join(", ") },
       { title: "Epoch", isNumber: true, text: (point) => quantity(point.time_s, "s") },
       { title: "Energy per epoch", isNumber: true, text: (point) => quantity(point.energy_j, "J") },
     ],
