@@ -33,6 +33,17 @@ def test_only_complete_new_lines_are_read_and_the_file_is_not_kept_open(tmp_path
     assert str(path) not in {os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")}
 
 
+def test_a_read_that_returns_less_is_continued_by_the_next(tmp_path, monkeypatch):
+    class Slow(appended.FileIO):
+        def read(self, size):
+            return super().read(min(size, 4))
+
+    monkeypatch.setattr(appended, "FileIO", Slow)
+    append(tmp_path / "epochs.jsonl", "1\n2\n34\n5\n")
+    file = AppendedFile(tmp_path / "epochs.jsonl")
+    assert [line for _ in range(4) for line in file.new_lines()[0]] == [b"1", b"2", b"34", b"5"]
+
+
 @pytest.mark.parametrize("replace", ["truncated", "another file"])
 def test_a_replaced_file_is_read_from_its_start(tmp_path, replace):
     path = tmp_path / "epochs.jsonl"

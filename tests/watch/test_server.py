@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from itertools import pairwise
 
@@ -120,6 +120,22 @@ def test_viewers_share_one_reading_per_period(record, monkeypatch):
     between_s = [later - earlier for earlier, later in pairwise(readings)]
     assert len(readings) >= 3
     assert min(between_s) >= 0.3
+
+
+def test_connections_are_limited_and_free_again_when_closed(record, monkeypatch):
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
+    with serving(Watcher(record.folder).read) as opened:
+        silent = [socket.create_connection(opened.server_address) for _ in range(2)]
+        with pytest.raises(ConnectionError):
+            get(opened)
+        for connection in silent:
+            connection.close()
+        until_s = time.monotonic() + 10
+        while time.monotonic() < until_s:
+            with suppress(ConnectionError):
+                assert get(opened).status == 200
+                return
+        pytest.fail("no connection is free")
 
 
 def test_nothing_is_sent_without_a_change_except_a_sign_of_life(record, monkeypatch):

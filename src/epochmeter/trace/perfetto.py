@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import re
 import shutil
@@ -103,14 +104,15 @@ def run_events(record: Record, base_ns: int | None = None) -> Iterator[str]:
 
 def _slices(record: Record, run: Mapping[str, Any]) -> Iterator[Slice]:
     """Yield the windows, the steps of epochs with their phases, the traced steps, and the loading of their batches."""
-    rows = np.frombuffer(record.steps(), np.float32).astype(float).reshape(-1, len(INTERVALS))
+    rows = np.frombuffer(record.steps(), np.float32).reshape(-1, len(INTERVALS))
     first = 0
     for window in record.windows():
         name, epoch, metrics = window["window"], window["epoch"], window["metrics"]
         shift_ns = _reboot_shift_ns(run, epoch)
         title = f"epoch {epoch + 1}" + {"epoch": "", "val": ", evaluation"}.get(name, f", {name}")
         opened_ns = window["opened_ns"] + shift_ns
-        yield Slice("windows", title, opened_ns, window["closed_ns"] + shift_ns, metrics)
+        finite = {key: value for key, value in metrics.items() if math.isfinite(value)}  # JSON has no NaN
+        yield Slice("windows", title, opened_ns, window["closed_ns"] + shift_ns, finite)
         count = int(metrics.get("epoch/steps", 0))
         if count:
             e2e_s, residual_s = metrics["epoch/e2e_s"], metrics.get("epoch/clock_residual_s", 0.0)
@@ -133,7 +135,7 @@ def _steps(rows: np.ndarray, opened_ns: int, scale: float, skipped: int, first: 
 
     The wait for a batch ends when the batch is ready, so that the overhead is before it.
     """
-    gap, wait, copy, compute = rows.T
+    gap, wait, copy, compute = rows.T.astype(float)
     stall = np.minimum(gap, wait)
     lasts_ns = np.stack([gap - stall, stall, copy, compute], axis=1) * scale
     edges = opened_ns + np.rint(np.concatenate([[0.0], np.cumsum(lasts_ns)])).astype(np.int64)

@@ -62,12 +62,13 @@ class AppendedFile:
                     self._inode, self._end = status.st_ino, 0
                 start = max(self._end, status.st_size - (self._max_bytes or status.st_size))
                 file.seek(start)
-                *lines, partial = file.read(status.st_size - start).split(b"\n")
+                content = file.read(status.st_size - start) or b""  # may be less, as on NFS
         except OSError:
             return [], False
+        *lines, partial = content.split(b"\n")
         if start > self._end:  # it starts within a line
             lines = lines[1:]
-        self._end = status.st_size - len(partial)
+        self._end = start + len(content) - len(partial)
         return lines, is_new
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from epochmeter.config.errors import input_error
@@ -42,8 +42,8 @@ HEARTBEAT_S = 5.0
 """Longest silence on a stream of events, by which the page notices that the connection is lost."""
 TIMEOUT_S = 10.0
 """Time after which a connection that neither sends nor receives is closed."""
-MAX_STREAMS = 64
-"""Viewers at the same time, since each has a thread."""
+MAX_CONNECTIONS = 64
+"""Connections at the same time, since each has a thread; further ones are closed at once."""
 LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = ("127.0.0.1", "::1", "localhost")
 ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104  # compared with, not listened at
@@ -92,12 +92,12 @@ class PageServer(ThreadingHTTPServer):
         metrics: Whether `/metrics` is served.
     """
 
-    request_queue_size = MAX_STREAMS
+    request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, host: str, port: int, feed: Feed, token: str | None, metrics: bool) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.feed, self.token, self.metrics = feed, token, metrics
-        self.streams = threading.BoundedSemaphore(MAX_STREAMS)
+        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
         super().__init__((host, port), Handler)
 
     @property
@@ -108,7 +108,17 @@ class PageServer(ThreadingHTTPServer):
         return f"http://{host}:{port}/" + (f"?{urlencode({'token': self.token})}" if self.token else "")
 
     def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)  # that of HTTPServer looks up a name, which may take seconds
+        socketserver.TCPServer.server_bind(self)  # HTTPServer.server_bind looks up a name, which may take seconds
+
+    def verify_request(self, request: object, client_address: object) -> bool:
+        """Return whether a thread is free for the connection."""
+        return self._free.acquire(blocking=False)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore connections that broke: a viewer may go away at any time."""
@@ -164,23 +174,17 @@ class Handler(BaseHTTPRequestHandler):
 
     def _stream(self) -> None:
         """Send the state, and then each change, until the viewer goes away."""
-        if not self.server.streams.acquire(blocking=False):
-            self._send(503, TEXT, f"refused: {MAX_STREAMS} pages are open already\n")
-            return
-        try:
-            self._start(200, "text/event-stream; charset=utf-8")
-            version, sent_s = -2, 0.0  # the first event is never a change of an earlier state
-            while True:
-                reading = self.server.feed.latest()
-                if reading.version != version:
-                    self._event(reading.change if reading.version == version + 1 else reading.state)
-                    version, sent_s = reading.version, time.monotonic()
-                elif time.monotonic() - sent_s >= HEARTBEAT_S:
-                    self._event("", "alive")
-                    sent_s = time.monotonic()
-                time.sleep(POLL_S)
-        finally:
-            self.server.streams.release()
+        self._start(200, "text/event-stream; charset=utf-8")
+        version, sent_s = -2, 0.0  # the first event is never a change of an earlier state
+        while True:
+            reading = self.server.feed.latest()
+            if reading.version != version:
+                self._event(reading.change if reading.version == version + 1 else reading.state)
+                version, sent_s = reading.version, time.monotonic()
+            elif time.monotonic() - sent_s >= HEARTBEAT_S:
+                self._event("", "alive")
+                sent_s = time.monotonic()
+            time.sleep(POLL_S)
 
     def _event(self, data: str, kind: str = "message") -> None:
         self.wfile.write(f"event: {kind}\ndata: {data}\n\n".encode())

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from epochmeter.results.bottleneck import Bottleneck
 from epochmeter.watch.appended import Series
 
 State = Literal["planned", "preparing", "training", "stalled", "completed", "failed", "interrupted", "unreadable"]
@@ -84,14 +83,10 @@ class RunView:
         overrides: Its overrides by key; text of the user, to be escaped.
         reason: Why it has this state; empty if it needs no reason.
         host: The machine that measures it.
-        is_here: Whether that is this machine.
-        pid: Process that measures it, on that host.
-        started_s: Unix time of the start.
         metrics: `steady/`, `std/` and `total/` metrics so far; at the end, all metrics of the summary. Of a long run
             that is active, the last hundredth of its epochs may be missing.
         steady_epochs: Numbers of the epochs that `steady/` is the mean of, counted from 1.
-        bottleneck: The largest part of the mean epoch; None before the first representative epoch.
-        verdict: The same as a sentence; empty without one.
+        verdict: The largest part of the mean epoch, as a sentence; empty before the first representative epoch.
         energy_source: `counter`, `sampled`, `estimated` or `none`.
         no_energy: Why energy is not measured; None if it is.
         cost_per_j: Cost of a joule in `currency`, with the PUE; None without a price or measured energy.
@@ -101,7 +96,6 @@ class RunView:
         no_gauges: Why `gauges` is empty; empty if it is not.
         throttling: Devices with lowered clocks in the last recorded second, and the causes; empty if there are none,
             None if no sensor reports it.
-        medium: Kind of storage of the dataset, such as `nvme`; None if it is not known.
         warnings: Disturbances and notes of the record, the same notes about different epochs once, the newest first.
         rehearsal: The settings that were not applied; empty if the run is no rehearsal.
         failure: The error of a failed or stopped run, with hints; empty without one.
@@ -114,14 +108,10 @@ class RunView:
     state: State
     reason: str
     host: str
-    is_here: bool
-    pid: int | None
-    started_s: float | None
     progress: Progress
     last_epoch: LastEpoch | None
     metrics: Mapping[str, float]
     steady_epochs: Sequence[int]
-    bottleneck: Bottleneck | None
     verdict: str
     energy_source: str
     no_energy: str | None
@@ -132,7 +122,6 @@ class RunView:
     gauges: Mapping[str, Series]
     no_gauges: str
     throttling: str | None
-    medium: str | None
     warnings: Sequence[str]
     rehearsal: Sequence[str]
     failure: str

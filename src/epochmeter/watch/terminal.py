@@ -23,6 +23,7 @@ from rich.segment import SegmentLines
 from rich.text import Text
 
 from epochmeter.console.tables import percent
+from epochmeter.report.formatting import quantity
 from epochmeter.report.runs.load import error_text
 from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.watch.appended import Series
@@ -178,7 +179,7 @@ def _remaining(
     """Return the estimated rest of a run or a sweep; empty if it is not known."""
     if seconds is None:
         return ""
-    energy = "" if energy_j is None else f", {_joules(energy_j)}"
+    energy = "" if energy_j is None else f", {quantity(energy_j, 'J')}"
     costs = [f", {energy_j * view.cost_per_j:.3g} {view.currency}" for view in views if energy_j and view.cost_per_j]
     return f"{'at most' if is_maximum else 'about'} {_duration(seconds)}{energy}{''.join(costs[:1])} to go"
 
@@ -293,7 +294,7 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
     yield _line(", ".join(f"{count} {state}" for state, count in snapshot.counts.items()), "dim")
     so_far = "" if ended == total else " so far"
     if snapshot.front:
-        points = [f"{point.title}: {point.time_s:.3f} s, {_joules(point.energy_j)}" for point in snapshot.front]
+        points = [f"{point.title}: {point.time_s:.3f} s, {quantity(point.energy_j, 'J')}" for point in snapshot.front]
         kind = " of time and estimated energy" if any(point.is_estimate for point in snapshot.front) else ""
         yield _line(f"* Pareto front{kind}{so_far}: {'; '.join(points)}", "bold")
     else:
@@ -369,7 +370,3 @@ def _cell(value: float | None, form: str) -> str:
 
 def _duration(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
-
-
-def _joules(energy_j: float) -> str:
-    return f"{energy_j / 1000:.3g} kJ" if energy_j >= 1000 else f"{energy_j:.3g} J"

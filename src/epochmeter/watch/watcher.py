@@ -32,7 +32,6 @@ from epochmeter.report.runs.costs import costs, pareto_front
 from epochmeter.report.runs.filter import AN_ESTIMATE, select_any
 from epochmeter.report.runs.load import error_text, has_runs, load_run, typed_keys
 from epochmeter.report.runs.run import Run, Sweep
-from epochmeter.results.bottleneck import find_bottleneck, part_seconds
 from epochmeter.results.footprint import JOULES_PER_KWH
 from epochmeter.results.reuse import READ_ERRORS, is_run, record_of
 from epochmeter.results.run_result import no_energy_reason
@@ -46,7 +45,9 @@ from epochmeter.watch.appended import AppendedFile, RecentSamples
 from epochmeter.watch.snapshot import PARTS, FrontPoint, LastEpoch, Progress, RunView, Snapshot, State, SweepRow
 
 Windows = Sequence[Mapping[str, Any]]
-ACTIVE = ("preparing", "training", "stalled")
+ACTIVE: tuple[State, ...] = ("training", "preparing", "stalled")
+NOT_ACTIVE: tuple[State, ...] = ("failed", "unreadable", "interrupted", "completed")
+"""The state of a sweep is the first one of these that a run of it has."""
 MIN_STALL_S, STALL_FACTOR = 30.0, 3.0
 """A run stalls if its record does not grow for these seconds, and for this multiple of its longest epoch."""
 MAX_LAG = 0.01
@@ -91,7 +92,6 @@ class RunWatcher:
         epochs = [window for window in self._windows if window["window"] == "epoch"]
         steady = [epoch for number, epoch in enumerate(epochs) if number >= job["warmup_epochs"] and is_steady(epoch)]
         shown, metrics = (steady, summary["metrics"]) if summary.get("metrics") else self._metrics_so_far(steady, state)
-        e2e_s, in_memory = metrics.get("steady/e2e_s"), job["dataset"].get("layout") not in ("files", SCRIPT)
         power, gauges = self._power.read(to_unix_s), self._gauges.read(to_unix_s)
         energy, footprint = run["energy"], job.get("footprint") or {}
         price = footprint.get("price")
@@ -103,15 +103,11 @@ class RunWatcher:
             state=state,
             reason=reason,
             host=run["host"],
-            is_here=run["host"] == platform.node(),
-            pid=run["pid"],
-            started_s=run["clock"]["wall_s"],
             progress=self._progress(job, run, state, metrics, end_s, silent_s),
             last_epoch=_last_epoch(epochs[-1], epochs[-1] in steady) if epochs else None,
             metrics=metrics,
             steady_epochs=[epoch["epoch"] + 1 for epoch in shown],
-            bottleneck=find_bottleneck(part_seconds(metrics, in_memory), e2e_s) if e2e_s else None,
-            verdict=bottleneck_line(metrics, in_memory),
+            verdict=bottleneck_line(metrics, job["dataset"].get("layout") not in ("files", SCRIPT)),
             energy_source=energy["source"],
             no_energy=no_energy_reason(run),
             cost_per_j=None if no_energy_reason(run) or not price else price * footprint["pue"] / JOULES_PER_KWH,
@@ -121,7 +117,6 @@ class RunWatcher:
             gauges=gauges,
             no_gauges="" if gauges else self._no_samples("the record has no gauges.csv", state),
             throttling=self._gauges.throttling,
-            medium=(run.get("storage") or {}).get("medium"),
             warnings=self._warnings(run, summary, metrics),
             rehearsal=run["rehearsal"],
             failure=(summary.get("failure") or {}).get("message") or "",
@@ -333,10 +328,8 @@ class Watcher:
     def _state(
         self, states: Set[State], planned: int, now_s: float, is_remote: bool, is_killed: bool
     ) -> tuple[State, str]:
-        active: tuple[State, ...] = ("training", "preparing", "stalled")
-        ended: tuple[State, ...] = ("failed", "unreadable", "interrupted", "completed")
-        if states & {*active} or not planned:
-            return next(state for state in (*active, *ended) if state in states), ""
+        if states & {*ACTIVE} or not planned:
+            return next(state for state in (*ACTIVE, *NOT_ACTIVE) if state in states), ""
         if is_killed:
             return "interrupted", "the process of the sweep is gone; run the command again to resume"
         if is_remote:
