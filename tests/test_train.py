@@ -1,13 +1,11 @@
-"""`python src/train.py`: a run, a rehearsal, a run that waits, and shell completion."""
+"""`python src/train.py`: a run, and shell completion."""
 
 import gzip
 import json
 import re
-import time
 
 import pytest
 
-from epochmeter.machine import device_lock
 from epochmeter.shared.record import INTERVALS
 
 STEPS, SAMPLES = 12, 1442
@@ -85,20 +83,6 @@ def test_mlflow_shows_the_finished_run_with_params_and_metrics(completed):
     )
     artifacts = {path.name for path in (completed.root / "mlruns").glob("*/*/artifacts/*")}
     assert {"job.json", "trace.json.gz", "weights.pt", "summary.json"} <= artifacts
-
-
-@pytest.mark.system
-def test_second_run_waits_for_the_device_and_names_its_user(project):
-    with device_lock.lock_devices(["cpu"], str(project.root / "locks"), "pid 4711 since noon: python train.py", print):
-        waiting = project.start("train", *project.quick(device="cpu", **{"storage.root": "/nowhere"}))
-        lines = iter(waiting.stdout.readline, "")
-        message = next(line for line in lines if line.startswith("Waiting"))
-        assert re.match(r"Waiting for cpu, in use by pid 4711 since noon: python train\.py\.", message)
-        time.sleep(0.5)
-        assert waiting.poll() is None
-        assert project.records() == []
-    assert waiting.wait(timeout=60) == 1
-    assert len(project.records()) == 1
 
 
 def test_tab_completes_devices(project):

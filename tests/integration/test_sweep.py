@@ -6,7 +6,6 @@ import shutil
 import pytest
 import stub
 
-from epochmeter.machine import device_lock
 from epochmeter.report.build import ReportOptions, build_report
 from epochmeter.report.runs.load import read
 
@@ -79,23 +78,6 @@ def test_failed_run_does_not_stop_the_sweep_and_only_it_runs_again(project):
     assert len(project.sweeps()) == 1
     assert (failed.folder / "attempt1" / "summary.json").exists()
     assert not (completed.folder / "attempt1").exists()
-
-
-@pytest.mark.system
-def test_concurrent_sweeps_of_one_command_have_separate_folders(project):
-    def waits(sweep):
-        return next(line for line in iter(sweep.stdout.readline, "") if line.startswith("Waiting"))
-
-    arguments = project.quick("-m", device="cpu", **{"storage.root": "/nowhere"})
-    with device_lock.lock_devices(["cpu"], str(project.root / "locks"), "the test", print):
-        first = project.start("train", *arguments)
-        second = project.start("train", *arguments)
-        assert waits(second)
-        assert waits(first)
-    outputs = [sweep.communicate(timeout=60)[0] for sweep in (first, second)]
-    assert len(project.sweeps()) == 2
-    assert {record.run()["pid"] for record in project.records()} == {first.pid, second.pid}
-    assert all("run 0 failed" in output for output in outputs)
 
 
 def points(project):

@@ -178,5 +178,7 @@ def test_ten_thousand_runs_are_one_small_page_that_is_soon_ready(browser, tmp_pa
         page = open_page(browser, path)
         times_ms.append(int(page.evaluate("document.documentElement.dataset.ready")))
         page.close()
+        if times_ms[-1] <= MAX_MS:
+            break
     assert path.stat().st_size <= MAX_BYTES
     assert min(times_ms) <= MAX_MS

@@ -12,7 +12,7 @@ from epochmeter.worker.data.timed_dataset import TimedDataset
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.timeline import HostTimeline
 
-STEPS, BATCH, PREFETCH = 12, 2, 2
+STEPS, BATCH, PREFETCH = 8, 2, 2
 NEAR, NEAR_S = 0.02, 0.002
 """Largest error per step: a fraction of the true value, or seconds."""
 
