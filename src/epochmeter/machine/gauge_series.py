@@ -4,7 +4,7 @@ The columns of the gauges that the machine has; a cell is empty if it could not 
 
     monotonic_ns                      time of the readings, on the clock of the windows and of power.csv
     cpu_utilization                   busy fraction (0 to 1) of all cores since the previous row
-    cpu<N>_utilization                the same of one core
+    cpu<N>_utilization                busy fraction of one core since the previous row
     ram_used_bytes                    memory in use: the part that is not available without swapping
     gpu<N>_utilization                fraction (0 to 1), averaged by the driver
     gpu<N>_clock_hz                   clock of the GPU
@@ -58,7 +58,7 @@ class GaugeSeries:
         devices: The block devices that count the requests for the dataset.
 
     Attributes:
-        columns: The columns, which are those of the first row.
+        columns: The columns of the first row.
     """
 
     def __init__(self, root: Path, period_s: float, devices: Sequence[str] = ()) -> None:

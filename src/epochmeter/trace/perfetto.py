@@ -26,7 +26,7 @@ from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.kineto import HINT, NS_PER_US, TraceError
 
 MAX_POINTS = 20_000
-"""Most points of a counter; those of a longer run are means."""
+"""Most points of a counter; longer runs have means of adjacent samples."""
 MAX_STEPS = 20_000
 """Most steps; of a longer run the last ones."""
 REBOOT_NS = 60 * 10**9

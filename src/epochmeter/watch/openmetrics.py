@@ -58,13 +58,13 @@ COLUMNS = {
     "_queue_requests": "queue_requests",
     "_w": "power_watts",
 }
-"""End of the columns of power.csv and gauges.csv -> their metric; what precedes is the label `source`."""
+"""End of the columns of power.csv and gauges.csv -> their metric; the beginning is the label `source`."""
 Sample = tuple[str, Mapping[str, str], float | None]
 """Metric, labels, and value; None if there is none."""
 
 
 def to_openmetrics(snapshot: Snapshot) -> str:
-    """Return the state as text; what is not measured is absent, and so are the gauges of a run that has ended."""
+    """Return the state as text; values that were not measured and gauges of ended runs are absent."""
     lines: dict[str, list[str]] = {name: [] for name in FAMILIES}
     for name, labels, value in _samples(snapshot):
         if value is not None and math.isfinite(value):

@@ -68,7 +68,7 @@ FOREIGN_NAME = "this page is for this machine: open it by http://127.0.0.1 or ht
 
 @dataclass(frozen=True)
 class PageOptions:
-    """Where the page is served, and what is served.
+    """Address and content of the server.
 
     Attributes:
         host: Address to listen at; None: loopback.

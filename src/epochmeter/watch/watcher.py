@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import platform
 import re
 import statistics
@@ -239,15 +240,17 @@ class Watcher:
         if is_run(self.folder):
             return _single_snapshot(self._view(self.folder, now_s), now_s)
         points = read_points(self.folder).overrides if (self.folder / POINTS_FILE).exists() else ()
-        started = {int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()}
-        numbers = sorted(started.union(range(len(points))))
+        with os.scandir(self.folder) as entries:  # of a folder: when files were created, replaced or removed
+            changed_s = {int(entry.name): _modified(entry) for entry in entries if entry.name.isdecimal()}
+        numbers = sorted({*changed_s, *range(len(points))})
         if numbers == [0] and is_run(self.folder / "0"):
             return _single_snapshot(self._view(self.folder / "0", now_s), now_s)
         submissions = SubmissionLog(self.folder).entries()
         rows, views = [], []
         for number in numbers:
             overrides = points[number] if number < len(points) else ()
-            row, view = self._row(number, overrides, submissions.get(number, Submission()), now_s)
+            submission = submissions.get(number, Submission())
+            row, view = self._row(number, overrides, submission, changed_s.get(number), now_s)
             rows.append(row)
             views += [view] if view else []
         return self._sweep_snapshot(_with_varied_keys(rows), views, now_s, is_remote=bool(submissions))
@@ -258,15 +261,18 @@ class Watcher:
         return self._watchers[folder].read(now_s)
 
     def _row(
-        self, number: int, overrides: Sequence[str], submission: Submission, now_s: float
+        self, number: int, overrides: Sequence[str], submission: Submission, changed_s: float | None, now_s: float
     ) -> tuple[SweepRow, RunView | None]:
-        """Return the row of a run, and the run in detail unless its end is recorded."""
-        folder = self.folder / str(number)
-        changed_s = _modified(folder)  # of a folder: when files were created, replaced or removed
+        """Return the row of a run, and the run in detail unless its end is recorded.
+
+        Args:
+            changed_s: Unix time of the last change of its folder; None without a folder.
+        """
         if number in self._ended and self._ended[number][0] == changed_s:
             return self._ended[number][2], None
+        folder = self.folder / str(number)
         row = SweepRow(number, "planned", typed_keys(overrides), host=submission.node, slurm_job=submission.job)
-        if not is_run(folder):
+        if changed_s is None or not is_run(folder):
             is_over = bool(submission.state) or submission.reported
             return (replace(row, state="failed", reason=f"Slurm: {submission.state}") if is_over else row), None
         try:
@@ -319,7 +325,7 @@ class Watcher:
             remaining_s=None if remaining_s is None else remaining_s / max(1, len(active)),
             remaining_j=_sum(rests_j),
             counts=Counter(row.state for row in rows),
-            runs=[replace(row, is_on_front=row.number in on_front) for row in rows],
+            runs=[replace(row, is_on_front=True) if row.number in on_front else row for row in rows],
             active=active,
             front=self._front,
             no_front=self._no_front,
@@ -404,7 +410,7 @@ def _last_epoch(window: Mapping[str, Any], is_steady: bool) -> LastEpoch:
 
 
 def _epoch_s(windows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Return the median time from the start of an epoch to that of the next; the first one's if there is no other."""
+    """Return the median time between the starts of epochs; of a single epoch, the time of its windows."""
     opened_ns: list[int] = [window["opened_ns"] for window in windows if window["window"] == "epoch"]
     if not opened_ns:
         return None
@@ -426,7 +432,7 @@ def _span(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
 
 
-def _modified(path: Path) -> float:
+def _modified(path: Path | os.DirEntry[str]) -> float:
     """Return the Unix time of the last change; 0 if the file is gone."""
     with suppress(OSError):
         return path.stat().st_mtime
