@@ -61,8 +61,8 @@ def test_damaged_records_are_named_with_their_sweep(multirun):
 @pytest.mark.parametrize(
     ("sweeps", "study", "said"),
     [
-        (("other",), None, f"sweep=other: no runs there: .* The last one that has is {THIRD}"),
-        (("reports",), None, "sweep=reports: no runs there"),
+        (("other",), None, f"no runs in other: .* The last sweep with runs is {THIRD}"),
+        (("reports",), None, "no runs in reports"),
         ((), "smoke", "study=smoke: no run took it. There are runs of edge/grid. Run: .* -m experiment=smoke"),
     ],
 )

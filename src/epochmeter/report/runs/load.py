@@ -181,8 +181,9 @@ def _matching_folders(sweep: str, multirun: Path) -> list[Path]:
     if matching := sweep_folders(multirun, sweep):
         return matching
     last = sweep_folders(multirun)[-1:]
-    other = f"The last one that has is {last[0].name}." if last else "None has: run python src/train.py first."
-    raise ValueError(f"sweep={sweep}: no runs there: no job.json in it or in its numbered folders. {other}")
+    none = "There are none yet: run python src/train.py first."
+    other = f"The last sweep with runs is {last[0].name}." if last else none
+    raise ValueError(f"no runs in {sweep}: there is no job.json in it or in its numbered folders. {other}")
 
 
 def _is_run(folder: str) -> bool:
