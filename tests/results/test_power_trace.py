@@ -38,7 +38,8 @@ def test_days_of_samples_use_the_beginning_of_each_section(record, monkeypatch):
     assert list(downsample(record, 500)) == [(1000 + place, place % 7, 0) for place in range(500)]
 
 
-@pytest.mark.parametrize("text", ["", "monotonic_ns,tot", "monotonic_ns,total_w\n", "monotonic_ns,total_w\n12,7.1"])
+@pytest.mark.parametrize("text", ["", "monotonic_ns,tot", "monotonic_ns,total_w\n", "monotonic_ns,total_w\n12,7.1",
+                                  "monotonic_ns,total_w\n12,7.113,7.2\n"])  # fmt: skip
 def test_complete_lines_of_a_truncated_file_are_read(record, text):
     (record.folder / "power.csv").write_text(text)
     assert list(downsample(record, 500)) == []

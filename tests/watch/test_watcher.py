@@ -55,7 +55,7 @@ def test_numbers_so_far_are_those_of_the_summary(tmp_path):
     assert view.metrics == steady | {f"total/{name}": value for name, value in totals.items()}
     assert view.steady_epochs == [2, 3]
     assert view.verdict.startswith("Bottleneck: compute-bound, 74 % of epoch time.")
-    assert (view.last_epoch.epoch, view.last_epoch.parts_s["data_stall"], view.last_epoch.is_steady) == (3, 2.0, True)
+    assert (view.last_epoch.epoch, view.last_epoch.metrics["data_stall_s"], view.last_epoch.is_steady) == (3, 2.0, True)
 
 
 def test_metrics_of_a_long_run_lack_the_last_hundredth_until_its_end(tmp_path):

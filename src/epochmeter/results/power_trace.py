@@ -67,8 +67,9 @@ def _sections(path: Path, count: int) -> Iterator[tuple[list[str], list[list[str
             return
         columns = header.decode().rstrip().split(",")
         for lines in _line_starts(file, file.tell(), path.stat().st_size, count):
-            if lines:
-                yield columns, [line.decode().rstrip().split(",") for line in lines]
+            rows = (line.decode(errors="replace").rstrip("\n").split(",") for line in lines)
+            if complete := [row for row in rows if len(row) == len(columns)]:  # others were cut by a full disk
+                yield columns, complete
 
 
 def _line_starts(file: BinaryIO, first: int, size: int, sections: int) -> Iterator[list[bytes]]:

@@ -62,14 +62,12 @@ class LastEpoch:
     Attributes:
         epoch: Its number, counted from 1.
         is_steady: False for a warm-up epoch, a partial one, or one in which the run was suspended.
-        parts_s: Part, one of `PARTS` -> seconds; parts that were not measured are absent.
         metrics: All its metrics by short name: `e2e_s`, `energy_j`, `power_mean_w`, `gpu_utilization`,
             `temperature_max_c`, `gpu_clock_mean_hz`, `thermal_throttled_fraction`, `read_bytes`, `ram_peak_bytes` ...
     """
 
     epoch: int
     is_steady: bool
-    parts_s: Mapping[str, float]
     metrics: Mapping[str, float]
 
 

@@ -43,7 +43,7 @@ from epochmeter.shared.record import is_steady, since_resumed
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.sweep.sweep_folder import POINTS_FILE, read_points
 from epochmeter.watch.appended import AppendedFile, RecentSamples
-from epochmeter.watch.snapshot import PARTS, FrontPoint, LastEpoch, Progress, RunView, Snapshot, State, SweepRow
+from epochmeter.watch.snapshot import FrontPoint, LastEpoch, Progress, RunView, Snapshot, State, SweepRow
 
 Windows = Sequence[Mapping[str, Any]]
 ACTIVE: tuple[State, ...] = ("training", "preparing", "stalled")
@@ -405,8 +405,7 @@ def _total_energy_j(metrics: Mapping[str, float]) -> float | None:
 
 def _last_epoch(window: Mapping[str, Any], is_steady: bool) -> LastEpoch:
     metrics = {name.removeprefix("epoch/"): value for name, value in window["metrics"].items()}
-    parts_s = {part: metrics[f"{part}_s"] for part in PARTS if f"{part}_s" in metrics}
-    return LastEpoch(window["epoch"] + 1, is_steady, parts_s, metrics)
+    return LastEpoch(window["epoch"] + 1, is_steady, metrics)
 
 
 def _epoch_s(windows: Sequence[Mapping[str, Any]]) -> float | None:

@@ -177,8 +177,12 @@ function splitBar(name, parts) {
 
 function split(run) {
   if (!run.last_epoch) return make("p", { class: "note" }, "Times by part follow at the end of the first epoch.");
-  const last = run.last_epoch.parts_s;
-  const mean = Object.fromEntries(Object.keys(PARTS).map((part) => [part, run.metrics[`steady/${part}_s`]]));
+  const timesOf = (metrics, prefix) => {
+    const times = Object.keys(PARTS).map((part) => [part, metrics[`${prefix}${part}_s`]]);
+    return Object.fromEntries(times.filter(([, seconds]) => Number.isFinite(seconds)));
+  };
+  const last = timesOf(run.last_epoch.metrics, "");
+  const mean = timesOf(run.metrics, "steady/");
   const hasMean = run.steady_epochs.length > 0 && Number.isFinite(mean.compute);
   const shown = hasMean ? mean : last;
   const total = Object.keys(PARTS).reduce((sum, part) => sum + Math.max(0, shown[part] || 0), 0);
