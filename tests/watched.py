@@ -56,13 +56,13 @@ def write_run(folder, lines=(), *, silent_s=0.0, summary=None, job=JOB, **run):
     return folder
 
 
-def write_ended(folder, number, time_s, energy_j, *, state="completed", failure=None, **keys):
+def write_ended(folder, number, time_s, energy_j, *, state="completed", failure=None, rehearsal=(), **keys):
     """Write the record of an ended run of a sweep."""
     metrics = {"steady/e2e_s": time_s, "steady/energy_j": energy_j, "steady/data_stall_s": time_s / 4}
     ended = {"state": state, "failure": failure, "ended": "2026-11-20T12:00:40+00:00"}
     overrides = [f"{key}={value}" for key, value in keys.items()]
     measured = {**metrics, "total/energy_j": 10 * energy_j} if state == "completed" else {}
-    return write_run(folder / str(number), job={**JOB, **keys}, number=number, overrides=overrides,
+    return write_run(folder / str(number), job={**JOB, **keys}, number=number, overrides=overrides, rehearsal=rehearsal,
                      summary={**ended, "metrics": measured}, host=platform.node())  # fmt: skip
 
 

@@ -100,6 +100,15 @@ def test_a_long_sweep_fits_the_terminal_and_shows_active_and_failed_runs_first(t
     assert {"and 55 more", "run 5 failed: no memory"} <= set(lines)
 
 
+def test_an_ended_sweep_of_rehearsals_is_marked(tmp_path):
+    write_points(tmp_path, ["batch=8"], ["batch=16"])
+    for number, batch in enumerate((8, 16)):
+        write_ended(tmp_path, number, 4.0, 10.0, batch=batch, rehearsal=["meter=replay requested"])
+    lines = picture(tmp_path)
+    assert lines[3] == "REHEARSAL: meter=replay requested"
+    assert lines[4].startswith("* Pareto front: ")
+
+
 def test_a_sparkline_scales_from_zero_and_is_blank_without_samples():
     series = Series([0.0, 30.0, 59.0], [1.0, 2.0, 4.0], 4.0)
     assert terminal._sparkline(series, 6) == "▃  ▅ █"

@@ -145,7 +145,8 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/metrics" and self.server.metrics:
             self._send(200, OPENMETRICS, to_openmetrics(self.server.feed.latest().snapshot))
         else:
-            self._send(404, TEXT, "not found\n")
+            hint = ": start the page with metrics=true" if path == "/metrics" else ""
+            self._send(404, TEXT, f"not found{hint}\n")
 
     def _is_allowed(self, query: str) -> bool:
         """Return whether the request has the token; without one, whether it is addressed to loopback.

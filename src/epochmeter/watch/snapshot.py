@@ -194,6 +194,7 @@ class Snapshot:
         runs: All runs of a sweep by number, those that have not started included; empty for a single run.
         front: The Pareto front so far, the fastest first.
         no_front: Why `front` is empty; empty if it is not.
+        rehearsal: The settings that ended runs of a sweep did not apply; empty for a single run, which has its own.
     """
 
     folder: str
@@ -209,3 +210,4 @@ class Snapshot:
     runs: Sequence[SweepRow] = ()
     front: Sequence[FrontPoint] = ()
     no_front: str = ""
+    rehearsal: Sequence[str] = ()

@@ -292,6 +292,8 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
     remaining = _remaining(snapshot.remaining_s, snapshot.remaining_j, snapshot.active)
     yield _bar(f"{ended}/{total} runs", ended / total if total else None, remaining, width)
     yield _line(", ".join(f"{count} {state}" for state, count in snapshot.counts.items()), "dim")
+    if snapshot.rehearsal and not snapshot.active:  # else an active run has this line
+        yield _line(f"REHEARSAL: {'; '.join(snapshot.rehearsal)}", "bold yellow")
     so_far = "" if ended == total else " so far"
     if snapshot.front:
         points = [f"{point.title}: {point.time_s:.3f} s, {quantity(point.energy_j, 'J')}" for point in snapshot.front]

@@ -329,6 +329,7 @@ class Watcher:
             active=active,
             front=self._front,
             no_front=self._no_front,
+            rehearsal=[*dict.fromkeys(setting for run in ended for setting in run.rehearsal)],
         )
 
     def _state(

@@ -361,6 +361,7 @@ function sweepHead(agoS) {
     present(snapshot.reason, "p", `reason ${snapshot.state}`),
     total ? bar((ended + partial) / total) : null,
     make("p", {}, [...facts, ...remaining(snapshot, snapshot.active, agoS, false)].join(" · ")),
+    snapshot.rehearsal.length && !snapshot.active.length ? make("p", { class: "banner" }, `Rehearsal: ${snapshot.rehearsal.join("; ")}`) : null,
     failures.slice(-MAX_REASONS).map((run) => make("p", { class: `reason ${run.state}` }, `Run ${run.number} ${run.state}: ${run.reason}`)),
     failures.length > MAX_REASONS ? make("p", { class: "note" }, `${failures.length - MAX_REASONS} more failures are in the table.`) : null,
     make("p", { class: "path" }, snapshot.folder),
@@ -411,7 +412,7 @@ function sweepTable() {
 
 function front() {
   const measured = snapshot.runs.filter((run) => run.epoch_s !== null && run.energy_j !== null);
-  const heading = make("h2", {}, "Pareto front so far");
+  const heading = make("h2", {}, snapshot.active.length || snapshot.counts.planned ? "Pareto front so far" : "Pareto front");
   if (!snapshot.front.length) return make("section", {}, heading, make("p", { class: "note" }, `None: ${snapshot.no_front}`));
   const kind = snapshot.front.some((point) => point.is_estimate) ? "estimated energy" : "energy";
   const right = scale([...measured.map((run) => run.epoch_s), ...snapshot.front.map((point) => point.time_s)], "s")[1];
