@@ -44,7 +44,7 @@ def test_user_folder_is_trained_on_in_place_and_not_written_to(project, pets):
 @pytest.mark.system
 @pytest.mark.alone
 def test_stall_analysis_runs_three_data_sources_and_names_the_bottleneck(project):
-    overrides = {"experiment": "stalls", "repeat": "0,1", "epochs": 2, "batch": 64, "workers": 1, "cache": None}
+    overrides = {"experiment": "stalls", "repeat": "0,1", "epochs": 3, "batch": 64, "workers": 1, "cache": None}
     arguments = project.quick("-m", **overrides)
     done = project.run("train", *(text for text in arguments if not text.startswith("cache=")))
     assert done.returncode == 0, done.stdout + done.stderr
