@@ -50,8 +50,8 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder, controller() as connection:
         bench = Bench(composed(*DIGITS), steps=90, connection=connection)
-        bench.bare()
-        repeats = max(1, round(EPOCHS_S / bench.bare()))
+        shortest_s = min(bench.bare() for _ in range(sized(10, 2)))  # the first epochs are longer
+        repeats = max(1, round(EPOCHS_S / shortest_s))
         record = live.start(Path(folder) / "0", "lenet digits", job={**JOB, "epochs": 10_000})
         numbers = count()
 
