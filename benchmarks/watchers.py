@@ -34,11 +34,11 @@ from watched import JOB
 
 from epochmeter.config.job import ROOT
 
-WATCHERS = sized(10, 2)
+WATCHERS = sized(10, 1)
 WITHIN, MOST = 0.0005, 60
 EPOCHS_S = sized(1.0, 0.1)
 """Duration of the epochs of one measurement, in seconds: each watcher looks once."""
-SETTLE_S = 0.5
+SETTLE_S = sized(0.5, 0.05)
 """Time after which watchers that continue have looked, all at once, in seconds."""
 RECORDED = 30
 """Epochs in the record at the start: the five minutes of samples that are shown."""
