@@ -188,7 +188,7 @@ def test_without_energy_only_time_is_predicted(monkeypatch):
     monkeypatch.setattr(prediction, "MAX_CONFIGURATIONS", 12)
     result = predict(grid(20, energy=False))
     assert (list(result.errors), result.points[0].power_w, result.least_energy) == (["time"], None, None)
-    assert result.no_power == "20 of 20 runs measured none: no meter here"
+    assert result.no_power == "20 of 20 runs measured no energy: no meter here"
     assert (result.errors["time"].configurations, result.measured, len(result.points)) == (12, 20, 28)
 
 

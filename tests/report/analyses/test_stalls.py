@@ -215,8 +215,8 @@ def test_short_stall_has_idle_power_or_none():
 @pytest.mark.parametrize(
     ("runs", "reason"),
     [
-        ([*with_joules(PAIRS)[:-1], PAIRS[-1]], "1 of 6 runs measured none: no meter here"),
-        (rows([5.0], [6.0], [12.0], steady={"estimated_energy_j": 500.0}), "3 of 3 runs measured none"),
+        ([*with_joules(PAIRS)[:-1], PAIRS[-1]], "1 of 6 runs measured no energy: no meter here"),
+        (rows([5.0], [6.0], [12.0], steady={"estimated_energy_j": 500.0}), "3 of 3 runs measured no energy"),
         ([*with_joules(PAIRS[:1], covers="module"), *with_joules(PAIRS[1:])], "different things: gpu0, module"),
     ],
 )

@@ -79,8 +79,8 @@ def test_configuration_that_reached_it_in_some_runs_is_not_ranked():
 @pytest.mark.parametrize(
     ("energies_j", "covers", "front", "reason"),
     [
-        ((None, None), "GPUs used", [], "2 of 2 runs that reached it measured none: no meter here"),
-        ((900.0, None), "GPUs used", ["batch 64"], "1 of 2 runs that reached it measured none: no meter here"),
+        ((None, None), "GPUs used", [], "2 of 2 runs that reached it measured no energy: no meter here"),
+        ((900.0, None), "GPUs used", ["batch 64"], "1 of 2 runs that reached it measured no energy: no meter here"),
         ((900.0, 900.0), "module", [], "it covers different things: GPUs used, module"),
     ],
 )

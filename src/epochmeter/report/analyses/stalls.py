@@ -225,7 +225,9 @@ def _energy(rows: Mapping[str, Sequence[Run]], times: Samples, rounds: Mapping[s
     every = [run for runs in rows.values() for run in runs]
     unmeasured = [run for run in every if run.steady("energy_j") is None]
     if unmeasured:
-        return StallEnergy(reason=f"{len(unmeasured)} of {len(every)} runs measured none: {unmeasured[0].no_energy}")
+        return StallEnergy(
+            reason=f"{len(unmeasured)} of {len(every)} runs measured no energy: {unmeasured[0].no_energy}"
+        )
     if reason := no_energy([Configuration(every)]):
         return StallEnergy(reason=reason)
     joules = {name: [run.metrics["steady/energy_j"] for run in runs] for name, runs in rows.items()}

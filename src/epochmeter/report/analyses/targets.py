@@ -131,4 +131,4 @@ def _no_energy(reached: Sequence[Run]) -> str | None:
     if not without:
         return None
     why = next((run.no_energy for run in without if run.no_energy), TOO_SHORT)
-    return f"{len(without)} of {len(reached)} runs that reached it measured none: {why}"
+    return f"{len(without)} of {len(reached)} runs that reached it measured no energy: {why}"

@@ -210,6 +210,6 @@ def no_energy(configurations: Sequence[Configuration]) -> str | None:
     """Return why the energies of configurations cannot be compared; None if they can."""
     runs = [run for configuration in configurations for run in configuration.runs]
     if unmeasured := [run for run in runs if run.energy_covers is None]:
-        return f"{len(unmeasured)} of {len(runs)} runs measured none: {unmeasured[0].no_energy}"
+        return f"{len(unmeasured)} of {len(runs)} runs measured no energy: {unmeasured[0].no_energy}"
     covers = {str(run.energy_covers) for run in runs}
     return f"it covers different things: {', '.join(sorted(covers))}" if len(covers) > 1 else None
