@@ -80,6 +80,15 @@ def test_text_of_a_grid_with_repeats_and_noisy_runs():
     assert_golden("answer", found, "grid")
 
 
+def test_a_pure_interaction_names_no_key_that_matters_most():
+    points = [(32, 2, 10.0), (32, 4, 20.0), (64, 2, 20.0), (64, 4, 10.0)]
+    found = answer(*(trained(number, time_s, batch=batch, workers=workers)
+                     for number, (batch, workers, time_s) in enumerate(points)))  # fmt: skip
+    text = page_markdown(Page("answer", found))
+    assert "No key alone explains the variance of time" in text
+    assert "matters most" not in text
+
+
 def test_large_difference_that_repeats_do_not_resolve_is_stated():
     """Of two configurations 35 % apart with a noise of 15 %, two repeats are too few."""
     times = [(64, 1.0), (64, 1.2), (32, 1.35), (32, 1.62)]
