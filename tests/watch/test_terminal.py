@@ -4,6 +4,7 @@ import io
 import os
 import pty
 import sys
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -160,4 +161,7 @@ def test_a_key_leaves_the_view_with_exit_code_0(tmp_path, key):
     while b"q: leave" not in seen:
         seen += os.read(controller, 65536)
     os.write(controller, key)
+    with suppress(OSError), open(controller, "rb", buffering=0) as terminal:  # OSError: the view has ended
+        while terminal.read(65536):
+            pass
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0

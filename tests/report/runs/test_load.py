@@ -3,6 +3,7 @@
 import pytest
 from sweeps import row, trained, write
 
+from epochmeter.machine.process_identity import this_process
 from epochmeter.report.runs import load
 from epochmeter.report.runs.load import read, run_folders, sweep_folders
 from epochmeter.shared.atomic_files import read_json, write_json
@@ -31,6 +32,11 @@ def test_run_without_result_has_a_reason(tmp_path):
     write(tmp_path, row(3, "storage", None))
     (write(tmp_path, row(4, "storage", 1.0)).folder / "summary.json").unlink()
     (write(tmp_path, row(5, "storage", 1.0)).folder / "completed.json").unlink()
+    running = write(tmp_path, row(6, "storage", 1.0)).folder
+    (running / "summary.json").unlink()
+    description = read_json(running / "job.json")
+    description["run"].update(this_process()._asdict())
+    write_json(running / "job.json", description)
     failed = tmp_path / "1" / "summary.json"
     write_json(failed, {**read_json(failed), "failure": {"message": "no space left\nat line 1"}})
     assert [found.excluded_because for found in read(tmp_path).runs] == [
@@ -40,6 +46,7 @@ def test_run_without_result_has_a_reason(tmp_path):
         "no epoch after its warm-up: give more epochs",
         "not completed (unfinished)",
         "not completed (completed)",
+        "not completed (running)",
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from epochmeter.report.runs.filter import FAILURES, Selection, reasons_of
-from epochmeter.report.runs.run import Run
+from epochmeter.report.runs.run import RUNNING, Run
 from epochmeter.shared.record import Record
 
 HINT = "hint:"
@@ -27,8 +27,8 @@ class Failure:
 
 
 def analyze(selection: Selection) -> list[Failure]:
-    """Return the runs that were not completed, and the damaged records."""
-    failed = [_failure(run) for run in selection.excluded if FAILURES in reasons_of(run)]
+    """Return the runs that ended without being completed, and the damaged records."""
+    failed = [_failure(run) for run in selection.excluded if FAILURES in reasons_of(run) and run.state != RUNNING]
     return [*failed, *(Failure(name, "", f"its record cannot be read: {why}")
                        for name, why in selection.unreadable.items())]  # fmt: skip
 

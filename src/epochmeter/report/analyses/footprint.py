@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from epochmeter.report.runs.run import UNFINISHED, Run
+from epochmeter.report.runs.run import RUNNING, UNFINISHED, Run
 from epochmeter.report.statistics import Estimate
 from epochmeter.results.footprint import describe_intensity
 
@@ -71,7 +71,7 @@ def _missing_reason(run: Run, quantities: Sequence[str]) -> str:
     """Return why a run is not in the sums; empty if it is."""
     if run.reused:
         return "measured by another sweep"
-    if run.state == UNFINISHED:
+    if run.state in (RUNNING, UNFINISHED):
         return "not ended"
     if "total/energy_j" not in run.metrics:
         return (run.no_energy or "the energy of a window is not known").rstrip(".")

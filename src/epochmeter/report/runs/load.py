@@ -7,6 +7,7 @@ import json
 import marshal
 import math
 import os
+import platform
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +22,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from epochmeter.report.runs.run import COMPLETED, NOT_COMPLETED, TOO_SHORT, UNFINISHED, Run, Sweep
+from epochmeter.machine.process_identity import Process, is_alive
+from epochmeter.report.runs.run import COMPLETED, NOT_COMPLETED, RUNNING, TOO_SHORT, UNFINISHED, Run, Sweep
 from epochmeter.results.reuse import READ_ERRORS, REFERENCE, read_reference, referenced_record
 from epochmeter.results.run_info import DISTURBED, EPOCH_METRICS, device_count, platform_info
 from epochmeter.shared.record import SCHEMA, is_steady
@@ -220,7 +222,7 @@ def _load_record(folder: Path) -> Run:
     job, run = {key: _share(value) for key, value in description["job"].items()}, description["run"]
     host = _host(f"{folder}/host.json")
     epochs, broken_lines = _epochs(f"{folder}/epochs.jsonl")
-    summary = _summary(f"{folder}/summary.json")
+    summary = _summary(f"{folder}/summary.json", run)
     measured, state = summary["metrics"], summary["state"]
     metrics = _finite(measured)
     errors = [f"{name} is no finite number" for name in measured if measured[name] is not None and name not in metrics]
@@ -320,11 +322,14 @@ def _parse_host(content: bytes) -> Mapping[str, Any]:
     return host if isinstance(host, dict) else {}
 
 
-def _summary(path: str) -> Mapping[str, Any]:
+def _summary(path: str, run: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         return _json(path)  # type: ignore[no-any-return]
     except FileNotFoundError:
-        return {"metrics": {}, "state": UNFINISHED}
+        fields: Any = map(run.get, Process._fields)
+        process = Process(*fields)
+        is_running = process.host == platform.node() and is_alive(process)  # not known of other hosts
+        return {"metrics": {}, "state": RUNNING if is_running else UNFINISHED}
 
 
 def _is_completed(folder: Path, identity: str) -> bool:

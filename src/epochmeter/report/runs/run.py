@@ -18,7 +18,7 @@ TOO_SHORT = "no epoch after its warm-up: give more epochs"
 NOT_COMPLETED = "not completed"
 MAX_TITLE_SWEEPS = 3
 """Sweeps that are named in a title."""
-ESTIMATED, UNFINISHED = "estimated", "unfinished"
+ESTIMATED, UNFINISHED, RUNNING = "estimated", "unfinished", "running"
 REPEATED = ("repeat", "seed")
 """Keys in which the repeats of a configuration differ."""
 NON_CONFIG_KEYS = (*REPEATED, "tracking", "sweep", "machine", "save_model", "profiler", "footprint")
@@ -33,7 +33,7 @@ class Run:
         number: Number in its sweep; runs of several sweeps are numbered consecutively.
         keys: Overrides as typed: `batch` -> `64`.
         metrics: `steady/`, `std/`, `total/` and `model/` values of its summary; empty without one.
-        state: How it ended: `completed`, `failed`, `killed`; `unfinished` without a summary.
+        state: How it ended: `completed`, `failed`, `killed`; without a summary `running` on this host, or `unfinished`.
         excluded_because: Why it is not a result; None if it is.
         energy_covers: The parts of the machine that its energy includes; None without energy.
         energy_domains: The domains that its energy is the sum of; all other domains are parts of these.
