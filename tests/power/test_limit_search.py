@@ -68,18 +68,23 @@ def test_bound_that_no_limit_keeps_is_stated_and_the_lowest_limit_is_chosen():
     assert (choice.limit, choice.is_allowed) == (0, False)
 
 
-def test_confidence_covers_and_regret_is_small_with_noise_and_drift():
+@pytest.mark.parametrize(("bound", "percentile_95"), [(math.inf, 0.03), (1.12, 0.1)])
+def test_confidence_covers_and_regret_is_small_with_noise_and_drift(bound, percentile_95):
+    is_allowed = [step_s(watts) <= bound * step_s(300) for watts in LIMITS_W]
     costs = [step_s(watts) * power_w(watts) for watts in LIMITS_W]
-    regrets, covered, confidences = [], [], []
+    best = min(cost for cost, allowed in zip(costs, is_allowed, strict=True) if allowed)
+    regrets, covered, confidences, violated = [], [], [], []
     for seed in range(60):
-        found = search(noise=0.02, drift=0.003, seed=seed)
+        found = search(noise=0.02, drift=0.003, seed=seed, max_slowdown=bound if bound < math.inf else None)
         choice = found.choice()
-        regrets.append(costs[choice.limit] / min(costs) - 1)
-        covered.append(costs[choice.limit] <= 1.01 * min(costs[limit] for limit in found.tried))
+        regrets.append(costs[choice.limit] / best - 1)
+        covered.append(costs[choice.limit] <= 1.01 * min(costs[limit] for limit in found.tried if is_allowed[limit]))
         confidences.append(choice.confidence)
+        violated.append(not is_allowed[choice.limit])
     assert np.median(regrets) <= 0.01
-    assert np.percentile(regrets, 95) <= 0.03
+    assert np.percentile(regrets, 95) <= percentile_95
     assert np.mean(covered) >= np.mean(confidences) - 2 * math.sqrt(0.05 * 0.95 / 60)
+    assert np.mean(violated) <= 0.05
 
 
 def test_limits_without_effect_are_tried_widely():

@@ -31,10 +31,13 @@ WIDE = 3
 MARGIN = 0.01
 """A limit that is better by less is as good."""
 MAX_REPEATS = 8
+DRAWS = 4000
 PRIOR_NOISE, PRIOR_PROBES = 0.02, 2
 """Relative noise of a probe before any is repeated, and the number of probes that this assumption counts as."""
-DRIFT = 0.005
-"""Standard deviation of the relative drift from probe to probe, such as by warming up."""
+DRIFT, HEAT = 0.005, 0.03
+"""Standard deviations of the relative drift from probe to probe, and of the change while the device warms up."""
+HEAT_PROBES = 4
+"""Number of probes in which the device comes 63 % closer to its final temperature."""
 
 
 class Probe(NamedTuple):
@@ -77,7 +80,7 @@ class Choice:
 
     Attributes:
         limit: Its index.
-        confidence: Probability that no tried limit has a cost lower by more than 1 %.
+        confidence: Probability that no tried limit that keeps the bounds has a cost lower by more than 1 %.
         saving: Fraction of the cost of the limit in use before, with the bounds of its 95 % confidence interval.
         slowdown: Time of a step, as a multiple of that with the limit in use before.
         is_allowed: Whether it keeps the bounds on time and power; no tried limit does if not.
@@ -98,7 +101,7 @@ class LimitSearch:
         default: Index of the limit in use.
         max_slowdown: Highest time of a step, as a multiple of that with the limit in use.
         power_budget_w: Highest mean power.
-        confidence: Probability with which decisions should be right.
+        confidence: Probability with which the choice should be right.
         start: Index of the first limit to try after the one in use; None: it is chosen after the first probe.
     """
 
@@ -150,20 +153,27 @@ class LimitSearch:
         if not self.probes:
             raise ValueError("no power limit was probed")
         best, costs, times = self._best(), self._costs, self._times
-        rivals = [limit for limit in self.tried if limit == best or self._is_allowed(limit)]
-        among = [[*costs.mean].index(limit) for limit in rivals]
-        draws = costs.draws(4000)[:, among]
-        loss = draws[:, rivals.index(best)] - draws.min(axis=1)
         difference, error = costs.difference(best, self.default)
         bound = float(stats.t.ppf(0.975, costs.degrees)) * error
         saving = tuple(1 - math.exp(difference + sign * bound) for sign in (0, 1, -1))
         return Choice(
             limit=best,
-            confidence=float(np.mean(loss <= -math.log(1 - MARGIN))),
+            confidence=self._confidence_in(best),
             saving=(saving[0], saving[1], saving[2]),
             slowdown=math.exp(times.difference(best, self.default)[0]),
             is_allowed=self._is_allowed(best),
         )
+
+    def _confidence_in(self, best: int) -> float:
+        """Return the probability that no tried limit that keeps the bounds has a cost lower by more than the margin."""
+        costs, times = self._costs.draws(DRAWS), self._times.draws(DRAWS)
+        own = self.tried.index(best)
+        is_allowed = np.array([limit == best or not self._exceeds_power(limit) for limit in self.tried])
+        if self._max_slowdown is not None:
+            slowdown = times - times[:, [self.tried.index(self.default)]]
+            is_allowed = is_allowed & (slowdown <= math.log(self._max_slowdown))
+        lowest = np.where(is_allowed, costs, np.inf).min(axis=1)
+        return float(np.mean(costs[:, own] - lowest <= -math.log(1 - MARGIN)))
 
     @property
     def tried(self) -> list[int]:
@@ -246,21 +256,24 @@ class LimitSearch:
         """Whether a limit may be better than the best by more than the margin, and may keep the bounds."""
         if self._exceeds_power(limit) or self._slow_for_sure(limit):
             return False
-        return self._costs.probability_below(limit, best, 1 - MARGIN) > 1 - self._confidence
+        # Divided by the number of rivals (Bonferroni), so that the choice as a whole has the confidence.
+        return self._costs.probability_below(limit, best, 1 - MARGIN) > (1 - self._confidence) / (len(self.tried) - 1)
 
 
 def estimate(probes: Sequence[Probe], logarithms: Iterable[float]) -> Estimate:
-    """Fit a mean for each limit and a linear drift over the probes, with a weak prior for noise and drift."""
+    """Fit a mean for each limit, a linear drift over the probes, and warming up; the last two have weak priors."""
     values = np.array([*logarithms])
     limits = sorted({probe.limit for probe in probes})
-    order = np.arange(len(probes)) - (len(probes) - 1) / 2
-    design = np.column_stack([[probe.limit == limit for probe in probes] for limit in limits] + [order]).astype(float)
+    order = np.arange(len(probes))
+    of_limit = [[probe.limit == limit for probe in probes] for limit in limits]
+    changes = [order - order.mean(), np.exp(-order / HEAT_PROBES)]
+    design = np.column_stack([*of_limit, *changes]).astype(float)
     precision = design.T @ design
-    precision[-1, -1] += (PRIOR_NOISE / DRIFT) ** 2
+    precision[[-2, -1], [-2, -1]] += (PRIOR_NOISE / DRIFT) ** 2, (PRIOR_NOISE / HEAT) ** 2
     inverse = np.linalg.inv(precision)
     effects = inverse @ design.T @ values
     residuals = values - design @ effects
     degrees = PRIOR_PROBES + len(probes) - len(limits)
     variance = (PRIOR_PROBES * PRIOR_NOISE**2 + residuals @ residuals) / degrees
-    means = dict(zip(limits, map(float, effects[:-1]), strict=True))
-    return Estimate(means, variance * inverse[:-1, :-1], float(degrees))
+    means = dict(zip(limits, map(float, effects[:-2]), strict=True))
+    return Estimate(means, variance * inverse[:-2, :-2], float(degrees))
