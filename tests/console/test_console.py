@@ -251,6 +251,8 @@ def test_a_file_has_the_first_forecast_of_a_long_run_in_a_line_of_its_own(termin
     short = {"forecast/e2e_s": 6.62, "forecast/e2e_uncertainty_s": 1.26}
     assert tables.forecast_text(short) == "forecast total 6.62 s ± 1.26 s"
     exact = {"forecast/e2e_s": 3661.0, "forecast/e2e_uncertainty_s": 0.0463}
+    paid = {**FORECAST, "forecast/cost": 0.61, "forecast/cost_uncertainty": 0.0123}
+    assert tables.forecast_text(paid, "EUR") == f"{FORECAST_TEXT}, 0.61 EUR ± 0.0123 EUR"
     assert tables.forecast_text(exact) == "forecast total 1:01:01 ± 0.0463 s"
 
 

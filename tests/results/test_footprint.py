@@ -7,7 +7,7 @@ from default_jobs import job_of
 
 from epochmeter.config.errors import InputError
 from epochmeter.console.tables import footprint_line
-from epochmeter.results.footprint import check_footprint, country_means, epoch_footprint, evaluate
+from epochmeter.results.footprint import check_footprint, country_means, epoch_footprint, evaluate, forecast_cost
 
 SEVEN_S = datetime(2026, 11, 23, 7, tzinfo=timezone.utc).timestamp()
 RUN = {"clock": {"wall_s": SEVEN_S, "monotonic_ns": 5_000}}
@@ -105,6 +105,14 @@ def test_energy_that_was_not_measured_has_no_footprint():
     )  # fmt: skip
     assert epoch_footprint(estimated, RUN, job_of(footprint={"intensity": 56}).footprint) == {}
     assert footprint_of([window(0, 0, 60, KWH)]) == ({}, [])
+
+
+def test_cost_of_a_forecast_needs_energy_and_price():
+    forecast = {"forecast/e2e_s": 60.0, "forecast/energy_j": 7.2e6, "forecast/energy_uncertainty_j": 3.6e5}
+    paid = job_of(footprint={"price": 0.25, "currency": "EUR", "pue": 1.2}).footprint
+    costs = {"forecast/cost": pytest.approx(0.6), "forecast/cost_uncertainty": pytest.approx(0.03)}
+    assert forecast_cost(forecast, paid) == costs
+    assert forecast_cost({"forecast/e2e_s": 60.0}, paid) == forecast_cost(forecast, job_of().footprint) == {}
 
 
 def test_hour_that_is_missing_is_not_extrapolated(hours):

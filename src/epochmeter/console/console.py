@@ -88,6 +88,7 @@ class Terminal:
         """The epoch that is training, and the number of steps of the open window."""
         self._printed_s = 0.0
         self._has_forecast = False
+        self._currency: str | None = None
         logging.getLogger("epochmeter").handlers = [ConsoleHandler(self)]
 
     def stage(self, what: str = "") -> None:
@@ -166,9 +167,10 @@ class Terminal:
         self._progress.start()
         self._progress.refresh()
 
-    def forecast(self, metrics: Mapping[str, float]) -> None:
+    def forecast(self, metrics: Mapping[str, float], currency: str | None = None) -> None:
         """Show the forecast of the open run's totals, in a file once if the run lasts a minute or more."""
-        text = tables.forecast_text(metrics)
+        self._currency = currency
+        text = tables.forecast_text(metrics, currency)
         if self._task is not None:
             room = self.console.width - OTHER_COLUMNS
             shown = next(part for part in (text, text.partition(",")[0], "") if len(part) <= max(0, room))
@@ -210,7 +212,7 @@ class Terminal:
         values = ", ".join(form.format(metrics[name]) for name, form in forms.items() if name in metrics)
         remaining_s = self._progress.tasks[0].time_remaining if self._progress.tasks else None
         remaining = f"; {timedelta(seconds=round(remaining_s))} left" if remaining_s else ""
-        text = tables.forecast_text(line["metrics"]) if line["epoch"] + 1 < epochs else ""
+        text = tables.forecast_text(line["metrics"], self._currency) if line["epoch"] + 1 < epochs else ""
         forecast = f"; {text}" if text else ""
         self.info(f"epoch {line['epoch'] + 1}/{epochs}: {values.replace('%', ' %')}{remaining}{forecast}")
 
@@ -318,7 +320,7 @@ class ScriptTerminal(Terminal):
     def window_opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
         """Show no progress line: `window` may have any name, and `steps` may not be known."""
 
-    def forecast(self, metrics: Mapping[str, float]) -> None:
+    def forecast(self, metrics: Mapping[str, float], currency: str | None = None) -> None:
         """Show no forecast."""
 
     def progress(self, steps: int, loss: float | None = None) -> None:

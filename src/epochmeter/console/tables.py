@@ -174,7 +174,7 @@ def throughput_line(metrics: Mapping[str, float]) -> str:
     return "Throughput of {steps:.0f} steps: {samples_per_s:.1f} samples/s.".format(**values)
 
 
-def forecast_text(metrics: Mapping[str, float]) -> str:
+def forecast_text(metrics: Mapping[str, float], currency: str | None = None) -> str:
     """Return the forecast of a run's totals with their 95 % intervals; empty without one."""
     if "forecast/e2e_s" not in metrics:
         return ""
@@ -183,6 +183,9 @@ def forecast_text(metrics: Mapping[str, float]) -> str:
     text = f"forecast total {e2e} ± {half}"
     if "forecast/energy_j" in metrics:
         text += f", {_amount(metrics['forecast/energy_j'])} ± {_amount(metrics['forecast/energy_uncertainty_j'])}"
+    if "forecast/cost" in metrics:
+        cost, cost_half = (_amount(metrics[f"forecast/{name}"], currency) for name in ("cost", "cost_uncertainty"))
+        text += f", {cost} ± {cost_half}"
     return text
 
 

@@ -103,6 +103,15 @@ def epoch_footprint(window: Window, run: Mapping[str, Any], footprint: Footprint
     return values
 
 
+def forecast_cost(forecast: Mapping[str, float], footprint: Footprint) -> dict[str, float]:
+    """Return the cost of a run's forecast energy, with its 95 % interval; empty without energy or price."""
+    if footprint.price is None or "forecast/energy_j" not in forecast:
+        return {}
+    per_joule = footprint.price * footprint.pue / JOULES_PER_KWH
+    names = {"energy_j": "cost", "energy_uncertainty_j": "cost_uncertainty"}
+    return {f"forecast/{cost}": forecast[f"forecast/{energy}"] * per_joule for energy, cost in names.items()}
+
+
 def evaluate(windows: Sequence[Window], run: Mapping[str, Any], job: Job) -> tuple[dict[str, float], list[str]]:
     """Return all metrics of carbon and cost of a run by its `footprint` keys, and why any are absent.
 

@@ -44,7 +44,7 @@ OTHERS = {
         co2e_g co2e_uncertainty_g co2e_to_target_g cost cost_uncertainty cost_to_target
         intensity_g_per_kwh intensity_min_g_per_kwh intensity_max_g_per_kwh
     """,
-    "forecast": "e2e_s e2e_uncertainty_s energy_j energy_uncertainty_j",
+    "forecast": "e2e_s e2e_uncertainty_s energy_j energy_uncertainty_j cost cost_uncertainty",
     "model": """
         parameters flops_per_sample recomputed_flops_per_sample operator_calls operator_bytes_per_sample
         uncached_bytes_per_sample weight_bytes gradient_bytes optimizer_bytes activation_bytes

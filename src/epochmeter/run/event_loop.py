@@ -13,7 +13,7 @@ from epochmeter.machine import gpus
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.requests import AUTO
 from epochmeter.power.meter import Meter
-from epochmeter.results.footprint import epoch_footprint
+from epochmeter.results.footprint import epoch_footprint, forecast_cost
 from epochmeter.results.forecast import Forecaster, no_forecast_reason
 from epochmeter.results.roofline import epoch_utilization
 from epochmeter.results.summary import reaches_target
@@ -70,7 +70,7 @@ def run_event_loop(
                 terminal.window_opened(opened.window, opened.epoch, job.epochs, opened.steps)
                 if opened.window == "epoch":
                     forecast = make_forecast(forecaster, opened, plan)
-                    terminal.forecast(forecast)
+                    terminal.forecast(forecast, job.footprint.currency)
                 before = instruments.read_start()
                 worker.reply()
                 if probing:
@@ -130,7 +130,8 @@ def make_forecast(forecaster: Forecaster, opened: protocol.WindowOpening, plan: 
     reason = no_forecast_reason(plan.job, epochs)
     if reason and opened.epoch and "forecast" not in plan.run:
         plan.describe(forecast={"reason": reason})
-    return {} if reason or epochs is None else forecaster.metrics(epochs)
+    metrics = {} if reason or epochs is None else forecaster.metrics(epochs)
+    return metrics | forecast_cost(metrics, plan.job.footprint)
 
 
 def open_probing(plan: Plan, meter: Meter, settings: AppliedSettings, terminal: Terminal) -> LimitProbing | None:
