@@ -57,6 +57,7 @@ def test_total_is_that_of_the_rail_table(recording):
     ("head", "second", "reason"),
     [
         ("a,b,c,d\n", "11", "column monotonic_ns"),
+        ("monotonic_ns,total_w\n", "11", "no power of a domain"),
         (HEAD, None, "at least two samples"),
         (HEAD, "eleven", "could not convert string to float: 'eleven'"),
     ],
