@@ -51,7 +51,7 @@ def load_recording(file: Path) -> tuple[array, dict[str, array]]:
     times_s = array("d", ((int(row[TIME_COLUMN]) - begun_ns) * NANOSECOND for row in rows))
     if any(after <= before for before, after in pairwise(times_s)):
         raise ValueError("the samples are not in the order of time")
-    names = [name.removesuffix("_w") for name in rows[0] if name not in (TIME_COLUMN, TOTAL_COLUMN)]
+    names = [name.removesuffix("_w") for name in rows[0] if name and name not in (TIME_COLUMN, TOTAL_COLUMN)]
     if not names:
         raise ValueError(f"it has no power of a domain, such as VDD_IN_w, besides {TOTAL_COLUMN}")
     return times_s, {name: array("d", (float(row[f"{name}_w"] or "nan") for row in rows)) for name in names}
