@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+import signal
 import sys
 from contextlib import suppress
 from types import SimpleNamespace
@@ -156,6 +157,7 @@ def test_a_key_leaves_the_view_with_exit_code_0(tmp_path, key):
     folder = write_run(tmp_path / "a run's folder" / "0", epochs(3))
     process, controller = pty.fork()
     if not process:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored by a shell's background processes, and inherited
         os.execv(sys.executable, [sys.executable, str(installation.ROOT / "src/watch.py"), str(folder)])
     seen = b""
     while b"q: leave" not in seen:

@@ -286,9 +286,9 @@ class Watcher:
             view = self._view(folder, now_s)
         except READ_ERRORS as error:
             return replace(row, state="unreadable", reason=error_text(error)), None
-        progress, columns = view.progress, _steady_columns(view.metrics)
-        return replace(row, state=view.state, reason=view.reason, overrides=view.overrides, host=view.host,
-                       progress=progress, duration_s=progress.elapsed_s, **columns), view  # fmt: skip
+        row = replace(row, state=view.state, reason=view.reason, overrides=view.overrides, host=view.host,
+                      progress=view.progress, duration_s=view.progress.elapsed_s)  # fmt: skip
+        return _with_means(row, view.metrics), view
 
     def _sweep_snapshot(
         self, rows: Sequence[SweepRow], views: Sequence[RunView], now_s: float, is_remote: bool
@@ -358,7 +358,7 @@ def _ended_row(row: SweepRow, folder: Path) -> tuple[Run, SweepRow]:
     summary = record.summary() or {}
     ended_s = _end_s(summary)
     duration_s = ended_s - datetime.fromisoformat(run.started).timestamp() if ended_s and run.started else None
-    return run, replace(
+    row = replace(
         row,
         state=ENDED.get(status_of(record), "training"),  # its last file may be about to be written
         overrides=run.keys,
@@ -366,8 +366,8 @@ def _ended_row(row: SweepRow, folder: Path) -> tuple[Run, SweepRow]:
         host=run.host or "",
         duration_s=duration_s,
         is_reused=bool(run.reused),
-        **_steady_columns(run.metrics),
     )
+    return run, _with_means(row, run.metrics)
 
 
 def _front(sweep: Sweep) -> tuple[list[FrontPoint], str]:
@@ -393,10 +393,11 @@ def _with_varied_keys(rows: Sequence[SweepRow]) -> list[SweepRow]:
     return [replace(row, overrides={key: row.overrides[key] for key in varied if key in row.overrides}) for row in rows]
 
 
-def _steady_columns(metrics: Mapping[str, float]) -> dict[str, Any]:
+def _with_means(row: SweepRow, metrics: Mapping[str, float]) -> SweepRow:
+    """Return a row with the means of the steady epochs."""
     e2e_s, stall_s = metrics.get("steady/e2e_s"), metrics.get("steady/data_stall_s")
     stall_fraction = stall_s / e2e_s if e2e_s and stall_s is not None else None
-    return {"epoch_s": e2e_s, "energy_j": metrics.get("steady/energy_j"), "stall_fraction": stall_fraction}
+    return replace(row, epoch_s=e2e_s, energy_j=metrics.get("steady/energy_j"), stall_fraction=stall_fraction)
 
 
 def _total_energy_j(metrics: Mapping[str, float]) -> float | None:

@@ -30,17 +30,20 @@ GIGA = 1e9
 
 def write_footprint_files(runs: Sequence[Run], folder: Path, say: Callable[[str], None]) -> list[Path]:
     """Write the SCI of all runs with a carbon footprint, and a BoAmps report per run; return the files."""
-    reports: dict[str, Any] = {}
+    reports: dict[str, object] = {}
+    scores = []
     for run in runs:
         if not run.folder or "total/energy_j" not in run.metrics:
             continue
         try:
             reports[f"boamps_{run.number}.json"] = boamps_report(run)
             if "total/co2e_g" in run.metrics:
-                reports.setdefault("sci.json", []).append(software_carbon_intensity(run))
+                scores.append(software_carbon_intensity(run))
         except READ_ERRORS as error:
             say(f"Run {run.number} is not exported, as its record is damaged: {error}")
-    if "sci.json" not in reports:
+    if scores:
+        reports["sci.json"] = scores
+    else:
         say(f"No sci.json: no run has {'an intensity (`footprint.intensity=`)' if reports else 'measured energy'}.")
     for name, report in reports.items():
         write_json(folder / name, report)
