@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import live
 import pytest
@@ -29,7 +30,10 @@ def record(tmp_path):
 @pytest.fixture
 def server(record):
     command = [sys.executable, str(ROOT / "src/watch.py"), str(record.folder), "page=true", "port=0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+    keep_ctrl_c = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # background processes of a shell ignore it
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT, preexec_fn=keep_ctrl_c
+    ) as process:
         yield process
         process.kill()
 
