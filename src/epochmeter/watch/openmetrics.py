@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, get_args
 
-from epochmeter.watch.snapshot import PARTS, RunView, Snapshot, State
-from epochmeter.watch.watcher import ACTIVE
+from epochmeter.watch.snapshot import ACTIVE, PARTS, RunView, Snapshot, State
 
 PREFIX = "epochmeter_"
 

@@ -20,6 +20,8 @@ preparing   the dataset, the device or the model is prepared; of a sweep: no run
 stalled     the process may live, but the record has not grown for long
 interrupted stopped or killed, with or without a summary
 """
+ACTIVE: tuple[State, ...] = ("training", "preparing", "stalled")
+"""States of a run that has not ended."""
 PARTS = ("data_stall", "copy", "compute", "overhead")
 """The parts of an epoch, whose times add up to its end-to-end time."""
 
