@@ -2,9 +2,9 @@
 
 import os
 import platform
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -33,6 +33,12 @@ class Process(NamedTuple):
 def this_process() -> Process:
     """The identity of this process."""
     return Process(platform.node(), os.getpid(), boot_id(), start_ticks(os.getpid()), pid_namespace())
+
+
+def recorded_process(run: Mapping[str, Any]) -> Process:
+    """The process that measures or measured a run, from the run's description in `job.json`."""
+    fields: Any = map(run.get, Process._fields)
+    return Process(*fields)
 
 
 def boot_id() -> str:

@@ -9,7 +9,7 @@ killed    according to summary.json; or there is no end, and the process is gone
 
 from __future__ import annotations
 
-from epochmeter.machine.process_identity import Process, is_alive
+from epochmeter.machine.process_identity import is_alive, recorded_process
 from epochmeter.shared.record import Record
 
 PLANNED, RUNNING, COMPLETED, FAILED, KILLED = "planned", "running", "completed", "failed", "killed"
@@ -26,7 +26,7 @@ def status_of(record: Record, ended: str | None = None) -> str:
     if recorded:
         return recorded
     run = record.run()
-    if ended is None and is_alive(Process(*(run.get(field) for field in Process._fields))):
+    if ended is None and is_alive(recorded_process(run)):
         return RUNNING
     if record.summary():  # measured completely, but `completed.json` could not be written
         return FAILED

@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from epochmeter.machine.process_identity import Process, is_alive
+from epochmeter.machine.process_identity import is_alive, recorded_process
 from epochmeter.report.runs.run import COMPLETED, NOT_COMPLETED, RUNNING, TOO_SHORT, UNFINISHED, Run, Sweep
 from epochmeter.results.reuse import READ_ERRORS, REFERENCE, read_reference, referenced_record
 from epochmeter.results.run_info import DISTURBED, EPOCH_METRICS, device_count, platform_info
@@ -326,8 +326,7 @@ def _summary(path: str, run: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         return _json(path)  # type: ignore[no-any-return]
     except FileNotFoundError:
-        fields: Any = map(run.get, Process._fields)
-        process = Process(*fields)
+        process = recorded_process(run)
         is_running = process.host == platform.node() and is_alive(process)  # not known of other hosts
         return {"metrics": {}, "state": RUNNING if is_running else UNFINISHED}
 
