@@ -36,7 +36,7 @@ ONLY_IN = {
     "submitit": "epochmeter/cluster/submit.py",
     "zeus": "epochmeter/power/knobs/nvml_limit.py",
     "pynvml": "epochmeter/machine/nvml.py",
-    "amdsmi": "epochmeter/power/meters/amd.py",
+    "amdsmi": "epochmeter/machine/amd.py",
     "jtop": "epochmeter/power/meters/jtop.py",
     "numpy": (
         "epochmeter/worker/rng.py",

@@ -18,7 +18,7 @@ from epochmeter.config.schema import Device, Examination, Storage
 from epochmeter.datasets.ready import training_folder
 from epochmeter.machine import host
 from epochmeter.machine.disk import describe, disk_of, satisfies
-from epochmeter.machine.gpm import REMEDIES, counter_ids, open_counters
+from epochmeter.machine.gpu_counters import REMEDIES, counter_ids, is_amd, open_counters
 from epochmeter.machine.gpus import Gpu, find_gpus, meter_id, select_gpus
 from epochmeter.machine.page_cache import iter_files, resident_fraction
 from epochmeter.machine.process_identity import boot_id
@@ -231,20 +231,22 @@ def trace_row(python: str | None) -> Row:
     return Row("trace", True, "PyTorch profiler", covers="a few steps after the last epoch")
 
 
-def counter_rows(uuids: list[str], root: Path) -> Iterator[Row]:
-    """Whether performance counters of the GPUs can be read: by NVML within a run, and by NVIDIA Nsight after it."""
-    if not uuids:
-        for quantity in ("GPU counters", *NSIGHT):
+def counter_rows(names: list[str], root: Path) -> Iterator[Row]:
+    """Whether performance counters of the GPUs can be read: by their driver within a run, and by Nsight after it."""
+    if not names:
+        yield Row("GPU counters", False, why="training does not use an NVIDIA or AMD GPU here")
+    else:
+        with open_counters(names) as counters:
+            counters.start()
+            counters.end()
+        measured = ", ".join(name.removeprefix("gpu_") for name in counters.metrics)
+        source = None if counters.reason else "amdsmi" if is_amd(names[0]) else "GPM (NVML)"
+        why = counters.reason or None
+        yield Row("GPU counters", bool(measured), source, covers=measured, why=why, remedy=counters.remedy)
+    if all(map(is_amd, names)):
+        for quantity in NSIGHT:
             yield Row(quantity, False, why="training does not use an NVIDIA GPU here")
         return
-    with open_counters(uuids) as counters:
-        counters.start()
-        counters.end()
-    measured = ", ".join(name.removeprefix("gpu_") for name in counters.metrics)
-    source = None if counters.reason else "GPM (NVML)"
-    yield Row(
-        "GPU counters", bool(measured), source, covers=measured, why=counters.reason or None, remedy=counters.remedy
-    )
     is_restricted = match_group(r"^(RmProfilingAdminOnly: 1)", read_text(root / "proc/driver/nvidia/params"))
     for quantity, (program, covers) in NSIGHT.items():
         row = Row(quantity, True, find_program(program), covers=covers)

@@ -1,4 +1,7 @@
 /* A stub of amdsmi with one GPU, at 0000:c1:00.0, whose counter increases by 90 W in steps of 15.3 uJ.
+ * Its firmware accumulates 75 % utilization of compute and 20 % of memory, and 3 + 1 MiB over two of eight XGMI links; two
+ * seconds pass between readings. STUB=cycles: it counts its cycles, of 2 ms; STUB=other: it accumulates nothing, as of a
+ * Radeon; STUB=percent: utilization is a hundred times too large.
  * STUB=still: it does not advance; STUB=unit: its step is reported a thousand times too large; STUB=unsupported: no
  * counter; STUB=silent: ROCm does not start; STUB=lost: the GPU is lost at the fourth reading. The test adds the other
  * symbols that the client binds. */
@@ -28,5 +31,42 @@ int amdsmi_get_energy_count(void *handle, uint64_t *steps, float *step_uj, uint6
     *at_ns = now.tv_sec * 1000000000ULL + now.tv_nsec;
     *steps = stub_is("still") ? 1000000 : *at_ns * 90 / 15300;
     *step_uj = stub_is("unit") ? 15300 : 15.3;
+    return SUCCESS;
+}
+
+typedef struct { /* amdsmi_gpu_metrics_t of amdsmi 7.0 up to the counter of cycles; 0xFF: the GPU lacks it */
+    uint32_t header;
+    uint16_t temperatures[6], activities[3], power_w;
+    uint64_t energy, at_ns;
+    uint16_t clocks[14];
+    uint32_t throttling;
+    uint16_t fan, pcie_width, pcie_speed;
+    uint32_t gfx_percent, memory_percent;
+    uint16_t hbm[4];
+    uint64_t firmware_at;
+    uint16_t voltages[3];
+    uint64_t throttlers;
+    uint16_t socket_power_w, video[4];
+    uint32_t locked;
+    uint16_t xgmi_width, xgmi_speed;
+    uint64_t pcie[5], read_kib[8], written_kib[8];
+    uint16_t gfx_clocks[8], other_clocks[12], jpeg[32];
+    uint32_t naks[2];
+    uint64_t cycles;
+} Metrics;
+
+int amdsmi_get_gpu_metrics_info(void *handle, Metrics *metrics) {
+    static uint64_t reading;
+    uint64_t cycles = stub_is("cycles") ? 1000 : 2000, percent = stub_is("percent") ? 7500 : 75;
+    if (stub_is("unsupported")) return NOT_SUPPORTED;
+    memset(metrics, 0xFF, sizeof *metrics);
+    metrics->at_ns = ++reading * 2000000000;
+    if (stub_is("other")) return SUCCESS;
+    metrics->gfx_percent = 4294292296u + reading * cycles * percent; /* exceeds 32 bits at the fifth reading */
+    metrics->memory_percent = reading * cycles * 20;
+    metrics->read_kib[0] = reading * 3072;
+    metrics->read_kib[3] = reading * 1024;
+    metrics->written_kib[0] = reading * 2048;
+    if (stub_is("cycles")) metrics->cycles = reading * cycles;
     return SUCCESS;
 }

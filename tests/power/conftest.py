@@ -2,11 +2,13 @@
 
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,23 @@ def nvml_stub(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("nvml")
     source = Path(__file__).with_name("nvml_stub.c")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", source], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def amd_smi(tmp_path_factory) -> Path:
+    """The folder of a stub libamd_smi.so for LD_LIBRARY_PATH, with every symbol that the real client binds."""
+    if not shutil.which("gcc") or not find_spec("amdsmi"):
+        pytest.skip("gcc or amdsmi is not installed")
+    folder = tmp_path_factory.mktemp("amd_smi")
+    (client,) = find_spec("amdsmi").submodule_search_locations
+    bound = set(re.findall(r"_libraries\['libamd_smi\.so'\]\.(\w+)", (Path(client) / "amdsmi_wrapper.py").read_text()))
+    own = Path(__file__).with_name("amd_smi_stub.c").read_text()
+    rest = "".join(
+        f"int {name}(void) {{ return NOT_SUPPORTED; }}\n" for name in sorted(bound) if f" {name}(" not in own
+    )
+    (folder / "stub.c").write_text(own + rest)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libamd_smi.so", folder / "stub.c"], check=True)
     return folder
 
 

@@ -1,15 +1,30 @@
-"""AMD GPUs by their driver, amdgpu: in ROCm's order, and the driver's files of each card."""
+"""AMD GPUs by their driver, amdgpu: in ROCm's order, and the driver's files of each card; and by ROCm's amdsmi.
+
+amdsmi is used directly rather than through zeus: zeus identifies a GPU by its HIP index only, which environment
+variables change.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from epochmeter.machine.sysfs import read_text
+from epochmeter.shared.units import NANOSECOND
 
 DUAL_DIE_IDS = ("0x7408", "0x740c")
 """The device IDs of MI250X and MI250: two GPUs to ROCm, but one board, whose first die measures and limits the power
 of both."""
+
+ACTIVITIES = {"gpu_gfx_active_fraction": "gfx_activity_acc", "gpu_memory_active_fraction": "mem_activity_acc"}
+"""Metric -> counter of 32 bits to which the firmware adds the utilization in percent, once per cycle."""
+LINKS = {"gpu_xgmi_received_bytes_per_s": "xgmi_read_data_acc", "gpu_xgmi_sent_bytes_per_s": "xgmi_write_data_acc"}
+"""Metric -> counters of the links to other GPUs, in KiB."""
+CYCLE_S, PERCENT, KIBIBYTE = 0.001, 0.01, 1024
+MAX_FRACTION = 1.5
+"""Largest accepted fraction: the borders of short windows are inexact by a cycle; more means another unit."""
 
 
 class Card(NamedTuple):
@@ -74,3 +89,92 @@ def _describe(model: str, properties: str) -> dict[str, str]:
         "bus": bus if location else "",
         "uuid": f"GPU-{unique:016x}" if unique else "",  # ROCm's format
     }
+
+
+class AmdSmiGpu:
+    """A GPU of ROCm's amdsmi, by its PCI address; OSError if ROCm does not know it."""
+
+    def __init__(self, bus: str) -> None:
+        self.bus, self._amdsmi = bus, load_amdsmi()
+        with _os_errors(self._amdsmi, f"GPU {bus}: not known to ROCm"):
+            self._handle = self._amdsmi.amdsmi_get_processor_handle_from_bdf(bus)
+
+    def call(self, function: str) -> Mapping[str, Any]:
+        """Return the result of a function of amdsmi; OSError if it fails."""
+        with _os_errors(self._amdsmi, f"GPU {self.bus}: {function}"):
+            result: Mapping[str, Any] = getattr(self._amdsmi, function)(self._handle)
+        return result
+
+
+class AmdCounters:
+    """Counters of an AMD GPU that its firmware accumulates; OSError if it has none."""
+
+    def __init__(self, bus: str) -> None:
+        self._gpu = AmdSmiGpu(bus)
+        self.start()
+        if not any(isinstance(self._before.get(name), int) for name in ACTIVITIES.values()):
+            raise OSError(f"GPU {bus}: its firmware does not accumulate its utilization, as of Instinct GPUs")
+
+    def start(self) -> None:
+        """Read the counters before a window."""
+        self._before = self._gpu.call("amdsmi_get_gpu_metrics_info")
+
+    def end(self) -> dict[str, float]:
+        """Read the counters after a window, and return its metrics.
+
+        Raises:
+            OSError: The utilization is impossible.
+        """
+        metrics = counter_means(self._before, self._gpu.call("amdsmi_get_gpu_metrics_info"))
+        for name in ACTIVITIES:
+            if metrics.get(name, 0.0) > MAX_FRACTION:
+                raise OSError(f"GPU {self._gpu.bus}: the counter {ACTIVITIES[name]} has an unknown unit")
+        return metrics
+
+
+def counter_means(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, float]:
+    """Return the means between two results of `amdsmi_get_gpu_metrics_info`; a counter that the GPU lacks is absent.
+
+    The firmware adds the utilization in percent to its counters once per cycle. It counts the cycles from gpu_metrics
+    1.6 on; before, a cycle is a millisecond (`amdsmi_get_utilization_count` in amdsmi.h).
+    """
+
+    def increases(name: str) -> list[int]:
+        """Return the increases of a counter; none if it is not a number, but amdsmi's `N/A`."""
+        first, last = (values if isinstance(values := reading.get(name), list) else [values]
+                       for reading in (before, after))  # fmt: skip
+        pairs = zip(first, last, strict=True)
+        return [end - start for start, end in pairs if isinstance(start, int) and isinstance(end, int)]
+
+    seconds = sum(increases("system_clock_counter")) * NANOSECOND
+    if seconds <= 0:
+        return {}
+    cycles = sum(increases("accumulation_counter")) or seconds / CYCLE_S
+    percents = {metric: increases(name) for metric, name in ACTIVITIES.items()}
+    kibibytes = {metric: increases(name) for metric, name in LINKS.items()}
+    return {
+        **{metric: values[0] % (1 << 32) * PERCENT / cycles for metric, values in percents.items() if values},
+        **{metric: sum(values) * KIBIBYTE / seconds for metric, values in kibibytes.items() if values},
+    }
+
+
+@cache
+def load_amdsmi() -> Any:
+    """Import and initialize amdsmi, until this process ends; OSError if that fails."""
+    try:
+        with redirect_stdout(None):  # it prints a message if there is no ROCm
+            import amdsmi
+    except (ImportError, OSError, KeyError, AttributeError) as error:
+        raise OSError(f"cannot import ROCm's amdsmi ({error})") from error
+    with _os_errors(amdsmi, "cannot initialize ROCm's amdsmi"):
+        amdsmi.amdsmi_init(amdsmi.AmdSmiInitFlags.INIT_AMD_GPUS)
+    return amdsmi
+
+
+@contextmanager
+def _os_errors(amdsmi: Any, failure: str) -> Iterator[None]:
+    """Raise OSError for an error of amdsmi."""
+    try:
+        yield
+    except amdsmi.AmdSmiException as error:
+        raise OSError(f"{failure}: {' '.join(str(error).split())}") from error

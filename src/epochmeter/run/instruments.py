@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from epochmeter.console.console import Terminal
 from epochmeter.machine.gauge_series import GaugeSeries
-from epochmeter.machine.gpm import NO_COUNTERS, GpuCounters, counter_ids, open_counters
+from epochmeter.machine.gpu_counters import NO_COUNTERS, GpuCounters, counter_ids, open_counters
 from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor, open_gpu_monitor
 from epochmeter.machine.utilization import Gauges, open_gauges
 from epochmeter.power.meter import Meter, open_meter

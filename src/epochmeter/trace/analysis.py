@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from epochmeter.machine.gpm import PROFILING_OPTION
+from epochmeter.machine.gpu_counters import PROFILING_OPTION
 from epochmeter.power.phases.phase_energy import UnresolvedError
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import INTERVALS, NCU_CSV, TRACE, TRACE_ANALYSIS, Record, is_steady

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from epochmeter.machine.gpm import PROFILING_OPTION
+from epochmeter.machine.gpu_counters import PROFILING_OPTION
 
 UTILIZATION = "sm__inst_executed_pipe_{}.avg.pct_of_peak_sustained_elapsed"
 PIPES = {pipe: UTILIZATION.format(pipe) for pipe in ("fma", "alu", "fp16", "tensor", "xu")}

@@ -1,10 +1,7 @@
 import json
 import os
-import re
-import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,13 +15,14 @@ UUID = "GPU-1f25e6fa38fdc9e1"
 COUNTED = """
 import json, os, sys, time
 from pathlib import Path
+from epochmeter.machine.amd import load_amdsmi
 from epochmeter.power.meters import amd
 
 amd.CHECK_DURATION_S, results = 0.1, {}
 (card,) = amd.find_cards(Path(sys.argv[1]))
 for stub in sys.argv[2:]:
     os.environ["STUB"] = stub
-    amd.load_amdsmi.cache_clear()
+    load_amdsmi.cache_clear()
     try:
         domain, read = amd.counter_of(card, Path("/"))
         begun_j, begun_s = read(), time.monotonic()
@@ -48,23 +46,6 @@ def opened():
     yield made
     for meter in meters:
         meter.close()
-
-
-@pytest.fixture(scope="session")
-def amd_smi(tmp_path_factory):
-    """The folder of a stub libamd_smi.so for LD_LIBRARY_PATH, with every symbol that the real client binds."""
-    if not shutil.which("gcc") or not find_spec("amdsmi"):
-        pytest.skip("gcc or amdsmi is not installed")
-    folder = tmp_path_factory.mktemp("amd_smi")
-    (client,) = find_spec("amdsmi").submodule_search_locations
-    bound = set(re.findall(r"_libraries\['libamd_smi\.so'\]\.(\w+)", (Path(client) / "amdsmi_wrapper.py").read_text()))
-    own = Path(__file__).parents[1].joinpath("amd_smi_stub.c").read_text()
-    rest = "".join(
-        f"int {name}(void) {{ return NOT_SUPPORTED; }}\n" for name in sorted(bound) if f" {name}(" not in own
-    )
-    (folder / "stub.c").write_text(own + rest)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", folder / "libamd_smi.so", folder / "stub.c"], check=True)
-    return folder
 
 
 @pytest.mark.parametrize("name", ["0000:c1:00.0", "0000:c6:00.0", "both"])

@@ -1,17 +1,12 @@
-"""Energy of AMD GPUs: the counter that ROCm's amdsmi reads, and power from the files of the driver (hwmon).
-
-amdsmi is used directly rather than through zeus: zeus identifies a GPU by its HIP index only, which environment
-variables change.
-"""
+"""Energy of AMD GPUs: the counter that ROCm's amdsmi reads, and power from the files of the driver (hwmon)."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
-from functools import cache, partial
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from epochmeter.machine.amd import Card, board_card, find_cards
+from epochmeter.machine.amd import AmdSmiGpu, Card, board_card, find_cards
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.meters.gpu import BOARD_SCOPE, gpu_meter, open_gpu
 from epochmeter.power.uncertainty import UNKNOWN, Sensors, response_of
@@ -66,15 +61,12 @@ def counter_of(card: Card, root: Path) -> Instrument:
     """Open the GPU's energy counter; OSError if it has none, or if it contradicts the power."""
     if root != Path("/"):
         raise OSError(f"ROCm reads only this machine's GPUs, not those below {root}")
-    amdsmi = load_amdsmi()
+    gpu = AmdSmiGpu(card.bus)
 
     def read() -> float:
-        with os_errors(amdsmi, f"GPU {card.bus}: cannot read the energy counter"):
-            count = amdsmi.amdsmi_get_energy_count(handle)
-        return count["energy_accumulator"] * count["counter_resolution"] / 1e6
+        count = gpu.call("amdsmi_get_energy_count")
+        return float(count["energy_accumulator"] * count["counter_resolution"] / 1e6)
 
-    with os_errors(amdsmi, f"GPU {card.bus}: not known to ROCm"):
-        handle = amdsmi.amdsmi_get_processor_handle_from_bdf(card.bus)
     check_counter(card, read, power_of(card, CHECK_DURATION_S).read)
     return Instrument(Domain("counter", COUNTER_PERIOD_S, scope_of(card)), read)
 
@@ -88,28 +80,6 @@ def check_counter(card: Card, joules: Callable[[], float], watts: Callable[[], f
         raise OSError(
             f"GPU {card.bus}: the energy counter is wrong: {counted_w:.3g} W, but the driver reports {driver_w:.3g} W"
         )
-
-
-@cache
-def load_amdsmi() -> Any:
-    """Import and initialize amdsmi, until this process ends; OSError if that fails."""
-    try:
-        with redirect_stdout(None):  # it prints a message if there is no ROCm
-            import amdsmi
-    except (ImportError, OSError, KeyError, AttributeError) as error:
-        raise OSError(f"no energy counter: cannot import ROCm's amdsmi ({error})") from error
-    with os_errors(amdsmi, "no energy counter: cannot initialize ROCm's amdsmi"):
-        amdsmi.amdsmi_init(amdsmi.AmdSmiInitFlags.INIT_AMD_GPUS)
-    return amdsmi
-
-
-@contextmanager
-def os_errors(amdsmi: Any, failure: str) -> Iterator[None]:
-    """Raise OSError for an error of amdsmi."""
-    try:
-        yield
-    except amdsmi.AmdSmiException as error:
-        raise OSError(f"{failure}: {' '.join(str(error).split())}") from error
 
 
 def _watts(file: Path) -> float:

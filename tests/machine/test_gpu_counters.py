@@ -1,12 +1,40 @@
-"""Performance counters of GPUs, read by the real client library from a stub of NVML."""
+"""Performance counters of GPUs, read by the real client libraries from stubs of NVML and amdsmi."""
 
+import json
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from epochmeter.machine.gpm import COUNTERS, PROFILING_OPTION, counter_ids, open_counters
+from epochmeter.machine.gpu_counters import GPM, PROFILING_OPTION, counter_ids, open_counters
 
 MEBIBYTE = 1 << 20
+SOURCE = Path(__file__).parents[2] / "src"
+AMD = """
+import json, sys
+from epochmeter.machine.gpu_counters import open_counters
+
+with open_counters(sys.argv[1:]) as counters:
+    for _ in range(2):
+        counters.start()
+        counters.end()
+print(json.dumps([counters.metrics, counters.reason]))
+"""
+
+
+@pytest.fixture
+def amd_counters(amd_smi):
+    """Function of (stub, bus): metrics and reason of an AMD GPU, from a process of its own."""
+
+    def read(stub, *buses):
+        places = {"LD_LIBRARY_PATH": str(amd_smi), "PYTHONPATH": str(SOURCE), "STUB": stub}
+        command = [sys.executable, "-c", AMD, *(buses or ["0000:c1:00.0"])]
+        return json.loads(subprocess.check_output(command, text=True, env={**os.environ, **places}))
+
+    return read
 
 
 def test_counters_are_means_over_gpus_and_rates_are_sums(nvml, monkeypatch):
@@ -23,7 +51,7 @@ def test_counters_are_means_over_gpus_and_rates_are_sums(nvml, monkeypatch):
     assert first["gpu_dram_active_fraction"] == pytest.approx(0.105)
     assert first["gpu_pcie_sent_bytes_per_s"] == (20 + 21) * MEBIBYTE
     assert first["gpu_nvlink_received_bytes_per_s"] == (60 + 61) * MEBIBYTE
-    assert COUNTERS.keys() - first.keys() == {"gpu_nvlink_sent_bytes_per_s"}, "the GPUs lack this counter"
+    assert GPM.keys() - first.keys() == {"gpu_nvlink_sent_bytes_per_s"}, "the GPUs lack this counter"
 
 
 @pytest.mark.parametrize(
@@ -56,8 +84,12 @@ def test_a_slice_has_its_own_counters(nvml, monkeypatch):
         counters.end()
     assert counters.reason == ""
     assert counters.metrics["gpu_sm_active_fraction"] == pytest.approx((2 + 70) / 100)
-    gpus = [{"vendor": "nvidia", "uuid": "GPU-aaaa"}, {"vendor": "nvidia"}, {"vendor": "amd", "uuid": "1"}]
-    assert counter_ids(gpus, {"CUDA_VISIBLE_DEVICES": "0"}) == ["GPU-aaaa"]
+    gpus = [
+        {"vendor": "nvidia", "uuid": "GPU-aaaa"},
+        {"vendor": "nvidia"},
+        {"vendor": "amd", "bus": "0000:c1:00.0", "uuid": ""},
+    ]
+    assert counter_ids(gpus, {"CUDA_VISIBLE_DEVICES": "0"}) == ["GPU-aaaa", "0000:c1:00.0"]
 
 
 def test_samples_are_freed_and_reading_takes_microseconds(nvml, monkeypatch):
@@ -74,3 +106,31 @@ def test_samples_are_freed_and_reading_takes_microseconds(nvml, monkeypatch):
             counters.end()
         assert (time.perf_counter() - begun_s) / 100 < 0.002, "0.2 % of an epoch of one second"
     assert pynvml.nvmlLib.nvmlGpmOpenSamples() == 0
+
+
+@pytest.mark.parametrize("stub", ["", "cycles"])
+def test_firmware_of_amd_gpus_accumulates_utilization_and_traffic(amd_counters, stub):
+    metrics, reason = amd_counters(stub)
+    assert reason == ""
+    assert metrics == {
+        "gpu_gfx_active_fraction": pytest.approx(0.75),
+        "gpu_memory_active_fraction": pytest.approx(0.2),
+        "gpu_xgmi_received_bytes_per_s": 4 * MEBIBYTE / 2,
+        "gpu_xgmi_sent_bytes_per_s": 2 * MEBIBYTE / 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("stub", "bus", "why"),
+    [
+        ("other", "0000:c1:00.0", "does not accumulate its utilization"),
+        ("percent", "0000:c1:00.0", "gfx_activity_acc has an unknown unit"),
+        ("unsupported", "0000:c1:00.0", "AMDSMI_STATUS_NOT_SUPPORTED"),
+        ("silent", "0000:c1:00.0", "AMDSMI_STATUS_DRIVER_NOT_LOADED"),
+        ("", "0000:c6:00.0", "GPU 0000:c6:00.0: not known to ROCm"),
+    ],
+)
+def test_missing_counters_of_amd_gpus_have_a_reason(amd_counters, stub, bus, why):
+    metrics, reason = amd_counters(stub, bus)
+    assert metrics == {}
+    assert why in reason

@@ -1,7 +1,7 @@
-"""Counters of NVIDIA GPUs from Hopper on, by NVML's GPU performance monitoring (GPM): no root, no replay, no daemon.
+"""Performance counters of GPUs: NVML's GPU performance monitoring (GPM) on NVIDIA from Hopper on, and amdsmi on AMD.
 
-They are read at the borders of windows only, and the mean between the two readings is exact. DCGM and GPM share the
-hardware, so GPM fails while DCGM profiles the GPU.
+They are read at the borders of windows only, and the mean between the two readings is exact. Neither needs root, replay
+or a daemon. DCGM and GPM share the hardware, so GPM fails while DCGM profiles the GPU.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from statistics import fmean
-from typing import TypeVar
 
 from epochmeter.machine import nvml
+from epochmeter.machine.amd import AmdCounters
 from epochmeter.machine.gpus import Gpu
 
-T = TypeVar("T")
 PERCENT, MEBIBYTE = 0.01, float(1 << 20)
-COUNTERS = {
+GPM = {
     "gpu_sm_active_fraction": ("SM_UTIL", PERCENT),
     "gpu_sm_occupancy_fraction": ("SM_OCCUPANCY", PERCENT),
     "gpu_tensor_active_fraction": ("ANY_TENSOR_UTIL", PERCENT),
@@ -40,6 +39,23 @@ REMEDIES = {
 """Kind of error -> what helps."""
 
 
+class GpmCounters:
+    """Counters of an NVIDIA GPU."""
+
+    def __init__(self, gpu: nvml.NvmlGpu) -> None:
+        self._gpu = gpu
+
+    def start(self) -> None:
+        """Read the counters before a window."""
+        self._gpu.read_gpm(0)
+
+    def end(self) -> dict[str, float]:
+        """Read the counters after a window, and return its metrics."""
+        self._gpu.read_gpm(1)
+        values = self._gpu.gpm_values([name for name, _ in GPM.values()])
+        return {metric: unit * values[name] for metric, (name, unit) in GPM.items() if name in values}
+
+
 class GpuCounters:
     """The counters of the GPUs used, between `start` and `end`.
 
@@ -50,7 +66,7 @@ class GpuCounters:
         remedy: What helps; None if nothing does.
     """
 
-    def __init__(self, gpus: Sequence[nvml.NvmlGpu] = ()) -> None:
+    def __init__(self, gpus: Sequence[GpmCounters | AmdCounters] = ()) -> None:
         self._gpus = gpus
         self.metrics: dict[str, float] = {}
         self.reason = ""
@@ -58,61 +74,67 @@ class GpuCounters:
 
     def set_failed(self, error: OSError) -> None:
         """There are no counters from now on."""
-        self._gpus, self.reason = (), str(error)
+        self._gpus, self.metrics, self.reason = (), {}, str(error)
         self.remedy = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), None)
 
     def start(self) -> None:
         """Read the counters before a window."""
-        self._of_each(lambda gpu: gpu.read_gpm(0))
+        try:
+            for gpu in self._gpus:
+                gpu.start()
+        except OSError as error:
+            self.set_failed(error)
 
     def end(self) -> None:
         """Read the counters after a window, and compute its metrics."""
-        self.metrics = {}
-        names = [name for name, _ in COUNTERS.values()]
-        self._of_each(lambda gpu: gpu.read_gpm(1))
-        values = self._of_each(lambda gpu: gpu.gpm_values(names))
-        if not values:
-            return
-        for metric, (name, unit) in COUNTERS.items():
-            if all(name in value for value in values):
-                mean_or_sum = sum if metric.endswith("_per_s") else fmean
-                self.metrics[metric] = unit * mean_or_sum([value[name] for value in values])
-
-    def _of_each(self, read: Callable[[nvml.NvmlGpu], T]) -> list[T]:
-        """Return a reading of each GPU; after a failed reading there are no counters."""
         try:
-            return [read(gpu) for gpu in self._gpus]
+            values = [gpu.end() for gpu in self._gpus]
         except OSError as error:
             self.set_failed(error)
-            return []
+            return
+        names = [name for name in (values[0] if values else ()) if all(name in value for value in values)]
+        self.metrics = {
+            name: (sum if name.endswith("_per_s") else fmean)([value[name] for value in values]) for name in names
+        }
 
 
 NO_COUNTERS = GpuCounters()
 
 
 @contextmanager
-def open_counters(uuids: Sequence[str]) -> Iterator[GpuCounters]:
-    """Open the counters of NVIDIA GPUs; without GPUs there are none and no reason."""
+def open_counters(names: Sequence[str]) -> Iterator[GpuCounters]:
+    """Open the counters of GPUs, by the names of `counter_ids`; without GPUs there are none and no reason."""
     with ExitStack() as opened:
         counters = GpuCounters()
         try:
-            counters = GpuCounters(list(_open_gpus(uuids, opened.callback)))
+            counters = GpuCounters(list(_open_gpus(names, opened.callback)))
         except OSError as error:
             counters.set_failed(error)
         yield counters
 
 
 def counter_ids(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> list[str]:
-    """Return the UUIDs of the NVIDIA GPUs that a run uses, or of the MIG slices that its environment selects."""
+    """Return the UUIDs of the NVIDIA GPUs that a run uses, or of its MIG slices, and the PCI addresses of AMD GPUs."""
     listed = [name.strip() for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     slices = [name for name in listed[:1] if name.startswith("MIG-")]  # CUDA uses one slice at most
-    return slices or [gpu["uuid"] for gpu in gpus if gpu["vendor"] == "nvidia" and "uuid" in gpu]
+    keys = {"nvidia": "uuid", "amd": "bus"}
+    return slices or [gpu[key] for gpu in gpus if (key := keys.get(gpu["vendor"])) and gpu.get(key)]
 
 
-def _open_gpus(uuids: Sequence[str], at_end: Callable[[Callable[[], None]], object]) -> Iterator[nvml.NvmlGpu]:
-    if uuids:
+def is_amd(name: str) -> bool:
+    """Return whether a name of `counter_ids` is a PCI address."""
+    return ":" in name
+
+
+def _open_gpus(
+    names: Sequence[str], at_end: Callable[[Callable[[], None]], object]
+) -> Iterator[GpmCounters | AmdCounters]:
+    if not all(map(is_amd, names)):
         at_end(nvml.start())
-    for uuid in uuids:
-        gpu = nvml.open_gpu(uuid)
-        at_end(gpu.open_gpm())
-        yield gpu
+    for name in names:
+        if is_amd(name):
+            yield AmdCounters(name)
+        else:
+            gpu = nvml.open_gpu(name)
+            at_end(gpu.open_gpm())
+            yield GpmCounters(gpu)
