@@ -10,8 +10,8 @@ import pytest
 from default_jobs import job_of
 
 from epochmeter.run.nsight import nsight_command, profile_steps
+from epochmeter.shared.pipes import PIPE_METRICS
 from epochmeter.shared.record import Record
-from epochmeter.trace.nsight import NCU_METRICS
 
 DATA = Path(__file__).parents[1] / "data/nsight"
 TRAINING = f"""#!{sys.executable}
@@ -71,7 +71,7 @@ def test_the_command_collects_all_metrics_in_the_marked_steps_only(plan, tmp_pat
     assert program == str(tmp_path / "ncu")
     values = dict(itertools.pairwise(options))
     assert values["--profile-from-start"] == "off"
-    assert values["--metrics"].split(",") == list(NCU_METRICS)
+    assert values["--metrics"].split(",") == list(PIPE_METRICS)
 
 
 def test_the_report_of_nsight_systems_is_kept(plan):

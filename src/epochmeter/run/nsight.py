@@ -10,8 +10,9 @@ from pathlib import Path
 from epochmeter.run.launch import NSIGHT_LOG, launched
 from epochmeter.run.plan import Plan
 from epochmeter.run.worker_process import WorkerError
+from epochmeter.shared.pipes import PIPE_METRICS
 from epochmeter.shared.record import NCU_CSV
-from epochmeter.trace.nsight import NCU_METRICS, NsightError, analyze_pipes, error_in
+from epochmeter.trace.nsight import NsightError, analyze_pipes, error_in
 
 RESULTS = {"ncu": "utilization of pipes", "nsys": "report of Nsight Systems"}
 NSYS_REPORT = "nsight"
@@ -71,4 +72,4 @@ def nsight_command(name: str, program: str, folder: Path) -> list[str]:
     # The clocks stay as the job has set them.
     collect = ["--target-processes", "all", "--profile-from-start", "off", "--clock-control", "none"]
     output = ["--csv", "--page", "raw", "--log-file", str(folder / NCU_CSV)]
-    return [path, *collect, "--metrics", ",".join(NCU_METRICS), *output]
+    return [path, *collect, "--metrics", ",".join(PIPE_METRICS), *output]

@@ -9,6 +9,7 @@
     gauges.csv    utilization, temperatures, disk and network once per second (columns: machine/gauge_series.py)
     checkpoint.pt state to resume an interrupted run; deleted when the run is completed
     trace.json.gz the profiler's trace of a few steps; trace_analysis.json has its analysis
+    counters.json.gz  counters of a step's kernels (`profiler.counters=true`)
     ncu.csv       utilization of pipes by kernel (`profiler=ncu`); nsight.nsys-rep is the report of `profiler=nsys`
     memory.json   memory of a training step at its peak, by kind
     summary.json  means, standard deviations, totals, and how the run ended
@@ -48,7 +49,7 @@ SCHEMA = 1
 """Version of the record's format in `job.json`; absent means 1."""
 POWER, GAUGES = TIME_SERIES = ("power.csv", "gauges.csv")
 """Samples over time, whose clock starts at boot."""
-NCU_CSV = "ncu.csv"
+NCU_CSV, COUNTERS = "ncu.csv", "counters.json.gz"
 TRACE, TRACE_ANALYSIS = "trace.json.gz", "trace_analysis.json"
 PERFETTO = "perfetto.json.gz"
 """File derived from the record: its windows, steps, samples and trace on one clock."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,8 @@ MAX_DISTANCE_US = 3600e6
 NONE = -1
 """An unknown number, such as the stream of an event on the host."""
 SPACES = re.compile(r"\s*")
+NOT_A_NUMBER = re.compile("-?(nan|inf)")
+"""Values of counters that are not valid in JSON, as Kineto writes them."""
 STEP_NAME = re.compile(r"ProfilerStep#(\d+)")
 HINT = "hint: record the trace again: run the configuration with `profiler=torch`"
 
@@ -138,15 +140,10 @@ def load(path: Path) -> Trace:
     Raises:
         TraceError: The file is missing, empty, truncated, or no trace of torch's profiler.
     """
-    reader = _Reader(path)
+    reader = Reader(path)
     columns = _Columns()
-    try:
-        for event in reader.events():
-            columns.add(event)
-    except OSError as error:  # includes a file that is not, or not completely, compressed
-        raise TraceError(f"cannot read the trace {path}: {error.strerror or error}\n  {HINT}") from error
-    except (EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise _damaged(path, str(error)) from error
+    for event in reader.events():
+        columns.add(event)
     if not columns.count:
         raise TraceError(f"the trace {path} has no events of torch's profiler\n  {HINT}")
     properties = reader.metadata.get("deviceProperties")
@@ -157,7 +154,7 @@ def _damaged(path: Path, why: str) -> TraceError:
     return TraceError(f"the trace {path} is truncated or damaged: {why}\n  {HINT}")
 
 
-class _Reader:
+class Reader:
     """Decodes the events of a file one by one."""
 
     def __init__(self, path: Path) -> None:
@@ -167,6 +164,19 @@ class _Reader:
         self._decoder = json.JSONDecoder()
 
     def events(self) -> Iterator[dict[str, Any]]:
+        """Yield all events.
+
+        Raises:
+            TraceError: The file is missing, empty, truncated, or no trace of torch's profiler.
+        """
+        try:
+            yield from self._events()
+        except OSError as error:  # includes a file that is not, or not completely, compressed
+            raise TraceError(f"cannot read the trace {self.path}: {error.strerror or error}\n  {HINT}") from error
+        except (EOFError, UnicodeDecodeError, zlib.error) as error:
+            raise _damaged(self.path, str(error)) from error
+
+    def _events(self) -> Iterator[dict[str, Any]]:
         with open(self.path, "rb") as file:
             is_compressed = file.read(2) == b"\x1f\x8b"
         with gzip.open(self.path, "rt", encoding="utf-8") if is_compressed else open(self.path, encoding="utf-8") as f:
@@ -222,7 +232,10 @@ class _Reader:
             try:
                 event, self._at = self._decoder.raw_decode(self._text, self._at)
                 return event
-            except ValueError as error:
+            except json.JSONDecodeError as error:
+                if number := NOT_A_NUMBER.match(self._text, error.pos):
+                    self._text = f"{self._text[: error.pos]}NaN{self._text[number.end() :]}"
+                    continue
                 too_long = len(self._text) - self._at > MAX_EVENT_CHARACTERS
                 if too_long or not self._read():
                     raise _damaged(self.path, str(error)) from error
@@ -252,7 +265,7 @@ class _Columns:
             return
         start: Any = event.get("ts")
         duration: Any = event.get("dur", 0)
-        if not (_is_number(start) and _is_number(duration)):
+        if not (is_number(start) and is_number(duration)):
             self._left_out["without a time"] += 1
         elif duration < 0:
             self._left_out["with a negative duration"] += 1
@@ -270,7 +283,7 @@ class _Columns:
         arguments = event.get("args") or {}
         for key in NUMBERS.values():
             number: Any = arguments.get(key) if category == Category.KERNEL else None
-            yield number if _is_number(number) else math.nan
+            yield number if is_number(number) else math.nan
         yield category
         yield self._names.setdefault(str(event.get("name")), len(self._names))
         yield self._threads.setdefault((str(event.get("pid")), str(event.get("tid"))), len(self._threads))
@@ -315,7 +328,8 @@ class _Columns:
         return trace
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value is a finite number; true and false are not."""
     return type(value) in (int, float) and math.isfinite(value)
 
 

@@ -1,6 +1,8 @@
-"""Utilization of a GPU's pipes, from the CSV that Nsight Compute writes.
+"""Utilization of a GPU's pipes, from the CSV of Nsight Compute, or from a trace with counters of torch's profiler.
 
-It has one of two layouts: a column per metric and a row of units, or a row per kernel and metric.
+The CSV has one of two layouts: a column per metric and a row of units, or a row per kernel and metric. The trace has an
+event of the category `cuda_profiler_range` per kernel, with the metrics as arguments. The times of these events are no
+measurements: Kineto divides the time of the trace into equal parts (libkineto/src/CuptiRangeProfiler.cpp).
 """
 
 from __future__ import annotations
@@ -8,16 +10,16 @@ from __future__ import annotations
 import csv
 import math
 import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from epochmeter.machine.gpu_counters import PROFILING_OPTION
+from epochmeter.shared.pipes import DURATION, PIPE_METRICS, PIPES
+from epochmeter.shared.units import NANOSECOND
+from epochmeter.trace.kineto import Reader, TraceError, is_number
 
-UTILIZATION = "sm__inst_executed_pipe_{}.avg.pct_of_peak_sustained_elapsed"
-PIPES = {pipe: UTILIZATION.format(pipe) for pipe in ("fma", "alu", "fp16", "tensor", "xu")}
-"""Pipe -> the metric of its utilization in percent."""
-DURATION = "gpu__time_duration.sum"
-NCU_METRICS = (DURATION, *PIPES.values())
 SECONDS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "s": 1.0}
 """Seconds per unit, by its first letter: `nsecond` in older versions, `ns` in newer ones."""
 NUMBER = re.compile(r"(\d+|\d{1,3}(,\d{3})+)(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
@@ -26,8 +28,14 @@ NO_PERMISSION = (
     "ERR_NVGPUCTRPERM: the driver restricts performance counters to administrators. Run the command as root, or let an "
     f"administrator set the driver's option {PROFILING_OPTION}"
 )
-Launch = tuple[str, dict[str, tuple[str, str]]]
-"""Name of the kernel, and (value, unit) by metric."""
+NO_RANGES = (
+    "torch's profiler counted no kernels. Its build may lack CUPTI's range profiler, or the driver may restrict "
+    f"performance counters to administrators, who can set its option {PROFILING_OPTION}"
+)
+RANGE, MAX_RANGES = "cuda_profiler_range", 1500
+"""Category of the counted kernels, and the largest number per device, in Kineto."""
+Launch = tuple[str, dict[str, float]]
+"""Name of a kernel, its duration `total_s`, and the utilization of its pipes as fractions; NaN if it is unknown."""
 
 
 class NsightError(Exception):
@@ -37,29 +45,37 @@ class NsightError(Exception):
 def analyze_pipes(path: Path) -> dict[str, Any]:
     """Return the utilization of pipes: means over all profiled kernels, weighted by their duration.
 
+    Args:
+        path: The CSV of Nsight Compute, or the trace with counters of torch's profiler.
+
     Returns:
-        `metrics`, `missing` (why metrics are absent), and `kernels`: rows with calls, total_s and a fraction per pipe.
+        `source`, `metrics`, `missing` (why metrics are absent), and `kernels`: rows with calls, total_s and a fraction
+        per pipe.
 
     Raises:
         NsightError: The file has no kernel with a duration, or an unknown layout.
     """
+    missing: list[str] = []
+    if path.suffix == ".csv":
+        source, counted = "Nsight Compute", _csv_launches(path)
+    else:
+        source, counted = "CUPTI", _counted_launches(path, missing)
     kernels: dict[str, list[dict[str, float]]] = {}
-    for name, metrics in _launches(path):
-        values = {pipe: _number(metrics.get(metric, ("", ""))[0]) / 100 for pipe, metric in PIPES.items()}
-        duration, unit = metrics.get(DURATION, ("", ""))
-        seconds = _number(duration) * SECONDS.get(unit[:1], math.nan)
-        if not seconds > 0:  # also NaN
+    for name, values in counted:
+        if not values["total_s"] > 0:  # also NaN
             raise NsightError(f"{path.name} has a kernel without `{DURATION}`")
-        kernels.setdefault(name, []).append({"total_s": seconds, **values})
+        kernels.setdefault(name, []).append(values)
     launches = [launch for group in kernels.values() for launch in group]
     if not launches:
         raise NsightError(f"{path.name} has no kernels: none ran in the profiled steps")
     means = _weighted_means(launches)
     longest = sorted(kernels.items(), key=lambda kernel: -_total_s(kernel[1]))[:MAX_ROWS]
     return {
+        "source": source,
         "metrics": {f"pipe_{pipe}_fraction": mean for pipe, mean in means.items() if mean is not None},
-        "missing": [
-            f"no utilization of the pipe {pipe}: Nsight Compute has no `{PIPES[pipe]}` of some kernels"
+        "missing": missing
+        + [
+            f"no utilization of the pipe {pipe}: {source} has no `{PIPES[pipe]}` of some kernels"
             for pipe, mean in means.items()
             if mean is None
         ],
@@ -79,8 +95,25 @@ def error_in(output: str) -> str | None:
     return errors[-1].removeprefix("==ERROR==").strip() if errors else None
 
 
-def _launches(path: Path) -> list[Launch]:
-    """Return the launches of kernels in a CSV file of either layout."""
+def _counted_launches(path: Path, missing: list[str]) -> Iterator[Launch]:
+    """Yield the counted kernels of a trace; the reason is added to `missing` if there may be more of them."""
+    per_device: Counter[object] = Counter()
+    try:
+        for event in Reader(path).events():
+            if event.get("cat") == RANGE:
+                per_device[event.get("pid")] += 1
+                metrics = {metric: value for metric, value in event.get("args", {}).items() if is_number(value)}
+                yield _launch(str(event.get("name")), metrics, NANOSECOND)
+    except TraceError as error:
+        raise NsightError(str(error).splitlines()[0]) from error
+    if not per_device:
+        raise NsightError(NO_RANGES)
+    if max(per_device.values()) >= MAX_RANGES:
+        missing.append(f"pipes of the first {MAX_RANGES:,} kernels only: torch's profiler counts no more")
+
+
+def _csv_launches(path: Path) -> Iterator[Launch]:
+    """Yield the launches of kernels in a CSV file of either layout."""
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     lines = text.splitlines()
     begin = next((number for number, line in enumerate(lines) if line.startswith(('"ID",', "ID,"))), None)
@@ -94,14 +127,23 @@ def _launches(path: Path) -> list[Launch]:
         raise NsightError(f"{path.name} has an unknown layout: it has no column `Kernel Name`")
     records = [dict(zip(header, row, strict=True)) for row in rows if len(row) == len(header) and row != header]
     units = next((record for record in records if not record["ID"]), {})
-    launches: dict[tuple[str, str], Launch] = {}  # each process counts its kernels from 0
+    launches: dict[tuple[str, str], tuple[str, dict[str, str]]] = {}  # each process counts its kernels from 0
     for record in filter(lambda record: record["ID"], records):
-        launch = launches.setdefault((record.get("Process ID", ""), record["ID"]), (record["Kernel Name"], {}))
+        name, values = launches.setdefault((record.get("Process ID", ""), record["ID"]), (record["Kernel Name"], {}))
         if "Metric Name" in record:
-            launch[1][record["Metric Name"]] = record["Metric Value"], record["Metric Unit"]
+            values[record["Metric Name"]] = record["Metric Value"]
+            units[record["Metric Name"]] = record["Metric Unit"]
         else:
-            launch[1].update({name: (record[name], units.get(name, "")) for name in NCU_METRICS if name in record})
-    return list(launches.values())
+            values.update(record)
+    unit_s = SECONDS.get(units.get(DURATION, "")[:1], math.nan)
+    for name, values in launches.values():
+        yield _launch(name, {metric: _number(values.get(metric, "")) for metric in PIPE_METRICS}, unit_s)
+
+
+def _launch(name: str, metrics: Mapping[str, float], unit_s: float) -> Launch:
+    """Return the values of a kernel from its metrics, with the unit of its duration."""
+    fractions = {pipe: metrics.get(metric, math.nan) / 100 for pipe, metric in PIPES.items()}
+    return name, {"total_s": metrics.get(DURATION, math.nan) * unit_s, **fractions}
 
 
 def _number(text: str) -> float:

@@ -26,7 +26,7 @@ import torch
 
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.shared.protocol import Built, Finished, RankFailed, Traced, TraceFailed, Trained
-from epochmeter.shared.record import MEMORY, Record
+from epochmeter.shared.record import COUNTERS, MEMORY, TRACE, Record
 from epochmeter.worker import rng
 from epochmeter.worker.checkpoint import Checkpoint
 from epochmeter.worker.clock import Clock
@@ -113,13 +113,15 @@ def run_training(record, connection):
     if job["save_model"] and first:
         torch.save(trainer.model.state_dict(), str(record.folder / "weights.pt"))
     ranks.request(Trained())
-    trace = str(record.folder / "trace.json.gz") if first else None
+    trace = str(record.folder / TRACE) if first else None
     marked = trainer.model if first and not job["compile"] else None  # hooks would compile the model again
     trace_error, traced_ns = write_trace(trace, job, trainer, training, marked)
     if trace_error:  # on any rank
         connection.send(TraceFailed(trace_error))
     if traced_ns:
         connection.send(Traced(*traced_ns, wall_offset_ns(), training.loads()))
+        if job["profiler"].get("counters"):
+            write_counters(str(record.folder / COUNTERS), job, trainer, training, connection)
     connection.send(Finished())
     strategy.close()
 
@@ -168,6 +170,19 @@ def write_trace(path, job, trainer, loader, model):
         traceback.print_exc()
         return None if is_peer_rank_error(error) else "no trace: {}".format(describe_failure(error, job)[1]), None
     return None, getattr(profiler, "traced_ns", None)
+
+
+def write_counters(path, job, trainer, loader, connection):
+    """Count the kernels of a step, after the trace; without a result, which does not fail the run, send the reason."""
+    try:
+        if trainer.device.type != "cuda":
+            raise RuntimeError("CUPTI counts on NVIDIA GPUs, but this run does not train on one")
+        if job["strategy"]["name"] != "single":
+            raise RuntimeError("kernels are counted one by one, so devices would wait for each other")
+        profiler = instantiate_spec(job["profiler"])
+        profiler.record_counters(path, endless_batches(trainer, loader), trainer.train_epoch)
+    except Exception as error:
+        connection.send(TraceFailed("no utilization of pipes: {}".format(describe_failure(error, job)[1])))
 
 
 if __name__ == "__main__":

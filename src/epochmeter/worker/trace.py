@@ -5,6 +5,7 @@ import itertools
 import os
 import threading
 
+from epochmeter.shared.pipes import PIPE_METRICS
 from epochmeter.worker.timeline import monotonic_ns
 
 MODULE = "module: "
@@ -13,6 +14,9 @@ BACKWARD = "Tensor.backward"
 """Name of a backward pass's range, which includes the start of the autograd engine and the release of its graph."""
 NAME = "_epochmeter_name"
 """Attribute of modules with their name in the model, while they are marked."""
+
+NO_COUNTERS_CUDA = (12, 6)
+"""First version of CUDA for which Kineto was built without CUPTI's range profiler; it was removed in 2026."""
 
 
 class TorchTrace:
@@ -25,9 +29,10 @@ class TorchTrace:
     records_memory = True
     traced_ns = None
 
-    def __init__(self, warmup_steps=2, steps=5):
+    def __init__(self, warmup_steps=2, steps=5, counters=False):
         self.warmup_steps = warmup_steps
         self.steps = steps
+        self.counters = counters
 
     def record_trace(self, path, batches, run):
         """Train a few steps and write the trace of the last `steps` of them.
@@ -51,11 +56,8 @@ class TorchTrace:
         from torch.profiler import ProfilerActivity, profile, schedule, supported_activities
 
         def export(profiler):
-            if self.traced_ns is None:  # the steps ended early
-                return
-            partial = os.path.join(os.path.dirname(path), "partial-" + os.path.basename(path))
-            profiler.export_chrome_trace(partial)
-            os.replace(partial, path)
+            if self.traced_ns is not None:  # else the steps ended early
+                _export(profiler, path)
 
         requested = {ProfilerActivity.CPU, ProfilerActivity.CUDA}
         phases = schedule(wait=0, warmup=self.warmup_steps, active=self.steps, repeat=1)
@@ -84,6 +86,31 @@ class TorchTrace:
             if step == self.warmup_steps - 1:
                 opened_ns = monotonic_ns()
 
+    def record_counters(self, path, batches, run):
+        """Train a step while CUPTI counts; write a trace with the utilization of pipes by kernel.
+
+        CUPTI runs each kernel several times, one by one.
+
+        Raises:
+            RuntimeError: This build of torch cannot count.
+        """
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+
+        cuda = torch.version.cuda
+        if cuda is None or tuple(map(int, cuda.split(".")[:2])) >= NO_COUNTERS_CUDA:
+            raise RuntimeError(
+                "torch {} has no range profiler of CUPTI, which builds for CUDA 11.8 to 12.4 have; "
+                "`profiler=ncu` measures the same".format(torch.__version__)
+            )
+        config = torch._C._profiler._ExperimentalConfig(
+            profiler_metrics=list(PIPE_METRICS), profiler_measure_per_kernel=True
+        )
+        with profile(activities=[ProfilerActivity.CUDA], experimental_config=config) as profiler:
+            run(itertools.islice(batches, 1))
+            _synchronize()
+        _export(profiler, path)
+
 
 class NsightTrace(TorchTrace):
     """Record a trace, and mark steps for Nsight; the controller reads `program` and `timeout_s`."""
@@ -104,6 +131,13 @@ class NsightTrace(TorchTrace):
                     profiling.callback(_synchronize)
                     _synchronize()
                 yield batch
+
+
+def _export(profiler, path):
+    """Write a profiler's trace atomically."""
+    partial = os.path.join(os.path.dirname(path), "partial-" + os.path.basename(path))
+    profiler.export_chrome_trace(partial)
+    os.replace(partial, path)
 
 
 def _synchronize():

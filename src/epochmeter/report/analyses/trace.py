@@ -39,7 +39,7 @@ class TraceView:
         groups: The modules in at most 15 groups.
         flop_per_s: FLOP/s of operators and of kernels by name, as far as their FLOPs are known.
         peak_flop_per_s: The measured peak of one device; None if it was not measured.
-        pipes: Utilization of the GPU's pipes by kernel; None without Nsight Compute.
+        pipes: Utilization of the GPU's pipes by kernel; None if it was not counted.
         longest: Rows of each table.
     """
 
