@@ -10,7 +10,7 @@ from epochmeter.trace.kineto import Category, TraceError, load
 
 @pytest.fixture
 def kineto():
-    trace = Kineto(name="GPU", numSms=80)
+    trace = Kineto()
     trace.step(3, 1000, 100)
     trace.step(4, 1100, 100)
     trace.host("aten::mm", 1010, 20, **{"Input Dims": [[2, 3], [3, 4]], "Sequence number": 5})
@@ -29,7 +29,6 @@ def test_events_have_times_steps_and_arguments(tmp_path, kineto, name):
     assert (trace.start_ns[kernel], trace.step[kernel]) == (120_000, 0)  # of the step that launched it
     assert (trace.blocks_per_sm[kernel], trace.occupancy_percent[kernel], trace.stream[kernel]) == (0.5, 40, 7)
     assert np.isnan(trace.blocks_per_sm[operator])
-    assert trace.properties == [{"name": "GPU", "numSms": 80}]
 
 
 def test_order_and_layout_of_events_do_not_matter(tmp_path, kineto):
@@ -45,7 +44,6 @@ def test_events_are_read_across_chunks(tmp_path, kineto, monkeypatch):
     monkeypatch.setattr("epochmeter.trace.kineto.CHUNK_CHARACTERS", 7)
     chunked = load(tmp_path / "trace.json")
     assert chunked.start_ns.tolist() == whole.start_ns.tolist()
-    assert chunked.properties == whole.properties
 
 
 def test_impossible_times_are_left_out_and_counted(tmp_path, kineto):

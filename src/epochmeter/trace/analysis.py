@@ -122,8 +122,7 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
     return {
         "metrics": {name: value for name, value in metrics.items() if value is not None and math.isfinite(value)},
         "missing": missing,
-        "device_name": next((device.get("name") for device in trace.properties if time), None),
-        "device": _with_text_keys(asdict(time)) if time else None,
+        "device": asdict(time) if time else None,
         "attribution": _limited(asdict(attribution)) if attribution else None,
         "left_out": dict(trace.left_out),
     }
@@ -131,7 +130,6 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
 
 def _device_metrics(time: DeviceTime, untraced_s: float | None) -> dict[str, float | None]:
     wall_s, compute_s = time.wall_s * time.devices, sum(time.by_precision_s.values())
-    is_classified = any(uses is not None and seconds for uses, seconds in time.tensor_core_s.items())
     return {
         "gpu_busy_fraction": busy_fraction(time.busy_s, untraced_s * time.devices) if untraced_s else None,
         "gpu_busy_traced_fraction": time.busy_s / wall_s,
@@ -143,7 +141,7 @@ def _device_metrics(time: DeviceTime, untraced_s: float | None) -> dict[str, flo
         ),
         "sm_efficiency": time.sm_efficiency,
         "achieved_occupancy": time.occupancy,
-        "tensor_core_fraction": time.tensor_core_s.get(True, 0.0) / compute_s if is_classified else None,
+        "tensor_core_fraction": None if time.tensor_core_s is None else time.tensor_core_s / compute_s,
         **{
             f"precision_{precision}_fraction": seconds / compute_s
             for precision, seconds in time.by_precision_s.items()
@@ -169,11 +167,6 @@ def _step_metrics(
         "host_busy_fraction": max(attribution.threads.values(), default=None),
         "explained_fraction": attribution.explained_fraction,
     }
-
-
-def _with_text_keys(device: Mapping[str, Any]) -> dict[str, Any]:
-    names = {True: "used", False: "not used", None: UNKNOWN}
-    return {**device, "tensor_core_s": {names[key]: seconds for key, seconds in device["tensor_core_s"].items()}}
 
 
 def _limited(attribution: Mapping[str, Any]) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class DeviceTime:
         kernels: Number of kernels.
         kernel_s: Sum of their durations; on several streams it may exceed `busy_s`.
         by_precision_s: `kernel_s` by precision, except communication.
-        tensor_core_s: `kernel_s` by use of tensor cores: True, False, or None if it is unknown; except communication.
+        tensor_core_s: Part of `kernel_s` with tensor cores; None if the name of no kernel shows whether it uses them.
         launch_latency_s: Median time from a call to the start of its kernel, for kernels that found their stream idle;
             None if there are none.
         sm_efficiency: Mean of min(thread blocks per SM, 1), weighted by duration; None if it is not in the trace.
@@ -104,7 +104,7 @@ class DeviceTime:
     kernels: int = 0
     kernel_s: float = 0.0
     by_precision_s: dict[str, float] = field(default_factory=dict)
-    tensor_core_s: dict[bool | None, float] = field(default_factory=dict)
+    tensor_core_s: float | None = None
     launch_latency_s: float | None = None
     sm_efficiency: float | None = None
     occupancy: float | None = None
@@ -210,14 +210,14 @@ def _add_kernels(time: DeviceTime, trace: Trace, kernels: Ints) -> None:
     durations_s = trace.duration_ns[kernels].astype(np.float64) * S_PER_NS
     time.kernels, time.kernel_s = len(kernels), float(durations_s.sum())
     by_precision: dict[str, float] = defaultdict(float)
-    by_tensor_cores: dict[bool | None, float] = defaultdict(float)
     sums_s = np.bincount(trace.name[kernels], durations_s, len(trace.names))
     for index in np.flatnonzero(sums_s):
         kernel = classify(trace.names[index])
         if not kernel.is_communication:
             by_precision[kernel.precision] += float(sums_s[index])
-            by_tensor_cores[kernel.tensor_cores] += float(sums_s[index])
-    time.by_precision_s, time.tensor_core_s = dict(by_precision), dict(by_tensor_cores)
+            if kernel.tensor_cores is not None:
+                time.tensor_core_s = (time.tensor_core_s or 0.0) + kernel.tensor_cores * float(sums_s[index])
+    time.by_precision_s = dict(by_precision)
     time.sm_efficiency = weighted_mean(np.minimum(trace.blocks_per_sm[kernels], 1), durations_s)
     time.occupancy = weighted_mean(trace.occupancy_percent[kernels] / 100, durations_s)
     time.launch_latency_s = _launch_latency_s(trace, kernels)

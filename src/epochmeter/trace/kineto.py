@@ -98,7 +98,6 @@ class Trace:
         step: Index in `steps` of the step an event belongs to: by its start, and on a device by its launch.
         steps: Number, start and end in ns of each ProfilerStep, one row per step.
         shapes: Sizes of an operator's inputs, one list per input.
-        properties: Properties of the machine's devices, such as name, numSms and computeMajor.
         left_out: Number of events left out, by reason.
         incomplete: Categories of which events were left out because there are more than `MAX_EVENTS`.
     """
@@ -120,7 +119,6 @@ class Trace:
     names: list[str]
     threads: list[tuple[str, str]]
     shapes: list[Any]
-    properties: list[dict[str, Any]]
     left_out: Counter[str] = field(default_factory=Counter)
     incomplete: set[Category] = field(default_factory=set)
 
@@ -140,14 +138,12 @@ def load(path: Path) -> Trace:
     Raises:
         TraceError: The file is missing, empty, truncated, or no trace of torch's profiler.
     """
-    reader = Reader(path)
     columns = _Columns()
-    for event in reader.events():
+    for event in Reader(path).events():
         columns.add(event)
     if not columns.count:
         raise TraceError(f"the trace {path} has no events of torch's profiler\n  {HINT}")
-    properties = reader.metadata.get("deviceProperties")
-    return columns.trace(properties if isinstance(properties, list) else [])
+    return columns.trace()
 
 
 def _damaged(path: Path, why: str) -> TraceError:
@@ -159,7 +155,6 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.metadata: dict[str, Any] = {}
         self._text, self._at = "", 0
         self._decoder = json.JSONDecoder()
 
@@ -188,9 +183,6 @@ class Reader:
                     yield event
                 if self._next_character() == ",":
                     self._at += 1
-            self._at += 1
-            self._text += self._file.read(CHUNK_CHARACTERS)
-        self._note_metadata("{" + self._text[self._at :].lstrip(" \r\n\t,"))
 
     def _skip_header(self) -> None:
         """Go to the first event of a list, or of an object's list `traceEvents`."""
@@ -202,14 +194,7 @@ class Reader:
         while not (match := re.search(r'"traceEvents"\s*:\s*\[', self._text)):
             if self._text[self._at] != "{" or len(self._text) > MAX_EVENT_CHARACTERS or not self._read():
                 raise TraceError(f"{self.path} is no trace of torch's profiler: it has no `traceEvents`\n  {HINT}")
-        self._note_metadata(self._text[: match.start()].rstrip(" \r\n\t,") + "}")
         self._at = match.end()
-
-    def _note_metadata(self, text: str) -> None:
-        try:
-            self.metadata.update(json.loads(text))
-        except ValueError:
-            return  # written by a program that puts other things there; nothing in it is necessary
 
     def _next_character(self) -> str:
         """Return the next character that is no space, without consuming it; empty at the end of the file."""
@@ -299,7 +284,7 @@ class _Columns:
             self._shape_values.append(shapes)
         return self._shapes[key]
 
-    def trace(self, properties: list[Any]) -> Trace:
+    def trace(self) -> Trace:
         """Return the events in order of their start, with their steps."""
         columns: dict[str, Any] = {
             name: np.frombuffer(values, values.typecode) for name, values in zip(COLUMNS, self._arrays, strict=True)
@@ -320,7 +305,6 @@ class _Columns:
             names=list(self._names),
             threads=list(self._threads),
             shapes=self._shape_values,
-            properties=[device for device in properties if isinstance(device, dict)],
             left_out=self._left_out,
             incomplete=self._incomplete,
         )

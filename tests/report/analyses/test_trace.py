@@ -56,8 +56,8 @@ def test_several_traced_runs_are_an_error_that_names_them(multirun):
 @pytest.mark.parametrize(
     ("trace", "words"),
     [
-        (MI250, ["AMD Radeon Graphics ran kernels in 1.2 %", "| aten::addmm |", "| (optimizer) |", "| fp32 | yes |"]),
-        (A100, ["A100", "idle: the host launches too slowly | 99.3 %", "has no ProfilerStep"]),
+        (MI250, ["The GPU ran kernels in 1.2 %", "| aten::addmm |", "| (optimizer) |", "| fp32 | yes |"]),
+        (A100, ["idle: the host launches too slowly | 99.3 %", "has no ProfilerStep"]),
     ],
     ids=["MI250", "A100 without steps"],
 )
@@ -78,8 +78,10 @@ def test_a_page_has_joules_and_flop_rates(tmp_path):
     result["attribution"]["operators"][0].update(name="aten::cudnn_convolution", total_s=0.5, **energy)
     write_json(tmp_path / "trace_analysis.json", result)
     training = {"operators": {"aten::convolution": {"flops": 5e11}}, "peaks": {"flop_per_s": 4e12}}
+    training["gpu"] = {"name": "AMD MI250"}
     Record(tmp_path).describe({}, {"training": training})
     text = page_markdown(Page("trace", analyze(Record(tmp_path))))
+    assert "**AMD MI250 ran kernels in " in text
     assert "| fraction | FLOP/s | of peak | most frequent shapes | energy per step |" in text
     assert "| 2.00 TFLOP/s | 50.0 % |" in text
     assert "| 1.50 J ± 10.0 % |" in text

@@ -103,7 +103,7 @@ def analyze(record: Record) -> TraceView:
         groups=group_modules(attribution.get("modules", ())),
         flop_per_s=flop_rates(attribution, training.get("operators", {}), result["metrics"].get("steps", 1)),
         peak_flop_per_s=training.get("peaks", {}).get("flop_per_s"),
-        **result,
+        **{"device_name": training.get("gpu", {}).get("name"), **result},
     )
 
 
