@@ -21,6 +21,7 @@ def two(new_project):
     """A project with a run of two ranks, which ended at step 9, in its second epoch."""
     project = new_project()
     keys = {"epochs": 2, "profiler": "torch", "tracking": "mlflow", "save_model": "true", "strategy.ranks": 2}
+    keys["profiler.counters"] = "true"
     done, output = strategy(project, "ddp", **keys, **{"throughput.start": 2, "throughput.stop": 9}, workers=1,
                             **{"throughput.exit": "true"})  # fmt: skip
     assert done.returncode == 0, output
@@ -35,6 +36,7 @@ def test_two_ranks_are_one_run_with_means_and_maxima_over_ranks(two):
     assert (training["ranks"], training["backend"], training["gpus"]) == (2, "gloo", [])
     assert (record.folder / "weights.pt").exists()
     assert (record.folder / "trace.json.gz").exists()
+    assert [note for note in record.summary()["notes"] if note.startswith("no utilization of pipes: CUPTI counts on ")]
     names = {name for (name,) in two.rows("select distinct key from metrics")}
     assert {"epoch/e2e_s", "rank_max/e2e_s", "rank_max/data_stall_s"} <= names
     metrics = record.windows()[0]["metrics"]
