@@ -37,6 +37,7 @@ REMEDIES = {
     PermissionError: f"an administrator can set the option {PROFILING_OPTION} of the kernel module nvidia",
 }
 """Kind of error -> what helps."""
+RESTRICTED = f"the driver may restrict performance counters to administrators; {REMEDIES[PermissionError]}"
 
 
 class GpmCounters:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from epochmeter.machine.gpu_counters import PROFILING_OPTION
+from epochmeter.machine.gpu_counters import RESTRICTED
 from epochmeter.power.phases.phase_energy import UnresolvedError
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import COUNTERS, INTERVALS, NCU_CSV, TRACE, TRACE_ANALYSIS, Record, is_steady
@@ -26,10 +26,6 @@ from epochmeter.trace.nsight import NsightError, analyze_pipes
 
 MAX_ROWS = 500
 """Largest number of rows of a table in the result."""
-NO_PERMISSION = (
-    ", although some were launched. The driver may restrict profiling to administrators; an administrator can allow it "
-    f"with the driver's option {PROFILING_OPTION}"
-)
 STEP_PARTS = [INTERVALS.index(name) for name in ("gap_s", "copy_s", "compute_s")]
 
 
@@ -106,7 +102,8 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
             missing.append("no SM efficiency and occupancy: the trace of this device does not contain them")
     else:
         launched = len(trace.where(Category.RUNTIME)) > 0
-        missing.append(f"no metrics of a GPU: the trace has no kernels{NO_PERMISSION if launched else ''}")
+        cause = f", although some were launched: {RESTRICTED}" if launched else ""
+        missing.append(f"no metrics of a GPU: the trace has no kernels{cause}")
     known_power = None if isinstance(power, str) else power
     attribution = attribute(trace, known_power) if len(trace.steps) and not trace.incomplete else None
     if attribution:

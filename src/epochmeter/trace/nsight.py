@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from epochmeter.machine.gpu_counters import PROFILING_OPTION
+from epochmeter.machine.gpu_counters import RESTRICTED
 from epochmeter.shared.pipes import DURATION, PIPE_METRICS, PIPES
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.kineto import Reader, TraceError, is_number
@@ -24,14 +24,6 @@ SECONDS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "s": 1.0}
 """Seconds per unit, by its first letter: `nsecond` in older versions, `ns` in newer ones."""
 NUMBER = re.compile(r"(\d+|\d{1,3}(,\d{3})+)(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
 MAX_ROWS = 500
-NO_PERMISSION = (
-    "ERR_NVGPUCTRPERM: the driver restricts performance counters to administrators. Run the command as root, or let an "
-    f"administrator set the driver's option {PROFILING_OPTION}"
-)
-NO_RANGES = (
-    "torch's profiler counted no kernels. Its build may lack CUPTI's range profiler, or the driver may restrict "
-    f"performance counters to administrators, who can set its option {PROFILING_OPTION}"
-)
 RANGE, MAX_RANGES = "cuda_profiler_range", 1500
 """Category of the counted kernels, and the largest number per device, in Kineto."""
 Launch = tuple[str, dict[str, float]]
@@ -90,7 +82,7 @@ def analyze_pipes(path: Path) -> dict[str, Any]:
 def error_in(output: str) -> str | None:
     """Return the last error in the output of Nsight Compute, or the remedy for missing permission; else None."""
     if "ERR_NVGPUCTRPERM" in output:
-        return NO_PERMISSION
+        return f"ERR_NVGPUCTRPERM: {RESTRICTED}"
     errors = [line for line in output.splitlines() if line.startswith("==ERROR==")]
     return errors[-1].removeprefix("==ERROR==").strip() if errors else None
 
@@ -107,7 +99,7 @@ def _counted_launches(path: Path, missing: list[str]) -> Iterator[Launch]:
     except TraceError as error:
         raise NsightError(str(error).splitlines()[0]) from error
     if not per_device:
-        raise NsightError(NO_RANGES)
+        raise NsightError(f"torch's profiler counted no kernels: its build may lack this function, or {RESTRICTED}")
     if max(per_device.values()) >= MAX_RANGES:
         missing.append(f"pipes of the first {MAX_RANGES:,} kernels only: torch's profiler counts no more")
 
