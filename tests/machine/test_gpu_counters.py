@@ -114,7 +114,7 @@ def test_firmware_of_amd_gpus_accumulates_utilization_and_traffic(amd_counters, 
     assert reason == ""
     assert metrics == {
         "gpu_gfx_active_fraction": pytest.approx(0.75),
-        "gpu_memory_active_fraction": pytest.approx(0.2),
+        "gpu_dram_active_fraction": pytest.approx(0.2),
         "gpu_xgmi_received_bytes_per_s": 4 * MEBIBYTE / 2,
         "gpu_xgmi_sent_bytes_per_s": 2 * MEBIBYTE / 2,
     }

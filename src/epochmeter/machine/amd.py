@@ -18,7 +18,7 @@ DUAL_DIE_IDS = ("0x7408", "0x740c")
 """The device IDs of MI250X and MI250: two GPUs to ROCm, but one board, whose first die measures and limits the power
 of both."""
 
-ACTIVITIES = {"gpu_gfx_active_fraction": "gfx_activity_acc", "gpu_memory_active_fraction": "mem_activity_acc"}
+ACTIVITIES = {"gpu_gfx_active_fraction": "gfx_activity_acc", "gpu_dram_active_fraction": "mem_activity_acc"}
 """Metric -> counter of 32 bits to which the firmware adds the utilization in percent, once per cycle."""
 LINKS = {"gpu_xgmi_received_bytes_per_s": "xgmi_read_data_acc", "gpu_xgmi_sent_bytes_per_s": "xgmi_write_data_acc"}
 """Metric -> counters of the links to other GPUs, in KiB."""

@@ -15,7 +15,7 @@ MEAN = """
     gpu_sm_active_fraction gpu_sm_occupancy_fraction gpu_tensor_active_fraction gpu_fp64_active_fraction
     gpu_fp32_active_fraction gpu_fp16_active_fraction gpu_dram_active_fraction
     gpu_pcie_sent_bytes_per_s gpu_pcie_received_bytes_per_s gpu_nvlink_sent_bytes_per_s gpu_nvlink_received_bytes_per_s
-    gpu_gfx_active_fraction gpu_memory_active_fraction gpu_xgmi_sent_bytes_per_s gpu_xgmi_received_bytes_per_s
+    gpu_gfx_active_fraction gpu_xgmi_sent_bytes_per_s gpu_xgmi_received_bytes_per_s
     learning_rate train_loss train_accuracy
 """
 RATIO_OF_SUMS = """
