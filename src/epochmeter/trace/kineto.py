@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -312,7 +312,7 @@ class _Columns:
         return trace
 
 
-def is_number(value: object) -> TypeGuard[float]:
+def is_number(value: Any) -> bool:
     """Return whether a value is a finite number; true and false are not."""
     return type(value) in (int, float) and math.isfinite(value)
 

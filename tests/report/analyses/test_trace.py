@@ -4,6 +4,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from kineto import Kineto
 
 from epochmeter.report.analyses.trace import analyze, find_traced_run, group_modules
 from epochmeter.report.charts.trace import module_bars
@@ -11,6 +12,7 @@ from epochmeter.report.output.render import page_markdown
 from epochmeter.report.pages import Page
 from epochmeter.report.perfetto import ORIGIN, open_in_perfetto
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.pipes import DURATION, PIPES
 from epochmeter.shared.record import Record
 from epochmeter.trace.analysis import analyze_run
 
@@ -98,6 +100,16 @@ def test_a_page_has_the_pipes_of_nsight_compute(tmp_path):
     (tmp_path / "trace_analysis.json").unlink()
     (tmp_path / "ncu.csv").write_text("==ERROR== Failed to find metric")
     assert "- no utilization of pipes: Failed to find metric" in page_markdown(Page("trace", analyze(Record(tmp_path))))
+
+
+def test_a_page_has_the_pipes_that_torch_counted(tmp_path):
+    shutil.copy(MI250, tmp_path / "trace.json.gz")
+    trace = Kineto()
+    trace.counted("gemm", **{DURATION: 1000, **dict.fromkeys(PIPES.values(), 25)})
+    trace.write(tmp_path / "counters.json.gz")
+    text = page_markdown(Page("trace", analyze(Record(tmp_path))))
+    assert "Utilization of pipes by CUPTI" in text
+    assert "| gemm | 1 | 100.0 % | 25.0 % | 25.0 % | 25.0 % | 25.0 % | 25.0 % |" in text
 
 
 def test_modules_are_grouped_by_the_beginning_of_their_names():
