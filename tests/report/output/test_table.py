@@ -72,6 +72,18 @@ def test_table_has_the_varied_keys_and_the_measured_metrics():
     assert table.columns_and_rows([*rows, trained(2, 102.0, batch=32)])[1][2][1] == "32", "as configured"
 
 
+def test_costs_have_a_column_per_currency():
+    runs = [
+        trained(n, 100.0, steady={"cost": 0.5 + n}, footprint={"currency": own}) for n, own in enumerate(["EUR", "USD"])
+    ]
+    columns, cells = table.columns_and_rows([*runs, trained(2, 100.0)])
+    assert [[line[columns.index(f"cost ({own})")] for line in cells] for own in ("EUR", "USD")] == [
+        ["0.500", "-", "-"],
+        ["-", "1.50", "-"],
+    ]
+    assert table.markdown((columns, cells)).count("---:") == len(columns)
+
+
 def test_runs_of_several_sweeps_have_a_column_for_the_sweep():
     rows = [replace(row(number, "storage", 1.0), sweep=name) for number, name in enumerate("ab")]
     assert table.varied(rows) == ["sweep"]

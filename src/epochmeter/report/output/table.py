@@ -36,6 +36,8 @@ COLUMNS = {"e2e (s)": "steady/e2e_s", "stall (s)": "steady/data_stall_s", "copy 
            "cost": "steady/cost", "cost of run": "total/cost", "cost to target": "total/cost_to_target",
            "loss": "steady/train_loss", "accuracy": "steady/train_accuracy"}  # fmt: skip
 """Column of Markdown and HTML -> metric."""
+COST = "cost"
+"""Beginning of the columns whose titles get the currency."""
 PARTS = ("stall (s)", "copy (s)", "compute (s)", "overhead (s)")
 """Columns with the decimals of `e2e (s)`, of which they are parts."""
 Cells = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -90,8 +92,7 @@ def write_csv(runs: Sequence[Run], file: TextIO) -> None:
 def columns_and_rows(runs: Sequence[Run]) -> Cells:
     """Return the keys in which runs differ and their main metrics; a metric that no run has is left out."""
     keys = varied(runs)
-    values = {name: [run.metrics.get(metric) for run in runs] for name, metric in COLUMNS.items()}
-    values = {name: column for name, column in values.items() if any(value is not None for value in column)}
+    values = _metrics(runs)
     smallest = {name: _smallest(column) for name, column in values.items()}
     smallest |= {name: smallest["e2e (s)"] for name in PARTS if "e2e (s)" in smallest}
     columns = [[Markup(number(value, smallest[name])) for value in column] for name, column in values.items()]
@@ -100,10 +101,26 @@ def columns_and_rows(runs: Sequence[Run]) -> Cells:
     return ["run", *keys, *values], rows
 
 
+def _metrics(runs: Sequence[Run]) -> dict[str, list[float | None]]:
+    """Return the main metrics by column; one that no run has is left out, and a cost has a column per currency."""
+    currencies = [(run.job.get("footprint") or {}).get("currency") for run in runs]
+    columns: dict[str, list[float | None]] = {}
+    for name, metric in COLUMNS.items():
+        values = [run.metrics.get(metric) for run in runs]
+        if name.startswith(COST):
+            for currency in dict.fromkeys(currencies):
+                pairs = zip(values, currencies, strict=True)
+                columns[f"{name} ({currency})"] = [value if own == currency else None for value, own in pairs]
+        else:
+            columns[name] = values
+    return {name: column for name, column in columns.items() if any(value is not None for value in column)}
+
+
 def markdown(cells: Cells) -> str:
     """Format the table as Markdown."""
     columns, rows = cells
-    return f"Runs, means of their steady epochs:\n\n{table(columns, rows, ['run', *COLUMNS])}\n"
+    numbers = [column for column in columns if column in ("run", *COLUMNS) or column.startswith(COST)]
+    return f"Runs, means of their steady epochs:\n\n{table(columns, rows, numbers)}\n"
 
 
 def markdown_file(cells: Cells, title: str) -> str:
