@@ -24,7 +24,7 @@ class Connection:
         times = {f"{name}/{part}": seconds for part, seconds in parts.items() if part.endswith("_s")}
         return Recorded(False, {**times, f"{name}/energy_j": 2.0, "forecast/energy_j": 9.0}, "")
 
-    def progress(self, steps, now_ns):
+    def progress(self, steps, now_ns, parts):
         pass
 
     def close(self):

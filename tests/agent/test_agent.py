@@ -26,6 +26,7 @@ class Connection:
     def __init__(self, path, rank=0, sends_requests=True):
         self.sent = []
         self.is_gone = False
+        self.parts_so_far = []
 
     def send(self, message):
         if self.is_gone:
@@ -36,8 +37,8 @@ class Connection:
         self.send(message)
         return Proceed()
 
-    def progress(self, steps, now_ns):
-        pass
+    def progress(self, steps, now_ns, parts):
+        self.parts_so_far.append(parts and parts())
 
     def close(self):
         pass
@@ -179,6 +180,7 @@ def test_without_a_loader_an_epoch_is_a_number_of_optimizer_steps(script):
         time.sleep(0.01)
     script.agent.end()
     assert script.windows() == [("epoch", 0, 5), ("epoch", 1, 5), ("epoch", 2, 2)]
+    assert {*script.agent._connection.parts_so_far} == {None}
     for parts in script.parts()[:2]:
         assert parts["e2e_s"] == pytest.approx(5 * 0.01, rel=0.5)
         assert parts.keys() == {"e2e_s", "steps", "clock_residual_s", "learning_rate"}
@@ -278,6 +280,9 @@ def test_data_stall_is_the_known_wait(script, workers, every):
     script.train(known, every=every)
     (parts,) = script.parts()
     assert parts["data_stall_s"] == pytest.approx(known.waited_s, rel=0.02, abs=0.002)
+    so_far = script.agent._connection.parts_so_far[-1]
+    assert so_far.keys() == {"data_stall_s", "compute_s", "overhead_s"}
+    assert 0.5 * known.waited_s < so_far["data_stall_s"] <= parts["data_stall_s"]
     assert abs(parts["clock_residual_s"]) <= 0.001 * parts["e2e_s"]
 
 

@@ -1,7 +1,9 @@
 """How the controller handles the training process's messages."""
 
+import json
 from array import array
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from default_jobs import job_of
@@ -10,11 +12,18 @@ from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import Response
 from epochmeter.results.forecast import Forecaster
-from epochmeter.run.event_loop import check_metered, finish_trace, make_forecast, notes_and_flags, traced_power
+from epochmeter.run.event_loop import (
+    check_metered,
+    finish_trace,
+    make_forecast,
+    notes_and_flags,
+    run_event_loop,
+    traced_power,
+)
 from epochmeter.run.window import Window
 from epochmeter.run.worker_process import WorkerError
-from epochmeter.shared.protocol import Traced, TraceFailed, WindowOpening
-from epochmeter.shared.record import Record
+from epochmeter.shared.protocol import Progress, Traced, TraceFailed, WindowClosed, WindowOpening
+from epochmeter.shared.record import PROGRESS, Record
 
 
 def test_line_has_notes_and_flags_without_secrets():
@@ -24,6 +33,29 @@ def test_line_has_notes_and_flags_without_secrets():
     assert "hunter2" not in remarks["notes"][0]
     assert remarks["flags"] == {"throttled": "gpu0 slowed for heat", "setting_changed": "RAPL was changed."}
     assert notes_and_flags(Window({}, [], {}), [], []) == {}
+
+
+def test_progress_of_an_epoch_is_recorded_until_the_epoch_ends(tmp_path):
+    record, parts, seen = Record(tmp_path), {"copy_s": 0.5}, []
+
+    def messages():
+        yield WindowOpening("epoch", 2, 90)
+        yield Progress(45, None, parts)
+        yield Progress(50)
+        seen.extend(map(json.loads, (tmp_path / PROGRESS).read_text().splitlines()))
+        yield WindowClosed(1, 2)
+        assert not (tmp_path / PROGRESS).exists()
+        yield WindowOpening("val", 2, 9)
+        yield Progress(5, None, parts)
+        assert not (tmp_path / PROGRESS).exists()
+
+    plan = SimpleNamespace(record=record, job=job_of(), targets={}, run={})
+    instruments = Mock(gauges=SimpleNamespace(series=None), data_source=Mock(prepare=lambda epoch: []))
+    run_event_loop(messages(), Mock(), plan, instruments, Mock(), Mock(), Mock())
+    assert seen == [
+        {"epoch": 2, "steps": 45, "epoch_steps": 90, "parts": parts},
+        {"epoch": 2, "steps": 50, "epoch_steps": 90, "parts": {}},
+    ]
 
 
 def test_script_without_a_number_of_epochs_has_no_forecast_but_the_reason():

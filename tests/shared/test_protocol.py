@@ -4,6 +4,7 @@ from epochmeter.shared.protocol import (
     Built,
     Finished,
     NodeWindow,
+    Progress,
     RankWindow,
     Recorded,
     WindowMeasured,
@@ -17,6 +18,7 @@ NODE = NodeWindow("n1", {"energy_j": 3.0}, {"cpu0": 3.0}, {"end_j": 0.1}, "", ["
 MESSAGES = [
     Built({"parameters": 3}, {"torch": "2.1"}),
     WindowOpening("epoch", 3, 2, partial=True, epoch_steps=9),
+    Progress(3, None, {"copy_s": 0.5}),
     WindowMeasured([RANK, RANK], [NODE]),
     Finished(),
     Recorded(True, {}, ""),

@@ -1,9 +1,10 @@
+import json
 import struct
 from array import array
 
 import pytest
 
-from epochmeter.shared.record import CHECKPOINT, INTERVALS, Record
+from epochmeter.shared.record import CHECKPOINT, INTERVALS, MAX_PROGRESS_BYTES, Record
 
 COMPLETED = {"state": "completed", "metrics": {"total/epochs": 2}, "notes": [], "failure": None}
 
@@ -84,6 +85,7 @@ def test_truncation_keeps_the_windows_and_steps_before_an_epoch_and_archives_the
         record.append_steps(steps(number))
         record.append_losses(array("f", [number]))
         record.append({"window": "epoch", "epoch": number, "metrics": {"epoch/steps": 1}})
+    record.append_progress({"epoch": 2})
     for name in ("summary.json", "worker.log", "power.csv", "gauges.csv"):
         (tmp_path / name).write_text("{}\n{trunc" if name.endswith(".csv") else "{}\n")
     for also in ([], ["power.csv"]):  # a killed start may repeat it
@@ -92,7 +94,20 @@ def test_truncation_keeps_the_windows_and_steps_before_an_epoch_and_archives_the
         assert (record.steps(), record.losses()) == (steps(0, 1), array("f", [0, 1]))
         assert (tmp_path / "power.csv").exists() is not bool(also)
         assert (tmp_path / "gauges.csv").read_text() == "{}\n"
-    assert {path.name for path in (tmp_path / "attempt1").iterdir()} == {"summary.json", "worker.log"}
+    assert {path.name for path in (tmp_path / "attempt1").iterdir()} == {"summary.json", "worker.log", "progress.jsonl"}
+
+
+def test_progress_is_appended_to_a_file_of_limited_size_until_the_epoch_ends(record, tmp_path):
+    path, lines = tmp_path / "progress.jsonl", []
+    for step in range(2 * MAX_PROGRESS_BYTES // 20):
+        record.append_progress({"epoch": 7, "steps": step})
+        lines.append(path.read_bytes())
+    assert max(map(len, lines)) < MAX_PROGRESS_BYTES + 40
+    assert json.loads(lines[-1].splitlines()[-1]) == {"epoch": 7, "steps": step}
+    for _ in range(2):
+        record.end_progress()
+        assert not path.exists()
+    Record(tmp_path / "missing").append_progress({"epoch": 0})
 
 
 @pytest.mark.parametrize("durably", [True, False])

@@ -73,7 +73,7 @@ class Controller:
         self.lines.append(encode(message).decode())
         return Recorded(isinstance(message, WindowMeasured), {}, "")
 
-    def progress(self, steps, now_ns, last_loss):
+    def progress(self, steps, now_ns, parts, last_loss):
         pass
 
 

@@ -217,10 +217,29 @@ def test_device_parts_match_the_script_from_an_idle_device_on(waits, keys, expec
     assert rows_ms(clock)[-1] == last_row
 
 
+def milliseconds(parts):
+    return [round(parts[f"{name}_s"] * 1e3, 6) for name in ("data_stall", "copy", "compute", "overhead")]
+
+
+def test_parts_so_far_are_those_of_the_steps_that_the_device_has_finished():
+    world, seen = World(), []
+    clock = on_device(world, observe=lambda steps, now_ns, parts: seen.append((steps, *milliseconds(parts()))))
+    lagging_epoch(world, clock, [4, 30, 2], start=9)
+    assert seen == [(0, 0, 0, 0, 0), (1, 13, 1, 10, 0), (1, 13, 1, 10, 0)]
+    assert world.synchronized_at[0] == 0
+    assert min(world.synchronized_at[1:]) >= 66, "when the pass was closed"
+
+
 def test_gap_not_explained_by_waiting_is_overhead():
-    world = World()
-    clock = on_cpu(world, observe=lambda steps, now_ns: world.host(7))
+    world, seen = World(), []
+
+    def observe(steps, now_ns, parts):
+        seen.append(milliseconds(parts()))
+        world.host(7)
+
+    clock = on_cpu(world, observe=observe)
     cpu_epoch(world, clock, [3, 4, 1])
+    assert seen == [[3, 1, 10, 0], [7, 2, 20, 7], [8, 3, 25, 14]]
     assert times(clock)["data_stall"] == times(clock)["host_wait"] == 3 + 4 + 1
     assert times(clock)["overhead"] == 3 * 7
 
@@ -314,7 +333,7 @@ def test_collecting_several_steps_at_once_gives_the_same_sums():
         calls.clear()
         world = World()
 
-        def observe(steps, now_ns):
+        def observe(steps, now_ns, parts):
             calls.append((steps, now_ns // MS))
 
         clock = on_cpu(world, collect_interval_ns=interval_ns, observe=observe)

@@ -81,13 +81,20 @@ def test_controller_that_exits_instead_of_replying_ends_the_process(connection, 
 
 
 def test_progress_is_sent_at_most_twice_per_second(connection, controller):
+    computed = []
+
+    def parts():
+        computed.append(0)
+        return {"copy_s": 0.5}
+
     for step in range(1, 2001):  # a step each millisecond, from some moment on
-        connection.progress(step, now_ns=7_000_000_000 + step * 1_000_000)
+        connection.progress(step, 7_000_000_000 + step * 1_000_000, parts)
     connection.send(Finished())
     steps = []
     while isinstance(message := controller.received(), Progress):
-        steps.append(message.steps)
-    assert steps == [1, 501, 1001, 1501]
+        steps.append(message)
+    assert steps == [Progress(step, None, {"copy_s": 0.5}) for step in (1, 501, 1001, 1501)]
+    assert len(computed) == 4, "only what is sent is computed"
 
 
 def test_stopped_controller_does_not_delay_training(connection, controller):

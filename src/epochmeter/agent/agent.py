@@ -274,10 +274,12 @@ class Agent:
         self._clock.open()
         return window
 
-    def _progress(self, steps, now_ns):
-        """Send the steps of an epoch; of a pass without optimizer steps, it is not known yet whether it is one."""
-        if self._window is not None and self._window.optimizer_steps:
-            self._connection.progress(steps, now_ns)
+    def _progress(self, steps, now_ns, parts):
+        """Send the progress of an epoch; of a pass without optimizer steps, it is not known yet whether it is one."""
+        window = self._window
+        if window is not None and window.optimizer_steps:
+            measured = (lambda: without_copies(parts())) if window.steps is None else None
+            self._connection.progress(steps, now_ns, measured)
 
     def _connect(self):
         os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured
@@ -317,11 +319,10 @@ class Agent:
             return
         if window.steps is not None:
             parts = {part: value for part, value in parts.items() if part not in (*LOADER_PARTS, "copy_s")}
-        elif window.is_exhausted:
-            parts["compute_s"] += self._clock.tail_s - parts["loader_stop_s"]
-            parts["overhead_s"] -= self._clock.tail_s - parts["loader_stop_s"]
-        if "copy_s" in parts:  # the time of the agent's own work: copies are part of compute
-            parts["overhead_s"] += parts.pop("copy_s")
+        else:
+            late_s = self._clock.tail_s - parts["loader_stop_s"] if window.is_exhausted else 0.0
+            parts = dict(without_copies(parts), compute_s=parts["compute_s"] + late_s)
+            parts["overhead_s"] -= late_s
         if window.samples is not None:
             parts["samples"] = window.samples
         if name == "epoch":
@@ -360,6 +361,13 @@ class Agent:
         if self._forward_hook is not None:
             self._forward_hook.remove()
             self._forward_hook = None
+
+
+def without_copies(parts):
+    """Return parts with the time of the agent's own work as overhead: copies of a script are part of compute."""
+    parts = dict(parts, overhead_s=parts["overhead_s"] + parts["copy_s"])
+    del parts["copy_s"]
+    return parts
 
 
 def reference(loader):

@@ -35,5 +35,5 @@ class UnansweredConnection(ControllerConnection):
         parts = message.ranks[0].parts
         return Recorded(False, {"{}/{}".format(self._name, key): part for key, part in parts.items()}, NO_ENERGY)
 
-    def progress(self, steps, now_ns, last_loss=None):
+    def progress(self, steps, now_ns, parts=None, last_loss=None):
         """Send nothing: the steps of the first rank are shown."""

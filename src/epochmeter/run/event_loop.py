@@ -77,6 +77,9 @@ def run_event_loop(
                     probing.open_window(opened, before)
             case protocol.Progress():
                 terminal.progress(message.steps, message.loss)
+                if opened.window == "epoch":
+                    progress = {"epoch": opened.epoch, "steps": message.steps, "epoch_steps": opened.steps}
+                    plan.record.append_progress({**progress, "parts": message.parts or {}})
                 if time.monotonic() - written_s >= GAUGES_WRITE_S:
                     write_gauges(instruments.gauges, plan.record, durably=False)
                     written_s = time.monotonic()
@@ -94,6 +97,7 @@ def run_event_loop(
                 if message.steps is not None:
                     opened = opened._replace(steps=message.steps, partial=True, epoch_steps=opened.steps)
                 worker.reply()
+                plan.record.end_progress()
                 if probing:
                     probing.close_window(after, opened)
             case protocol.WindowMeasured():

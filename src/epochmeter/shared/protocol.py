@@ -9,7 +9,7 @@ not wait for each other: those other than the first send Built, WindowClosed and
     Joined            every process               -             connected
     Built             first rank of each node     Proceed       model and data are ready
     WindowOpening     first rank of each node     Proceed       prepare the page cache, read the counters
-    Progress          first rank                  -             steps of the open window, at most twice per second
+    Progress          first rank                  -             the open window so far, at most twice per second
     WindowClosed      first rank of each node     Proceed,      read the counters; the controller of a node that is
                                                   NodeWindow    not the first replies with the energy of its node
     WindowMeasured    first rank of each node     Recorded,     record and publish the window; the controller of a
@@ -62,10 +62,18 @@ class WindowOpening(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Steps of the open window so far, and the last loss if it is to be shown."""
+    """The open window so far.
+
+    Attributes:
+        steps: those whose timestamps have passed.
+        loss: of the last step, if it is to be shown.
+        parts: times of these steps in seconds (`data_stall_s`, `copy_s`, `compute_s`, `overhead_s`); without those that
+            are not measured.
+    """
 
     steps: int
     loss: Optional[float] = None
+    parts: Optional[Dict[str, float]] = None
 
 
 class WindowClosed(NamedTuple):

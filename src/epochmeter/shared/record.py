@@ -7,6 +7,7 @@
     losses.bin    the loss of each step
     power.csv     sampled power, if the meter samples
     gauges.csv    utilization, temperatures, disk and network once per second (columns: machine/gauge_series.py)
+    progress.jsonl steps and parts of the open epoch so far, twice per second; deleted at its end
     checkpoint.pt state to resume an interrupted run; deleted when the run is completed
     trace.json.gz the profiler's trace of a few steps; trace_analysis.json has its analysis
     counters.json.gz  counters of a step's kernels (`profiler.counters=true`)
@@ -51,6 +52,9 @@ POWER, GAUGES = TIME_SERIES = ("power.csv", "gauges.csv")
 """Samples over time, whose clock starts at boot."""
 NCU_CSV, COUNTERS = "ncu.csv", "counters.json.gz"
 TRACE, TRACE_ANALYSIS = "trace.json.gz", "trace_analysis.json"
+PROGRESS, MAX_PROGRESS_BYTES = "progress.jsonl", 2**16
+"""File of the open epoch, and the size above which it begins again. Lines are appended, since a file that is replaced
+twice per second would be written to the disk as often."""
 PERFETTO = "perfetto.json.gz"
 """File derived from the record: its windows, steps, samples and trace on one clock."""
 CHECKPOINT = "checkpoint.pt"
@@ -167,7 +171,7 @@ class Record:
             path = self.folder / name
             if path.exists():  # drop a truncated line
                 os.truncate(str(path), path.read_bytes().rfind(b"\n") + 1)
-        ends = [self.folder / name for name in ("summary.json", "worker.log", *also)]
+        ends = [self.folder / name for name in ("summary.json", "worker.log", PROGRESS, *also)]
         self._archive_files([path for path in ends if path.exists()], self._new_attempt())
 
     def archive_attempt(self):
@@ -273,6 +277,18 @@ class Record:
             with open(str(path), encoding="utf-8") as file:
                 columns = file.readline().rstrip("\n").split(",")
         self._append_lines(GAUGES, columns, ([_cell(row.get(name)) for name in columns] for row in rows), durably)
+
+    def append_progress(self, progress):
+        """Append the state of the open epoch; a full disk is ignored, as it prevents no measurement."""
+        with contextlib.suppress(OSError), open(str(self.folder / PROGRESS), "ab") as file:
+            if file.tell() > MAX_PROGRESS_BYTES:
+                file.truncate(0)
+            file.write((json.dumps(progress) + "\n").encode("utf-8"))
+
+    def end_progress(self):
+        """Delete the state of the open epoch, which has ended."""
+        with contextlib.suppress(OSError):
+            (self.folder / PROGRESS).unlink()
 
     def _append_lines(self, name, columns, lines, durably=True):
         path = self.folder / name

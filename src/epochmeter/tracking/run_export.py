@@ -15,7 +15,7 @@ from epochmeter.machine.process_identity import Process
 from epochmeter.results import run_status as states
 from epochmeter.results.run_result import no_energy_reason
 from epochmeter.shared.atomic_files import read_json
-from epochmeter.shared.record import CHECKPOINT, PERFETTO, TIME_SERIES, Record
+from epochmeter.shared.record import CHECKPOINT, PERFETTO, PROGRESS, TIME_SERIES, Record
 
 MAX_PARAM, MAX_TAG, MAX_DIGEST = 6000, 8000, 36
 """MLflow's limits of lengths."""
@@ -137,9 +137,9 @@ def ended_s(record: Record) -> float:
 
 
 def complete_files(record: Record) -> list[Path]:
-    """Return the record's complete files, without the checkpoint, which is large and temporary, and derived files."""
+    """Return the record's complete files, without temporary and derived ones."""
     return sorted(
         path
         for path in record.folder.iterdir()
-        if path.is_file() and not path.name.startswith((".", EVENTS)) and path.name not in (CHECKPOINT, PERFETTO)
+        if path.is_file() and not path.name.startswith((".", EVENTS)) and path.name not in (CHECKPOINT, PERFETTO, PROGRESS)
     )

@@ -33,7 +33,7 @@ class Clock:
     Args:
         timeline: Timeline of the device (see `timeline`).
         synchronous: Wait for the device after every step, like programs that time steps with the host's clock.
-        observe: Called with (steps so far, host time in ns) each time completed steps are collected.
+        observe: Called with (steps so far, host time in ns, `parts_so_far`) each time completed steps are collected.
         host: Monotonic clock for host waits, ns.
         wall: Clock shared with the controller, ns.
         collect_interval_ns: Shortest time between two collections. Collecting several short steps at once halves the
@@ -45,8 +45,8 @@ class Clock:
         closed_ns: Wall clock just after the last timestamp.
     """
 
-    def __init__(self, timeline, synchronous=False, observe=lambda steps, now_ns: None, host=perf_counter_ns,
-                 wall=monotonic_ns, collect_interval_ns=COLLECT_INTERVAL_NS):  # fmt: skip
+    def __init__(self, timeline, synchronous=False, observe=lambda steps, now_ns, parts: None,
+                 host=perf_counter_ns, wall=monotonic_ns, collect_interval_ns=COLLECT_INTERVAL_NS):  # fmt: skip
         self._timeline = timeline
         self._synchronous = synchronous
         self._observe = observe
@@ -116,7 +116,7 @@ class Clock:
             requested = host()
             if requested - collected >= self._collect_interval_ns:
                 self._collect_steps()
-                self._observe(self._steps, requested)
+                self._observe(self._steps, requested, self.parts_so_far)
                 collected = requested = host()
 
     def close(self):
@@ -143,20 +143,24 @@ class Clock:
         """Time of the closed pass after its last step."""
         return self._tail * NANOSECOND
 
+    def parts_so_far(self):
+        """Parts of the collected steps of the open pass, in seconds; the device is not waited for."""
+        return {name: value * NANOSECOND for name, value in self._split(tail=0).items()}
+
+    def _split(self, tail):
+        sums = self._sums
+        overhead = sums["gap"] - sums["stall"] + tail
+        return {"data_stall_s": sums["stall"], "copy_s": sums["copy"], "compute_s": sums["compute"],
+                "overhead_s": overhead}  # fmt: skip
+
     def parts(self):
         """Metrics of the closed pass by name, in seconds and counts."""
-        sums = self._sums
-        e2e = self.closed_ns - self.opened_ns
-        overhead = sums["gap"] - sums["stall"] + self._tail
-        accounted = sums["stall"] + sums["copy"] + sums["compute"] + overhead
+        e2e, split = self.closed_ns - self.opened_ns, self._split(self._tail)
         nanoseconds = {
             "e2e_s": e2e,
-            "data_stall_s": sums["stall"],
-            "host_wait_s": sums["host_wait"],
-            "copy_s": sums["copy"],
-            "compute_s": sums["compute"],
-            "overhead_s": overhead,
-            "clock_residual_s": e2e - accounted,
+            **split,
+            "host_wait_s": self._sums["host_wait"],
+            "clock_residual_s": e2e - sum(split.values()),
             "loader_start_s": self._first or 0,
             "loader_stop_s": min(self._tail, self._at_end),
         }

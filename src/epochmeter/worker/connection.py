@@ -57,16 +57,16 @@ class ControllerConnection:
         self._replies.close()
         self._socket.close()
 
-    def progress(self, steps, now_ns, last_loss=None):
-        """Send the number of steps of the open window, at most twice per second, with `last_loss()` if it is given.
+    def progress(self, steps, now_ns, parts=None, last_loss=None):
+        """Send the steps of the open window, at most twice per second, with `parts()` and `last_loss()` if given.
 
         Training never waits here: if the controller does not read (it may be stopped), the message is dropped.
         """
         if now_ns - self._progress_ns >= PROGRESS_NS:
             self._progress_ns = now_ns
-            loss = last_loss() if last_loss else None
+            message = Progress(steps, last_loss() if last_loss else None, parts() if parts else None)
             with contextlib.suppress(BlockingIOError):  # a line this short is sent completely or not at all
-                self._socket.send(encode(Progress(steps, loss)), socket.MSG_DONTWAIT)
+                self._socket.send(encode(message), socket.MSG_DONTWAIT)
 
 
 class RankedConnection:
@@ -90,9 +90,9 @@ class RankedConnection:
         replies = self._strategy.all_gather(reply)
         return [reply for reply in replies if reply is not None]
 
-    def progress(self, steps, now_ns, last_loss=None):
+    def progress(self, steps, now_ns, parts=None, last_loss=None):
         if self._is_first:
-            self._connection.progress(steps, now_ns, last_loss)
+            self._connection.progress(steps, now_ns, parts, last_loss)
 
 
 def die_with_parent():
