@@ -47,8 +47,13 @@ def record(tmp_path):
 
 
 def test_values_equal_the_record(record):
+    record.append_progress({"epoch": 2, "steps": 7, "epoch_steps": 100, "parts": {"compute_s": 1.5, "copy_s": 0.0}})
     samples = parse(to_openmetrics(Watcher(record.folder).read()))
     own = ("run", "0")
+    assert samples["bottleneck_ratio", (own, ("part", "compute"))] == 0.7
+    assert samples["current_epoch_steps", (own,)] == 7
+    assert samples["current_epoch_part_seconds", (own, ("part", "compute"))] == 1.5
+    assert ("current_epoch_part_seconds", (own, ("part", "overhead"))) not in samples
     assert samples["energy_joules_total", (own,)] == 800.0
     assert samples["epoch_part_ratio", (own, ("part", "compute"))] == 0.7
     assert samples["power_watts", (own, ("source", "total"))] == 49.0

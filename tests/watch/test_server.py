@@ -97,7 +97,7 @@ def test_a_stream_has_the_state_and_then_the_changes_within_two_seconds(record):
         assert (first["is_full"], len(first["snapshot"]["active"][0]["power"]["total_w"]["values"])) == (True, 10)
         appended_s = time.monotonic()
         live.append_epoch(record, 1, e2e_s=12.0)
-        while (change := next_event(stream)[1])["snapshot"]["active"][0]["last_epoch"]["epoch"] == 1:
+        while (change := next_event(stream)[1])["snapshot"]["active"][0]["splits"]["last"]["title"] == "1 (warm-up)":
             pass
         assert time.monotonic() - appended_s < 2
         assert change["is_full"] is False
@@ -186,7 +186,7 @@ def test_changes_have_the_rows_that_differ(tmp_path):
 def test_numbers_that_are_not_finite_are_null(record):
     live.append_epoch(record, 1, train_loss=float("nan"))
     state = json.loads(Feed(Watcher(record.folder).read).latest().state, parse_constant=pytest.fail)
-    assert state["snapshot"]["active"][0]["last_epoch"]["metrics"]["train_loss"] is None
+    assert state["snapshot"]["active"][0]["splits"]["last"]["metrics"]["train_loss"] is None
 
 
 def test_a_port_in_use_is_refused_or_the_next_one_is_used(record, monkeypatch):

@@ -59,7 +59,7 @@ def test_a_run_has_progress_split_power_and_gauges_within_the_width(tmp_path, wi
     lines = picture(folder, width)
     assert max(map(len, lines)) <= width
     assert value_of(lines, "epoch 4/6").endswith("56 %  about 0:00:26, 234 J to go")
-    assert value_of(lines, "epoch 3 ").replace(" %", "%").split() == [
+    assert value_of(lines, "3 ").replace(" %", "%").split() == [
         "8.000",
         "25%",
         "0.0%",
@@ -121,7 +121,7 @@ def test_a_damaged_record_is_drawn_as_far_as_it_is_readable(tmp_path):
     (folder / "power.csv").write_text(f"monotonic_ns,total_w\n{4990 * SECOND},12.5\n{4991 * SECOND},inf\n")
     (folder / "gauges.csv").write_text(f"monotonic_ns,cpu_utilization,ram_used_bytes\n{4990 * SECOND},0.5,nan\n")
     lines = picture(folder)
-    assert value_of(lines, "epoch 1 *").split() == ["-"] * 7
+    assert value_of(lines, "1 (warm-up)").split() == ["-"] * 7
     assert value_of(lines, "cpu").startswith("50 % busy")
     assert not [line for line in lines if line.startswith("ram")]
 

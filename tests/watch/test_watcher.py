@@ -6,11 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from watched import JOB, NOW_S, SECOND, epochs, write_ended, write_points, write_run
+from watched import JOB, NOW_S, SECOND, epochs, window, write_ended, write_points, write_run
 
 from epochmeter.config.errors import InputError
 from epochmeter.results import summary
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.record import PROGRESS, Record
 from epochmeter.watch import watcher
 from epochmeter.watch.watcher import Watcher
 
@@ -29,7 +30,7 @@ def look(folder):
 def test_remaining_time_and_energy_follow_from_the_median_epoch(tmp_path):
     progress = look(write_run(tmp_path / "0", epochs(3))).active[0].progress
     assert (progress.epoch, progress.recorded, progress.epochs, progress.steps) == (4, 3, 6, 270)
-    assert (progress.epoch_s, progress.elapsed_s) == (10, 100)
+    assert progress.elapsed_s == 100
     assert progress.remaining_s == pytest.approx(26)  # 3 epochs of 10 s, of which the first has trained for 4 s
     assert progress.remaining_j == pytest.approx(2.6 * 90)
     assert progress.fraction == pytest.approx(3.4 / 6)
@@ -53,9 +54,61 @@ def test_numbers_so_far_are_those_of_the_summary(tmp_path):
     totals = summary.total_metrics(summary.training_windows(lines))
     steady = summary.steady_metrics([lines[2], lines[4]], array("f"))
     assert view.metrics == steady | {f"total/{name}": value for name, value in totals.items()}
-    assert view.steady_epochs == [2, 3]
     assert view.verdict.startswith("Bottleneck: compute-bound, 74 % of epoch time.")
-    assert (view.last_epoch.epoch, view.last_epoch.metrics["data_stall_s"], view.last_epoch.is_steady) == (3, 2.0, True)
+    assert view.bottleneck == {"compute": pytest.approx(5.9 / 8)}
+    assert {kind: split.title for kind, split in view.splits.items()} == {"last": "3", "mean": "mean 2-3"}
+    assert [view.splits[kind].metrics["data_stall_s"] for kind in ("last", "mean")] == [2.0, 2.0]
+
+
+PARTS = {"data_stall_s": 0.75, "copy_s": 0.25, "compute_s": 1.0, "overhead_s": 0.0}
+
+
+def write_progress(folder, epoch, steps, parts, epoch_steps=90):
+    Record(folder).append_progress({"epoch": epoch, "steps": steps, "epoch_steps": epoch_steps, "parts": parts})
+    os.utime(folder / PROGRESS, (NOW_S, NOW_S))
+
+
+def test_the_current_epoch_has_the_parts_so_far_until_it_is_recorded(tmp_path):
+    folder = write_run(tmp_path / "0", epochs(2)[:3])
+    own = Watcher(folder)
+    for steps in (10, 45):
+        write_progress(folder, 2, steps, PARTS)
+    current = own.read().active[0].splits["current"]
+    assert (current.title, dict(current.metrics)) == ("3 so far", {"steps": 45, "e2e_s": 2.0, **PARTS})
+    with open(folder / PROGRESS, "ab") as file:
+        file.write(b'{"epoch": 2, "steps": "x"}\n{"epoch": 2, "st')
+    assert own.read().active[0].splits["current"] == current
+    Record(folder).end_progress()
+    write_run(folder, [window("epoch", 2, 4, 2.0)])
+    assert [*own.read().active[0].splits] == ["last", "mean"]
+
+
+def test_the_first_epoch_has_progress_a_forecast_and_a_bottleneck_from_its_steps(tmp_path):
+    folder = write_run(tmp_path / "0")
+    assert look(folder).active[0].progress.fraction is None
+    write_progress(folder, 0, 45, PARTS)
+    view = look(folder).active[0]
+    assert view.progress.fraction == pytest.approx(0.5 / 6)
+    assert view.progress.remaining_s == pytest.approx(5.5 * 4.0)
+    assert (view.verdict.partition(",")[0], view.bottleneck) == (
+        "Epoch 1 so far. Bottleneck: compute-bound",
+        {"compute": 0.5},
+    )
+
+
+@pytest.mark.parametrize(("parts", "epoch_steps"), [({}, 5), (PARTS, 0)])
+def test_a_script_without_parts_or_without_a_length_has_its_steps(tmp_path, parts, epoch_steps):
+    folder = write_run(tmp_path / "0")
+    write_progress(folder, 0, 3, parts, epoch_steps)
+    view = look(folder).active[0]
+    assert view.splits["current"].metrics.get("e2e_s") == (sum(parts.values()) or None)
+    assert view.progress.remaining_s is None
+
+
+def test_a_run_whose_epochs_are_trained_has_no_time_to_go_but_a_reason(tmp_path):
+    view = look(write_run(tmp_path / "0", epochs(6))).active[0]
+    assert (view.state, view.progress.fraction, view.progress.remaining_s) == ("training", 1, 0)
+    assert view.reason
 
 
 def test_metrics_of_a_long_run_lack_the_last_hundredth_until_its_end(tmp_path):
@@ -63,8 +116,8 @@ def test_metrics_of_a_long_run_lack_the_last_hundredth_until_its_end(tmp_path):
     watching = Watcher(write_run(tmp_path / "0"))
     for new, run in ((lines[:-2], {}), (lines[-2:], {}), ([], GONE)):
         write_run(tmp_path / "0", new, **run)
-        seen.append(watching.read().active[0].steady_epochs[-1])
-    assert seen == [99, 99, 100]
+        seen.append(watching.read().active[0].splits["mean"].title)
+    assert seen == ["mean 2-99", "mean 2-99", "mean 2-100"]
 
 
 @pytest.mark.parametrize(
@@ -114,8 +167,21 @@ def test_power_is_on_the_wall_clock_and_absent_samples_have_a_reason(tmp_path):
     folder = write_run(tmp_path / "0", epochs(1))
     (folder / "power.csv").write_text(f"monotonic_ns,total_w\n{4990 * SECOND},12.5\n")
     view = look(folder).active[0]
-    assert (view.power["total_w"].times_s, view.power["total_w"].latest, view.no_power) == ([NOW_S - 10], 12.5, "")
-    assert (dict(view.gauges), view.no_gauges) == ({}, "the record has no gauges.csv")
+    assert (view.power["total_w"].times_s, view.power["total_w"].latest) == ([NOW_S - 10], 12.5)
+    assert (dict(view.gauges), view.missing) == ({}, {"gauges": "the record has no gauges.csv"})
+
+
+@pytest.mark.parametrize(
+    ("energy", "missing"),
+    [
+        ({"source": "none", "reason": "no sensor"}, {"energy": "no sensor"}),
+        ({"source": "estimated", "reason": "by tdp"}, {"energy": "by tdp"}),
+        ({"source": "counter", "reason": None}, {"power": "the meter reads counters only"}),
+    ],
+)
+def test_without_a_meter_one_reason_explains_energy_and_power(tmp_path, energy, missing):
+    view = look(write_run(tmp_path / "0", epochs(1), energy=energy)).active[0]
+    assert view.missing == {**missing, "gauges": "the record has no gauges.csv"}
 
 
 def test_notes_that_differ_in_their_numbers_are_shown_once(tmp_path):

@@ -12,7 +12,7 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
-from epochmeter.results.bottleneck import STALLS, find_bottleneck, part_seconds
+from epochmeter.results.bottleneck import STALLS, run_bottleneck
 from epochmeter.results.roofline import TERA, verdict
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.record import is_partial, is_steady
@@ -68,7 +68,7 @@ def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, floa
     for row in rows:
         cells = [_cell(row["metrics"].get(f"epoch/{name}"), form) for name, (_, form) in columns.items()]
         cells += [_cell(scores.get(row["epoch"]), form) for _, form in val_columns]
-        table.add_row(_epoch_title(row, warmup), *cells)
+        table.add_row(epoch_title(row, warmup), *cells)
     if not any(name.startswith("steady/") for name in metrics):
         return table
     averaged = [row["epoch"] for row in rows if row["epoch"] >= warmup and is_steady(row)]
@@ -76,7 +76,7 @@ def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, floa
     cells = [_cell(metrics.get(f"steady/{name}"), form) for name, (_, form) in columns.items()]
     cells += [_cell(statistics.fmean(steady_scores) if steady_scores else None, form) for _, form in val_columns]
     table.add_section()
-    table.add_row(_mean_title(averaged), *cells, style="bold")
+    table.add_row(mean_title(averaged), *cells, style="bold")
     if e2e_s := metrics.get("steady/e2e_s"):
         shares = {name: metrics[f"steady/{name}"] / e2e_s for name in TIMES if f"steady/{name}" in metrics}
         table.add_row("% of time", *(_number(percent(shares[name])) if name in shares else "" for name in columns))
@@ -85,8 +85,7 @@ def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, floa
 
 def bottleneck_line(metrics: Mapping[str, float], in_memory: bool) -> str:
     """Return the bottleneck of a run's mean epoch and its data stalls as sentences; empty if it is not known."""
-    e2e_s = metrics.get("steady/e2e_s")
-    bottleneck = find_bottleneck(part_seconds(metrics, in_memory), e2e_s) if e2e_s else None
+    bottleneck = run_bottleneck(metrics, in_memory)
     if not bottleneck:
         return ""
     fractions = " and ".join(percent(bottleneck.fractions[part]) for part in bottleneck.parts)
@@ -228,7 +227,7 @@ def state_name(outcome: RunResult) -> str:
     return "skipped" if outcome.earlier else outcome.state
 
 
-def _epoch_title(row: Mapping[str, Any], warmup: int) -> str:
+def epoch_title(row: Mapping[str, Any], warmup: int) -> str:
     """The number of an epoch, counted from 1, and why it is not part of the means."""
     flags = {
         "partial": is_partial(row),
@@ -239,7 +238,7 @@ def _epoch_title(row: Mapping[str, Any], warmup: int) -> str:
     return f"{row['epoch'] + 1}{flag}"
 
 
-def _mean_title(averaged: Sequence[int]) -> str:
+def mean_title(averaged: Sequence[int]) -> str:
     """The label of the mean over epochs: `mean 2-6`, or `mean of 4` if some epochs between them are left out."""
     if not averaged:
         return "mean"

@@ -82,6 +82,12 @@ def find_bottleneck(
     )
 
 
+def run_bottleneck(metrics: Mapping[str, float], in_memory: bool) -> Bottleneck | None:
+    """Return the bottleneck of a run's mean epoch; None if it is not known."""
+    e2e_s = metrics.get("steady/e2e_s")
+    return find_bottleneck(part_seconds(metrics, in_memory), e2e_s) if e2e_s else None
+
+
 def part_seconds(metrics: Mapping[str, float], in_memory: bool) -> dict[str, float]:
     """Return part -> seconds per steady epoch of a run; parts that were not measured are absent.
 

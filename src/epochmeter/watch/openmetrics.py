@@ -35,6 +35,11 @@ FAMILIES = {
     "epoch_joules": Family("gauge", "joules", "Measured energy of the mean steady epoch."),
     "epoch_part_seconds": Family("gauge", "seconds", "Time of the mean steady epoch by cause."),
     "epoch_part_ratio": Family("gauge", "ratio", "Fraction of the mean steady epoch by cause."),
+    "bottleneck_ratio": Family(
+        "gauge", "ratio", "Fraction of the epoch in its largest part, or in several equal ones."
+    ),
+    "current_epoch_steps": Family("gauge", "", "Finished steps of the epoch that trains."),
+    "current_epoch_part_seconds": Family("gauge", "seconds", "Time of these steps by cause."),
     "power_watts": Family("gauge", "watts", "Sampled power by source."),
     "utilization_ratio": Family("gauge", "ratio", "Busy fraction of the CPU, its cores, GPUs and the disk."),
     "temperature_celsius": Family("gauge", "celsius", "Temperature by sensor."),
@@ -101,10 +106,14 @@ def _run_samples(view: RunView) -> Iterator[Sample]:
     yield "estimated_energy_joules", own, metrics.get("total/estimated_energy_j")
     yield "epoch_seconds", own, metrics.get("steady/e2e_s")
     yield "epoch_joules", own, metrics.get("steady/energy_j")
+    yield from (("bottleneck_ratio", {**own, "part": part}, ratio) for part, ratio in view.bottleneck.items())
+    current = view.splits["current"].metrics if "current" in view.splits else {}
+    yield "current_epoch_steps", own, current.get("steps")
     for part in PARTS:
-        part_s, e2e_s = metrics.get(f"steady/{part}_s"), metrics.get("steady/e2e_s")
-        yield "epoch_part_seconds", {**own, "part": part}, part_s
-        yield "epoch_part_ratio", {**own, "part": part}, part_s / e2e_s if part_s is not None and e2e_s else None
+        labels, e2e_s, part_s = {**own, "part": part}, metrics.get("steady/e2e_s"), metrics.get(f"steady/{part}_s")
+        yield "epoch_part_seconds", labels, part_s
+        yield "epoch_part_ratio", labels, part_s / e2e_s if part_s is not None and e2e_s else None
+        yield "current_epoch_part_seconds", labels, current.get(f"{part}_s")
     if view.state in ACTIVE:
         for column, series in {**view.power, **view.gauges}.items():
             if ending := next((ending for ending in COLUMNS if column.endswith(ending)), None):

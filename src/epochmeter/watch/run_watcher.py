@@ -11,7 +11,6 @@ import statistics
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
@@ -19,18 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.config.schema import SCRIPT
-from epochmeter.console.tables import bottleneck_line
+from epochmeter.console.tables import bottleneck_line, epoch_title, mean_title
 from epochmeter.report.runs.load import typed_keys
+from epochmeter.results.bottleneck import run_bottleneck
 from epochmeter.results.footprint import JOULES_PER_KWH
 from epochmeter.results.reuse import READ_ERRORS, record_of
 from epochmeter.results.run_result import no_energy_reason
 from epochmeter.results.run_status import COMPLETED, FAILED, KILLED, recorded_status, status_of
 from epochmeter.results.summary import steady_metrics, total_metrics, training_windows, variance_warning
 from epochmeter.shared.atomic_files import read_json
-from epochmeter.shared.record import is_steady, since_resumed
+from epochmeter.shared.record import GAUGES, MAX_PROGRESS_BYTES, POWER, PROGRESS, is_steady, since_resumed
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.watch.appended import AppendedFile, RecentSamples
-from epochmeter.watch.snapshot import ACTIVE, LastEpoch, Progress, RunView, State
+from epochmeter.watch.snapshot import ACTIVE, Progress, RunView, Split, State
 
 Windows = Sequence[Mapping[str, Any]]
 ENDED: Mapping[str, State] = {COMPLETED: "completed", FAILED: "failed", KILLED: "interrupted"}
@@ -52,11 +52,14 @@ class RunWatcher:
         self.record = record_of(folder)
         self._folder = self.record.folder
         self._lines = AppendedFile(self._folder / "epochs.jsonl")
+        self._open_epoch = AppendedFile(self._folder / PROGRESS, MAX_PROGRESS_BYTES)
+        self._current: Mapping[str, Any] = {}
+        """The last line about an epoch that trains."""
         self._windows: list[Mapping[str, Any]] = []
         self._damaged = 0
         self._metrics: tuple[int, Windows, dict[str, float]] = (-1, (), {})
         """Number of windows, the steady epochs among them, and their metrics."""
-        self._power, self._gauges = (RecentSamples(self._folder / name) for name in ("power.csv", "gauges.csv"))
+        self._power, self._gauges = (RecentSamples(self._folder / name) for name in (POWER, GAUGES))
 
     def read(self, now_s: float) -> RunView:
         """Return the state of the run; `READ_ERRORS` if its job.json or summary.json is damaged."""
@@ -66,16 +69,22 @@ class RunWatcher:
         description, summary = read_json(self._folder / "job.json"), record.summary() or {}
         job, run = description["job"], description["run"]
         self._read_windows()
+        epochs = [window for window in self._windows if window["window"] == "epoch"]
+        self._read_current(len(epochs))
         silent_s = max(0.0, now_s - max(map(modified_s, self._folder.iterdir()), default=now_s))
         state, reason = self._state(status, run, summary, silent_s)
         end_s = now_s if state in ACTIVE else recorded_end_s(summary) or now_s - silent_s
         to_unix_s = partial(_unix_s, since_resumed(run, math.inf)["clock"])
-        epochs = [window for window in self._windows if window["window"] == "epoch"]
         steady = [epoch for number, epoch in enumerate(epochs) if number >= job["warmup_epochs"] and is_steady(epoch)]
         shown, metrics = (steady, summary["metrics"]) if summary.get("metrics") else self._metrics_so_far(steady, state)
+        progress = self._progress(job, run, epochs, total_energy_j(metrics), state in ACTIVE, end_s, silent_s)
+        if state == "training" and len(epochs) == progress.epochs and not progress.remaining_s:
+            reason = "all epochs are trained; the run ends"
+        splits = self._splits(epochs, shown, metrics, job["warmup_epochs"])
+        verdict, bottleneck = _bottleneck(splits, job["dataset"].get("layout") not in ("files", SCRIPT))
         power, gauges = self._power.read(to_unix_s), self._gauges.read(to_unix_s)
-        energy, footprint = run["energy"], job.get("footprint") or {}
-        price, no_energy = footprint.get("price"), no_energy_reason(run)
+        footprint = job.get("footprint") or {}
+        price = None if no_energy_reason(run) else footprint.get("price")
         return RunView(
             folder=str(self._folder),
             number=run["number"],
@@ -84,19 +93,17 @@ class RunWatcher:
             state=state,
             reason=reason,
             host=run["host"],
-            progress=self._progress(job, run, state, metrics, end_s, silent_s),
-            last_epoch=_last_epoch(epochs[-1], epochs[-1] in steady) if epochs else None,
+            progress=progress,
+            splits=splits,
             metrics=metrics,
-            steady_epochs=[epoch["epoch"] + 1 for epoch in shown],
-            verdict=bottleneck_line(metrics, job["dataset"].get("layout") not in ("files", SCRIPT)),
-            energy_source=energy["source"],
-            no_energy=no_energy,
-            cost_per_j=None if no_energy or not price else price * footprint["pue"] / JOULES_PER_KWH,
+            verdict=verdict,
+            bottleneck=bottleneck,
+            energy_source=run["energy"]["source"],
+            cost_per_j=price * footprint["pue"] / JOULES_PER_KWH if price else None,
             currency=footprint.get("currency"),
             power=power,
-            no_power="" if power else self._no_samples(energy["reason"] or "its meter reads counters only", state),
             gauges=gauges,
-            no_gauges="" if gauges else self._no_samples("the record has no gauges.csv", state),
+            missing=self._missing(run, state, bool(power), bool(gauges)),
             throttling=self._gauges.throttling,
             warnings=self._warnings(run, summary, metrics),
             rehearsal=run["rehearsal"],
@@ -114,6 +121,16 @@ class RunWatcher:
                 self._windows.append(window)
             except READ_ERRORS:
                 self._damaged += 1
+
+    def _read_current(self, epoch: int) -> None:
+        """Read the state of the epoch that trains; drop that of an earlier one."""
+        for line in self._open_epoch.new_lines()[0][-1:]:
+            with suppress(*READ_ERRORS):
+                current = json.loads(line)
+                _ = current["epoch_steps"] + current["steps"], math.fsum(current["parts"].values())
+                self._current = current
+        if self._current.get("epoch") != epoch:
+            self._current = {}
 
     def _state(
         self, status: str, run: Mapping[str, Any], summary: Mapping[str, Any], silent_s: float
@@ -143,15 +160,24 @@ class RunWatcher:
         self,
         job: Mapping[str, Any],
         run: Mapping[str, Any],
-        state: State,
-        metrics: Mapping[str, float],
+        epochs: Windows,
+        energy_j: float | None,
+        is_active: bool,
         until_s: float,
         silent_s: float,
     ) -> Progress:
         """Return the progress until now, or until the end of the run."""
-        epochs, total = [window for window in self._windows if window["window"] == "epoch"], job.get("epochs")
-        recorded, is_active = len(epochs), state in ACTIVE
-        progress = Progress(
+        total, recorded = job.get("epochs"), len(epochs)
+        trained, epoch_s = self._trained(epochs, job, run, until_s) if is_active else (float(recorded), 0.0)
+        estimates = {}
+        if total and trained is not None:
+            rest = max(0.0, total - trained)
+            estimates = {"fraction": 1 - rest / total}
+            if is_active and epoch_s:
+                estimates["remaining_s"] = rest * epoch_s
+            if is_active and recorded and energy_j is not None:
+                estimates["remaining_j"] = rest * energy_j / recorded
+        return Progress(
             epoch=recorded + (is_active and (total is None or recorded < total)),
             recorded=recorded,
             epochs=total,
@@ -159,27 +185,51 @@ class RunWatcher:
             elapsed_s=max(0.0, until_s - run["clock"]["wall_s"]),
             silent_s=silent_s if is_active else 0.0,
             is_maximum=job.get("target_accuracy") is not None or job.get("target_loss") is not None,
+            **estimates,
         )
-        if not (epochs and total):
-            return progress
-        if not is_active:
-            return replace(progress, fraction=min(1.0, recorded / total))
+
+    def _trained(
+        self, epochs: Windows, job: Mapping[str, Any], run: Mapping[str, Any], now_s: float
+    ) -> tuple[float | None, float]:
+        """Return the number of trained epochs with the current one's part, and the time of an epoch; None: not known.
+
+        The time is the median from the start of an epoch to the next. In the first epoch, it follows from its steps.
+        """
+        steps, epoch_steps = self._current.get("steps"), self._current.get("epoch_steps")
+        if not epochs and steps and epoch_steps:
+            return steps / epoch_steps, math.fsum(self._current["parts"].values()) * epoch_steps / steps
         start = since_resumed(run, math.inf)
         epoch_s = _epoch_s([window for window in self._windows if window["epoch"] >= start.get("epoch", 0)])
         if not epoch_s:
-            return progress
-        in_epoch_s = until_s - _unix_s(start["clock"], epochs[-1]["opened_ns"])
+            return None, 0.0
+        in_epoch_s = now_s - _unix_s(start["clock"], epochs[-1]["opened_ns"])
         is_evaluating = job.get("evaluate") and self._windows[-1] is epochs[-1]
-        first = recorded - 1 if is_evaluating else recorded
-        trained = min(total, first + 1, max(first, recorded - 1 + in_epoch_s / epoch_s))
-        energy_j = total_energy_j(metrics)
-        return replace(
-            progress,
-            epoch_s=epoch_s,
-            fraction=trained / total,
-            remaining_s=(total - trained) * epoch_s,
-            remaining_j=None if energy_j is None else (total - trained) * energy_j / recorded,
-        )
+        first = len(epochs) - 1 if is_evaluating else len(epochs)
+        return min(first + 1, max(first, len(epochs) - 1 + in_epoch_s / epoch_s)), epoch_s
+
+    def _splits(self, epochs: Windows, steady: Windows, metrics: Mapping[str, float], warmup: int) -> dict[str, Split]:
+        splits = {}
+        if self._current.get("steps"):
+            parts = self._current["parts"]
+            times = {"e2e_s": math.fsum(parts.values()), **parts} if parts else {}
+            splits["current"] = Split(f"{len(epochs) + 1} so far", {"steps": self._current["steps"], **times})
+        if epochs:
+            splits["last"] = Split(epoch_title(epochs[-1], warmup), _short(epochs[-1]["metrics"], "epoch/"))
+        if steady and (mean := _short(metrics, "steady/")):
+            splits["mean"] = Split(mean_title([epoch["epoch"] for epoch in steady]), mean)
+        return splits
+
+    def _missing(self, run: Mapping[str, Any], state: State, has_power: bool, has_gauges: bool) -> dict[str, str]:
+        """Return why energy, power and gauges are not recorded; without energy, power needs no reason of its own."""
+        later = "samples are recorded at the end of each epoch" if state in ACTIVE and not self._windows else ""
+        reasons = {}
+        if no_energy := no_energy_reason(run):
+            reasons["energy"] = no_energy
+        elif not has_power:
+            reasons["power"] = later or run["energy"]["reason"] or "the meter reads counters only"
+        if not has_gauges:
+            reasons["gauges"] = later or "the record has no gauges.csv"
+        return reasons
 
     def _warnings(self, run: Mapping[str, Any], summary: Mapping[str, Any], metrics: Mapping[str, float]) -> list[str]:
         """Return flags and notes, of notes that differ in their numbers the newest."""
@@ -188,13 +238,22 @@ class RunWatcher:
         damaged = [f"{self._damaged} of the lines of epochs.jsonl cannot be read"] if self._damaged else []
         return [*damaged, *run["flags"].values(), *reversed(newest.values())]
 
-    def _no_samples(self, why: str, state: State) -> str:
-        return "samples are recorded at the end of each epoch" if state in ACTIVE and not self._windows else why
+
+def _bottleneck(splits: Mapping[str, Split], in_memory: bool) -> tuple[str, dict[str, float]]:
+    """Return the bottleneck of the mean epoch, else of the last or current one: a sentence, and part -> fraction."""
+    for kind, split in reversed(splits.items()):
+        metrics = {f"steady/{name}": value for name, value in split.metrics.items()}
+        if largest := run_bottleneck(metrics, in_memory):
+            epoch = "" if kind == "mean" else f"Epoch {split.title}. "
+            return epoch + bottleneck_line(metrics, in_memory), {
+                part: largest.fractions[part] for part in largest.parts
+            }
+    return "", {}
 
 
-def _last_epoch(window: Mapping[str, Any], is_steady: bool) -> LastEpoch:
-    metrics = {name.removeprefix("epoch/"): value for name, value in window["metrics"].items()}
-    return LastEpoch(window["epoch"] + 1, is_steady, metrics)
+def _short(metrics: Mapping[str, float], prefix: str) -> dict[str, float]:
+    """Return the metrics with a prefix by their names without it."""
+    return {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix)}
 
 
 def _epoch_s(windows: Sequence[Mapping[str, Any]]) -> float | None:

@@ -1,7 +1,8 @@
 """The fields of the live view: the state of a run or a sweep at one moment, as `watcher.Watcher` reads it.
 
-Every number is one of the record, or is computed as the run's summary and the sweep's report compute it. Estimates,
-such as the remaining time, are documented as such.
+Terminal, page and metrics show these fields. Every number is one of the record, or is computed as the run's summary and
+the sweep's report compute it. Estimates, such as the remaining time, are documented as such. Names, overrides and
+titles are texts of the user, to be escaped. A `reason` is why a run has its state, empty if it needs none.
 """
 
 from __future__ import annotations
@@ -37,10 +38,9 @@ class Progress:
         steps: Steps of all recorded epochs.
         elapsed_s: Time from the start to now, or to the end.
         silent_s: Time since the record has last grown; after the end, 0.
-        epoch_s: Median time from the start of an epoch to that of the next, evaluation included; None before the first.
         fraction: Fraction of the epochs that are trained, 0 to 1; an estimate within the current epoch.
-        remaining_s: Estimated time to the end; None if it is not known.
-        remaining_j: Estimated energy to the end; None without energy.
+        remaining_s: Estimated time to the end of training; None if it is not known, and after the end.
+        remaining_j: Estimated energy of that time; None without energy.
         is_maximum: Whether the run may end earlier, since it has a quality target.
     """
 
@@ -50,7 +50,6 @@ class Progress:
     steps: int
     elapsed_s: float
     silent_s: float
-    epoch_s: float | None = None
     fraction: float | None = None
     remaining_s: float | None = None
     remaining_j: float | None = None
@@ -58,18 +57,16 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class LastEpoch:
-    """The last recorded epoch; an epoch's parts are recorded at its end, so there are none of the epoch that trains.
+class Split:
+    """An epoch, or the mean of some, by its parts.
 
     Attributes:
-        epoch: Its number, counted from 1.
-        is_steady: False for a warm-up epoch, a partial one, or one in which the run was suspended.
-        metrics: All its metrics by short name: `e2e_s`, `energy_j`, `power_mean_w`, `gpu_utilization`,
-            `temperature_max_c`, `gpu_clock_mean_hz`, `thermal_throttled_fraction`, `read_bytes`, `ram_peak_bytes` ...
+        title: Number of the epoch, counted from 1, and what it is: `4 so far`, `1 (warm-up)`, `mean 2-3`.
+        metrics: By short name: `e2e_s`, `data_stall_s`, `compute_s` ...; of a recorded epoch, all it has. Of the
+            current epoch: `steps` that the device has finished, and their times on the first rank.
     """
 
-    epoch: int
-    is_steady: bool
+    title: str
     metrics: Mapping[str, float]
 
 
@@ -78,22 +75,18 @@ class RunView:
     """One run in detail.
 
     Attributes:
-        folder: Its run folder.
-        name: Its configuration in short; text of the user, to be escaped.
-        overrides: Its overrides by key; text of the user, to be escaped.
-        reason: Why it has this state; empty if it needs no reason.
-        host: The machine that measures it.
+        name: Its configuration in short.
+        splits: Those that exist of `current` (the epoch that trains), `last` (the last recorded one), and `mean` (the
+            epochs after the warm-up).
         metrics: `steady/`, `std/` and `total/` metrics so far; at the end, all metrics of the summary. Of a long run
             that is active, the last hundredth of its epochs may be missing.
-        steady_epochs: Numbers of the epochs that `steady/` is the mean of, counted from 1.
-        verdict: The largest part of the mean epoch, as a sentence; empty before the first representative epoch.
+        verdict: The bottleneck of the mean epoch, before it of the last or the current one, as a sentence.
+        bottleneck: The same: the largest part, or several about equal ones -> fraction of the epoch, 0 to 1.
         energy_source: `counter`, `sampled`, `estimated` or `none`.
-        no_energy: Why energy is not measured; None if it is.
         cost_per_j: Cost of a joule in `currency`, with the PUE; None without a price or measured energy.
-        power: Column of power.csv -> watts (`total_w`, one per rail); empty without samples.
-        no_power: Why `power` is empty; empty if it is not.
-        gauges: Column of gauges.csv (machine/gauge_series.py) -> values in its unit; empty without samples.
-        no_gauges: Why `gauges` is empty; empty if it is not.
+        power: Column of power.csv -> watts (`total_w`, one per rail).
+        gauges: Column of gauges.csv (machine/gauge_series.py) -> values in its unit.
+        missing: `energy`, `power` or `gauges` -> why it is not recorded.
         throttling: Devices with lowered clocks in the last recorded second, and the causes; empty if there are none,
             None if no sensor reports it.
         warnings: Disturbances and notes of the record, the same notes about different epochs once, the newest first.
@@ -109,18 +102,16 @@ class RunView:
     reason: str
     host: str
     progress: Progress
-    last_epoch: LastEpoch | None
+    splits: Mapping[str, Split]
     metrics: Mapping[str, float]
-    steady_epochs: Sequence[int]
     verdict: str
+    bottleneck: Mapping[str, float]
     energy_source: str
-    no_energy: str | None
     cost_per_j: float | None
     currency: str | None
     power: Mapping[str, Series]
-    no_power: str
     gauges: Mapping[str, Series]
-    no_gauges: str
+    missing: Mapping[str, str]
     throttling: str | None
     warnings: Sequence[str]
     rehearsal: Sequence[str]
@@ -132,12 +123,10 @@ class SweepRow:
     """One run in the table of a sweep.
 
     Attributes:
-        overrides: Overrides in which the runs of the sweep differ, by key; text of the user, to be escaped.
-        reason: Why it has this state, such as the first line of its error; empty if it needs no reason.
+        overrides: Overrides in which the runs of the sweep differ, by key.
         host: The machine that measures or measured it; empty if it is not known.
         slurm_job: ID of its Slurm job; empty without one.
-        epoch_s: Time of the mean steady epoch, in seconds; None before the first.
-        energy_j: Energy of the mean steady epoch, in joules; None without energy.
+        epoch_s: Time of the mean steady epoch; None before the first. The same holds for the energy and the stall.
         stall_fraction: Fraction of that epoch's time in data stalls, 0 to 1.
         duration_s: Time from the start to the end, or to now; None if it has not started.
         progress: How far it is; None unless it is active.
@@ -162,15 +151,7 @@ class SweepRow:
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """A configuration on the Pareto front of time and energy so far.
-
-    Attributes:
-        title: The keys in which it differs from the others; text of the user, to be escaped.
-        numbers: Its runs.
-        time_s: Mean time per epoch.
-        energy_j: Mean energy per epoch.
-        is_estimate: Whether the energy is an estimate, measured by nothing.
-    """
+    """A configuration on the Pareto front so far: the keys in which it differs, its runs, and its mean epoch."""
 
     title: str
     numbers: Sequence[int]
@@ -184,12 +165,8 @@ class Snapshot:
     """What a folder shows at one moment.
 
     Attributes:
-        folder: The run folder or the sweep's folder.
-        name: Its name.
         at_s: Unix time of the look.
-        reason: Why it has this state; empty if it needs no reason.
-        remaining_s: Estimated time to the end; None if it is not known.
-        remaining_j: Estimated energy to the end; None if it is not known.
+        remaining_s: Estimated time to the end; None if it is not known. The same holds for the energy.
         active: The runs in detail: the single run; of a sweep, those that are active.
         is_sweep: Whether it is a sweep; a sweep of one run is shown as that run.
         counts: State -> number of runs; empty for a single run.

@@ -29,8 +29,8 @@ from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.watch.appended import Series
 from epochmeter.watch.snapshot import PARTS, RunView, Snapshot, SweepRow
 
-PERIOD_S, MAX_AGE_S = 1.0, 5.0
-"""Time between two looks at the record, and the time after which its picture is drawn again without a change."""
+PERIOD_S = 1.0
+"""Time between two looks at the record, each of which is drawn."""
 COLORS = {
     **dict.fromkeys(("training", "completed"), "green"),
     **dict.fromkeys(("preparing", "planned"), "dim"),
@@ -81,6 +81,7 @@ def draw(snapshot: Snapshot, width: int, height: int | None = None) -> Renderabl
         width: Columns of the terminal.
         height: Lines of the terminal, which limit the table of a sweep; None: all runs.
     """
+    width = max(MIN_WIDTH, width)
     lines: list[RenderableType] = [*_title(snapshot, width)]
     if snapshot.is_sweep:
         lines += _sweep_lines(snapshot, width, height)
@@ -95,36 +96,33 @@ def show(read: Callable[[], Snapshot], console: Console, *, once: bool = False) 
     A record that cannot be read, as while its folder is moved, does not end the view.
     """
     snapshot, error = read(), ""
+    if not once and console.is_interactive and sys.stdout.isatty():  # FORCE_COLOR makes a file interactive
+        with suppress(OSError):  # some containers forbid it
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # the processes that are measured come first
+        with (
+            suppress(KeyboardInterrupt),
+            _keyboard() as is_quit,
+            Live(console=console, screen=True, auto_refresh=False) as live,
+        ):
+            while True:
+                live.update(_screen(snapshot, error, console), refresh=True)
+                if is_quit(PERIOD_S):
+                    break
+                try:
+                    snapshot, error = read(), ""
+                except READ_ERRORS as failure:
+                    error = error_text(failure)
+    console.print(draw(snapshot, console.width))
 
-    def picture(height: int | None = None) -> RenderableType:
-        return draw(snapshot, max(MIN_WIDTH, console.width), height)
 
-    if once or not (console.is_interactive and sys.stdout.isatty()):  # FORCE_COLOR makes a file interactive
-        console.print(picture())
-        return
-    with suppress(OSError):  # some containers forbid it
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # the processes that are measured come first
-    with (
-        suppress(KeyboardInterrupt),
-        _keyboard() as is_quit,
-        Live(console=console, screen=True, auto_refresh=False) as live,
-    ):
-        drawn, drawn_s = None, 0.0
-        while True:
-            stamp = (_record_stamp(snapshot), console.size, error)
-            if stamp != drawn or snapshot.at_s - drawn_s >= MAX_AGE_S:
-                drawn, drawn_s = stamp, snapshot.at_s
-                looked = datetime.fromtimestamp(snapshot.at_s).strftime("%H:%M:%S")
-                footer = _line(f"{looked}   q: leave{f'   error: {error}' if error else ''}", "red" if error else "dim")
-                lines = console.render_lines(picture(console.height), pad=False)[: console.height - 1]
-                live.update(Group(SegmentLines(lines, new_lines=True), footer), refresh=True)
-            if is_quit(PERIOD_S):
-                break
-            try:
-                snapshot, error = read(), ""
-            except READ_ERRORS as failure:
-                error = error_text(failure)
-    console.print(picture())
+def _screen(snapshot: Snapshot, error: str, console: Console) -> RenderableType:
+    """Return the picture as far as it fits, and a last line with the time, the key and the number of hidden lines."""
+    lines = console.render_lines(draw(snapshot, console.width, console.height), pad=False)
+    shown = lines[: console.height - 1]
+    facts = [datetime.fromtimestamp(snapshot.at_s).strftime("%H:%M:%S"), "q: leave"]
+    facts += [f"{len(lines) - len(shown)} more lines: enlarge the terminal"] if len(shown) < len(lines) else []
+    facts += [f"error: {error}"] if error else []
+    return Group(SegmentLines(shown, new_lines=True), _line("   ".join(facts), "red" if error else "dim"))
 
 
 @contextmanager
@@ -143,13 +141,6 @@ def _keyboard() -> Iterator[Callable[[float], bool]]:
         yield is_quit
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-
-
-def _record_stamp(snapshot: Snapshot) -> object:
-    """Return a value that changes with the record, but not with the time."""
-    silences_s = [view.progress.silent_s for view in snapshot.active]
-    changed_s = [round(snapshot.at_s - silent_s, 2) for silent_s in silences_s if silent_s]
-    return snapshot.state, snapshot.counts, changed_s
 
 
 def _title(snapshot: Snapshot, width: int) -> Iterator[Text]:
@@ -177,7 +168,7 @@ def _remaining(
     seconds: float | None, energy_j: float | None, views: Sequence[RunView], is_maximum: bool = False
 ) -> str:
     """Return the estimated rest of a run or a sweep; empty if it is not known."""
-    if seconds is None:
+    if not seconds:
         return ""
     energy = "" if energy_j is None else f", {quantity(energy_j, 'J')}"
     costs = [f", {energy_j * view.cost_per_j:.3g} {view.currency}" for view in views if energy_j and view.cost_per_j]
@@ -188,9 +179,7 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Rend
     progress = view.progress
     label = f"{f'run {view.number}: ' if is_of_sweep else ''}epoch {progress.epoch}/{progress.epochs or '?'}"
     remaining = _remaining(progress.remaining_s, progress.remaining_j, [view], progress.is_maximum)
-    if progress.fraction == 1 or not remaining:
-        remaining = f"{_duration(progress.elapsed_s)} elapsed"
-    yield _bar(label, progress.fraction, remaining, width)
+    yield _bar(label, progress.fraction, remaining or f"{_duration(progress.elapsed_s)} elapsed", width)
     if view.rehearsal:
         yield _line(f"REHEARSAL: {'; '.join(view.rehearsal)}", "bold yellow")
     if view.verdict:
@@ -198,62 +187,43 @@ def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Rend
         yield Text("\n".join(textwrap.wrap(view.verdict.replace(" %", "\N{NO-BREAK SPACE}%"), width)), "bold")
     yield from (_line(line.strip(), "red") for line in view.failure.splitlines()[1:])
     yield Text("")
-    yield from _parts_lines(view) if view.last_epoch else [Text("No epoch is recorded yet.", "dim")]
+    yield from _split_lines(view) if view.splits else [Text("No step is recorded yet.", "dim")]
     yield Text("")
     yield from _gauge_lines(view, width - LABEL_WIDTH - VALUES_WIDTH)
     yield from (_line(warning, "yellow") for warning in view.warnings[: 1 if is_of_sweep else MAX_WARNINGS])
 
 
-def _parts_lines(view: RunView) -> Iterator[Text]:
-    """Yield the split of the last recorded epoch and of the mean epoch."""
+def _split_lines(view: RunView) -> Iterator[Text]:
+    """Yield the parts of the current epoch so far, of the last recorded epoch and of the mean epoch."""
     is_estimate = view.energy_source == "estimated"
     energy_j, title = ("estimated_energy_j", "estimated J") if is_estimate else ("energy_j", "energy J")
-    lines = [["", "time s", "data stall", "copy", "compute", "overhead", title, "power W"]]
-    last = view.last_epoch
-    assert last
-    steady = {name.partition("/")[2]: value for name, value in view.metrics.items() if name.startswith("steady/")}
-    rows = {f"epoch {last.epoch}{'' if last.is_steady else ' *'}": last.metrics}
-    rows |= {f"mean of {len(view.steady_epochs)}": steady} if steady else {}
-    for label, metrics in rows.items():
-        e2e_s = metrics.get("e2e_s")
+    lines = [["epoch", "time s", "data stall", "copy", "compute", "overhead", title, "power W"]]
+    for split in view.splits.values():
+        metrics, e2e_s = split.metrics, split.metrics.get("e2e_s")
         parts = [percent(metrics[f"{part}_s"] / e2e_s) if e2e_s and f"{part}_s" in metrics else "-" for part in PARTS]
         energy = [_cell(metrics.get(name), "{:.1f}") for name in (energy_j, "power_mean_w")]
-        lines.append([label, _cell(e2e_s, "{:.3f}"), *parts, *energy])
+        lines.append([split.title, _cell(e2e_s, "{:.3f}"), *parts, *energy])
     yield from _columns(lines, first_number=1)
-    if not last.is_steady:
-        yield Text("* not representative: warm-up, partial or suspended", "dim")
 
 
 def _gauge_lines(view: RunView, width: int) -> Iterator[Text]:
     """Yield one line per device: the present values, and one of them over the last minutes."""
     for label, values, series in _gauge_rows(view):
-        line = Text(no_wrap=True, overflow="ellipsis")
-        line.append(f"{clean(label):{LABEL_WIDTH - 1}.{LABEL_WIDTH - 1}} ", "dim")
-        if series:
-            line.append(f"{clean(values):{VALUES_WIDTH - 1}.{VALUES_WIDTH - 1}} ").append(
-                _sparkline(series, width), "cyan"
-            )
-        else:
-            line.append(clean(values))
-        yield line
+        line = Text(f"{clean(label):{LABEL_WIDTH - 1}.{LABEL_WIDTH - 1}} ", "dim", no_wrap=True, overflow="ellipsis")
+        text = clean(values)
+        line.append(f"{text:{VALUES_WIDTH - 1}.{VALUES_WIDTH - 1}} " if series else text, "not dim")
+        yield line.append(_sparkline(series, width), "not dim cyan") if series else line
 
 
 def _gauge_rows(view: RunView) -> Iterator[tuple[str, str, Series | None]]:
     for name in sorted(view.power, key=lambda name: name != "total_w"):
-        yield (
-            "power" if name == "total_w" else name.removesuffix("_w"),
-            f"{view.power[name].latest:.1f} W",
-            view.power[name],
-        )
-    if view.no_power:
-        yield "power", f"none: {view.no_power}", None
-    if view.no_gauges:
-        yield "gauges", f"none: {view.no_gauges}", None
+        series = view.power[name]
+        yield "power" if name == "total_w" else name.removesuffix("_w"), f"{series.latest:.1f} W", series
+    yield from ((name, f"none: {why.partition(chr(10))[0]}", None) for name, why in view.missing.items())
     devices: dict[str, dict[str, Series]] = {}
     for name, series in view.gauges.items():
-        if not math.isfinite(series.latest):
-            continue
-        if ending := next((ending for ending in GAUGES if name.endswith(f"_{ending}")), None):
+        ending = next((ending for ending in GAUGES if name.endswith(f"_{ending}")), None)
+        if ending and math.isfinite(series.latest):
             devices.setdefault(name.removesuffix(f"_{ending}"), {})[ending] = series
     cores = [devices.pop(name) for name in list(devices) if re.fullmatch(r"cpu\d+", name)]
     sensors = {name: devices.pop(name) for name, own in list(devices.items()) if [*own] == ["temperature_c"]}

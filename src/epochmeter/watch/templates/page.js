@@ -9,6 +9,7 @@ const MAX_REASONS = 5; // newest failures above the table of a sweep
 const SVG = "http://www.w3.org/2000/svg";
 const COLORS = ["var(--compute)", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c564b"];
 const PARTS = { compute: "compute", data_stall: "data stall", copy: "copy", overhead: "overhead" };
+const MISSING = { energy: "Energy is not measured", power: "No power over time", gauges: "No gauges over time" };
 const CORE = /^cpu\d+_utilization$/;
 const PANELS = [
   // title, base unit, columns, full scale
@@ -132,8 +133,8 @@ function bar(fraction) {
 }
 
 function remaining(from, runs, agoS, isMaximum) {
-  if (from.remaining_s === null || !isActive(from.state)) return [];
-  const remainingS = Math.max(0, from.remaining_s - agoS);
+  const remainingS = from.remaining_s - agoS;
+  if (from.remaining_s === null || remainingS < 0.5 || !isActive(from.state)) return [];
   const joules = from.remaining_j === null ? "" : `, ${quantity(from.remaining_j, "J")}`;
   const priced = from.remaining_j === null ? undefined : runs.find((run) => run.cost_per_j);
   const cost = priced ? `, ${number(from.remaining_j * priced.cost_per_j)} ${priced.currency}` : "";
@@ -176,41 +177,28 @@ function splitBar(name, parts) {
 }
 
 function split(run) {
-  if (!run.last_epoch) return make("p", { class: "note" }, "Times by part follow at the end of the first epoch.");
-  const timesOf = (metrics, prefix) => {
-    const times = Object.keys(PARTS).map((part) => [part, metrics[`${prefix}${part}_s`]]);
-    return Object.fromEntries(times.filter(([, seconds]) => Number.isFinite(seconds)));
-  };
-  const last = timesOf(run.last_epoch.metrics, "");
-  const mean = timesOf(run.metrics, "steady/");
-  const hasMean = run.steady_epochs.length > 0 && Number.isFinite(mean.compute);
-  const shown = hasMean ? mean : last;
-  const total = Object.keys(PARTS).reduce((sum, part) => sum + Math.max(0, shown[part] || 0), 0);
+  const splits = Object.entries(run.splits).map(([kind, { title, metrics }]) => {
+    const times = Object.keys(PARTS).map((part) => [part, metrics[`${part}_s`]]);
+    return { title: kind === "mean" ? title : `epoch ${title}`, parts: Object.fromEntries(times.filter(([, seconds]) => Number.isFinite(seconds))) };
+  });
+  const shown = splits.findLast(({ parts }) => Object.keys(parts).length)?.parts;
+  if (!shown) return make("p", { class: "note" }, "No times by part are recorded yet.");
+  const total = Object.values(shown).reduce((sum, seconds) => sum + Math.max(0, seconds), 0);
   const legend = Object.entries(PARTS)
-    .filter(([part]) => Number.isFinite(shown[part]))
+    .filter(([part]) => part in shown)
     .map(([part, name]) => {
       const fraction = percent(Math.max(0, shown[part]) / total);
       return legendEntry(`var(--${part})`, `${name} `, fraction, ` ${quantity(shown[part], "s")}`);
     });
-  const warmUp = run.last_epoch.is_steady ? "" : " (warm-up)";
-  return make(
-    "div",
-    {},
-    make("ul", { class: "legend" }, legend),
-    make(
-      "div",
-      { class: "split" },
-      hasMean ? splitBar(`mean of ${countOf(run.steady_epochs.length, "epoch")}`, mean) : [],
-      splitBar(`epoch ${run.last_epoch.epoch}${warmUp}`, last),
-    ),
-  );
+  const bars = splits.reverse().flatMap(({ title, parts }) => splitBar(title, parts));
+  return make("div", {}, make("ul", { class: "legend" }, legend), make("div", { class: "split" }, bars));
 }
 
 function figures(run) {
-  const last = run.last_epoch?.metrics ?? {};
+  const { last, mean } = run.splits;
   const shown = FIGURES.map(([name, metric, base]) => {
-    const mean = run.metrics[`steady/${metric}`];
-    return mean === undefined ? [`${name}, epoch ${run.last_epoch?.epoch}`, last[metric], base] : [name, mean, base];
+    const value = mean?.metrics[metric];
+    return value === undefined ? [`${name}, epoch ${last?.title}`, last?.metrics[metric], base] : [name, value, base];
   });
   shown.push(["Energy so far", run.metrics["total/energy_j"] ?? run.metrics["total/estimated_energy_j"], "J"]);
   const tiles = shown.filter(([, value]) => Number.isFinite(value));
@@ -316,12 +304,7 @@ function panels(run) {
 }
 
 function missing(run) {
-  const reasons = [
-    [run.no_energy, "Energy is not measured"],
-    [run.no_power, "No power over time"],
-    [run.no_gauges, "No gauges over time"],
-  ];
-  return reasons.filter(([why]) => why).map(([why, what]) => make("p", { class: "note" }, `${what}: ${why}`));
+  return Object.entries(run.missing).map(([name, why]) => make("p", { class: "note" }, `${MISSING[name]}: ${why}`));
 }
 
 function runSection(run, agoS, isAlone) {
