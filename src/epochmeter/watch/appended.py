@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import FileIO
+from itertools import takewhile
 from pathlib import Path
 
 from epochmeter.shared.units import NANOSECOND
@@ -81,7 +81,9 @@ class RecentSamples:
 
     def __init__(self, path: Path) -> None:
         self._file = AppendedFile(path, MAX_BYTES)
-        self._columns: dict[str, _Column] = {}
+        self._columns: dict[str, dict[int, tuple[int, float]]] = {}
+        """Column -> second -> number and mean of its samples."""
+        self._latest: dict[str, float] = {}
         self._second = 0
         self._series: Mapping[str, Series] = {}
         self.throttling: str | None = None
@@ -90,20 +92,20 @@ class RecentSamples:
         """Return the quantities by column; empty without samples. `to_unix_s` converts the file's clock."""
         lines, is_new = self._file.new_lines()
         if is_new:
-            self._columns = {}
+            self._columns.clear()
         _, *names = self._file.first_line.decode(errors="replace").strip().split(",")
         for line in lines:
             with suppress(ValueError):  # the header, or a damaged line
                 self._add(names, line.decode().strip().split(","))
         if lines or is_new:
-            start_s, oldest = to_unix_s(0), self._second - HISTORY_S
-            self._series = {name: column.series(start_s, oldest) for name, column in self._columns.items()}
+            start_s = to_unix_s(0)
+            self._series = {name: self._recent(name, start_s) for name in self._columns}
         return self._series
 
     def _add(self, names: Sequence[str], cells: Sequence[str]) -> None:
         second = int(int(cells[0]) * NANOSECOND)
         if second < self._second:  # the clock of a run that was resumed after a reboot
-            self._columns = {}
+            self._columns.clear()
         self._second = second
         for name, cell in zip(names, cells[1:], strict=True):
             if name == "throttling" and cell:
@@ -112,29 +114,14 @@ class RecentSamples:
                 value = float(cell)
             except ValueError:  # a value that was not read, or a text
                 continue
-            self._columns.setdefault(name, _Column()).add(second, value)
+            means = self._columns.setdefault(name, {})
+            count, mean = means.get(second, (0, 0.0))
+            means[second] = count + 1, mean + (value - mean) / (count + 1)
+            self._latest[name] = value
 
-
-@dataclass
-class _Column:
-    """Means per second so far; `count` is the number of samples in the last second."""
-
-    seconds: list[int] = field(default_factory=list)
-    means: list[float] = field(default_factory=list)
-    count: int = 0
-    latest: float = 0.0
-
-    def add(self, second: int, value: float) -> None:
-        if not self.seconds or second != self.seconds[-1]:
-            self.seconds.append(second)
-            self.means.append(0.0)
-            self.count = 0
-        self.count += 1
-        self.means[-1] += (value - self.means[-1]) / self.count
-        self.latest = value
-
-    def series(self, start_s: float, oldest: int) -> Series:
-        """Return the seconds after `oldest`, and forget the others; `start_s` is the time of second 0."""
-        first = bisect_right(self.seconds, oldest)
-        del self.seconds[:first], self.means[:first]
-        return Series([start_s + second for second in self.seconds], self.means[:], self.latest)
+    def _recent(self, name: str, start_s: float) -> Series:
+        """Return the last minutes of a column, and forget what is older; `start_s` is the time of second 0."""
+        means = self._columns[name]
+        for second in [*takewhile(lambda second: second <= self._second - HISTORY_S, means)]:
+            del means[second]
+        return Series([start_s + second for second in means], [mean for _, mean in means.values()], self._latest[name])

@@ -241,7 +241,7 @@ class RunWatcher:
 
 def _bottleneck(splits: Mapping[str, Split], in_memory: bool) -> tuple[str, dict[str, float]]:
     """Return the bottleneck of the mean epoch, else of the last or current one: a sentence, and part -> fraction."""
-    for kind, split in reversed(splits.items()):
+    for kind, split in [*splits.items()][-1:]:
         metrics = {f"steady/{name}": value for name, value in split.metrics.items()}
         if largest := run_bottleneck(metrics, in_memory):
             epoch = "" if kind == "mean" else f"Epoch {split.title}. "

@@ -221,19 +221,17 @@ def open_server(read: Callable[[], Snapshot], options: PageOptions) -> PageServe
     host, feed = options.host or LOOPBACK, Feed(read)
     page_template()  # compiled before the first viewer waits for it
     token = options.token or (secrets.token_urlsafe(16) if options.host else None)
-    first = DEFAULT_PORT if options.port is None else options.port
-    last = first if options.port is not None else first + PORTS_TRIED - 1
-    for port in range(first, last):
-        with suppress(OSError):
+    ports = range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TRIED) if options.port is None else [options.port]
+    for port in ports:
+        try:
             return PageServer(host, port, feed, token, options.metrics)
-    try:
-        return PageServer(host, last, feed, token, options.metrics)
-    except OSError as error:
-        if error.errno in (errno.EADDRINUSE, errno.EACCES):
-            hint = "give another port, `port=0` for any free one, or leave `port=` out"
-            raise input_error(f"cannot use port `{last}` of `{host}`: {error.strerror}", hint) from None
-        hint = "give an address of this machine such as `host=0.0.0.0` for all, or leave `host=` out for this machine"
-        raise input_error(f"cannot listen at `{host}`: {error.strerror}", hint) from None
+        except OSError as error:
+            refusal = error
+    if refusal.errno in (errno.EADDRINUSE, errno.EACCES):
+        hint = "give another port, `port=0` for any free one, or leave `port=` out"
+        raise input_error(f"cannot use port `{ports[-1]}` of `{host}`: {refusal.strerror}", hint)
+    hint = "give an address of this machine such as `host=0.0.0.0` for all, or leave `host=` out for this machine"
+    raise input_error(f"cannot listen at `{host}`: {refusal.strerror}", hint)
 
 
 @lru_cache(maxsize=1)

@@ -21,8 +21,10 @@ preparing   the dataset, the device or the model is prepared; of a sweep: no run
 stalled     the process may live, but the record has not grown for long
 interrupted stopped or killed, with or without a summary
 """
-ACTIVE: tuple[State, ...] = ("training", "preparing", "stalled")
+ACTIVE: tuple[State, ...] = ("training", "stalled", "preparing")
 """States of a run that has not ended."""
+BY_INTEREST: tuple[State, ...] = (*ACTIVE, "failed", "unreadable", "interrupted", "completed", "planned")
+"""The state of a sweep is the first one that a run of it has, and its table shows the runs of the first ones."""
 PARTS = ("data_stall", "copy", "compute", "overhead")
 """The parts of an epoch, whose times add up to its end-to-end time."""
 

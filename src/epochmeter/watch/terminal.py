@@ -27,7 +27,7 @@ from epochmeter.report.formatting import quantity
 from epochmeter.report.runs.load import error_text
 from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.watch.appended import Series
-from epochmeter.watch.snapshot import PARTS, RunView, Snapshot, SweepRow
+from epochmeter.watch.snapshot import BY_INTEREST, PARTS, RunView, Snapshot, SweepRow
 
 PERIOD_S = 1.0
 """Time between two looks at the record, each of which is drawn."""
@@ -37,8 +37,6 @@ COLORS = {
     **dict.fromkeys(("stalled", "interrupted"), "yellow"),
     **dict.fromkeys(("failed", "unreadable"), "red"),
 }
-SHOWN_FIRST = ("training", "stalled", "preparing", "failed", "unreadable", "interrupted", "completed", "planned")
-"""States of the runs in a table that is longer than the terminal: the first ones are shown."""
 OTHER_LINES = 17
 """Lines of a sweep's picture that are not in its table."""
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -276,7 +274,7 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
     yield from _sweep_table(snapshot.runs, rows)
     if total > len(rows):
         yield Text(f"and {total - len(rows)} more", "dim")
-    reasons = [f"run {row.number} {row.state}: {row.reason}" for row in rows if row.reason]
+    reasons = [f"run {row.number} {row.state}: {row.reason}" for row in rows if row.reason and row.state != "training"]
     yield from (_line(reason, "yellow") for reason in reasons[-MAX_REASONS:])
     yield Text("")
 
@@ -307,7 +305,7 @@ def _most_interesting(rows: Sequence[SweepRow], count: int) -> list[SweepRow]:
     """Return active and failed runs, the front, the runs that ended last and those that start next, by number."""
 
     def rank(row: SweepRow) -> tuple[int, int]:
-        state = SHOWN_FIRST.index("failed" if row.is_on_front else row.state)
+        state = BY_INTEREST.index("failed" if row.is_on_front else row.state)
         return state, row.number if row.state == "planned" else -row.number
 
     return sorted(sorted(rows, key=rank)[:count], key=lambda row: row.number)

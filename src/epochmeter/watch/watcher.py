@@ -10,7 +10,7 @@ import os
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -26,10 +26,8 @@ from epochmeter.results.reuse import READ_ERRORS, is_run, record_of
 from epochmeter.results.run_status import COMPLETED, status_of
 from epochmeter.sweep.sweep_folder import POINTS_FILE, read_points
 from epochmeter.watch.run_watcher import ENDED, RunWatcher, format_span, modified_s, recorded_end_s, total_energy_j
-from epochmeter.watch.snapshot import ACTIVE, FrontPoint, RunView, Snapshot, State, SweepRow
+from epochmeter.watch.snapshot import ACTIVE, BY_INTEREST, FrontPoint, RunView, Snapshot, State, SweepRow
 
-NOT_ACTIVE: tuple[State, ...] = ("failed", "unreadable", "interrupted", "completed")
-"""The state of a sweep is the first one of these that a run of it has."""
 MAX_BREAK_S = 120.0
 """A sweep of this machine stalls if no run is active for longer, in seconds."""
 ENDINGS = ("summary.json", "completed.json", "reused.json")
@@ -124,21 +122,14 @@ class Watcher:
             self._compared = ended
             self._front, self._no_front = _front(Sweep(self.folder, ended, {}))
         on_front = {number for point in self._front for number in point.numbers}
-        planned = [row for row in rows if row.state == "planned"]
+        planned = sum(row.state == "planned" for row in rows)
         durations_s = [row.duration_s for row in rows if row.state == "completed" and not row.is_reused]
+        active_s = [(view.progress.elapsed_s, view.progress.remaining_s) for view in active]
+        remaining_s = _remaining(durations_s, active_s, planned)
         energies_j = [total_energy_j(run.metrics) for run in ended if run.state == COMPLETED]
-        # Without a completed run, the active ones are typical.
-        active_s = [_sum([view.progress.elapsed_s, view.progress.remaining_s]) for view in active]
-        active_j = [_sum([total_energy_j(view.metrics), view.progress.remaining_j]) for view in active]
-        typical_s, typical_j = _median(durations_s or active_s), _median(energies_j or active_j)
-        rests_s, rests_j = [typical_s] * len(planned), [typical_j] * len(planned)
-        for progress in (view.progress for view in active):
-            rest_s = typical_s and max(0.0, typical_s - progress.elapsed_s)
-            rests_s.append(rest_s if progress.remaining_s is None else progress.remaining_s)
-            rests_j.append(typical_j if progress.remaining_s is None else progress.remaining_j)
+        active_j = [(total_energy_j(view.metrics), view.progress.remaining_j) for view in active]
         is_killed = len(active) < len(views) and not is_remote  # one process measures all runs
-        state, reason = self._state({row.state for row in rows}, len(planned), now_s, is_remote, is_killed)
-        remaining_s = _sum(rests_s)
+        state, reason = self._state({row.state for row in rows}, planned, now_s, is_remote, is_killed)
         return Snapshot(
             folder=str(self.folder),
             name=self.folder.name,
@@ -147,7 +138,7 @@ class Watcher:
             state=state,
             reason=reason,
             remaining_s=None if remaining_s is None else remaining_s / max(1, len(active)),
-            remaining_j=_sum(rests_j),
+            remaining_j=_remaining(energies_j, active_j, planned),
             counts=Counter(row.state for row in rows),
             runs=[replace(row, is_on_front=True) if row.number in on_front else row for row in rows],
             active=active,
@@ -160,7 +151,7 @@ class Watcher:
         self, states: Set[State], planned: int, now_s: float, is_remote: bool, is_killed: bool
     ) -> tuple[State, str]:
         if states & {*ACTIVE} or not planned:
-            return next(state for state in (*ACTIVE, *NOT_ACTIVE) if state in states), ""
+            return next(state for state in BY_INTEREST if state in states), ""
         if is_killed:
             return "interrupted", "the process of the sweep is gone; run the command again to resume"
         if is_remote:
@@ -224,13 +215,21 @@ def _with_means(row: SweepRow, metrics: Mapping[str, float]) -> SweepRow:
     return replace(row, epoch_s=e2e_s, energy_j=metrics.get("steady/energy_j"), stall_fraction=stall_fraction)
 
 
-def _median(values: Iterable[float | None]) -> float | None:
-    """Return the median of the values that are not None; None without any."""
-    numbers = [value for value in values if value is not None]
-    return statistics.median(numbers) if numbers else None
+def _remaining(
+    ended: Sequence[float | None], active: Sequence[tuple[float | None, float | None]], planned: int
+) -> float | None:
+    """Return the estimated rest of all runs; None if it is not known.
 
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    """Return the sum; None if a value is None, or if there is none."""
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) if numbers and len(numbers) == len(values) else None
+    Args:
+        ended: Time or energy of completed runs; their median is typical. Without any, the active runs are typical.
+        active: The same of each active run so far, and its own estimated rest.
+        planned: Number of runs that have not started.
+    """
+    samples = ended or [None if part is None or rest is None else part + rest for part, rest in active]
+    numbers = [value for value in samples if value is not None]
+    typical = statistics.median(numbers) if numbers else None
+    rests = [typical] * planned
+    for part, rest in active:
+        rests.append(rest if rest is not None or typical is None else max(0.0, typical - (part or 0.0)))
+    known_rests = [rest for rest in rests if rest is not None]
+    return sum(known_rests) if known_rests and len(known_rests) == len(rests) else None
