@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+import re
 import signal
 import sys
 from contextlib import suppress
@@ -16,9 +17,10 @@ from watched import JOB, NOW_S, SECOND, epochs, window, write_ended, write_point
 from epochmeter.commands import watch as entry
 from epochmeter.config import installation
 from epochmeter.config.errors import InputError
+from epochmeter.shared.record import Record
 from epochmeter.watch import terminal, watcher
 from epochmeter.watch.appended import Series
-from epochmeter.watch.terminal import draw, show
+from epochmeter.watch.terminal import _screen, draw, show
 from epochmeter.watch.watcher import Watcher
 
 HOSTILE = "\x1b[31m[bold]name[/bold] \u202e\n\x07"
@@ -56,8 +58,12 @@ def test_a_run_has_progress_split_power_and_gauges_within_the_width(tmp_path, wi
     (folder / "power.csv").write_text(f"monotonic_ns,total_w\n{4900 * SECOND},50\n{4990 * SECOND},100\n")
     header, row = ",".join(GAUGES), ",".join(map(str, GAUGES.values()))
     (folder / "gauges.csv").write_text(f"monotonic_ns,{header},throttling\n{4990 * SECOND},{row},none\n")
+    parts = {"data_stall_s": 0.5, "copy_s": 0.0, "compute_s": 1.5, "overhead_s": 0.0}
+    Record(folder).append_progress({"epoch": 3, "steps": 20, "epoch_steps": 90, "parts": parts})
     lines = picture(folder, width)
     assert max(map(len, lines)) <= width
+    so_far = value_of(lines, "4 so far").replace(" %", "%").split()
+    assert so_far == ["2.000", "25%", "0.0%", "75%", "0.0%", "-", "-"]
     assert value_of(lines, "epoch 4/6").endswith("56 %  about 0:00:26, 234 J to go")
     assert value_of(lines, "3 ").replace(" %", "%").split() == [
         "8.000",
@@ -76,6 +82,15 @@ def test_a_run_has_progress_split_power_and_gauges_within_the_width(tmp_path, wi
     assert value_of(lines, "disk").startswith("7.4 MB/s read  0.4 ms  queue 1.2")
     assert value_of(lines, "temperature") == "CPU_therm 45 °C"
     assert value_of(lines, "throttling") == "none"
+
+
+def test_a_terminal_that_is_too_small_shows_how_many_lines_are_hidden(tmp_path):
+    console = Console(width=80, height=8, force_terminal=True, color_system=None, file=io.StringIO())
+    snapshot = Watcher(write_run(tmp_path / "0", epochs(3))).read()
+    complete = console.render_lines(draw(snapshot, 80), pad=False)
+    lines = ["".join(part.text for part in line) for line in console.render_lines(_screen(snapshot, "", console))]
+    assert len(lines) == 8
+    assert re.search(r"(\d+) more lines", lines[-1])[1] == str(len(complete) - 7)
 
 
 def test_texts_of_users_cannot_command_the_terminal_or_use_markup(tmp_path):
