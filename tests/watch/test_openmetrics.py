@@ -64,6 +64,15 @@ def test_values_equal_the_record(record):
     assert info["name"] == r"say \"hi\"\\\n# EOF"
 
 
+def test_the_plain_format_has_the_same_samples_and_names_their_types(record):
+    snapshot = Watcher(record.folder).read()
+    plain, openmetrics = (to_openmetrics(snapshot, is_plain=is_plain).splitlines() for is_plain in (True, False))
+    assert [line for line in plain if line[0] != "#"] == [line for line in openmetrics if line[0] != "#"]
+    assert {f"# TYPE {PREFIX}epochs_total counter", f"# TYPE {PREFIX}run_info gauge"} <= {*plain}
+    assert {line.split()[1] for line in plain if line[0] == "#"} == {"TYPE", "HELP"}
+    assert {line.split()[3] for line in plain if line.startswith("# TYPE")} == {"counter", "gauge"}
+
+
 def test_an_ended_run_has_no_gauges_and_what_is_not_measured_is_absent(record):
     metrics = {"steady/e2e_s": 10.0}
     record.write_summary({"state": "completed", "metrics": metrics, "notes": [], "failure": None}, "1d")
@@ -73,7 +82,7 @@ def test_an_ended_run_has_no_gauges_and_what_is_not_measured_is_absent(record):
 
 def test_the_dashboard_asks_for_existing_metrics():
     text = json.dumps(json.loads(DASHBOARD.read_text()))
-    names = {f"{PREFIX}{name}{SUFFIXES.get(family.kind, '')}" for name, family in FAMILIES.items()}
+    names = {PREFIX + name + family.suffix for name, family in FAMILIES.items()}
     used = set(re.findall(rf"{PREFIX}\w+", text))
     assert used
     assert used <= names

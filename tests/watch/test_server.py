@@ -90,6 +90,12 @@ def test_with_an_address_each_request_needs_the_token(record):
         assert [response.status for response in allowed] == [200, 200]
 
 
+def test_metrics_have_the_format_that_the_client_accepts(record):
+    with serving(Watcher(record.folder).read, metrics=True) as opened:
+        kinds = [get(opened, "/metrics", Accept=kind).headers["Content-Type"] for kind in ("*/*", server.OPENMETRICS)]
+    assert kinds == [server.PLAIN_METRICS, server.OPENMETRICS]
+
+
 def test_a_stream_has_the_state_and_then_the_changes_within_two_seconds(record):
     with serving(Watcher(record.folder).read) as opened:
         stream = get(opened, "/events")

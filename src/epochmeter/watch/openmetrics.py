@@ -1,4 +1,4 @@
-"""The state of a run or a sweep as text for Prometheus, in the format OpenMetrics 1.0."""
+"""The state of a run or a sweep for Prometheus: OpenMetrics 1.0, or Prometheus' own text format 0.0.4."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ class Family(NamedTuple):
     kind: str
     unit: str
     meaning: str
+
+    @property
+    def suffix(self) -> str:
+        """End of the names of its samples."""
+        return {"info": "_info", "counter": "_total"}.get(self.kind, "")
 
 
 FAMILIES = {
@@ -50,7 +55,6 @@ FAMILIES = {
     "latency_seconds": Family("gauge", "seconds", "Mean time of a request of the disk."),
     "queue_requests": Family("gauge", "requests", "Mean number of requests of the disk in flight."),
 }
-SUFFIXES = {"info": "_info", "counter": "_total"}
 COLUMNS = {
     "_utilization": "utilization_ratio",
     "_temperature_c": "temperature_celsius",
@@ -67,24 +71,32 @@ Sample = tuple[str, Mapping[str, str], float | None]
 """Metric, labels, and value; None if there is none."""
 
 
-def to_openmetrics(snapshot: Snapshot) -> str:
-    """Return the state as text; values that were not measured and gauges of ended runs are absent."""
+def to_openmetrics(snapshot: Snapshot, *, is_plain: bool = False) -> str:
+    """Return the state as text; values that were not measured and gauges of ended runs are absent.
+
+    Args:
+        is_plain: Whether the text is in Prometheus' own format, which has fewer types and no units.
+    """
     lines: dict[str, list[str]] = {name: [] for name in FAMILIES}
     for name, labels, value in _samples(snapshot):
         if value is not None and math.isfinite(value):
             text = ",".join(f'{label}="{_escape(content)}"' for label, content in labels.items())
-            full_name = f"{PREFIX}{name}{SUFFIXES.get(FAMILIES[name].kind, '')}"
+            full_name = PREFIX + name + FAMILIES[name].suffix
             lines[name].append(f"{full_name}{{{text}}} {float(value)!r}" if text else f"{full_name} {float(value)!r}")
-    blocks = [[*_header(name), *samples] for name, samples in lines.items() if samples]
-    return "\n".join([line for block in blocks for line in block] + ["# EOF", ""])
+    blocks = [[*_header(name, is_plain), *samples] for name, samples in lines.items() if samples]
+    return "\n".join([line for block in blocks for line in block] + ([] if is_plain else ["# EOF"]) + [""])
 
 
-def _header(name: str) -> Iterator[str]:
-    family = FAMILIES[name]
-    yield f"# TYPE {PREFIX}{name} {family.kind}"
-    if family.unit:
-        yield f"# UNIT {PREFIX}{name} {family.unit}"
-    yield f"# HELP {PREFIX}{name} {family.meaning}"
+def _header(name: str, is_plain: bool) -> Iterator[str]:
+    family, full_name = FAMILIES[name], PREFIX + name
+    if is_plain:
+        full_name += family.suffix
+        yield f"# TYPE {full_name} {'counter' if family.kind == 'counter' else 'gauge'}"
+    else:
+        yield f"# TYPE {full_name} {family.kind}"
+        if family.unit:
+            yield f"# UNIT {full_name} {family.unit}"
+    yield f"# HELP {full_name} {family.meaning}"
 
 
 def _samples(snapshot: Snapshot) -> Iterator[Sample]:

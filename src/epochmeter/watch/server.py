@@ -51,6 +51,8 @@ DEFAULT_PORT, PORTS_TRIED = 8600, 20
 PACKAGE = Path(__file__).parents[1]
 HTML, TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+PLAIN_METRICS = "text/plain; version=0.0.4; charset=utf-8"
+"""Sent unless the client accepts OpenMetrics."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -143,7 +145,9 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/events":
             self._stream()
         elif path == "/metrics" and self.server.metrics:
-            self._send(200, OPENMETRICS, to_openmetrics(self.server.feed.latest().snapshot))
+            is_plain = OPENMETRICS.partition(";")[0] not in self.headers.get("Accept", "")
+            metrics = to_openmetrics(self.server.feed.latest().snapshot, is_plain=is_plain)
+            self._send(200, PLAIN_METRICS if is_plain else OPENMETRICS, metrics)
         else:
             hint = ": start the page with metrics=true" if path == "/metrics" else ""
             self._send(404, TEXT, f"not found{hint}\n")
