@@ -141,5 +141,7 @@ def complete_files(record: Record) -> list[Path]:
     return sorted(
         path
         for path in record.folder.iterdir()
-        if path.is_file() and not path.name.startswith((".", EVENTS)) and path.name not in (CHECKPOINT, PERFETTO, PROGRESS)
+        if path.is_file()
+        and not path.name.startswith((".", EVENTS))
+        and path.name not in (CHECKPOINT, PERFETTO, PROGRESS)
     )
