@@ -146,7 +146,7 @@ function progressOf(run, agoS) {
   const { progress } = run;
   const epochs = progress.epochs === null ? `epoch ${progress.epoch}` : `epoch ${progress.epoch} of ${progress.epochs}`;
   const running = isActive(run.state) ? agoS : 0;
-  const facts = [epochs, countOf(progress.steps, "step"), `${duration(progress.elapsed_s + running)} elapsed`];
+  const facts = [epochs, countOf(progress.steps + (run.splits.current?.metrics.steps ?? 0), "step"), `${duration(progress.elapsed_s + running)} elapsed`];
   const estimate = { ...progress, state: run.state };
   return [
     progress.fraction === null ? null : bar(progress.fraction),
