@@ -101,12 +101,76 @@ def test_recorded_board_is_described_completely(board):
         "governors": ["schedutil"],
         "clocks": "free",
         "power_mode": {"id": 1, "name": "5W"},
+        "power_modes": [
+            {"id": 0, "name": "MAXN", "emc_hz": 1_600_000_000},
+            {"id": 1, "name": "5W", "emc_hz": 1_600_000_000},
+        ],
         "fan": {"pwm": 80},
         "kernel": "4.9.337-tegra",
         "os": "Ubuntu 18.04.6 LTS",
         "l4t": "32.7.4",
         "jetpack": "4.6.4",
     }
+
+
+NVPMODEL_CONF = """
+< PARAM TYPE=CLOCK NAME=CPU_A78_0 >
+MAX_FREQ /sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq
+< POWER_MODEL ID=0 NAME=MAXN >
+CPU_ONLINE CORE_0 1
+CPU_ONLINE CORE_1 1
+TPC_POWER_GATING TPC_PG_MASK 0
+CPU_A78_0 MAX_FREQ -1
+GPU MAX_FREQ -1
+EMC MAX_FREQ 0
+< POWER_MODEL ID=3 NAME=MODE_50W >
+CPU_ONLINE CORE_0 1
+CPU_ONLINE CORE_1 0
+TPC_POWER_GATING TPC_PG_MASK 0
+CPU_A78_0 MIN_FREQ 729600
+CPU_A78_0 MAX_FREQ 1113600
+CPU_A78_1 MAX_FREQ 1497600
+GPU MIN_FREQ 0
+GPU MAX_FREQ 816000000
+EMC MAX_FREQ 2133000000
+DLA0_CORE MAX_FREQ 1369600000
+< POWER_MODEL ID=1 NAME=MODE_15W >
+TPC_POWER_GATING TPC_PG_MASK 248
+GPU MAX_FREQ 408000000
+< PM_CONFIG DEFAULT=3 >
+"""
+
+
+def test_modes_have_their_clocks_or_else_those_of_the_hardware(board):
+    gpu = "sys/class/devfreq/17000000.ga10b"
+    files = {
+        "etc/nvpmodel.conf": NVPMODEL_CONF,
+        "var/lib/nvpmodel/status": "pmode:0003",
+        "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq": "2201600\n",
+        "sys/devices/system/cpu/cpu1/cpufreq/cpuinfo_max_freq": "2201600\n",
+        f"{gpu}/available_frequencies": "306000000 816000000 1300500000\n",
+    }
+    without_reboot = describe(board(MODULES["agx_orin"], **files))["power_modes"]
+    assert without_reboot == [
+        {"id": 0, "name": "MAXN", "cores": 2, "cpu_hz": 2_201_600_000, "gpu_hz": 1_300_500_000,
+         "emc_hz": 3_199_000_000},
+        {"id": 3, "name": "MODE_50W", "cores": 1, "cpu_hz": 1_497_600_000, "gpu_hz": 816_000_000,
+         "emc_hz": 2_133_000_000},
+    ]  # fmt: skip
+    (gated,) = describe(board(MODULES["agx_orin"], **{"var/lib/nvpmodel/status": "pmode:0001"}))["power_modes"]
+    assert (gated["name"], gated["gpu_hz"]) == ("MODE_15W", 408_000_000)
+    assert "power_modes" not in describe(board(MODULES["agx_orin"], **{"var/lib/nvpmodel/status": ""}))
+
+
+@pytest.mark.parametrize(
+    ("name", "mhz"),
+    [("nano", 1600), ("nx", 1866), ("agx", 2133), ("agx-industrial", 2133), ("orin_nano-devkit", 2133),
+     ("orin_nano-4gb", 2133), ("orin_nano-super", 3199), ("orin_nx-16gb", 3199), ("agx_orin", 3199), ("thor", 4266)],
+)  # fmt: skip
+def test_highest_memory_clock_is_that_of_the_module(board, name, mhz):
+    files = {"etc/nvpmodel.conf": NVPMODEL_CONF, "var/lib/nvpmodel/status": "pmode:0000"}
+    modes = describe(board(MODULES[name], **files))["power_modes"]
+    assert modes[0] == {"id": 0, "name": "MAXN", "cores": 2, "emc_hz": mhz * 1_000_000}
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ def describe(root: str | Path = "/", project: Path | None = None) -> dict[str, o
             "governors": cpu.governors(root),
             "clocks": jetson.clocks(root),
             "power_mode": jetson.power_mode(root),
+            "power_modes": jetson.power_modes(root),
             "power_limits_w": cpu.power_limits_w(root),
             "fan": jetson.fan(root),
             "kernel": read_text(root / "proc/sys/kernel/osrelease"),

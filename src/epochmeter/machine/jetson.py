@@ -1,7 +1,7 @@
 """Properties of a Jetson: release, power modes, clocks and fan."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,15 @@ FAN = re.compile(r"pwm.?fan")
 """The kernel's names of the fan, which NVIDIA has spelled in several ways."""
 
 CONF_FILE = "etc/nvpmodel.conf"
+MEMORY_MHZ = {
+    r"^(?!.*super).*p3767-000[3-5]": 2133,  # Orin Nano
+    "p3767|p3701": 3199,  # Orin Nano Super, Orin NX, AGX Orin
+    "p3834": 4266,  # Thor
+    "p2888|p2972": 2133,  # AGX Xavier
+    "p3668": 1866,  # Xavier NX
+    "p3448|p3450": 1600,  # Nano
+}
+"""Highest clock of the memory by module, from the data sheets: only root can read it from the kernel."""
 
 JETPACKS = {
     "32": "4", "32.1": "4.2", "32.2": "4.2.1", "32.2.1": "4.2.2", "32.2.3": "4.2.3", "32.3.1": "4.3", "32.4.3": "4.4",
@@ -33,12 +42,18 @@ JETPACKS = {
 
 
 class Mode(NamedTuple):
-    """A power mode; `gating` has masks of the GPU's parts without power, which only a reboot can change."""
+    """A power mode; `gating` has masks of the GPU's parts without power, which only a reboot can change.
+
+    A clock of zero is not limited by the mode.
+    """
 
     number: int
     name: str
     cores: int
     gating: frozenset[tuple[str, str]]
+    cpu_hz: int = 0
+    gpu_hz: int = 0
+    emc_hz: int = 0
 
     def __str__(self) -> str:
         return f"{self.name} (id:{self.number})"
@@ -66,9 +81,18 @@ def read_modes(conf: str) -> tuple[Mapping[int, Mode], int | None]:
                 mode = mode._replace(cores=mode.cores + 1)
             case [_, mask, bits] if mode and mask.endswith("_PG_MASK"):
                 mode = mode._replace(gating=mode.gating | {(mask, bits)})
+            case [unit, "MAX_FREQ", clock] if mode and clock.isdigit():  # -1: not limited
+                mode = _with_clock(mode, unit, int(clock))
         if mode:
             modes[mode.number] = mode
     return modes, default
+
+
+def _with_clock(mode: Mode, unit: str, clock: int) -> Mode:
+    """Add the highest clock of a unit: of clusters of cores in kHz, of which the fastest counts; others in Hz."""
+    if unit.startswith("CPU"):
+        return mode._replace(cpu_hz=max(mode.cpu_hz, 1000 * clock))
+    return mode._replace(gpu_hz=clock) if unit == "GPU" else mode._replace(emc_hz=clock) if unit == "EMC" else mode
 
 
 def current_mode(root: Path) -> int | None:
@@ -106,6 +130,44 @@ def power_mode(root: Path) -> dict[str, str | int]:
         return {}
     available, _ = read_modes(read_text(root / CONF_FILE))
     return {"id": number, **drop_empty({"name": available[number].name if number in available else ""})}
+
+
+def power_modes(root: Path) -> list[dict[str, str | int]]:
+    """The power modes that can be set without a reboot, with their cores and highest clocks, as far as they are known.
+
+    Empty if the current mode is unknown.
+    """
+    available, _ = read_modes(read_text(root / CONF_FILE))
+    current = available.get(-1 if (number := current_mode(root)) is None else number)
+    if current is None:
+        return []
+    highest = _highest_clocks(root)
+    return [
+        {
+            "id": mode.number,
+            "name": mode.name,
+            **drop_empty({"cores": mode.cores, **{name: getattr(mode, name) or hz for name, hz in highest.items()}}),
+        }
+        for mode in available.values()
+        if mode.gating == current.gating
+    ]
+
+
+def _highest_clocks(root: Path) -> dict[str, int]:
+    """The highest clocks of the hardware in Hz; zero if unknown."""
+    cores = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq")
+    gpus = [read_text(gpu / "available_frequencies") for gpu in gpu_devfreqs(root)]
+    names = read_text(root / "sys/firmware/devicetree/base/compatible")
+    memory_mhz = next((mhz for module, mhz in MEMORY_MHZ.items() if re.search(module, names)), 0)
+    return {
+        "cpu_hz": 1000 * _highest(map(read_text, cores)),
+        "gpu_hz": _highest(gpus),
+        "emc_hz": 1_000_000 * memory_mhz,
+    }
+
+
+def _highest(texts: Iterable[str]) -> int:
+    return max((int(number) for text in texts for number in re.findall(r"\d+", text)), default=0)
 
 
 def gpu_devfreqs(root: Path) -> list[Path]:

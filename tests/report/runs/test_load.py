@@ -121,6 +121,24 @@ def test_run_has_its_origin_and_platform(tmp_path):
     }
 
 
+def test_run_has_its_power_mode_and_the_clocks_of_all(tmp_path):
+    record = write(tmp_path, row(0, "storage", 1.0))
+    clocks = {"cores": 4, "cpu_hz": 1.5e9, "gpu_hz": 6e8, "emc_hz": 2e9}
+    modes = [{"id": 0, "name": "15W", **clocks}, {"id": 2, "name": "25W", **clocks, "cores": 6},
+             {"id": 3, "name": "25W", **clocks, "gpu_hz": 9e8}]  # fmt: skip
+    host = {"power_mode": {"id": 2, "name": "25W"}, "power_modes": modes, "board": {"model": "Orin"}}
+    write_json(record.folder / "host.json", host)
+    (run,) = read(tmp_path).runs
+    assert (run.board, run.mode) == ("Orin", "id:2"), "two modes have the name 25W"
+    assert run.mode_clocks == {
+        "15W": [4, 1.5e9, 6e8, 2e9], "id:2": [6, 1.5e9, 6e8, 2e9], "id:3": [4, 1.5e9, 9e8, 2e9]
+    }  # fmt: skip
+    for change in ({"power_modes": [*modes, {"id": 4, "name": "7W"}]}, {"power_mode": {"id": 9}}, {"power_modes": []}):
+        write_json(record.folder / "host.json", {**host, **change})
+        (run,) = read(tmp_path).runs
+        assert (run.board, run.mode, run.mode_clocks) == ("", "", {}), "some clocks are unknown"
+
+
 def test_two_processes_load_the_same_as_one(tmp_path, monkeypatch):
     for number in range(12):
         write(tmp_path, row(number, "storage", 1.0 + number, steady={"energy_j": 2.0}))

@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -31,6 +32,8 @@ from epochmeter.sweep.sweep_folder import sort_key
 
 MAX_ONE_PROCESS = 1000
 """More records than these are read by two processes: sending runs takes a third of the time to read them."""
+CLOCKS = ("cores", "cpu_hz", "gpu_hz", "emc_hz")
+"""Fields of a power mode in host.json."""
 YAML_VALUES = {"True": "true", "False": "false", "None": "null"}
 """Values of overrides as Hydra's sweeps write them -> as one types them."""
 _SHARED: dict[bytes, Any] = {}
@@ -229,6 +232,7 @@ def _load_record(folder: Path) -> Run:
     energy = run.get("energy") or {}
     is_metered = "steady/energy_j" in metrics or "total/energy_j" in metrics
     overrides = _override_values(run["overrides"])
+    board, mode, mode_clocks = _power_modes(host)
     return Run(
         number=int(run["number"]),
         job=job,
@@ -255,8 +259,24 @@ def _load_record(folder: Path) -> Run:
         platform=_share(platform_info(run.get("host"), host, run.get("training") or {})),
         disturbed={name: text for name, text in run.get("flags", {}).items() if name in DISTURBED},
         added=[key for key in overrides if key.startswith("+")],
+        board=board,
+        mode=mode,
+        mode_clocks=mode_clocks,
         read_errors=errors + ([f"{broken_lines} of the lines of epochs.jsonl cannot be read"] if broken_lines else []),
     )
+
+
+def _power_modes(host: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Sequence[float]]]:
+    """Return the board, its power mode and the clocks of all modes; a mode without a unique name is named `id:2`."""
+    modes, current = host.get("power_modes") or [], (host.get("power_mode") or {}).get("id")
+    if not all(key in mode for mode in modes for key in CLOCKS):
+        return "", "", {}
+    counts = Counter(mode["name"] for mode in modes)
+    names = {mode["id"]: mode["name"] if counts[mode["name"]] == 1 else f"id:{mode['id']}" for mode in modes}
+    if current not in names:
+        return "", "", {}
+    clocks = {names[mode["id"]]: [mode[key] for key in CLOCKS] for mode in modes}
+    return (host.get("board") or {}).get("model") or "unknown", names[current], _share(clocks)
 
 
 def _excluded_because(

@@ -50,6 +50,10 @@ class Run:
         disturbed: Disturbances of the measurement: `gpu_shared` -> the process.
         read_errors: Parts of its record that could not be read.
         reused: `sweep/number` of the run that another command measured; empty if it was measured for this sweep.
+        board: Name of the Jetson; empty on other machines.
+        mode: Name of its power mode.
+        mode_clocks: Power modes of the board that can be set without a reboot, if the clocks of all are known: name ->
+            number of CPU cores, highest clocks of CPU, GPU and memory.
     """
 
     number: int
@@ -80,6 +84,9 @@ class Run:
     disturbed: Mapping[str, str] = field(default_factory=dict)
     read_errors: Sequence[str] = ()
     reused: str = ""
+    board: str = ""
+    mode: str = ""
+    mode_clocks: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
