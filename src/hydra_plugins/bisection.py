@@ -31,6 +31,8 @@ class BisectionSweeper(SearchSweeper):
         if listed := [text for text in arguments if is_sweep_override(text) or key_of(text) == "batch"]:
             cause = f"`{listed[0]}` is not valid: the batch size is searched, for one configuration"
             raise input_error(cause, "omit `batch=`, and give one value per key")
+        if self.config.sweep.prior:
+            raise input_error("`sweep.prior=` is for searches with Optuna", "leave it out")
         folder = Path(self.config.hydra.sweep.dir)
         tries: list[int] = []
 

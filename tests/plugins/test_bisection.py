@@ -1,8 +1,10 @@
 """The search for the largest batch, with a scripted memory."""
 
 import pytest
+from omegaconf import OmegaConf
 
-from hydra_plugins.bisection import TOLERANCE, find_largest
+from epochmeter.config.errors import InputError
+from hydra_plugins.bisection import TOLERANCE, BisectionSweeper, find_largest
 
 
 @pytest.mark.parametrize("room", [1, 2, 3, 7, 100, 1000, 4097])
@@ -22,3 +24,10 @@ def test_largest_batch_that_fits_is_found_within_the_tolerance(room):
 def test_search_ends_with_all_samples_or_none():
     assert find_largest(lambda batch: True, lambda: 50) == (50, None)
     assert find_largest(lambda batch: False, lambda: 50) == (0, 1)
+
+
+def test_earlier_sweeps_are_refused():
+    sweeper = BisectionSweeper()
+    sweeper.config = OmegaConf.create({"sweep": {"prior": "multirun/earlier"}})
+    with pytest.raises(InputError, match=r"`sweep\.prior="):
+        sweeper.sweep(["model=resnet50"])

@@ -124,7 +124,8 @@ def test_search_learns_from_the_runs_of_earlier_sweeps_that_fit(tmp_path):
     with pytest.raises(SearchError, match="has no runs"):
         with_prior(spec, [tmp_path], choices, said.append)
     measured = search(Runs(), seeded)
-    assert len(measured) == 6  # points of earlier sweeps are measured as all others
+    assert len(measured) == 6
+    assert set([*measured][4:]) == {point for point, _ in seeded.prior}, "points of earlier sweeps come last"
 
 
 def test_points_are_near_the_best_of_earlier_sweeps_from_the_first_on(tmp_path):
@@ -142,6 +143,16 @@ def test_points_are_near_the_best_of_earlier_sweeps_from_the_first_on(tmp_path):
     seeded = [with_prior(spec, [tmp_path], {}, str) for spec in plain]
     assert len(seeded[0].prior) == 60
     assert sum(map(mean_loss, seeded)) < 0.6 * sum(map(mean_loss, plain))
+
+
+def test_search_whose_space_was_measured_by_earlier_sweeps_begins_with_the_best_of_them():
+    costs = runs_of(lambda n: ((n - 70) ** 2, 1.0))
+    space = [SearchDimension("n", IntDistribution(1, 100))]
+    prior = [((f"n={n}",), costs(0, (f"n={n}",)).metrics) for n in range(1, 101)]
+    runs = Runs(costs)
+    search(runs, SearchSpec(space, STEADY, trials=5, prior=prior))
+    assert len(runs) == 5
+    assert statistics.median(abs(values(point)["n"] - 70) for _, point in runs) < 10
 
 
 def test_small_grid_is_measured_completely_and_no_point_twice():

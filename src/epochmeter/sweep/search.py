@@ -14,7 +14,7 @@ import math
 import random
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -140,28 +140,41 @@ def available_objectives(spec: SearchSpec, results: Mapping[Point, TrialResult])
 
 
 def next_point(spec: SearchSpec, results: Mapping[Point, TrialResult]) -> Point | None:
-    """Return the next point to measure; None if all are measured.
+    """Return the next point to measure; None if all are measured. Points of earlier sweeps come last.
 
-    A sampler that repeats a measured point receives the known result again. If it only repeats points, an unmeasured
-    one is drawn at random.
+    A sampler that repeats a point receives its result again. If it only repeats points, another one is drawn at
+    random.
     """
     if len(results) >= spec.size:
         return None
+    measured = {**dict(spec.prior), **{point: result.metrics for point, result in results.items()}}
     names = available_objectives(spec, results)
     seed = random.Random(f"{spec.seed}/{len(results)}").getrandbits(32)
     study = _study(spec, results, names, seed)
+    suggested: list[Point] = []
     for _ in range(MAX_REPEATED_ASKS):
         trial, point = _ask(study, spec)
-        if point not in results:
+        if point not in measured:
             return point
-        losses = to_losses(results[point].metrics, names)
+        suggested.append(point)
+        losses = to_losses(measured[point], names)
         study.tell(trial, losses, TrialState.COMPLETE if losses else TrialState.FAIL)
-    study = _study(replace(spec, prior=()), results, names, seed)  # points of earlier sweeps are not measured yet
+    if len(measured) < spec.size:
+        return _random_point(spec, results, seed, measured)
+    again = next((point for point in suggested if point not in results), None)
+    return again or _random_point(replace(spec, prior=()), results, seed, results)
+
+
+def _random_point(
+    spec: SearchSpec, results: Mapping[Point, TrialResult], seed: int, excluded: Container[Point]
+) -> Point | None:
+    """Return a random point that is not excluded; None if none is drawn."""
+    study = _study(spec, results, available_objectives(spec, results), seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         study.sampler = BruteForceSampler(seed=seed) if spec.size <= MAX_LISTED_POINTS else RandomSampler(seed=seed)
     draws = (_ask(study, spec)[1] for _ in range(MAX_DRAWS))
-    return next((point for point in draws if point not in results), None)
+    return next((point for point in draws if point not in excluded), None)
 
 
 def _ask(study: optuna.Study, spec: SearchSpec) -> tuple[optuna.Trial, Point]:
