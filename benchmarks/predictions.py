@@ -3,7 +3,8 @@
     PYTHONPATH=src:tests python benchmarks/predictions.py [folder] [--short]
 
 Each grid is a workload on one GPU: time and mean power of an epoch by batch size and power limit (tests/data/zeus, or
-another folder with files summary_power_<gpu>.csv). The other configurations are predicted from random runs.
+another folder with files summary_power_<gpu>.csv). The other configurations are predicted from random runs. Jetsons
+with many power modes are simulated (tests/simulated_boards.py), by laws that the predictions do not know.
 """
 
 from __future__ import annotations
@@ -17,11 +18,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from output import ARGUMENTS, print_table, sized
+from simulated_boards import BOARDS, grid_of, workload
 from threadpoolctl import threadpool_limits
 
 from epochmeter.report.analyses import physics
 from epochmeter.report.analyses.front import choose_runs
-from epochmeter.report.analyses.gaussian import Grid, Model, cross_validate, encode, fit_weighted, smooth
+from epochmeter.report.analyses.gaussian import (
+    Grid,
+    Model,
+    cross_validate,
+    encode,
+    fit_weighted,
+    smooth,
+    with_energy,
+)
 from epochmeter.results.pareto import is_pareto_front
 
 TRACES = Path(ARGUMENTS[0]) if ARGUMENTS else Path(__file__).parents[1] / "tests/data/zeus"
@@ -30,52 +40,90 @@ DRAWS = sized(4, 1)
 GAUSSIAN, PHYSICS, NEW_GPU, NEW_WORKLOAD = (
     "Gaussian process only", "no prior", "prior: other GPUs", "prior: other workloads",
 )  # fmt: skip
+NEW_BOARD = "prior: other boards"
+WORKLOADS, MODE_RUNS, MODES_OF_PRIOR, MODE_BATCH = sized(4, 1), (6, 15, 50), 50, 32
+SMOOTH_FROM = 12
+"""Runs from which on the Gaussian process is used besides the physics, as in the report."""
 Array = NDArray[np.float64]
+ERROR_COLUMNS = [
+    f"{quantity}: {column}" for quantity in ("time", "power", "energy") for column in ("median", "mean", "95 % holds")
+]
+Methods = Mapping[str, Callable[["Trace", int], Mapping[str, Model]]]
 
 
 class Trace(NamedTuple):
     """A grid with all of its times and powers."""
 
-    gpu: str
+    device: str
     workload: str
     grid: Grid
 
 
 def main() -> None:
-    traces = read_traces()
-    chosen = traces[:: sized(1, 18)]
-    methods = {
-        GAUSSIAN: lambda trace: {"smooth": smooth},
-        PHYSICS: lambda trace: with_physics(()),
-        NEW_GPU: lambda trace: with_physics(tuple(n for n, other in enumerate(traces) if other.gpu != trace.gpu)),
-        NEW_WORKLOAD: lambda trace: with_physics(
-            tuple(n for n, other in enumerate(traces) if other.workload != trace.workload)
-        ),
-    }
+    gpus = read_traces()
+    chosen = gpus[:: sized(1, 18)]
+    methods = methods_of(gpus, {NEW_GPU: other_device, NEW_WORKLOAD: other_workload})
+    print_table(
+        f"Errors of the other configurations, predicted from {RUNS} random runs",
+        ("method", "runs", "grids", *ERROR_COLUMNS),
+        [accuracy_cells(name, chosen, models_of, RUNS) for name, models_of in methods.items()],
+    )
+    print_designs(f"{MORE} more runs, after {RUNS} random ones of {SIZE}", chosen, methods)
+    boards = simulate_boards()
+    methods = methods_of(boards, {NEW_BOARD: other_device, NEW_WORKLOAD: other_workload}, MODES_OF_PRIOR)
+    print_table(
+        "Errors of the power modes that were not run, on simulated boards",
+        ("method", "runs", "grids", *ERROR_COLUMNS),
+        [accuracy_cells(name, boards, models_of, runs) for name, models_of in methods.items() for runs in MODE_RUNS],
+    )
+    print_designs(f"{MORE} more power modes, after {RUNS} random ones of {SIZE}, on simulated boards", boards, methods)
+
+
+def other_device(trace: Trace, other: Trace) -> bool:
+    return other.device != trace.device
+
+
+def other_workload(trace: Trace, other: Trace) -> bool:
+    return other.workload != trace.workload
+
+
+def methods_of(
+    traces: Sequence[Trace], priors: Mapping[str, Callable[[Trace, Trace], bool]], most: int | None = None
+) -> dict[str, Callable[[Trace, int], dict[str, Model]]]:
+    """Return functions of a trace and a number of runs that give the models of each method.
+
+    Args:
+        priors: Name -> whether another trace is part of the prior of a trace.
+        most: Number of configurations of each trace in a prior; None: all.
+    """
 
     @cache
     def learned(numbers: tuple[int, ...]) -> physics.Population:
-        return physics.learn([traces[number].grid for number in numbers])
+        samples = np.random.default_rng(0)
+        return physics.learn([traces[n].grid[samples.permutation(len(traces[n].grid))[:most]] for n in numbers])
 
-    def with_physics(numbers: tuple[int, ...]) -> dict[str, Model]:
-        models: dict[str, Model] = {"physics": partial(physics.fit, physics.DEFAULT)}
-        return {**models, "prior": partial(physics.fit, learned(numbers))} if numbers else models
+    def with_physics(is_in_prior: Callable[[Trace, Trace], bool] | None, trace: Trace, runs: int) -> dict[str, Model]:
+        models: dict[str, Model] = {"smooth": smooth} if runs >= SMOOTH_FROM else {}
+        models["physics"] = partial(physics.fit, physics.DEFAULT)
+        if is_in_prior:
+            numbers = tuple(number for number, other in enumerate(traces) if is_in_prior(trace, other))
+            models["prior"] = partial(physics.fit, learned(numbers))
+        return models
 
-    print_table(
-        f"Errors of the other configurations, predicted from {RUNS} random runs",
-        ("method", "grids", "time: median", "90th pct.", "95 % holds", "power: median", "90th pct.", "95 % holds"),
-        [accuracy_cells(name, chosen, models_of) for name, models_of in methods.items()],
-    )
-    print_table(
-        f"{MORE} more runs, after {RUNS} random ones of {SIZE}",
-        ("method", "runs", "mean error", "reduced by", "near the front", "reduced by", "hypervolume", "logarithms"),
-        [
-            row
-            for name, models_of in methods.items()
-            if name != GAUSSIAN
-            for row in design_cells(name, chosen, models_of)
-        ],
-    )
+    return {
+        GAUSSIAN: lambda trace, runs: {"smooth": smooth},
+        PHYSICS: partial(with_physics, None),
+        **{name: partial(with_physics, is_in_prior) for name, is_in_prior in priors.items()},
+    }
+
+
+def simulate_boards() -> list[Trace]:
+    """Return simulated workloads on simulated boards, each in all power modes."""
+    return [
+        Trace(board.name, of.name, grid_of(board, of, [(MODE_BATCH, mode) for mode in board.modes()], seed))
+        for seed, of in enumerate(map(workload, range(WORKLOADS)))
+        for board in BOARDS[:: sized(1, 4)]
+    ]
 
 
 def read_traces() -> list[Trace]:
@@ -87,44 +135,54 @@ def read_traces() -> list[Trace]:
             for line in csv.DictReader(opened):
                 names = ("batch_size", "power_limit", "time_per_epoch", "average_power")
                 rows.setdefault(f"{line['network']} on {line['dataset']}", []).append([float(line[n]) for n in names])
-        for workload, numbers in rows.items():
+        for name, numbers in rows.items():
             batches, limits, times, powers = np.array(numbers).T
             full_w = limits.max()
             places = encode(list(zip(map(str, batches), map(str, limits), strict=True)))
             logs = np.log(np.stack([times, powers / full_w]))
-            grid = Grid(np.column_stack([batches, limits / full_w, places]), [], logs, full_w, workload)
-            traces.append(Trace(file.stem.removeprefix("summary_power_"), workload, grid))
+            grid = Grid(np.column_stack([batches, limits / full_w, places]), [], logs, full_w, name)
+            traces.append(Trace(file.stem.removeprefix("summary_power_"), name, grid))
     return traces
 
 
-def accuracy_cells(name: str, traces: Sequence[Trace], models_of: Callable[[Trace], Mapping[str, Model]]) -> list[str]:
-    """Return a row of the first table."""
-    errors: list[list[Array]] = [[], []]
-    covered: list[list[Array]] = [[], []]
+def accuracy_cells(
+    name: str, traces: Sequence[Trace], models_of: Callable[[Trace, int], Mapping[str, Model]], count: int
+) -> list[str]:
+    """Return a row of a table of errors, of predictions from a number of runs."""
+    errors: list[list[Array]] = [[], [], []]
+    covered: list[list[Array]] = [[], [], []]
     for trace in traces:
-        models = models_of(trace)
+        models = models_of(trace, count)
         for draw in range(DRAWS):
             order = np.random.default_rng(draw).permutation(len(trace.grid))
-            runs, others = trace.grid[order[:RUNS]], trace.grid[order[RUNS:]]
+            runs, others = trace.grid[order[:count]], trace.grid[order[count:]]
             weights, estimated = cross_validate(models, runs)
             means, deviations = fit_weighted(models, weights, runs)(others).marginals
-            for row, error in enumerate(estimated):
-                misses = means[row] - others.logs[row]
+            for row, (error, misses) in enumerate(zip(estimated, means - with_energy(others.logs), strict=True)):
                 errors[row].append(np.abs(np.expm1(misses)))
                 covered[row].append(np.abs(misses) <= error.width * deviations[row])
-    cells = [name, f"{len(traces)} x {DRAWS}"]
+    cells = [name, str(count), f"{len(traces)} x {DRAWS}"]
     for misses, within in zip(map(np.concatenate, errors), map(np.concatenate, covered), strict=True):
-        cells += [f"{np.median(misses):.1%}", f"{np.percentile(misses, 90):.1%}", f"{np.mean(within):.1%}"]
+        cells += [f"{np.median(misses):.1%}", f"{np.mean(misses):.1%}", f"{np.mean(within):.1%}"]
     return cells
 
 
+def print_designs(title: str, traces: Sequence[Trace], methods: Methods) -> None:
+    """Print a table of the errors after further runs, random ones or those that are proposed."""
+    print_table(
+        title,
+        ("method", "runs", "mean error", "reduced by", "near the front", "reduced by", "hypervolume", "logarithms"),
+        [row for name in methods if name != GAUSSIAN for row in design_cells(name, traces, methods[name])],
+    )
+
+
 def design_cells(
-    name: str, traces: Sequence[Trace], models_of: Callable[[Trace], Mapping[str, Model]]
+    name: str, traces: Sequence[Trace], models_of: Callable[[Trace, int], Mapping[str, Model]]
 ) -> list[list[str]]:
-    """Return the rows of the second table: after the first runs, with random ones, and with the proposed ones."""
+    """Return the rows of a method: after the first runs, with random ones, and with the proposed ones."""
     results: dict[str, list[list[float]]] = {"first": [], "random": [], "proposed": []}
     for trace in traces:
-        models = models_of(trace)
+        models = models_of(trace, RUNS)
         for draw in range(DRAWS):
             order = np.random.default_rng(draw).permutation(len(trace.grid))[:SIZE]
             grid, first = trace.grid[order], np.arange(RUNS)

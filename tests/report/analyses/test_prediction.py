@@ -1,19 +1,23 @@
 """Predictions of configurations that were not run: of known laws, and refused for too little data."""
 
+import csv
 import itertools
 import json
 import math
 import random
 import shlex
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 from golden import assert_golden
 from sweeps import DATA_SOURCES, trained
 
-from epochmeter.report.analyses import front, gaussian, prediction
+from epochmeter.report.analyses import front, gaussian, physics, prediction
 from epochmeter.report.analyses.prediction import NoPrediction, Predicted, Prediction, predict
+from epochmeter.report.analyses.prior import to_grid
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.costs import costs
 from epochmeter.report.statistics import Estimate
@@ -56,8 +60,9 @@ def test_time_power_and_energy_of_all_other_configurations_of_the_grid_are_predi
     times_s = [point.time_s.value for point in result.points]
     assert times_s == sorted(times_s)
     assert all(abs(point.power_w.value / (0.8 * place(point)[2]) - 1) < 0.03 for point in result.points)
-    assert result.points[0].energy_j == pytest.approx(result.points[0].time_s.value * result.points[0].power_w.value)
-    assert result.least_energy.energy_j == min(point.energy_j for point in result.points)
+    for point in result.points:
+        assert point.energy_j.value == pytest.approx(point.time_s.value * point.power_w.value)
+    assert result.least_energy.energy_j.value == min(point.energy_j.value for point in result.points)
 
 
 def test_intervals_cover_the_true_values_and_held_out_ones(result):
@@ -85,6 +90,61 @@ def test_next_runs_do_not_repeat_each_other():
     covariance = np.kron(np.eye(2), [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.5]])
     posterior = gaussian.Posterior(np.zeros((2, 3)), covariance)
     assert sorted(front.choose_runs(posterior, np.zeros((2, 1)), 2))[1] == 2
+
+
+@pytest.mark.parametrize("correlation", [-0.95, 0.0, 0.95])
+def test_energy_has_the_interval_of_its_own_errors(correlation):
+    """If the errors of time and power cancel out, the energy is more certain than either; if they agree, less."""
+    covariance = 0.01 * np.array([[1.0, correlation], [correlation, 1.0]])
+    errors = np.random.default_rng(0).multivariate_normal([0.0, 0.0], covariance, 400).T
+    logs = np.linspace(0, 3, 400)
+
+    def model(runs):
+        def predict(target):
+            means = target.logs + errors[:, np.searchsorted(logs, target.logs[0])]
+            return gaussian.Posterior(means, np.kron(covariance, np.eye(len(target))))
+
+        return predict
+
+    grid = gaussian.Grid(np.ones((400, 2)), [], np.stack([logs, logs]))
+    weights, estimated = gaussian.cross_validate({"model": model}, grid)
+    _, deviations = gaussian.fit_weighted({"model": model}, weights, grid)(grid).marginals
+    halves = [error.width * row[0] for error, row in zip(estimated, deviations, strict=True)]
+    assert halves == pytest.approx([0.196, 0.196, 0.196 * math.sqrt(2 + 2 * correlation)], rel=0.1)
+    assert [error.within / 400 for error in estimated] == pytest.approx([0.95] * 3, abs=0.02)
+
+
+TRACES = Path(__file__).parents[2] / "data" / "zeus"
+
+
+def trace_runs(file):
+    """Return the runs of each workload in a file of published times and powers."""
+    workloads, lines = {}, [*csv.DictReader(file.read_text().splitlines())]
+    total = {"power_limit_max_w": max(float(line["power_limit"]) for line in lines)}
+    for number, line in enumerate(lines):
+        time_s = float(line["time_per_epoch"])
+        steady = {"e2e_s": time_s, "energy_j": time_s * float(line["average_power"])}
+        keys = {"batch": int(line["batch_size"]), "power_limit": int(line["power_limit"])}
+        typed = {key: str(value) for key, value in keys.items()}
+        run = trained(number, 100.0, steady=steady, total=total, typed=typed, **keys)
+        workloads.setdefault(line["network"], []).append(replace(run, power_limited_devices=1))
+    return workloads
+
+
+def test_intervals_of_published_traces_hold_as_often_as_stated():
+    """95 % of the times, powers and energies of other configurations are within the intervals from six runs."""
+    models, held = {"physics": partial(physics.fit, physics.DEFAULT)}, []
+    for file in sorted(TRACES.glob("*.csv")):
+        for runs in trace_runs(file).values():
+            grid = to_grid(costs(group_repeats(runs)))
+            order = np.random.default_rng(0).permutation(len(grid))
+            sample, others = grid[order[:6]], grid[order[6:]]
+            weights, errors = gaussian.cross_validate(models, sample)
+            means, deviations = gaussian.fit_weighted(models, weights, sample)(others).marginals
+            halves = deviations * np.array([[error.width] for error in errors])
+            held.append(np.abs(means - gaussian.with_energy(others.logs)) <= halves)
+    shares = np.concatenate(held, axis=1).mean(axis=1)
+    assert shares == pytest.approx([0.95] * 3, abs=0.02)
 
 
 def test_commands_are_valid_overrides(result, composed):
@@ -245,14 +305,15 @@ def test_95_percent_of_held_out_errors_with_outliers_are_within_the_width():
 
 ERROR = gaussian.Error(0.3, 0.9, 0.35, 15, 16, 2.2, is_useful=False)
 POINTS = [Predicted(f"batch {n}", {"batch": f"{n}"}, Estimate(n, 0.9 * n, 1.2 * n), Estimate(100.0, 95.0, 105.0),
-                    f"python src/train.py batch={n}") for n in range(8, 20)]  # fmt: skip
-WITHOUT_POWER = [replace(point, power_w=None) for point in POINTS[:5]]
+                    Estimate(100.0 * n, 94.0 * n, 106.0 * n), f"python src/train.py batch={n}")
+          for n in range(8, 20)]  # fmt: skip
+WITHOUT_POWER = [replace(point, power_w=None, energy_j=None) for point in POINTS[:5]]
 
 
 @pytest.mark.parametrize(
     ("case", "prediction"),
     [
-        ("", Prediction(POINTS, {"time": ERROR, "power": ERROR}, POINTS[:3], 20)),
+        ("", Prediction(POINTS, {"time": ERROR, "power": ERROR, "energy": ERROR}, POINTS[:3], 20)),
         ("no_power", Prediction(WITHOUT_POWER, {"time": ERROR}, POINTS[:1], 16, no_power="no meter.")),
         ("poor_power", Prediction(WITHOUT_POWER, {"time": ERROR}, POINTS[:1], 16, poor_power=ERROR)),
     ],

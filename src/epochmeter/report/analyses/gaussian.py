@@ -33,6 +33,8 @@ MIN_DEVIATION = 1e-3
 """Smallest standard deviation of a logarithm by which models are weighted."""
 LENGTH_SCALES = (0.05, 20.0)
 """Bounds, for keys that are scaled from 0 to 1."""
+CLOCKS = 4
+"""Columns of a power mode: cores, CPU, GPU, memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +43,12 @@ class Grid:
 
     Attributes:
         rows: One per configuration: the batch size; the power limit per device as a fraction of the highest, infinite
-            without one; and the coordinates of all keys, from 0 to 1.
+            without one; the clocks of a power mode, if they vary; and the coordinates of all keys, from 0 to 1.
         other_columns: Columns of the keys except the batch size and the power limit.
         logs: Logarithms of the time in seconds and, if it was measured, of the power as a fraction of `full_w`.
-        full_w: Power of all devices at their highest limit.
+        full_w: Power of all devices at their highest limit; with power modes, the highest of the runs.
         workload: Name of the model and of the dataset.
+        board: Name of the board, if power modes vary.
     """
 
     rows: Array
@@ -53,6 +56,7 @@ class Grid:
     logs: Array
     full_w: float = 1.0
     workload: str = ""
+    board: str = ""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -73,8 +77,13 @@ class Grid:
         return self.rows[:, 1]
 
     @property
+    def clocks(self) -> Array:
+        """Logarithms of the number of cores and of the clocks of CPU, GPU and memory, relative to the highest."""
+        return self.rows[:, 2 : 2 + CLOCKS] if self.board else np.zeros((len(self), CLOCKS))
+
+    @property
     def places(self) -> Array:
-        return self.rows[:, 2:]
+        return self.rows[:, 2 + CLOCKS if self.board else 2 :]
 
     @property
     def others(self) -> Array:
@@ -89,8 +98,13 @@ class Posterior(NamedTuple):
 
     @property
     def marginals(self) -> tuple[Array, Array]:
-        """The means and their standard deviations."""
-        return self.means, np.sqrt(np.maximum(np.diag(self.covariance), 0.0)).reshape(self.means.shape)
+        """The means and their standard deviations; of time and power, those of the energy are the third row."""
+        quantities, size = self.means.shape
+        own = np.einsum("anbn->abn", self.covariance.reshape(quantities, size, quantities, size))
+        variances = np.einsum("aan->an", own)
+        if quantities > 1:
+            variances = np.vstack([variances, own.sum(axis=(0, 1))])
+        return with_energy(self.means), np.sqrt(np.maximum(variances, 0.0))
 
     def first(self, quantities: int) -> Posterior:
         """Return the first quantities only."""
@@ -101,6 +115,11 @@ class Posterior(NamedTuple):
 Predictor = Callable[[Grid], Posterior]
 Model = Callable[[Grid], Predictor]
 """Fits the runs of a grid, and returns the function that predicts others."""
+
+
+def with_energy(logs: Array) -> Array:
+    """Return the logarithms of time and power with those of the energy, their product, as the third row."""
+    return np.vstack([logs, logs.sum(axis=0)]) if len(logs) > 1 else logs
 
 
 @dataclass(frozen=True)
@@ -194,29 +213,31 @@ def cross_validate(models: Mapping[str, Model], grid: Grid) -> tuple[dict[str, f
     """Predict held-out configurations from the others.
 
     Returns:
-        The weight of each model, and the errors of the weighted prediction of time and, if there is any, of power.
+        The weight of each model, and the errors of the weighted prediction of time and, if there is power, of power and
+        energy. Errors of time and power may be correlated, so the energy has its own.
     """
     from sklearn.model_selection import KFold
 
     count = len(grid)
     folds = count if count <= MAX_LEAVE_ONE_OUT else FOLDS
-    shape = (len(models), *grid.logs.shape)
-    means, deviations, guesses = np.zeros(shape), np.zeros(shape), np.zeros(grid.logs.shape)
+    logs, fitted = with_energy(grid.logs), len(grid.logs)
+    shape = (len(models), *logs.shape)
+    means, deviations, guesses = np.zeros(shape), np.zeros(shape), np.zeros(logs.shape)
     fast = {name: partial(smooth, starts=1) if name == SMOOTH else model for name, model in models.items()}
     for others, held_out in KFold(folds, shuffle=True, random_state=0).split(grid.batches):
         for number, model in enumerate(fast.values()):
             predicted = model(grid[others])(grid[held_out])
             means[number][:, held_out], deviations[number][:, held_out] = predicted.marginals
-        guesses[:, held_out] = (grid.logs[:, others].mean(axis=1, keepdims=True) - grid.logs)[:, held_out]
+        guesses[:, held_out] = (logs[:, others].mean(axis=1, keepdims=True) - logs)[:, held_out]
     sure = np.maximum(deviations, MIN_DEVIATION)
-    scores = -np.sum(np.log(sure) + 0.5 * ((means - grid.logs) / sure) ** 2, axis=(1, 2))
+    scores = -np.sum((np.log(sure) + 0.5 * ((means - logs) / sure) ** 2)[:, :fitted], axis=(1, 2))
     weights = np.exp(scores - scores.max())
     weights /= weights.sum()
     mean = np.tensordot(weights, means, 1)
     deviation = np.sqrt(np.tensordot(weights, deviations**2 + (means - mean) ** 2, 1))
     by_model = dict(zip(models, weights.tolist(), strict=True))
     pseudo_errors = PSEUDO_ERRORS * (1 - by_model.get(SMOOTH, 0.0))
-    rows = zip(mean - grid.logs, guesses, deviation, strict=True)
+    rows = zip(mean - logs, guesses, deviation, strict=True)
     return by_model, [_error(*row, pseudo_errors) for row in rows]
 
 

@@ -1,8 +1,12 @@
-"""A model of time and power by batch size and power limit, whose parameters are those of a population of workloads.
+"""A model of time and power by batch size, power limit and the clocks of a power mode, with parameters of a population.
 
 A workload computes for a fraction of the time, its duty, and draws idle power otherwise. While it computes, it draws
 its peak power or the limit. Its throughput and its duty saturate in the batch size. A limit below the peak power slows
 down the computing. Deviations from this model are a Gaussian process.
+
+The clocks of a power mode act on the same parts. Computing is limited by the clock of the GPU or of the memory, as in a
+roofline; the rest by the cores and their clock, and both may overlap. Power of the cores and the GPU increases as their
+clock times the voltage squared, and the voltage with the clock; power of the memory is proportional to its clock.
 
 Parameters are normally distributed over workloads (a hierarchical model; A. Gelman et al., Bayesian Data Analysis,
 2013), and the deviations of a workload are correlated with those of the same workload in other sweeps, such as on other
@@ -11,8 +15,10 @@ boards. The posterior is that of the model linearized at the most probable param
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +35,14 @@ PARAMETERS = {
     "slope": (0.0, 0.8),  # increase of the computing time with the excess of the peak power over the limit
     "knee": (0.2, 0.3),  # excess from which on the time increases, and the range over which the increase begins
     "bend": (-1.9, 0.5),
+    "memory": (-0.7, 0.8),  # time of memory accesses relative to that of the GPU's arithmetic, at the highest clocks
+    "ridge": (0.5, 0.5),  # how abruptly one limits instead of the other
+    "overlap": (-0.7, 0.7),  # the same for computing and the rest
+    "scaling": (-0.5, 1.0),  # decrease of the rest with the number of cores, as log odds of an exponent
+    "floor": (-0.4, 0.7),  # fraction of the power while computing that does not depend on the GPU's clock, as log odds
+    "cpu": (-0.7, 0.8),  # power of the cores and of the memory, relative to what depends on no clock
+    "dram": (-1.0, 0.8),
+    "voltage": (0.3, 0.7),  # lowest voltage relative to the highest, as log odds
 }
 """Mean and standard deviation of logarithms, without earlier sweeps. Chosen on the traces in tests/data/zeus."""
 DEVIATIONS = ((0.1, 0.1, 0.05, 1.0, 0.02), (0.05, 0.05, 0.03, 0.4, 0.015))
@@ -36,14 +50,22 @@ DEVIATIONS = ((0.1, 0.1, 0.05, 1.0, 0.02), (0.05, 0.05, 0.03, 0.4, 0.015))
 and of the measurement."""
 LENGTHS = (1.5, 0.3, 0.5)
 """Length scales of the deviations: logarithms of batch size and limit, and other keys from 0 to 1."""
+CLOCK_LENGTH = 0.8
+"""The same for logarithms of clocks."""
 SOFTNESS = 0.08
 """Range of the limit's logarithm in which the power begins to decrease."""
 SAME_WORKLOAD, MAX_SAME = 0.6, 4
 """Correlation of the deviations, and the number of other sweeps with the same workload that are used."""
+SAME_BOARD, OF_BOARD = 0.8, ("floor", "cpu", "dram", "voltage")
+"""Correlation of these parameters in sweeps on the same board, with any workload."""
+SCALE, OF_SCALE = 0.4, ("peak", "idle")
+"""Standard deviation of the power at the highest clocks, relative to the runs, and the parameters that it changes."""
 PSEUDO_WORKLOADS = (1.0, 8.0)
 """Workloads that the default mean and the default covariance count for."""
 STEP = 1e-5
 """For derivatives."""
+MIN_REST = 1e-9
+"""Smallest fraction of the time that is not computing."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +82,57 @@ _MEANS, _STDS = (np.array(values) for values in zip(*PARAMETERS.values(), strict
 DEFAULT = Population(_MEANS, np.diag(_STDS**2))
 
 
+class ClockEffects(NamedTuple):
+    """Logarithms of what clocks multiply: time, computing as a fraction of the time, power otherwise and meanwhile."""
+
+    time: Array
+    duty: Array
+    idle: Array
+    active: Array
+
+
 def mean_logs(parameters: Array, grid: Grid) -> Array:
-    """Return the logarithms of time and, if the grid has power, of power, one row each."""
-    level, half, large, fading, duty, peak, idle, slope, knee, bend = parameters
+    """Return the logarithms of time and, if the grid has power, of power, one row each.
+
+    Args:
+        parameters: One value each; or an array of shape (K, 1) each, for results of shape (K, configurations).
+    """
+    level, half, large, fading, duty, peak, idle, slope, knee, bend, *of_clocks = parameters
     batch, excess = np.log(grid.batches), peak - np.log(grid.limits)
     waiting = _softplus(half - batch)  # log(1 + half / batch)
     computing, resting = -_softplus(fading * waiting - duty), -_softplus(duty - fading * waiting)
     slowdown = np.exp(slope) * _softplus(excess - knee, np.exp(bend))
-    time = level + np.logaddexp(waiting, batch - large) + np.logaddexp(resting, computing + slowdown)
-    power = np.logaddexp(resting + idle, computing + peak - _softplus(excess, SOFTNESS))
-    return np.stack([time, power])[: len(grid.logs)]
+    clocks = _clock_effects(of_clocks, grid.clocks, resting, computing + slowdown)
+    time = level + np.logaddexp(waiting, batch - large) + np.logaddexp(resting, computing + slowdown) + clocks.time
+    busy = np.minimum(computing + clocks.duty, -MIN_REST)
+    rest = np.log(-np.expm1(busy))
+    active = peak + clocks.active - _softplus(excess, SOFTNESS)
+    return np.stack([time, np.logaddexp(rest + idle + clocks.idle, busy + active)])[: len(grid.logs)]
+
+
+def _clock_effects(parameters: Sequence[Array], clocks: Array, rest: Array, computing: Array) -> ClockEffects:
+    """Return the effects of clocks on the time of the rest and of computing; none at the highest clocks."""
+    memory, ridge, overlap, scaling, floor, cpu_power, dram_power, voltage = parameters
+    cores, cpu, gpu, dram = clocks.T
+    roof, together = 1 + np.exp(ridge), 1 + np.exp(overlap)
+    slower_gpu = _norm(-gpu, memory - dram, roof) - _norm(0.0, memory, roof)
+    slower_rest = -cpu - cores * np.exp(-_softplus(-scaling))
+    time = _norm(rest + slower_rest, computing + slower_gpu, together) - _norm(rest, computing, together)
+    of_cpu, of_dram = cpu_power + cores + _switching(cpu, voltage), dram_power + dram
+    idle = _norm(np.logaddexp(0.0, of_cpu), of_dram) - _norm(np.logaddexp(0.0, cpu_power), dram_power)
+    active = np.logaddexp(idle - _softplus(-floor), _switching(gpu, voltage) - _softplus(floor))
+    return ClockEffects(time, slower_gpu - time, idle, active)
+
+
+def _norm(first: Any, second: Any, order: Any = 1.0) -> Array:
+    """Return the logarithm of the norm of two values, from their logarithms: of order 1, that of their sum."""
+    return np.logaddexp(order * first, order * second) / order
+
+
+def _switching(clock: Array, voltage: Array) -> Array:
+    """Return the logarithm of the clock times the voltage squared, relative to those at the highest clock."""
+    lowest = np.exp(-_softplus(-voltage))
+    return clock + 2 * np.log(lowest + (1 - lowest) * np.exp(clock))
 
 
 def learn(grids: Sequence[Grid]) -> Population:
@@ -105,12 +168,35 @@ def fit(population: Population, grid: Grid) -> Predictor:
 def _with_level(population: Population, grid: Grid) -> tuple[Array, Array]:
     """Return mean and covariance of the parameters, with a level from the times of the grid.
 
-    Epochs of different datasets have nothing in common.
+    Epochs of different datasets have nothing in common. With power modes, neither has the highest power of the runs.
     """
-    mean, covariance = population.mean.copy(), population.covariance.copy()
+    mean, covariance = _of_board(population, grid)
     mean[0], covariance[0], covariance[:, 0] = 0.0, 0.0, 0.0
-    mean[0], covariance[0, 0] = np.mean(grid.logs[0] - mean_logs(mean, grid)[0]), PARAMETERS["level"][1] ** 2
+    shifts = np.mean(grid.logs - mean_logs(mean, grid), axis=1)
+    mean[0], covariance[0, 0] = shifts[0], PARAMETERS["level"][1] ** 2
+    if grid.board and len(shifts) > 1:
+        scale = _indices(OF_SCALE)
+        mean[scale] += shifts[1]
+        covariance[np.ix_(scale, scale)] += SCALE**2
     return mean, covariance
+
+
+def _of_board(population: Population, grid: Grid) -> tuple[Array, Array]:
+    """Return mean and covariance of the parameters, given those of the same board with other workloads."""
+    mean, covariance = population.mean.copy(), population.covariance.copy()
+    pairs = zip(population.grids, population.parameters, strict=True)
+    if grid.board and (same := [best for other, best in pairs if other.board == grid.board]):
+        own = _indices(OF_BOARD)
+        weight = len(same) * SAME_BOARD / (1 + (len(same) - 1) * SAME_BOARD)
+        mean[own] += weight * (np.mean(same, axis=0) - mean)[own]
+        scale = np.ones(len(mean))
+        scale[own] = math.sqrt(1 - weight * SAME_BOARD)
+        covariance *= np.outer(scale, scale)
+    return mean, covariance
+
+
+def _indices(names: Sequence[str]) -> list[int]:
+    return [[*PARAMETERS].index(name) for name in names]
 
 
 def _deviations(population: Population, grid: Grid) -> tuple[Array, Array]:
@@ -141,8 +227,9 @@ def _kernel(one: Grid, other: Grid) -> Array:
 
 
 def _coordinates(grid: Grid) -> list[Array]:
-    limits = np.minimum(grid.limits, 1.0)
-    columns = np.log(grid.batches)[:, None], np.log(limits)[:, None], grid.others
+    limits = np.log(np.minimum(grid.limits, 1.0))
+    settings = np.column_stack([limits, grid.clocks * (LENGTHS[1] / CLOCK_LENGTH)])
+    columns = np.log(grid.batches)[:, None], settings, grid.others
     return [column / length for column, length in zip(columns, LENGTHS, strict=True)]
 
 
@@ -175,10 +262,10 @@ def _most_probable(population: Population, grid: Grid) -> tuple[Array, Array]:
 
 def _jacobian(parameters: Array, grid: Grid) -> Array:
     """Return the derivatives of all logarithms, one column per parameter."""
-    base, steps = mean_logs(parameters, grid), STEP * np.eye(len(parameters))
-    return np.stack([(mean_logs(parameters + step, grid) - base).ravel() / STEP for step in steps], axis=1)
+    shifted = mean_logs((parameters + STEP * np.eye(len(parameters))).T[:, :, None], grid)
+    return (shifted - mean_logs(parameters, grid)[:, None]).transpose(0, 2, 1).reshape(-1, len(parameters)) / STEP
 
 
-def _softplus(values: Array, scale: float = 1.0) -> Array:
+def _softplus(values: Array, scale: Any = 1.0) -> Array:
     """Return a smooth maximum of the values and zero."""
     return scale * np.logaddexp(0.0, values / scale)

@@ -1,7 +1,8 @@
 """Predict time and power of configurations in the grid that were not run, and suggest runs that improve the prediction.
 
 Models of their logarithms are weighted by their cross-validated errors: a Gaussian process over the keys that vary; for
-a batch size or a power limit a model of their physics; and the same with parameters like those of earlier sweeps.
+a batch size, a power limit or a power mode a model of their physics; and the same with parameters like those of earlier
+sweeps. A power mode is predicted from its clocks, so the grid has all modes that the board can set without a reboot.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from epochmeter.report.analyses import physics
 from epochmeter.report.analyses.front import choose_runs
 from epochmeter.report.analyses.gaussian import (
     SMOOTH,
+    Array,
     Error,
     Grid,
     Model,
@@ -29,7 +31,14 @@ from epochmeter.report.analyses.gaussian import (
     smooth,
 )
 from epochmeter.report.analyses.next_runs import command_line
-from epochmeter.report.analyses.prior import Prior, has_physics, to_grid
+from epochmeter.report.analyses.prior import (
+    POWER_LIMIT,
+    Prior,
+    has_physics,
+    mode_clocks,
+    setting,
+    to_grid,
+)
 from epochmeter.report.runs.configuration import Configuration, no_energy, varied
 from epochmeter.report.runs.costs import Cost, costs
 from epochmeter.report.runs.run import NON_CONFIG_KEYS
@@ -45,7 +54,7 @@ MIN_SMOOTH = 12
 CHUNK = 500
 """Configurations that are predicted at once; the next runs are chosen from that many."""
 IGNORED_KEYS = (*NON_CONFIG_KEYS, "hydra")
-TIME, POWER = "time", "power"
+TIME, POWER, ENERGY = "time", "power", "energy"
 PHYSICS, PRIOR = "physics", "prior"
 """Models."""
 PARTLY = "not all configurations have one"
@@ -63,11 +72,8 @@ class Predicted:
     keys: Mapping[str, str]
     time_s: Estimate
     power_w: Estimate | None
+    energy_j: Estimate | None
     command: str
-
-    @property
-    def energy_j(self) -> float | None:
-        return self.time_s.value * self.power_w.value if self.power_w else None
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Prediction:
     """Predicted configurations, and the cross-validated errors.
 
     Attributes:
-        errors: `time`, and `power` if it could be predicted.
+        errors: `time`, and `power` and `energy` if power could be predicted.
         next_runs: Runs that reduce the uncertainty of the Pareto front most, each given those before it.
         measured: Number of configurations that were run; the models are fitted to a random sample of many.
         poor_power: Error of the power, if it is hardly better than that of the mean.
@@ -95,15 +101,14 @@ class Prediction:
     @property
     def least_energy(self) -> Predicted | None:
         """The configuration with the least predicted energy."""
-        metered = [point for point in self.points if point.energy_j is not None]
-        return min(metered, key=lambda point: point.energy_j or math.inf, default=None)
+        metered = [(point.energy_j.value, number) for number, point in enumerate(self.points) if point.energy_j]
+        return self.points[min(metered)[1]] if metered else None
 
     @property
     def values(self) -> dict[str, object]:
         """All numbers, as the JSON file has them."""
         numbers = asdict(replace(self, prior=None))
-        prior = self.prior.values if self.prior else None
-        return {**numbers, "energies_j": [point.energy_j for point in self.points], "prior": prior}
+        return {**numbers, "prior": self.prior.values if self.prior else None}
 
 
 Reason = Literal["hosts", "few", "large", "other keys", "complete", "inaccurate"]
@@ -148,29 +153,48 @@ def predict(
         return NoPrediction("few", count=count, needed=MIN_CONFIGURATIONS)
     columns, followers = _columns(measured)
     keys, settings = list(columns), list(zip(*columns.values(), strict=True))
-    choices = [list(dict.fromkeys(column)) for column in columns.values()]
-    size = math.prod(map(len, choices))
+    choices = {key: list(dict.fromkeys(column)) for key, column in columns.items()}
+    size = math.prod(map(len, choices.values()))
     if size > MOST_GRID:
         return NoPrediction("large", keys, size)
     run = set(settings)
     if len(run) < count:
         return NoPrediction("other keys", keys)
-    missing = [point for point in itertools.product(*choices) if point not in run]
+    modes = mode_clocks(measured) if POWER_LIMIT in columns else {}
+    if modes and all(leader != POWER_LIMIT for leader, _, _ in followers.values()):
+        room = (MOST_GRID - size) * len(choices[POWER_LIMIT]) // size
+        choices[POWER_LIMIT] += _other_modes(measured, room)
+    missing = [point for point in itertools.product(*choices.values()) if point not in run]
     if not missing:
         return NoPrediction("complete", keys)
-    places = encode([*settings, *missing])
-    physical = [key for key, column in columns.items() if has_physics(key, column)]
-    widths = [(key, encode([[value] for value in column]).shape[1]) for key, column in columns.items()]
-    others = np.flatnonzero(np.repeat([key not in physical for key, _ in widths], [width for _, width in widths]))
+    points = [dict(zip(keys, point, strict=True)) for point in missing]
+    physical = [key for key, column in columns.items() if has_physics(key, column) or (key == POWER_LIMIT and modes)]
+    blocks = [_coordinates(key, column, modes)
+              for key, column in zip(keys, zip(*settings, *missing, strict=True), strict=True)]  # fmt: skip
+    others = np.flatnonzero(np.repeat([key not in physical for key in keys], [block.shape[1] for block in blocks]))
     if count < (needed := PER_COORDINATE * (len(physical) + len(others))):
         return NoPrediction("few", keys, count, needed)
-    points = [dict(zip(keys, point, strict=True)) for point in missing]
-    grid = to_grid(measured, points, places, others.tolist())
+    grid = to_grid(measured, points, np.column_stack(blocks), others.tolist())
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):  # matrices are too small for threads
         models = _models(bool(physical), grid, prior, count)
         return _predict(measured, grid, points, followers, models, prior, count_next)
+
+
+def _other_modes(measured: Sequence[Cost], count: int) -> list[str]:
+    """Return power modes that were not run, a random sample of more than `count`."""
+    runs = [cost.configuration.runs[0] for cost in measured]
+    run = {run.mode for run in runs} | {setting(cost, POWER_LIMIT) for cost in measured}
+    others = [name for name in runs[0].mode_clocks if name not in run]
+    return random.Random(0).sample(others, count) if len(others) > count else others
+
+
+def _coordinates(key: str, column: Sequence[str], modes: Mapping[str, Sequence[float]]) -> Array:
+    """Return the coordinates of a key's values: those of the clocks of power modes, else of the values themselves."""
+    if key == POWER_LIMIT and modes:
+        return encode([[str(clock) for clock in modes[value]] for value in column])
+    return encode([[value] for value in column])
 
 
 def _models(is_physical: bool, grid: Grid, prior: Prior | None, runs: int) -> dict[str, Model]:
@@ -192,29 +216,32 @@ def _predict(
     """Predict the missing points of the grid, which follow the measured configurations."""
     count = len(measured)
     runs = grid[sorted(random.Random(0).sample(range(count), min(count, MAX_CONFIGURATIONS)))]
-    weights, (time_error, *power_error) = cross_validate(models, runs)
+    weights, (time_error, *others) = cross_validate(models, runs)
     if not time_error.is_useful:
         return NoPrediction("inaccurate", error=time_error)
-    errors = dict(zip((TIME, POWER), (time_error, *(error for error in power_error if error.is_useful)), strict=False))
+    is_power_useful = bool(others) and others[0].is_useful
+    errors = {TIME: time_error, **(dict(zip((POWER, ENERGY), others, strict=True)) if is_power_useful else {})}
     predict_logs = fit_weighted(models, weights, runs)
     chunks = [predict_logs(grid[start : start + CHUNK]).marginals for start in range(count, len(grid), CHUNK)]
     means, deviations = np.concatenate([np.stack(chunk) for chunk in chunks], axis=2)[:, : len(errors)]
     halves = deviations * np.array([[error.width] for error in errors.values()])
+    units = {TIME: 1.0, POWER: grid.full_w, ENERGY: grid.full_w}
     columns = [
-        [Estimate(mean, mean - half, mean + half).exp().scaled(unit) for mean, half in zip(*row, strict=True)]
-        for *row, unit in zip(means.tolist(), halves.tolist(), (1.0, grid.full_w)[: len(errors)], strict=True)
+        [Estimate(mean, mean - half, mean + half).exp().scaled(units[name]) for mean, half in zip(*row, strict=True)]
+        for name, *row in zip(errors, means.tolist(), halves.tolist(), strict=True)
     ]
     rows = zip(missing, *columns, strict=True)
     points = [_predicted(measured[0], keys, followers, *estimates) for keys, *estimates in rows]
-    near = np.argsort(means[0] + means.sum(axis=0), kind="stable")[:CHUNK]  # the least time x energy
-    proposed = choose_runs(predict_logs(grid[count + near]).first(len(errors)), runs.logs[: len(errors)], count_next)
+    near = np.argsort(means[0] + means[-1], kind="stable")[:CHUNK]  # the least time x energy
+    quantities = 1 + is_power_useful
+    proposed = choose_runs(predict_logs(grid[count + near]).first(quantities), runs.logs[:quantities], count_next)
     return Prediction(
         points=sorted(points, key=lambda point: point.time_s.value),
         errors=errors,
         next_runs=[points[near[index]] for index in proposed],
         measured=count,
         no_power=(no_energy([cost.configuration for cost in measured]) or PARTLY) if len(grid.logs) == 1 else None,
-        poor_power=next((error for error in power_error if not error.is_useful), None),
+        poor_power=others[0] if others and not is_power_useful else None,
         weights=weights,
         prior=prior,
     )
@@ -228,7 +255,7 @@ def _columns(measured: Sequence[Cost]) -> tuple[dict[str, Column], Followers]:
     """
     overridden = dict.fromkeys(key for cost in measured for run in cost.configuration.runs for key in run.keys)
     others = varied([cost.configuration for cost in measured])
-    every = {key: tuple(_setting(cost, key) for cost in measured) for key in (*overridden, *others)}
+    every = {key: tuple(setting(cost, key) for cost in measured) for key in (*overridden, *others)}
     varying = [key for key in overridden if key.partition(".")[0] not in IGNORED_KEYS and len(set(every[key])) > 1]
     groups = {key.partition(".")[0] for key in varying}
     keys = list(varying)
@@ -251,17 +278,12 @@ def _determine(leaders: Sequence[Column], column: Column) -> bool:
     return len(set(zip(*leaders, column, strict=True))) == len(set(zip(*leaders, strict=True)))
 
 
-def _setting(cost: Cost, key: str) -> str:
-    """Return a key's value as overridden, or else as configured."""
-    keys = cost.configuration.runs[0].keys
-    return keys[key] if key in keys else cost.configuration.value(key)
-
-
 def _predicted(
-    like: Cost, keys: Mapping[str, str], followers: Followers, time_s: Estimate, power_w: Estimate | None = None
-) -> Predicted:
+    like: Cost, keys: Mapping[str, str], followers: Followers, time_s: Estimate, power_w: Estimate | None = None,
+    energy_j: Estimate | None = None,
+) -> Predicted:  # fmt: skip
     settings = dict(keys)
     for key, (leader, values, own) in reversed([*followers.items()]):  # leaders first
         settings[key] = own[values.index(settings[leader])]
     title = ", ".join(f"{key} {value}" for key, value in keys.items())
-    return Predicted(title, keys, time_s, power_w, command_line(like.configuration, settings))
+    return Predicted(title, keys, time_s, power_w, energy_j, command_line(like.configuration, settings))

@@ -1,4 +1,4 @@
-"""Read what earlier sweeps say about time and power by batch size and power limit."""
+"""Read what earlier sweeps say about time and power by batch size and power limit or power mode."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from epochmeter.report.analyses.gaussian import Array, Grid
+from epochmeter.report.analyses.gaussian import CLOCKS, Array, Grid
 from epochmeter.report.runs.configuration import group_repeats, groups, without_synthetic
 from epochmeter.report.runs.costs import HIGHEST, LIMIT, Cost, costs, positive_values
 from epochmeter.report.runs.filter import select
@@ -21,6 +21,7 @@ MIN_CONFIGURATIONS, MAX_CONFIGURATIONS = 4, 100
 """Workloads of earlier sweeps with fewer are not used; of more, a random sample is."""
 MAX_WORKLOADS = 50
 """Of more workloads in earlier sweeps, the last are used."""
+NO_CLOCKS = "clocks of the power modes are unknown, or a reboot switched parts of the GPU"
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,10 @@ def read_prior(sweep: Sweep, own: Container[str] = ()) -> Prior:
         if len(used) < MIN_CONFIGURATIONS:
             few += len(group)
             continue
+        limits = [cost.configuration.value(POWER_LIMIT) for cost in used]
+        if len(set(limits)) > 1 and not has_physics(POWER_LIMIT, limits) and not mode_clocks(used):
+            left_out[NO_CLOCKS] += len(group)
+            continue
         sample = sorted(random.Random(0).sample(range(len(used)), min(len(used), MAX_CONFIGURATIONS)))
         grids.append(to_grid([used[index] for index in sample]))
     if few:
@@ -80,32 +85,62 @@ def to_grid(
         places: Coordinates of all keys, if they are needed.
         other_columns: Columns of `places` of the keys except the batch size and the power limit.
     """
-    first = measured[0].configuration
-    limits_w = [_limit_w(cost) for cost in measured]
-    limits_w += [_number(keys[POWER_LIMIT], math.inf) if POWER_LIMIT in keys else limits_w[0] for keys in missing]
+    first, modes = measured[0].configuration, mode_clocks(measured)
+    limits_w = [math.inf if modes else _limit_w(cost) for cost in measured]
+    limits_w += [_number(keys[POWER_LIMIT], math.inf) if POWER_LIMIT in keys and not modes else limits_w[0]
+                 for keys in missing]  # fmt: skip
     batches = [_number(cost.configuration.value(BATCH), 1.0) for cost in measured]
     batches += [_number(keys[BATCH], 1.0) if BATCH in keys else batches[0] for keys in missing]
     devices = first.runs[0].power_limited_devices or first.devices or 1
     powers_w = [cost.power_w / devices for cost in measured if cost.power_w]
     has_power = len(powers_w) == len(measured)
-    highest = [watts for cost in measured for watts in positive_values(cost.configuration, HIGHEST)]
+    highest = [] if modes else [watts for cost in measured for watts in positive_values(cost.configuration, HIGHEST)]
     full_w = max([*highest, *filter(math.isfinite, limits_w)], default=max(powers_w) if has_power else 1.0)
     logs = np.full((1 + has_power, len(batches)), math.nan)
     logs[0, : len(measured)] = np.log([cost.time_s for cost in measured])
     logs[1:, : len(measured)] = np.log(powers_w) - math.log(full_w) if has_power else 0.0
+    clocks = [_clocks(cost) for cost in measured if modes]
+    clocks += [modes[keys[POWER_LIMIT]] if POWER_LIMIT in keys else clocks[0] for keys in missing if modes]
+    columns = [np.log(np.array(clocks) / np.max([*modes.values()], axis=0))] if modes else []
+    columns += [] if places is None else [places]
     return Grid(
-        rows=np.column_stack([batches, np.array(limits_w) / full_w, *([] if places is None else [places])]),
-        other_columns=[2 + column for column in other_columns],
+        rows=np.column_stack([batches, np.array(limits_w) / full_w, *columns]),
+        other_columns=[2 + (CLOCKS if modes else 0) + column for column in other_columns],
         logs=logs,
         full_w=devices * full_w,
         workload=f"{first.value('model')} on {first.value('dataset')}",
+        board=first.runs[0].board if modes else "",
     )
+
+
+def mode_clocks(measured: Sequence[Cost]) -> dict[str, Sequence[float]]:
+    """Return the clocks of all power modes, by name and by the values of `power_limit` of the runs.
+
+    Empty if the clocks are unknown, or if a reboot between the runs switched parts of the GPU on or off.
+    """
+    runs = [run for cost in measured for run in cost.configuration.runs]
+    modes = runs[0].mode_clocks
+    if not modes or any(run.mode_clocks.keys() != modes.keys() for run in runs):
+        return {}
+    return {**modes, **{setting(cost, POWER_LIMIT): _clocks(cost) for cost in measured}}
+
+
+def setting(cost: Cost, key: str) -> str:
+    """Return a key's value as overridden, or else as configured."""
+    keys = cost.configuration.runs[0].keys
+    return keys[key] if key in keys else cost.configuration.value(key)
 
 
 def has_physics(key: str, column: Sequence[str]) -> bool:
     """Whether a key's values are batch sizes or power limits, rather than power modes."""
     numbers = [value for value in column if _number(value, 0.0)]
     return key in (BATCH, POWER_LIMIT) and len(numbers) == sum(value != "null" or key == BATCH for value in column)
+
+
+def _clocks(cost: Cost) -> Sequence[float]:
+    """Return the clocks of the power mode of a configuration's first run."""
+    run = cost.configuration.runs[0]
+    return run.mode_clocks[run.mode]
 
 
 def _limit_w(cost: Cost) -> float:
