@@ -156,7 +156,7 @@ MUTANTS = [
     Mutant("results/throughput.py", "samples - (steps - 1) * global_batch", "samples - steps * global_batch"),
     Mutant("results/reuse.py", '            and not run["rehearsal"]\n', ""),
     # Machine and datasets: identity of processes, locks, disks, checksums
-    Mutant("machine/process_identity.py", " and process.began in (None, stat[19])", ""),
+    Mutant("shared/process_identity.py", " and process.began in (None, stat[19])", ""),
     Mutant("machine/device_lock.py", "in sorted(devices)", "in devices"),
     Mutant("machine/disk.py", "if not available or len(available) < len(disk.devices):", "if not available:"),
     Mutant("machine/page_cache.py", "status.st_uid != os.geteuid() and not os.access(path, os.W_OK)", "False"),

@@ -3,8 +3,8 @@
 import os
 import platform
 
-from epochmeter.machine.process_identity import this_process
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
 
 NOW_S = 1_000_000.0

@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from epochmeter.machine.process_identity import this_process
 from epochmeter.results.power_trace import downsample, downsample_columns
 from epochmeter.results.run_status import status_of
 from epochmeter.shared import atomic_files
 from epochmeter.shared import record as records
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import CHECKPOINT, GAUGES, Record
 
 GONE = this_process()._replace(began="0")

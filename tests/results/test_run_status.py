@@ -2,8 +2,8 @@
 
 import pytest
 
-from epochmeter.machine.process_identity import this_process
 from epochmeter.results.run_status import status_of
+from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
 
 DEAD = {"began": "0"}

@@ -5,10 +5,10 @@ import json
 import pytest
 from default_jobs import job_keys
 
-from epochmeter.machine.process_identity import this_process
 from epochmeter.results.run_status import status_of
 from epochmeter.run.finish import close_orphans, oom_message
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
 from epochmeter.sweep.sweep_folder import SUBMISSIONS_FILE
 from epochmeter.tracking import queue

@@ -11,8 +11,8 @@ from datetime import datetime
 
 import pytest
 
-from epochmeter.machine.process_identity import this_process
 from epochmeter.results.reuse import write_reference
+from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
 from epochmeter.tracking.publish import SWEEPS, close_dead_runs, include_reused, publish, records_below
 from epochmeter.tracking.publisher import CheckedClient, DeadlinePassed

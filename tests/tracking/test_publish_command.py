@@ -4,7 +4,7 @@ import pytest
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog
 from epochmeter.commands import publish
-from epochmeter.tracking import views
+from epochmeter.config.installation import UI_ADDRESS
 from epochmeter.tracking.client import URI_VARIABLE
 
 UNPUBLISHED = {"name": "none", "experiment": "epochmeter", "tensorboard": False}
@@ -62,7 +62,7 @@ def test_view_is_linked_only_if_it_has_runs_also_of_runs_without_tracking(run_pu
     record = make_record(1)
     record.describe({**record.job(), "tracking": UNPUBLISHED}, record.run())
     run_publish()
-    assert f"2 of 2 runs published: {views.LOCAL}" in capsys.readouterr().out
+    assert f"2 of 2 runs published: {UI_ADDRESS}" in capsys.readouterr().out
 
 
 def test_empty_folder_and_broken_record_are_errors(run_publish, make_record, tmp_path, capsys):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from epochmeter.machine.process_identity import this_process
+from epochmeter.shared.process_identity import this_process
 from epochmeter.tracking import publisher as publishers
 from epochmeter.tracking import queue, views
 from epochmeter.tracking.client import Store, destination_of, open_store

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from epochmeter.config.installation import UI_ADDRESS
 from epochmeter.config.job import ROOT
 from epochmeter.results.reuse import write_reference
 from epochmeter.tracking import views
@@ -72,7 +73,7 @@ def test_pages_of_sweeps_reports_and_the_experiment(served, store, tmp_path, mon
     with picture.page(views.results_link(store)) as page:
         check_description(page)
         check_views_of_a_sweep(page, store)
-        check_report(page, report.replace(views.LOCAL, served[1]))
+        check_report(page, report.replace(UI_ADDRESS, served[1]))
 
 
 def check_description(page):

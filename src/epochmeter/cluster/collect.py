@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog, has_started
+from epochmeter.config.installation import display_path
 from epochmeter.config.job import RunRequest, recorded_job
 from epochmeter.config.secrets import redact_tree
-from epochmeter.console.console import Terminal, display_path
+from epochmeter.console.console import Terminal
 from epochmeter.console.tables import state_name
 from epochmeter.machine import slurm
 from epochmeter.results.run_result import RunResult

@@ -12,9 +12,8 @@ from typing import Any
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog, attempt_id, has_started
 from epochmeter.cluster.task import RunTask, check_constraint
-from epochmeter.config.installation import IMPORT_PATH
+from epochmeter.config.installation import IMPORT_PATH, display_path
 from epochmeter.config.job import ROOT
-from epochmeter.console.console import display_path
 from epochmeter.machine import slurm
 from epochmeter.run.nodes import exec_train
 from epochmeter.shared.record import CHECKPOINT, Record

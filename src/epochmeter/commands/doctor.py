@@ -24,7 +24,7 @@ from epochmeter.config.job import value_for_board
 from epochmeter.sweep.compose import device_of
 
 if TYPE_CHECKING:
-    from epochmeter.doctor import Row
+    from epochmeter.run.capabilities import Row
 
 
 THIS_MACHINE, MEASUREMENTS, SETTINGS = "This machine", "Measurements", "Settings"
@@ -43,7 +43,7 @@ def main() -> None:
 def task(config: DictConfig) -> None:
     # Imported late, so that --help and --cfg are fast.
     from epochmeter.config.schema import Examination
-    from epochmeter.doctor import examine_machine
+    from epochmeter.run.capabilities import examine_machine
 
     try:
         validation.check_all_values({"format": config.format, "machine": to_plain(config.machine)})

@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from epochmeter.config import app, errors, validation
+from epochmeter.config.installation import UI_ADDRESS
 from epochmeter.config.job import ROOT
 
 if TYPE_CHECKING:
@@ -115,11 +116,8 @@ def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
     warn, folder = partial(print_text, console, style="yellow"), Path(keys["out"] or record.folder).absolute()
     if keys["view"] == "perfetto":
         from epochmeter.report.perfetto import open_in_perfetto
-        from epochmeter.trace.perfetto import write_perfetto_file
 
-        with locked(folder, warn):
-            path = write_perfetto_file(record, folder)
-        open_in_perfetto(path, partial(print_text, console))
+        open_in_perfetto(record, folder, partial(print_text, console))
         return 0
     from epochmeter.report.pages import Page
 
@@ -138,7 +136,6 @@ def show_files(
     from epochmeter.console.console import UI_HINT
     from epochmeter.report.output.print import print_text
     from epochmeter.tracking.report_artifacts import log_report
-    from epochmeter.tracking.views import LOCAL
 
     names = [path.name for path in written if path.parent == folder]
     count = len({path.stem for path in written if path.parent != folder})
@@ -150,7 +147,7 @@ def show_files(
         print_text(console, str(error), style="yellow")
     else:
         print_text(console, address or "Not shown in MLflow: tracking=none.")
-        if address and address.startswith(LOCAL):
+        if address and address.startswith(UI_ADDRESS):
             print_text(console, UI_HINT)
 
 

@@ -14,6 +14,8 @@ IS_INSTALLED = (PACKAGE / "conf").is_dir()
 """Only the wheel has conf/ in the package."""
 ROOT = Path.cwd() if IS_INSTALLED else PACKAGE.parents[1]
 """Folder of multirun/, data/, mlruns/ and mlflow.db."""
+UI_ADDRESS = "http://127.0.0.1:5000"
+"""Address at which `make ui` serves MLflow."""
 CONF = (PACKAGE if IS_INSTALLED else ROOT) / "conf"
 IMPORT_PATH = PACKAGE / "shared/path" if IS_INSTALLED else PACKAGE.parent
 """Folder from which another Python imports this package, and nothing else of this Python's site-packages."""
@@ -41,3 +43,9 @@ def with_own_commands(text: str) -> str:
         for pattern, command in INSTALLED_COMMANDS.items():
             text = re.sub(pattern, command, text)
     return text
+
+
+def display_path(path: Path) -> str:
+    """Return a path relative to the current folder if it is below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -20,14 +20,12 @@ from rich.status import Status
 from rich.table import Column, Table
 
 from epochmeter.config import errors
-from epochmeter.config.job import ROOT
+from epochmeter.config.installation import UI_ADDRESS, display_path
 from epochmeter.config.schema import SCRIPT, Job
 from epochmeter.config.secrets import redact
 from epochmeter.console import tables
-from epochmeter.machine.host import git_commit
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.record import Record
-from epochmeter.tracking.views import LOCAL
 
 STAGE_DELAY_S = 1.0
 """Time after which a running stage is printed in a file, in seconds."""
@@ -136,10 +134,10 @@ class Terminal:
         if not of_sweep:
             self.info(f"Already completed: {display_path(folder)}\n  hint: to measure it again add `sweep.again=true`")
 
-    def reused(self, name: str, record: Record) -> None:
-        """Print that a completed run is reused, with a warning per git commit if that differs from the current one."""
+    def reused(self, name: str, record: Record, now: str | None) -> None:
+        """Print that a completed run is reused, with a warning per git commit if that differs from the one of `now`."""
         self.info(f"{name}: reused from {display_path(record.folder)}")
-        then, now = None, git_commit(ROOT)
+        then = None
         with suppress(OSError, ValueError, AttributeError):
             then = record.host().get("git", {}).get("commit")
         if then and now and then != now and then not in _already_warned:
@@ -303,7 +301,7 @@ class Terminal:
         links = [("View:    ", link) for link in views if len(views) == 1]
         links += [("Compare: ", outcome.compare_link) for outcome in measured or compared if outcome.compare_link]
         for title, link in dict.fromkeys(links):
-            self.info(f"{title}{SERVER_COMMAND if link.startswith(LOCAL) else ''}{link}")
+            self.info(f"{title}{SERVER_COMMAND if link.startswith(UI_ADDRESS) else ''}{link}")
         self._rehearsal(list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.rehearsal)))
 
 
@@ -333,9 +331,3 @@ class ScriptTerminal(Terminal):
 def with_severity(text: str, severity: str) -> str:
     """Return a message that begins with its severity, or with the given one if it has none."""
     return text if text.startswith(SEVERITIES) else severity + text
-
-
-def display_path(path: Path) -> str:
-    """Return a path relative to the current folder if it is below it."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

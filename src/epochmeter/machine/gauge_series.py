@@ -29,10 +29,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.machine.gauges import Gauge, core_ticks
+from epochmeter.shared.record import NOT_THROTTLED, THROTTLING_COLUMN
 from epochmeter.shared.units import NANOSECOND
 
 TIME_COLUMN = "monotonic_ns"
-THROTTLING_COLUMN, NOT_THROTTLED = "throttling", "none"
 LEVEL_COLUMNS = {
     "ram_peak_bytes": "ram_used_bytes",
     "gpu_utilization": "{}_utilization",

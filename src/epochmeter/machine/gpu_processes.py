@@ -3,12 +3,16 @@
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from pathlib import Path
 from statistics import fmean
 
+import psutil
+
 from epochmeter.machine import nvml
-from epochmeter.machine.process_identity import command_name, is_descendant, pid_namespace
+from epochmeter.machine.sysfs import read_text
+from epochmeter.shared.process_identity import pid_namespace
 
 log = logging.getLogger(__name__)
 
@@ -106,3 +110,16 @@ def open_gpu_monitor(uuids: Sequence[str]) -> GpuProcessMonitor:
 def in_hosts_pid_namespace() -> bool:
     """Whether process IDs here are the host's; in a container they may differ."""
     return pid_namespace() == HOST_PID_NAMESPACE
+
+
+def is_descendant(pid: int, ancestors: Collection[int]) -> bool:
+    """Whether a process is one of `ancestors` or descends from one; False if it is hidden."""
+    try:
+        return pid in ancestors or any(parent.pid in ancestors for parent in psutil.Process(pid).parents())
+    except psutil.Error:
+        return False
+
+
+def command_name(pid: int) -> str:
+    """Return the name of a process; empty if it is hidden."""
+    return read_text(Path(f"/proc/{pid}/comm"))

@@ -8,8 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from epochmeter.machine.gauge_series import NOT_THROTTLED, THROTTLING_COLUMN
-from epochmeter.shared.record import POWER, Record
+from epochmeter.shared.record import NOT_THROTTLED, POWER, THROTTLING_COLUMN, Record
 
 BYTES_PER_POINT = 32768
 """Most bytes of `power.csv` read per point: with 500 points, everything up to an hour of samples each 10 ms."""

@@ -9,7 +9,7 @@ killed    according to summary.json; or there is no end, and the process is gone
 
 from __future__ import annotations
 
-from epochmeter.machine.process_identity import is_alive, recorded_process
+from epochmeter.shared.process_identity import is_alive, recorded_process
 from epochmeter.shared.record import Record
 
 PLANNED, RUNNING, COMPLETED, FAILED, KILLED = "planned", "running", "completed", "failed", "killed"

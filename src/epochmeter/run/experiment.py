@@ -23,6 +23,7 @@ from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.datasets.ready import prepare_dataset
 from epochmeter.machine import device_lock
+from epochmeter.machine.host import git_commit
 from epochmeter.machine.signals import prefer_stop
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.requests import refuse_unrestored, restore_after_kill
@@ -103,7 +104,7 @@ def record_reuse(record: Record, outcome: RunResult, name: str, terminal: Termin
     assert outcome.folder
     write_reference(outcome.folder, record, redact_tree(outcome.overrides))
     outcome.reused = record.folder
-    terminal.reused(name, record)
+    terminal.reused(name, record, git_commit(ROOT))
     return outcome.was_completed(record)
 
 

@@ -36,7 +36,6 @@ from epochmeter.datasets.ready import check_storage, dataset_checksum, training_
 from epochmeter.machine import host
 from epochmeter.machine.disk import disk_of, satisfies
 from epochmeter.machine.gpus import Gpu, find_gpus, meter_id, select_gpus
-from epochmeter.machine.process_identity import boot_id, this_process
 from epochmeter.power.knobs.knob import Knob, SettingTarget
 from epochmeter.power.knobs.requests import refuse_unrestored, requested_settings, resolve_targets
 from epochmeter.power.knobs.restore_journal import RestoreJournal
@@ -55,6 +54,7 @@ from epochmeter.run.preflight import (
 from epochmeter.run.rehearsal import missing_gpus, rehearsal_reasons
 from epochmeter.run.resume import KEPT_KEYS, ResumePoint, find_resume_point
 from epochmeter.shared.atomic_files import write_json
+from epochmeter.shared.process_identity import boot_id, this_process
 from epochmeter.shared.record import TIME_SERIES, Record
 from epochmeter.sweep.sweep_folder import reuses_none
 from epochmeter.tracking import queue

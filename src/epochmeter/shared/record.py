@@ -50,6 +50,8 @@ SCHEMA = 1
 """Version of the record's format in `job.json`; absent means 1."""
 POWER, GAUGES = TIME_SERIES = ("power.csv", "gauges.csv")
 """Samples over time, whose clock starts at boot."""
+THROTTLING_COLUMN, NOT_THROTTLED = "throttling", "none"
+"""Column of `gauges.csv` with the causes of throttling, and its content without any."""
 NCU_CSV, COUNTERS = "ncu.csv", "counters.json.gz"
 TRACE, TRACE_ANALYSIS = "trace.json.gz", "trace_analysis.json"
 PROGRESS, MAX_PROGRESS_BYTES = "progress.jsonl", 2**16

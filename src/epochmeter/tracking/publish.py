@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.machine.process_identity import Process, is_alive
 from epochmeter.results.reuse import is_run, referenced_record
 from epochmeter.results.run_status import recorded_status, status_of
+from epochmeter.shared.process_identity import Process, is_alive
 from epochmeter.shared.record import Record
 from epochmeter.tracking import run_export, scalars
 from epochmeter.tracking.client import Store

@@ -11,10 +11,10 @@ from pathlib import Path
 from epochmeter.config.installation import with_own_commands
 from epochmeter.config.job import affects_measurement
 from epochmeter.config.validation import flatten, format_value
-from epochmeter.machine.process_identity import Process
 from epochmeter.results import run_status as states
 from epochmeter.results.run_result import no_energy_reason
 from epochmeter.shared.atomic_files import read_json
+from epochmeter.shared.process_identity import Process
 from epochmeter.shared.record import CHECKPOINT, PERFETTO, PROGRESS, TIME_SERIES, Record
 
 MAX_PARAM, MAX_TAG, MAX_DIGEST = 6000, 8000, 36

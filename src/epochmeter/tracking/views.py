@@ -10,14 +10,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote, urlencode
 
+from epochmeter.config.installation import UI_ADDRESS
 from epochmeter.config.secrets import strip_credentials
 from epochmeter.shared.record import Record
 from epochmeter.tracking.client import Store
 from epochmeter.tracking.publish import MEASURED, SWEEPS, Published
 from epochmeter.tracking.view_state import Chart, bar, line, pack_view, parallel, scatter
 
-LOCAL = "http://127.0.0.1:5000"
-"""Default address of `mlflow ui`."""
 VIEW_TAG_PREFIX = "mlflow.sharedViewState."
 ENERGY_AND_TIME = "epochmeter-energy-and-time"
 BY_DEVICE_AND_LIMIT = "epochmeter-by-device-and-limit"
@@ -190,7 +189,7 @@ def _sweep_key(sweep: str, rehearsal: bool) -> str:
 
 
 def _base(destination: Published | Store) -> str:
-    return strip_credentials(destination.uri.rstrip("/")) if destination.uri.startswith("http") else LOCAL
+    return strip_credentials(destination.uri.rstrip("/")) if destination.uri.startswith("http") else UI_ADDRESS
 
 
 def _view_page(destination: Published | Store, view: str) -> str:

@@ -3,8 +3,8 @@ import platform
 
 import pytest
 
-from epochmeter.machine.process_identity import start_ticks
 from epochmeter.power.knobs.restore_journal import RestoreJournal
+from epochmeter.shared.process_identity import start_ticks
 
 
 def test_journals_of_machines_that_share_a_home_are_separate(journal, monkeypatch, tmp_path):

@@ -10,7 +10,7 @@ from epochmeter.report.analyses.trace import analyze, find_traced_run, group_mod
 from epochmeter.report.charts.trace import module_bars
 from epochmeter.report.output.render import page_markdown
 from epochmeter.report.pages import Page
-from epochmeter.report.perfetto import ORIGIN, open_in_perfetto
+from epochmeter.report.perfetto import ORIGIN, serve_once
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.pipes import DURATION, PIPES
 from epochmeter.shared.record import Record
@@ -133,7 +133,7 @@ def test_trace_is_served_only_to_perfetto(tmp_path, monkeypatch):
 
     monkeypatch.setattr("webbrowser.open", read)
     said = []
-    open_in_perfetto(path, said.append, port=0)
+    serve_once(path, said.append, port=0)
     assert said[0].startswith(f"Open {ORIGIN}/#!/?url=http://127.0.0.1:")
     assert "after 300 s" in said[1]
     while not answers:
@@ -145,4 +145,4 @@ def test_trace_is_served_only_to_perfetto(tmp_path, monkeypatch):
 def test_waiting_for_the_browser_times_out(tmp_path, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda link: None)
     (tmp_path / "trace.json.gz").write_bytes(b"trace")
-    open_in_perfetto(tmp_path / "trace.json.gz", print, port=0, wait_s=0.05)
+    serve_once(tmp_path / "trace.json.gz", print, port=0, wait_s=0.05)

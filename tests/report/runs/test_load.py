@@ -3,10 +3,10 @@
 import pytest
 from sweeps import row, trained, write
 
-from epochmeter.machine.process_identity import this_process
 from epochmeter.report.runs import load
 from epochmeter.report.runs.load import read, run_folders, sweep_folders
 from epochmeter.shared.atomic_files import read_json, write_json
+from epochmeter.shared.process_identity import this_process
 
 
 def test_record_is_loaded_as_written(tmp_path):

@@ -14,8 +14,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.machine.process_identity import Process, is_alive, this_process
 from epochmeter.shared.atomic_files import fsync_folder, lock_folder, read_json, write_json
+from epochmeter.shared.process_identity import Process, is_alive, this_process
 
 
 class SavedSetting(NamedTuple):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from epochmeter.config.installation import with_own_commands
-from epochmeter.console.console import display_path
+from epochmeter.config.installation import display_path, with_own_commands
 from epochmeter.report.analyses.best import find_best
 from epochmeter.report.build import run_analyses
 from epochmeter.report.output import table

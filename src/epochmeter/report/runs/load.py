@@ -23,10 +23,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from epochmeter.machine.process_identity import is_alive, recorded_process
 from epochmeter.report.runs.run import COMPLETED, NOT_COMPLETED, RUNNING, TOO_SHORT, UNFINISHED, Run, Sweep
 from epochmeter.results.reuse import READ_ERRORS, REFERENCE, read_reference, referenced_record
 from epochmeter.results.run_info import DISTURBED, EPOCH_METRICS, device_count, platform_info
+from epochmeter.shared.process_identity import is_alive, recorded_process
 from epochmeter.shared.record import SCHEMA, is_steady
 from epochmeter.sweep.sweep_folder import sort_key
 

@@ -1,14 +1,12 @@
-"""The identity of a process beyond its pid, so that no later process with the same pid is mistaken for it."""
+"""The identity of a process beyond its pid, so that no later process with the same pid is mistaken for it.
+
+A run's record has the identity of the process that measures it. Python 3.6 and standard library only.
+"""
 
 import os
+import pathlib
 import platform
-from collections.abc import Collection, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
-
-import psutil
-
-from epochmeter.machine.sysfs import read_text
+from typing import Any, List, Mapping, NamedTuple, Optional
 
 ENDED_STATES = ("Z", "X")
 """States of a process that has ended but has not been waited for by its parent."""
@@ -25,9 +23,9 @@ class Process(NamedTuple):
 
     host: str
     pid: int
-    boot_id: str | None
-    began: str | None
-    numbers: str | None = None
+    boot_id: Optional[str]
+    began: Optional[str]
+    numbers: Optional[str] = None
 
 
 def this_process() -> Process:
@@ -43,10 +41,13 @@ def recorded_process(run: Mapping[str, Any]) -> Process:
 
 def boot_id() -> str:
     """Identifier of the machine's current boot; empty if the kernel does not report it."""
-    return read_text(Path("/proc/sys/kernel/random/boot_id"))
+    try:
+        return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
-def pid_namespace() -> str | None:
+def pid_namespace() -> Optional[str]:
     """The kernel's name of this process's PID namespace; None if unknown."""
     try:
         return os.readlink("/proc/self/ns/pid")
@@ -54,7 +55,7 @@ def pid_namespace() -> str | None:
         return None
 
 
-def start_ticks(pid: int) -> str | None:
+def start_ticks(pid: int) -> Optional[str]:
     """Start time of a process in clock ticks since boot, which clock changes do not affect; None if there is none."""
     try:
         return _stat(pid)[19]
@@ -66,7 +67,8 @@ def is_alive(process: Process) -> bool:
     """Whether a process is running; assumed True for processes of other hosts or containers."""
     if process.host != platform.node():
         return True
-    if process.boot_id and (now := boot_id()) and process.boot_id != now:
+    now = boot_id()
+    if process.boot_id and now and process.boot_id != now:
         return False
     if process.numbers not in (None, pid_namespace()):
         return True
@@ -77,19 +79,6 @@ def is_alive(process: Process) -> bool:
     return stat[0] not in ENDED_STATES and process.began in (None, stat[19])
 
 
-def is_descendant(pid: int, ancestors: Collection[int]) -> bool:
-    """Whether a process is one of `ancestors` or descends from one; False if it is hidden."""
-    try:
-        return pid in ancestors or any(parent.pid in ancestors for parent in psutil.Process(pid).parents())
-    except psutil.Error:
-        return False
-
-
-def command_name(pid: int) -> str:
-    """Return the name of a process; empty if it is hidden."""
-    return read_text(Path(f"/proc/{pid}/comm"))
-
-
-def _stat(pid: int) -> list[str]:
+def _stat(pid: int) -> List[str]:
     """The fields of /proc/PID/stat from the state on; the process name before it may contain any character."""
-    return Path(f"/proc/{pid}/stat").read_bytes().decode(errors="replace").rpartition(")")[2].split()
+    return pathlib.Path(f"/proc/{pid}/stat").read_bytes().decode(errors="replace").rpartition(")")[2].split()

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from epochmeter.machine.process_identity import is_alive, start_ticks, this_process
+from epochmeter.shared.process_identity import is_alive, start_ticks, this_process
 
 
 def of(process):

@@ -21,7 +21,6 @@ from epochmeter.machine.disk import describe, disk_of, satisfies
 from epochmeter.machine.gpu_counters import REMEDIES, counter_ids, is_amd, open_counters
 from epochmeter.machine.gpus import Gpu, find_gpus, meter_id, select_gpus
 from epochmeter.machine.page_cache import iter_files, resident_fraction
-from epochmeter.machine.process_identity import boot_id
 from epochmeter.machine.sysfs import match_group, read_text
 from epochmeter.machine.utilization import PERIOD_S, open_gauges
 from epochmeter.power.knobs.fan import open_fan
@@ -36,6 +35,7 @@ from epochmeter.power.window_energy import energy_of_window, take_reading
 from epochmeter.run.launch import check_interpreter
 from epochmeter.run.nsight import find_program
 from epochmeter.run.preflight import trains_on_gpu
+from epochmeter.shared.process_identity import boot_id
 from epochmeter.shared.units import NANOSECOND
 
 OBSERVE_S, MAX_OBSERVE_S = 0.6, 2.5

@@ -14,10 +14,10 @@ from omegaconf import OmegaConf
 from power.conftest import nvml_stub  # noqa: F401
 
 from epochmeter.config.schema import Examination
-from epochmeter.doctor import examine_machine
 from epochmeter.power.knobs.restore_journal import RestoreJournal
+from epochmeter.run.capabilities import examine_machine
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ALWAYS = {
     "device", "energy", "power limit", "clocks", "fan", "CPU utilization", "GPU utilization", "GPU clock", "memory",
     "temperature", "throttling", "storage", "page cache", "disk reads", "trace",

@@ -1,0 +1,1 @@
+from power.conftest import other_process  # noqa: F401
