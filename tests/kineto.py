@@ -3,6 +3,8 @@
 import gzip
 import json
 
+from epochmeter.trace.kineto import load
+
 
 class Kineto:
     """Collects the events of a trace; times in us."""
@@ -48,3 +50,7 @@ class Kineto:
         data = self.text().encode()
         path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
         return path
+
+    def load(self, folder):
+        """Write the trace into a folder and return it as read."""
+        return load(self.write(folder / "trace.json"))

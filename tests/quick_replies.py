@@ -1,31 +1,72 @@
-"""The agent's end of a connection, for tests without a controller."""
+"""A training script that an agent measures, whose controller replies at once."""
+
+import torch
+from torch import nn
 
 from epochmeter.shared.protocol import Proceed, Recorded, WindowClosed, WindowMeasured
 
 
 class Connection:
-    """The agent's end of a connection to a controller that measures 2 J per window."""
+    """The agent's end of a connection to a controller that measures 2 J per window, until it fails with `error`."""
 
     def __init__(self, path, rank=0, sends_requests=True):
-        self.closed, self.windows, self.error = None, [], None
+        self.sent, self.windows, self.parts, self.parts_so_far, self.error = [], [], [], [], None
 
     def send(self, message):
-        pass
-
-    def request(self, message):
         if self.error:
             raise self.error
-        if isinstance(message, WindowClosed):
-            self.closed = message
+        self.sent.append(message)
+
+    def request(self, message):
+        self.send(message)
         if not isinstance(message, WindowMeasured):
             return Proceed()
-        name, parts = self.closed.window, message.ranks[0].parts
-        self.windows.append((name, self.closed.epoch, parts["steps"]))
-        times = {f"{name}/{part}": seconds for part, seconds in parts.items() if part.endswith("_s")}
-        return Recorded(False, {**times, f"{name}/energy_j": 2.0, "forecast/energy_j": 9.0}, "")
+        closed, parts = self.of(WindowClosed)[-1], message.ranks[0].parts
+        self.windows.append((closed.window, closed.epoch, parts["steps"]))
+        self.parts.append(parts)
+        times = {f"{closed.window}/{part}": seconds for part, seconds in parts.items() if part.endswith("_s")}
+        return Recorded(False, {**times, f"{closed.window}/energy_j": 2.0, "forecast/energy_j": 9.0}, "")
+
+    def of(self, *kinds):
+        """Return the sent messages of these kinds."""
+        return [message for message in self.sent if isinstance(message, kinds)]
 
     def progress(self, steps, now_ns, parts):
-        pass
+        self.parts_so_far.append(parts and parts())
 
     def close(self):
         pass
+
+
+class Script:
+    """A training script's objects, and its loops over batches."""
+
+    def __init__(self, agent):
+        self.agent = agent
+        self.model = nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
+
+    @property
+    def connection(self):
+        return self.agent._connection
+
+    @property
+    def windows(self):
+        """Name, epoch and steps of the measured windows."""
+        return self.connection.windows
+
+    def batches(self, loader):
+        return self.agent.iterate(loader, iter)
+
+    def train(self, loader, steps=None, every=1):
+        for number, (inputs, targets) in enumerate(self.batches(loader), 1):
+            nn.functional.cross_entropy(self.model(inputs), targets).backward()
+            if number % every == 0:
+                self.optimizer.step()
+            if number == steps:
+                break
+
+    def evaluate(self, loader):
+        with torch.no_grad():
+            for inputs, _ in self.batches(loader):
+                self.model(inputs)

@@ -54,16 +54,28 @@ def trained(number, samples_per_s, *, strategy="single", ranks=1, batch=64, mode
     steady_values = {"e2e_s": e2e_s, "samples": float(samples), "steps": float(steps), "samples_per_s": samples_per_s,
              "compute_s": 0.9 * e2e_s, **(steady or {})}  # fmt: skip
     metrics = {f"steady/{name}": value for name, value in steady_values.items() if value is not None}
-    metrics.update({f"total/{name}": value for name, value in (total or {}).items()})
+    metrics.update({f"total/{name}": value for name, value in (total or {}).items() if value is not None})
     metrics["model/parameters"] = MODELS[model]
-    configuration = job(cache="cold", model={"name": model}, batch=batch, warmup_epochs=1, evaluate=True, **keys)
-    configuration["strategy"] = {"name": strategy, "ranks": ranks}
+    keys = {"cache": "cold", "warmup_epochs": 1, "evaluate": True, **keys}
+    configuration = job(model={"name": model}, batch=batch, strategy={"name": strategy, "ranks": ranks}, **keys)
     joules = any("energy" in name for name in metrics)
     facts = {"energy_covers": "GPUs used"} if joules else {"no_energy": "no meter here"}
     excluded_because = f"a rehearsal ({'; '.join(rehearsal)})" if rehearsal else None
     return Run(number, configuration, {"strategy": strategy, **(typed or {})}, metrics, "completed", excluded_because,
                **facts, epochs=dict(enumerate(epochs)), rehearsal=rehearsal, devices=ranks,
                samples=samples)  # fmt: skip
+
+
+def costing(number, time_s, energy_j=None, *, steady=None, **more):
+    """Return a completed run with this time and energy per epoch."""
+    return trained(number, 100.0, steady={"e2e_s": time_s, "energy_j": energy_j, **(steady or {})}, **more)
+
+
+def reaching(number, time_s=None, energy_j=None, *, epochs_to_target=3.0, **more):
+    """Return a completed run that reached its target with this time and energy; without a time, it never did."""
+    total = {"time_to_target_s": time_s, "energy_to_target_j": energy_j, "energy_j": energy_j,
+             "epochs_to_target": None if time_s is None else epochs_to_target}  # fmt: skip
+    return trained(number, 100.0, total=total, **{"target_accuracy": 0.9, **more})
 
 
 def rows(synthetic, cached, storage, **options):

@@ -5,48 +5,31 @@ import weakref
 
 import pytest
 import torch
-from quick_replies import Connection
-from torch import nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from quick_replies import Script
 from torch.utils.data import DataLoader
 
 from epochmeter import Measurement, Meter
-from epochmeter.agent import agent as module
 from epochmeter.agent import controller, hooks
-from epochmeter.agent.agent import Agent
 
 DATA = [(torch.full((4,), float(number)), number % 2) for number in range(16)]
 BATCHES = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 6
 
 
-class Loop:
-    """A training loop of a script, with a meter."""
+class Loop(Script):
+    """The training loop of a script with a meter, over batches as they are."""
 
     def __init__(self, agent):
-        self.agent = agent
+        super().__init__(agent)
         self.meter = Meter()
-        self.model = nn.Linear(4, 2)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5)
 
-    def train(self, batches):
-        for inputs, targets in batches:
-            nn.functional.cross_entropy(self.model(inputs), targets).backward()
-            self.optimizer.step()
-
-    @property
-    def windows(self):
-        return self.agent._connection.windows
+    def batches(self, loader):
+        return loader
 
 
 @pytest.fixture
-def loop(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "ControllerConnection", Connection)
-    agent = Agent("", str(tmp_path), steps_per_window=5)
+def loop(agent, monkeypatch):
     monkeypatch.setattr(hooks, "agent", agent)
-    hook = register_optimizer_step_post_hook(agent.optimizer_stepped)
-    yield Loop(agent)
-    hook.remove()
-    agent.end()
+    return Loop(agent)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +64,7 @@ def test_evaluation_follows_its_epoch_and_a_window_can_be_named(loop):
     with loop.meter.window("load data"):
         time.sleep(0.02)
     loop.train(loop.meter.batches(BATCHES))
-    with torch.no_grad():
-        for _ in loop.meter.batches(BATCHES):
-            pass
+    loop.evaluate(loop.meter.batches(BATCHES))
     for _ in loop.meter.batches(BATCHES, window="epoch"):
         pass
     assert loop.windows == [("load_data", 0, 0), ("epoch", 0, 6), ("val", 0, 6), ("epoch", 1, 6)]
@@ -156,7 +137,7 @@ def test_invalid_name_ends_measuring_but_not_the_script(loop, name, capsys):
 
 def test_interrupt_of_a_request_ends_measuring_and_reaches_the_script(loop):
     loop.train(loop.meter.batches(BATCHES))
-    loop.agent._connection.error = KeyboardInterrupt()
+    loop.connection.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         loop.train(loop.meter.batches(BATCHES))
     assert loop.meter.last.reason.startswith("KeyboardInterrupt")

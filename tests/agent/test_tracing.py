@@ -23,14 +23,11 @@ TWO_EPOCHS = [("epoch", 0, STEPS), ("val", 0, STEPS), ("epoch", 1, STEPS), ("val
 
 @pytest.fixture
 def train(tmp_path, monkeypatch):
-    """train(trace arguments) -> the weights, the measured windows, and the messages without a reply."""
-    sent = []
+    """train(trace arguments) -> the weights, the measured windows, and the messages about the trace."""
     monkeypatch.setattr(module, "ControllerConnection", Connection)
-    monkeypatch.setattr(Connection, "send", lambda connection, message: sent.append(message))
 
     def run(ends_after=STEPS, **trace):
         torch.manual_seed(0)
-        sent.clear()
         agent = Agent("", str(tmp_path), 5, trace and {"warmup_steps": 1, "steps": 3, **trace})
         hook = register_optimizer_step_post_hook(agent.optimizer_stepped)
         model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(), nn.Linear(8, 2))
@@ -46,10 +43,11 @@ def train(tmp_path, monkeypatch):
             with torch.no_grad():
                 for inputs, _ in agent.iterate(loader, iter):
                     model(inputs)
-        windows = agent._connection.windows
+        connection = agent._connection
         agent.end()
         hook.remove()
-        return [parameter.tolist() for parameter in model.parameters()], windows, sent[:-1]
+        weights = [parameter.tolist() for parameter in model.parameters()]
+        return weights, connection.windows, connection.of(Traced, TraceFailed)
 
     return run
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from sweeps import row, rows, trained
+from sweeps import costing, reaching, row, rows, trained
 
 from epochmeter.report.analyses.best import Criteria
 from epochmeter.report.build import ReportOptions, build_report
@@ -21,9 +21,7 @@ def names(report):
 def test_stall_sweep_has_a_stall_page():
     parts = {"data_stall_s": 0.4, "copy_s": 0.1, "compute_s": 4.5, "overhead_s": 0.2}
     report = build_report(sweep(*rows([5.5, 5.6], [6.7, 6.8], [12.0, 12.1], steady=parts)), ReportOptions())
-    assert "stalls" in names(report)
-    assert report.hints == []
-    assert report.charts
+    assert ("stalls" in names(report), report.hints, bool(report.charts)) == (True, [], True)
 
 
 def test_report_has_only_the_selected_runs():
@@ -33,25 +31,27 @@ def test_report_has_only_the_selected_runs():
     assert report.notes == ["Chosen: 2 of 4 runs: batch 8 or 10."]
 
 
-def test_answer_comes_before_the_comparison():
+def repeated(name=""):
+    """Two configurations of two repeats."""
     runs = [trained(number, 100.0 + number % 2, batch=8 + number // 2, repeat=number % 2) for number in range(4)]
-    slower = [replace(run, sweep="before", metrics={**run.metrics, "steady/e2e_s": 20.0}) for run in runs]
-    failed = replace(runs[0], number=4, state="failed", excluded_because="not completed (failed)", sweep="before")
-    report = build_report(
-        sweep(*(replace(run, sweep="after") for run in runs)), ReportOptions(), sweep(*slower, failed)
-    )
+    return [replace(run, sweep=name) for run in runs]
+
+
+def test_answer_comes_before_the_comparison():
+    slower = [replace(run, metrics={**run.metrics, "steady/e2e_s": 20.0}) for run in repeated("before")]
+    failed = replace(slower[0], number=4, state="failed", excluded_because="not completed (failed)")
+    report = build_report(sweep(*repeated("after")), ReportOptions(), sweep(*slower, failed))
     assert names(report) == ["answer", "comparison"]
     assert report.title == "after against before"
     assert report.notes == ["before: Left out: 1 of 5 runs: not completed (failed)."]
 
 
 def test_gate_compares_with_the_baseline_or_with_another_sweep():
-    runs = [trained(number, 100.0 + number % 2, batch=8 + number // 2, repeat=number % 2) for number in range(4)]
     options = ReportOptions(criteria=Criteria(baseline={"batch": 8}), gate={"time": 1.2})
-    report = build_report(sweep(*runs), options)
+    report = build_report(sweep(*repeated()), options)
     assert names(report)[:2] == ["answer", "gate"]
     assert [(check["title"], check["verdict"]) for check in report.pages[1].values] == [("batch 9", "passed")]
-    report = build_report(sweep(*runs), options, sweep(*(replace(run, sweep="before") for run in runs)))
+    report = build_report(sweep(*repeated()), options, sweep(*repeated("before")))
     assert names(report)[:3] == ["answer", "comparison", "gate"]
     assert len(report.pages[2].values) == 2
 
@@ -59,42 +59,42 @@ def test_gate_compares_with_the_baseline_or_with_another_sweep():
 def test_run_that_both_sweeps_share_is_not_compared():
     before = [replace(trained(number, 100.0, batch=8 + number), sweep="before") for number in range(2)]
     own = replace(trained(1, 50.0, batch=9), sweep="after")
-    reused = replace(before[0], sweep="after", reused="before/0")
-    report = build_report(sweep(reused, own), ReportOptions(), sweep(*before))
-    (compared,) = [page for page in report.pages if page.name == "comparison"]
-    assert {run["before"] / run["after"] for run in compared.values["differences"]} == {0.5}
-    assert any("before/0" in note and "sweep.again=true" in note for note in report.notes)
-    back = build_report(sweep(*before), ReportOptions(), sweep(reused, own))
-    (compared,) = [page for page in back.pages if page.name == "comparison"]
-    assert {run["before"] / run["after"] for run in compared.values["differences"]} == {2.0}
+    after = [replace(before[0], sweep="after", reused="before/0"), own]
+    for these, others, ratio in ((after, before, 0.5), (before, after, 2.0)):
+        report = build_report(sweep(*these), ReportOptions(), sweep(*others))
+        (compared,) = [page for page in report.pages if page.name == "comparison"]
+        assert {run["before"] / run["after"] for run in compared.values["differences"]} == {ratio}
+        assert any("before/0" in note and "sweep.again=true" in note for note in report.notes)
 
 
 def test_unmet_constraint_is_on_the_page():
-    runs = [trained(n, 100.0 + n, batch=8 + n, steady={"energy_j": 100.0 - n}) for n in range(3)]
+    runs = [costing(n, 10.0 + n, 100.0 - n, batch=8 + n) for n in range(3)]
     page = build_report(sweep(*runs), ReportOptions(criteria=Criteria(deadline_s=1.0))).pages[0]
     assert [unmet.name for unmet in page.results.unmet] == ["deadline"]
 
 
 def test_target_reached_within_the_warm_up_ranks_the_configurations():
     """One run has no epoch after the warm-up, and no time per epoch."""
-    runs = [
-        trained(n, 100.0, batch=8 + n, target_accuracy=0.9, steady={"e2e_s": None} if n else {},
-                total={"time_to_target_s": 60.0 - n})
-        for n in range(2)
-    ]  # fmt: skip
+    runs = [reaching(n, 60.0 - n, batch=8 + n, steady={"e2e_s": None} if n else {}) for n in range(2)]
     report = build_report(sweep(*runs), ReportOptions())
     fastest = report.pages[0].results.choices[0].cost
     assert (fastest.title, fastest.time_s, fastest.per) == ("batch 9", 59.0, "to accuracy of at least 0.9")
     assert report.notes == []
 
 
-def test_rehearsals_alone_are_reported_below_a_banner():
-    rehearsed = row(0, "storage", 1.0, rehearsal=["rehearse=true"])
-    report = build_report(sweep(rehearsed), ReportOptions())
-    assert report.banner == ["REHEARSAL, not a result of the requested configuration: rehearse=true."]
-    report = build_report(sweep(rehearsed, row(1, "storage", 1.0)), ReportOptions())
-    assert report.banner == []
-    assert report.notes == ["Left out: 1 of 2 runs: a rehearsal (rehearse=true)."]
+def test_rehearsals_alone_are_reported_below_a_banner_which_two_sweeps_have_once():
+    warning = "REHEARSAL, not a result of the requested configuration: rehearse=true."
+    before, after = ([row(0, "storage", 1.0, rehearsal=["rehearse=true"], sweep=name)] for name in ("before", "after"))
+    result = row(1, "storage", 1.0, sweep="after")
+    excluded = "Left out: 1 of 2 runs: a rehearsal (rehearse=true)."
+    for runs, others, banner, notes in (
+        (after, None, [warning], []),
+        ([*after, result], None, [], [excluded]),
+        (after, sweep(*before), [f"Of both: {warning}"], []),
+        ([result], sweep(*before), [f"before: {warning}"], []),
+    ):
+        report = build_report(sweep(*runs), ReportOptions(), others)
+        assert (report.banner, report.notes) == (banner, notes)
 
 
 def test_only_the_analyses_of_a_rehearsal_have_its_banner():
@@ -112,36 +112,19 @@ def test_only_the_analyses_of_a_rehearsal_have_its_banner():
     assert firsts == {"scaling": warnings, "questions": warnings}
 
 
-def test_banner_of_two_sweeps_has_a_common_warning_once():
-    warning = "REHEARSAL, not a result of the requested configuration: rehearse=true."
-    before, same = ([row(0, "storage", 1.0, rehearsal=["rehearse=true"], sweep=name)] for name in ("before", "after"))
-    report = build_report(sweep(*same), ReportOptions(), sweep(*before))
-    assert (report.banner, report.notes) == ([f"Of both: {warning}"], [])
-    result = [row(0, "storage", 1.0, sweep="after")]
-    assert build_report(sweep(*result), ReportOptions(), sweep(*before)).banner == [f"before: {warning}"]
-
-
 def test_differences_between_hosts_are_a_page():
     runs = [replace(trained(n, 100.0, batch=8 + n), platform={"CPU": cpu}) for n, cpu in enumerate(["Xeon", "EPYC"])]
     assert names(build_report(sweep(*runs), ReportOptions()))[-1] == "differences"
     assert "differences" not in names(build_report(sweep(*runs[:1]), ReportOptions()))
 
 
-def test_sweep_of_unreadable_runs_has_a_note_only():
+def test_unreadable_and_disturbed_runs_and_chosen_ones_without_samples_of_power_are_noted():
     report = build_report(sweep(unreadable={"0": "half of it"}), ReportOptions())
     assert (report.rows, report.charts) == ([], [])
     assert report.notes == ["Left out: 1 of 1 runs, whose records cannot be read: 0 (half of it)."]
-
-
-def test_disturbed_runs_are_named():
     shared = {"gpu_shared": "process 7 (python) also computes on gpu0: 3.0 GiB, 45% utilization"}
     runs = [replace(trained(number, 100.0), disturbed=shared if number else {}) for number in range(3)]
-    assert build_report(sweep(*runs), ReportOptions()).notes == [
-        f"Runs 1, 2: another process used the GPU ({shared['gpu_shared']})."
-    ]
-
-
-def test_chosen_run_without_samples_of_power_is_noted():
-    assert build_report(sweep(trained(0, 100.0)), ReportOptions(power_of=[0])).notes == [
-        "Power over time is not drawn for run 0: no record here has its sampled power."
+    assert build_report(sweep(*runs), ReportOptions(power_of=[0])).notes == [
+        f"Runs 1, 2: another process used the GPU ({shared['gpu_shared']}).",
+        "Power over time is not drawn for run 0: no record here has its sampled power.",
     ]

@@ -29,10 +29,30 @@ def test_quantity_is_shown_in_a_readable_unit(value, base, text):
     assert formatting.quantity(value, base) == text
 
 
-def test_parts_are_shown_in_the_unit_and_digits_of_their_total():
-    assert formatting.quantity(6, "s", reference=600) == "0.1 min"
-    assert formatting.number(0.0004, reference=12.3) == "0.0"
-    assert formatting.number(-0.0004, reference=12.3) == "0.0", "no minus sign before a zero"
+def test_ratios_have_their_bounds():
+    estimates = (0.95, 0.941, 0.959), (6.3, 3e-5, 1.5e6), (6.3, None, None)
+    ratio, wide, single = (SimpleNamespace(value=value, low=low, high=high) for value, low, high in estimates)
+    assert formatting.percent(ratio) == "95.0 % (94.1 to 95.9)"
+    assert formatting.times(ratio) == "0.950 times (0.941 to 0.959)"
+    assert formatting.with_bounds(wide) == "6.30 (too few repeats for an interval)"
+    assert formatting.with_bounds(single) == "6.30"
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        # Parts are shown in the unit and digits of their total, without a minus sign before a zero.
+        (formatting.quantity(6, "s", reference=600), "0.1 min"),
+        (formatting.number(0.0004, reference=12.3), "0.0"),
+        (formatting.number(-0.0004, reference=12.3), "0.0"),
+        ([formatting.percent(fraction) for fraction in (0.314, 1, None)], ["31 %", "100 %", "-"]),
+        ([formatting.join_or_more("abcd", limit, "; ") for limit in (4, 2)], ["a; b; c; d", "a; b; 2 more"]),
+        ([formatting.plural(count, "run") for count in (0, 1, 3000)], ["0 runs", "1 run", "3,000 runs"]),
+        (formatting.plural(2, "batch", "batches"), "2 batches"),
+    ],
+)
+def test_other_numbers_as_text(shown, text):
+    assert shown == text
 
 
 @pytest.mark.parametrize(
@@ -48,26 +68,3 @@ def test_parts_are_shown_in_the_unit_and_digits_of_their_total():
 )
 def test_interval_is_relative_unless_it_is_wide_or_includes_zero(value, low, high, text):
     assert formatting.interval(SimpleNamespace(value=value, low=low, high=high), "s") == text
-
-
-def test_ratios_have_their_bounds():
-    ratio = SimpleNamespace(value=0.95, low=0.941, high=0.959)
-    assert formatting.percent(ratio) == "95.0 % (94.1 to 95.9)"
-    assert formatting.times(ratio) == "0.950 times (0.941 to 0.959)"
-    assert formatting.with_bounds(SimpleNamespace(value=6.3, low=3e-5, high=1.5e6)) == (
-        "6.30 (too few repeats for an interval)"
-    )
-    assert formatting.with_bounds(SimpleNamespace(value=6.3, low=None, high=None)) == "6.30"
-
-
-def test_percent():
-    assert [formatting.percent(fraction) for fraction in (0.314, 1, None)] == ["31 %", "100 %", "-"]
-
-
-def test_texts_above_the_limit_are_counted():
-    assert [formatting.join_or_more("abcd", limit, "; ") for limit in (4, 2)] == ["a; b; c; d", "a; b; 2 more"]
-
-
-def test_plural_counts_with_thousands_separator():
-    texts = [formatting.plural(count, "run") for count in (0, 1, 3000)]
-    assert [*texts, formatting.plural(2, "batch", "batches")] == ["0 runs", "1 run", "3,000 runs", "2 batches"]

@@ -24,36 +24,37 @@ from epochmeter.report.statistics import (
 )
 
 
+def bounds(estimate):
+    return estimate.low, estimate.high
+
+
 def test_ratio_has_the_interval_of_the_logarithms():
-    found = ratio([190.0, 192.0, 188.0], [100.0, 101.0, 99.0])
-    logs = [[math.log(value) for value in values] for values in ([190, 192, 188], [100, 101, 99])]
-    known = ttest_ind(*logs, equal_var=False).confidence_interval()
+    samples = [190.0, 192.0, 188.0], [100.0, 101.0, 99.0]
+    known = ttest_ind(*([math.log(value) for value in values] for values in samples), equal_var=False)
+    found = ratio(*samples)
     assert found.value == pytest.approx(1.9, rel=1e-4)
-    assert (found.low, found.high) == pytest.approx((math.exp(known.low), math.exp(known.high)))
+    assert bounds(found) == pytest.approx([math.exp(log) for log in known.confidence_interval()])
 
 
 @pytest.mark.parametrize("values", [([3.0], [2.0]), ([3.0, 3.0], [2.0]), ([3.0], [2.0, 2.0])])
 def test_single_run_has_no_interval(values):
     assert ratio(*values) == Estimate(pytest.approx(1.5))
     assert difference(*values) == Estimate(1.0)
-
-
-def test_mean_has_students_interval():
-    known = ttest_1samp([5.0, 5.5, 6.3], 0).confidence_interval()
-    found = mean([5.0, 5.5, 6.3])
-    assert (found.low, found.high) == pytest.approx((known.low, known.high))
+    assert Estimate(2.0).scaled(0.5) == Estimate(1.0)
 
 
 @pytest.mark.parametrize("values", [[0.714, 0.884], [5.0, 5.5, 6.3], [0.1, 9.0], [100.0, 101.0, 99.5, 100.2]])
 def test_positive_mean_has_students_interval_of_the_logarithms(values):
     known = ttest_1samp([math.log(value) for value in values], 0).confidence_interval()
     found = positive_means([values])[0]
-    assert (found.low, found.high) == pytest.approx((math.exp(known.low), math.exp(known.high)))
+    assert bounds(found) == pytest.approx([math.exp(log) for log in known])
     assert found.value == pytest.approx(sum(values) / len(values))
     assert 0 < found.low < found.value < found.high
+    assert found.scaled(0.5) == Estimate(found.value / 2, found.low / 2, found.high / 2)
 
 
 def test_values_that_are_not_positive_have_students_interval():
+    assert bounds(mean([5.0, 5.5, 6.3])) == pytest.approx(ttest_1samp([5.0, 5.5, 6.3], 0).confidence_interval())
     assert positive_means([[0.0, 1.0]])[0] == mean([0.0, 1.0])
     assert positive_means([[2.0]])[0] == Estimate(2.0)
 
@@ -66,36 +67,19 @@ def test_interval_of_two_repeats_borrows_from_other_configurations():
     assert once == Estimate(7.0), "a single run has no interval, whatever the others vary by"
 
 
-def test_estimate_is_scaled_with_its_interval():
-    assert Estimate(2.0, 1.0, 3.0).scaled(0.5) == Estimate(1.0, 0.5, 1.5)
-    assert Estimate(2.0).scaled(0.5) == Estimate(1.0)
+ONE, OTHER = [10.0, 12.0, 14.5], [9.0, 11.1, 13.2]
 
 
 def test_difference_of_the_same_rounds_is_paired():
-    one, other = [10.0, 12.0, 14.5], [9.0, 11.1, 13.2]
-    known = ttest_rel(one, other).confidence_interval()
-    found = difference(one, other, rounds=[["a", "b", "c"]] * 2)
-    assert (found.low, found.high) == pytest.approx((known.low, known.high))
-    shuffled = difference(one, [11.1, 13.2, 9.0], rounds=[["a", "b", "c"], ["b", "c", "a"]])
-    assert (shuffled.low, shuffled.high) == pytest.approx((known.low, known.high))
+    known = pytest.approx(ttest_rel(ONE, OTHER).confidence_interval())
+    assert bounds(difference(ONE, OTHER, rounds=[["a", "b", "c"]] * 2)) == known
+    assert bounds(difference(ONE, [11.1, 13.2, 9.0], rounds=[["a", "b", "c"], ["b", "c", "a"]])) == known
 
 
-@pytest.mark.parametrize(
-    "rounds",
-    [
-        [["a", "b", None], ["a", "b", None]],
-        [["a", "b", "c"], ["a", "b", "d"]],
-        [["a", "b", "b"], ["a", "b", "b"]],
-    ],
-)
-def test_runs_of_different_rounds_are_not_paired(rounds):
-    one, other = [10.0, 12.0, 14.5], [9.0, 11.1, 13.2]
-    assert difference(one, other, rounds=rounds) == difference(one, other)
-
-
-def test_contrast_of_two_rounds_is_not_paired():
-    samples = {"a": [1.0, 2.0], "b": [1.5, 2.6]}
-    weights = {"a": 1.0, "b": -1.0}
+@pytest.mark.parametrize("rounds", [[["a", "b", None]] * 2, [["a", "b", "c"], ["a", "b", "d"]], [["a", "b", "b"]] * 2])
+def test_runs_of_different_or_only_two_rounds_are_not_paired(rounds):
+    assert difference(ONE, OTHER, rounds=rounds) == difference(ONE, OTHER)
+    samples, weights = {"a": [1.0, 2.0], "b": [1.5, 2.6]}, {"a": 1.0, "b": -1.0}
     assert contrast(weights, samples, {name: [0, 1] for name in weights}) == contrast(weights, samples)
 
 
@@ -165,17 +149,19 @@ def sweep(chance, factors, repeats, noises, drift=0.0):
     ]
 
 
+def fastest(times):
+    return min(range(len(times)), key=lambda index: statistics.fmean(times[index]))
+
+
 @pytest.mark.parametrize(
     ("repeats", "noises", "most"),
     [(2, [0.01] * 8, 8), (3, [0.01] * 8, 8), (3, [0.005, 0.01, 0.02, 0.04] * 2, 10), (2, [0.005, 0.04] * 4, 14)],
 )
 def test_best_of_equal_configurations_is_seldom_called_different(repeats, noises, most):
-    chance = random.Random(0)
-    alarms = 0
+    chance, alarms = random.Random(0), 0
     for _ in range(150):
         times = sweep(chance, [1.0] * 8, repeats, noises, drift=0.05)
-        best = min(range(8), key=lambda index: statistics.fmean(times[index]))
-        alarms += not all(indistinguishable_from_best(times, best, [list(range(repeats))] * 8))
+        alarms += not all(indistinguishable_from_best(times, fastest(times), [list(range(repeats))] * 8))
     assert 100 * alarms / 150 <= most
 
 
@@ -197,8 +183,7 @@ def test_drift_within_rounds_raises_no_false_alarms(count, repeats, most):
     chance, alarms = random.Random(0), 0
     for _ in range(300):
         times, rounds, started = drifting_sweep(chance, [1.0] * count, repeats, drift=0.1)
-        best = min(range(count), key=lambda index: statistics.fmean(times[index]))
-        alarms += not all(indistinguishable_from_best(times, best, rounds, started))
+        alarms += not all(indistinguishable_from_best(times, fastest(times), rounds, started))
     assert 100 * alarms / 300 <= most
 
 
@@ -226,7 +211,7 @@ def test_interval_of_the_best_of_equal_configurations_covers_its_value(count, re
     chance, covered = random.Random(0), 0
     for _ in range(200):
         times = sweep(chance, [1.0] * count, repeats, [0.01] * count)
-        best = min(range(count), key=lambda index: statistics.fmean(times[index]))
+        best = fastest(times)
         covered += chosen_means(times, {best: count})[best].contains(1.0)
     assert covered >= 0.92 * 200
 
@@ -254,10 +239,8 @@ def test_common_slowdown_of_all_configurations_is_detected(repeats, least):
     """5 % at 2 % noise in 12 pairs; a t-test of each pair alone detects 1 to 3 % and 20 to 37 % of them."""
     chance, detected = random.Random(0), 0
     for _ in range(50):
-        pairs = list(
-            zip(sweep(chance, [1.0] * 12, repeats, [0.02] * 12), sweep(chance, [1.05] * 12, repeats, [0.02] * 12),
-                strict=True)
-        )  # fmt: skip
+        before, after = (sweep(chance, [factor] * 12, repeats, [0.02] * 12) for factor in (1.0, 1.05))
+        pairs = [*zip(before, after, strict=True)]
         rates = false_discovery_rates([p_value for _, p_value in pairwise_ratios(pairs)])
         detected += sum(rate <= 0.05 for rate in rates)
     assert 100 * detected / 600 >= least

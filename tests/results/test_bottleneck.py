@@ -32,29 +32,25 @@ def test_parts_without_significant_difference_are_named_together():
 
 
 def test_unmeasured_part_can_make_it_undecided():
-    assert find_bottleneck({"compute": 4.0}, 10.0) is None
-    assert find_bottleneck({}, 10.0) is None
+    assert find_bottleneck({"compute": 4.0}, 10.0) is find_bottleneck({}, 10.0) is None
     assert find_bottleneck({"compute": 6.0}, 10.0).parts == ("compute",)
-
     assert find_bottleneck({"compute": 9.9, "overhead": -0.1}, 10.0).fractions == {"compute": 0.99, "overhead": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("timers", "in_memory", "stalls"),
+    [
+        ({"read": 3.0, "preprocess": 12.0, "decode": 8.0}, False, {"fetch_stall": 1.0, "prep_stall": 4.0}),
+        ({"read": 3.0, "preprocess": 12.0, "decode": 8.0}, True, {"prep_stall": 5.0}),
+        ({}, False, {"data_stall": 5.0}),
+        ({"read": 3.0, "preprocess": 12.0}, False, {"data_stall": 5.0}),
+        ({"read": 0.0, "preprocess": 0.0, "decode": 0}, False, {"data_stall": 5.0}),
+    ],
+)
+def test_data_stall_is_divided_by_loader_times_with_decoding(timers, in_memory, stalls):
+    metrics = {**METRICS, **{f"steady/loader_{name}_s": value for name, value in timers.items()}}
+    assert part_seconds(metrics, in_memory=in_memory) == pytest.approx({**DEVICE, **stalls})
 
 
 METRICS = {"steady/compute_s": 4.0, "steady/copy_s": 0.0, "steady/overhead_s": 1.0, "steady/data_stall_s": 5.0}
 DEVICE = {"compute": 4.0, "copy": 0.0, "overhead": 1.0}
-
-
-def timers(**seconds):
-    return {**METRICS, **{f"steady/loader_{name}_s": value for name, value in seconds.items()}}
-
-
-def test_data_stall_is_divided_by_loader_times():
-    metrics = timers(read=3.0, preprocess=12.0, decode=8.0)
-    assert part_seconds(metrics, in_memory=False) == pytest.approx({**DEVICE, "fetch_stall": 1.0, "prep_stall": 4.0})
-    assert part_seconds(metrics, in_memory=True) == pytest.approx({**DEVICE, "prep_stall": 5.0})
-
-
-@pytest.mark.parametrize(
-    "seconds", [{}, {"read": 3.0, "preprocess": 12.0}, {"read": 0.0, "preprocess": 0.0, "decode": 0}]
-)
-def test_data_stall_is_not_divided_without_decoding_times(seconds):
-    assert part_seconds(timers(**seconds), in_memory=False) == pytest.approx({**DEVICE, "data_stall": 5.0})

@@ -159,13 +159,11 @@ def test_unknown_country_is_refused_with_near_matches(country, similar):
         ("utc,g_per_kwh\n2026-11-23T07:00Z,many\n", "could not convert string to float"),
         ("utc,g_per_kwh\n2026-11-23T07:00Z\n", "could not convert string to float"),
         ("utc,g_per_kwh\n" + 10_000_000 * " ", "it is larger than 10,000,000 bytes"),
-        (None, "is no country of the table, and no file"),
     ],
 )
-def test_hourly_file_that_is_not_valid_is_refused(hours, tmp_path, text, why):
-    path = str(tmp_path / "missing.csv") if text is None else hours(text)
+def test_hourly_file_that_is_not_valid_is_refused(hours, text, why):
     with pytest.raises(InputError) as refused:
-        check_footprint(job_of(footprint={"intensity": path}).footprint)
+        check_footprint(job_of(footprint={"intensity": hours(text)}).footprint)
     assert why in refused.value.problems[0].message
 
 

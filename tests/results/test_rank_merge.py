@@ -21,15 +21,9 @@ def test_times_are_means_counts_sums_and_peaks_maxima():
     second = rank(data_stall_s=3.0, skipped_samples=2, gpu_memory_peak_bytes=9, steps=3, learning_rate=0.1, tokens=7)
     merged = merge_ranks([first, second])
     assert merged.parts == {
-        "e2e_s": 1.0,
-        "data_stall_s": 2.0,
-        "samples": 8,
-        "skipped_samples": 3,
-        "gpu_memory_peak_bytes": 9,
-        "steps": 3,
-        "learning_rate": 0.1,
-        "tokens": 12,
-    }
+        "e2e_s": 1.0, "data_stall_s": 2.0, "samples": 8, "skipped_samples": 3, "gpu_memory_peak_bytes": 9, "steps": 3,
+        "learning_rate": 0.1, "tokens": 12,
+    }  # fmt: skip
     assert isinstance(merged.parts["steps"], int)
     assert merged.rank_max == {"e2e_s": 1.0, "data_stall_s": 3.0}
 

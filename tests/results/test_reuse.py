@@ -54,6 +54,13 @@ def new(tmp_path):
     return folder
 
 
+def refer(folder, origin, *overrides):
+    """Write a run that reuses another one."""
+    folder.mkdir()
+    write_reference(folder, origin, [*overrides])
+    return origin
+
+
 def taken(new, *repeats, configuration=CONFIGURATION):
     """The runs that a sweep's repeats of one configuration reuse: `A/0`, or None for one that is measured."""
     pool = ReusePool(new)
@@ -84,9 +91,7 @@ def test_repeat_k_reuses_the_run_of_its_number_or_one_of_k_plus_1_completed_runs
 def test_a_sweep_reuses_neither_its_own_runs_nor_one_run_twice(tmp_path, new):
     completed(new / "0")
     assert taken(new, 0) == [None]
-    other = completed(tmp_path / "A" / "0")
-    (new / "1").mkdir()
-    write_reference(new / "1", other, ["batch=8"])
+    refer(new / "1", completed(tmp_path / "A" / "0"), "batch=8")
     assert taken(new, 0) == [None]
 
 
@@ -111,21 +116,17 @@ def test_damaged_or_incomplete_run_or_rehearsal_is_not_reused(tmp_path, new, har
 
 
 def test_reference_survives_the_copy_of_all_sweeps_and_of_its_sweep_alone(tmp_path, new):
-    origin = completed(tmp_path / "A" / "0")
-    (new / "0").mkdir()
-    write_reference(new / "0", origin, ["batch=8"])
-    together_copied, alone_copied = tmp_path / "copy", tmp_path / "elsewhere" / "new"
-    shutil.copytree(tmp_path / "A", together_copied / "A")
-    shutil.copytree(new, together_copied / "new")
-    shutil.copytree(new, alone_copied)
-    assert referenced_record(together_copied / "new" / "0").folder == together_copied / "A" / "0"
-    assert referenced_record(alone_copied / "0").folder == origin.folder
+    origin = refer(new / "0", completed(tmp_path / "A" / "0"), "batch=8")
+    both, alone = tmp_path / "copy", tmp_path / "elsewhere" / "new"
+    shutil.copytree(tmp_path / "A", both / "A")
+    shutil.copytree(new, both / "new")
+    shutil.copytree(new, alone)
+    assert referenced_record(both / "new" / "0").folder == both / "A" / "0"
+    assert referenced_record(alone / "0").folder == origin.folder
 
 
 def test_run_is_measured_again_once_the_one_it_refers_to_is_removed_or_replaced(tmp_path, new):
-    origin = completed(tmp_path / "A" / "0")
-    (new / "0").mkdir()
-    write_reference(new / "0", origin, ["batch=8"])
+    origin = refer(new / "0", completed(tmp_path / "A" / "0"), "batch=8")
     assert find_completed(new / "0", CONFIGURATION, CONFIGURATION, 0).folder == origin.folder
     assert find_completed(new / "0", "batch16", "batch16", 0) is None
     shutil.rmtree(origin.folder)
@@ -136,15 +137,12 @@ def test_run_is_measured_again_once_the_one_it_refers_to_is_removed_or_replaced(
 
 
 def test_run_is_counted_as_completed_in_its_sweep_while_the_one_it_refers_to_is_there(tmp_path, new):
-    origin = completed(tmp_path / "A" / "0")
     write_points(new, [["batch=8"], ["batch=16"]])
-    (new / "1").mkdir()
-    write_reference(new / "1", origin, ["batch=16"])
-    read_points.cache_clear()
-    assert read_points(new).completed == {1}
-    shutil.rmtree(origin.folder)
-    read_points.cache_clear()
-    assert read_points(new).completed == frozenset()
+    origin = refer(new / "1", completed(tmp_path / "A" / "0"), "batch=16")
+    for expected in ({1}, set()):
+        read_points.cache_clear()
+        assert read_points(new).completed == expected
+        shutil.rmtree(origin.folder, ignore_errors=True)
 
 
 def test_the_record_of_a_failed_attempt_is_archived_before_a_reference_is_written(tmp_path, new):
@@ -155,9 +153,7 @@ def test_the_record_of_a_failed_attempt_is_archived_before_a_reference_is_writte
 
 
 def test_report_has_a_reused_run_under_its_number_and_overrides_and_counts_it_once(tmp_path, new):
-    origin = completed(tmp_path / "A" / "3")
-    (new / "1").mkdir()
-    write_reference(new / "1", origin, ["experiment=stalls", "+note=x"])
+    origin = refer(new / "1", completed(tmp_path / "A" / "3"), "experiment=stalls", "+note=x")
     completed(new / "2", configuration="batch16")
     rows = read(new).runs
     assert [(row.number, row.keys, row.sweep, row.reused, row.steady("e2e_s")) for row in rows] == [

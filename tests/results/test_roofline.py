@@ -79,10 +79,7 @@ def test_missing_mfu_has_a_reason():
 
 
 def test_datasheet_peak_by_name_and_precision():
-    gpu = {"gpu": {"name": "NVIDIA H100 80GB HBM3"}, "gpus": ["a", "b"]}
-    assert datasheet_flop_per_s(gpu, "bf16") == 2 * 989.4e12
-    assert datasheet_flop_per_s({"gpu": {"name": "NVIDIA H100 PCIe"}}, "bf16") == 756e12
-    assert datasheet_flop_per_s({"gpu": {"name": "NVIDIA H100 NVL"}}, "fp32") == 60e12
-    for name in ("unknown", "NVIDIA L40", "NVIDIA T400"):
-        assert datasheet_flop_per_s({"gpu": {"name": name}}, "fp32") is None
-    assert datasheet_flop_per_s({}, "fp32") is None
+    peaks = {"NVIDIA H100 80GB HBM3": 989.4e12, "NVIDIA H100 PCIe": 756e12, "unknown": None, "NVIDIA T400": None}
+    assert {name: datasheet_flop_per_s({"gpu": {"name": name}}, "bf16") for name in peaks} == peaks
+    assert datasheet_flop_per_s({"gpu": {"name": "NVIDIA H100 NVL"}, "gpus": ["a", "b"]}, "fp32") == 2 * 60e12
+    assert datasheet_flop_per_s({"gpu": {"name": "NVIDIA L40"}}, "fp32") is datasheet_flop_per_s({}, "fp32") is None

@@ -31,18 +31,10 @@ def job(start, stop, **keys):
 TWO_EPOCHS = [epoch(0, 3, 25), val(0), epoch(1, 3, 25), val(1)]
 
 
-def test_throughput_is_a_ratio_of_sums():
+def test_throughput_is_a_ratio_of_sums_over_all_epochs_with_smaller_last_batches_and_without_evaluation():
     metrics, _ = measure_throughput([epoch(0, 4, 40)], rows(8.0, 1.0, 3.0, 8.0), job(1, 3))
-    assert metrics == {
-        "throughput/samples_per_s": 20 / 4,  # the mean of the steps' rates is 6.7
-        "throughput/samples": 20,
-        "throughput/steps": 2,
-        "throughput/e2e_s": 4.0,
-        "throughput/step_mean_s": 2.0,
-    }
-
-
-def test_steps_count_over_all_epochs_with_smaller_last_batches_and_without_evaluation():
+    expected = {"samples_per_s": 20 / 4, "samples": 20, "steps": 2, "e2e_s": 4.0, "step_mean_s": 2.0}
+    assert metrics == {f"throughput/{name}": value for name, value in expected.items()}  # the steps' mean rate is 6.7
     metrics, _ = measure_throughput(TWO_EPOCHS, rows(9.0, 1.0, 1.0, 2.0, 9.0, 9.0), job(1, 4))
     assert (metrics["throughput/samples"], metrics["throughput/e2e_s"]) == (10 + 5 + 10, 4.0)
 
@@ -80,22 +72,26 @@ def test_unknown_throughput_has_a_reason(windows, start, stop, part):
 
 
 @pytest.mark.parametrize(
-    ("count", "ranks", "drop_last", "steps"),
-    [(101, 1, False, 11), (109, 1, True, 10), (100, 3, False, 4), (119, 2, True, 6)],  # the last is filled up to 60
+    ("count", "ranks", "keys", "stop", "error"),
+    [
+        (101, 1, {}, 22, r"Set throughput\.stop=22 or less"),
+        (109, 1, {"drop_last": True}, 20, r"Set throughput\.stop=20 or less"),
+        (100, 3, {}, 8, r"Set throughput\.stop=8 or less"),
+        (119, 2, {"drop_last": True}, 12, r"Set throughput\.stop=12 or less"),  # the last is filled up to 60
+        (1000, 1, {}, 200, r"Set throughput\.stop=200 or less, or epochs=3 or more"),
+        (1000, 2, {}, 100, r"per rank \(2 ranks\).*throughput\.stop=100 or less"),
+        (1000, 1, {}, None, None),
+        (50, 1, {"batch": 51}, None, None),
+    ],
 )
-def test_run_with_too_few_steps_is_an_error_with_the_largest_values(count, ranks, drop_last, steps):
-    check_length(job(0, 2 * steps, drop_last=drop_last), count, ranks)
-    with pytest.raises(ValueError, match=rf"Set throughput\.stop={2 * steps} or less"):
-        check_length(job(0, 2 * steps + 1, drop_last=drop_last), count, ranks)
-    check_length(job(0, None), 1000, 1)
-    with pytest.raises(ValueError, match=r"Set throughput\.stop=200 or less, or epochs=3 or more"):
-        check_length(job(0, 201), 1000, 1)
-    with pytest.raises(ValueError, match=r"per rank \(2 ranks\).*throughput\.stop=100 or less"):
-        check_length(job(0, 101), 1000, 2)
+def test_run_with_too_few_steps_is_an_error_with_the_largest_values(count, ranks, keys, stop, error):
+    check_length(job(0, stop, **keys), count, ranks)
+    if error:
+        with pytest.raises(ValueError, match=error):
+            check_length(job(0, stop + 1, **keys), count, ranks)
 
 
 def test_epoch_without_a_step_is_an_error_with_the_largest_batch():
-    check_length(job(None, None, batch=51), 50, 1)
     with pytest.raises(ValueError, match="Set batch=50 or less, or drop_last=false"):
         check_length(job(None, None, batch=51, drop_last=True), 50, 1)
     with pytest.raises(ValueError, match=r"25 training samples per rank \(2 ranks\)"):

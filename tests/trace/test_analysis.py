@@ -28,6 +28,17 @@ def kineto():
 
 
 @pytest.fixture
+def analyzed(kineto, tmp_path):
+    """analyzed(untraced time, condition) -> the analysis of the events that meet a condition."""
+
+    def run(untraced_s=None, keeps=lambda event: True):
+        kineto.events = [event for event in kineto.events if keeps(event)]
+        return analyze(kineto.load(tmp_path), untraced_s)
+
+    return run
+
+
+@pytest.fixture
 def record(tmp_path):
     """A run of three epochs of two steps, and an evaluation; the first is a warm-up epoch. Steps last 1 to 6 s."""
     record = Record(tmp_path)
@@ -45,56 +56,43 @@ def test_untraced_time_is_that_of_the_same_steps_in_steady_epochs(record):
     assert untraced_wall_s(record, []) is None
 
 
-def test_overhead_of_the_profiler_does_not_lower_the_busy_fraction(kineto, tmp_path):
-    trace = load(kineto.write(tmp_path / "trace.json"))
-    metrics = analyze(trace, 100 * US)["metrics"]
-    assert metrics["gpu_busy_fraction"] == pytest.approx(0.8)
-    assert metrics["gpu_busy_traced_fraction"] == pytest.approx(0.4)
-    assert (metrics["traced_step_s"], metrics["untraced_step_s"]) == (pytest.approx(100 * US), pytest.approx(50 * US))
-    assert (metrics["kernels_per_step"], metrics["operators_per_step"]) == (1, 1)
-    assert metrics["precision_fp32_fraction"] == 1
+def test_overhead_of_the_profiler_does_not_lower_the_busy_fraction(analyzed):
+    metrics = analyzed(100 * US)["metrics"]
+    expected = {"gpu_busy_fraction": 0.8, "gpu_busy_traced_fraction": 0.4, "traced_step_s": 100 * US,
+                "untraced_step_s": 50 * US, "kernels_per_step": 1, "operators_per_step": 1,
+                "precision_fp32_fraction": 1}  # fmt: skip
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected)
 
 
-def test_unknown_metrics_are_absent_with_the_reason(kineto, tmp_path):
-    result = analyze(load(kineto.write(tmp_path / "trace.json")))
-    assert {"gpu_busy_fraction", "untraced_step_s", "sm_efficiency", "copy_overlap_fraction"}.isdisjoint(
-        result["metrics"]
-    )
-    assert len(result["missing"]) == 2
-    kineto.events = [event for event in kineto.events if event["cat"] not in ("kernel", "cuda_runtime")]
-    result = analyze(load(kineto.write(tmp_path / "trace.json")), 1.0)
-    assert result["device"] is None
-    assert result["missing"] == ["no metrics of a GPU: the trace has no kernels"]
+def test_unknown_metrics_are_absent_with_the_reason(analyzed):
+    result = analyzed()
+    absent = {"gpu_busy_fraction", "untraced_step_s", "sm_efficiency", "copy_overlap_fraction"}
+    assert (absent & result["metrics"].keys(), len(result["missing"])) == (set(), 2)
+    (reason,) = analyzed(1.0, lambda event: event["cat"] != "kernel")["missing"]
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in reason, "launches without kernels name the option of the driver"
+    result = analyzed(1.0, lambda event: event["cat"] not in ("kernel", "cuda_runtime"))
+    assert (result["device"], result["missing"]) == (None, ["no metrics of a GPU: the trace has no kernels"])
     assert result["metrics"]["host_busy_fraction"] == pytest.approx(0.2)
 
 
-def test_launches_without_kernels_name_the_option_of_the_driver(kineto, tmp_path):
-    kineto.events = [event for event in kineto.events if event["cat"] != "kernel"]
-    (reason,) = analyze(load(kineto.write(tmp_path / "trace.json")), 1.0)["missing"]
-    assert "NVreg_RestrictProfilingToAdminUsers=0" in reason
-
-
-def test_a_trace_without_steps_has_device_time_only(kineto, tmp_path):
-    kineto.events = [event for event in kineto.events if not event["name"].startswith("ProfilerStep")]
-    result = analyze(load(kineto.write(tmp_path / "trace.json")))
+def test_a_trace_without_steps_has_device_time_only(analyzed):
+    result = analyzed(keeps=lambda event: not event["name"].startswith("ProfilerStep"))
     assert result["attribution"] is None
     assert result["metrics"]["gpu_busy_traced_fraction"] == pytest.approx(80 / 140)
     assert "kernels_per_step" not in result["metrics"]
 
 
-def test_tensor_core_fraction_of_unknown_kernels_is_absent(kineto, tmp_path):
-    known = analyze(load(kineto.write(tmp_path / "trace.json")))["metrics"]
+def test_tensor_core_fraction_of_unknown_kernels_is_absent(analyzed, kineto):
+    known = analyzed()["metrics"]
     for event in kineto.events:
         event["name"] = "some_kernel" if event["cat"] == "kernel" else event["name"]
-    unknown = analyze(load(kineto.write(tmp_path / "trace.json")))["metrics"]
-    assert known.keys() - unknown.keys() >= {"tensor_core_fraction"}
+    assert known.keys() - analyzed()["metrics"].keys() >= {"tensor_core_fraction"}
 
 
-def test_incomplete_events_give_no_metrics(kineto, tmp_path, monkeypatch):
+def test_incomplete_events_give_no_metrics(analyzed, monkeypatch):
     monkeypatch.setattr("epochmeter.trace.kineto.MAX_EVENTS", 1)
-    result = analyze(load(kineto.write(tmp_path / "trace.json")), 1.0)
-    assert result["device"] is None
-    assert (result["attribution"], result["metrics"]) == (None, {})
+    result = analyzed(1.0)
+    assert (result["device"], result["attribution"], result["metrics"]) == (None, None, {})
     assert "kernel" in result["missing"][0]
     assert sum(result["left_out"].values()) == 4
 

@@ -2,7 +2,6 @@ import pytest
 from kineto import Kineto
 
 from epochmeter.trace.attribution import Activity, around_mean, attribute
-from epochmeter.trace.kineto import load
 
 US = 1e-6
 NODE = "autograd::engine::evaluate_function: "
@@ -43,7 +42,7 @@ def by_module(result):
 
 
 def test_the_time_of_a_cpu_step_is_divided_completely(kineto, tmp_path):
-    result = attribute(load(kineto.write(tmp_path / "trace.json")))
+    result = attribute(kineto.load(tmp_path))
     assert by_module(result) == {
         "(model)": {"forward": 10},
         "conv": {"forward": 20, "backward": 25},  # with the engine before its node, and the gradient's accumulation
@@ -62,32 +61,32 @@ def test_the_time_of_a_cpu_step_is_divided_completely(kineto, tmp_path):
 def test_a_backward_pass_includes_its_start_and_its_end(kineto, tmp_path):
     for start in (0, 100):
         kineto.host("Tensor.backward", start + 45, 31, cat="user_annotation")
-    result = attribute(load(kineto.write(tmp_path / "trace.json")))
+    result = attribute(kineto.load(tmp_path))
     modules = by_module(result)
     assert modules["(outside modules)"] == {"forward": 4, "backward": 6}  # 1 us before the first node, 1 us at the end
     assert (modules["conv"], modules["(training loop)"]) == ({"forward": 20, "backward": 25}, {"loop": 14})
 
 
-def test_operators_have_their_own_time_and_shapes(kineto, tmp_path):
-    operators = {row.name: row for row in attribute(load(kineto.write(tmp_path / "trace.json"))).operators}
+def test_operators_have_their_own_time_and_shapes_and_threads_a_fraction(kineto, tmp_path):
+    kineto.host("aten::mm", 20, 50, tid=2)
+    result = attribute(kineto.load(tmp_path))
+    operators = {row.name: row for row in result.operators}
     convolution = operators["aten::mkldnn_convolution"]
     assert (convolution.calls, convolution.inputs) == (2, "2x3x8x8, 4x3x3x3")
     assert convolution.total_s == pytest.approx(20 * US)
     assert operators["aten::conv2d"].total_s == pytest.approx(10 * US)
+    assert result.threads["2"] == pytest.approx(0.25)
+    kineto.events = [event for event in kineto.events if not event["name"].startswith("ProfilerStep")]
+    with pytest.raises(ValueError, match="no steps"):
+        attribute(kineto.load(tmp_path))
 
 
 def test_ranges_that_old_torch_lists_as_operators_are_not_counted_as_such(kineto, tmp_path):
-    before = attribute(load(kineto.write(tmp_path / "trace.json")))
+    before = attribute(kineto.load(tmp_path))
     for event in kineto.events:
         event["cat"] = "Operator"
-    after = attribute(load(kineto.write(tmp_path / "trace.json")))
+    after = attribute(kineto.load(tmp_path))
     assert (after.modules, after.operators) == (before.modules, before.operators)
-
-
-def test_threads_have_the_fraction_in_which_they_ran_operators(kineto, tmp_path):
-    kineto.host("aten::mm", 20, 50, tid=2)
-    threads = attribute(load(kineto.write(tmp_path / "trace.json"))).threads
-    assert threads["2"] == pytest.approx(0.25)
 
 
 def test_kernels_belong_to_the_module_and_operator_that_launched_them(kineto, tmp_path):
@@ -97,7 +96,7 @@ def test_kernels_belong_to_the_module_and_operator_that_launched_them(kineto, tm
     kineto.launch("sgemm_backward", 80, 30, launched=60, **{occupancy: 20})
     kineto.launch("elementwise", 110, 10, launched=81, **{occupancy: 40})
     kineto.launch("ampere_dgemm", 120, 10, launched=None, **{occupancy: 10})  # its launch is not in the trace
-    result = attribute(load(kineto.write(tmp_path / "trace.json")))
+    result = attribute(kineto.load(tmp_path))
     assert result.basis == "device"
     assert by_module(result) == {
         "conv": {"forward": 25, "backward": 15},
@@ -121,13 +120,6 @@ def test_five_longest_kernels_on_each_side_of_the_mean():
     assert around_mean(kernels, None) == ([], [])
 
 
-def test_a_trace_without_steps_is_not_divided(tmp_path):
-    trace = Kineto()
-    trace.host("aten::mm", 0, 10)
-    with pytest.raises(ValueError, match="no steps"):
-        attribute(load(trace.write(tmp_path / "trace.json")))
-
-
 def test_kernels_have_the_flops_of_their_operator_if_its_shapes_determine_them(kineto, tmp_path):
     image, filters, gradient = [2, 3, 8, 8], [4, 3, 3, 3], [2, 4, 6, 6]
     kineto.host("aten::convolution_backward", 56, 2, **{"Input Dims": [gradient, image, filters, []]})
@@ -144,7 +136,7 @@ def test_kernels_have_the_flops_of_their_operator_if_its_shapes_determine_them(k
     kineto.host("aten::mm", 97, 2, **{"Input Dims": [[2, 2], [2, 2]]})
     for at in (97.1, 97.3):
         kineto.launch("one of two", 100 + at, 0.1, launched=at)
-    kernels = {row.name: row.flops for row in attribute(load(kineto.write(tmp_path / "trace.json"))).kernels}
+    kernels = {row.name: row.flops for row in attribute(kineto.load(tmp_path)).kernels}
     assert kernels.pop("forward") == 2 * (2 * 4 * 6 * 6) * (3 * 3 * 3)
     assert kernels.pop("one of two") is None
     assert {f"{name.split()[0]} {flops and round(flops)}" for name, flops in kernels.items()} == set(kernels)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from golden import assert_golden
-from sweeps import trained
+from sweeps import reaching, trained
 
 from epochmeter.report.analyses.answer import analyze
 from epochmeter.report.analyses.best import Criteria
@@ -33,29 +33,27 @@ def answer(*runs, suggestions=(), prediction=None, **criteria):
 THREE = [run(0, 10.0, 300.0, stall=0.8), run(1, 10.8, 200.0, batch=32), run(2, 15.0, 250.0, batch=16)]
 
 
-def test_text_of_the_best_by_each_criterion():
-    few = NoPrediction("few", count=3, needed=6)
-    suggestion = Suggestion("python src/train.py batch=128", "batch", Bottleneck(("compute",), {"compute": 0.8}))
-    found = answer(*THREE, power_budget_w=20.0, deadline_s=11.0, suggestions=[suggestion], prediction=few)
-    assert_golden("answer", found)
+SUGGESTION = Suggestion("python src/train.py batch=128", "batch", Bottleneck(("compute",), {"compute": 0.8}))
+FEW = NoPrediction("few", count=3, needed=6)
+REACHED = [reaching(n, 60.0 + n, 500.0 - n, batch=8 << n, steady={"energy_j": 9.0}) for n in range(3)]
+NEVER = [reaching(3 + n, batch=128 << n) for n in range(4)]
 
 
-def test_text_of_unmet_constraints():
-    assert_golden("answer", answer(*THREE, power_budget_w=5.0, deadline_s=3.0), "unmet")
-
-
-def test_text_of_the_best_by_all_criteria():
-    two = answer(run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32, ranks=2, strategy="dp"))
-    assert_golden("answer", two, "best_by_all")
-
-
-def test_text_of_a_single_configuration():
-    assert_golden("answer", answer(run(0, 10.0)), "single")
-
-
-def test_text_of_ties_and_unknown_times():
-    runs = [run(n, 10.0, workers=n) for n in range(6)]
-    assert_golden("answer", answer(*runs, run(6, 10.0, workers=0, repeat=1), run(7, None, workers=9)), "ties")
+@pytest.mark.parametrize(
+    ("case", "runs", "options"),
+    [
+        ("", THREE, {"power_budget_w": 20.0, "deadline_s": 11.0, "suggestions": [SUGGESTION], "prediction": FEW}),
+        ("unmet", THREE, {"power_budget_w": 5.0, "deadline_s": 3.0}),
+        ("best_by_all", [run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32, ranks=2, strategy="dp")], {}),
+        ("single", [run(0, 10.0)], {}),
+        ("ties", [*(run(n, 10.0, workers=n) for n in range(6)), run(6, 10.0, workers=0, repeat=1),
+                  run(7, None, workers=9)], {}),
+        ("target", [*REACHED[:2], replace(REACHED[2], energy_covers="module"), *NEVER], {}),
+        ("baseline", [*THREE, run(3, 30.0, batch=8)], {"baseline": {"batch": 16, "model": "resnet152"}}),
+    ],
+)  # fmt: skip
+def test_text(case, runs, options):
+    assert_golden("answer", answer(*runs, **options), case)
 
 
 def test_text_of_a_grid_with_repeats_and_noisy_runs():
@@ -102,22 +100,6 @@ def test_large_difference_that_repeats_do_not_resolve_is_stated():
     assert answer(*close).unresolved is None
 
 
-def test_text_of_missed_targets_and_different_energies():
-    reached = [
-        trained(n, 100.0, batch=8 << n, target_accuracy=0.9, steady={"energy_j": 9.0},
-                total={"time_to_target_s": 60.0 + n, "energy_to_target_j": 500.0 - n})
-        for n in range(3)
-    ]  # fmt: skip
-    never = [trained(3 + n, 100.0, batch=128 << n, target_accuracy=0.9) for n in range(4)]
-    assert_golden("answer", answer(*reached[:2], replace(reached[2], energy_covers="module"), *never), "target")
-
-
-def test_text_of_a_comparison_with_a_baseline():
-    assert_golden(
-        "answer", answer(*THREE, run(3, 30.0, batch=8), baseline={"batch": 16, "model": "resnet152"}), "baseline"
-    )
-
-
 def test_baseline_is_compared_by_its_repeats():
     times = [(10.0, 64), (10.1, 64), (8.0, 32), (8.1, 32)]
     runs = [run(n, time_s, 100.0 + n, batch=batch, repeat=n % 2) for n, (time_s, batch) in enumerate(times)]
@@ -127,15 +109,11 @@ def test_baseline_is_compared_by_its_repeats():
     assert (baseline.best_by[-1], baseline.time, baseline.energy) == ("baseline", None, None)
 
 
-def test_default_configuration_may_be_the_baseline():
-    runs = [run(n, 10.0, batch=batch) for n, batch in enumerate((8, 16))]
-    assert answer(*runs, baseline="defaults").baseline.title == "batch 16"
-
-
 @pytest.mark.parametrize(("baseline", "count"), [({"batch": 9}, 0), ({"model": "resnet152"}, 3), ({"bach": 8}, 0)])
 def test_baseline_is_exactly_one_configuration(baseline, count):
     with pytest.raises(ValueError, match=rf"{count} configurations have the values .*: batch 64; batch 32; batch 16"):
         answer(*THREE, baseline=baseline)
+    assert answer(*THREE, baseline="defaults").baseline.title == "batch 16"
 
 
 def test_tie_is_not_best_by_every_criterion():
@@ -163,14 +141,11 @@ def test_values_are_plain_json():
     assert values["prediction"] is None
 
 
-def test_different_numbers_of_samples_are_stated():
+def test_numbers_of_samples_and_keys_that_affect_convergence_are_stated():
     few = run(1, 10.0, batch=32)
     many = replace(few, number=2, job={**few.job, "batch": 8}, metrics={**few.metrics, "steady/samples": 50000.0})
     assert (answer(few).samples, answer(few, many).samples) == (None, (1000.0, 50000.0))
-
-
-def test_keys_that_affect_convergence_are_stated_without_a_target():
-    assert answer(run(0, 10.0), run(1, 10.0, batch=32)).convergence_keys == ["batch"]
+    assert answer(few, many).convergence_keys == ["batch"]
     targeted = [run(number, 10.0, batch=8 * (1 + number), target_accuracy=0.5) for number in range(2)]
     assert answer(*targeted).convergence_keys == []
 

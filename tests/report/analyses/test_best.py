@@ -3,16 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from sweeps import trained
+from sweeps import costing, reaching
 
 from epochmeter.report.analyses.best import Criteria, find_best, unmet_constraints
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.runs.costs import costs, pareto_front
-
-
-def costing(number, time_s, energy_j=None, **keys):
-    return trained(number, 100.0, steady={"e2e_s": time_s, "energy_j": energy_j}, **keys)
-
 
 FOUR = group_repeats([
     costing(0, 10.0, 300.0, batch=64),  # 30 W
@@ -31,8 +26,7 @@ def chosen(found):
 
 
 def by_name(found, name):
-    (choice,) = [choice for choice in found if choice.name == name]
-    return choice
+    return next(choice for choice in found if choice.name == name)
 
 
 def test_best_by_each_criterion():
@@ -45,13 +39,9 @@ def test_best_by_each_criterion():
 
 
 def test_with_a_target_the_best_are_those_to_the_target():
-    runs = [
-        trained(n, 100.0, batch=batch, target_accuracy=0.9, steady={"e2e_s": epoch_s, "energy_j": 100.0},
-                total={"time_to_target_s": time_s, "energy_to_target_j": 500.0 + n})
-        for n, (batch, epoch_s, time_s) in enumerate([(8, 10.0, 60.0), (64, 5.0, 90.0)])
-    ]  # fmt: skip
-    never = trained(2, 100.0, batch=128, target_accuracy=0.9, steady={"e2e_s": 1.0})
-    found = find_best(group_repeats([*runs, never]))
+    runs = [reaching(n, time_s, 500.0 + n, batch=batch, steady={"e2e_s": epoch_s, "energy_j": 100.0})
+            for n, (batch, epoch_s, time_s) in enumerate([(8, 10.0, 60.0), (64, 5.0, 90.0)])]  # fmt: skip
+    found = find_best(group_repeats([*runs, reaching(2, batch=128, steady={"e2e_s": 1.0})]))
     assert chosen(found)["fastest"] == 8, "not the shortest epoch"
     assert (found[0].cost.per, found[0].value) == ("to accuracy of at least 0.9", 60.0)
 
@@ -65,27 +55,17 @@ def test_eta_weighs_energy_against_time(eta, batch):
 @pytest.mark.parametrize(("max_slowdown", "batch"), [(1.0, 64), (1.07, 64), (1.08, 32), (1.5, 16), (9.0, 16)])
 def test_a_slowdown_allows_for_less_energy(max_slowdown, batch):
     for configurations in (FOUR, FOUR[::-1]):
-        assert chosen(find_best(configurations, Criteria(max_slowdown=max_slowdown)))["within_slowdown"] == batch
-
-
-def test_fastest_may_need_the_least_energy_within_the_slowdown():
-    choice = by_name(find_best(FOUR, Criteria(max_slowdown=1.0)), "within_slowdown")
-    assert choice.configuration is choice.fastest.configuration
+        choice = by_name(find_best(configurations, Criteria(max_slowdown=max_slowdown)), "within_slowdown")
+        assert choice.configuration.job["batch"] == batch
+        assert (choice.configuration is choice.fastest.configuration) == (batch == 64)
 
 
 def test_unmet_constraint_is_reported():
-    assert {"power_budget", "deadline"}.isdisjoint(
-        chosen(find_best(FOUR, Criteria(power_budget_w=5.0, deadline_s=3.0)))
-    )
-    unmet = unmet_constraints(FOUR, Criteria(power_budget_w=5.0, deadline_s=3.0))
-    assert [(each.name, each.bound, each.nearest.title) for each in unmet] == [
-        ("power_budget", 5.0, "batch 8"),
-        ("deadline", 3.0, "batch 64"),
-    ]
+    impossible = Criteria(power_budget_w=5.0, deadline_s=3.0)
+    assert {"power_budget", "deadline"}.isdisjoint(chosen(find_best(FOUR, impossible)))
+    unmet = [(each.name, each.bound, each.nearest.title) for each in unmet_constraints(FOUR, impossible)]
+    assert unmet == [("power_budget", 5.0, "batch 8"), ("deadline", 3.0, "batch 64")]
     assert unmet_constraints(FOUR, Criteria(power_budget_w=20.0, deadline_s=11.0)) == []
-
-
-# Ties and repeats
 
 
 def test_equal_times_are_ranked_by_energy():
@@ -98,19 +78,17 @@ def test_equal_times_are_ranked_by_energy():
 
 
 def test_ties_are_what_repeats_do_not_distinguish():
-    wide = [costing(number, 10.0 + number, repeat=number) for number in range(3)]
-    near = [costing(3 + number, 10.5 + number, batch=128, repeat=number) for number in range(3)]
-    far = [costing(6 + number, 30.0 + number, batch=256, repeat=number) for number in range(3)]
-    (fastest,) = find_best(group_repeats([*wide, *near, *far]))
+    times = [(10.0, 64), (10.5, 128), (30.0, 256)]
+    runs = [costing(3 * m + n, time_s + n, batch=batch, repeat=n)
+            for m, (time_s, batch) in enumerate(times) for n in range(3)]  # fmt: skip
+    (fastest,) = find_best(group_repeats(runs))
     assert fastest.configuration.numbers == [0, 1, 2]
     assert [point.numbers for point in fastest.not_significantly_different] == [[3, 4, 5]]
     assert fastest.ties[0][1] == pytest.approx(11.5 / 11 - 1)
 
 
-# What is missing
-
-
-def test_without_configurations_there_is_no_best():
+def test_pareto_front():
+    assert [point.job["batch"] for point in pareto(FOUR)] == [64, 32, 16]
     assert (find_best([]), pareto([]), unmet_constraints([], Criteria())) == ([], [], [])
 
 
@@ -134,7 +112,3 @@ def test_energies_of_different_parts_are_ranked_separately():
                     ("least_energy", 64), ("tradeoff", 64), ("within_slowdown", 64)]  # fmt: skip
     assert [choice.scope for choice in find_best(found)] == [None, *["GPUs used"] * 3, *["module"] * 3]
     assert [point.job["batch"] for point in pareto(found)] == [64, 32, 16]
-
-
-def test_pareto_front():
-    assert [point.job["batch"] for point in pareto(FOUR)] == [64, 32, 16]

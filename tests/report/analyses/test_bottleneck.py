@@ -1,13 +1,13 @@
 """The bottleneck by difference of the three conditions: known answers."""
 
+from math import inf, nan
+
 import pytest
-from sweeps import trained
+from sweeps import costing, trained
 
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks, repeats_needed
 from epochmeter.report.analyses.stalls import verdict
 from epochmeter.report.runs.configuration import group_repeats
-
-T1, T3, T2 = [5.5, 5.6, 5.7], [6.7, 6.8, 6.9], [12.0, 12.1, 12.2]
 
 
 def samples(t1, t3, t2):
@@ -49,6 +49,8 @@ def test_parts_without_significant_difference_are_named_with_the_repeats_needed(
     assert (found.parts, found.equal) == (("fetch_stall", "compute"), False)
     assert found.repeats == repeats_needed({"a": spread(4.6, 0.3), "b": spread(5.6, 0.3), "c": spread(-10.8, 0.3)})
     assert 3 < found.repeats < 10
+    # Variances 0.09 each: t(0.975) + t(0.8) times sqrt(0.18 / n) is 0.538 for n = 6, and 0.489 for 7.
+    assert repeats_needed({"a": spread(0.5, 0.3), "b": spread(0.0, 0.3)}) == 7
 
 
 def test_parts_of_the_epoch_on_synthetic_batches_are_parts_of_their_own():
@@ -59,33 +61,22 @@ def test_parts_of_the_epoch_on_synthetic_batches_are_parts_of_their_own():
     assert found.fractions["overhead"] == pytest.approx(0.4 / 7)
 
 
-def test_the_repeats_needed_probably_show_the_difference():
-    # Variances 0.09 each: t(0.975) + t(0.8) times sqrt(0.18 / n) is 0.538 for n = 6, and 0.489 for 7.
-    assert repeats_needed({"a": spread(0.5, 0.3), "b": spread(0.0, 0.3)}) == 7
-
-
 @pytest.mark.parametrize("runs", [1, 2])
 def test_equal_parts_are_about_equal(runs):
     found = verdict(samples([4.0] * runs, [8.0] * runs, [12.0] * runs))
     assert (found.parts, found.equal) == (("compute", "prep_stall", "fetch_stall"), True)
 
 
-@pytest.mark.parametrize(
-    "times",
-    [
-        {"synthetic": [2.46], "cached": [0.28], "storage": [0.52]},
-        {"synthetic": [2.4, 2.5, 2.45], "cached": [0.28, 0.29, 0.28], "storage": [0.52, 0.53, 0.52]},
-    ],
-    ids=["one of each", "three of each"],
-)
-def test_a_stall_far_below_zero_decides_nothing(times):
+@pytest.mark.parametrize("by", [None, 0.005], ids=["one of each", "three of each"])
+def test_a_stall_far_below_zero_decides_nothing(by):
+    times = samples(*([value] if by is None else spread(value, by) for value in (2.46, 0.28, 0.52)))
     for found in (verdict(times), verdict(times, in_memory=True)):
         assert (found.parts, found.why) == ((), "disturbed")
 
 
 def test_a_stall_that_is_below_zero_by_noise_alone_decides_as_if_it_were_zero():
-    times = {"synthetic": [1.00, 1.01, 0.99], "cached": [0.997, 1.003, 0.993], "storage": [2.0, 2.01, 1.99]}
-    assert (verdict(times).parts, verdict(times).equal) == (("fetch_stall", "compute"), True)
+    found = verdict(samples([1.00, 1.01, 0.99], [0.997, 1.003, 0.993], [2.0, 2.01, 1.99]))
+    assert (found.parts, found.equal) == (("fetch_stall", "compute"), True)
 
 
 # From the parts of the mean epochs of runs
@@ -117,23 +108,15 @@ def test_a_dataset_in_memory_has_no_fetch_stall():
     assert one(spent(layout="memory", compute=1.0, data_stall=9.0, **TIMERS)).parts == ("prep_stall",)
 
 
-def test_repeats_count_as_their_mean():
-    found = one(spent(0, compute=9.0, overhead=1.0), spent(1, compute=7.0, overhead=3.0))
-    assert found.fractions == pytest.approx({"compute": 0.8, "overhead": 0.2})
-
-
-def test_noisy_repeats_leave_parts_not_significantly_different():
+def test_repeats_count_as_their_mean_and_noisy_ones_leave_parts_not_significantly_different():
     found = one(spent(0, compute=9.0, overhead=1.0), spent(1, compute=3.0, overhead=7.0))
+    assert found.fractions == pytest.approx({"compute": 0.6, "overhead": 0.4})
     assert (found.parts, found.equal) == (("compute", "overhead"), False)
     alike = [spent(n, compute=6.0 + n / 10, overhead=4.0 - n / 10) for n in range(3)]
     assert one(*alike).parts == ("compute",)
 
 
-def test_a_part_that_is_absent_may_be_the_largest():
-    assert epoch_bottlenecks(group_repeats([spent(compute=4.0)])) == {}
+def test_without_the_largest_part_or_a_time_there_is_no_bottleneck():
     assert one(spent(compute=6.0)).parts == ("compute",)
-
-
-@pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
-def test_without_a_time_there_is_no_bottleneck(value):
-    assert epoch_bottlenecks(group_repeats([trained(0, 100.0, steady={"e2e_s": value, "compute_s": 9.0})])) == {}
+    absent = [spent(compute=4.0), *(costing(0, value, steady={"compute_s": 9.0}) for value in (None, nan, inf))]
+    assert [epoch_bottlenecks(group_repeats([run])) for run in absent] == [{}] * 4

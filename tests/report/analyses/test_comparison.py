@@ -6,7 +6,7 @@ from math import log
 import pytest
 from golden import assert_golden
 from scipy.stats import ttest_1samp
-from sweeps import trained
+from sweeps import costing
 
 from epochmeter.report.analyses.comparison import analyze, matching
 from epochmeter.report.runs.configuration import group_repeats
@@ -15,16 +15,15 @@ CPU, ORIN = {"name": "cpu", "rails": None}, {"name": "agx_orin", "rails": {"tota
 
 
 def run(number, time_s, energy_j=None, epochs=(), **keys):
-    metrics = [{"epoch/e2e_s": seconds} for seconds in epochs]
-    return trained(number, 100.0, steady={"e2e_s": time_s, "energy_j": energy_j}, epochs=metrics, **keys)
+    return costing(number, time_s, energy_j, epochs=[{"epoch/e2e_s": seconds} for seconds in epochs], **keys)
 
 
-def repeated(times, energy_j=None, first=0, **keys):
-    return [run(first + number, time_s, energy_j, repeat=number, **keys) for number, time_s in enumerate(times)]
+def sweeps_compared(before, after):
+    return analyze(group_repeats(before), group_repeats(after), ("main", "branch"))
 
 
 def compared(before, after):
-    result = analyze(group_repeats(before), group_repeats(after))
+    result = sweeps_compared(before, after)
     return [*result.overall, *result.differences]
 
 
@@ -33,59 +32,44 @@ def one(before, after):
     return found
 
 
-def sweeps_compared(before, after, *names):
-    return analyze(group_repeats(before), group_repeats(after), names or ("main", "branch"))
+def repeated(times, energy_j=None, first=0, **keys):
+    return [run(first + number, time_s, energy_j, repeat=number, **keys) for number, time_s in enumerate(times)]
 
 
-def test_text_of_many_configurations():
-    before = [run for n in range(4) for run in repeated([10.0, 10.1, 10.2], 100.0, 3 * n, batch=8 * (n + 1))]
-    after = [run for n in range(4) for run in repeated([8.0 - n, 8.1 - n, 8.2 - n], 80.0, 3 * n, batch=8 * (n + 1))]
-    assert_golden("comparison", sweeps_compared(before, after))
-
-
-def test_text_of_single_runs_and_unmatched_configurations():
-    before = [run(0, 10.0, device=CPU), run(1, 1.0, batch=8, device=CPU)]
-    after = [run(0, 8.0, 1.0, device=ORIN), run(1, 1.0, batch=16, device=ORIN), run(2, 1.0, batch=32, device=ORIN)]
-    assert_golden("comparison", sweeps_compared(before, after), "single_runs")
-
-
-def test_text_of_inconclusive_repeats():
-    assert_golden("comparison", sweeps_compared(repeated([1.0, 30.0]), repeated([2.0, 50.0])), "inconclusive")
+@pytest.mark.parametrize(
+    ("case", "before", "after"),
+    [
+        ("", [run for n in range(4) for run in repeated([10.0, 10.1, 10.2], 100.0, 3 * n, batch=8 * (n + 1))],
+         [run for n in range(4) for run in repeated([8.0 - n, 8.1 - n, 8.2 - n], 80.0, 3 * n, batch=8 * (n + 1))]),
+        ("single_runs", [run(0, 10.0, device=CPU), run(1, 1.0, batch=8, device=CPU)],
+         [run(0, 8.0, 1.0, device=ORIN), run(1, 1.0, batch=16, device=ORIN), run(2, 1.0, batch=32, device=ORIN)]),
+        ("inconclusive", repeated([1.0, 30.0]), repeated([2.0, 50.0])),
+    ],
+)  # fmt: skip
+def test_text(case, before, after):
+    assert_golden("comparison", sweeps_compared(before, after), case)
 
 
 @pytest.mark.parametrize(("before", "after"), [([], []), ([run(0, 1.0)], []), ([], [run(0, 1.0)])])
 def test_without_runs_there_is_nothing_to_compare(before, after):
-    result = analyze(group_repeats(before), group_repeats(after))
+    result = sweeps_compared(before, after)
     assert (result.matched.pairs, result.overall, result.differences) == ([], [], [])
-
-
-def test_repeats_give_the_ratio_an_interval():
-    found = one(repeated([10.0, 10.1, 10.2]), repeated([8.0, 8.1, 8.3]))
-    assert found.ratio.value == pytest.approx(0.805, abs=1e-3)
-    assert 0.77 < found.ratio.low < 0.79
-    assert (found.basis, found.verdict, found.is_equivalent) == ("runs", "differs", False)
-    assert (found.before, found.after) == pytest.approx((10.1, 24.4 / 3))
 
 
 @pytest.mark.parametrize(
     ("after", "verdict"),
-    [
-        ([10.0, 10.1, 10.2], "no difference"),
-        ([8.0, 10.1, 12.0], "inconclusive"),
-        ([9.0, 9.1, 9.2], "differs"),
-    ],
+    [([10.0, 10.1, 10.2], "no difference"), ([8.0, 10.1, 12.0], "inconclusive"), ([8.0, 8.1, 8.3], "differs")],
 )
-def test_interval_decides(after, verdict):
+def test_interval_of_the_ratio_of_repeats_decides(after, verdict):
     found = one(repeated([10.0, 10.1, 10.2]), repeated(after))
-    assert (found.verdict, found.is_equivalent) == (verdict, verdict == "no difference")
+    assert (found.basis, found.verdict, found.is_equivalent) == ("runs", verdict, verdict == "no difference")
+    assert found.ratio.low < found.ratio.value < found.ratio.high
+    assert (found.before, found.after) == pytest.approx((10.1, sum(after) / 3))
 
 
-def test_epochs_of_a_single_run_give_no_interval():
+def test_single_run_has_no_interval_from_its_epochs_but_from_the_others_repeats():
     found = one([run(0, 10.0, epochs=[50.0, 10.0, 10.1, 9.9])], [run(0, 8.0, epochs=[40.0, 8.0, 8.1, 7.9])])
     assert (found.basis, found.verdict, found.ratio.low) == ("one run each", "inconclusive", None)
-
-
-def test_single_run_uses_the_variance_of_the_others_repeats():
     found = one(repeated([10.0, 10.1, 10.2]), [run(0, 8.0)])
     assert (found.basis, found.counts, found.verdict) == ("runs", (3, 1), "differs")
 
@@ -96,7 +80,7 @@ def test_one_of_many_small_p_values_is_inconclusive():
     others, fifth = [10.0, 10.15, 10.2], [10.3, 10.2, 10.4]
     after = [each for n in range(20)
              for each in repeated(fifth if n == 4 else others, first=3 * n, batch=8 * (n + 1))]  # fmt: skip
-    result = analyze(group_repeats(before), group_repeats(after))
+    result = sweeps_compared(before, after)
     (seeming,) = [each for each in result.differences if each.title == "batch 40"]
     assert seeming.p_value < 0.05 < seeming.q_value
     assert (seeming.differs_alone, seeming.verdict) == (True, "inconclusive")
@@ -106,7 +90,7 @@ def test_one_of_many_small_p_values_is_inconclusive():
 def test_largest_of_several_differences_comes_first():
     before = [run(n, 10.0, batch=n + 1) for n in range(100)]
     after = [run(n, 10.0 + n / 100, batch=n + 1) for n in range(100)]
-    result = analyze(group_repeats(before), group_repeats(after))
+    result = sweeps_compared(before, after)
     assert [each.title for each in (*result.overall, *result.by_size[:2])] == [
         "All 100 configurations",
         "batch 100",
@@ -128,8 +112,7 @@ def test_energy_is_compared_if_it_covers_the_same():
     ]
     other = [replace(after[0], energy_covers="module")]
     assert [each.metric for each in compared(before, other)] == ["steady/e2e_s"]
-    reason = analyze(group_repeats(before), group_repeats(other)).energy_reason
-    assert reason == "it covers different things: GPUs used, module"
+    assert sweeps_compared(before, other).energy_reason == "it covers different things: GPUs used, module"
 
 
 def test_over_all_configurations_the_configuration_is_the_unit():

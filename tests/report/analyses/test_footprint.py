@@ -36,21 +36,12 @@ def test_runs_of_a_sweep_are_added_with_their_uncertainties():
     assert_golden("footprint", result)
 
 
-def test_sweep_without_an_intensity_and_a_price_has_no_page():
-    assert analyze([trained(0, 100.0)]) is None
-
-
-def test_run_whose_hours_are_missing_is_not_counted():
-    other = emitting(0, 100.0)
-    metrics = {name: value for name, value in other.metrics.items() if "co2e" not in name}
-    result = analyze([replace(other, metrics=metrics)])
-    assert (result.numbers, result.co2e_g) == ([], None)
-    assert result.missing == {"no intensity for all hours": [0]}
+def without(run, part):
+    return replace(run, metrics={name: value for name, value in run.metrics.items() if part not in name})
 
 
 def test_costs_in_several_currencies_are_not_added():
-    runs = [emitting(0, 100.0), emitting(1, 100.0, keys={**KEYS, "currency": "USD"}, batch=8)]
-    result = analyze(runs)
+    result = analyze([emitting(0, 100.0), emitting(1, 100.0, keys={**KEYS, "currency": "USD"}, batch=8)])
     assert (result.cost, result.currencies, result.co2e_g.value) == (None, ["EUR", "USD"], pytest.approx(200.0))
 
 
@@ -58,8 +49,9 @@ def test_each_run_of_the_sweep_is_counted_or_has_a_reason():
     """The sweep began without `footprint` keys, and one run has not ended."""
     earlier = replace(emitting(0, 100.0, keys={}), metrics={"total/energy_j": 3.6e6})
     running = replace(emitting(1, None), state="unfinished")
-    free = emitting(2, 100.0)
-    free = replace(free, metrics={name: value for name, value in free.metrics.items() if "cost" not in name})
-    result = analyze([earlier, running, free, emitting(3, 100.0)])
+    result = analyze([earlier, running, without(emitting(2, 100.0), "cost"), emitting(3, 100.0)])
     assert result.numbers == [3]
     assert result.missing == {"no intensity for all hours": [0], "not ended": [1], "no price": [2]}
+    result = analyze([without(emitting(0, 100.0), "co2e")])
+    assert (result.numbers, result.co2e_g, result.missing) == ([], None, {"no intensity for all hours": [0]})
+    assert analyze([trained(0, 100.0)]) is None, "no intensity and no price"

@@ -5,7 +5,7 @@ import math
 import random
 
 import pytest
-from sweeps import trained
+from sweeps import costing
 
 from epochmeter.report.analyses.importance import key_shares
 from epochmeter.report.runs.configuration import group_repeats
@@ -16,10 +16,10 @@ GRID = list(itertools.product(BATCHES, WORKERS))
 
 
 def shares(times, energies=None, keys=GRID, **more):
-    """The share of time and energy of each key, of runs with a batch and workers."""
+    """The share of time and energy of each key, of runs with a batch, workers and other keys."""
     runs = [
-        trained(number, 100.0, batch=batch, workers=workers,
-                steady={"e2e_s": time_s, "energy_j": energies and energies[number]}, **more)
+        costing(number, time_s, energies and energies[number], batch=batch, workers=workers,
+                **{key: values[number] for key, values in more.items()})
         for number, ((batch, workers), time_s) in enumerate(zip(keys, times, strict=True))
     ]  # fmt: skip
     return {share.key: (share.time, share.energy) for share in key_shares(costs(group_repeats(runs)))}
@@ -48,31 +48,21 @@ def test_interaction_is_no_main_effect_and_subtracted_as_chance():
     assert found["workers"][0] == pytest.approx((0.32 - 2 * 0.1 / 6) / 0.57)
 
 
-def test_energy_has_shares_of_its_own():
+def test_energy_has_shares_of_its_own_unless_it_is_constant():
     found = shares(effects(0.1, 0.0), effects(0.0, 0.1))
     assert found["batch"] == pytest.approx((1.0, 0.0), abs=1e-9)
     assert found["workers"] == pytest.approx((0.0, 1.0), abs=1e-9)
-
-
-def test_constant_energy_has_no_shares():
-    found = shares(effects(0.1, 0.2), [100.0] * 12)
-    assert found["batch"] == (pytest.approx(0.15 / 0.47), None)
+    assert shares(effects(0.1, 0.2), [100.0] * 12)["batch"] == (pytest.approx(0.15 / 0.47), None)
     assert shares([10.0] * 12) == {}, "nor has constant time"
 
 
 def test_keys_that_vary_together_share_their_explained_variance():
     keys = [(batch, batch // 8) for batch in BATCHES] * 2
-    found = shares([1.0, 2.0, 4.0, 8.0, 1.1, 2.2, 4.4, 8.8], keys=keys, precision="fp32")
+    found = shares([1.0, 2.0, 4.0, 8.0, 1.1, 2.2, 4.4, 8.8], keys=keys)
     assert found == {}, "repeats are one configuration, and four of them leave nothing for chance"
-    runs = [
-        trained(number, 100.0, batch=batch, workers=workers, prefetch=prefetch, steady={"e2e_s": time_s})
-        for number, ((batch, workers), prefetch, time_s) in enumerate(
-            zip(keys, [1] * 4 + [2] * 4, [1.0, 2.0, 4.0, 8.0, 1.0, 2.1, 4.0, 8.1], strict=True)
-        )
-    ]
-    both = {share.key: share.time for share in key_shares(costs(group_repeats(runs)))}
-    assert both["batch"] == pytest.approx(both["workers"])
-    assert both["batch"] == pytest.approx(0.5, abs=0.01)
+    found = shares([1.0, 2.0, 4.0, 8.0, 1.0, 2.1, 4.0, 8.1], keys=keys, prefetch=[1] * 4 + [2] * 4)
+    assert found["batch"][0] == pytest.approx(found["workers"][0])
+    assert found["batch"][0] == pytest.approx(0.5, abs=0.01)
 
 
 def test_missing_configurations_do_not_confuse_the_keys():

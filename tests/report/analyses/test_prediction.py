@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden import assert_golden
-from sweeps import DATA_SOURCES, trained
+from sweeps import DATA_SOURCES, costing, trained
 
 from epochmeter.report.analyses import front, gaussian, physics, prediction
 from epochmeter.report.analyses.prediction import NoPrediction, Predicted, Prediction, predict
@@ -32,9 +32,9 @@ def time_of(batch, workers, limit):
 
 def run(number, batch, workers, limit, energy=True, law=time_of, **more):
     time_s = law(batch, workers, limit)
-    steady = {"e2e_s": time_s, "energy_j": 0.8 * limit * time_s if energy else None}
     typed = {"batch": str(batch), "workers": str(workers), "power_limit": str(limit)}
-    return trained(number, 100.0, steady=steady, typed=typed, batch=batch, workers=workers, power_limit=limit, **more)
+    return costing(number, time_s, 0.8 * limit * time_s if energy else None, typed=typed, batch=batch, workers=workers,
+                   power_limit=limit, **more)  # fmt: skip
 
 
 def grid(count, **more):
@@ -76,17 +76,14 @@ def test_intervals_cover_the_true_values_and_held_out_ones(result):
     assert error.within >= 19
 
 
-def test_next_runs_are_uncertain_and_may_be_on_the_front():
+def test_next_runs_are_uncertain_may_be_on_the_front_and_do_not_repeat_each_other():
     """Of three unknown configurations, the second certainly is not on the front, and the third hardly known."""
     means = np.array([[0.0, 3.0, 0.0, -1.0], [0.0, 3.0, 0.5, 1.2]])
     deviations = np.array([0.3, 0.3, 0.01, 0.01] * 2)
     posterior = gaussian.Posterior(means, np.diag(deviations**2))
     assert front.choose_runs(posterior, np.array([[0.1], [0.1]]), 2) == [0, 1]
     assert sorted(front.choose_runs(posterior.first(1), np.array([[0.1]]), 9)) == [0, 1, 2, 3]
-
-
-def test_next_runs_do_not_repeat_each_other():
-    """Two perfectly correlated configurations need one run, even if each alone is the most uncertain."""
+    # Two perfectly correlated configurations need one run, even if each alone is the most uncertain.
     covariance = np.kron(np.eye(2), [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.5]])
     posterior = gaussian.Posterior(np.zeros((2, 3)), covariance)
     assert sorted(front.choose_runs(posterior, np.zeros((2, 1)), 2))[1] == 2
@@ -165,35 +162,25 @@ def test_repeats_are_one_configuration():
     assert predict(group_repeats(runs)).errors["time"].configurations == 7
 
 
-def stalled(number, data_source, batch):
-    """Return a run of a sweep over data sources, which set keys that were not overridden."""
-    steady = {"e2e_s": (2 if data_source == "storage" else 1) * (20 + 400 / batch)}
-    typed = {"data_source": data_source, "batch": str(batch)}
-    result = trained(number, 100.0, steady=steady, typed=typed, batch=batch)
-    return replace(result, job={**result.job, **DATA_SOURCES[data_source]})
-
-
 def test_key_set_by_an_overridden_key_is_not_part_of_the_grid():
+    """The sources of data set keys that were not overridden."""
     every = itertools.product(("cached", "storage"), (8, 16, 32, 64, 128))
-    runs = [stalled(n, data_source, batch) for n, (data_source, batch) in enumerate(every)]
+    runs = [costing(n, (2 if source == "storage" else 1) * (20 + 400 / batch), batch=batch,
+                    typed={"data_source": source, "batch": str(batch)}, **DATA_SOURCES[source])
+            for n, (source, batch) in enumerate(every)]  # fmt: skip
     complete = predict(group_repeats(runs))
     assert (complete.reason, complete.keys) == ("complete", ["data_source", "batch"])
     (point,) = predict(group_repeats(runs[:-1])).points
     assert point.title == "data_source storage, batch 128"
 
 
-def placed(number, storage, root, batch):
-    keys = {"storage": storage, "storage.root": root, "batch": str(batch)}
-    slow = {"nvme": 1, "ssd": 1.5, "hdd": 3}[storage]
-    return trained(number, 100.0, steady={"e2e_s": slow * (20 + 400 / batch)}, typed=keys, batch=batch,
-                   storage={"name": storage, "root": root})  # fmt: skip
-
-
 def test_dependent_keys_stay_in_pairs():
     """Three storages have one folder each, and one of them has two: none is suggested with another's folder."""
-    places = [("nvme", "/"), ("ssd", "/ssd"), ("ssd", "/ssd2"), ("hdd", "/hdd")]
+    places = [("nvme", "/", 1), ("ssd", "/ssd", 1.5), ("ssd", "/ssd2", 1.5), ("hdd", "/hdd", 3)]
     every = list(itertools.product(places, (8, 16, 32)))
-    runs = [placed(n, *storage, batch) for n, (storage, batch) in enumerate(every) if n != 5]
+    runs = [costing(n, slow * (20 + 400 / batch), batch=batch, storage={"name": name, "root": root},
+                    typed={"storage": name, "storage.root": root, "batch": str(batch)})
+            for n, ((name, root, slow), batch) in enumerate(every) if n != 5]  # fmt: skip
     (point,) = predict(group_repeats(runs)).points
     assert point.keys == {"storage.root": "/ssd", "batch": "32"}
     assert {"storage=ssd", "storage.root=/ssd", "batch=32"} <= set(shlex.split(point.command))
@@ -238,10 +225,14 @@ def test_noise_is_not_predicted(seed):
     assert predict(grid(16, energy=False, law=lambda *at: drawn.uniform(1, 10))).reason == "inaccurate"
 
 
-@pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
-def test_configuration_without_time_is_not_fitted(value):
-    bad = run(9, 8, 0, 200, law=lambda *at: value, energy=False)
-    assert predict([*grid(5), *group_repeats([bad])]).count == 5
+def test_configuration_without_time_or_power_is_not_fitted():
+    for value in (None, math.nan, math.inf):
+        bad = run(9, 8, 0, 200, law=lambda *at: value, energy=False)  # noqa: B023 (called here)
+        assert predict([*grid(5), *group_repeats([bad])]).count == 5
+    first, *others = grid(12)
+    broken = [replace(row, metrics={**row.metrics, "steady/energy_j": math.nan}) for row in first.runs]
+    assert predict([*group_repeats(broken), *others]).no_power == "not all configurations have one"
+    assert predict(grid(8, law=lambda *at: 10.0)).points[0].time_s.value == pytest.approx(10.0)
 
 
 def test_without_energy_only_time_is_predicted(monkeypatch):
@@ -250,17 +241,6 @@ def test_without_energy_only_time_is_predicted(monkeypatch):
     assert (list(result.errors), result.points[0].power_w, result.least_energy) == (["time"], None, None)
     assert result.no_power == "20 of 20 runs measured no energy: no meter here"
     assert (result.errors["time"].configurations, result.measured, len(result.points)) == (12, 20, 28)
-
-
-def test_non_finite_power_is_not_fitted():
-    first, *others = grid(12)
-    (row,) = first.runs
-    broken = replace(row, metrics={**row.metrics, "steady/energy_j": float("nan")})
-    assert predict([*group_repeats([broken]), *others]).no_power == "not all configurations have one"
-
-
-def test_constant_times_are_predicted():
-    assert predict(grid(8, law=lambda *at: 10.0)).points[0].time_s.value == pytest.approx(10.0)
 
 
 def test_held_out_configurations_are_predicted_from_the_others(monkeypatch):
@@ -291,16 +271,12 @@ def test_width_of_intervals_is_calibrated_by_the_errors(bias):
     assert 0.94 <= np.mean(np.abs(chance.normal(0, bias, 2000)) <= widths) <= 0.97
 
 
-def test_width_of_trusted_deviations_hardly_depends_on_few_errors():
+def test_width_depends_little_on_few_errors_and_includes_95_percent_of_many():
     errors = np.full(8, 0.1)
     assert 0.2 < gaussian.calibrated_width(errors, np.ones(8)) < 0.3
     assert 1.4 < gaussian.calibrated_width(errors, np.ones(8), 8.0) < 1.6
-
-
-def test_95_percent_of_held_out_errors_with_outliers_are_within_the_width():
     errors = np.array([0.01] * 94 + [1.0] * 6)
-    width = gaussian.calibrated_width(errors, np.ones(100))
-    assert np.mean(errors <= width) >= 0.95
+    assert np.mean(errors <= gaussian.calibrated_width(errors, np.ones(100))) >= 0.95
 
 
 ERROR = gaussian.Error(0.3, 0.9, 0.35, 15, 16, 2.2, is_useful=False)
@@ -308,34 +284,22 @@ POINTS = [Predicted(f"batch {n}", {"batch": f"{n}"}, Estimate(n, 0.9 * n, 1.2 * 
                     Estimate(100.0 * n, 94.0 * n, 106.0 * n), f"python src/train.py batch={n}")
           for n in range(8, 20)]  # fmt: skip
 WITHOUT_POWER = [replace(point, power_w=None, energy_j=None) for point in POINTS[:5]]
+TEXTS = {
+    "": Prediction(POINTS, {"time": ERROR, "power": ERROR, "energy": ERROR}, POINTS[:3], 20),
+    "no_power": Prediction(WITHOUT_POWER, {"time": ERROR}, POINTS[:1], 16, no_power="no meter."),
+    "poor_power": Prediction(WITHOUT_POWER, {"time": ERROR}, POINTS[:1], 16, poor_power=ERROR),
+    "hosts": NoPrediction("hosts", ["h0", "h1"]),
+    "few": NoPrediction("few", ["batch", "workers"], 7, 8),
+    "no_keys": NoPrediction("other keys"),
+    "large": NoPrediction("large", ["batch", "workers"], 27_000),
+    "other_keys": NoPrediction("other keys", ["batch"]),
+    "complete": NoPrediction("complete", ["batch"]),
+    "inaccurate": NoPrediction("inaccurate", error=ERROR),
+}
 
 
-@pytest.mark.parametrize(
-    ("case", "prediction"),
-    [
-        ("", Prediction(POINTS, {"time": ERROR, "power": ERROR, "energy": ERROR}, POINTS[:3], 20)),
-        ("no_power", Prediction(WITHOUT_POWER, {"time": ERROR}, POINTS[:1], 16, no_power="no meter.")),
-        ("poor_power", Prediction(WITHOUT_POWER, {"time": ERROR}, POINTS[:1], 16, poor_power=ERROR)),
-    ],
-)
-def test_text(case, prediction):
-    assert_golden("prediction", prediction, case)
-    assert len(json.loads(json.dumps(prediction.values, allow_nan=False))["points"]) == len(prediction.points)
-
-
-@pytest.mark.parametrize(
-    "reason",
-    [
-        NoPrediction("hosts", ["h0", "h1"]),
-        NoPrediction("few", ["batch", "workers"], 7, 8),
-        NoPrediction("other keys"),
-        NoPrediction("large", ["batch", "workers"], 27_000),
-        NoPrediction("other keys", ["batch"]),
-        NoPrediction("complete", ["batch"]),
-        NoPrediction("inaccurate", error=ERROR),
-    ],
-    ids=lambda result: f"{result.reason} {result.keys}",
-)
-def test_text_of_reasons(reason):
-    case = reason.reason if reason.keys or reason.error else "no_keys"
-    assert_golden("prediction", reason, case.replace(" ", "_"))
+@pytest.mark.parametrize("case", TEXTS)
+def test_text(case):
+    assert_golden("prediction", TEXTS[case], case)
+    values = json.loads(json.dumps(TEXTS[case].values, allow_nan=False))
+    assert len(values.get("points", [])) == len(getattr(TEXTS[case], "points", []))

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from golden import assert_golden
-from sweeps import trained
+from sweeps import costing
 
 from epochmeter.report.analyses import physics
 from epochmeter.report.analyses.gaussian import Grid
@@ -41,9 +41,9 @@ def runs(law, places, model="resnet50", energy=True, first=0, sweep="now", **mor
     results = []
     for number, (batch, limit) in enumerate(places, first):
         time_s, power_w = law(batch, limit)
-        steady = {"e2e_s": time_s, "energy_j": time_s * power_w if energy else None}
         typed = {"batch": str(batch), "power_limit": str(limit)}
-        run = trained(number, 100.0, steady=steady, typed=typed, model=model, batch=batch, power_limit=limit)
+        run = costing(number, time_s, time_s * power_w if energy else None, typed=typed, model=model, batch=batch,
+                      power_limit=limit)  # fmt: skip
         results.append(replace(run, sweep=sweep, **more))
     return results
 
@@ -62,19 +62,14 @@ def few_runs(law, seed=1):
 
 
 def median_error(result, law):
-    errors = []
-    for point in result.points:
-        time_s, _ = law(*(float(point.keys[key]) for key in ("batch", "power_limit")))
-        errors.append(abs(math.log(point.time_s.value / time_s)))
-    return np.median(errors)
+    places = [[float(point.keys[key]) for key in ("batch", "power_limit")] for point in result.points]
+    return np.median([abs(math.log(point.time_s.value / law(*place)[0]))
+                      for point, place in zip(result.points, places, strict=True)])  # fmt: skip
 
 
 def test_most_probable_parameters_predict_all_configurations():
-    law = workload(0)
-    measured = costs(group_repeats(runs(law, EVERY)))
-    grid = to_grid(measured)
-    assert (len(grid), grid.full_w, grid.workload) == (30, 300.0, "resnet50 on jpeg")
-    assert grid.limits.max() == 1.0
+    grid = to_grid(costs(group_repeats(runs(workload(0), EVERY))))
+    assert (len(grid), grid.full_w, grid.workload, grid.limits.max()) == (30, 300.0, "resnet50 on jpeg", 1.0)
     half = np.arange(len(grid)) % 2 == 0
     posterior = physics.fit(physics.DEFAULT, grid[half])(grid[~half])
     assert posterior.means == pytest.approx(grid.logs[:, ~half], abs=0.03)
@@ -127,37 +122,26 @@ def test_prior_that_contradicts_the_runs_has_no_weight():
     assert result.values["prior"]["workloads"] == 3
 
 
-def test_prior_of_other_keys_and_empty_priors_are_reported():
-    configurations = group_repeats(
-        [
-            trained(
-                n,
-                100.0,
-                steady={"e2e_s": 10.0 + n},
-                workers=2**n,
-                typed={"workers": str(2**n), "optimizer.lr": f"{n % 2}"},
-            )
-            for n in range(6)
-        ]
-    )
-    result = predict(configurations, earlier(workload(0)))
+def test_prior_of_other_keys_is_reported():
+    others = [costing(n, 10.0 + n, workers=2**n, typed={"workers": str(2**n), "optimizer.lr": f"{n % 2}"})
+              for n in range(6)]  # fmt: skip
+    result = predict(group_repeats(others), earlier(workload(0)))
     assert list(result.weights) == ["smooth"]
     assert_golden("prediction", replace(result, points=result.points[:1], next_runs=[]), "other_prior")
 
 
 def test_records_that_cannot_be_used_have_reasons():
     good, short = runs(workload(0), EVERY), runs(workload(1), EVERY[:3], model="resnet152", first=50)
-    failed = [
-        replace(run, state="failed", excluded_because="not completed (failed)")
-        for run in runs(workload(0), EVERY[:2], first=70)
-    ]
+    why = "not completed (failed)"
+    failed = runs(workload(0), EVERY[:2], first=70, state="failed", excluded_because=why)
     timed = runs(workload(2), EVERY[:6], energy=False, host="other", first=80, no_energy="no meter")
     bad = {"9": "it is of schema 9", "10": "it is of schema 9"}
     prior = read_prior(Sweep(Path("s"), [*good, *short, *failed, *timed], bad), {run.name for run in good[:10]})
     assert [(len(grid), len(grid.logs)) for grid in prior.grids] == [(20, 2), (6, 1)]
     assert prior.without_power == 1
     few = "fewer than 4 configurations of a workload"
-    assert prior.left_out == {"it is of schema 9": 2, "not completed (failed)": 2, few: 3}
+    assert prior.left_out == {"it is of schema 9": 2, why: 2, few: 3}
+    assert Prior([], {}).values == {"workloads": 0, "configurations": 0, "without_power": 0, "left_out": {}}
     result = predict(few_runs(workload(5)), replace(prior, grids=[]))
     assert_golden("prediction", replace(result, points=result.points[:1], next_runs=[]), "no_prior")
 
@@ -192,7 +176,3 @@ def test_prior_without_power_predicts_power_from_the_runs():
 )
 def test_batch_sizes_and_watts_have_physics(key, column, expected):
     assert has_physics(key, column) is expected
-
-
-def test_no_prior_grids_are_not_an_error():
-    assert Prior([], {}).values == {"workloads": 0, "configurations": 0, "without_power": 0, "left_out": {}}

@@ -36,8 +36,22 @@ def answers(*runs):
     return analyze([replace(run, keys={**run.keys, "experiment": "lumi/resnet152_cifar100"}) for run in runs])
 
 
-def pairs(effects):
-    return [(effect.base, effect.value) for effect in effects]
+def test_steps_are_compared_with_one_device():
+    found = answers(trained(0, 100.0), ddp(1), dp(2), trained(3, 1.0, strategy="ddp", batch=128))
+    steps = [(effect.value, effect.means["steps"]) for effect in found.steps]
+    assert steps == [("ddp x 2", (16, 8)), ("dp x 2", (16, 16))]
+    assert answers(ddp(0)).steps == []
+
+
+def test_batches_are_compared_with_the_next_smaller_on_one_device_of_the_same_host():
+    several = [ddp(3), ddp(4, 220.0, batch=128)]
+    found = answers(trained(0, 130.0, batch=256), trained(1, 100.0), trained(2, 120.0, batch=128), *several)
+    assert [(effect.base, effect.value, effect.speed.value) for effect in found.batches] == [
+        ("batch 64", "batch 128", pytest.approx(1.2)), ("batch 128", "batch 256", pytest.approx(130 / 120))
+    ]  # fmt: skip
+    assert [(effect.base, effect.value) for effect in answers(*several).batches] == [("batch 64", "batch 128")]
+    runs = [replace(trained(n, 100.0 + n, batch=64 * (1 + n % 2)), host=f"h{n // 2}") for n in range(4)]
+    assert [effect.title for effect in answers(*runs).batches] == ["resnet152, h0", "resnet152, h1"]
 
 
 def test_text_of_all_answers():
@@ -53,31 +67,22 @@ def test_text_of_all_answers():
 
 def test_text_of_unanswered_questions_has_commands():
     assert_golden("questions", analyze([trained(0, 100.0), ddp(1)]), "unanswered")
-
-
-def test_other_sweeps_have_no_questions():
-    assert analyze([trained(0, 100.0), trained(1, 110.0, batch=128)]) is None
+    assert analyze([trained(0, 100.0), trained(1, 110.0, batch=128)]) is None, "a plain sweep has no questions"
     assert analyze([]) is None
 
 
 def test_device_use_is_absent_without_driver_metrics():
-    found = answers(
-        using(0, 8000, 0.9), trained(1, 9.0, batch=8), trained(2, 9.0, batch=9, steady={"cpu_utilization": 1})
-    )
-    assert [(use.numbers, use.utilized, use.utilization, use.memory_bytes) for use in found.devices] == [
-        ([0], "GPU", 0.9, 8e9),
-        ([2], "CPU", 1, None),
-    ]
+    on_cpu = trained(2, 9.0, batch=9, steady={"cpu_utilization": 1})
+    found = answers(using(0, 8000, 0.9), trained(1, 9.0, batch=8), on_cpu)
+    uses = [(use.numbers, use.utilized, use.utilization, use.memory_bytes) for use in found.devices]
+    assert uses == [([0], "GPU", 0.9, 8e9), ([2], "CPU", 1, None)]
 
 
 def test_memory_growth_is_of_configurations_that_differ_in_one_key():
     found = answers(using(0, 4000), using(1, 7000, batch=128), using(2, 3000, model="resnet50"),
                     using(3, 4400, strategy="ddp", ranks=2))  # fmt: skip
-    assert [(effect.key, effect.means["memory_bytes"]) for effect in found.memory] == [
-        ("model", (3e9, 4e9)),
-        ("strategy", (4e9, 4.4e9)),
-        ("batch", (4e9, 7e9)),
-    ]
+    growth = [(effect.key, effect.means["memory_bytes"]) for effect in found.memory]
+    assert growth == [("model", (3e9, 4e9)), ("strategy", (4e9, 4.4e9)), ("batch", (4e9, 7e9))]
     assert answers(using(0, 4000), using(1, 4040, batch=128)).memory == []
 
 
@@ -91,41 +96,27 @@ def test_difference_of_the_first_epoch_is_divided_between_parts():
 
 
 @pytest.mark.parametrize(
-    ("epochs", "later_s"),
+    ("epochs", "warmup", "later_s"),
     [
-        ({0: FIRST}, None),
-        ({0: {"epoch/compute_s": 6.0}, 1: LATER}, None),
-        ({1: LATER, 2: LATER}, None),
-        ({0: epoch(9.0), 1: epoch(7.0), 3: epoch(5.0)}, 6.0),
+        ({0: FIRST}, 1, []),
+        ({0: {"epoch/compute_s": 6.0}, 1: LATER}, 1, []),
+        ({1: LATER, 2: LATER}, 1, []),
+        ({0: epoch(9.0), 1: epoch(7.0), 3: epoch(5.0)}, 1, [6.0]),
+        ({0: epoch(10.0), 1: epoch(8.0), 2: epoch(5.0)}, 0, [6.5]),
+        ({0: epoch(10.0), 1: epoch(8.0), 2: epoch(5.0)}, 2, [5.0]),
     ],
 )
-def test_first_epoch_needs_its_time_and_that_of_later_ones(epochs, later_s):
-    found = answers(replace(trained(0, 100.0), epochs=epochs)).first_epochs
-    assert [result.later_s for result in found] == ([later_s] if later_s else [])
+def test_first_epoch_needs_its_time_and_that_of_later_ones_after_the_warm_up(epochs, warmup, later_s):
+    run = replace(trained(0, 100.0), epochs=epochs)
+    found = answers(replace(run, job={**run.job, "warmup_epochs": warmup})).first_epochs
+    assert [result.later_s for result in found] == later_s
 
 
 def test_insignificant_difference_of_the_first_epoch_is_not_slower():
     assert not answers(trained(0, 100.0, epochs=[LATER, LATER])).first_epochs[0].is_slower
-    slow, fast = [epoch(9.0), epoch(6.0)], [epoch(4.0), epoch(6.0)]
-    (result,) = answers(
-        *(trained(n, 100.0, epochs=epochs, repeat=n) for n, epochs in enumerate([slow, fast]))
-    ).first_epochs
+    runs = [trained(n, 100.0, epochs=[epoch(first_s), epoch(6.0)], repeat=n) for n, first_s in enumerate((9.0, 4.0))]
+    (result,) = answers(*runs).first_epochs
     assert (result.more_s.value, result.is_slower, result.largest_part) == (pytest.approx(0.5), False, "")
-
-
-@pytest.mark.parametrize(("warmup", "later_s"), [(0, 6.5), (2, 5.0)])
-def test_warm_up_epochs_are_no_later_epochs(warmup, later_s):
-    run = trained(0, 100.0, epochs=[epoch(10.0), epoch(8.0), epoch(5.0)])
-    assert answers(replace(run, job={**run.job, "warmup_epochs": warmup})).first_epochs[0].later_s == later_s
-
-
-def test_steps_are_compared_with_one_device():
-    found = answers(trained(0, 100.0), ddp(1), dp(2), trained(3, 1.0, strategy="ddp", batch=128))
-    assert [(effect.value, effect.means["steps"]) for effect in found.steps] == [
-        ("ddp x 2", (16, 8)),
-        ("dp x 2", (16, 16)),
-    ]
-    assert answers(ddp(0)).steps == []
 
 
 def test_dp_and_ddp_are_compared_at_the_same_global_batch_if_possible():
@@ -135,19 +126,6 @@ def test_dp_and_ddp_are_compared_at_the_same_global_batch_if_possible():
     (effect,) = answers(dp(0, 100.0), ddp(1, 160.0)).dp
     assert (effect.base, effect.value, effect.same_work) == ("dp x 2, batch 64", "ddp x 2, batch 64", False)
     assert answers(dp(0, 100.0), trained(1, 160.0, strategy="ddp", ranks=4)).dp == []
-
-
-def test_batches_are_compared_with_the_next_smaller_on_one_device():
-    several = [ddp(3), ddp(4, 220.0, batch=128)]
-    found = answers(trained(0, 130.0, batch=256), trained(1, 100.0), trained(2, 120.0, batch=128), *several)
-    assert pairs(found.batches) == [("batch 64", "batch 128"), ("batch 128", "batch 256")]
-    assert [effect.speed.value for effect in found.batches] == pytest.approx([1.2, 130 / 120])
-    assert pairs(answers(*several).batches) == [("batch 64", "batch 128")]
-
-
-def test_hosts_are_compared_separately():
-    runs = [replace(trained(n, 100.0 + n, batch=64 * (1 + n % 2)), host=f"h{n // 2}") for n in range(4)]
-    assert [effect.title for effect in answers(*runs).batches] == ["resnet152, h0", "resnet152, h1"]
 
 
 def test_runs_without_repeats_are_stated():

@@ -24,11 +24,19 @@ def ddp(number, speed, **keys):
     return trained(number, speed, strategy="ddp", ranks=2, **keys)
 
 
-def test_same_batch_per_rank_is_weak_scaling():
+def test_same_batch_per_device_is_weak_scaling():
     result = one([trained(0, 100.0), ddp(1, 190.0)])
     assert (result.kind, result.devices, result.device_batch) == (WEAK, 2, 64)
     assert (result.speedup.value, result.efficiency.value) == pytest.approx((1.9, 0.95))
     assert (result.numbers, result.one_numbers) == ([1], [0])
+    result = one([trained(0, 100.0), trained(1, 130.0, strategy="dp", ranks=2, batch=128)])
+    assert (result.kind, result.device_batch) == (WEAK, 64), "data parallel splits its batch"
+
+
+def test_one_rank_of_ddp_replaces_a_single_device():
+    runs = [trained(0, 98.0, strategy="ddp"), ddp(1, 196.0)]
+    assert one(runs).speedup.value == pytest.approx(2.0)
+    assert one([*runs, trained(2, 100.0)]).one_numbers == [2]
 
 
 def test_both_kinds_of_scaling_are_compared_and_one_is_described():
@@ -38,17 +46,6 @@ def test_both_kinds_of_scaling_are_compared_and_one_is_described():
                         (128, WEAK, pytest.approx(210 / 110))]  # fmt: skip
     assert [(each.device_batch, each.kind) for each in result.described] == [(64, WEAK), (128, WEAK)]
     assert result.compared[1].overhead_s is None, "batch sizes per device differ"
-
-
-def test_data_parallel_splits_its_batch():
-    result = one([trained(0, 100.0), trained(1, 130.0, strategy="dp", ranks=2, batch=128)])
-    assert (result.kind, result.device_batch) == (WEAK, 64)
-
-
-def test_one_rank_of_ddp_replaces_a_single_device():
-    runs = [trained(0, 98.0, strategy="ddp"), ddp(1, 196.0)]
-    assert one(runs).speedup.value == pytest.approx(2.0)
-    assert one([*runs, trained(2, 100.0)]).one_numbers == [2]
 
 
 def test_overhead_is_the_longer_compute_time_per_step():
@@ -83,6 +80,8 @@ def test_repeats_and_seeds_give_intervals():
 def test_configurations_that_differ_in_more_are_not_compared():
     result = unpaired([trained(0, 100.0, model="resnet50"), ddp(1, 190.0)])
     assert (result.strategy, result.devices, result.batches, result.elsewhere) == ("ddp", 2, [64, 128], [])
+    unknown = replace(trained(1, 150.0, strategy="dp", ranks=2), devices=None)
+    assert unpaired([trained(0, 100.0), unknown]).devices is None
 
 
 def test_one_device_of_another_host_is_named_but_not_compared():
@@ -106,11 +105,6 @@ def test_without_several_devices_or_speed_there_is_no_scaling(runs):
     assert analyze(runs) is None
 
 
-def test_unknown_number_of_devices_is_not_guessed():
-    dp = replace(trained(1, 150.0, strategy="dp", ranks=2), devices=None)
-    assert unpaired([trained(0, 100.0), dp]).devices is None
-
-
 def test_superlinear_scaling_is_significant():
     assert one([trained(0, 100.0), ddp(1, 230.0)]).is_superlinear
     assert not one([trained(0, 100.0), ddp(1, 203.0)]).is_superlinear
@@ -118,18 +112,17 @@ def test_superlinear_scaling_is_significant():
     assert not one([trained(0, 100.0, repeat=0), trained(3, 99.0, repeat=1), *noisy]).is_superlinear
 
 
-@pytest.mark.parametrize(("one_j", "several_j", "ratio"), [(2.0, 2.2, 1.1), (2.0, None, None), (0.0, 2.0, None)])
-def test_energy_per_sample_is_a_multiple(one_j, several_j, ratio):
-    steady = [{"energy_per_sample_j": joules} if joules is not None else {} for joules in (one_j, several_j)]
-    result = one([trained(0, 100.0, steady=steady[0]), ddp(1, 190.0, steady=steady[1])])
+@pytest.mark.parametrize(
+    ("one_j", "several_j", "covers", "ratio"),
+    [(2.0, 2.2, "GPUs used", 1.1), (2.0, None, None, None), (0.0, 2.0, "GPUs used", None), (2.0, 2.0, "module", None)],
+)
+def test_energy_per_sample_is_a_multiple(one_j, several_j, covers, ratio):
+    single, several = (trained(0, 100.0, steady={"energy_per_sample_j": one_j}),
+                       ddp(1, 190.0, steady={"energy_per_sample_j": several_j}))  # fmt: skip
+    result = one([single, replace(several, energy_covers=covers)])
     assert (result.energy and result.energy.value) == (ratio and pytest.approx(ratio))
-    assert (result.no_energy is None) == (several_j is not None)
-
-
-def test_energies_of_different_parts_are_not_compared():
-    joules = {"energy_per_sample_j": 2.0}
-    result = one([trained(0, 100.0, steady=joules), replace(ddp(1, 190.0, steady=joules), energy_covers="module")])
-    assert (result.energy, result.no_energy) == (None, "it covers different things: GPUs used, module")
+    assert (result.no_energy is None) == (covers == "GPUs used")
+    assert covers != "module" or result.no_energy == "it covers different things: GPUs used, module"
 
 
 def test_text():
@@ -139,7 +132,4 @@ def test_text():
     runs += [trained(6, 100.0, model="resnet50"), ddp(7, 230.0, model="resnet50"),
              ddp(8, 300.0, model="resnet50", batch=256)]  # fmt: skip
     assert_golden("scaling", analyze(runs))
-
-
-def test_text_without_a_comparison():
     assert_golden("scaling", analyze([ddp(0, 190.0)]), "missing")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from golden import assert_golden
-from sweeps import trained
+from sweeps import costing, trained
 
 from epochmeter.report.analyses.search_front import analyze, search_objectives
 from epochmeter.shared.atomic_files import write_json
@@ -13,7 +13,7 @@ OBJECTIVES = ["steady/energy_j", "steady/e2e_s"]
 
 
 def run(number, batch, energy_j, e2e_s, **more):
-    return trained(number, 100.0, batch=batch, steady={"energy_j": energy_j, "e2e_s": e2e_s}, **more)
+    return costing(number, e2e_s, energy_j, batch=batch, **more)
 
 
 ROWS = [run(0, 8, 300.0, 10.0), run(1, 16, 200.0, 12.0), run(2, 32, 250.0, 11.0), run(3, 64, 310.0, 12.0)]
@@ -25,35 +25,21 @@ def titles(points):
     return [point.title for point in points]
 
 
-def test_front_is_sorted_by_the_first_objective():
+def test_front_is_sorted_by_the_first_objective_and_of_means():
     result = analyze(ROWS, OBJECTIVES)
     assert (titles(result.front), titles(result.others)) == (["batch 16", "batch 32", "batch 8"], ["batch 64"])
-
-
-def test_objective_to_maximize():
-    result = analyze([trained(0, 100.0), trained(1, 300.0, batch=128)], ["steady/samples_per_s"])
-    assert titles(result.front) == ["batch 128"]
-
-
-def test_repeats_are_averaged():
     result = analyze([*ROWS, run(4, 16, 400.0, 12.0, repeat=1)], OBJECTIVES)
-    assert titles(result.front) == ["batch 32", "batch 8"]
-    assert result.others[0].numbers == [1, 4]
+    assert (titles(result.front), result.others[0].numbers) == (["batch 32", "batch 8"], [1, 4])
+    result = analyze([trained(0, 100.0), trained(1, 300.0, batch=128)], ["steady/samples_per_s"])
+    assert titles(result.front) == ["batch 128"], "to maximize"
 
 
-def test_without_energy_the_front_is_that_of_time():
+def test_front_is_of_measured_objectives_and_comparable_energies():
     result = analyze([run(0, 8, None, 10.0), run(1, 16, None, 12.0)], OBJECTIVES)
     assert (result.objectives, titles(result.front)) == (["steady/e2e_s"], ["batch 8"])
-
-
-def test_energies_of_different_parts_have_no_front():
     result = analyze([ROWS[0], MODULE], OBJECTIVES)
     assert (result.front, "it covers different things" in result.no_front) == ([], True)
-
-
-@pytest.mark.parametrize("objectives", [[], ["total/edp_js"]])
-def test_missing_objectives_have_no_result(objectives):
-    assert analyze(ROWS, objectives) is None
+    assert analyze(ROWS, []) is analyze(ROWS, ["total/edp_js"]) is None
 
 
 @pytest.mark.parametrize(

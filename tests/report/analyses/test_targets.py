@@ -1,21 +1,16 @@
 """Time and energy to a target: the Pareto front, ties, and configurations that are not ranked."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
+import sweeps
 from golden import assert_golden
 from sweeps import trained
 
 from epochmeter.report.analyses.targets import analyze
-from epochmeter.report.runs.configuration import quality_target
 
-
-def reaching(number, time_s, energy_j=None, *, batch=64, epochs=3.0, **keys):
-    """A run with a target; its time is None if it missed it."""
-    values = {"time_to_target_s": time_s, "energy_to_target_j": energy_j,
-              "epochs_to_target": None if time_s is None else epochs, "energy_j": energy_j}  # fmt: skip
-    total = {name: value for name, value in values.items() if value is not None}
-    return trained(number, 100.0, batch=batch, total=total, **{"target_accuracy": 0.65, **keys})
+reaching = partial(sweeps.reaching, target_accuracy=0.65)
 
 
 def one(runs):
@@ -49,20 +44,16 @@ def test_configurations_have_time_and_energy_to_the_target():
     assert (result.time_ratio.value, result.energy_ratio.value) == pytest.approx((100 / 60, 1000 / 900))
 
 
-@pytest.mark.parametrize("time_s", [100.0, 60.0])
-def test_best_in_both_and_equal_times_are_ranked_by_energy(time_s):
-    result = one([reaching(0, time_s, 900.0), reaching(1, 60.0, 800.0, batch=128)])
+@pytest.mark.parametrize(("time_s", "energy_j"), [(100.0, 900.0), (60.0, 900.0), (None, None), (100.0, 0.0)])
+def test_best_in_both_has_no_ratio_to_slower_equal_missed_or_unmeasured_ones(time_s, energy_j):
+    result = one([reaching(0, time_s, energy_j), reaching(1, 60.0, 800.0, batch=128)])
     assert (best(result), on_front(result)) == (["batch 128", "batch 128"], ["batch 128"])
-    assert result.time_ratio is None
-
-
-def test_run_that_missed_the_target_is_excluded():
-    result = one([reaching(0, 100.0, 900.0), reaching(1, None, batch=128)])
-    assert (on_front(result), result.points[1].time_s, result.no_energy) == (["batch 64"], None, None)
+    assert (result.time_ratio, result.energy_ratio, result.no_energy) == (None, None, None)
+    assert (result.points[1].time_s is None) == (time_s is None)
 
 
 def test_means_are_over_the_runs_that_reached_it():
-    runs = [reaching(0, 90.0, 900.0, seed=0, epochs=3.0), reaching(1, 110.0, 1100.0, seed=1, epochs=4.0)]
+    runs = [reaching(0, 90.0, 900.0, seed=0), reaching(1, 110.0, 1100.0, seed=1, epochs_to_target=4.0)]
     (point,) = one(runs).points
     assert (point.numbers, point.reached, point.always) == ([0, 1], [0, 1], True)
     assert (point.epochs, point.time_s.value, point.energy_j.value) == pytest.approx((3.5, 100.0, 1000.0))
@@ -95,27 +86,15 @@ def test_energy_per_epoch_but_not_to_the_target_has_a_reason():
     assert "too short for the meter" in one([reaching(0, 100.0, steady={"energy_j": 50.0})]).no_energy
 
 
-def test_zero_energy_has_no_ratio():
-    result = one([reaching(0, 100.0, 0.0), reaching(1, 60.0, 900.0, batch=128)])
-    assert (best(result), result.energy_ratio) == (["batch 128", "batch 128"], None)
-
-
 def test_each_target_and_dataset_is_analyzed_separately():
-    runs = [reaching(0, 1.0), reaching(1, 1.0, target_accuracy=0.7),
-            reaching(2, 1.0, target_accuracy=None, target_loss=0.5),
-            reaching(3, 1.0, dataset={"name": "mnist"}), trained(4, 100.0)]  # fmt: skip
-    assert [result.title for result in analyze(runs)] == [
-        "jpeg, accuracy of at least 0.65",
-        "jpeg, accuracy of at least 0.7",
-        "jpeg, loss of at most 0.5",
-        "mnist, accuracy of at least 0.65",
-    ]
+    loss = {"target_accuracy": None, "target_loss": 0.5}
+    goals = [{}, {"target_accuracy": 0.7}, loss, {**loss, "evaluate": False}, {"dataset": {"name": "mnist"}}]
+    runs = [reaching(number, 1.0, **goal) for number, goal in enumerate(goals)]
+    assert [result.title for result in analyze([*runs, trained(9, 100.0)])] == [
+        "jpeg, accuracy of at least 0.65", "jpeg, accuracy of at least 0.7", "jpeg, loss of at most 0.5",
+        "jpeg, loss of at most 0.5 while training", "mnist, accuracy of at least 0.65",
+    ]  # fmt: skip
     assert analyze([trained(0, 100.0)]) == []
-
-
-def test_target_of_training_metrics_is_a_different_target():
-    assert quality_target({"target_loss": 1e-3, "evaluate": False}) == "loss of at most 0.001 while training"
-    assert quality_target({"target_loss": None, "target_accuracy": None}) is None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import itertools
 import random
-from dataclasses import replace
 
 import pytest
 from pipeline import Took, truth
@@ -21,15 +20,7 @@ MIXED = {
     "no workers": (0.060, 0.020, 0.020, 0),
 }
 """Seconds per batch to fetch and to preprocess, and per step to compute; DataLoader workers."""
-CHANGES = [
-    {"faster": 2.0},
-    {"faster": 10.0},
-    {"cached": 0.5},
-    {"cached": 1.0},
-    {"workers": 1},
-    {"workers": 2},
-    {"workers": 4},
-]
+CHANGES = [{"faster": 2.0}, {"faster": 10.0}, {"cached": 0.5}, {"cached": 1.0}, *({"workers": n} for n in (1, 2, 4))]
 
 
 def one(found):
@@ -86,49 +77,48 @@ def test_the_time_per_epoch_is_exact_where_all_batches_take_the_same(workers, lo
     assert epoch_s(model) == pytest.approx(simulated(load_s / 2, load_s / 2, compute_s, workers).e2e_s)
 
 
-def test_preprocessing_is_limited_by_the_cores_and_reading_is_not():
-    # 4 workers on 2 cores: 1000 batches of 8 ms on 2 cores take 4 s, on 4 cores 2 s.
-    model = pipeline(fetch_s=0.0, prep_s=0.008, workers=4)
-    assert epoch_s(replace(model, cores=2)) == pytest.approx(4.0, rel=0.01)
-    assert epoch_s(replace(model, cores=4)) == pytest.approx(2.0, rel=0.01)
-    reading = pipeline(fetch_s=0.008, prep_s=0.0, workers=4, cores=2)
-    assert epoch_s(reading) == pytest.approx(2.0, rel=0.01)
+@pytest.mark.parametrize(
+    ("changed", "epoch"),
+    [
+        # 4 workers on 2 cores: 1000 batches of 8 ms on 2 cores take 4 s, on 4 cores 2 s.
+        ({"fetch_s": 0.0, "prep_s": 0.008, "workers": 4, "cores": 2}, 4.0),
+        ({"fetch_s": 0.0, "prep_s": 0.008, "workers": 4, "cores": 4}, 2.0),
+        ({"fetch_s": 0.008, "prep_s": 0.0, "workers": 4, "cores": 2}, 2.0),
+    ],
+)
+def test_preprocessing_is_limited_by_the_cores_and_reading_is_not(changed, epoch):
+    assert epoch_s(pipeline(**changed)) == pytest.approx(epoch, rel=0.01)
 
 
-def test_workers_that_outnumber_the_cores_are_measured_slower_than_they_are():
-    found = one(rows([1.0, 1.0], [12.0, 12.0], [12.0, 12.0], cores=2, steady={"steps": 1000.0}))
-    assert by_workers(found.predictions) == pytest.approx({1: 24.0, 2: 12.0, 4: 12.0}, rel=0.01)
+RANKS = {"job_keys": {"strategy": {"name": "ddp", "ranks": 2}}, "devices": 2}
+"""Two ranks on one host, with four workers each."""
 
 
-def test_training_on_the_cores_leaves_preprocessing_fewer():
-    # Both of 2 cores train for 1 s; 1 s of preprocessing makes 1.5 s, however many workers do it.
-    steady = {"steps": 1000.0, "cpu_utilization": 1.0}
-    found = one(rows([1.0], [1.5], [1.5], cores=2, steady=steady, job_keys={"workers": 1}))
-    assert by_workers(found.predictions) == pytest.approx({1: 1.5, 2: 1.5}, rel=0.01)
-
-
-def distributed(*times, devices=2, **each):
-    """Two ranks on each host, with four workers each."""
-    return one(rows(*times, job_keys={"strategy": {"name": "ddp", "ranks": 2}}, devices=devices, **each))
-
-
-def test_the_workers_of_all_ranks_share_the_cores():
-    steady = {"steps": 1000.0}
-    found = distributed([2.0, 2.0], [12.0, 12.0], [12.0, 12.0], cores=12, steady=steady)
-    assert by_workers(found.predictions) == pytest.approx({1: 48.0, 2: 24.0, 4: 12.0, 6: 8.0}, rel=0.01)
-    found = distributed([2.0, 2.0], [12.0, 12.0], [12.0, 12.0], cores=8, steady=steady)
-    assert [*by_workers(found.predictions)] == [1, 2, 4]
+@pytest.mark.parametrize(
+    ("synthetic_s", "loaded_s", "options", "by_count"),
+    [
+        # Workers that outnumber the cores are measured slower than they are.
+        (1.0, 12.0, {"cores": 2}, {1: 24.0, 2: 12.0, 4: 12.0}),
+        # Both of 2 cores train for 1 s; 1 s of preprocessing makes 1.5 s, however many workers do it.
+        (1.0, 1.5, {"cores": 2, "job_keys": {"workers": 1}, "busy": 1.0}, {1: 1.5, 2: 1.5}),
+        # The workers of all ranks share the cores.
+        (2.0, 12.0, {"cores": 12, **RANKS}, {1: 48.0, 2: 24.0, 4: 12.0, 6: 8.0}),
+        (2.0, 12.0, {"cores": 8, **RANKS}, {1: 48.0, 2: 24.0, 4: 12.0}),
+    ],
+)
+def test_workers_share_the_cores_with_each_other_and_with_training(synthetic_s, loaded_s, options, by_count):
+    steady = {"steps": 1000.0, "cpu_utilization": options.get("busy")}
+    options = {key: value for key, value in options.items() if key != "busy"}
+    found = one(rows([synthetic_s] * 2, [loaded_s] * 2, [loaded_s] * 2, steady=steady, **options))
+    assert by_workers(found.predictions) == pytest.approx(by_count, rel=0.01)
 
 
 @pytest.mark.parametrize("devices", [2, 4])
 def test_the_workers_timers_are_summed_over_all_ranks(devices):
     # Hidden by training: 1000 batches per rank took its workers 4 s, 4 ms each.
     steady = {"steps": 1000.0, "loader_read_s": 1.0 * devices, "loader_preprocess_s": 3.0 * devices}
-    found = distributed([9.0], [9.0], [9.0], devices=devices, steady=steady)
+    found = one(rows([9.0], [9.0], [9.0], **{**RANKS, "devices": devices}, steady=steady))
     assert (found.pipeline.prep_s, found.pipeline.exact) == (pytest.approx(0.004), True)
-
-
-# Shared storage
 
 
 def test_a_single_reader_keeps_storage_busy_only_while_it_reads():
@@ -145,9 +135,6 @@ def test_more_workers_are_predicted_with_the_time_on_saturated_storage():
     assert found[4].epoch_s == pytest.approx(1.0, rel=0.01)
     assert found[4].saturated_s == pytest.approx(2.0 / 1.5)
     assert found[4].worst_s == found[4].saturated_s
-
-
-# Cache, start of the workers, missing timers
 
 
 def test_the_fraction_without_fetch_stall():

@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from sweeps import trained
+from sweeps import reaching, trained
 
 from epochmeter.report.charts.all_charts import all_charts
 from epochmeter.report.charts.bars import energy_domains
@@ -23,15 +23,12 @@ EVIL = "<script>alert(1)</script> & $x_1$"
 
 def ran(number, e2e_s, energy_j=None, *, steady=None, covers="GPUs used", **keys):
     """A run of 1000 samples with this time and energy per epoch."""
-    energy = {} if energy_j is None else {"energy_j": energy_j}
-    run = trained(number, 1000 / e2e_s, steady={"compute_s": None, **energy, **(steady or {})}, **keys)
+    run = trained(number, 1000 / e2e_s, steady={"compute_s": None, "energy_j": energy_j, **(steady or {})}, **keys)
     return run if energy_j is None else replace(run, energy_covers=covers)
 
 
 def reached(number, seconds=None, joules=None, **keys):
-    total = {"time_to_target_s": seconds, "energy_to_target_j": joules}
-    known = {name: value for name, value in total.items() if value is not None}
-    return ran(number, 10.0, 100.0 if joules else None, total=known, target_accuracy=0.9, **keys)
+    return reaching(number, seconds, joules, steady={"energy_j": joules and 100.0}, **keys)
 
 
 def drawn(runs, **more):
@@ -64,15 +61,10 @@ def test_energy_is_drawn_against_time_with_front_and_labels():
     assert chart.caption["scope"] == "GPUs used"
 
 
-def test_labels_of_near_points_do_not_overlap():
+def test_labels_of_near_points_do_not_overlap_or_are_dropped():
     runs = [ran(n, x, 600.0 - x, batch=n + 1) for n, x in enumerate((10.0, 10.1, 10.2, 30.0))]
-    chart, *_ = all_charts(runs)
-    below = [distance for (distance,) in rows(chart, "labels", "dy")]
-    assert len(set(below[:3])) == 3
-    assert below[3] == 0
-
-
-def test_labels_are_dropped_where_only_other_points_leave_room():
+    below = [distance for (distance,) in rows(drawn(runs)["energy_by_time"], "labels", "dy")]
+    assert (len(set(below[:3])), below[3]) == (3, 0)
     runs = [ran(n, 10 + n / 10, 600 - n, batch=n + 1) for n in range(8)]
     runs += [ran(8, 10.35, 599.0, batch=99), ran(9, 90.0, 900.0, batch=100)]
     best = SimpleNamespace(name="fastest", configuration=group_repeats(runs)[0])
@@ -81,18 +73,14 @@ def test_labels_are_dropped_where_only_other_points_leave_room():
     assert 1 <= len(labels) < 8
 
 
-def test_repeats_are_one_mark_with_their_standard_deviation():
+def test_repeats_are_one_mark_with_their_standard_deviation_and_a_single_run_has_that_of_its_epochs():
     runs = [ran(0, 10.0, 500.0), ran(1, 12.0, 520.0, repeat=1), ran(2, 12.0, 520.0, batch=8)]
     point, single = rows(drawn(runs)["energy_by_time"], "points")
     assert (point["x"], point["y"]) == pytest.approx((11.0, 510.0))
     assert (point["x_low"], point["x_high"]) == pytest.approx((11 - 2**0.5, 11 + 2**0.5))
     assert (point["time"], point["runs"]) == ("11.0 s (SD 1.4 s)", "0, 1")
     assert "x_low" not in single
-
-
-def test_standard_deviation_of_a_single_run_is_over_its_epochs():
-    run = ran(0, 10.0)
-    (configuration,) = group_repeats([replace(run, metrics={**run.metrics, "std/e2e_s": 0.3})])
+    (configuration,) = group_repeats([replace(runs[0], metrics={**runs[0].metrics, "std/e2e_s": 0.3})])
     assert mean_sd(configuration, "steady/e2e_s") == (10.0, 0.3, "epochs")
 
 
@@ -119,23 +107,16 @@ def test_energies_of_different_scopes_are_in_charts_of_their_own():
         assert charts[f"{name}_0"].caption["scope"] == "CPU packages"
 
 
-def test_a_value_of_the_key_has_one_color_in_all_charts():
+def test_a_value_of_the_key_has_one_color_in_all_charts_if_there_are_few():
     epochs = [{"epoch/e2e_s": 15.0}, {"epoch/e2e_s": 10.0}]
-    runs = [ran(n, 30.0 - n, 500.0, batch=2**n, epochs=epochs) for n in range(4)]
-    charts = drawn(runs)
-    encoding = next(
-        layer["encoding"] for layer in charts["energy_by_time"].spec["layer"] if "shape" in layer["encoding"]
-    )
-    scale = encoding["color"]["scale"]
+    charts = drawn([ran(n, 30.0 - n, 500.0, batch=2**n, epochs=epochs) for n in range(4)])
+    layers = [layer["encoding"] for layer in charts["energy_by_time"].spec["layer"]]
+    scale = next(encoding["color"]["scale"] for encoding in layers if "shape" in encoding)
     colors = dict(zip(scale["domain"], scale["range"], strict=True))
     assert [*colors] == ["batch 1", "batch 2", "batch 4", "batch 8"]
     assert set(rows(charts["epochs_time"], "values", "panel", "color")) == set(colors.items())
-
-
-def test_palette_needs_a_key_with_few_values():
     many = group_repeats([ran(n, 10.0, batch=n + 1) for n in range(9)])
-    assert Palette.of(many).key == ""
-    assert len({Palette.of(many).color(each) for each in many}) == 1
+    assert (Palette.of(many).key, len({Palette.of(many).color(each) for each in many})) == ("", 1)
 
 
 def test_parts_of_an_epoch_are_stacked_with_the_fastest_on_top():
@@ -161,6 +142,11 @@ def test_many_bars_are_folded_and_configurations_without_parts_are_counted():
     assert (first.caption["fewer"], first.caption["unknown_parts"]) == ((15, "fastest", 50), (3, 53))
 
 
+def domains_of(*runs):
+    (configuration,) = group_repeats([replace(run, energy_domains=domains) for run, domains in runs])
+    return energy_domains(configuration, 100.0)
+
+
 @pytest.mark.parametrize(
     ("total", "joules", "parts"),
     [
@@ -181,35 +167,32 @@ def test_many_bars_are_folded_and_configurations_without_parts_are_counted():
 def test_energy_domains_are_counted_once(total, joules, parts):
     domains = {f"energy_{name}_j": float(value) for name, value in joules.items()}
     run = ran(0, 10.0, 100.0, steady={**domains, "energy_per_sample_j": 0.1})
-    (configuration,) = group_repeats([replace(run, energy_domains=total)])
-    assert energy_domains(configuration, 100.0) == parts
+    assert domains_of((run, total)) == parts
+    assert parts == {} or domains_of((run, total), (replace(run, number=1), [*total, "X"])) == {}, "different totals"
 
 
-def test_repeats_with_different_totals_have_no_domains():
-    runs = [replace(ran(n, 10.0, 100.0, repeat=n, steady={"energy_A_j": 100.0, "energy_B_j": 0.0}), energy_domains=each)
-            for n, each in enumerate((["A"], ["B"]))]  # fmt: skip
-    (configuration,) = group_repeats(runs)
-    assert energy_domains(configuration, 100.0) == {}
+def gridded(first, second, **more):
+    """Runs of each pair of values; the values of `more` are by run."""
+    (key, values), (other, others) = first, second
+    return [ran(n, 10.0 + n, **{key: a, other: b}, **{name: by_run[n] for name, by_run in more.items()})
+            for n, (a, b) in enumerate((a, b) for a in values for b in others)]  # fmt: skip
 
 
 def test_two_keys_make_a_heatmap_in_natural_order():
-    runs = [ran(4 * i + j, 10.0 * (i + 1) + j, 100.0 - i, batch=batch, power_limit=limit)
-            for i, batch in enumerate((8, 128, 16)) for j, limit in enumerate((100, 90))]  # fmt: skip
-    chart = drawn(runs)["grid_time"]
+    chart = drawn(gridded(("batch", (8, 128, 16)), ("power_limit", (100, 90))))["grid_time"]
     encoding = chart.spec["layer"][0]["encoding"]
     assert (encoding["x"]["sort"], encoding["y"]["sort"]) == (["8", "16", "128"], ["100", "90"])
-    assert {(column, row): cell for column, row, cell in rows(chart, "values", "column", "row", "cell")} == {
-        ("8", "100"): 10.0, ("8", "90"): 11.0, ("128", "100"): 20.0, ("128", "90"): 21.0,
-        ("16", "100"): pytest.approx(30.0), ("16", "90"): pytest.approx(31.0),
-    }  # fmt: skip
+    cells = {(column, row): cell for column, row, cell in rows(chart, "values", "column", "row", "cell")}
+    keys = [(column, row) for column in ("8", "128", "16") for row in ("100", "90")]
+    assert cells == {key: pytest.approx(10.0 + number) for number, key in enumerate(keys)}
     assert chart.title == "Time per epoch by batch and power limit"
     assert "grid_time" not in drawn([ran(0, 10.0, batch=8), ran(1, 8.0, batch=16)])
 
 
 def test_a_third_key_makes_small_multiples_and_further_ones_a_note():
-    keys = [(batch, workers, precision) for batch in (8, 16) for workers in (0, 4) for precision in ("fp32", "bf16")]
-    runs = [ran(n, 10.0 + n, batch=batch, workers=workers, precision=precision)
-            for n, (batch, workers, precision) in enumerate(keys)]  # fmt: skip
+    runs = [run for n, precision in enumerate(("fp32", "bf16"))
+            for run in gridded(("batch", (8, 16)), ("workers", (0, 4)), precision=[precision] * 4)]  # fmt: skip
+    runs = [replace(run, number=number) for number, run in enumerate(runs)]
     chart = drawn(runs)["grid_time"]
     assert len(rows(chart, "values")) == 8
     assert {panel for (panel,) in rows(chart, "values", "panel")} == {"precision fp32", "precision bf16"}
@@ -218,24 +201,21 @@ def test_a_third_key_makes_small_multiples_and_further_ones_a_note():
 
 
 def test_empty_cells_are_noted():
-    joules = {(8, 0): 100.0, (8, 4): 90.0, (16, 0): 80.0, (16, 4): None}
-    runs = [ran(n, 10.0, energy_j, batch=batch, workers=workers)
-            for n, ((batch, workers), energy_j) in enumerate(joules.items())]  # fmt: skip
-    chart = drawn(runs)["grid_energy"]
+    chart = drawn(gridded(("batch", (8, 16)), ("workers", (0, 4)), energy_j=[100.0, 90.0, 80.0, None]))["grid_energy"]
     assert len(rows(chart, "values")) == 3
     assert chart.caption["empty_cells"]
     assert chart.caption["without_energy"] == (1, 4, " (no meter here)")
 
 
 def test_synthetic_batches_are_shown_by_part_but_are_none_to_choose_from():
-    grid = [(batch, workers) for batch in (8, 16) for workers in (1, 4)]
-    runs = [ran(n, *((10.0, 100.0) if n < 4 else (5.0, 50.0)), steady=PARTS, batch=batch, workers=workers)
-            for n, (batch, workers) in enumerate(2 * grid)]  # fmt: skip
-    runs = [replace(run, job={**run.job, "synthetic_batches": run.number > 3}) for run in runs]
-    charts = drawn(runs)
+    real = gridded(("batch", (8, 16)), ("workers", (1, 4)), energy_j=[100.0] * 4, steady=[PARTS] * 4)
+    synthetic = [replace(run, number=4 + run.number, job={**run.job, "synthetic_batches": True},
+                         metrics={**run.metrics, "steady/e2e_s": 5.0}) for run in real]  # fmt: skip
+    charts = drawn([*real, *synthetic])
+    times = {10.0, 11.0, 12.0, 13.0}
     assert len(rows(charts["epoch_parts"], "bars")) == 8
-    assert set(rows(charts["energy_by_time"], "points", "x", "y")) == {(10.0, 100.0)}
-    assert set(rows(charts["grid_time"], "values", "cell")) == {(10.0,)}
+    assert {x for (x,) in rows(charts["energy_by_time"], "points", "x")} == times
+    assert {cell for (cell,) in rows(charts["grid_time"], "values", "cell")} == times
 
 
 def test_epochs_count_from_one_with_the_warm_up_marked():
@@ -251,9 +231,9 @@ def test_ticks_of_epochs_are_integers(count, ticks):
     assert chart.spec["spec"]["layer"][0]["encoding"]["x"]["axis"]["values"] == ticks
 
 
-@pytest.mark.parametrize(("panels", "columns"), [(1, [1]), (2, [2, 1]), (3, [3, 1]), (4, [2, 1]), (6, [3, 2, 1])])
-def test_panels_fill_all_rows(panels, columns):
-    assert even_columns(panels, 3) == columns
+def test_panels_fill_all_rows():
+    expected = {1: [1], 2: [2, 1], 3: [3, 1], 4: [2, 1], 6: [3, 2, 1]}
+    assert {panels: even_columns(panels, 3) for panels in expected} == expected
 
 
 def test_the_fastest_with_several_epochs_are_drawn():
@@ -274,18 +254,13 @@ def test_power_is_drawn_in_a_readable_unit():
 
 def test_time_and_energy_to_a_target_come_first():
     runs = [reached(0, 100.0, 50.0, batch=8), reached(1, 50.0, 80.0, batch=16), reached(2, batch=32)]
-    charts = drawn(runs)
-    chart = charts["target"]
-    assert next(iter(charts)) == "target"
+    name, chart = next(iter(drawn(runs).items()))
+    assert (name, chart.caption["never_reached"]) == ("target", (1, 3))
     assert rows(chart, "points", "title", "x", "y") == [("batch 8", 100.0, 50.0), ("batch 16", 50.0, 80.0)]
     assert sorted(rows(chart, "front", "x", "y")) == [(50.0, 80.0), (100.0, 50.0)]
-    assert chart.caption["never_reached"] == (1, 3)
     assert "target" not in drawn([reached(0)])
-
-
-def test_time_to_a_target_without_energy_is_drawn_as_bars():
-    chart = drawn([reached(0, 100.0, batch=8), reached(1, 50.0, batch=16)])["target"]
-    assert rows(chart, "bars", "name") == [("batch 16",), ("batch 8",)]
+    timed = drawn([reached(0, 100.0, batch=8), reached(1, 50.0, batch=16)])["target"]
+    assert rows(timed, "bars", "name") == [("batch 16",), ("batch 8",)], "bars, as nothing measured the energy"
 
 
 def test_a_target_reached_in_some_runs_only_is_shown_but_not_on_the_front():
@@ -314,29 +289,23 @@ def test_scaling_has_one_line_per_host_and_no_bar_for_single_runs():
     assert [value[1:] for value in values] == [(2, pytest.approx(95.0), None), (4, pytest.approx(90.0), None)] * 2
 
 
-@pytest.mark.parametrize(("largest", "unit"), [(0.05, "ms"), (0.1, "s"), (599.0, "s"), (600.0, "min"), (20_000.0, "h")])
-def test_axis_has_a_unit_that_suits_the_largest_value(largest, unit):
-    assert make_axis("Time", [largest / 2, largest], "s").unit.name == unit
-
-
-def test_axis_of_values_that_differ_much_is_logarithmic():
+def test_axis_suits_its_values():
+    largest = {0.05: "ms", 0.1: "s", 599.0: "s", 600.0: "min", 20_000.0: "h"}
+    assert {value: make_axis("Time", [value / 2, value], "s").unit.name for value in largest} == largest
     assert make_axis("Time", [1.0, 100.0], "s").scale == "log"
     assert make_axis("Time", [1.0, 100.0], "s", zero=True).scale == "linear"
     assert make_axis("Time", [1.0, 1.0], "s").domain[0] >= 0
 
 
-def test_png_and_svg_have_the_title_and_names_stay_text():
+def test_png_and_svg_have_the_title_and_only_links_to_web_pages_and_names_stay_text():
     run = replace(ran(0, 10.0, 500.0, batch=8, steady=PARTS), link=LINK)
     runs = [replace(run, job={**run.job, "model": {"name": EVIL}}), ran(1, 20.0, 300.0, batch=16, steady=PARTS)]
-    charts = drawn(runs)
-    svg = to_svg({**charts["epoch_parts"].spec, "title": charts["epoch_parts"].title})
+    chart = drawn(runs)["epoch_parts"]
+    svg = to_svg({**chart.spec, "title": chart.title})
     assert ">Time per epoch by part</text>" in svg
     assert "&lt;script&gt;alert(1)" in svg
     assert "<script" not in svg
     assert f'xlink:href="{LINK}"' in svg
     assert to_png(svg).startswith(b"\x89PNG")
-
-
-def test_link_that_is_no_web_page_is_not_drawn():
-    runs = [replace(ran(n, 10.0, 500.0, batch=n + 1), link="javascript:alert(1)") for n in range(2)]
+    runs = [replace(run, link="javascript:alert(1)") for run in runs]
     assert "link" not in rows(drawn(runs)["energy_by_time"], "points")[0]

@@ -19,17 +19,11 @@ def report(*rows, **options):
     return build_report(Sweep(Path("multirun/2026-11-20_12-00-00-aa"), rows, {}), ReportOptions(**options))
 
 
-def parts(number, speed, **keys):
-    """A run whose epoch time is divided into all parts."""
-    steady = {"data_stall_s": 0.05, "copy_s": 0.01, "overhead_s": 0.02}
-    return trained(number, speed, steady=steady, **keys)
-
-
 def batches(*speeds):
-    return [
-        replace(parts(number, speed, batch=8 * 2**number, typed={"batch": str(8 * 2**number)}), sweep="some")
-        for number, speed in enumerate(speeds)
-    ]
+    """Runs of a sweep whose epoch times are divided into all parts."""
+    steady = {"data_stall_s": 0.05, "copy_s": 0.01, "overhead_s": 0.02}
+    return [replace(trained(n, speed, steady=steady, batch=8 * 2**n, typed={"batch": str(8 * 2**n)}), sweep="some")
+            for n, speed in enumerate(speeds)]  # fmt: skip
 
 
 def write(content, folder):
@@ -40,51 +34,35 @@ def write(content, folder):
     return [path.relative_to(folder).as_posix() for path in written], messages
 
 
-def test_report_has_a_page_charts_and_a_table(tmp_path):
-    written, messages = write(report(*batches(100.0, 200.0)), tmp_path / "made")
-    assert messages == []
-    assert written[0] == "report.html"
+def test_report_has_a_page_charts_and_a_table_and_replaces_charts_of_an_earlier_one_only(tmp_path):
+    folder, content = tmp_path / "made", report(*batches(100.0, 200.0))
+    (folder / "report").mkdir(parents=True)
+    (folder / "report/mine.png").touch()
+    written, messages = write(content, folder)
+    assert (messages, written[0]) == ([], "report.html")
     assert {"report.csv", "report.md", "report/epoch_parts.png", "report/epoch_parts.svg"} <= set(written)
-    assert all((tmp_path / "made" / name).stat().st_size for name in written)
-    with open(tmp_path / "made" / "report.csv", newline="") as file:
+    assert all((folder / name).stat().st_size for name in written)
+    with open(folder / "report.csv", newline="") as file:
         assert [line["batch"] for line in csv.DictReader(file)] == ["8", "16"]
-    assert (tmp_path / "made" / "report.md").read_text().startswith("# some\n")
+    assert (folder / "report.md").read_text().startswith("# some\n")
+    assert (folder / "report/mine.png").exists(), "there was no earlier report"
+    (folder / "report/old.svg").touch()
+    assert set(write(content, folder)[0]) == set(written)
+    assert not (folder / "report/old.svg").exists()
 
 
-def test_charts_of_an_earlier_report_are_removed_and_other_files_kept(tmp_path):
-    (tmp_path / "report").mkdir()
-    (tmp_path / "report" / "mine.png").touch()
-    content = report(*batches(100.0, 200.0))
-    write(content, tmp_path)
-    assert (tmp_path / "report" / "mine.png").exists(), "there was no earlier report"
-    (tmp_path / "report" / "old.svg").touch()
-    written, _ = write(content, tmp_path)
-    assert not (tmp_path / "report" / "old.svg").exists()
-    assert "report/epoch_parts.svg" in written
-
-
-@pytest.mark.parametrize("has_packages", [True, False])
-def test_pages_of_an_earlier_report_are_removed_and_other_files_kept(tmp_path, monkeypatch, has_packages):
-    if not has_packages:
-        monkeypatch.setattr(draw, "find_spec", lambda name: None)
+def test_pages_of_an_earlier_report_are_removed_and_other_files_kept_also_without_the_packages(tmp_path, monkeypatch):
+    monkeypatch.setattr(draw, "find_spec", lambda name: None if name in ("vl_convert", "itables") else name)
     for name in ("comparison.md", "scaling.json", "notes.md"):
         (tmp_path / name).write_text("written by a sweep or a person")
-    two = [trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2)]
-    write(report(*two), tmp_path)
+    write(report(trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2)), tmp_path)
     assert (tmp_path / "comparison.md").exists(), "there was no earlier report"
     assert (tmp_path / "questions.md").exists()
-    written, _ = write(report(*batches(100.0, 200.0)), tmp_path)
-    assert {"answer.md", "answer.json"} <= set(written)
+    written, (message,) = write(report(*batches(100.0, 200.0)), tmp_path)
+    assert written == ["report.csv", "report.md", "answer.json", "answer.md"]
+    assert "vl_convert, itables" in message
     there = {path.name for path in tmp_path.iterdir() if path.suffix in (".md", ".json")}
     assert there == {"answer.md", "answer.json", "report.md", "notes.md"}
-
-
-def test_without_the_packages_for_pages_the_table_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(draw, "find_spec", lambda name: None if name in ("vl_convert", "itables") else name)
-    written, messages = write(report(*batches(100.0, 200.0)), tmp_path)
-    assert written == ["report.csv", "report.md", "answer.json", "answer.md"]
-    assert len(messages) == 1
-    assert "vl_convert, itables" in messages[0]
 
 
 def test_charts_that_cannot_be_drawn_are_an_error_that_names_the_folder(tmp_path, monkeypatch):
@@ -93,16 +71,16 @@ def test_charts_that_cannot_be_drawn_are_an_error_that_names_the_folder(tmp_path
         write(report(*batches(100.0, 200.0)), tmp_path)
 
 
-@pytest.mark.parametrize("in_the_way", ["", "report", "report.csv"])
+@pytest.mark.parametrize("in_the_way", ["", "report", "report.csv/"])
 def test_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path, in_the_way):
     """There is a file in place of a folder, or a folder in place of a file."""
-    folder = tmp_path / "made"
-    (folder / in_the_way).parent.mkdir(exist_ok=True)
-    if in_the_way == "report.csv":
-        (folder / in_the_way / "some").mkdir(parents=True)
+    path = (folder := tmp_path / "made") / in_the_way
+    path.parent.mkdir(exist_ok=True)
+    if in_the_way.endswith("/"):
+        (path / "some").mkdir(parents=True)
     else:
-        (folder / in_the_way).write_text("in the way")
-    with pytest.raises(ValueError, match=f"{folder}: .*{in_the_way}.*out="), files.locked(folder, print):
+        path.write_text("in the way")
+    with pytest.raises(ValueError, match=f"{folder}: .*{path.name}.*out="), files.locked(folder, print):
         write(report(*batches(100.0, 200.0)), folder)
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from rich.console import Console
-from sweeps import row, rows, trained, write
+from sweeps import reaching, row, rows, trained, write
 
 from epochmeter.report.output.print import answer_lines, print_analyses
 
@@ -32,11 +32,6 @@ def on_two(number, speed, **keys):
     return trained(number, speed, strategy="ddp", ranks=2, **keys)
 
 
-def reached(number, time_s, energy_j, **keys):
-    total = {"time_to_target_s": time_s, "epochs_to_target": 1.0, "energy_to_target_j": energy_j, "energy_j": energy_j}
-    return trained(number, 100.0, total=total, target_accuracy=0.9, **keys)
-
-
 def test_answer_and_report_command_are_one_line_each(tmp_path):
     for number, (e2e_s, joules) in enumerate([(2.0, 30.0), (1.0, 40.0), (4.0, 20.0)]):
         batch = 8 * (number + 1)
@@ -54,6 +49,7 @@ def test_runs_on_several_devices_have_scaling_and_questions(tmp_path):
     text = printed(sweep(tmp_path, [trained(0, 100.0), on_two(1, 190.0)]))
     assert "1.90 times" in text
     assert "experiment=stalls" not in text
+    assert "resnet152 on jpeg ddp x 2 64 weak 190 1.90" in printed(tmp_path, width=40), "numbers are complete"
     assert files(tmp_path) == ["questions.json", "questions.md", "scaling.json", "scaling.md"]
     (values,) = json.loads((tmp_path / "scaling.json").read_text())
     assert (values["kind"], values["efficiency"]["value"]) == ("weak", pytest.approx(0.95))
@@ -63,26 +59,21 @@ def test_runs_on_several_devices_have_scaling_and_questions(tmp_path):
     assert json.loads((tmp_path / "questions.json").read_text())["overhead"]
 
 
-def test_numbers_are_complete_in_a_narrow_terminal(tmp_path):
-    folder = sweep(tmp_path, [trained(0, 123.0), on_two(1, 234.0)])
-    assert "resnet152 on jpeg ddp x 2 64 weak 234 1.90" in printed(folder, width=40)
-
-
-def test_runs_with_a_target_have_time_and_energy_to_it(tmp_path):
-    text = printed(sweep(tmp_path, [reached(0, 100.0, 900.0), reached(1, 60.0, 1000.0, batch=128)]))
-    assert "Fastest: batch 128: 60.0 s to accuracy of at least 0.9, 1.00 kJ" in text
-    assert files(tmp_path) == ["targets.json", "targets.md"]
-    (values,) = json.loads((tmp_path / "targets.json").read_text())
-    assert [point["on_front"] for point in values["points"]] == [True, True]
-
-
 def test_failed_runs_are_left_out_and_counted(tmp_path):
     sweep(tmp_path, [trained(0, 100.0), on_two(1, 190.0)])
     write(tmp_path, on_two(2, 999.0), state="failed")
     text = printed(tmp_path)
-    assert "Left out: 1 of 3 runs: not completed (failed)." in text
-    assert "Left out: 1 of 3 runs: not completed (failed)." in (tmp_path / "scaling.md").read_text()
+    for content in (text, (tmp_path / "scaling.md").read_text()):
+        assert "Left out: 1 of 3 runs: not completed (failed)." in content
     assert "999" not in text
+
+
+def test_runs_with_a_target_have_time_and_energy_to_it(tmp_path):
+    text = printed(sweep(tmp_path, [reaching(0, 100.0, 900.0), reaching(1, 60.0, 1000.0, batch=128)]))
+    assert "Fastest: batch 128: 60.0 s to accuracy of at least 0.9, 1.00 kJ" in text
+    assert files(tmp_path) == ["targets.json", "targets.md"]
+    (values,) = json.loads((tmp_path / "targets.json").read_text())
+    assert [point["on_front"] for point in values["points"]] == [True, True]
 
 
 def test_rehearsals_alone_are_analyzed_below_a_banner(tmp_path):

@@ -14,62 +14,39 @@ from epochmeter.report.output import table
 MARKUP = "<script>alert(1)</script>"
 
 
-def write_csv(rows, folder):
-    with open(folder / "report.csv", "w") as file:
-        table.write_csv(rows, file)
-
-
-def test_long_table_is_made_by_a_second_process(monkeypatch):
-    rows = [trained(number, 100.0 + number, batch=8 + number) for number in range(4)]
-    texts = []
-    for limit in (1000, 3):
-        monkeypatch.setattr(table, "MAX_ONE_PROCESS", limit)
-        table.begin_csv(rows)(file := io.StringIO())
-        texts.append(file.getvalue())
-    assert texts[0].count("\n") == 5
-    assert texts[0] == texts[1]
+def csv_rows(rows):
+    table.write_csv(rows, file := io.StringIO(newline=""))
+    return [*csv.DictReader(io.StringIO(file.getvalue(), newline=""))]
 
 
 @pytest.mark.parametrize(
     ("value", "cell"),
     [
-        ("=1+1", '"=1+1"'),
-        ("@SUM(A1)", '"@SUM(A1)"'),
-        ("\t=1", '"\\t=1"'),
-        ("two\nlines", '"two\\nlines"'),
-        (-5.5, "-5.5"),
-        ("-5", '"-5"'),
-        ("a = b", "a = b"),
-        (None, "null"),
-        (False, "false"),
+        ("=1+1", '"=1+1"'), ("@SUM(A1)", '"@SUM(A1)"'), ("\t=1", '"\\t=1"'), ("two\nlines", '"two\\nlines"'),
+        (-5.5, "-5.5"), ("-5", '"-5"'), ("a = b", "a = b"), (None, "null"), (False, "false"),
     ],
-)
-def test_text_is_never_a_formula(tmp_path, value, cell):
+)  # fmt: skip
+def test_text_is_never_a_formula(value, cell):
     rows = [replace(row(0, "storage", 1.0), job={"key": value}), replace(row(1, "storage", 1.0), job={})]
-    write_csv(rows, tmp_path)
-    with open(tmp_path / "report.csv", newline="") as file:
-        assert [line["key"] for line in csv.DictReader(file)] == [cell, ""]
+    assert [line["key"] for line in csv_rows(rows)] == [cell, ""]
 
 
-def test_columns_are_attributes_then_keys_then_metrics_then_the_host(tmp_path):
+def test_columns_are_attributes_then_keys_then_metrics_then_the_host():
     run = trained(3, 100.0, steady={"e2e_s": 12.5}, optimizer={"lr": 1e-3, "name": "sgd"})
-    write_csv([replace(run, platform={"CPU": "Xeon, 8 cores"})], tmp_path)
-    with open(tmp_path / "report.csv", newline="") as file:
-        ((columns, values),) = zip(*[iter(csv.reader(file))] * 2, strict=True)
-    line = dict(zip(columns, values, strict=True))
+    (line,) = csv_rows([replace(run, platform={"CPU": "Xeon, 8 cores"})])
+    places = {column: place for place, column in enumerate(line)}
     assert (line["run.number"], line["optimizer.lr"], line["steady/e2e_s"]) == ("3", "0.001", "12.5")
-    assert columns[0] == "run.number"
-    assert columns[-1].startswith("host."), "facts, keys, metrics, the host"
+    assert places["run.number"] == 0 < places["optimizer.lr"] < places["steady/e2e_s"] < places["host.CPU"]
 
 
 def test_table_has_the_varied_keys_and_the_measured_metrics():
-    rows = [
-        trained(n, 100.0 + n, batch=b, typed={"batch": str(b), "model": "resnet152"}) for n, b in enumerate([8, 16])
-    ]
+    rows = [trained(n, 100.0 + n, batch=batch, typed={"batch": str(batch), "model": "resnet152"})
+            for n, batch in enumerate([8, 16])]  # fmt: skip
     columns, cells = table.columns_and_rows(rows)
     assert columns == ["run", "batch", "e2e (s)", "compute (s)", "samples/s"]
     assert cells == [["0", "8", "10.00", "9.00", "100"], ["1", "16", "9.90", "8.91", "101"]]
     assert table.columns_and_rows([*rows, trained(2, 102.0, batch=32)])[1][2][1] == "32", "as configured"
+    assert table.varied([replace(rows[0], sweep=name) for name in "ab"]) == ["sweep"]
 
 
 def test_costs_have_a_column_per_currency():
@@ -84,9 +61,15 @@ def test_costs_have_a_column_per_currency():
     assert table.markdown((columns, cells)).count("---:") == len(columns)
 
 
-def test_runs_of_several_sweeps_have_a_column_for_the_sweep():
-    rows = [replace(row(number, "storage", 1.0), sweep=name) for number, name in enumerate("ab")]
-    assert table.varied(rows) == ["sweep"]
+def test_long_table_is_made_by_a_second_process(monkeypatch):
+    rows = [trained(number, 100.0 + number, batch=8 + number) for number in range(4)]
+    texts = []
+    for limit in (1000, 3):
+        monkeypatch.setattr(table, "MAX_ONE_PROCESS", limit)
+        table.begin_csv(rows)(file := io.StringIO())
+        texts.append(file.getvalue())
+    assert texts[0].count("\n") == 5
+    assert texts[0] == texts[1]
 
 
 def test_parts_of_the_time_have_the_decimals_of_the_time():

@@ -8,26 +8,21 @@ from sweeps import job, row
 from epochmeter.report.runs.data_source import by_job, condition
 
 
-def numbers(rows):
-    return [each.number for each in rows]
-
-
 @pytest.mark.parametrize("data_source", ["synthetic", "cached", "storage"])
 def test_condition_follows_from_the_configuration(data_source):
     assert condition(job(data_source)) == data_source
-
-
-@pytest.mark.parametrize("cache", ["keep", "cold"])
-def test_a_plain_run_is_none_of_the_three(cache):
-    assert condition(job("cached", cache=cache)) is None
-    assert by_job([row(0, "cached", 1.0, job_keys={"cache": cache})]) == []
+    for cache in ("keep", "cold"):
+        assert data_source == "synthetic" or condition(job(data_source, cache=cache)) is None, "a plain run"
 
 
 def test_runs_of_one_job_are_together_by_their_data_source():
     found = [row(n, data_source, 1.0 + n) for n, data_source in enumerate(("cached", "storage", "cached"))]
-    other = row(3, "storage", 1.0, job_keys={"batch": 8})
-    (group,) = by_job([*found, other])
-    assert {name: numbers(rows) for name, rows in group.runs.items()} == {"cached": [0, 2], "storage": [1]}
+    others = row(3, "storage", 1.0, job_keys={"batch": 8}), row(4, "cached", 1.0, job_keys={"cache": "keep"})
+    (group,) = by_job([*found, *others])
+    assert {name: [each.number for each in rows] for name, rows in group.runs.items()} == {
+        "cached": [0, 2],
+        "storage": [1],
+    }
     assert group.elsewhere == {}
 
 

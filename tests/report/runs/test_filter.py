@@ -1,5 +1,6 @@
 """Selection of runs: by keys, and without runs that are no results unless they are included."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,10 @@ def numbers(rows):
     return [each.number for each in rows]
 
 
+def failed(time_s):
+    return replace(row(1, "storage", time_s), state="failed", excluded_because="not completed (failed)")
+
+
 def estimated(number, **more):
     told = row(number, "storage", 1.0, steady={"estimated_energy_j": 40.0, "estimated_power_w": 4.0}, **more)
     return replace(told, energy_source="estimated")
@@ -27,7 +32,7 @@ def estimated(number, **more):
 def mixed():
     return sweep(
         row(0, "storage", 1.0),
-        replace(row(1, "storage", 1.0), state="failed", excluded_because="not completed (failed)"),
+        failed(1.0),
         row(2, "storage", 1.0, rehearsal=["rehearse=true"]),
         estimated(3),
         row(4, "storage", None),
@@ -47,42 +52,36 @@ def test_runs_without_results_are_excluded_and_counted_by_reason():
 
 
 @pytest.mark.parametrize(
-    ("include", "told", "banner"),
+    ("include", "numbered", "banner"),
     [
-        (["rehearsals"], [0, 2], "REHEARSAL, not a result of the requested configuration (run 2): rehearse=true."),
-        (["estimates"], [0, 3], "ESTIMATE, energy that nothing measured (run 3): no meter here."),
-        (["failures"], [0, 1], "NOT COMPLETED (run 1): not completed (failed)."),
+        ("rehearsals", 2, "REHEARSAL, not a result of the requested configuration (run 2): rehearse=true."),
+        ("estimates", 3, "ESTIMATE, energy that nothing measured (run 3): no meter here."),
+        ("failures", 1, "NOT COMPLETED (run 1): not completed (failed)."),
     ],
 )
-def test_included_kinds_have_a_banner(include, told, banner):
-    found = select(mixed(), include=include)
-    assert numbers(found.runs) == told
-    assert render_notes("warnings", found, told) == [banner]
+def test_included_kinds_have_a_banner(include, numbered, banner):
+    found = select(mixed(), include=[include])
+    assert numbers(found.runs) == [0, numbered]
+    assert render_notes("warnings", found, [0, numbered]) == [banner]
 
 
 def test_run_with_two_reasons_needs_both_to_be_included():
     twice = sweep(row(0, "storage", 1.0), estimated(1, rehearsal=["rehearse=true"]))
     assert numbers(select(twice, include=["rehearsals"]).runs) == [0]
-    assert numbers(select(twice, include=["rehearsals", "estimates"]).runs) == [0, 1]
-
-
-def test_included_estimate_replaces_measured_energy():
-    (told,) = select(sweep(estimated(0)), include=["estimates"]).runs
-    assert (told.steady("energy_j"), told.energy_covers) == (40.0, AN_ESTIMATE)
+    _, included = select(twice, include=["rehearsals", "estimates"]).runs
+    assert (included.steady("energy_j"), included.energy_covers) == (40.0, AN_ESTIMATE), "it replaces measured energy"
 
 
 def test_failure_without_epochs_is_not_included():
-    failed = replace(row(1, "storage", None), state="failed", excluded_because="not completed (failed)")
-    found = select(sweep(row(0, "storage", 1.0), failed), include=["failures"])
+    found = select(sweep(row(0, "storage", 1.0), failed(None)), include=["failures"])
     assert numbers(found.runs) == [0]
     assert render_notes("left_out", found, [0]) == ["Left out: 1 of 2 runs: not completed (failed)."]
 
 
 def test_rehearsals_are_selected_if_there_is_nothing_else():
     rehearsed = row(0, "storage", 1.0, rehearsal=["rehearse=true"])
-    failed = replace(row(1, "storage", 1.0), state="failed", excluded_because="not completed (failed)")
-    assert numbers(select(sweep(rehearsed, failed)).runs) == []
-    found = select_any(sweep(rehearsed, failed))
+    assert numbers(select(sweep(rehearsed, failed(1.0))).runs) == []
+    found = select_any(sweep(rehearsed, failed(1.0)))
     assert numbers(found.runs) == [0]
     assert render_notes("warnings", found, [0]) == [
         "REHEARSAL, not a result of the requested configuration: rehearse=true."
@@ -116,22 +115,17 @@ def test_runs_are_selected_by_keys(where, told):
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("options", "message"),
     [
-        ({"bach": 8}, "where=bach: no run has such a key. Do you mean batch or cache?"),
-        ({"batch": 7}, "where=batch: 7: none of 3 runs. There are: 8, 16, 32."),
-        ({"sweep": "other"}, "where=sweep"),
+        ({"where": {"bach": 8}}, "where=bach: no run has such a key. Do you mean batch or cache?"),
+        ({"where": {"batch": 7}}, "where=batch: 7: none of 3 runs. There are: 8, 16, 32."),
+        ({"where": {"sweep": "other"}}, "where=sweep"),
+        ({"include": ["rehearsal"]}, "give one of rehearsals, estimates, failures"),
     ],
 )
-def test_unknown_key_or_value_suggests_similar_ones(where, said):
-    with pytest.raises(ValueError, match="where=") as error:
-        select(RUNS, where)
-    assert said in str(error.value)
-
-
-def test_unknown_kind_is_an_error():
-    with pytest.raises(ValueError, match="give one of rehearsals, estimates, failures"):
-        select(RUNS, include=["rehearsal"])
+def test_unknown_key_value_or_kind_suggests_similar_ones(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        select(RUNS, **options)
 
 
 def test_read_errors_of_reported_runs_are_noted():

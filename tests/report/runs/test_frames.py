@@ -47,52 +47,40 @@ def test_documented_example_runs(sweep, monkeypatch, capsys):
 
 def test_frames_have_one_row_per_run_epoch_step_and_power_sample(sweep):
     runs = epochmeter.load_runs(sweep)
-    table = runs.to_pandas()
-    assert list(table["run.number"]) == [0, 1, 2]
-    assert list(table["batch"]) == [8, 16, 24]
-    assert list(table["run.state"]) == ["completed", "completed", "unfinished"]
-    assert table["steady/e2e_s"].isna().tolist() == [False, False, True]
-    epochs = runs.epochs.to_pandas()
-    assert list(epochs["epoch/e2e_s"]) == [2.0, 1.0] * 2
-    assert list(epochs["epoch"]) == [0, 1] * 2
-    steps = runs[:1].steps.to_pandas()
-    assert list(steps["epoch"]) == [0, 0, 1, 1]
-    assert list(steps["compute_s"]) == [3.0, 7.0, 11.0, 15.0]
-    assert list(steps["loss"]) == [3.0, 2.0, 1.0, 0.5]
-    power = runs[:1].power.to_pandas()
-    assert list(power["time_s"]) == [0.0, 1.0]
-    assert power["total_w"].isna().tolist() == [False, True]
+    expected = [
+        (runs, {"run.number": [0, 1, 2], "batch": [8, 16, 24], "run.state": ["completed", "completed", "unfinished"]}),
+        (runs.epochs, {"epoch/e2e_s": [2.0, 1.0] * 2, "epoch": [0, 1] * 2}),
+        (runs[:1].steps, {"epoch": [0, 0, 1, 1], "compute_s": [3.0, 7.0, 11.0, 15.0], "loss": [3.0, 2.0, 1.0, 0.5]}),
+        (runs[:1].power, {"time_s": [0.0, 1.0]}),
+    ]
+    for frame, columns in expected:
+        table = frame.to_pandas()
+        assert {name: list(table[name]) for name in columns} == columns
+    assert runs.to_pandas()["steady/e2e_s"].isna().tolist() == [False, False, True]
+    assert runs[:1].power.to_pandas()["total_w"].isna().tolist() == [False, True]
 
 
-def test_several_folders_and_patterns_are_loaded_once(sweep):
+def test_several_folders_and_patterns_are_loaded_once_and_damaged_records_are_named(sweep):
+    (sweep / "2" / "job.json").write_text("{")
     runs = epochmeter.load_runs([sweep / "1", f"{sweep.parent}/*/[01]"])
     assert [run.name[-4:] for run in runs] == ["aa/1", "aa/0"]
+    assert [*epochmeter.load_runs(sweep).unreadable] == ["2"]
     with pytest.raises(FileNotFoundError, match="no runs in nowhere"):
         epochmeter.load_runs("nowhere")
 
 
-def test_damaged_records_are_named(sweep):
-    (sweep / "0" / "job.json").write_text("{")
+def test_polars_frames_have_the_same_values(sweep, monkeypatch):
     runs = epochmeter.load_runs(sweep)
-    assert [run.number for run in runs] == [1, 2]
-    assert list(runs.unreadable) == ["0"]
-
-
-def test_polars_frames_have_the_same_values(sweep):
+    with monkeypatch.context() as missing:
+        missing.setitem(sys.modules, "polars", None)
+        with pytest.raises(ImportError, match="pip install polars"):
+            runs.to_polars()
     pytest.importorskip("polars")
-    first, *others = epochmeter.load_runs(sweep)
+    for frame in (runs, runs.epochs, runs.steps, runs.power):
+        assert frame.to_polars().to_pandas().to_json() == frame.to_pandas().to_json()
+    first, *others = runs
     mixed = Runs([replace(first, job={**first.job, "batch": "auto"}), *others], {})
     assert mixed.to_polars()["batch"].to_list() == ["auto", "16", "24"]
-    runs = epochmeter.load_runs(sweep)
-    for frame in (runs, runs.epochs, runs.steps, runs.power):
-        expected = frame.to_pandas()
-        assert frame.to_polars().to_pandas().to_json() == expected.to_json()
-
-
-def test_polars_frames_need_polars(sweep, monkeypatch):
-    monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(ImportError, match="pip install polars"):
-        epochmeter.load_runs(sweep).to_polars()
 
 
 def test_importing_the_package_imports_no_module_of_it():

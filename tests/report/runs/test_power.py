@@ -20,16 +20,11 @@ def sampled(folder, number, watts):
     return replace(trained(number, 100.0), folder=run)
 
 
-def test_sample_times_start_at_the_first(tmp_path):
-    (told,) = powers([sampled(tmp_path, 0, [5.0, 6.0, 7.0])])
-    assert (told.times_s, told.powers_w, told.mean_of_s) == ([0.0, 1.0, 2.0], [5.0, 6.0, 7.0], 0.0)
-
-
-def test_many_samples_are_means_of_stretches(tmp_path):
-    (told,) = powers([sampled(tmp_path, 0, [float(index) for index in range(2400)])])
-    assert len(told.times_s) == 600
-    assert told.mean_of_s == pytest.approx(4.0, rel=0.01)
-    assert told.powers_w == pytest.approx(told.times_s, abs=2.1)
+def test_sample_times_start_at_the_first_and_many_are_means_of_stretches(tmp_path):
+    few, many = powers([sampled(tmp_path, 0, [5.0, 6.0, 7.0]), sampled(tmp_path, 1, [*map(float, range(2400))])])
+    assert (few.times_s, few.powers_w, few.mean_of_s) == ([0.0, 1.0, 2.0], [5.0, 6.0, 7.0], 0.0)
+    assert (len(many.times_s), many.mean_of_s) == (600, pytest.approx(4.0, rel=0.01))
+    assert many.powers_w == pytest.approx(many.times_s, abs=2.1)
 
 
 @pytest.mark.parametrize("text", ["", "monotonic_ns,total_w\n", "monotonic_ns,total_w\n1,2.0\n", "no,power\n1,2\n",
@@ -41,18 +36,13 @@ def test_record_without_readable_power_has_none(tmp_path, text):
     assert powers([row]) == []
 
 
-def test_first_run_of_at_most_six_configurations_with_power_is_drawn(tmp_path):
+def test_chosen_runs_or_the_first_of_at_most_six_configurations_with_power_are_drawn(tmp_path):
     rows = [trained(99, 100.0), *(sampled(tmp_path, number, [5.0, 6.0]) for number in range(8))]
-    distinct = [replace(run, job={**run.job, "batch": run.number}) for run in rows]
-    first, *_ = found = group_repeats(distinct)
+    rows = [replace(run, job={**run.job, "batch": run.number}) for run in rows]
+    first, *_ = found = group_repeats(rows)
     drawn = powers(choose_runs(rows, [], [*found, first]))
     assert [each.run.number for each in drawn] == [0, 1, 2, 3, 4, 5]
-
-
-def test_power_of_chosen_runs_is_drawn(tmp_path):
-    rows = [trained(99, 100.0), *(sampled(tmp_path, number, [5.0, 6.0]) for number in range(3))]
-    chosen = choose_runs(rows, [2, 99], group_repeats(rows))
-    drawn = powers(chosen)
-    assert [each.run.number for each in drawn] == [2]
-    with pytest.raises(ValueError, match=r"report\.power_of=7: the report has no such run\. It has: 0, 1, 2, 99\."):
-        choose_runs(rows, [7], [])
+    assert [each.run.number for each in powers(choose_runs(rows, [2, 99], found))] == [2]
+    error = r"report\.power_of=9: the report has no such run\. It has: 0, 1, 2, 3, 4, 5, 6, 7, 99\."
+    with pytest.raises(ValueError, match=error):
+        choose_runs(rows, [9], [])
