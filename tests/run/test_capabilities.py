@@ -9,9 +9,10 @@ from pathlib import Path
 
 import boards
 import pytest
+from controls import Board
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from power.conftest import nvml_stub  # noqa: F401
+from power.conftest import amd_smi, nvml_stub  # noqa: F401
 
 from epochmeter.config.schema import Examination
 from epochmeter.power.knobs.restore_journal import RestoreJournal
@@ -134,6 +135,17 @@ def test_gpu_has_counter_gauges_and_limit(tmp_path, doctor, nvml_stub):  # noqa:
     assert found["Nsight Compute"]["offered"] == (os.geteuid() == 0)
     assert ("remedy" in found["Nsight Compute"]) == bool(os.geteuid())
     assert found["Nsight Systems"]["why"] == "no program `nsys`"
+
+
+def test_amd_gpu_has_counters(tmp_path, doctor, amd_smi):  # noqa: F811
+    node = {"name": "gfx942\n", "properties": f"simd_count 304\nlocation_id {0xC100}\n"}
+    put(tmp_path, {f"sys/class/kfd/kfd/topology/nodes/1/{name}": text for name, text in node.items()})
+    Board(tmp_path).with_amdgpu("0000:c1:00.0", power1_average=100_000_000)
+    ended = doctor("format=json", f"machine.root={tmp_path}", before=["env", f"LD_LIBRARY_PATH={amd_smi}"])
+    found = by_quantity(json.loads(ended.stdout))
+    assert found["GPU counters"]["source"] == "amdsmi"
+    assert found["GPU counters"]["covers"].startswith("gfx_active_fraction, dram_active_fraction, ")
+    assert not found["Nsight Compute"]["offered"]
 
 
 def test_everything_unavailable_has_a_reason_and_a_remedy(tmp_path, examined):

@@ -165,7 +165,7 @@ def load_amdsmi() -> Any:
         with redirect_stdout(None):  # it prints a message if there is no ROCm
             import amdsmi
     except (ImportError, OSError, KeyError, AttributeError) as error:
-        raise OSError(f"cannot import ROCm's amdsmi ({error})") from error
+        raise OSError(f"cannot import amdsmi ({error}): install ROCm's amd-smi-lib, and pip install amdsmi") from error
     with _os_errors(amdsmi, "cannot initialize ROCm's amdsmi"):
         amdsmi.amdsmi_init(amdsmi.AmdSmiInitFlags.INIT_AMD_GPUS)
     return amdsmi
