@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
 
+import numpy as np
 from output import ARGUMENTS, print_table, sized
-from power.known_phases import CALIBRATION, FOUR, HELD_OUT, TWO, Sensor, epoch, facts
+from power.known_phases import FOUR, HELD_OUT, TWO, Profile, Sensor, elapsed, epoch, facts
 
 from epochmeter.power.phases.phase_energy import phase_energy
 from epochmeter.power.phases.step_timeline import PHASES
@@ -34,6 +35,36 @@ SENSORS = {
     "fades over 50 ms": Sensor(averaging_s=0.05, lag_s=0.05, fading=True),
     "renewed every 97 ms": Sensor(held_s=0.097),
 }
+
+
+def compute_in_two_levels(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
+    """A forward pass at 11 W, then a backward pass at 17 W."""
+    watts[:, 3] = np.where(elapsed(lasts_s, 3)[0] < 0.35, 11.0, 17.0)
+
+
+def stall_decays(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
+    """A stall's power falls exponentially from 10 to 3 W."""
+    watts[:, 1] = 3 + 7 * np.exp(-3 * elapsed(lasts_s, 1)[0])
+
+
+def compute_peaks_at_its_end(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
+    """The optimizer step draws 22 W in the last eighth of compute."""
+    watts[:, 3] = np.where(elapsed(lasts_s, 3)[0] > 0.875, 22.0, 13.0)
+
+
+def steps_differ(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
+    """Long compute draws less, and each step's power is scaled by a random factor."""
+    watts[:, 3] = np.clip(15 - 25 * (lasts_s[:, 3] / lasts_s[:, 3].mean() - 1), 5.0, 30.0)[:, None]
+    watts *= rng.uniform(0.7, 1.3, (len(watts), 1, 1))
+
+
+CALIBRATION: dict[str, Profile] = {
+    "compute in two levels": compute_in_two_levels,
+    "stall decays": stall_decays,
+    "compute peaks at its end": compute_peaks_at_its_end,
+    "steps differ": steps_differ,
+}
+"""Power with other structure than that of the held-out waves, by which the constants of the method were chosen."""
 WAVES = {
     "flat": ("flat", None),
     **{name: ("calibration", profile) for name, profile in CALIBRATION.items()},

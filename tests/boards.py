@@ -175,10 +175,11 @@ class Tree(NamedTuple):
         return [path for name, files in self.channels() if name == label for path in files]
 
     def show(self, share: float) -> float:
-        """Set every rail to a fraction of its watts; returns the total."""
+        """Set every rail to a fraction of its watts, in place, since files are read meanwhile; return the total."""
         for _, files in self.channels(share):
             for path, text in files.items():
-                path.write_text(text)
+                with path.open("r+" if path.exists() else "w") as file:
+                    file.write(text)
         return self.board.total_w(share)
 
     def folder(self, index: int) -> Path:

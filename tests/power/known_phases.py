@@ -17,8 +17,6 @@ TAIL_S = 0.003
 FOUR = (0.1, 0.3, 0.05, 0.55)
 TWO = (0.0, 0.3, 0.0, 0.7)
 """Fractions of a step by phase: all four phases, and stall and compute only, as on a CPU."""
-
-
 PIECES = 40
 """Number of equal parts of a phase within which power is constant."""
 
@@ -57,18 +55,7 @@ class Sensor(NamedTuple):
     held_s: float = 0.0
 
 
-def steps(
-    window_s: float, step_s: float, shares: tuple[float, ...], rng: np.random.Generator, *, uneven: float, ramp: float
-) -> np.ndarray:
-    """Seconds by step and phase; durations vary by the fraction `uneven`, and stalls grow by the fraction `ramp`."""
-    count = round(window_s / step_s)
-    spread = uneven * np.array([0.5, 1.0, 0.3, 0.1])
-    lasts_s = step_s * np.array(shares) * np.exp(spread * rng.standard_normal((count, 4)) - spread**2 / 2)
-    lasts_s[:, 1] *= 1 + ramp * np.linspace(-1, 1, count)
-    return lasts_s
-
-
-def _elapsed(lasts_s: np.ndarray, phase: int) -> tuple[np.ndarray, np.ndarray]:
+def elapsed(lasts_s: np.ndarray, phase: int) -> tuple[np.ndarray, np.ndarray]:
     """Time since the start of a phase, at the middle of its pieces: as a fraction of the phase and in seconds."""
     fraction = (np.arange(PIECES) + 0.5) / PIECES
     return fraction, lasts_s[:, phase, None] * fraction
@@ -76,18 +63,18 @@ def _elapsed(lasts_s: np.ndarray, phase: int) -> tuple[np.ndarray, np.ndarray]:
 
 def compute_ramps_down(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
     """Compute falls from 18 to 9 W within each step."""
-    watts[:, 3] = 18 - 9 * _elapsed(lasts_s, 3)[0]
+    watts[:, 3] = 18 - 9 * elapsed(lasts_s, 3)[0]
 
 
 def stall_works_then_waits(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
     """A stall decodes at 12 W for two fifths of its usual time, then waits at 4 W."""
-    watts[:, 1] = np.where(_elapsed(lasts_s, 1)[1] < 0.4 * np.median(lasts_s[:, 1]), 12.0, 4.0)
+    watts[:, 1] = np.where(elapsed(lasts_s, 1)[1] < 0.4 * np.median(lasts_s[:, 1]), 12.0, 4.0)
 
 
 def workers_refill(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
     """DataLoader workers draw 5 W during the first part of compute, until the queue is full."""
     full = rng.uniform(0.15, 0.6, (len(watts), 1))
-    watts[:, 3] += np.where(_elapsed(lasts_s, 3)[0] < full, 5.0, 0.0)
+    watts[:, 3] += np.where(elapsed(lasts_s, 3)[0] < full, 5.0, 0.0)
 
 
 def long_stalls_draw_more(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
@@ -100,28 +87,7 @@ def all_four(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -
     compute_ramps_down(watts, lasts_s, rng)
     workers_refill(watts, lasts_s, rng)
     long_stalls_draw_more(watts, lasts_s, rng)
-    watts[:, 1] += np.where(_elapsed(lasts_s, 1)[1] < 0.4 * np.median(lasts_s[:, 1]), 5.0, 0.0)
-
-
-def compute_in_two_levels(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
-    """A forward pass at 11 W, then a backward pass at 17 W."""
-    watts[:, 3] = np.where(_elapsed(lasts_s, 3)[0] < 0.35, 11.0, 17.0)
-
-
-def stall_decays(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
-    """A stall's power falls exponentially from 10 to 3 W."""
-    watts[:, 1] = 3 + 7 * np.exp(-3 * _elapsed(lasts_s, 1)[0])
-
-
-def compute_peaks_at_its_end(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
-    """The optimizer step draws 22 W in the last eighth of compute."""
-    watts[:, 3] = np.where(_elapsed(lasts_s, 3)[0] > 0.875, 22.0, 13.0)
-
-
-def steps_differ(watts: np.ndarray, lasts_s: np.ndarray, rng: np.random.Generator) -> None:
-    """Long compute draws less, and each step's power is scaled by a random factor."""
-    watts[:, 3] = np.clip(15 - 25 * (lasts_s[:, 3] / lasts_s[:, 3].mean() - 1), 5.0, 30.0)[:, None]
-    watts *= rng.uniform(0.7, 1.3, (len(watts), 1, 1))
+    watts[:, 1] += np.where(elapsed(lasts_s, 1)[1] < 0.4 * np.median(lasts_s[:, 1]), 5.0, 0.0)
 
 
 HELD_OUT: dict[str, Profile] = {
@@ -132,13 +98,6 @@ HELD_OUT: dict[str, Profile] = {
     "all four": all_four,
 }
 """Power with structure within the phases; no constant of the method was chosen by these."""
-CALIBRATION: dict[str, Profile] = {
-    "compute in two levels": compute_in_two_levels,
-    "stall decays": stall_decays,
-    "compute peaks at its end": compute_peaks_at_its_end,
-    "steps differ": steps_differ,
-}
-"""Power with other structure, by which the constants of the method were chosen."""
 
 
 def epoch(
@@ -148,40 +107,32 @@ def epoch(
     step_s: float = 0.06,
     shares: tuple[float, ...] = FOUR,
     uneven: float = 0.3,
-    ramp: float = 0.0,
-    warming: float = 0.0,
     sensor: Sensor = Sensor(),  # noqa: B008
     levels_w: dict[str, float] = LEVELS_W,
-    lasts_s: np.ndarray | None = None,
     profile: Profile | None = None,
 ) -> Epoch:
-    """Simulate an epoch of about `window_s`, whose power grows by the fraction `warming` until its end."""
+    """Simulate an epoch of about `window_s`, whose phases vary in duration by the fraction `uneven`."""
     rng = np.random.default_rng(seed)
-    if lasts_s is None:
-        lasts_s = steps(window_s, step_s, shares, rng, uneven=uneven, ramp=ramp)
+    spread = uneven * np.array([0.5, 1.0, 0.3, 0.1])
+    varied = np.exp(spread * rng.standard_normal((round(window_s / step_s), 4)) - spread**2 / 2)
+    lasts_s = step_s * np.array(shares) * varied
     watts = np.tile(np.array(list(levels_w.values()))[:, None], (len(lasts_s), 1, PIECES if profile else 1))
     if profile:
         profile(watts, lasts_s, rng)
     pieces = watts.shape[2]
     closed_s = lasts_s.sum() + TAIL_S
     begins_s = np.cumsum(np.append(0.0, np.append(np.repeat(lasts_s.ravel() / pieces, pieces), TAIL_S)))
-    middles_s = (begins_s[1:] + begins_s[:-1]) / 2
-    power_w = np.append(watts.ravel(), levels_w["overhead"]) * (1 + warming * middles_s / closed_s)
-    joules = np.diff(begins_s) * power_w
+    joules = np.diff(begins_s) * np.append(watts.ravel(), levels_w["overhead"])
     by_phase = joules[:-1].reshape(-1, 4, pieces).sum(axis=(0, 2)) + np.array([joules[-1], 0, 0, 0])
     ends_s = np.concatenate([[-AROUND_S], begins_s, [closed_s + AROUND_S]])
     until_j = np.cumsum(np.concatenate([[0.0, AROUND_S * AROUND_W], joules, [AROUND_S * AROUND_W]]))
     times_s, read_w = read(sensor, closed_s, ends_s, until_j, rng)
     overhead, stall, copy, compute = lasts_s.T
-    return Epoch(
-        rows=array("f", np.stack([overhead + stall, stall, copy, compute], axis=1).astype(np.float32).ravel()),
-        opened_ns=OPENED_NS,
-        closed_ns=OPENED_NS + round(closed_s * 1e9),
-        times_ns=array("q", OPENED_NS + np.round(times_s * 1e9).astype(np.int64)),
-        watts=array("d", read_w),
-        gross_j=float(joules.sum()),
-        known_j=dict(zip(levels_w, by_phase.tolist(), strict=True)),
-    )
+    rows = array("f", np.stack([overhead + stall, stall, copy, compute], axis=1).astype(np.float32).ravel())
+    times_ns = array("q", OPENED_NS + np.round(times_s * 1e9).astype(np.int64))
+    known_j = dict(zip(levels_w, by_phase.tolist(), strict=True))
+    closed_ns = OPENED_NS + round(closed_s * 1e9)
+    return Epoch(rows, OPENED_NS, closed_ns, times_ns, array("d", read_w), float(joules.sum()), known_j)
 
 
 def read(

@@ -7,6 +7,7 @@ import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate, chain
 from random import Random
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 from epochmeter.machine.periodic_thread import jittered_s
 from epochmeter.power.meter import Domain, Instrument, Meter
-from epochmeter.power.power_series import PowerSeries
+from epochmeter.power.power_series import PowerSeries, Sampling
 from epochmeter.power.sampler import MAX_SILENCE_S
 from epochmeter.power.uncertainty import Response
 from epochmeter.results.summary import total_uncertainty_j
@@ -92,11 +93,6 @@ def any_square(window_s: float, chance: Random) -> Load:
     return square(window_s, chance, math.exp(chance.uniform(math.log(0.02), 0.0)), chance.uniform(0.2, 0.8))
 
 
-def in_step(window_s: float, chance: Random) -> Load:
-    """A square wave whose cycle is as long as a slow read."""
-    return square(window_s, chance, SLOW_READ_S)
-
-
 def stall_and_compute(window_s: float, chance: Random) -> Load:
     """Alternating power with irregular durations, whose mean is between 20 and 500 ms."""
     mean_s = chance.uniform(0.02, 0.5)
@@ -114,10 +110,6 @@ def spikes(window_s: float, chance: Random, width_s: float = 0.005, per_s: float
         at_s += width_s + chance.expovariate(per_s)
         changes += [(at_s, SPIKE_W), (at_s + width_s, LOW_W)]
     return Load(changes)
-
-
-def short_spikes(window_s: float, chance: Random) -> Load:
-    return spikes(window_s, chance, width_s=0.002, per_s=5.0)
 
 
 class Case(NamedTuple):
@@ -154,8 +146,8 @@ CASES = {
     "INA238, Thor (50 ms): any square wave": Case(any_square, THOR),
     "20 ms lag, 50 ms mean: stall and compute": Case(stall_and_compute, LATE50),
     "spikes of 5 ms, 10 a second": Case(spikes),
-    "spikes of 2 ms, 5 a second": Case(short_spikes),
-    "load in step with reads of 20 ms": Case(in_step, read_s=SLOW_READ_S),
+    "spikes of 2 ms, 5 a second": Case(partial(spikes, width_s=0.002, per_s=5.0)),
+    "load in step with reads of 20 ms": Case(partial(square, cycle_s=SLOW_READ_S), read_s=SLOW_READ_S),
     "hole of 0.3 s in a square wave": Case(square, hole=True),
     "hole of 0.3 s in stall and compute": Case(stall_and_compute, hole=True),
     "GPU before Volta, renewed every 20 ms": Case(any_square, Response(0.01, 0.0, 0.02), UNKNOWN, **GPU),
@@ -228,67 +220,43 @@ def sample_times(case: Case, borders_s: Sequence[float], until_s: float, chance:
         next_s += pause_s
 
 
-def measure(case: Case, load: Load, window_s: float, chance: Random) -> tuple[float, float]:
-    """Measured energy of a window and its stated half-width, in joules."""
-    power = power_series(case)
-    reader, at_close_j, at_open_j = Reader(load, case.cross_check or case.response, chance), 0.0, 0.0
-    closed_ns = round(window_s / NANOSECOND)
-    until_s = window_s + power.settled_s + 1.5 * case.period_s
-    for at_s in sample_times(case, (0.0, window_s), until_s, chance):
-        add_sample(power, reader, at_s)
-        if at_s == 0.0:
-            at_open_j = power.joules(0)["rail"]
-        elif at_s == window_s:
-            at_close_j = power.joules(closed_ns)["rail"]
-    sampling = power.sampling(0, closed_ns)
-    if case.counter:
-        counted = Reader(load, case.response, chance) if case.cross_check else reader
-        joules = {"gpu0": counted.counted_j(0.0, window_s)}
-        return joules["gpu0"], counter_meter(case).half_width_j(joules, window_s, sampling)
-    return at_close_j - at_open_j + sampling.correction_j["rail"], sampling.half_width_j
-
-
-def power_series(case: Case) -> PowerSeries:
+def measure(case: Case, load: Load, windows_s: Sequence[tuple[float, float]], chance: Random) -> list[dict[str, float]]:
+    """The measured energy of each window and its stated half-width in joules, as a term of their sum."""
     stated = case.stated or case.cross_check or case.response
-    return PowerSeries(
+    power = PowerSeries(
         ["rail"], total=["rail"], bridge_s=MAX_SILENCE_S, steps_w={"rail": STEP_W}, responses={"rail": stated}
     )
-
-
-def add_sample(power: PowerSeries, reader: Reader, at_s: float) -> None:
-    power.add(round(at_s / NANOSECOND), {"rail": round(reader.watts(at_s) / STEP_W) * STEP_W})
-
-
-def counter_meter(case: Case) -> Meter:
-    """The meter of a counter that adds up a sensor's readings, with its cross-check."""
-    renewal_s = case.response.renewal_s or 0.0
-    domain = Domain("counter", renewal_s, "GPU board", 0.001, case.response)
-    sampled = Domain("sampled", case.period_s, "GPU board", 0.001, case.cross_check or case.response)
-    powers: Any = SimpleNamespace(domains={"gpu0_sampled": sampled})
-    return Meter(counters={"gpu0": Instrument(domain, float)}, powers=powers, total=["gpu0"], covers="all")
-
-
-def measure_total(
-    case: Case, load: Load, windows_s: Sequence[tuple[float, float]], chance: Random
-) -> tuple[float, float]:
-    """Energy of all windows together by a counter, and its stated half-width, in joules."""
-    power, reader, meter = power_series(case), Reader(load, case.response, chance), counter_meter(case)
+    reader, read_j = Reader(load, case.cross_check or case.response, chance), {}
     borders_s = [at_s for window in windows_s for at_s in window]
-    for at_s in sample_times(case, borders_s, borders_s[-1] + 1.0, chance):
-        add_sample(power, reader, at_s)
+    for at_s in sample_times(case, borders_s, borders_s[-1] + power.settled_s + 1.5 * case.period_s, chance):
+        power.add(round(at_s / NANOSECOND), {"rail": round(reader.watts(at_s) / STEP_W) * STEP_W})
+        if at_s in borders_s:
+            read_j[at_s] = power.joules(round(at_s / NANOSECOND))["rail"]
+    counted = Reader(load, case.response, chance) if case.cross_check else reader
     terms = []
     for opened_s, closed_s in windows_s:
         sampling = power.sampling(round(opened_s / NANOSECOND), round(closed_s / NANOSECOND))
-        seconds, joules = closed_s - opened_s, {"gpu0": reader.counted_j(opened_s, closed_s)}
-        terms.append({
-            "energy_j": joules["gpu0"],
-            "energy_uncertainty_j": meter.half_width_j(joules, seconds, sampling),
-            "unsampled_j": meter.unsampled_j(joules, seconds, sampling),
-            "period_s": case.response.renewal_s or 0.0,
-        })  # fmt: skip
-    total_j = math.fsum(term["energy_j"] for term in terms)
-    mean_w = total_j / math.fsum(closed_s - opened_s for opened_s, closed_s in windows_s)
-    return total_j, total_uncertainty_j(terms, mean_w)
+        if case.counter:
+            terms.append(counter_term(case, closed_s - opened_s, counted.counted_j(opened_s, closed_s), sampling))
+        else:
+            energy_j = read_j[closed_s] - read_j[opened_s] + sampling.correction_j["rail"]
+            terms.append({"energy_j": energy_j, "energy_uncertainty_j": sampling.half_width_j})
+    return terms
+
+
+def counter_term(case: Case, seconds: float, energy_j: float, sampling: Sampling) -> dict[str, float]:
+    """The term of a counter that adds up a sensor's readings, with its cross-check."""
+    renewal_s, joules = case.response.renewal_s or 0.0, {"gpu0": energy_j}
+    domain = Domain("counter", renewal_s, "GPU board", 0.001, case.response)
+    sampled = Domain("sampled", case.period_s, "GPU board", 0.001, case.cross_check or case.response)
+    powers: Any = SimpleNamespace(domains={"gpu0_sampled": sampled})
+    meter = Meter(counters={"gpu0": Instrument(domain, float)}, powers=powers, total=["gpu0"], covers="all")
+    return {
+        "energy_j": energy_j,
+        "energy_uncertainty_j": meter.half_width_j(joules, seconds, sampling),
+        "unsampled_j": meter.unsampled_j(joules, seconds, sampling),
+        "period_s": renewal_s,
+    }
 
 
 def simulate(name: str, case: Case, *, window_s: float, windows: int) -> Errors:
@@ -297,7 +265,9 @@ def simulate(name: str, case: Case, *, window_s: float, windows: int) -> Errors:
     rows = []
     for _ in range(windows):
         load = case.load(window_s, chance)
-        rows.append((*measure(case, load, window_s, chance), load.joules(window_s) - load.joules(0.0)))
+        (term,) = measure(case, load, [(0.0, window_s)], chance)
+        true_j = load.joules(window_s) - load.joules(0.0)
+        rows.append((term["energy_j"], term["energy_uncertainty_j"], true_j))
     return errors(rows)
 
 
@@ -306,13 +276,13 @@ def simulate_totals(name: str, case: Case, *, window_s: float, windows: int, run
     chance = Random(f"{name} {window_s} {windows}")
     rows = []
     for _ in range(runs):
-        windows_s, at_s = [], 0.0
-        for _ in range(windows):
-            windows_s.append((at_s, at_s + window_s))
-            at_s += window_s + chance.uniform(0.01, 0.3)
-        load = case.load(at_s, chance)
+        starts_s = accumulate((window_s + chance.uniform(0.01, 0.3) for _ in range(windows - 1)), initial=0.0)
+        windows_s = [(at_s, at_s + window_s) for at_s in starts_s]
+        load = case.load(windows_s[-1][1], chance)
+        terms = measure(case, load, windows_s, chance)
+        total_j = math.fsum(term["energy_j"] for term in terms)
         true_j = math.fsum(load.joules(closed_s) - load.joules(opened_s) for opened_s, closed_s in windows_s)
-        rows.append((*measure_total(case, load, windows_s, chance), true_j))
+        rows.append((total_j, total_uncertainty_j(terms, total_j / (windows * window_s)), true_j))
     return errors(rows)
 
 

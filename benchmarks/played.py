@@ -21,14 +21,6 @@ Curve = Sequence[tuple[float, float]]
 """(seconds since the start, fraction of the board's watts from then on)"""
 
 
-def constant() -> Curve:
-    return [(0.0, 1.0)]
-
-
-def step(low: float, high: float, *, at_s: float) -> Curve:
-    return [(0.0, low), (at_s, high)]
-
-
 def ramp(low: float, high: float, *, seconds: float, every_s: float = 0.005) -> Curve:
     """A linear change, in stairs that are finer than any sampling."""
     stairs = round(seconds / every_s)
