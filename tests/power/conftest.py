@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from controls import Board
 
 from epochmeter.machine import nvml as nvml_client
 from epochmeter.power.knobs import jtop_control
@@ -47,29 +48,22 @@ def counters(source: str = "counter", period_s: float = 0.1, **read: Callable[[]
     return Meter(counters=parts, total=list(parts), covers="all")
 
 
-class Machine:
+class Machine(Board):
     """Powercap zones and /proc/stat, with counters that the test sets."""
 
     counter_range_j = 65_532.610987
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
     def zone(self, folder: str, name: str, joules: float) -> None:
         """Write a powercap zone with the given counter value."""
-        zone = self.root / "sys/class/powercap" / folder
-        zone.mkdir(parents=True, exist_ok=True)
-        (zone / "name").write_text(f"{name}\n")
-        (zone / "max_energy_range_uj").write_text(f"{round(self.counter_range_j * 1e6)}\n")
-        (zone / "energy_uj").write_text(f"{round(joules * 1e6)}\n")
+        microjoules = {"max_energy_range_uj": self.counter_range_j * 1e6, "energy_uj": joules * 1e6}
+        files = {"name": name, **{file: round(value) for file, value in microjoules.items()}}
+        self.put(**{f"sys/class/powercap/{folder}/{file}": value for file, value in files.items()})
 
     def ticks(self, *, busy: int, idle: int, cores: int = 4) -> None:
         """Write /proc/stat with busy and idle time of all cores together, in hundredths of a second."""
         times = f"{busy - 40} 10 15 {idle - 5} 5 7 8 900 300 0"  # 900 stolen, 300 of user for guests
         names = ["cpu ", *(f"cpu{core}" for core in range(cores))]
-        stat = self.root / "proc/stat"
-        stat.parent.mkdir(exist_ok=True)
-        stat.write_text("".join(f"{name} {times}\n" for name in names) + "intr 12345\n")
+        self.put(**{"proc/stat": "".join(f"{name} {times}\n" for name in names) + "intr 12345"})
 
 
 @pytest.fixture
@@ -78,9 +72,8 @@ def energy():
 
     def between(before, after, meter, seconds):
         metrics = energy_of_window(Reading(0, before), Reading(round(seconds * 1e9), after), meter, seconds).metrics
-        return {
-            name: value for name, value in metrics.items() if name.endswith("_j") and name != "energy_uncertainty_j"
-        }
+        names = {name for name in metrics if name.endswith("_j")} - {"energy_uncertainty_j"}
+        return {name: metrics[name] for name in names}
 
     return between
 
@@ -153,6 +146,22 @@ def other_process() -> Iterator[subprocess.Popen]:
 @pytest.fixture
 def journal(tmp_path) -> RestoreJournal:
     return RestoreJournal(str(tmp_path / "state"), root=str(tmp_path), boot_id="this boot", command="train.py")
+
+
+@pytest.fixture
+def board(tmp_path, monkeypatch) -> Board:
+    """A machine with its programs on the PATH."""
+    board = Board(tmp_path)
+    monkeypatch.setenv("PATH", board.on_path())
+    return board
+
+
+@pytest.fixture
+def root_board(board, monkeypatch) -> Board:
+    """The same, used by root."""
+    monkeypatch.setenv("AS_ROOT", "1")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    return board
 
 
 @pytest.fixture

@@ -43,15 +43,10 @@ class Service:
                 self.requests.put({"init": self.facts(interval_s)})
 
     def facts(self, interval_s: float) -> dict[str, Any]:
-        return {
-            "version": self.script.get("version", jtop.__version__),
-            "board": {"hardware": {"Module": "a stand-in"}},
-            "interval": interval_s,
-            "memory": "",
-            "fan": {},
-            "jc": False,
-            "nvpmodel": MODES,
-        }
+        version = self.script.get("version", jtop.__version__)
+        board = {"hardware": {"Module": "a stand-in"}}
+        return {"version": version, "board": board, "interval": interval_s, "memory": "", "fan": {}, "jc": False,
+                "nvpmodel": MODES}  # fmt: skip
 
     def tick(self, interval_s: float) -> None:
         for number in count():
@@ -68,25 +63,25 @@ class Service:
     def sample(self, uptime_s: float) -> dict[str, Any]:
         milliwatts = round(uptime_s % 1000 * 1000)
         rising = {"rail": {"VDD_SOC": {"power": milliwatts}}, "tot": {"name": "VDD_IN", "power": 2 * milliwatts}}
-        return {
-            "uptime": uptime_s,
-            "power": self.script.get("power", rising),
-            "gpu": {},
-            "mem": {"RAM": {"tot": 1, "used": 1}, "SWAP": {"tot": 0, "used": 0}},
-            "fan": {},
-            "nvp": {"status": [True, True], "thread": False, "model": {"name": "15W", "id": 0}},
-        }
+        memory = {"RAM": {"tot": 1, "used": 1}, "SWAP": {"tot": 0, "used": 0}}
+        mode = {"status": [True, True], "thread": False, "model": {"name": "15W", "id": 0}}
+        power = self.script.get("power", rising)
+        return {"uptime": uptime_s, "power": power, "gpu": {}, "mem": memory, "fan": {}, "nvp": mode}
 
 
 class Manager(SyncManager):
     pass
 
 
-if __name__ == "__main__":
-    service = Service(json.loads(sys.argv[2]))
+def serve(service: Service, socket: str) -> Any:
+    """Return the server of a service, which hears already."""
     for name, shared in (("get_queue", service.requests), ("sync_data", service.data), ("sync_event", service.event)):
         Manager.register(name, callable=lambda shared=shared: shared)
     threading.Thread(target=service.hear, daemon=True).start()
-    server = Manager(address=sys.argv[1], authkey=get_key().encode()).get_server()
+    return Manager(address=socket, authkey=get_key().encode()).get_server()
+
+
+if __name__ == "__main__":
+    server = serve(Service(json.loads(sys.argv[2])), sys.argv[1])
     print("ready", flush=True)
     server.serve_forever()

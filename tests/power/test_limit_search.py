@@ -11,17 +11,25 @@ LIMITS_W = [100.0, 125.0, 150.0, 175.0, 200.0, 225.0, 250.0, 275.0, 300.0]
 DEFAULT = 8
 
 
-def step_s(watts, peak_w=260.0):
+def power_w(limit_w):
+    return min(limit_w, 260.0)
+
+
+def step_s(limit_w):
     """Time of a step: the part limited by computation slows down with the third root of the power above 50 W."""
-    return 0.02 + 0.08 * ((peak_w - 50) / (min(watts, peak_w) - 50)) ** (1 / 3)
-
-
-def power_w(watts, peak_w=260.0):
-    return min(watts, peak_w)
+    return 0.02 + 0.08 * (210 / (power_w(limit_w) - 50)) ** (1 / 3)
 
 
 def energy(seconds, watts):
     return seconds * watts
+
+
+def delay(seconds, watts):
+    return seconds
+
+
+def energy_delay_squared(seconds, watts):
+    return seconds**2 * watts
 
 
 def search(cost=energy, noise=0.0, drift=0.0, seed=0, time_of=step_s, power_of=power_w, limits_w=LIMITS_W, **bounds):
@@ -40,13 +48,9 @@ def search(cost=energy, noise=0.0, drift=0.0, seed=0, time_of=step_s, power_of=p
     [
         (energy, {}, min(LIMITS_W, key=lambda watts: step_s(watts) * power_w(watts))),
         (energy, {"max_slowdown": 1.12}, min(w for w in LIMITS_W if step_s(w) <= 1.12 * step_s(300))),
-        (lambda seconds, watts: seconds, {}, min(w for w in LIMITS_W if w >= 260)),
-        (lambda seconds, watts: seconds, {"power_budget_w": 180}, 175.0),
-        (
-            lambda seconds, watts: seconds**2 * watts,
-            {},
-            min(LIMITS_W, key=lambda watts: step_s(watts) ** 2 * power_w(watts)),
-        ),
+        (delay, {}, min(w for w in LIMITS_W if w >= 260)),
+        (delay, {"power_budget_w": 180}, 175.0),
+        (energy_delay_squared, {}, min(LIMITS_W, key=lambda watts: step_s(watts) ** 2 * power_w(watts))),
     ],
 )
 def test_best_limit_of_each_objective_is_chosen(cost, bounds, best):

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from power.conftest import counters
+from power.conftest import ScriptedPowers
 
 from epochmeter.power.meter import Domain, Instrument, Meter, open_meter
 from epochmeter.power.power_series import PowerSeries
@@ -11,11 +11,15 @@ from epochmeter.power.power_series import PowerSeries
 CONF = Path(__file__).parents[2] / "conf/meter"
 
 
-def test_failed_read_is_logged_and_left_out(caplog):
+def test_failed_counter_is_logged_and_not_replaced_by_sampled_power(caplog):
+    """They start at different moments, so that a window with both would have an arbitrary energy."""
+
     def gone() -> float:
         raise OSError("No such device")
 
-    assert counters(cpu0=lambda: 5.0, gpu0=gone).read() == {"cpu0": 5.0}
+    domain, powers = Domain("counter", 0.1, "all"), ScriptedPowers(None, gpu0=0.0)
+    counted = {"cpu0": Instrument(domain, float), "gpu0": Instrument(domain, gone)}
+    assert Meter(counters=counted, powers=powers, total=["cpu0", "gpu0"], covers="all").read() == {"cpu0": 0.0}
     assert "gpu0: No such device" in caplog.text
 
 

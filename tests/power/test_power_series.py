@@ -152,39 +152,39 @@ def test_domain_unread_for_longer_than_the_bridge_is_unavailable():
     for tenth in range(1, 11):
         power.add(tenth * S // 10, {"VDD_SOC": 1.0}, {"VDD_IN": "No such device"})
         unavailable[tenth] = power.unavailable(tenth * S // 10)
-    assert [tenth for tenth, lost in unavailable.items() if lost] == [9, 10]  # after 0.8 s
-    assert unavailable[9] == unavailable[10] == {"VDD_IN": "No such device"}
+    assert {tenth: lost for tenth, lost in unavailable.items() if lost} == {  # after 0.8 s
+        9: {"VDD_IN": "No such device"}, 10: {"VDD_IN": "No such device"}
+    }  # fmt: skip
     assert power.joules(S) == {"VDD_SOC": pytest.approx(1.0)}
     assert power.sampling(0, S).unavailable == {"VDD_IN": "no reading for 1.0 s: No such device"}
 
 
-def test_domain_that_recovers_has_energy_outside_of_its_gap():
-    power = sampled(lambda at_s: 10.0, [0.0, 0.5, 1.0, 3.0, 3.5, 4.0])
-    assert power.sampling(0, S).unavailable == {}
-    assert power.sampling(3 * S, 4 * S).unavailable == {}
-    for opened_s, closed_s in ((0, 4), (0, 2), (2, 4), (1.5, 2.5)):
-        assert power.sampling(round(opened_s * S), round(closed_s * S)).unavailable == {
-            "VDD_IN": "no reading for 2.0 s: no sample was taken"
-        }
-    power.drain(2 * S)
-    assert power.sampling(2 * S, 4 * S).unavailable, "the gap is kept when its samples are drained"
+NO_SAMPLE, NO_READING = "no reading for 2.0 s: no sample was taken", "no reading in the window: No such device"
 
 
-def test_window_in_which_all_reads_fail_has_no_energy():
-    power = sampled(lambda at_s: 10.0, [0.0, 0.1])
-    for at_s in (0.2, 0.3, 0.4):
+@pytest.mark.parametrize(
+    ("read_at_s", "failed_at_s", "reasons"),
+    [
+        pytest.param([], [0], {(0, 1): "No such device"}, id="never read"),
+        pytest.param([0, 0.1], [0.2, 0.3, 0.4], {(0, 0.2): None, (0.2, 0.4): NO_READING}, id="all reads fail"),
+        pytest.param(
+            [0, 0.5, 1, 3, 3.5, 4],
+            [],
+            {(0, 1): None, (3, 4): None, **dict.fromkeys([(0, 4), (0, 2), (2, 4), (1.5, 2.5)], NO_SAMPLE)},
+            id="a gap before it recovers",
+        ),
+    ],
+)
+def test_window_without_readings_has_no_energy_but_a_reason(read_at_s, failed_at_s, reasons):
+    power = sampled(lambda at_s: 10.0, read_at_s)
+    for at_s in failed_at_s:
         power.add(round(at_s * S), {}, {"VDD_IN": "No such device"})
-    assert power.sampling(0, S // 5).unavailable == {}
-    assert power.sampling(S // 5, round(0.4 * S)).unavailable == {"VDD_IN": "no reading in the window: No such device"}
-
-
-def test_domain_that_was_never_read_has_a_reason():
-    power = series()
-    power.add(0, {}, {"VDD_IN": "Permission denied"})
-    assert power.unavailable(0) == {}  # one failed read is not yet a failure
-    assert power.unavailable(S) == {"VDD_IN": "Permission denied"}
-    assert power.joules(S) == {}
-    assert power.sampling(0, S).unavailable == {"VDD_IN": "Permission denied"}
+    for drained_s in (0, 2):  # a gap is kept when its samples are drained
+        power.drain(drained_s * S)
+        for (opened_s, closed_s), reason in reasons.items():
+            unavailable = power.sampling(round(opened_s * S), round(closed_s * S)).unavailable
+            assert unavailable == ({"VDD_IN": reason} if reason else {})
+    assert power.unavailable(round(max([*read_at_s, *failed_at_s]) * S)) == {}, "one failed read is not yet a failure"
 
 
 def test_total_is_sampled_only_if_all_its_domains_are():
@@ -207,11 +207,10 @@ def test_window_without_samples_has_no_peak_and_is_one_gap():
 
 def test_samples_are_drained_once_and_the_joules_continue():
     power = sampled(lambda at_s: 10.0, [0.0, 0.1, 0.2, 0.3])
-    first, second, nothing = power.drain(S // 5), power.drain(S), power.drain(2 * S)
-    assert list(first.times_ns) == [0, S // 10]
-    assert list(second.times_ns) == [S // 5, S * 3 // 10]
-    assert [list(powers.watts["VDD_IN"]) for powers in (first, second, nothing)] == [[10.0, 10.0], [10.0, 10.0], []]
-    assert list(first.total_w) == [10.0, 10.0]
+    drained = [power.drain(before_ns) for before_ns in (S // 5, S, 2 * S)]
+    assert [list(powers.times_ns) for powers in drained] == [[0, S // 10], [S // 5, S * 3 // 10], []]
+    assert [list(powers.watts["VDD_IN"]) for powers in drained] == [[10.0, 10.0], [10.0, 10.0], []]
+    assert list(drained[0].total_w) == [10.0, 10.0]
     assert joules(power, 0.3) == pytest.approx(3.0)
 
 

@@ -1,5 +1,3 @@
-import os
-
 import pytest
 from controls import Board
 
@@ -8,23 +6,13 @@ from epochmeter.power.knobs.fan import open_fan
 DUTY = "sys/class/hwmon/hwmon2/pwm1"
 
 
-@pytest.fixture
-def board(tmp_path, monkeypatch):
-    """A Jetson whose user is root."""
-    board = Board(tmp_path)
-    monkeypatch.setenv("PATH", board.on_path())
-    monkeypatch.setenv("AS_ROOT", "1")
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    return board
-
-
-def test_manual_fan_is_restored_to_its_duty(board):
-    fan = open_fan(board.with_service_fan().root)
-    (board.root / "nvfancontrol").unlink()
+def test_manual_fan_is_restored_to_its_duty(root_board):
+    fan = open_fan(root_board.with_service_fan().root)
+    (root_board.root / "nvfancontrol").unlink()
     assert fan.get() == "manual 77"
     fan.set("manual 255")
     fan.set("manual 77")
-    assert board.read(DUTY) == "77"
+    assert root_board.read(DUTY) == "77"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import os
 
 import pytest
-from controls import CPU, GPU, Board
+from controls import CPU, GPU
 
 from epochmeter.power.knobs import jtop_control
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
@@ -9,13 +9,8 @@ from epochmeter.power.knobs.knob import AppliedSettings
 
 
 @pytest.fixture
-def board(tmp_path, monkeypatch):
-    """A Jetson whose user is root."""
-    board = Board(tmp_path).with_clocks()
-    monkeypatch.setenv("PATH", board.on_path())
-    monkeypatch.setenv("AS_ROOT", "1")
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    return board
+def board(root_board):
+    return root_board.with_clocks()
 
 
 @pytest.fixture

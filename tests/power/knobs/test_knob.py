@@ -33,53 +33,36 @@ class Case(NamedTuple):
     applied: str
     other: str
     """A setting by someone else during the run."""
-    invalid: Any
-    choices: str
+    invalid: Any = None
+    choices: str = ""
 
 
 GPUS = ["GPU-aaaa", "GPU-bbbb"]
+WATT_LIMITS = ["nvpmodel", "RAPL", "amdgpu", "NVML"]
 CASES = {
     "nvpmodel": Case(
-        lambda board: board.with_modes("nx").with_clocks(),
-        lambda root, _: open_nvpmodel(root),
-        15,
-        "MODE_10W_DESKTOP (id:5)",
-        "MODE_15W_6CORE (id:2)",
-        "MODE_20W_2CORE (id:6)",
-        30,
+        lambda board: board.with_modes("nx").with_clocks(), lambda root, _: open_nvpmodel(root), 15,
+        "MODE_10W_DESKTOP (id:5)", "MODE_15W_6CORE (id:2)", "MODE_20W_2CORE (id:6)", 30,
         "MODE_15W_2CORE (id:0), MODE_15W_4CORE (id:1)",
     ),
-    "jetson_clocks": Case(Board.with_clocks, open_jetson_clocks, "locked", "free", "locked", "free", None, ""),
+    "jetson_clocks": Case(Board.with_clocks, open_jetson_clocks, "locked", "free", "locked", "free"),
     "fan of the kernel": Case(
-        Board.with_kernel_fan,
-        lambda root, _: open_fan(root),
-        "max",
-        "temp_control 77",
-        "manual 255",
-        "manual 100",
-        None,
-        "",
+        Board.with_kernel_fan, lambda root, _: open_fan(root), "max", "temp_control 77", "manual 255", "manual 100"
     ),
     "fan of the service": Case(
-        Board.with_service_fan, lambda root, _: open_fan(root), "max", "quiet 77", "manual 255", "manual 100", None, ""
+        Board.with_service_fan, lambda root, _: open_fan(root), "max", "quiet 77", "manual 255", "manual 100"
     ),
     "RAPL": Case(
         Board.with_rapl, lambda root, _: open_rapl_limit(root), 65, "95 W", "65 W", "80 W, 95 W", 150, "up to 120 W"
     ),
     "amdgpu": Case(
-        Board.with_amdgpu,
-        lambda root, _: open_amd_cap(["0000:03:00.0"], root),
-        200,
-        "250 W",
-        "200 W",
-        "210 W",
-        400,
+        Board.with_amdgpu, lambda root, _: open_amd_cap(["0000:03:00.0"], root), 200, "250 W", "200 W", "210 W", 400,
         "up to 303 W",
     ),
     "NVML": Case(
         lambda board: board, lambda *_: open_nvml_limit(GPUS), 150, "250 W", "150 W", "180 W, 250 W", 50, "100 to 300 W"
     ),
-}
+}  # fmt: skip
 
 
 class Bench:
@@ -192,7 +175,7 @@ def test_missing_permission_is_an_error_with_a_remedy(bench):
     assert bench.entries() == []
 
 
-@pytest.mark.parametrize("bench", [name for name, case in CASES.items() if case.invalid], indirect=True)
+@pytest.mark.parametrize("bench", WATT_LIMITS, indirect=True)
 def test_invalid_value_is_refused_with_the_choices(bench):
     with pytest.raises(ValueError, match=f"={bench.case.invalid}") as error:
         bench.knob.target_for(bench.case.invalid)
@@ -348,13 +331,20 @@ def test_settings_are_restored_in_reverse_order(tmp_path, monkeypatch):
     assert changes == [("RAPL", "65 W"), ("another", "65 W"), ("another", "95 W"), ("RAPL", "95 W")]
 
 
-@pytest.mark.parametrize("bench", ["nvpmodel", "RAPL", "amdgpu", "NVML"], indirect=True)
-def test_every_limit_can_be_set_in_turn_and_the_original_is_restored(bench):
+@pytest.mark.parametrize("bench", WATT_LIMITS, indirect=True)
+def test_every_limit_can_be_set_in_turn_and_is_in_the_journal_before(bench, monkeypatch):
+    set_limit = type(bench.knob).set
+
+    def set_if_in_the_journal(knob, setting):
+        assert [(entry["was"], entry["ours"]) for entry in bench.entries()] == [(bench.case.original, None)]
+        set_limit(knob, setting)
+
     limits = bench.knob.limits()
     assert len(limits) > 2
     assert [limit.watts for limit in limits] == sorted(limit.watts for limit in limits)
     assert bench.case.original in [limit.setting for limit in limits]
-    with bench.changed() as holding:
+    with bench.changed() as holding, monkeypatch.context() as patch:
+        patch.setattr(type(bench.knob), "set", set_if_in_the_journal)
         for limit in limits:
             holding.change(bench.knob, limit.setting)
             assert holding.applied == {bench.knob.name: limit.setting} == {bench.knob.name: bench.knob.get()}
@@ -363,19 +353,3 @@ def test_every_limit_can_be_set_in_turn_and_the_original_is_restored(bench):
             assert (entry["was"], entry["ours"]) == (bench.case.original, limit.setting)
     assert bench.setting() == bench.case.original
     assert (bench.entries(), bench.messages) == ([], [])
-
-
-@pytest.mark.parametrize("bench", ["nvpmodel", "RAPL", "amdgpu", "NVML"], indirect=True)
-def test_second_change_is_in_the_journal_before_it_is_made(bench, monkeypatch):
-    with bench.changed() as holding, monkeypatch.context() as patch:
-        (entry,) = bench.entries()
-        set_limit = type(bench.knob).set
-
-        def kill(self, setting):
-            set_limit(self, setting)
-            (unfinished,) = bench.entries()
-            assert (unfinished["was"], unfinished["ours"]) == (entry["was"], None)
-
-        patch.setattr(type(bench.knob), "set", kill)
-        holding.change(bench.knob, bench.knob.limits()[0].setting)
-    assert bench.setting() == bench.case.original

@@ -4,6 +4,7 @@ import json
 import socketserver
 import threading
 import time
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
 
@@ -29,12 +30,10 @@ def test_range_is_that_of_the_gpus():
 def test_different_limits_are_restored_per_gpu():
     open_nvml_limit(["GPU-bbbb"]).set("180 W")
     both = open_nvml_limit(GPUS)
-    was = both.get()
-    assert was == "250 W, 180 W"
-    both.set("150 W")
-    assert both.get() == "150 W"
-    both.set(was)
-    assert both.get() == was
+    assert both.get() == "250 W, 180 W"
+    for setting in ("150 W", "250 W, 180 W"):
+        both.set(setting)
+        assert both.get() == setting
 
 
 @pytest.mark.parametrize(
@@ -47,23 +46,20 @@ def test_unreadable_gpu_is_an_error(monkeypatch, gpus, stub, said):
         open_nvml_limit(gpus)
 
 
-def test_late_limit_is_waited_for_and_restored(monkeypatch, journal):
-    monkeypatch.setenv("STUB", "late")
-    knob = open_nvml_limit(GPUS)
-    with AppliedSettings([(knob, knob.target_for(150))], journal, pytest.fail) as holding:
-        assert holding.applied == {"NVML": "150 W"}
-    assert journal.unrestored() == []
-    time.sleep(0.3)
-    assert knob.get() == "250 W"
-
-
-def test_late_limits_are_restored_after_a_refusal(monkeypatch, journal):
-    monkeypatch.setenv("STUB", "late,only0")
-    knob = open_nvml_limit(GPUS)
-    refused = pytest.raises(RuntimeError, match=r"GPU-bbbb to 150 W: .*Insufficient Permissions")
-    with refused, AppliedSettings([(knob, knob.target_for(150))], journal, pytest.fail):
-        pytest.fail("held a limit that one GPU does not have")
-    assert journal.unrestored() == []
+@pytest.mark.parametrize(
+    ("stub", "applied", "end"),
+    [
+        ("late", [{"NVML": "150 W"}], nullcontext()),
+        ("late,only0", [], pytest.raises(RuntimeError, match=r"GPU-bbbb to 150 W: .*Insufficient Permissions")),
+    ],
+    ids=["applied", "refused by one GPU"],
+)
+def test_late_limit_is_waited_for_and_restored(monkeypatch, journal, stub, applied, end):
+    monkeypatch.setenv("STUB", stub)
+    knob, holdings = open_nvml_limit(GPUS), []
+    with end, AppliedSettings([(knob, knob.target_for(150))], journal, pytest.fail) as holding:
+        holdings.append(holding.applied)
+    assert (holdings, journal.unrestored()) == (applied, [])
     time.sleep(0.3)
     assert knob.get() == "250 W"
 

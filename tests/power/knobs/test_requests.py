@@ -1,7 +1,8 @@
 """The device settings that a job requests, and the restoration of settings that killed runs left changed."""
 
+from itertools import product
+
 import pytest
-from controls import Board
 from default_jobs import job_of
 
 from epochmeter.power.knobs import requests, restore_journal
@@ -9,13 +10,6 @@ from epochmeter.power.knobs.requests import requested_settings, resolve_targets,
 
 NVIDIA = {"vendor": "nvidia", "bus": "0000:01:00.0", "uuid": "GPU-aaaa"}
 AMD = {"vendor": "amd", "bus": "0000:03:00.0"}
-
-
-@pytest.fixture
-def board(tmp_path, monkeypatch):
-    board = Board(tmp_path)
-    monkeypatch.setenv("PATH", str(board.programs))
-    return board
 
 
 @pytest.fixture
@@ -40,18 +34,16 @@ def test_jetson_changes_power_mode_before_clocks_before_fan(board, requested):
     ]
 
 
-@pytest.mark.parametrize("gpus", [[], [NVIDIA]])
-@pytest.mark.parametrize("trains_on_gpu", [True, False])
-def test_power_limit_of_a_jetson_is_its_power_mode(board, requested, trains_on_gpu, gpus):
-    board.with_modes("nano").with_rapl()
-    (demand,) = requested(trains_on_gpu, gpus, power_limit=5)
-    assert demand.knob.name == "nvpmodel"
-
-
-def test_power_limit_of_gpu_training_is_the_vendors_limit(board, requested, nvml):
+def test_power_limit_is_that_of_the_gpu_vendor_and_of_a_jetson_its_power_mode(board, requested, nvml):
+    """A container may hide the GPUs; the CPU's limit must not be used instead."""
     board.with_rapl().with_amdgpu()
-    assert [demand.knob.name for demand in requested(True, [NVIDIA], power_limit=150)] == ["NVML"]
-    assert [demand.knob.name for demand in requested(True, [AMD], power_limit=150)] == ["amdgpu"]
+    for gpus, name in (([NVIDIA], "NVML"), ([AMD], "amdgpu"), ([], None)):
+        (demand,) = requested(True, gpus, power_limit=150)
+        assert (demand.knob and demand.knob.name) == name
+    board.with_modes("nano")
+    for trains_on_gpu, gpus in product((True, False), ([], [NVIDIA])):
+        (demand,) = requested(trains_on_gpu, gpus, power_limit=5)
+        assert demand.knob.name == "nvpmodel"
 
 
 @pytest.mark.parametrize("gpus", [[{"vendor": "nvidia"}], [NVIDIA, AMD]])
@@ -61,10 +53,9 @@ def test_power_limit_of_gpus_without_identifiers_is_refused(board, requested, gp
         requested(True, gpus, power_limit=65)
 
 
-def test_settings_left_by_a_killed_run_are_restored_newest_first(board, requested, journal, no_jtop, monkeypatch):
+def test_settings_left_by_a_killed_run_are_restored_newest_first(board, requested, journal, no_jtop):
     """The power mode cannot change while the clocks are locked, so the clocks are restored first."""
     board.with_modes("nx").with_clocks()
-    monkeypatch.setenv("PATH", f"{board.on_path()}:/usr/bin:/bin")
     for knob, wish in resolve_targets(requested(True, power_limit="id:0", clocks="locked")):
         entry = journal.note(knob.name, knob.devices, knob.get(), knob.by_hand(knob.get()))
         knob.set(wish.setting)
@@ -110,10 +101,3 @@ def test_jetson_that_replays_another_board_keeps_its_own_settings(board, request
     assert (entry.knob, board.mode()) == ("nvpmodel", 0)
     assert "is a recorded board" in messages[0]
     assert requested() == []
-
-
-def test_gpu_training_without_a_listed_gpu_has_no_power_limit(board, requested):
-    """A container may hide the GPUs; the CPU's limit must not be used instead."""
-    board.with_rapl()
-    (demand,) = requested(True, [], power_limit=65)
-    assert demand.knob is None

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -34,29 +35,20 @@ print(json.dumps(results))
 """
 
 
-@pytest.fixture
-def opened():
-    """Function that opens meters, which are closed at the end."""
-    meters = []
-
-    def made(*gpus, root):
-        meters.append(open_amd(gpus=gpus, root=root, period_s=0.01))
-        return meters[-1]
-
-    yield made
-    for meter in meters:
-        meter.close()
+def energy_of(*gpus, root):
+    """The energy and the domains of a meter of these GPUs."""
+    with closing(open_amd(gpus=gpus, root=root, period_s=0.01)) as meter:
+        return meter.energy, meter.domains
 
 
 @pytest.mark.parametrize("name", ["0000:c1:00.0", "0000:c6:00.0", "both"])
-def test_first_die_of_a_dual_board_measures_both(tmp_path, opened, name):
+def test_first_die_of_a_dual_board_measures_both(tmp_path, name):
     dies = ["0000:c1:00.0", "0000:c6:00.0"]
     board = Board(tmp_path).with_amdgpu(dies[0], "0x7408", power1_average=180_000_000)
     board.with_amdgpu(dies[1], "0x7408", power1_average=0).with_amdgpu(power1_average=9_000_000)
-    meter = opened(*(dies if name == "both" else [name]), root=tmp_path)
-    assert set(meter.domains) == {"gpu1"}
-    assert meter.domains["gpu1"].covers == "GPU board, both its dies"
-    assert meter.energy["covers"] == "GPUs used (whole boards, both dies of each)"
+    energy, domains = energy_of(*(dies if name == "both" else [name]), root=tmp_path)
+    assert {name: domain.covers for name, domain in domains.items()} == {"gpu1": "GPU board, both its dies"}
+    assert energy["covers"] == "GPUs used (whole boards, both dies of each)"
 
 
 @pytest.mark.parametrize(
@@ -69,10 +61,10 @@ def test_first_die_of_a_dual_board_measures_both(tmp_path, opened, name):
         (["0000:03:00.0"], {"power1_average": "garbage"}, "reports no power"),
     ],
 )
-def test_energy_is_absent_unless_every_gpu_has_an_instrument(tmp_path, opened, gpus, sensors, reason):
-    meter = opened(*gpus, root=Board(tmp_path).with_amdgpu(**sensors).root)
-    assert meter.energy["source"] == "none"
-    assert reason in meter.energy["reason"]
+def test_energy_is_absent_unless_every_gpu_has_an_instrument(tmp_path, gpus, sensors, reason):
+    energy, _ = energy_of(*gpus, root=Board(tmp_path).with_amdgpu(**sensors).root)
+    assert energy["source"] == "none"
+    assert reason in energy["reason"]
 
 
 def test_rocm_counter_is_in_joules_and_a_missing_or_wrong_one_is_refused_with_the_reason(amd_smi, tmp_path):

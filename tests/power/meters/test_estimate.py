@@ -17,15 +17,12 @@ def test_half_busy_cpu_is_estimated_at_half_its_rated_power(machine, energy):
     }
 
 
-def test_estimate_without_rated_power_or_proc_stat_is_absent_with_the_reason(machine):
+def test_estimate_without_rated_power_or_proc_stat_is_absent_with_the_reason_and_zero_is_refused(machine):
     unreadable = open_estimate(gpus=[], root=machine.root, tdp_w=65).energy
     machine.ticks(busy=1000, idle=9000)
     unrated = open_estimate(gpus=[], root=machine.root).energy
     assert unreadable["source"] == unrated["source"] == "none"
     assert "cannot be estimated" in unreadable["reason"]
     assert unrated["reason"].endswith("meter.tdp_w=65")
-
-
-def test_rated_power_of_zero_is_refused(machine):
     with pytest.raises(ValueError, match=r"meter\.tdp_w=0 is not a rated power"):
         open_estimate(gpus=[], root=machine.root, tdp_w=0)

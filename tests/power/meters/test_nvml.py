@@ -1,6 +1,7 @@
 """Energy of NVIDIA GPUs, read by the real client library from a stub of NVML."""
 
 import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -14,20 +15,14 @@ A100, OWN = {"averaging_s": 0.025, "renewal_s": 0.1}, {"averaging_s": 0.1, "lag_
 @pytest.fixture
 def opened(nvml, monkeypatch):
     """Function of (GPUs, options): open a meter; the one before it is closed."""
-    meters = []
+    with ExitStack() as meters:
 
-    def make(*gpus, stub="", **options):
-        close()
-        monkeypatch.setenv("STUB", stub)
-        meters.append(open_nvml(gpus=gpus, root=Path("/"), **options))
-        return meters[-1]
+        def make(*gpus, stub="", **options):
+            meters.close()
+            monkeypatch.setenv("STUB", stub)
+            return meters.enter_context(closing(open_nvml(gpus=gpus, root=Path("/"), **options)))
 
-    def close():
-        for meter in meters:
-            meter.close()
-
-    yield make
-    close()
+        yield make
 
 
 def watts_of_a_second(meter):
@@ -82,9 +77,7 @@ def test_sampled_power_is_the_total_if_there_is_no_counter(opened):
         pytest.param("", {}, Response(1.0, 0.0, 0.1), Response(None, 0.0, 0.1), id="mean"),
         pytest.param("ga100", {}, Response(**A100), Response(**A100), id="GA100"),
         pytest.param("instant", {}, UNKNOWN, Response(None, 0.0, 0.1), id="instantaneous"),
-        pytest.param(
-            "ga100", {"averaging_s": 0.1, "lag_s": 0.02}, Response(**A100), Response(0.1, 0.02, 0.1), id="own"
-        ),
+        pytest.param("ga100", OWN, Response(**A100), Response(0.1, 0.02, 0.1), id="own"),
     ],
 )
 def test_counter_adds_up_sampled_power_unless_the_device_table_lists_its_own_response(

@@ -1,4 +1,4 @@
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 
 import pytest
 
@@ -19,11 +19,8 @@ def server(machine):
     return machine
 
 
-@contextmanager
-def open_meter(machine, **options):
-    meter = open_rapl(gpus=[], root=machine.root, **options)
-    yield meter
-    meter.close()
+def open_meter(machine):
+    return closing(open_rapl(gpus=[], root=machine.root))
 
 
 def test_energy_is_that_of_packages_and_dram_counted_once(server, energy):
@@ -44,9 +41,10 @@ def test_energy_is_that_of_packages_and_dram_counted_once(server, energy):
     assert metrics == pytest.approx(
         {"energy_j": 88, "energy_cpu0_j": 50, "energy_cpu1_j": 30, "energy_dram0_j": 7, "energy_dram1_j": 1}
     )
-    assert meter.energy["covers"] == "CPU packages and DRAM"
-    assert sorted(meter.energy["domains"]) == ["cpu0", "cpu1", "dram0", "dram1"]
-    assert (meter.energy["source"], meter.energy["reason"]) == ("counter", None)
+    covers = {"covers": "CPU packages and DRAM", "domains": ["cpu0", "cpu1", "dram0", "dram1"]}
+    assert {**meter.energy, "domains": sorted(meter.energy["domains"])} == {
+        "source": "counter", **covers, "reason": None
+    }  # fmt: skip
 
 
 def test_counter_overflow_is_corrected(machine, energy):
@@ -61,25 +59,25 @@ def test_counter_overflow_is_corrected(machine, energy):
     assert energy(once, twice, meter, 1)["energy_j"] == pytest.approx(machine.counter_range_j - 1)
 
 
-@pytest.mark.parametrize("joules", [0, None], ids=["counters at 0", "no powercap"])
-def test_virtual_machine_has_no_energy_and_a_reason(machine, joules):
-    if joules is not None:
-        machine.zone("intel-rapl:0", "package-0", joules)
-    with open_meter(machine) as meter:
-        assert meter.energy["source"] == "none"
-        assert "No RAPL energy counter" in meter.energy["reason"]
-        assert meter.energy["reason"].endswith("meter.tdp_w=65")
-
-
-def test_counter_readable_by_root_only_is_absent_with_a_hint(machine, monkeypatch):
+@pytest.mark.parametrize(
+    ("joules", "reason"),
+    [
+        pytest.param(None, "No RAPL energy counter", id="no powercap"),
+        pytest.param(0, "No RAPL energy counter", id="virtual machine"),
+        pytest.param(1, "intel-rapl:0/energy_uj. Allow it until the next boot: sudo chmod a+r", id="readable by root"),
+    ],
+)
+def test_energy_without_a_readable_counter_is_absent_with_the_reason(machine, monkeypatch, joules, reason):
     def refuse(folder):
         raise PermissionError(13, "Permission denied", str(folder / "energy_uj"))
 
-    machine.zone("intel-rapl:0", "package-0", 1)
-    monkeypatch.setattr(rapl, "Zone", refuse)
+    if joules is not None:
+        machine.zone("intel-rapl:0", "package-0", joules)
+    if joules:
+        monkeypatch.setattr(rapl, "Zone", refuse)
     with open_meter(machine) as meter:
         assert meter.energy["source"] == "none"
-        assert "intel-rapl:0/energy_uj. Allow it until the next boot: sudo chmod a+r" in meter.energy["reason"]
+        assert reason in meter.energy["reason"]
 
 
 class Package:
@@ -97,12 +95,8 @@ class Package:
         self.now_ns += round(seconds * 1e9)
 
 
-@pytest.fixture
-def package(monkeypatch):
-    return Package(monkeypatch)
-
-
-def test_interrupted_reading_is_repeated(package):
+def test_interrupted_reading_is_repeated(monkeypatch):
+    package = Package(monkeypatch)
     watts = power_from_energy(package.read)
     with suppress(OSError):
         watts()
@@ -117,8 +111,9 @@ def test_interrupted_reading_is_repeated(package):
     assert watts() == pytest.approx(50.0)
 
 
-def test_readings_too_close_together_have_no_power(package):
+def test_readings_too_close_together_have_no_power(monkeypatch):
     """One counter update more or less would give 0 W or 250 W."""
+    package = Package(monkeypatch)
     watts = power_from_energy(lambda: package.read() // 0.05 * 0.05)  # updated every millisecond
     powers_w = []
     for seconds in (0.0003, 0.0001, 0.0049, 0.0201):

@@ -1,5 +1,4 @@
 import math
-import time
 from array import array
 from contextlib import closing
 
@@ -14,7 +13,7 @@ BEGUN_NS = 7_000_000_000
 
 @pytest.fixture
 def recording(tmp_path):
-    """Function of rows (seconds, watts of VDD_IN, watts of VDD_SOC): write a power.csv and return its path."""
+    """recording((seconds, watts of VDD_IN, watts of VDD_SOC), ...): write a power.csv and return its path."""
 
     def written(*rows: tuple[float, str, str], head: str = HEAD) -> str:
         lines = [f"{BEGUN_NS + round(at_s * 1e9)},{module},{soc},{module}\n" for at_s, module, soc in rows]
@@ -28,13 +27,15 @@ def opened(file: str | None, **how):
     return closing(open_replay(gpus=[], root="/", file=file, period_s=0.005, **how))
 
 
-def test_replay_interpolates_and_repeats(monkeypatch):
+def test_replay_interpolates_and_repeats_and_has_no_power_in_a_gap(monkeypatch):
     times_s, watts = array("d", [0.0, 1.0, 4.0]), array("d", [10.0, 20.0, 5.0])
     powers_w = []
     for now_s in (100.0, 100.5, 102.5, 104.0, 108.5):
         monkeypatch.setattr(replay.time, "monotonic", lambda now_s=now_s: now_s)
         powers_w.append(watts_at(times_s, watts, 100.0))
     assert powers_w == [10.0, 15.0, 12.5, 10.0, 15.0]
+    with pytest.raises(OSError, match=r"the recording has no reading at 0\.50 s"):
+        watts_at(times_s, array("d", [10.0, math.nan, 5.0]), 108.0)
 
 
 def test_loaded_recording_has_nan_for_missing_readings(recording):
@@ -68,9 +69,3 @@ def test_file_that_is_not_a_recording_is_refused_with_the_reason(recording, head
         assert meter.energy["source"] == "none"
         assert file in meter.energy["reason"]
         assert reason in meter.energy["reason"]
-
-
-def test_replay_has_no_power_in_a_gap():
-    now_s = time.monotonic()
-    with pytest.raises(OSError, match=r"the recording has no reading at 0\.\d+ s"):
-        watts_at(array("d", [0.0, 60.0]), array("d", [10.0, math.nan]), now_s)

@@ -9,10 +9,8 @@ from epochmeter.power.meters.sum import SumMeter, open_sum
 from epochmeter.power.power_series import PowerSamples, Sampling
 from epochmeter.power.window_energy import Reading, energy_of_window
 
-GPU = Sampling(samples=90, gap_max_s=0.03, failed=1, unavailable={}, peak_w=250.0, half_width_j=2.0,
-               samples_per_domain={"gpu0": 90})  # fmt: skip
-CPU = Sampling(samples=40, gap_max_s=0.09, failed=2, unavailable={"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5,
-               samples_per_domain={"cpu0": 40})  # fmt: skip
+GPU = Sampling(90, 0.03, 1, {}, peak_w=250.0, half_width_j=2.0, samples_per_domain={"gpu0": 90})
+CPU = Sampling(40, 0.09, 2, {"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5, samples_per_domain={"cpu0": 40})
 NONE = {"_target_": "epochmeter.power.meter.open_null"}
 ESTIMATE = {"_target_": "epochmeter.power.meters.estimate.open_estimate", "tdp_w": 65}
 
