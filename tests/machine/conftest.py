@@ -25,10 +25,3 @@ def board(tree):
         return tree(**{"sys/firmware/devicetree/base/compatible": compatible, **files})
 
     return written
-
-
-@pytest.fixture
-def nvidia():
-    """What the driver of a desktop's NVIDIA GPU shows."""
-    text = "Model: \t\t NVIDIA RTX A4000\nIRQ: \t\t 66\nGPU UUID: \t GPU-6d5a4f3e-0000-1111-2222-333344445555\n"
-    return {"proc/driver/nvidia/gpus/0000:01:00.0/information": text}

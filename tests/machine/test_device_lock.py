@@ -25,10 +25,8 @@ with lock_devices(sys.argv[2:], sys.argv[1], "pid 7 since noon: python train.py"
 @contextmanager
 def another_process_holds(folder, *devices):
     command = [sys.executable, "-c", HOLDER, str(folder), *devices]
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(SOURCE)}, **pipes) as process:
         assert process.stdout.readline() == "held\n"
         yield process
         process.kill()
@@ -41,10 +39,12 @@ def waiting(tmp_path):
     def begin(*devices):
         messages, waits, locked = [], threading.Event(), threading.Event()
 
+        def say(text):
+            messages.append(text)
+            waits.set()
+
         def want():
-            with device_lock.lock_devices(
-                devices, str(tmp_path), "me", lambda text: (messages.append(text), waits.set())
-            ):
+            with device_lock.lock_devices(devices, str(tmp_path), "me", say):
                 locked.set()
 
         threading.Thread(target=want, daemon=True).start()

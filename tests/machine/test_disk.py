@@ -54,6 +54,11 @@ class Tree:
         return disk_of_device(number, Path(folder), self.root)
 
 
+def device_number(path):
+    number = os.stat(path).st_dev
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
 @pytest.fixture
 def tree(tmp_path):
     return Tree(tmp_path)
@@ -85,13 +90,12 @@ def test_medium_is_detected_by_sysfs(tree, path, facts, medium):
     assert tree.find("8:0") == Disk((Path(path).name,), medium, "ext4")
 
 
-@pytest.mark.parametrize(("path", "name"), [(NVME, "nvme0n1p2"), (CARD, "mmcblk0p1"), (SATA, "sda1")])
-def test_partition_counts_its_own_reads_and_has_the_medium_of_its_disk(tree, path, name):
+@pytest.mark.parametrize(
+    ("path", "name", "medium"), [(NVME, "nvme0n1p2", "nvme"), (CARD, "mmcblk0p1", "sd"), (SATA, "sda1", "ssd")]
+)
+def test_partition_counts_its_own_reads_and_has_the_medium_of_its_disk(tree, path, name, medium):
     tree.disk(path, rotational=0, device__type="SD").disk(f"{path}/{name}", "8:2", partition="2")
-    tree.mount("8:2", "/", "ext4")
-    found = tree.find("8:2")
-    assert found.devices == (name,)
-    assert found.medium in ("nvme", "sd", "ssd")
+    assert tree.mount("8:2", "/", "ext4").find("8:2") == Disk((name,), medium, "ext4")
 
 
 def test_lvm_on_luks_has_the_medium_of_the_physical_disk(tree):
@@ -138,8 +142,7 @@ def test_file_system_without_a_block_device_has_a_reason(tree, systems, medium, 
 def test_overlay_folder_has_the_storage_of_its_layer(tree, tmp_path, options):
     (tmp_path / "with, comma/data").mkdir(parents=True)
     (tmp_path / "with, comma/upper").mkdir()
-    number = os.stat(tmp_path).st_dev
-    number = f"{os.major(number)}:{os.minor(number)}"
+    number = device_number(tmp_path)
     tree.disk(NVME, number, rotational=0).mount(number, "/", "ext4")
     layer = f"{tmp_path}/with\\054\\040comma"  # as the kernel writes it
     tree.mount("0:60", "/container", "overlay", "overlay", "rw," + options.format(layer, layer))
@@ -155,9 +158,8 @@ def test_innermost_mount_is_used_and_blanks_are_decoded(tree):
 def test_loop_device_has_the_medium_of_its_file(tree, tmp_path):
     image = tmp_path / "image"
     image.touch()
-    number = os.stat(image).st_dev
-    tree.disk(USB, f"{os.major(number)}:{os.minor(number)}", rotational=1)
-    tree.mount(f"{os.major(number)}:{os.minor(number)}", "/", "ext4")
+    number = device_number(image)
+    tree.disk(USB, number, rotational=1).mount(number, "/", "ext4")
     tree.disk("devices/virtual/block/loop3", "7:3", loop__backing_file=image).mount("7:3", "/media/data", "ext4")
     assert tree.find("7:3") == Disk(("loop3",), "hdd_usb", "ext4")
 
@@ -167,35 +169,21 @@ def test_description_has_the_properties_of_the_physical_disks(tree):
     tree.disk(NVME, device__model="Fast 1 TB  ", **facts).disk(f"{NVME}/nvme0n1p1", "259:1", partition="1")
     tree.mount("259:1", "/", "ext4")
     assert describe(tree.find("259:1"), tree.root) == {
-        "medium": "nvme",
-        "filesystem": "ext4",
-        "devices": ["nvme0n1p1"],
-        "disks": ["nvme0n1"],
-        "model": ["Fast 1 TB"],
-        "scheduler": ["mq-deadline"],
-        "read_ahead_kb": [128],
-        "size_bytes": [1048576],
-    }
+        "medium": "nvme", "filesystem": "ext4", "devices": ["nvme0n1p1"], "disks": ["nvme0n1"],
+        "model": ["Fast 1 TB"], "scheduler": ["mq-deadline"], "read_ahead_kb": [128], "size_bytes": [1048576],
+    }  # fmt: skip
 
 
-def count(count, size):
-    """One device's counters, as psutil has them."""
-    return SimpleNamespace(read_count=count, read_bytes=size)
-
-
-def test_reads_are_summed_over_all_devices(monkeypatch):
-    counters = {"sda": count(3, 100), "sda1": count(2, 60), "sdb": count(4, 1000)}
-    monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: counters)
-    assert read_counters(Disk(("sda1",), "hdd", "ext4")) == ReadCounters(2, 60)
-    assert read_counters(Disk(("sda", "sdb"), "hdd", "btrfs")) == ReadCounters(7, 1100)
-
-
-def test_device_without_readable_counters_has_no_reads(monkeypatch):
+def test_reads_are_summed_over_all_devices_and_absent_unless_all_have_counters(monkeypatch):
     def unreadable(**_):
         raise NotImplementedError("no /proc/diskstats")
 
+    counts = {"sda": (3, 100), "sda1": (2, 60), "sdb": (4, 1000)}
+    counters = {name: SimpleNamespace(read_count=count, read_bytes=size) for name, (count, size) in counts.items()}
+    monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: counters)
+    assert read_counters(Disk(("sda1",), "hdd", "ext4")) == ReadCounters(2, 60)
+    assert read_counters(Disk(("sda", "sdb"), "hdd", "btrfs")) == ReadCounters(7, 1100)
+    assert read_counters(Disk(("sda", "sdc"), "hdd", "btrfs")) is None, "sdc was removed"
     assert read_counters(Disk((), "ram", "tmpfs", "tmpfs is in memory")) is None
-    monkeypatch.setattr(psutil, "disk_io_counters", lambda **_: {"sda": count(3, 100)})
-    assert read_counters(Disk(("sda", "sdb"), "hdd", "btrfs")) is None, "sdb was removed"
     monkeypatch.setattr(psutil, "disk_io_counters", unreadable)
     assert read_counters(Disk(("sda",), "hdd", "ext4")) is None

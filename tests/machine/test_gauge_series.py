@@ -24,20 +24,12 @@ def disk(reads=0, sectors=0, read_ms=0, writes=0, written=0, write_ms=0, busy_ms
 
 IDLE = {**ticks((0, 0), (0, 0), (0, 0)), **disk()}
 RATES = {
-    "cpu_utilization": 0.25,
-    "cpu0_utilization": 0.0,
-    "cpu1_utilization": 0.5,
-    "disk_reads_per_s": 40.0,
-    "disk_writes_per_s": 5.0,
-    "disk_read_bytes_per_s": 512 * 1000,
-    "disk_written_bytes_per_s": 512 * 100,
-    "disk_read_await_s": 0.002,
-    "disk_write_await_s": 0.01,
-    "disk_queue_requests": 1.5,
-    "disk_utilization": 0.75,
-    "network_received_bytes_per_s": 500.0,
-    "network_sent_bytes_per_s": 50.0,
-}
+    "cpu_utilization": 0.25, "cpu0_utilization": 0.0, "cpu1_utilization": 0.5,
+    "disk_reads_per_s": 40.0, "disk_read_bytes_per_s": 512 * 1000, "disk_read_await_s": 0.002,
+    "disk_writes_per_s": 5.0, "disk_written_bytes_per_s": 512 * 100, "disk_write_await_s": 0.01,
+    "disk_queue_requests": 1.5, "disk_utilization": 0.75,
+    "network_received_bytes_per_s": 500.0, "network_sent_bytes_per_s": 50.0,
+}  # fmt: skip
 
 
 @pytest.fixture

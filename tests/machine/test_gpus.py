@@ -11,29 +11,20 @@ TWO = [FIRST, SECOND]
 DIES = [{"vendor": "amd", "bus": f"0000:{bus}:00.0", "uuid": f"GPU-{bus}25e6fa38fdc9e1"} for bus in ("c1", "c6", "c9")]
 
 
-def seeing(listed):
-    return {} if listed is None else {"CUDA_VISIBLE_DEVICES": listed}
-
-
 @pytest.mark.parametrize(
-    ("visible", "found"),
+    ("gpus", "visible", "minors", "expected"),
     [
-        (None, [FIRST]),
-        ("1", [SECOND]),
-        ("1,0", [SECOND]),
-        (SECOND["uuid"], [SECOND]),
-        ("GPU-6d7", [SECOND]),
-        ("", []),
-        ("-1", []),
+        (TWO, None, "01", [FIRST]),
+        *((TWO, visible, "01", [SECOND]) for visible in ("1", "1,0", SECOND["uuid"], "GPU-6d7")),
+        *((TWO, visible, "01", []) for visible in ("", "-1")),
+        pytest.param([*TWO, *DIES], "1", "01", [SECOND], id="another vendor's GPUs are not numbered"),
+        pytest.param([*TWO, *DIES], "2", "01", [], id="another vendor's GPU"),
+        pytest.param(TWO, "0", "1", [SECOND], id="a Slurm job numbers the GPUs that it may open"),
     ],
 )
-def test_first_visible_gpu_is_used(visible, found):
-    assert select_gpus(TWO, seeing(visible), may_open=lambda gpu: True) == found
-
-
-def test_gpus_of_other_vendors_are_not_numbered():
-    assert select_gpus([*TWO, *DIES], seeing("1"), may_open=lambda gpu: True) == [SECOND]
-    assert select_gpus([*TWO, *DIES], seeing("2"), may_open=lambda gpu: True) == []
+def test_first_visible_gpu_is_used(gpus, visible, minors, expected):
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert select_gpus(gpus, environment, may_open=lambda gpu: gpu["minor"] in minors) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,10 +59,11 @@ def test_amd_gpus_are_in_the_drivers_order(tree):
 
 
 def test_uuid_of_torch_matches_cuda_and_rocm_formats():
-    assert matches_uuid("6d5a4f3e-0000-1111-2222-333344445555", "GPU-6d5a4f3e-0000-1111-2222-333344445555")
-    assert not matches_uuid("6d77aaaa-0000-1111-2222-333344445555", "GPU-6d5a4f3e-0000-1111-2222-333344445555")
-    assert matches_uuid("63313235-6536-6661-3338-666463396531", "GPU-c125e6fa38fdc9e1")
-    assert not matches_uuid("63363235-6536-6661-3338-666463396531", "GPU-c125e6fa38fdc9e1")
+    nvidia, amd = "GPU-6d5a4f3e-0000-1111-2222-333344445555", "GPU-c125e6fa38fdc9e1"
+    assert matches_uuid("6d5a4f3e-0000-1111-2222-333344445555", nvidia)
+    assert not matches_uuid("6d77aaaa-0000-1111-2222-333344445555", nvidia)
+    assert matches_uuid("63313235-6536-6661-3338-666463396531", amd)
+    assert not matches_uuid("63363235-6536-6661-3338-666463396531", amd)
     assert matches_uuid("63313235-6536-6661-3338-666463396531", "0000:c1:00.0")
 
 
@@ -99,7 +91,3 @@ def test_gpus_listed_only_by_nvml_are_found(listed):
 
 def test_nvml_is_not_used_for_a_recorded_machine(listed, board):
     assert listed(board(["nvidia,p3701-0000", "nvidia,tegra234"])) == []
-
-
-def test_slurm_job_numbers_the_gpus_that_it_may_open():
-    assert select_gpus(TWO, seeing("0"), may_open=lambda gpu: gpu["minor"] == "1") == [SECOND]

@@ -71,9 +71,9 @@ def test_written_files_are_cached_until_they_are_evicted_and_again_once_read(fol
     ],
 )
 def test_cache_is_prepared_before_each_epoch(folder, cache, cached, states):
+    if cache == "warm":
+        evict(iter_files(folder))
     for epoch in (0, 1):
-        if cache == "warm":
-            evict([] if epoch else iter_files(folder))
         assert prepare_cache(cache, folder, epoch) == states[epoch]
         assert share(folder) == cached[epoch]
         read_into_cache(iter_files(folder))

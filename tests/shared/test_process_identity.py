@@ -25,20 +25,13 @@ def test_zombie_process_is_not_running(other_process):
 
 
 @pytest.mark.parametrize("changed", [{"began": "0"}, {"boot_id": "the boot before"}, {"pid": 2**22 + 1}])
-def test_reused_pid_is_another_process(changed):
+def test_reused_pid_is_another_process_and_those_of_another_host_are_assumed_running(changed):
     assert not is_alive(this_process()._replace(**changed))
-
-
-def test_process_of_another_host_is_assumed_running():
-    assert is_alive(this_process()._replace(host="board-7", pid=1, began="0", boot_id="its-own-boot"))
+    assert is_alive(this_process()._replace(**changed, host="board-7"))
 
 
 def test_process_name_with_parentheses_is_parsed(tmp_path):
-    program = tmp_path / "x) Z 1 (y"
-    shutil.copy(shutil.which("sleep"), program)
-    process = subprocess.Popen([program, "60"])
-    try:
+    program = shutil.copy(shutil.which("sleep"), tmp_path / "x) Z 1 (y")
+    with subprocess.Popen([program, "60"]) as process:
         assert is_alive(of(process))
-    finally:
         process.kill()
-        process.wait()
