@@ -22,20 +22,17 @@ from epochmeter.worker.windows import SuspendCounter, WindowRunner
 EPOCHS, SAMPLES, NAP_S, NAPS = 2, 24, 0.02, 8
 
 
-class Numbers:
-    """Samples of random inputs."""
+class Numbers(list):
+    """Samples of random inputs, and their classes."""
 
     def __init__(self, count, nap_s=0.0):
-        self.inputs = torch.randn(count, 6, generator=torch.Generator().manual_seed(1))
-        self.targets = torch.arange(count) % 3
+        inputs = torch.randn(count, 6, generator=torch.Generator().manual_seed(1))
+        super().__init__((row, number % 3) for number, row in enumerate(inputs))
         self.nap_s = nap_s
-
-    def __len__(self):
-        return len(self.inputs)
 
     def __getitem__(self, index):
         time.sleep(self.nap_s)
-        return self.inputs[index], self.targets[index].item()
+        return super().__getitem__(index)
 
 
 class Rows(Classification):
@@ -77,17 +74,15 @@ class Controller:
         pass
 
 
+def runner(strategy, folder, trained):
+    controller, record, clock = Controller(), Record(folder), Clock(HostTimeline())
+    connection = RankedConnection(controller, strategy)
+    return controller, WindowRunner(record, connection, clock, trained, strategy, SuspendCounter())
+
+
 def measured(strategy, folder, trained, batches, validation):
     """Return the requests of EPOCHS epochs of training, each followed by an evaluation."""
-    controller = Controller()
-    windows = WindowRunner(
-        Record(folder),
-        RankedConnection(controller, strategy),
-        Clock(HostTimeline()),
-        trained,
-        strategy,
-        SuspendCounter(),
-    )
+    controller, windows = runner(strategy, folder, trained)
     for epoch in range(EPOCHS):
         windows.epoch(epoch, batches)
         windows.val(epoch, validation)
@@ -122,9 +117,8 @@ def main(folder, rank, port):
 
     nap_s = NAP_S if strategy.rank == 1 else 0.0
     slow = loader(strategy, Numbers(2 * NAPS, nap_s), 4)
-    controller = Controller()
-    connection = RankedConnection(controller, strategy)
-    WindowRunner(Record(folder), connection, Clock(HostTimeline()), trained, strategy, SuspendCounter()).epoch(0, slow)
+    controller, windows = runner(strategy, folder, trained)
+    windows.epoch(0, slow)
     results["slow"] = controller.lines
     with open(os.path.join(folder, f"rank{strategy.rank}.json"), "w") as file:
         json.dump(results, file)

@@ -59,8 +59,7 @@ def epoch(worker):
 
 @pytest.fixture
 def folder(tmp_path):
-    record = Record(tmp_path)
-    record.describe({}, {"record_id": "this run"})
+    Record(tmp_path).describe({}, {"record_id": "this run"})
     return tmp_path
 
 
@@ -111,18 +110,14 @@ def test_failed_write_raises_and_keeps_the_previous_checkpoint(folder):
     assert Record(folder).checkpoint()["epochs"] == 1
 
 
-class Program:
-    """Creates a folder when it is unpickled."""
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def __reduce__(self):
-        return (self.folder / "ran").mkdir, ()
-
-
 def test_loading_executes_no_code_from_the_file(folder):
-    torch.save({"epochs": 1, "learner": Program(folder)}, folder / CHECKPOINT)
+    class Program:
+        """Creates a folder when it is unpickled."""
+
+        def __reduce__(self):
+            return (folder / "ran").mkdir, ()
+
+    torch.save({"epochs": 1, "learner": Program()}, folder / CHECKPOINT)
     with pytest.raises(RuntimeError, match=r"cannot read the checkpoint .*checkpoint\.pt"):
         start(resumed(folder)).checkpoint.resume()
     assert not (folder / "ran").exists()

@@ -75,12 +75,13 @@ class Loader:
         self.world.host(self.stop)
 
 
+def on_device(world, timeline=None, **how):
+    keys = {"host": world.now, "wall": world.now, "collect_interval_ns": 0, **how}
+    return Clock(timeline or world.timeline, **keys)
+
+
 def on_cpu(world, **how):
-    return Clock(HostTimeline(world.now), **{"host": world.now, "wall": world.now, "collect_interval_ns": 0, **how})
-
-
-def on_device(world, **how):
-    return Clock(world.timeline, **{"host": world.now, "wall": world.now, "collect_interval_ns": 0, **how})
+    return on_device(world, HostTimeline(world.now), **how)
 
 
 def times(clock):
@@ -132,7 +133,7 @@ def test_interrupted_clock_reading_is_retried():
         world.host(interruptions.get(len(readings) - 1, 0))
         return now
 
-    clock = Clock(HostTimeline(world.now), host=world.now, wall=wall)
+    clock = on_cpu(world, wall=wall)
     cpu_epoch(world, clock, [3, 4, 1])
     assert len(readings) == 10  # twice again at the open, once at the close
     assert clock.parts()["clock_residual_s"] == 0
@@ -155,8 +156,7 @@ def test_work_after_the_last_step_is_overhead_unless_another_batch_is_requested(
     if requests_end:
         assert list(batches) == []
     clock.close()
-    assert times(clock)["compute"] == compute
-    assert times(clock)["overhead"] == overhead
+    assert (times(clock)["compute"], times(clock)["overhead"]) == (compute, overhead)
     assert rows_ms(clock)[-1][-1] == compute - 5
     assert clock.parts()["clock_residual_s"] == 0
 
@@ -164,16 +164,10 @@ def test_work_after_the_last_step_is_overhead_unless_another_batch_is_requested(
 @pytest.mark.parametrize("timeline", [on_cpu, on_device])
 def test_slow_clock_readings_do_not_break_steps(timeline):
     world = World()
-
-    def slow():
-        world.host(0.1)
-        return world.now()
-
-    clock = timeline(world, wall=slow)
+    clock = timeline(world, wall=lambda: world.host(0.1) or world.now())
     cpu_epoch(world, clock, [3, 4, 1])
-    parts = clock.parts()
-    assert parts["steps"] == 3
-    assert abs(parts["clock_residual_s"]) < 0.5e-3
+    assert clock.parts()["steps"] == 3
+    assert abs(clock.parts()["clock_residual_s"]) < 0.5e-3
 
 
 def test_cpu_parts_match_the_script():
@@ -181,17 +175,10 @@ def test_cpu_parts_match_the_script():
     clock = on_cpu(world)
     cpu_epoch(world, clock, [3, 4, 1], start=2, stop=2, rest=3)  # the last batch is smaller: 5 ms in place of 10
     assert times(clock) == {
-        "e2e": 43,
-        "data_stall": 10,
-        "host_wait": 10,
-        "copy": 3,
-        "compute": 25,
-        "overhead": 5,
-        "loader_start": 5,
+        "e2e": 43, "data_stall": 10, "host_wait": 10, "copy": 3, "compute": 25, "overhead": 5, "loader_start": 5,
         "loader_stop": 2,
-    }
+    }  # fmt: skip
     assert clock.parts()["steps"] == 3
-    assert clock.parts()["clock_residual_s"] == 0
 
 
 @pytest.mark.parametrize(
@@ -230,31 +217,28 @@ def test_parts_so_far_are_those_of_the_steps_that_the_device_has_finished():
     assert min(world.synchronized_at[1:]) >= 66, "when the pass was closed"
 
 
-def test_gap_not_explained_by_waiting_is_overhead():
+def test_gap_not_explained_by_waiting_is_overhead_and_the_residual_is_the_difference_between_the_clocks():
     world, seen = World(), []
 
     def observe(steps, now_ns, parts):
         seen.append(milliseconds(parts()))
         world.host(7)
 
-    clock = on_cpu(world, observe=observe)
-    cpu_epoch(world, clock, [3, 4, 1])
+    clock = on_cpu(world, wall=lambda: round(world.now_ns * 1.001), observe=observe)
+    cpu_epoch(world, clock, [3, 4, 1], stop=2, rest=3)
     assert seen == [[3, 1, 10, 0], [7, 2, 20, 7], [8, 3, 25, 14]]
     assert times(clock)["data_stall"] == times(clock)["host_wait"] == 3 + 4 + 1
-    assert times(clock)["overhead"] == 3 * 7
+    assert times(clock)["overhead"] == 3 * 7 + 5
+    assert times(clock)["e2e"] == pytest.approx(62 * 1.001)
+    assert times(clock)["clock_residual"] == pytest.approx(62 * 0.001)
 
 
-def test_residual_is_the_difference_between_the_clocks():
+@pytest.mark.parametrize("make", [on_cpu, on_device])
+@pytest.mark.parametrize(("held", "compute", "overhead"), [(False, 20, 5), (True, 25, 0)])
+def test_break_ends_the_last_step(make, held, compute, overhead):
+    """The loop leaves after the second of four batches; `held`: it still has the generator at the close."""
     world = World()
-    clock = Clock(HostTimeline(world.now), host=world.now, wall=lambda: round(world.now_ns * 1.001))
-    cpu_epoch(world, clock, [3, 4, 1], stop=2, rest=3)
-    assert times(clock)["overhead"] == 5
-    assert times(clock)["e2e"] == pytest.approx(41 * 1.001)
-    assert times(clock)["clock_residual"] == pytest.approx(41 * 0.001)
-
-
-def broken_epoch(world, clock, *, held):
-    """Four batches, of which the loop leaves after the second; `held`: it still has the generator at the close."""
+    clock = make(world)
     clock.open()
     batches = clock.batches(Loader(world, [4, 4, 4, 4], start=2), lambda batch: batch)
     for number in batches:
@@ -265,14 +249,6 @@ def broken_epoch(world, clock, *, held):
         del batches
     world.host(5)  # such as writing a log
     clock.close()
-
-
-@pytest.mark.parametrize("make", [on_cpu, on_device])
-@pytest.mark.parametrize(("held", "compute", "overhead"), [(False, 20, 5), (True, 25, 0)])
-def test_break_ends_the_last_step(make, held, compute, overhead):
-    world = World()
-    clock = make(world)
-    broken_epoch(world, clock, held=held)
     assert clock.parts()["steps"] == 2
     assert rows_ms(clock)[0] == (6, 6, 0, 10)
     assert (times(clock)["compute"], times(clock).get("overhead", 0)) == (compute, overhead)
@@ -285,22 +261,16 @@ def test_empty_loader_has_only_overhead(make):
     clock = make(world)
     lagging_epoch(world, clock, [], start=2, stop=3)
     assert times(clock) == {"e2e": 5, "overhead": 5, "loader_stop": 5}
-    assert clock.parts()["steps"] == 0
-    assert not clock.rows
+    assert (clock.parts()["steps"], list(clock.rows)) == (0, [])
 
 
-def test_synchronous_timing_waits_after_every_step():
+def test_synchronous_timing_waits_after_every_step_and_deferred_timing_only_at_the_ends():
     world = World()
     clock = on_device(world, synchronous=True)
     lagging_epoch(world, clock, [4, 4, 4])
-    border, *after_steps = world.synchronized_at
-    assert border == 0
-    assert after_steps[:3] == [15, 30, 45]
+    assert world.synchronized_at[:4] == [0, 15, 30, 45]
     assert times(clock)["data_stall"] == times(clock)["host_wait"] == 12  # nothing is hidden
     assert times(clock)["e2e"] == 45
-
-
-def test_deferred_timing_waits_only_at_the_ends():
     world = World()
     lagging_epoch(world, on_device(world), [4] * 50)
     assert set(world.synchronized_at) == {0, 4 + 50 * 11}
@@ -328,18 +298,13 @@ def test_new_epoch_resets_all_sums():
 
 
 def test_collecting_several_steps_at_once_gives_the_same_sums():
-    calls, results = [], []
+    results = []
     for interval_ns in (0, 20 * MS):
-        calls.clear()
-        world = World()
-
-        def observe(steps, now_ns, parts):
-            calls.append((steps, now_ns // MS))
-
-        clock = on_cpu(world, collect_interval_ns=interval_ns, observe=observe)
+        world, calls = World(), []
+        clock = on_cpu(world, collect_interval_ns=interval_ns, observe=lambda *call, calls=calls: calls.append(call))
         cpu_epoch(world, clock, [3, 4, 1])
         results.append((times(clock), rows_ms(clock), clock.parts()["steps"]))
-    assert calls == [(2, 29)]
+    assert [call[:2] for call in calls] == [(2, 29 * MS)]
     assert results[0] == results[1]
 
 

@@ -33,9 +33,12 @@ class Controller:
     def replies(self, reply):
         self.connection.sendall(encode(reply))
 
-    def gone(self):
-        self.lines.close()
-        self.connection.close()
+    def progress(self):
+        """All progress messages, and the message after them."""
+        messages = []
+        while isinstance(message := self.received(), Progress):
+            messages.append(message)
+        return messages, message
 
 
 @pytest.fixture
@@ -56,7 +59,8 @@ def controller(listener, connection):
     controller = Controller(listener.accept()[0])
     assert controller.received() == Joined(0, True)
     yield controller
-    controller.gone()
+    controller.lines.close()
+    controller.connection.close()
 
 
 def test_request_waits_for_the_reply(connection, controller):
@@ -70,14 +74,13 @@ def test_request_waits_for_the_reply(connection, controller):
     assert replies == [Recorded(True, {}, "")]
 
 
-def test_controller_that_exits_instead_of_replying_ends_the_process(connection, controller):
-    controller_goes = threading.Thread(
-        target=lambda: (controller.received(), controller.connection.shutdown(socket.SHUT_RDWR))
-    )
-    controller_goes.start()
+def test_controller_that_exits_or_does_not_answer_in_time_ends_the_process(connection, controller):
+    connection.reply_limit_s = 0.01
+    with pytest.raises(SystemExit, match="did not answer"):
+        connection.request(Trained())
+    controller.connection.shutdown(socket.SHUT_WR)
     with pytest.raises(SystemExit, match="the controller is gone"):
         connection.request(Trained())
-    controller_goes.join(5)
 
 
 def test_progress_is_sent_at_most_twice_per_second(connection, controller):
@@ -90,10 +93,8 @@ def test_progress_is_sent_at_most_twice_per_second(connection, controller):
     for step in range(1, 2001):  # a step each millisecond, from some moment on
         connection.progress(step, 7_000_000_000 + step * 1_000_000, parts)
     connection.send(Finished())
-    steps = []
-    while isinstance(message := controller.received(), Progress):
-        steps.append(message)
-    assert steps == [Progress(step, None, {"copy_s": 0.5}) for step in (1, 501, 1001, 1501)]
+    sent = [Progress(step, None, {"copy_s": 0.5}) for step in (1, 501, 1001, 1501)]
+    assert controller.progress() == (sent, Finished())
     assert len(computed) == 4, "only what is sent is computed"
 
 
@@ -107,11 +108,9 @@ def test_stopped_controller_does_not_delay_training(connection, controller):
     training.join(30)
     assert not training.is_alive()
     threading.Thread(target=connection.send, args=(Finished(),), daemon=True).start()  # waits for room in the socket
-    steps = []
-    while isinstance(message := controller.received(), Progress):
-        steps.append(message.steps)
-    assert steps == list(range(1, len(steps) + 1))
-    assert message == Finished()
+    messages, end = controller.progress()
+    assert [message.steps for message in messages] == list(range(1, len(messages) + 1))
+    assert end == Finished()
 
 
 class Ranks:
@@ -142,9 +141,3 @@ def test_each_node_leader_sends_the_request_and_all_ranks_get_all_replies(connec
     controller.replies(other_node)
     second = Ranks(1, Proceed(), is_node_leader=True)
     assert RankedConnection(connection, second).request_all(WindowClosed(1, 2)) == [Proceed(), other_node]
-
-
-def test_request_ends_if_the_controller_does_not_answer_in_time(connection, controller):
-    connection.reply_limit_s = 0.01
-    with pytest.raises(SystemExit, match="did not answer"):
-        connection.request(Trained())

@@ -29,24 +29,18 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda gpu: called.append(f"reset peak {gpu}"))
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda gpu: [1234, 2345][gpu])
-    monkeypatch.setattr(
-        torch.cuda,
-        "get_device_properties",
-        lambda device: SimpleNamespace(name="NVIDIA H200", total_memory=150, uuid="6d5a4f3e"),
-    )
+    described = SimpleNamespace(name="NVIDIA H200", total_memory=150, uuid="6d5a4f3e")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: described)
     return called
 
 
-@pytest.mark.parametrize(("has_gpu", "expected"), [(True, "cuda"), (False, "cpu")])
-def test_gpu_is_used_unless_cpu_is_configured(monkeypatch, has_gpu, expected):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
-    assert accelerator("auto").type == expected
-    assert accelerator("cpu").type == "cpu"
-    if has_gpu:
-        assert accelerator("cuda").type == "cuda"
-    else:
-        with pytest.raises(RuntimeError, match=r"accelerator=cuda.*finds no GPU.*device\.python.*accelerator=cpu"):
-            accelerator("cuda")
+def test_gpu_is_used_unless_cpu_is_configured(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [accelerator(name).type for name in ("auto", "cpu", "cuda")] == ["cuda", "cpu", "cuda"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert [accelerator(name).type for name in ("auto", "cpu")] == ["cpu", "cpu"]
+    with pytest.raises(RuntimeError, match=r"accelerator=cuda.*finds no GPU.*device\.python.*accelerator=cpu"):
+        accelerator("cuda")
 
 
 def test_peak_memory_is_the_maximum_over_the_process_gpus(gpu):
@@ -59,20 +53,15 @@ def test_peak_memory_is_the_maximum_over_the_process_gpus(gpu):
     assert peak_memory(torch.device("cuda", 0)) == {"gpu_memory_peak_bytes": 1234}
 
 
-@pytest.fixture
-def algorithms():
-    """Leaves torch's choice of algorithms as it was."""
-    yield
-    torch.use_deterministic_algorithms(False)
-    torch.backends.cudnn.benchmark = False
-
-
-@pytest.mark.parametrize(("deterministic", "benchmark"), [(False, False), (False, True), (True, False)])
-def test_algorithm_settings_are_applied_and_recorded(gpu, algorithms, deterministic, benchmark):
-    choose_algorithms(deterministic, cudnn_benchmark=benchmark)
-    assert torch.are_deterministic_algorithms_enabled() is deterministic
-    assert torch.backends.cudnn.benchmark is benchmark
-    assert describe_device(CUDA)["cudnn_benchmark"] is benchmark
+def test_algorithm_settings_are_applied_and_recorded(gpu):
+    for deterministic, benchmark in ((False, False), (False, True), (True, False)):
+        try:
+            choose_algorithms(deterministic, cudnn_benchmark=benchmark)
+            assert torch.are_deterministic_algorithms_enabled() is deterministic
+            assert torch.backends.cudnn.benchmark is describe_device(CUDA)["cudnn_benchmark"] is benchmark
+        finally:
+            torch.use_deterministic_algorithms(False)
+            torch.backends.cudnn.benchmark = False
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

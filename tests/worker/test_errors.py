@@ -40,6 +40,8 @@ OUT_OF_MEMORY = [
     MemoryError(),
     OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
 ]
+CAUSED = RuntimeError("DataLoader worker (pid(s) 77) exited unexpectedly")
+CAUSED.__cause__ = RuntimeError(SHARED_MEMORY[0])
 OTHER = [
     BadSampleError("bad"),
     RuntimeError("mat1 and mat2 shapes cannot be multiplied (2x21904 and 400x120)"),
@@ -55,7 +57,7 @@ OTHER = [
     [
         (StorageGoneError("gone"), "storage"),
         *((error, "oom") for error in OUT_OF_MEMORY),
-        *((RuntimeError(text), "shared_memory") for text in SHARED_MEMORY),
+        *((error, "shared_memory") for error in (CAUSED, *map(RuntimeError, SHARED_MEMORY))),
         *((error, "exception") for error in OTHER),
     ],
     ids=str,
@@ -72,19 +74,11 @@ def test_full_disk_differs_from_full_shared_memory(monkeypatch, free_blocks, kin
     assert describe_failure(OSError(errno.ENOSPC, "No space left on device"), JOB)[0] == kind
 
 
-@pytest.mark.parametrize(("counts", "kind"), [(True, "killed"), (False, "oom")])
-def test_killed_loader_is_out_of_memory_where_the_kernel_counts_no_kills(monkeypatch, counts, kind):
+def test_killed_loader_is_out_of_memory_where_the_kernel_counts_no_kills(monkeypatch):
     error = RuntimeError("DataLoader worker (pid 77) is killed by signal: Killed.")
-    monkeypatch.setattr(errors, "_kernel_counts_kills", lambda: counts)
-    actual, message = describe_failure(error, JOB)
-    assert actual == kind
-    assert message.startswith("a DataLoader worker was killed, probably by the kernel")
-
-
-def test_cause_of_an_error_is_considered():
-    error = RuntimeError("DataLoader worker (pid(s) 77) exited unexpectedly")
-    error.__cause__ = RuntimeError(SHARED_MEMORY[0])
-    assert describe_failure(error, JOB)[0] == "shared_memory"
+    for counts, kind in ((True, "killed"), (False, "oom")):
+        monkeypatch.setattr(errors, "_kernel_counts_kills", lambda counts=counts: counts)
+        assert describe_failure(error, JOB)[0] == kind
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,7 @@ def test_peaks_are_measured_without_changing_the_random_state(monkeypatch):
     state = torch.random.get_rng_state()
     found = measure_peaks(CPU, "fp32")
     assert found.keys() == PEAKS.keys()
-    assert found["flop_per_s"] > 1e8
-    assert found["bytes_per_s"] > 1e8
+    assert min(found["flop_per_s"], found["bytes_per_s"]) > 1e8
     assert 1e-8 < found["launch_s"] < 1e-2
     assert torch.equal(torch.random.get_rng_state(), state)
 

@@ -39,16 +39,14 @@ def test_bf16_multiplies_in_bfloat16_and_keeps_weights_and_gradients_in_fp32():
         assert layer(torch.ones(2, 4)).dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", ["tf32", "fp16"])
-def test_cpu_rejects_unsupported_precisions(name):
-    with pytest.raises(ValueError, match=f"precision={name} is not supported by a CPU, which supports fp32, bf16"):
-        autocast_and_scaler(name, CPU)
-
-
-@pytest.mark.parametrize("name", ["tf32", "bf16"])
-def test_gpu_before_ampere_rejects_tf32_and_bf16(gpu, name):
-    with pytest.raises(ValueError, match=f"precision={name} is not supported by Some GPU, which supports fp32, fp16"):
-        autocast_and_scaler(name, gpu((7, 0)))
+@pytest.mark.parametrize(
+    ("name", "device", "supported"),
+    [("tf32", "a CPU", "fp32, bf16"), ("fp16", "a CPU", "fp32, bf16"),
+     ("tf32", "Some GPU", "fp32, fp16"), ("bf16", "Some GPU", "fp32, fp16")],
+)  # fmt: skip
+def test_cpus_and_gpus_before_ampere_reject_unsupported_precisions(gpu, name, device, supported):
+    with pytest.raises(ValueError, match=f"precision={name} is not supported by {device}, which supports {supported}"):
+        autocast_and_scaler(name, CPU if device == "a CPU" else gpu((7, 0)))
 
 
 @pytest.mark.filterwarnings("ignore:CUDA is not available")

@@ -1,11 +1,11 @@
 """Strategies; two real ranks over gloo are compared with one process that trains on the same samples."""
 
 import json
-import socket
 from multiprocessing import get_context
 
 import pytest
 import torch
+from project import free_ports
 from worker import ranked
 from worker.ranked import EPOCHS, NAP_S, NAPS, SAMPLES, Numbers, make_trainer
 
@@ -44,9 +44,7 @@ def test_rank_seeds_are_unique_across_seeds():
 def ranks(tmp_path_factory):
     """Results of two ranks, and their record."""
     folder = tmp_path_factory.mktemp("ranks")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     # Forking is fast, as torch is imported already, but a process with CUDA cannot train after it.
     context = get_context("spawn" if torch.cuda.is_available() else "fork")
     processes = [context.Process(target=ranked.main, args=(folder, rank, port), daemon=True) for rank in range(2)]
@@ -74,12 +72,12 @@ def alone(tmp_path_factory):
     return trained, ranked.measured(strategy, record.folder, trained, batches, validation), record
 
 
+def messages(lines, kind=object):
+    return [message for message in map(decode, lines) if isinstance(message, kind)]
+
+
 def windows(lines):
-    return [merge_ranks(message.ranks) for message in messages(lines) if isinstance(message, WindowMeasured)]
-
-
-def messages(lines):
-    return [decode(line) for line in lines]
+    return [merge_ranks(message.ranks) for message in messages(lines, WindowMeasured)]
 
 
 def test_broadcast_and_gather_reach_all_ranks(ranks):
@@ -121,21 +119,16 @@ def test_losses_cover_the_samples_of_all_ranks(ranks, alone):
 
 def test_only_rank_0_writes_steps(ranks, alone):
     (first, second), record = ranks
-    assert [type(message) for message in messages(first["windows"])] == [
-        WindowOpening,
-        WindowClosed,
-        WindowMeasured,
-    ] * 2 * EPOCHS
+    kinds = [type(message) for message in messages(first["windows"])]
+    assert kinds == [WindowOpening, WindowClosed, WindowMeasured] * 2 * EPOCHS
     assert second["windows"] == []
     assert len(record.steps()) // 4 == len(record.losses()) == EPOCHS * SAMPLES // 8 + NAPS // 4
 
 
 def test_all_ranks_start_before_any_ends(ranks):
     """An evaluation may be over in less than the other rank takes to begin: nothing passes between them there."""
-    received = messages(ranks[0][0]["windows"])
-    windows = [message.window for message in received if isinstance(message, WindowOpening)]
-    measured = [message for message in received if isinstance(message, WindowMeasured)]
-    trained = [message for window, message in zip(windows, measured, strict=True) if window == "epoch"]
+    opening, measured = (messages(ranks[0][0]["windows"], kind) for kind in (WindowOpening, WindowMeasured))
+    trained = [message for window, message in zip(opening, measured, strict=True) if window.window == "epoch"]
     assert len(trained) == EPOCHS
     for message in trained:
         opened, closed = zip(*((rank.opened_ns, rank.closed_ns) for rank in message.ranks), strict=True)
@@ -150,7 +143,7 @@ def test_evaluation_uses_rank_0_buffers_and_uneven_shards_do_not_hang(ranks):
 
 
 def test_slow_rank_has_the_stall_and_other_ranks_have_compute(ranks):
-    (message,) = (message for message in messages(ranks[0][0]["slow"]) if isinstance(message, WindowMeasured))
+    (message,) = messages(ranks[0][0]["slow"], WindowMeasured)
     swift, slow = (rank.parts for rank in message.ranks)
     naps_s = NAPS * NAP_S
     assert naps_s <= slow["data_stall_s"] < naps_s + 0.1

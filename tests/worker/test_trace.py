@@ -12,47 +12,28 @@ from epochmeter.trace.kineto import load
 from epochmeter.worker.trace import NsightTrace, TorchTrace, module_ranges
 
 
-@pytest.fixture
-def drawn():
-    return []
-
-
-@pytest.fixture
-def endless(drawn):
-    """Batches without end, which tell how many were drawn."""
-    return (drawn.append(number) or torch.ones(3) for number in itertools.count())
-
-
-def multiply(batches):
-    for batch in batches:
-        batch @ batch
-
-
-def test_trace_is_valid_json_with_only_the_recorded_steps(tmp_path, endless, drawn):
-    path = tmp_path / "trace.json.gz"
-    TorchTrace(warmup_steps=1, steps=2).record_trace(str(path), endless, multiply)
-    assert len(drawn) == 1 + 2
-    with gzip.open(path, "rt") as file:
-        events = json.load(file)["traceEvents"]
-    assert sum(event.get("name") == "aten::dot" for event in events) == 2
-    assert {event["name"] for event in events if event.get("name", "").startswith("ProfilerStep")} == {
-        "ProfilerStep#1",
-        "ProfilerStep#2",
-    }
-
-
-def test_trace_is_written_atomically(tmp_path, endless):
-    path = tmp_path / "trace.json.gz"
+def test_trace_has_only_the_recorded_steps_and_is_written_atomically(tmp_path):
+    path, drawn = tmp_path / "trace.json.gz", []
+    endless = (drawn.append(number) or torch.ones(3) for number in itertools.count())
 
     def fail(batches):
         next(batches)
         raise RuntimeError("out of memory")
 
+    def multiply(batches):
+        for batch in batches:
+            batch @ batch
+
     with pytest.raises(RuntimeError, match="out of memory"):
         TorchTrace().record_trace(str(path), endless, fail)
     assert list(tmp_path.iterdir()) == []
-    TorchTrace(warmup_steps=1, steps=1).record_trace(str(path), endless, multiply)
+    TorchTrace(warmup_steps=1, steps=2).record_trace(str(path), endless, multiply)
     assert list(tmp_path.iterdir()) == [path]
+    assert len(drawn) == 1 + 1 + 2
+    with gzip.open(path, "rt") as file:
+        names = [event.get("name", "") for event in json.load(file)["traceEvents"]]
+    assert names.count("aten::dot") == 2
+    assert {name for name in names if name.startswith("ProfilerStep")} == {"ProfilerStep#1", "ProfilerStep#2"}
 
 
 def test_nsight_profiles_the_marked_steps_only(monkeypatch):
@@ -119,31 +100,28 @@ def test_modules_and_operators_are_in_the_trace(tmp_path):
     (opened_ns, closed_ns), steps_ns = profiler.traced_ns, trace.steps[-1, 2] - trace.steps[0, 1]
     assert closed_ns - opened_ns == pytest.approx(steps_ns, rel=0.02, abs=5e6)
     result = attribute(trace)
-    modules = {row.name: row for row in result.modules}
-    assert modules["0"].kind == "Conv2d"
-    assert {"forward", "backward"} == set(modules["0"].phases_s)
+    (convolution,) = (row for row in result.modules if row.name == "0")
+    assert (convolution.kind, set(convolution.phases_s)) == ("Conv2d", {"forward", "backward"})
     assert result.explained_fraction > 0.5  # 0.98 without other load, see benchmarks/traces.py
-    assert sum(row.total_s for row in result.modules) == pytest.approx(result.total_s, rel=0.01)
-    assert sum(row.total_s for row in result.operators) == pytest.approx(result.total_s, rel=0.01)
+    for rows in (result.modules, result.operators):
+        assert sum(row.total_s for row in rows) == pytest.approx(result.total_s, rel=0.01)
     assert any(row.phases_s.get("backward") for row in result.modules if row.name == "(outside modules)")
     assert any(row.inputs == "16x3x64x64, 32x3x3x3, 32" for row in result.operators)
 
 
-def test_modules_are_marked_only_while_tracing():
-    model, backward = torch.nn.Linear(1, 1), torch.Tensor.backward
+def ranges(model):
+    """The ranges of a replica of a model, as DataParallel makes it, and of another module."""
+    with torch.profiler.profile() as profiler:
+        copy.copy(model)(torch.ones(1))
+        torch.nn.ReLU()(torch.ones(1))
+    return {event.key for event in profiler.key_averages() if event.key.startswith("module: ")}
+
+
+def test_replicas_and_other_modules_have_names_only_while_tracing():
+    model, backward = torch.nn.Sequential(torch.nn.Linear(1, 1)), torch.Tensor.backward
     with module_ranges(model):
         assert torch.Tensor.backward is not backward
+        assert ranges(model) == {"module:  (Sequential)", "module: 0 (Linear)", "module: (ReLU) (ReLU)"}
     assert torch.Tensor.backward is backward
-    with torch.profiler.profile() as profiler:
-        model(torch.ones(1))
-    assert not any(event.key.startswith("module: ") for event in profiler.key_averages())
-    assert not any(name.startswith("_epochmeter") for name in vars(model))
-
-
-def test_replicas_and_other_modules_have_names(tmp_path):
-    model = torch.nn.Sequential(torch.nn.Linear(1, 1))
-    with module_ranges(model), torch.profiler.profile() as profiler:
-        copy.copy(model)(torch.ones(1))  # as DataParallel does
-        torch.nn.ReLU()(torch.ones(1))
-    ranges = {event.key for event in profiler.key_averages() if event.key.startswith("module: ")}
-    assert ranges == {"module:  (Sequential)", "module: 0 (Linear)", "module: (ReLU) (ReLU)"}
+    assert ranges(model) == set()
+    assert not any(name.startswith("_epochmeter") for module in model.modules() for name in vars(module))

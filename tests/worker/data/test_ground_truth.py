@@ -3,7 +3,8 @@
 import time
 
 import pytest
-from pipeline import Slow, Took, known_batch, slow_transform, spend, truth
+from pipeline import Slow, known_batch, slow_transform, spend
+from worker.data.test_loader import JOB
 
 from epochmeter.worker.clock import Clock
 from epochmeter.worker.data import timed_dataset
@@ -12,27 +13,10 @@ from epochmeter.worker.data.timed_dataset import TimedDataset
 from epochmeter.worker.strategy import Single
 from epochmeter.worker.timeline import HostTimeline
 
+pytestmark = [pytest.mark.system, pytest.mark.alone]
 STEPS, BATCH, PREFETCH = 8, 2, 2
 NEAR, NEAR_S = 0.02, 0.002
 """Largest error per step: a fraction of the true value, or seconds."""
-
-
-@pytest.mark.parametrize(
-    ("load_s", "compute_s", "workers", "stall_s"),
-    [
-        (4, 1, 0, 3 * 4),  # nothing overlaps
-        (4, 1, 1, 4 + 3 + 3),  # the first completely, the others less compute
-        (1, 4, 1, 1),  # hidden: only the first
-        (4, 4, 1, 4),  # balanced
-        (4, 2, 2, 4 + 0 + 0),  # two start together: the second is ready in time
-        (4, 1, 2, 4 + 0 + 2),  # the third is ready at 8 and needed at 6
-    ],
-)
-def test_expected_times_of_three_batches(load_s, compute_s, workers, stall_s):
-    expected = truth(3 * [Took(load_s, 0)], 3 * [compute_s], workers, prefetch=2)
-    assert expected.stall_s == pytest.approx(stall_s)
-    assert expected.e2e_s == pytest.approx(stall_s + 3 * compute_s)
-    assert (expected.read_s, expected.preprocess_s) == (3 * load_s, 0)
 
 
 def passed(read_s, preprocess_s, compute_s, workers):
@@ -41,9 +25,8 @@ def passed(read_s, preprocess_s, compute_s, workers):
         lambda _: Slow(STEPS * BATCH, read_s / BATCH, preprocess_s / BATCH / 2),
         slow_transform(preprocess_s / BATCH / 2),
     )
-    job = {"batch": BATCH, "workers": workers, "prefetch": PREFETCH, "persistent_workers": True, "seed": 0}
-    job["drop_last"] = False
-    loader, clock = train_loader(samples, {**job, "pin_memory": False}, Single(1), False), Clock(HostTimeline())
+    job = {**JOB, "batch": BATCH, "workers": workers, "prefetch": PREFETCH}
+    loader, clock = train_loader(samples, job, Single(1), False), Clock(HostTimeline())
     for _ in range(2):
         known = {"compute_s": 0.0, "loader_read_s": 0.0, "loader_preprocess_s": 0.0}
         clock.open()
@@ -57,8 +40,6 @@ def passed(read_s, preprocess_s, compute_s, workers):
     return {**clock.parts(), **loader.parts(clock.rows)}, known
 
 
-@pytest.mark.system
-@pytest.mark.alone
 @pytest.mark.parametrize(
     ("read_s", "preprocess_s", "compute_s"),
     [(0.01, 0.01, 0.06), (0.02, 0.02, 0.04), (0.06, 0.02, 0.02), (0.02, 0.06, 0.02)],

@@ -7,31 +7,18 @@ from epochmeter.worker.data.images import ImageFiles, InMemoryImages
 from epochmeter.worker.data.timed_dataset import TimedDataset
 
 
-def write(path, color="red", mode="RGB"):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new(mode, (4, 4), color).save(path)
-
-
-def as_is(image):
-    return image
-
-
 @pytest.fixture
 def folder(tmp_path):
-    for name, color in [
-        ("train/cat/b.png", "green"),
-        ("train/cat/a.png", "red"),
-        ("train/dog/ü.png", "blue"),
-    ]:
-        write(tmp_path / name, color)
-    write(tmp_path / "val/dog/z.png", "white")
+    colors = {"train/cat/b": "green", "train/cat/a": "red", "train/dog/ü": "blue", "val/dog/z": "white"}
+    for name, color in colors.items():
+        path = tmp_path / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4), color).save(path)
     return tmp_path
 
 
-def test_samples_are_sorted_by_class_and_name(folder):
-    samples = ImageFiles(str(folder), "train", as_is)
-    actual = [(image.getpixel((0, 0)), label) for image, label in (samples[i] for i in range(len(samples)))]
-    assert actual == [((255, 0, 0), 0), ((0, 128, 0), 0), ((0, 0, 255), 1)]
+def listed(samples):
+    return [(image.getpixel((1, 1)), image.size, label) for image, label in (samples[i] for i in range(len(samples)))]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +35,7 @@ def test_samples_are_sorted_by_class_and_name(folder):
 )
 def test_unreadable_image_is_an_error_that_names_it(folder, contents, reason):
     path = folder / "train/cat/a.png"
-    samples = ImageFiles(str(folder), "train", as_is)
+    samples = ImageFiles(str(folder), "train", str)
     if contents is None:
         path.unlink()
     else:
@@ -60,16 +47,16 @@ def test_unreadable_image_is_an_error_that_names_it(folder, contents, reason):
 def test_folder_without_images_is_an_error(folder):
     (folder / "val/dog/z.png").unlink()
     with pytest.raises(RuntimeError, match=rf"{folder / 'val'} has no images"):
-        ImageFiles(str(folder), "val", as_is)
+        ImageFiles(str(folder), "val", str)
 
 
-def test_in_memory_images_are_equal_and_do_not_need_the_files(folder):
-    files = ImageFiles(str(folder), "train", as_is)
-    expected = [(image.getpixel((1, 1)), image.size, label) for image, label in (files[i] for i in range(3))]
-    held = InMemoryImages(str(folder), "train", as_is)
+def test_samples_are_sorted_by_class_and_name_and_those_in_memory_do_not_need_the_files(folder):
+    expected = [((255, 0, 0), (4, 4), 0), ((0, 128, 0), (4, 4), 0), ((0, 0, 255), (4, 4), 1)]
+    files, held = (kind(str(folder), "train", lambda image: image) for kind in (ImageFiles, InMemoryImages))
+    assert listed(files) == expected
     for path in sorted((folder / "train").rglob("*.png")):
         path.unlink()
-    assert [(image.getpixel((1, 1)), image.size, label) for image, label in (held[i] for i in range(3))] == expected
+    assert listed(held) == expected
 
 
 def test_bad_image_in_memory_raises_unless_skipped(folder):
@@ -79,7 +66,7 @@ def test_bad_image_in_memory_raises_unless_skipped(folder):
         return InMemoryImages(str(folder), "train", transform)
 
     with pytest.raises(BadSampleError, match=r"a\.png: not an image"):
-        TimedDataset(opened, as_is)[[0, 1]]
+        TimedDataset(opened, str)[[0, 1]]
     samples = TimedDataset(opened, lambda image: torch.tensor(image.getpixel((0, 0))), skip=True)
     (pixels, _), _, bad = samples[[0, 1]]
     assert pixels.tolist() == [[0, 128, 0]]

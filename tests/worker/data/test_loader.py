@@ -1,28 +1,22 @@
 import time
 from multiprocessing import active_children, get_context
-from pathlib import Path
 
 import pytest
 import torch
+from project import wait_until
 
+from epochmeter.machine.process_identity import start_ticks
 from epochmeter.worker.data.loader import open_split, train_loader, val_loader
 from epochmeter.worker.data.timed_dataset import TimedDataset
 from epochmeter.worker.strategy import Single
 
-JOB = {
-    "batch": 4,
-    "seed": 0,
-    "workers": 0,
-    "prefetch": 2,
-    "pin_memory": "auto",
-    "persistent_workers": True,
-    "drop_last": False,
-}
+JOB = {"batch": 4, "seed": 0, "workers": 0, "prefetch": 2, "pin_memory": "auto", "persistent_workers": True,
+       "drop_last": False}  # fmt: skip
 SAMPLES = TimedDataset(lambda transform: [(torch.tensor(number), number) for number in range(10)], lambda image: image)
 
 
-def job(**keys):
-    return {**JOB, **keys}
+def training(samples=SAMPLES, cuda=False, **keys):
+    return train_loader(samples, {**JOB, **keys}, Single(1), cuda)
 
 
 def order(loader):
@@ -31,16 +25,16 @@ def order(loader):
 
 @pytest.mark.parametrize(("batch", "drop_last", "sizes"), [(4, True, [4, 4]), (5, True, [5, 5]), (4, False, [4, 4, 2])])
 def test_drop_last_applies_only_to_training(batch, drop_last, sizes):
-    config = job(batch=batch, drop_last=drop_last)
-    training, validation = (make(SAMPLES, config, Single(1), cuda=False) for make in (train_loader, val_loader))
-    assert [len(inputs) for inputs, _ in training] == sizes
-    assert len(training) == len(sizes)
+    config = {**JOB, "batch": batch, "drop_last": drop_last}
+    loader, validation = (make(SAMPLES, config, Single(1), cuda=False) for make in (train_loader, val_loader))
+    assert [len(inputs) for inputs, _ in loader] == sizes
+    assert len(loader) == len(sizes)
     assert len(order(validation)) == 10
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_pass_can_be_cut_without_prefetching_beyond(workers):
-    full, cut = (train_loader(SAMPLES, job(workers=workers), Single(1), cuda=False) for _ in range(2))
+    full, cut = (training(workers=workers) for _ in range(2))
     cut.limit(2)
     assert len(cut) == 2
     assert order(cut) == order(full)[:8]
@@ -51,39 +45,34 @@ def test_pass_can_be_cut_without_prefetching_beyond(workers):
 
 
 def test_order_depends_only_on_the_seed():
-    inline, processes = (train_loader(SAMPLES, job(workers=workers), Single(1), cuda=False) for workers in (0, 2))
+    inline, processes = (training(workers=workers) for workers in (0, 2))
     epochs = [order(inline), order(inline)]
     torch.rand(3)  # other random numbers do not change it
     assert [order(processes), order(processes)] == epochs
     assert epochs[0] != epochs[1]
-    assert order(train_loader(SAMPLES, job(seed=1), Single(1), cuda=False)) != epochs[0]
+    assert order(training(seed=1)) != epochs[0]
 
 
-def test_restored_state_continues_the_workers_seeds():
-    noisy = TimedDataset(lambda transform: Noise(), lambda image: image)
-    config = job(workers=2, persistent_workers=False)
-    first, second = (train_loader(noisy, config, Single(1), cuda=False) for _ in range(2))
-    before = [inputs.tolist() for inputs, _ in first]
-    second.load(first.state())
-    after = [inputs.tolist() for inputs, _ in second]
-    assert after == [inputs.tolist() for inputs, _ in first]
-    assert after != before
-
-
-class Noise:
+class Noise(list):
     """Samples that are drawn as they are read."""
-
-    def __len__(self):
-        return 4
 
     def __getitem__(self, index):
         return torch.rand(2), index
 
 
+def test_restored_state_continues_the_workers_seeds():
+    noisy = TimedDataset(lambda transform: Noise(range(4)), lambda image: image)
+    first, second = (training(noisy, workers=2, persistent_workers=False) for _ in range(2))
+    before = [inputs.tolist() for inputs, _ in first]
+    second.load(first.state())
+    after = [inputs.tolist() for inputs, _ in second]
+    assert after == [inputs.tolist() for inputs, _ in first] != before
+
+
 def test_evaluation_is_in_order_and_keeps_no_workers_and_no_loader_changes_the_default_random_state():
     state = torch.random.get_rng_state()
-    order(train_loader(SAMPLES, job(), Single(1), cuda=False))
-    loader = val_loader(SAMPLES, job(workers=1), Single(1), cuda=False)
+    order(training())
+    loader = val_loader(SAMPLES, {**JOB, "workers": 1}, Single(1), cuda=False)
     assert order(loader) == list(range(10))
     assert not loader.loader.persistent_workers
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -91,21 +80,16 @@ def test_evaluation_is_in_order_and_keeps_no_workers_and_no_loader_changes_the_d
 
 @pytest.mark.parametrize(
     ("setting", "cuda", "available", "pinned"),
-    [
-        ("auto", False, True, False),
-        ("auto", True, True, True),
-        (False, True, True, False),
-        (True, False, True, True),
-        (True, False, False, False),
-    ],
-)
+    [("auto", False, True, False), ("auto", True, True, True), (False, True, True, False), (True, False, True, True),
+     (True, False, False, False)],
+)  # fmt: skip
 def test_pinning_is_as_configured_and_automatic_with_a_gpu(monkeypatch, setting, cuda, available, pinned):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
-    assert train_loader(SAMPLES, job(pin_memory=setting), Single(1), cuda).loader.pin_memory is pinned
+    assert training(cuda=cuda, pin_memory=setting).loader.pin_memory is pinned
 
 
 def start_workers(connection):
-    loader = iter(train_loader(SAMPLES, job(workers=2), Single(1), cuda=False))
+    loader = iter(training(workers=2))
     next(loader)
     connection.send([worker.pid for worker in active_children()])
     time.sleep(60)
@@ -118,18 +102,8 @@ def test_workers_end_with_a_killed_parent():
     workers = receiver.recv()
     parent.kill()
     parent.join()
-    deadline = time.monotonic() + 2  # torch alone takes 5 s to notice
-    while any(running(pid) for pid in workers) and time.monotonic() < deadline:
-        time.sleep(0.01)
     assert len(workers) == 2
-    assert not any(running(pid) for pid in workers)
-
-
-def running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    wait_until(lambda: not any(start_ticks(pid) for pid in workers), limit_s=2)  # torch alone takes 5 s to notice
 
 
 def test_dataset_is_opened_by_layout(tmp_path):

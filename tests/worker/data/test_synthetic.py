@@ -1,4 +1,7 @@
+from contextlib import nullcontext
+
 import pytest
+from worker.data.test_loader import JOB
 
 from epochmeter.worker.data.loader import make_loaders
 from epochmeter.worker.data.synthetic import MAX_BYTES, SyntheticBatches
@@ -10,26 +13,16 @@ IMAGES = Classification(auxiliary=0)
 
 def job(batch=4, size=8, classes=3, **keys):
     dataset = {"name": "none", "channels": 1, "size": size, "classes": classes, "layout": "files"}
-    return {
-        "batch": batch,
-        "seed": 0,
-        "dataset": dataset,
-        "synthetic_batches": True,
-        "drop_last": False,
-        "evaluate": True,
-        "pin_memory": "auto",
-        **keys,
-    }
+    return {**JOB, "batch": batch, "dataset": dataset, "synthetic_batches": True, "evaluate": True, **keys}
 
 
 def test_synthetic_batches_match_a_dataloaders_number_and_sizes_and_can_be_cut_short():
     batches = SyntheticBatches(10, job(), IMAGES, pinned=False)
     assert [inputs.shape for inputs, _ in batches] == [(4, 1, 8, 8), (4, 1, 8, 8), (2, 1, 8, 8)]
     assert len(batches) == 3
-    batches.limit(2)
-    assert [len(targets) for _, targets in batches] == [4, 4]
-    batches.limit(None)
-    assert [len(targets) for _, targets in batches] == [4, 4, 2]
+    for limit, sizes in ((2, [4, 4]), (None, [4, 4, 2])):
+        batches.limit(limit)
+        assert [len(targets) for _, targets in batches] == sizes
 
 
 def test_memory_is_bounded():
@@ -53,9 +46,6 @@ def test_synthetic_dataset_has_the_configured_samples(synthetic, layout):
 )
 def test_empty_split_is_an_error_if_it_is_needed(train, val, evaluate, error):
     facts = {"folder": None, "splits": {"train": train, "val": val}}
-    if error:
-        with pytest.raises(ValueError, match=f"dataset none has .*{error}"):
-            make_loaders(job(evaluate=evaluate), facts, IMAGES, Single(1), cuda=False)
-    else:
+    with pytest.raises(ValueError, match=f"dataset none has .*{error}") if error else nullcontext():
         loaders = make_loaders(job(evaluate=evaluate), facts, IMAGES, Single(1), cuda=False)
-        assert [len(list(batches)) for batches in loaders] == [3]
+    assert error or [len(list(batches)) for batches in loaders] == [3]

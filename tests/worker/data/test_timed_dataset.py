@@ -16,9 +16,7 @@ MS = 1_000_000
 class ScriptedClock:
     """A clock that only advances by `after`."""
 
-    def __init__(self, monkeypatch):
-        self.now = 0
-        monkeypatch.setattr(timed_dataset, "perf_counter_ns", lambda: self.now)
+    now = 0
 
     def after(self, milliseconds, value=None):
         self.now += milliseconds * MS
@@ -33,17 +31,16 @@ def short_worker_check(monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    return ScriptedClock(monkeypatch)
+    clock = ScriptedClock()
+    monkeypatch.setattr(timed_dataset, "perf_counter_ns", lambda: clock.now)
+    return clock
 
 
 class Separate:
     """Samples with separate reading, 5 ms, and decoding, 3 ms."""
 
-    def __init__(self, clock, count=4):
-        self.clock, self.count = clock, count
-
-    def __len__(self):
-        return self.count
+    def __init__(self, clock):
+        self.clock = clock
 
     def read(self, index):
         return self.clock.after(5, index), 7
@@ -55,8 +52,8 @@ class Separate:
 class Sequence(list):
     """A user's samples: 6 ms of work besides the transform."""
 
-    def __init__(self, clock, transform, count=4):
-        super().__init__(range(count))
+    def __init__(self, clock, transform):
+        super().__init__(range(4))
         self.clock, self.transform = clock, transform
 
     def __getitem__(self, index):
@@ -64,8 +61,8 @@ class Sequence(list):
         return self.clock.after(2, self.transform(torch.tensor(float(index)))), index
 
 
-def slow(clock, milliseconds=2):
-    return lambda image: clock.after(milliseconds, torch.tensor(float(image)))
+def slow(clock):
+    return lambda image: clock.after(2, torch.tensor(float(image)))
 
 
 @pytest.mark.parametrize(
@@ -86,21 +83,20 @@ def test_batch_carries_sums_and_collating_is_preprocessing(clock, monkeypatch):
     monkeypatch.setattr(timed_dataset, "default_collate", lambda samples: clock.after(1, samples))
     samples = TimedDataset(lambda transform: Separate(clock), slow(clock))
     batch, times, bad = samples[[0, 1]]
-    assert batch == [(0, 7), (1, 7)]
+    assert (batch, bad) == ([(0, 7), (1, 7)], [])
     assert times[:3] == (10 * MS, (6 + 4 + 1) * MS, 6 * MS)
-    assert bad == []
 
 
 class Holed(list):
-    """Numbers, of which some are bad."""
+    """Numbers, of which some raise an error: a bad image's, or one of the file system or of Pillow."""
 
-    def __init__(self, count, bad, error=BadSampleError):
+    def __init__(self, count, bad, error=None):
         super().__init__(range(count))
         self.bad, self.error = bad, error
 
     def __getitem__(self, index):
         if index in self.bad:
-            raise self.error(f"image {index} cannot be read", f"{index}.png")
+            raise self.error or BadSampleError(f"image {index} cannot be read", f"{index}.png")
         return torch.tensor(float(index)), index
 
 
@@ -132,11 +128,10 @@ NO_STEPS = [0.0] * 4
 @pytest.mark.parametrize("workers", [0, 2])
 def test_bad_samples_are_skipped_counted_and_named(workers):
     loaded = passes(Holed(12, {1, 2, 4, 5, 6, 7, 9}), workers=workers)
-    assert labels(loaded) == [[0, 3], [8, 10, 11]]
-    assert loaded.parts(NO_STEPS)["skipped_samples"] == 7
-    assert loaded.bad == ["1.png", "2.png", "4.png", "5.png", "6.png"]
-    assert labels(loaded) == [[0, 3], [8, 10, 11]]
-    assert loaded.parts(NO_STEPS)["skipped_samples"] == 7
+    for _ in range(2):
+        assert labels(loaded) == [[0, 3], [8, 10, 11]]
+        assert loaded.parts(NO_STEPS)["skipped_samples"] == 7
+        assert loaded.bad == ["1.png", "2.png", "4.png", "5.png", "6.png"]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -147,18 +142,6 @@ def test_bad_sample_raises_unless_skipped_and_a_dataset_without_good_samples_is_
         labels(passes(Holed(6, set(range(6))), workers=workers))
 
 
-GONE = StorageGoneError("the storage of the dataset is gone")
-
-
-class UserSamples(Holed):
-    """A user's samples, some of which raise an error of the file system or of Pillow."""
-
-    def __getitem__(self, index):
-        if index in self.bad:
-            raise self.error
-        return torch.tensor(float(index)), index
-
-
 @pytest.mark.parametrize(
     ("error", "name"),
     [
@@ -167,11 +150,10 @@ class UserSamples(Holed):
     ],
 )
 def test_unreadable_user_samples_are_bad(error, name):
-    loader = passes(UserSamples(4, {1}, error))
-    assert labels(loader) == [[0, 2, 3]]
-    assert loader.bad == [name]
+    loader = passes(Holed(4, {1}, error))
+    assert (labels(loader), loader.bad) == ([[0, 2, 3]], [name])
     with pytest.raises(BadSampleError, match=f"cannot read sample {name}: "):
-        labels(passes(UserSamples(4, {1}, error), skip=False))
+        labels(passes(Holed(4, {1}, error), skip=False))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -179,13 +161,13 @@ def test_unreadable_user_samples_are_bad(error, name):
     ("error", "expected"),
     [
         (KeyError("label"), KeyError),
-        (GONE, StorageGoneError),
+        (StorageGoneError("the storage of the dataset is gone"), StorageGoneError),
         (OSError(errno.EIO, "Input/output error", "/card/x.png"), StorageGoneError),
     ],
 )
 def test_other_errors_are_never_skipped(error, expected, workers):
     with pytest.raises(expected):
-        labels(passes(UserSamples(4, {1}, error), workers=workers))
+        labels(passes(Holed(4, {1}, error), workers=workers))
 
 
 class Sleeping(list):

@@ -33,8 +33,8 @@ def test_image_is_converted_to_channels_and_size(mode, channels, how, split):
 
 def test_black_and_white_map_to_minus_one_and_one():
     transform = preprocessing(dataset(), "train")
-    assert transform(Image.new("L", (2, 2), 0)).tolist() == [[[-1, -1], [-1, -1]]]
-    assert transform(Image.new("L", (2, 2), 255)).tolist() == [[[1, 1], [1, 1]]]
+    for gray, value in ((0, -1), (255, 1)):
+        assert transform(Image.new("L", (2, 2), gray)).tolist() == [[[value] * 2] * 2]
 
 
 def test_old_torchvision_gives_the_same_tensor(monkeypatch):
@@ -57,12 +57,9 @@ def test_random_crop_follows_the_seed_and_evaluation_is_deterministic(how):
     assert torch.equal(val(image), val(image))
 
 
-def inverted(dataset, split):
-    return lambda image: (dataset["name"], split, image)
-
-
 def test_user_preprocessing_is_given_by_dotted_path(monkeypatch):
-    monkeypatch.setattr(transforms, "inverted", inverted, raising=False)
+    own = lambda dataset, split: lambda image: (dataset["name"], split, image)  # noqa: E731
+    monkeypatch.setattr(transforms, "inverted", own, raising=False)
     how = dataset(name="mine", preprocess="epochmeter.worker.data.transforms.inverted")
     assert preprocessing(how, "val")("image") == ("mine", "val", "image")
 
