@@ -1,6 +1,7 @@
 """Jobs that take seconds: datasets of a few samples in the original formats, and small images."""
 
 import gzip
+import hashlib
 import io
 import pickle
 import struct
@@ -25,13 +26,17 @@ MNIST = {
 WNIDS = ("n01440764", "n01443537", "n01484850")
 
 
+def idx(array: numpy.ndarray) -> bytes:
+    """An array of bytes as MNIST's files have it: magic number, shape, samples."""
+    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
 def mnist(folder: Path) -> dict[str, str]:
     """Write MNIST's four files next to the dataset's folder; return the overrides to use them."""
     for split, count in (("train", TRAIN), ("val", VAL)):
         noise, labels = numpy.random.default_rng(count), numpy.arange(count, dtype=numpy.uint8) % 10
         for part, array in (("images", noise.integers(0, 256, (count, 28, 28), dtype=numpy.uint8)), ("labels", labels)):
-            head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
-            (folder / MNIST[f"{split}_{part}"]).write_bytes(gzip.compress(head + array.tobytes()))
+            (folder / MNIST[f"{split}_{part}"]).write_bytes(gzip.compress(idx(array)))
     return {f"dataset.make.md5.{part}": ANY_MD5 for part in MNIST}
 
 
@@ -69,14 +74,21 @@ def _rows(count: int, labels: str, classes: int) -> dict[str, object]:
 
 
 def _cifar(archive: Path, top: str, content: dict[str, object]) -> dict[str, str]:
-    with tarfile.open(archive, "w:gz") as tar:
-        for name, value in content.items():
-            # As numpy 1 writes it, like the original files; numpy 2 has another module name.
-            data = pickle.dumps(value, protocol=2).replace(b"numpy._core", b"numpy.core")
-            member = tarfile.TarInfo(f"{top}/{name}")
+    # As numpy 1 writes it, like the original files; numpy 2 has another module name.
+    pickled = {name: pickle.dumps(value, protocol=2) for name, value in content.items()}
+    pack(archive, {f"{top}/{name}": data.replace(b"numpy._core", b"numpy.core") for name, data in pickled.items()})
+    return {"dataset.make.md5": ANY_MD5}
+
+
+def pack(archive: Path, contents: dict[str, bytes]) -> str:
+    """Write files into a tar, gzipped if its name ends so, and return its MD5."""
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive, "w:gz" if archive.suffix == ".gz" else "w") as tar:
+        for name, data in contents.items():
+            member = tarfile.TarInfo(name)
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
-    return {"dataset.make.md5": ANY_MD5}
+    return hashlib.md5(archive.read_bytes()).hexdigest()
 
 
 MADE = {"mnist": mnist, "cifar10": cifar10, "cifar10_gray": cifar10, "cifar100": cifar100, "imagenet": imagenet}

@@ -1,7 +1,3 @@
-import gzip
-import hashlib
-import io
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -23,22 +19,3 @@ def composed_dataset():
         return Dataset.from_dict({**OmegaConf.to_container(job, resolve=True)["dataset"], **keys})
 
     return compose_dataset
-
-
-@pytest.fixture
-def pack():
-    """pack(path, {name: bytes}) writes a tar, gzipped if the path says so, and returns its MD5."""
-
-    def write(path, contents):
-        file = io.BytesIO()
-        with tarfile.open(fileobj=file, mode="w") as tar:
-            for name, data in contents.items():
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-        data = file.getvalue()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-        return hashlib.md5(path.read_bytes()).hexdigest()
-
-    return write

@@ -3,23 +3,15 @@ import io
 import tarfile
 
 import pytest
+from tiny import pack
 
 from epochmeter.datasets.archives import unpack
 
 FILES = {"top/a": b"first" * 200, "top/below/b": b""}
 
 
-def write(path, *members):
-    with tarfile.open(path, "w") as tar:
-        for name, kind, target in members:
-            info = tarfile.TarInfo(name)
-            info.type, info.linkname = kind, target
-            tar.addfile(info, io.BytesIO(b""))
-    return path
-
-
 @pytest.mark.parametrize("name", ["archive.tar", "archive.tar.gz"])
-def test_files_are_unpacked_to_their_paths(pack, tmp_path, name):
+def test_files_are_unpacked_to_their_paths(tmp_path, name):
     pack(tmp_path / name, FILES)
     unpack(tmp_path / name, tmp_path / "out", print)
     assert {path: (tmp_path / "out" / path).read_bytes() for path in FILES} == FILES
@@ -28,16 +20,17 @@ def test_files_are_unpacked_to_their_paths(pack, tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("top/../../outside", tarfile.REGTYPE),
-        ("/outside", tarfile.REGTYPE),
-        ("outside", tarfile.SYMTYPE),
-        ("outside", tarfile.LNKTYPE),
-        ("outside", tarfile.CHRTYPE),
+        *((name, tarfile.REGTYPE) for name in ("top/../../outside", "/outside")),
+        *(("outside", kind) for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE)),
     ],
 )
 def test_unsafe_member_is_rejected_and_not_written(tmp_path, name, kind):
-    members = [(name, kind, str(tmp_path)), (f"{name}/file", tarfile.REGTYPE, "")]
-    archive = write(tmp_path / "archive.tar", *members)
+    archive = tmp_path / "archive.tar"
+    with tarfile.open(archive, "w") as tar:
+        for path, what in ((name, kind), (f"{name}/file", tarfile.REGTYPE)):
+            info = tarfile.TarInfo(path)
+            info.type, info.linkname = what, str(tmp_path)
+            tar.addfile(info, io.BytesIO(b""))
     with pytest.raises(ValueError, match=f"is not safe to unpack: {name}"):
         unpack(archive, tmp_path / "in" / "out", print)
     assert [path.name for path in tmp_path.rglob("*")] == ["archive.tar"]
@@ -55,7 +48,7 @@ def test_unsafe_member_is_rejected_and_not_written(tmp_path, name, kind):
         ("archive.tar.gz", lambda data: gzip.compress(b"no tar")),
     ],
 )
-def test_truncated_or_damaged_archive_is_an_error(pack, tmp_path, name, damage):
+def test_truncated_or_damaged_archive_is_an_error(tmp_path, name, damage):
     path = tmp_path / name
     pack(path, FILES)
     path.write_bytes(damage(path.read_bytes()))

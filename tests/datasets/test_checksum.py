@@ -27,13 +27,10 @@ def test_checksum_is_the_sum_of_all_batches(many):
 
 
 def test_checksum_covers_names_sizes_and_contents(tmp_path):
-    def digest():
-        return checksum.sum_files(str(tmp_path), checksum.hash_contents).digest
-
     digests = set()
     for name, text in [("a", "1"), ("a", "2"), ("b", "1"), ("b", "11")]:
         (tmp_path / name).write_text(text)
-        digests.add(digest())
+        digests.add(checksum.sum_files(str(tmp_path), checksum.hash_contents).digest)
         (tmp_path / name).unlink()
     assert len(digests) == 4
 

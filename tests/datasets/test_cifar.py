@@ -3,6 +3,7 @@ import pickle
 import numpy
 import pytest
 from PIL import Image
+from tiny import pack
 
 from epochmeter.datasets import cifar
 from epochmeter.shared.instantiate import target_arguments
@@ -14,16 +15,6 @@ BATCHES = ["data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data
 FOLDERS = {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}
 
 
-class Open:
-    """Pickled, it calls what opens a file for writing: a stand-in for anything that a pickle may call."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return (open, (self.path, "w"))
-
-
 def batch(number, labels="labels"):
     """Three samples as CIFAR lays them out: a row of 1024 reds, then greens, then blues."""
     data = numpy.full((3, 3072), number, dtype=numpy.uint8)
@@ -32,18 +23,26 @@ def batch(number, labels="labels"):
     return {"data": data, labels: [number, 0, 9], "filenames": ["a", "b", "c"]}
 
 
-def contents_of(name):
-    if name == "cifar100":
-        names = {"fine_label_names": [f"{number:02}" for number in range(100)]}
-        return {"train": batch(99, "fine_labels"), "test": batch(42, "fine_labels"), "meta": names}
-    return {
+CONTENTS = {
+    "cifar10": {
         **{part: batch(number) for number, part in enumerate(BATCHES)},
         "batches.meta": {"label_names": list("abcdefghij")},
-    }
+    },
+    "cifar100": {
+        "train": batch(99, "fine_labels"), "test": batch(42, "fine_labels"),
+        "meta": {"fine_label_names": [f"{number:02}" for number in range(100)]},
+    },
+}  # fmt: skip
 
 
 @pytest.fixture
-def prepare(composed_dataset, pack, tmp_path):
+def folder(tmp_path):
+    (tmp_path / "made").mkdir()
+    return tmp_path / "made"
+
+
+@pytest.fixture
+def prepare(composed_dataset, tmp_path, folder):
     """prepare(name, *overrides, **parts): a CIFAR of a few samples, prepared from an archive with some files replaced.
 
     Returns the configuration and the facts.
@@ -51,60 +50,57 @@ def prepare(composed_dataset, pack, tmp_path):
 
     def run(name, *overrides, **parts):
         dataset = composed_dataset(name, *overrides)
-        files = {
-            f"{FOLDERS[name]}/{part}": pickle.dumps(value, protocol=2)
-            for part, value in {**contents_of(name), **parts}.items()
-        }
+        contents = {**CONTENTS[name], **parts}
+        files = {f"{FOLDERS[name]}/{part}": pickle.dumps(value, protocol=2) for part, value in contents.items()}
         arguments = target_arguments(dataset.make)
         arguments["md5"] = pack(tmp_path / arguments["url"].rpartition("/")[2], files)
-        return dataset.to_dict(), getattr(cifar, name)(folder(tmp_path), say=print, **arguments)
+        return dataset.to_dict(), getattr(cifar, name)(folder, say=print, **arguments)
 
     return run
 
 
-def folder(tmp_path):
-    made = tmp_path / "made"
-    made.mkdir(exist_ok=True)
-    return made
-
-
-def test_memory_layout_opens_in_color_and_in_gray(prepare, tmp_path):
+def test_memory_layout_opens_in_color_and_in_gray(prepare, folder):
     color, facts = prepare("cifar10")
     assert facts == {"splits": {"train": 15, "val": 3}, "classes": 10, "channels": 3, "source": color["make"]["url"]}
-    assert [path.name for path in folder(tmp_path).iterdir()] == [FOLDERS["cifar10"]]
-    (image,), (label,) = open_split(color, folder(tmp_path), "train")[[3]][0]
+    assert [path.name for path in folder.iterdir()] == [FOLDERS["cifar10"]]
+    (image,), (label,) = open_split(color, folder, "train")[[3]][0]
     assert (tuple(image.shape), label) == ((3, 32, 32), 1)
     assert image[0, 0, 0] == pytest.approx((1 / 255 - 0.4914) / 0.2470, abs=1e-5)
     gray = {**color, "channels": 1, "normalize": {"mean": [0.5], "std": [0.5]}}
-    (image,), (label,) = open_split(gray, folder(tmp_path), "val")[[0]][0]
+    (image,), (label,) = open_split(gray, folder, "val")[[0]][0]
     assert (tuple(image.shape), label) == ((1, 32, 32), 5)
     luma = (299 * 5 + 587 * 105 + 114 * 155) // 1000
     assert image[0, 0, 0] == pytest.approx((luma / 255 - 0.5) / 0.5, abs=0.01)
 
 
-def test_files_layout_has_one_png_per_sample_in_class_folders(prepare, tmp_path):
+def test_files_layout_has_one_png_per_sample_in_class_folders(prepare, folder):
     _, facts = prepare("cifar10", "dataset.layout=files")
     assert facts["splits"] == {"train": 15, "val": 3}
-    assert len(list(folder(tmp_path).glob("*/*/*.png"))) == 18
-    with Image.open(folder(tmp_path) / "train" / "3" / "00009.png") as image:
+    assert len(list(folder.glob("*/*/*.png"))) == 18
+    with Image.open(folder / "train" / "3" / "00009.png") as image:
         assert (image.mode, image.size) == ("RGB", (32, 32))
         assert image.getpixel((0, 0)) == image.getpixel((31, 31)) == (3, 103, 153)
 
 
-def test_cifar100_has_100_fine_labels_in_either_layout(prepare, tmp_path):
+def test_cifar100_has_100_fine_labels_in_either_layout(prepare, folder):
     _, facts = prepare("cifar100")
     assert (facts["splits"], facts["classes"]) == ({"train": 3, "val": 3}, 100)
-    assert [label for _, label in torchvision_sets.cifar100(str(folder(tmp_path)), "train", None)] == [99, 0, 9]
+    assert [label for _, label in torchvision_sets.cifar100(str(folder), "train", None)] == [99, 0, 9]
     _, facts = prepare("cifar100", "dataset.layout=files")
     assert facts["classes"] == 100
-    assert [label for _, label in ImageFiles(str(folder(tmp_path)), "train", numpy.asarray)] == [0, 9, 99]
+    assert [label for _, label in ImageFiles(str(folder), "train", numpy.asarray)] == [0, 9, 99]
 
 
 def test_pickle_with_calls_is_rejected_without_calling(prepare, tmp_path):
-    proof = tmp_path / "called"
+    class Open:
+        """Opens a file for writing when it is unpickled."""
+
+        def __reduce__(self):
+            return open, (str(tmp_path / "called"), "w")
+
     with pytest.raises(ValueError, match=r"is not the archive of CIFAR-10's .*: it refers to \w+.open"):
-        prepare("cifar10", data_batch_5={**batch(4), "call": Open(str(proof))})
-    assert not proof.exists()
+        prepare("cifar10", data_batch_5={**batch(4), "call": Open()})
+    assert not (tmp_path / "called").exists()
 
 
 @pytest.mark.parametrize(

@@ -78,14 +78,11 @@ def test_download_restarts_if_it_cannot_be_resumed(host, tmp_path, path, partial
     assert (tmp_path / "file").read_bytes() == CONTENTS
 
 
-def test_wrong_download_leaves_no_partial_file(host, tmp_path):
+def test_wrong_download_leaves_no_partial_file_and_a_full_disk_is_not_a_network_error(host, tmp_path):
     (tmp_path / ".file.partial").write_bytes(b"of an older file")
     with pytest.raises(ValueError, match=rf"has the MD5 .* {host}/file returned another file"):
         fetch(f"{host}/file", tmp_path / "file", MD5, print)
     assert names(tmp_path) == {".file.lock"}
-
-
-def test_full_disk_is_not_a_network_error(host, tmp_path):
     (tmp_path / ".file.partial").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device"):
         fetch(f"{host}/file", tmp_path / "file", MD5, print)

@@ -10,13 +10,11 @@ def fill(folder, **counts):
         (folder / name).mkdir(parents=True)
         for index in range(count):
             (folder / name / f"{index:03}.jpg").touch()
-    return folder
 
 
 def test_train_and_val_are_counted_and_missing_classes_reported(tmp_path):
     fill(tmp_path / "train", cat=3, dog=4)
-    (tmp_path / "val" / "cat").mkdir(parents=True)
-    (tmp_path / "val" / "cat" / "0.jpg").touch()
+    fill(tmp_path / "val", cat=1)
     messages = []
     facts = scan(tmp_path, say=messages.append, classes=2)
     assert facts == {"splits": {"train": 7, "val": 1}, "classes": 2, "channels": 3, "source": str(tmp_path)}
@@ -46,6 +44,9 @@ def test_other_files_and_hidden_files_do_not_count(tmp_path):
     assert [len(ImageFiles(str(tmp_path), split, None)) for split in ("train", "val")] == [7, 1]
 
 
+NINE = {".": {f"class{number}": 5 for number in range(9)}}
+
+
 @pytest.mark.parametrize(
     ("trees", "classes", "error"),
     [
@@ -56,11 +57,7 @@ def test_other_files_and_hidden_files_do_not_count(tmp_path):
         ({"train": {"cat": 1}, "val": {"cat": 1, "dog": 1}}, 2, r"val has classes that \S+train lacks: dog"),
         ({".": {"cat": 4, "dog": 4}}, 2, r"no class in \S+ has 5 images, so none is held out.* evaluate=false"),
         ({".": {"cat": 5, "dog": 5, "eel": 5}}, 2, r"dataset.classes=2, but \S+ has 3 class folders: cat, dog, eel"),
-        (
-            {".": {f"class{number}": 5 for number in range(9)}},
-            None,
-            r"dataset.classes=null, .* class4 and 4 more. Set dataset.classes=9",
-        ),
+        (NINE, None, r"dataset.classes=null, .* class4 and 4 more. Set dataset.classes=9"),
     ],
 )
 def test_unusable_folder_is_an_error_with_a_remedy(tmp_path, trees, classes, error):

@@ -26,37 +26,27 @@ def one_file(folder, say):
     return FACTS
 
 
-def names(folder):
-    return {path.name for path in folder.iterdir()}
-
-
 @pytest.mark.parametrize(
-    ("raised", "expected", "message"),
+    ("end", "expected", "message"),
     [
         (ValueError("wrong"), ValueError, "wrong"),
         (KeyboardInterrupt("stop"), KeyboardInterrupt, "stop"),
         (OSError(errno.ENOSPC, "No space left"), RuntimeError, r"dataset tiny.* MB are free\)\. Free .*dataset.root="),
         (OSError(errno.EROFS, "Read-only file system"), RuntimeError, r"Read-only.* Check that its disk"),
+        (None, ValueError, r"returned NoneType without splits\.train, splits\.val, classes\. See docs"),
+        ({"splits": {"train": 1}}, ValueError, r"returned dict without splits\.val, classes\. See docs"),
     ],
 )
-def test_failed_maker_leaves_nothing(dataset, tmp_path, raised, expected, message):
+def test_maker_that_fails_or_returns_too_few_facts_leaves_nothing(dataset, tmp_path, end, expected, message):
     def half(folder, say):
         one_file(folder, say)
-        raise raised
+        if isinstance(end, BaseException):
+            raise end
+        return end
 
     with pytest.raises(expected, match=message):
-        make(dataset(half), tmp_path / "tiny", say=print)
-    assert names(tmp_path) == {".tiny.lock"}
-
-
-@pytest.mark.parametrize(
-    ("returned", "missing"),
-    [(None, "splits.train, splits.val, classes"), ({"splits": {"train": 1}}, "splits.val, classes")],
-)
-def test_missing_facts_of_a_maker_are_reported(dataset, tmp_path, returned, missing):
-    with pytest.raises(ValueError, match=rf"returned {type(returned).__name__} without {missing}\. See docs"):
-        make(dataset(lambda folder, say: returned, classes=1), tmp_path / "tiny", say=print)
-    assert names(tmp_path) == {".tiny.lock"}
+        make(dataset(half, classes=1), tmp_path / "tiny", say=print)
+    assert [path.name for path in tmp_path.iterdir()] == [".tiny.lock"]
 
 
 def test_second_process_waits_for_the_first(dataset, tmp_path):

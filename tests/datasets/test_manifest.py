@@ -30,18 +30,9 @@ def test_manifest_describes_a_complete_dataset(folder):
     described = [b"train/a/0\x005\x00first", b"train/b/1\x006\x00second", b"val/a/2\x000\x00"]
     digest = sum(int.from_bytes(hashlib.sha256(file).digest(), "big") for file in described) % 2**256
     expected = {
-        "format": 2,
-        "name": "tiny",
-        "version": 1,
-        "maker": MAKER,
-        "count": 3,
-        **FACTS,
-        "layout": "files",
-        "files": 3,
-        "bytes": 11,
-        "digest": f"{digest:064x}",
-        "digest_of": "contents",
-    }
+        "format": 2, "name": "tiny", "version": 1, "maker": MAKER, "count": 3, **FACTS, "layout": "files", "files": 3,
+        "bytes": 11, "digest": f"{digest:064x}", "digest_of": "contents",
+    }  # fmt: skip
     assert load_valid(folder, DATASET).to_dict() == json.loads((folder / "manifest.json").read_text()) == expected
 
 
@@ -65,22 +56,23 @@ def test_missing_empty_or_outdated_folder_must_be_created(folder, tmp_path):
     assert load_valid(folder, DATASET) is None, "another format"
 
 
-@pytest.mark.parametrize("check_all_up_to", [100, 2])
 @pytest.mark.parametrize(
-    ("path", "content", "few_files", "many_files"),
+    ("check_all_up_to", "path", "content", "difference"),
     [
-        ("train/a/0", None, "has 2 files of 6 bytes; its manifest lists 3 files of 11", "has 2 files; its manifest"),
-        ("train/b/1", b"sec", "3 files of 8 bytes", "train/b/1 does not have 6 bytes"),
-        ("train/b/3.png", b"more", "has 4 files", "has 4 files"),
+        (100, "train/a/0", None, "has 2 files of 6 bytes; its manifest lists 3 files of 11"),
+        (100, "train/b/1", b"sec", "3 files of 8 bytes"),
+        (100, "train/b/3.png", b"more", "has 4 files"),
+        (2, "train/a/0", None, "has 2 files; its manifest"),
+        (2, "train/b/1", b"sec", "train/b/1 does not have 6 bytes"),
+        (2, "train/b/3.png", b"more", "has 4 files"),
     ],
 )
-def test_damaged_dataset_is_an_error(folder, monkeypatch, check_all_up_to, path, content, few_files, many_files):
+def test_damaged_dataset_is_an_error(folder, monkeypatch, check_all_up_to, path, content, difference):
     monkeypatch.setattr(manifest, "CHECK_ALL_UP_TO", check_all_up_to)
     describe(folder)
     (folder / path).unlink(missing_ok=True)
     if content is not None:
         (folder / path).write_bytes(content)
-    difference = many_files if check_all_up_to == 2 else few_files
     with pytest.raises(RuntimeError, match=f"{difference}.*Move that folder away"):
         load_valid(folder, DATASET)
 
@@ -105,11 +97,11 @@ def test_foreign_folder_or_file_is_not_touched_and_an_invalid_manifest_is_an_err
 
 
 def test_truncated_image_of_a_damaged_dataset_is_named(tmp_path):
+    (images := tmp_path / "train" / "a").mkdir(parents=True)
     for name in ("0.png", "1.png"):
-        (tmp_path / "train" / "a").mkdir(parents=True, exist_ok=True)
-        Image.effect_noise((32, 32), 50).save(tmp_path / "train" / "a" / name)
+        Image.effect_noise((32, 32), 50).save(images / name)
     describe(tmp_path)
-    damaged = tmp_path / "train" / "a" / "1.png"
+    damaged = images / "1.png"
     damaged.write_bytes(damaged.read_bytes()[:200])
     with pytest.raises(RuntimeError, match=rf"its manifest lists 2 files of \d+ bytes\. Cannot read {damaged}: "):
         load_valid(tmp_path, DATASET)

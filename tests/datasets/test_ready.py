@@ -91,159 +91,153 @@ def card(tmp_path):
     return Storage.from_dict({"name": "sd", "root": str(folder), "medium": "sd"})
 
 
-def test_dataset_is_created_once_and_then_reused(tmp_path, monkeypatch):
+@pytest.fixture
+def prepare(tmp_path):
+    """prepare(dataset, storage, say): the facts of a prepared dataset of the project."""
+    return lambda dataset, storage=PROJECT, say=print: prepare_dataset(dataset, storage, tmp_path, say)
+
+
+def test_dataset_is_created_once_and_then_reused(prepare, tmp_path, monkeypatch):
     messages = []
-    facts = prepare_dataset(tiny(), PROJECT, tmp_path, messages.append)
+    facts = prepare(tiny(), say=messages.append)
     assert messages == [f"preparing dataset tiny in {tmp_path / 'data' / 'tiny'}"]
     assert facts["folder"] == facts["home"] == str(tmp_path / "data" / "tiny")
     assert (facts["splits"], facts["files"]) == ({"train": 2, "val": 0}, 2)
     monkeypatch.setattr(subprocess, "Popen", None)
-    assert prepare_dataset(tiny(), PROJECT, tmp_path, pytest.fail) == facts
+    assert prepare(tiny(), say=pytest.fail) == facts
 
 
-def test_unmounted_storage_or_home_is_an_error_and_creates_no_folder(tmp_path):
-    folder = tmp_path / "media" / "sd"
-    with pytest.raises(ValueError, match=f"`storage.root={folder}` is not an existing folder"):
-        prepare_dataset(tiny(), changed(PROJECT, root=str(folder)), tmp_path, print)
-    with pytest.raises(ValueError, match=f"dataset.root={folder}: {tmp_path}/media does not exist. Mount"):
-        prepare_dataset(changed(tiny(), root=str(folder)), PROJECT, tmp_path, print)
-    assert not (tmp_path / "media").exists()
+def test_unusable_folder_is_refused_and_none_is_created(prepare, pets, tmp_path, monkeypatch):
+    card = tmp_path / "media" / "sd"
+    refused = {
+        f"`storage.root={card}` is not an existing folder": (tiny(), changed(PROJECT, root=str(card))),
+        f"dataset.root={card}: {card.parent} does not exist. Mount": (changed(tiny(), root=str(card)), PROJECT),
+        r"set dataset\.root=": (changed(pets, root=None), PROJECT),
+        "dataset.root=/nowhere does not": (changed(pets, root="/nowhere"), PROJECT),
+    }
+    for message, (dataset, storage) in refused.items():
+        with pytest.raises(ValueError, match=message):
+            prepare(dataset, storage)
+    assert not card.parent.exists()
+    card.mkdir(parents=True)
+    monkeypatch.setattr(Path, "is_mount", lambda path: path == card)
+    with pytest.raises(ValueError, match=f"set a folder on it, as {card}/tiny"):
+        prepare(changed(tiny(), root=str(card)), say=pytest.fail)
+    assert [path.name for path in card.parent.iterdir()] == ["sd"]
 
 
-def test_dataset_is_created_at_home_and_staged_and_the_copy_needs_no_home(card, tmp_path):
+def test_dataset_is_created_at_home_and_staged_and_the_copy_needs_no_home(prepare, card, tmp_path):
     messages = []
-    facts = prepare_dataset(tiny(), card, tmp_path, messages.append)
+    assert peek_manifest(tiny(), card, tmp_path) is dataset_checksum(tiny(), card, tmp_path) is None
+    assert training_folder(tiny(), card, tmp_path) == tmp_path / "card" / "tiny"
+    assert training_folder(tiny(), PROJECT, tmp_path) == tmp_path / "data" / "tiny"
+    facts = prepare(tiny(), card, messages.append)
     assert (facts["folder"], facts["home"]) == (str(tmp_path / "card" / "tiny"), str(tmp_path / "data" / "tiny"))
     assert len(list(checksum.iter_files(facts["folder"]))) == facts["files"] == 2
     assert [line.split()[0] for line in messages] == ["preparing", "staging", "staging"]
-    assert prepare_dataset(tiny(), card, tmp_path, pytest.fail) == facts
+    assert prepare(tiny(), card, pytest.fail) == facts
+    assert dataset_checksum(tiny(), card, tmp_path) == facts["digest"]
     shutil.rmtree(tmp_path / "data")
-    assert prepare_dataset(tiny(), card, tmp_path, pytest.fail) == facts
+    assert prepare(tiny(), card, pytest.fail) == facts
+    assert peek_manifest(tiny(), card, tmp_path).digest == facts["digest"]
     assert not (tmp_path / "data").exists()
 
 
-def test_other_version_is_created_and_staged_again_with_any_arguments(card, tmp_path):
-    prepare_dataset(tiny(count=2), card, tmp_path, print)
-    facts = prepare_dataset(changed(tiny(count=3), version=2), card, tmp_path, print)
+def test_other_version_is_created_and_staged_again_with_any_arguments(prepare, card):
+    prepare(tiny(count=2), card)
+    facts = prepare(changed(tiny(count=3), version=2), card)
     assert (facts["version"], facts["files"]) == (2, 3)
 
 
-def test_other_arguments_are_rejected_with_both_values(card, tmp_path):
-    prepare_dataset(tiny(count=2, seed=0), card, tmp_path, print)
+def test_other_arguments_are_rejected_with_both_values(prepare, card, tmp_path):
+    prepare(tiny(count=2, seed=0), card)
     expected, actual = "dataset.count=3, dataset.make.seed=1", "dataset.count=2, dataset.make.seed=0"
     with pytest.raises(ValueError, match=f"{expected}, but {tmp_path}/data/tiny was made with {actual}. Move"):
-        prepare_dataset(tiny(count=3, seed=1), PROJECT, tmp_path, pytest.fail)
+        prepare(tiny(count=3, seed=1), say=pytest.fail)
     shutil.rmtree(tmp_path / "data")
     with pytest.raises(ValueError, match=f"{expected}, but {tmp_path}/card/tiny was made with {actual}. .* storage."):
-        prepare_dataset(tiny(count=3, seed=1), card, tmp_path, pytest.fail)
+        prepare(tiny(count=3, seed=1), card, pytest.fail)
 
 
-def test_other_arguments_of_a_process_that_was_faster_are_rejected(tmp_path, monkeypatch):
+def test_other_arguments_of_a_process_that_was_faster_are_rejected(prepare, monkeypatch):
     class Overtaken(InProcess):
         def __init__(self, command, **options):
             monkeypatch.setattr(subprocess, "Popen", InProcess)
-            prepare_dataset(tiny(count=2), PROJECT, tmp_path, print)
+            prepare(tiny(count=2))
             super().__init__(command, **options)
 
     monkeypatch.setattr(subprocess, "Popen", Overtaken)
     with pytest.raises(ValueError, match=r"dataset\.count=3, but .* was made with dataset\.count=2"):
-        prepare_dataset(tiny(count=3), PROJECT, tmp_path, print)
+        prepare(tiny(count=3))
 
 
-def test_source_arguments_and_unknown_arguments_are_ignored(tmp_path):
-    facts = prepare_dataset(tiny(seed=0, url="first"), PROJECT, tmp_path, print)
+def test_source_arguments_and_unknown_arguments_are_ignored(prepare):
+    facts = prepare(tiny(seed=0, url="first"))
     for arguments in ({"seed": 0, "url": "second"}, {"seed": 0, "url": "first", "quality": 9}, {}):
-        assert prepare_dataset(tiny(**arguments), PROJECT, tmp_path, pytest.fail) == facts
+        assert prepare(tiny(**arguments), say=pytest.fail) == facts
 
 
-def test_mount_point_is_rejected_and_a_folder_on_it_suggested(tmp_path, monkeypatch):
-    card = tmp_path / "media" / "sd"
-    card.mkdir(parents=True)
-    monkeypatch.setattr(Path, "is_mount", lambda path: path == card)
-    with pytest.raises(ValueError, match=f"set a folder on it, as {card}/tiny"):
-        prepare_dataset(changed(tiny(), root=str(card)), PROJECT, tmp_path, pytest.fail)
-    assert [path.name for path in card.parent.iterdir()] == ["sd"]
-
-
-def test_home_can_be_a_link(tmp_path):
+def test_home_can_be_a_link(prepare, tmp_path):
     (target := tmp_path / "large" / "tiny").mkdir(parents=True)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "tiny").symlink_to(target)
-    facts = prepare_dataset(tiny(), PROJECT, tmp_path, print)
+    facts = prepare(tiny())
     assert facts["folder"] == facts["home"] == str(target)
     assert [path.is_symlink() for path in (tmp_path / "data").iterdir()] == [True]
 
 
-def test_users_folder_is_used_in_place_and_never_written(pets, tmp_path):
+def test_users_folder_is_used_in_place_and_never_written(prepare, pets, tmp_path):
     (Path(pets.root) / "manifest.json").write_text('{"name": "web app", "version": 3}')
     before = sorted(Path(pets.root).rglob("*"))
-    facts = prepare_dataset(pets, PROJECT, tmp_path, print)
+    facts = prepare(pets)
     assert facts["folder"] == facts["home"] == pets.root
     assert (facts["files"], facts["bytes"], facts["digest_of"]) == (1, 3, "names and sizes")
     assert sorted(Path(pets.root).rglob("*")) == before
     key = hashlib.sha256(pets.root.encode()).hexdigest()[:12]
     assert [path.name for path in (tmp_path / "data" / ".manifests").iterdir()] == [f"tiny-{key}.json"]
-    assert prepare_dataset(pets, PROJECT, tmp_path, pytest.fail) == facts
+    assert prepare(pets, say=pytest.fail) == facts
 
 
-def test_changed_user_folder_is_inspected_and_staged_again(pets, card, tmp_path):
-    first, folder = prepare_dataset(pets, card, tmp_path, print), Path(pets.root)
+def test_changed_user_folder_is_inspected_and_staged_again(prepare, pets, card, tmp_path):
+    first, folder = prepare(pets, card), Path(pets.root)
     assert dataset_checksum(pets, card, tmp_path) == first["digest"]
     (folder / "dog").mkdir()
     (folder / "cat" / "1.jpg").rename(folder / "dog" / "1.jpg")
     assert dataset_checksum(pets, card, tmp_path) is None
-    second = prepare_dataset(pets, card, tmp_path, print)
+    second = prepare(pets, card)
     assert dataset_checksum(pets, card, tmp_path) == second["digest"] != first["digest"]
     assert list(checksum.iter_files(second["folder"])) == ["dog/1.jpg"]
 
 
-@pytest.mark.parametrize("root", [None, "/nowhere"])
-def test_user_dataset_needs_a_root(pets, tmp_path, root):
-    with pytest.raises(ValueError, match=r"set dataset\.root=" if root is None else f"dataset.root={root} does not"):
-        prepare_dataset(changed(pets, root=root), PROJECT, tmp_path, print)
-
-
-def test_wrong_number_of_classes_is_an_error_with_both_numbers(tmp_path):
-    prepare_dataset(tiny(), PROJECT, tmp_path, print)
+def test_wrong_number_of_classes_is_an_error_with_both_numbers(prepare):
+    prepare(tiny())
     with pytest.raises(ValueError, match=r"dataset.classes=3, but .*/data/tiny has 2: give dataset.classes=2"):
-        prepare_dataset(changed(tiny(), classes=3), PROJECT, tmp_path, print)
+        prepare(changed(tiny(), classes=3))
 
 
-def test_generated_dataset_has_no_folder_and_its_own_checksum(tmp_path):
+def test_generated_dataset_has_no_folder_and_its_own_checksum(prepare, tmp_path):
     synthetic = make_config(layout="tensors", count=1000, size=224)
-    facts = prepare_dataset(synthetic, PROJECT, tmp_path, pytest.fail)
+    facts = prepare(synthetic, say=pytest.fail)
     assert (facts["splits"], facts["files"], facts["folder"]) == ({"train": 1000, "val": 200}, 0, None)
     assert not facts.keys() & {"classes", "channels"}
     assert json.dumps(facts)
-    assert prepare_dataset(changed(synthetic, size=32), PROJECT, tmp_path, pytest.fail)["digest"] != facts["digest"]
+    assert prepare(changed(synthetic, size=32), say=pytest.fail)["digest"] != facts["digest"]
     assert training_folder(synthetic, PROJECT, tmp_path) is None
     assert dataset_checksum(synthetic, PROJECT, tmp_path) == facts["digest"]
     assert peek_manifest(synthetic, PROJECT, tmp_path).digest == facts["digest"]
 
 
-def test_manifest_can_be_read_before_and_after_preparation(card, tmp_path):
-    assert peek_manifest(tiny(), card, tmp_path) is dataset_checksum(tiny(), card, tmp_path) is None
-    assert training_folder(tiny(), card, tmp_path) == tmp_path / "card" / "tiny"
-    assert training_folder(tiny(), PROJECT, tmp_path) == tmp_path / "data" / "tiny"
-    facts = prepare_dataset(tiny(), card, tmp_path, print)
-    assert peek_manifest(tiny(), card, tmp_path).digest == dataset_checksum(tiny(), card, tmp_path) == facts["digest"]
-    shutil.rmtree(tmp_path / "data")
-    assert peek_manifest(tiny(), card, tmp_path).digest == facts["digest"]
-
-
-@pytest.mark.parametrize("exit_code", [1, 2])
-def test_error_of_the_process_is_raised_in_the_controller(tmp_path, monkeypatch, exit_code):
-    error = [RuntimeError, ValueError][exit_code - 1]
-
+@pytest.mark.parametrize("error", [RuntimeError, ValueError])
+def test_error_of_the_process_is_raised_in_the_controller(prepare, monkeypatch, error):
     def fail(folder, say):
         raise error("no samples")
 
     monkeypatch.setattr("epochmeter.shared.instantiate.import_object", {"make": fail}.__getitem__)
     with pytest.raises(error, match=r"^no samples$"):
-        prepare_dataset(tiny(), PROJECT, tmp_path, print)
+        prepare(tiny())
 
 
-def test_killed_process_leaves_no_valid_dataset(tmp_path, monkeypatch):
+def test_killed_process_leaves_no_valid_dataset(prepare, tmp_path, monkeypatch):
     folder = tmp_path / "data" / "tiny"
     monkeypatch.undo()
     slow = changed(tiny(), make={"_target_": "test_ready.make_slowly"})
@@ -257,5 +251,5 @@ def test_killed_process_leaves_no_valid_dataset(tmp_path, monkeypatch):
     assert folder.with_name(".tiny.partial").exists()
     fast = changed(tiny(), make={"_target_": "test_ready.make_samples"})
     monkeypatch.setenv("PYTHONPATH", path)
-    assert prepare_dataset(fast, PROJECT, tmp_path, print)["count"] == 2
+    assert prepare(fast)["count"] == 2
     assert not folder.with_name(".tiny.partial").exists()

@@ -95,9 +95,8 @@ def test_damaged_source_is_an_error_and_leaves_nothing(home, copy, content, erro
 
 def test_source_that_grows_during_the_copy_is_an_error(home, copy, monkeypatch):
     growing = home / "train" / "0" / "8.png"
-    start_digest = checksum.start_digest
 
-    def start_and_grow(path, size):
+    def start_and_grow(path, size, start_digest=checksum.start_digest):
         if path == "train/0/8.png":
             growing.write_bytes(bytes(2000))
         return start_digest(path, size)
@@ -109,10 +108,9 @@ def test_source_that_grows_during_the_copy_is_an_error(home, copy, monkeypatch):
 
 
 def test_flipped_bit_is_detected_by_rereading(original, copy, monkeypatch):
-    compare = stage_module._compare_with_manifest
-
-    def flip_after_comparison(home, description, total, folder, images):
-        compare(home, description, total, folder, images)
+    def flip_after_comparison(*arguments, compare=stage_module._compare_with_manifest):
+        compare(*arguments)
+        _, _, _, folder, _ = arguments
         with open(folder / "train" / "1" / "9.png", "r+b") as file:
             file.write(bytes([9 ^ 4]))
             os.fsync(file.fileno())
@@ -135,31 +133,29 @@ def test_full_disk_leaves_nothing(original, copy, monkeypatch):
     assert entries(copy) == {LOCK}
 
 
-def command(home, copy):
-    arguments = {"home": str(home), "user_manifest": None, "folder": str(copy), "reread": False}
-    text = json.dumps({"dataset": DATASET.to_dict(), **arguments})
-    return [sys.executable, "-m", "epochmeter.datasets", "stage", text]
+SLOW = """
+import sys, time
+from epochmeter.datasets import stage
+from epochmeter.datasets.__main__ import main
+
+copy_file, count = stage._copy_file, [0]
+def slow(*arguments):
+    count[0] += 1
+    if count[0] == 50:
+        print("half done", flush=True)
+    time.sleep(0.05 * (count[0] >= 50))
+    return copy_file(*arguments)
+
+stage._copy_file = slow
+sys.exit(main("stage", sys.argv[1]))
+"""
 
 
 @pytest.fixture
-def half_done(original, copy, tmp_path):
+def half_done(original, copy):
     """A process that is slow after some files."""
-    program = tmp_path / "slow.py"
-    program.write_text(
-        "import sys, time\n"
-        "from epochmeter.datasets import stage\n"
-        "from epochmeter.datasets.__main__ import main\n"
-        "copy_file, count = stage._copy_file, [0]\n"
-        "def slow(*arguments):\n"
-        "    count[0] += 1\n"
-        "    if count[0] == 50:\n"
-        "        print('half done', flush=True)\n"
-        "    time.sleep(0.05 * (count[0] >= 50))\n"
-        "    return copy_file(*arguments)\n"
-        "stage._copy_file = slow\n"
-        "sys.exit(main(*sys.argv[1:]))\n"
-    )
-    start = [sys.executable, str(program), *command(original, copy)[3:]]
+    arguments = {"home": str(original), "user_manifest": None, "folder": str(copy), "reread": False}
+    start = [sys.executable, "-c", SLOW, json.dumps({"dataset": DATASET.to_dict(), **arguments})]
     with subprocess.Popen(start, env={"PYTHONPATH": python_path()}, stdout=subprocess.PIPE, text=True) as process:
         assert any("half done" in line for line in process.stdout)
         yield process
@@ -183,11 +179,11 @@ def test_terminated_process_cleans_up(copy, half_done):
 
 def test_links_in_a_users_folder_are_copied_as_contents(tmp_path, copy):
     home = tmp_path / "mine"
-    (home / "train" / "cat").mkdir(parents=True)
+    (cat := home / "train" / "cat").mkdir(parents=True)
     (tmp_path / "elsewhere.jpg").write_bytes(b"cat")
-    (home / "train" / "cat" / "1.jpg").symlink_to(tmp_path / "elsewhere.jpg")
-    (home / "train" / "cat" / "loop").symlink_to(home / "train")
-    (home / "train" / "cat" / "notes.txt").write_text("mine")
+    (cat / "1.jpg").symlink_to(tmp_path / "elsewhere.jpg")
+    (cat / "loop").symlink_to(home / "train")
+    (cat / "notes.txt").write_text("mine")
     dataset = make_config(adopt={"_target_": "none"})
     user_manifest = tmp_path / "user.json"
     describe_folder(home, dataset, FACTS, "adopt").write(user_manifest)
