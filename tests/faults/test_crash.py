@@ -112,9 +112,8 @@ def test_record_is_readable_after_a_crash_at_any_line_and_the_next_start_complet
         assert runs.pop("run2", None) == crashed
         assert runs == {"run0": WINDOWS, "run1": WINDOWS, "run3": WINDOWS}
     distinct = [states[0], *(later for earlier, later in pairwise(states) if later != earlier)]
-    assert distinct[:2] == [("completed", False), ("planned", False)], (
-        "an earlier completed attempt counts until it is archived"
-    )
+    # An earlier completed attempt counts until it is archived.
+    assert distinct[:2] == [("completed", False), ("planned", False)]
     # A run with a summary but without completed.json does not count as completed.
     assert distinct[2:] == [("killed", True), ("failed", True), ("completed", True)]
     assert len(states) > 30

@@ -1,6 +1,7 @@
 """A controller that is killed after it changed a device setting: the next start restores the setting."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -125,9 +126,7 @@ def test_next_start_restores_settings_of_a_controller_killed_at_any_instant(
     assert journal.unrestored() == []
     if ours:
         (message,) = messages
-        assert message.startswith("restored RAPL to 95 W")
-        assert message.endswith("left it at 65 W")
-        assert "the killed run" in message
+        assert re.match("restored RAPL to 95 W.*the killed run.*left it at 65 W$", message)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -24,11 +24,8 @@ def test_missing_target_is_an_error(path):
     assert repr(path) in str(raised.value)
 
 
-def test_unknown_key_is_rejected_with_the_parameters():
+def test_unknown_key_is_rejected_with_the_parameters_and_a_type_error_inside_a_target_is_unchanged():
     with pytest.raises(ValueError, match=r"fractions\.Fraction .* 'upper'\. Its parameters: numerator, denominator"):
         instantiate_spec({"_target_": "fractions.Fraction", "upper": 3})
-
-
-def test_type_error_inside_a_target_is_unchanged():
     with pytest.raises(TypeError, match="both arguments should be Rational"):
         instantiate_spec({"_target_": "fractions.Fraction", "numerator": 1, "denominator": "x"})
