@@ -12,17 +12,28 @@ from epochmeter.trace.kineto import load
 from epochmeter.worker.trace import NsightTrace, TorchTrace, module_ranges
 
 
-def test_trace_has_only_the_recorded_steps_and_is_written_atomically(tmp_path):
-    path, drawn = tmp_path / "trace.json.gz", []
-    endless = (drawn.append(number) or torch.ones(3) for number in itertools.count())
+@pytest.fixture
+def drawn():
+    return []
+
+
+@pytest.fixture
+def endless(drawn):
+    """Batches without end, which are counted as they are drawn."""
+    return (drawn.append(number) or torch.ones(3) for number in itertools.count())
+
+
+def multiply(batches):
+    for batch in batches:
+        batch @ batch
+
+
+def test_trace_has_only_the_recorded_steps_and_is_written_atomically(tmp_path, endless, drawn):
+    path = tmp_path / "trace.json.gz"
 
     def fail(batches):
         next(batches)
         raise RuntimeError("out of memory")
-
-    def multiply(batches):
-        for batch in batches:
-            batch @ batch
 
     with pytest.raises(RuntimeError, match="out of memory"):
         TorchTrace().record_trace(str(path), endless, fail)
