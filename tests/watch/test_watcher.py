@@ -203,10 +203,10 @@ def test_a_sweep_has_all_runs_their_ends_and_the_front_so_far(tmp_path):
     write_ended(sweep, 0, 4.0, 10.0, batch=8)
     write_ended(sweep, 1, 5.0, 12.0, batch=16)
     write_ended(sweep, 2, 1.0, 1.0, batch=32, state="failed", failure={"kind": "oom", "message": "no memory\nhint: x"})
-    write_run(sweep / "3", epochs(3), number=3, overrides=["batch=64", "epochs=6"], model={})
+    write_run(sweep / "3", epochs(3), number=3, overrides=["batch=64", "sweep.resume=true"], model={})
     snapshot = look(sweep)
     assert snapshot.counts == {"completed": 2, "failed": 1, "training": 1, "planned": 1}
-    assert [row.overrides.get("batch") for row in snapshot.runs] == ["8", "16", "32", "64", "128"]
+    assert [row.overrides for row in snapshot.runs] == [{"batch": batch} for batch in ("8", "16", "32", "64", "128")]
     assert (snapshot.runs[2].reason, snapshot.runs[0].epoch_s, snapshot.runs[0].stall_fraction) == (
         "no memory",
         4,

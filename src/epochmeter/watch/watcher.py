@@ -108,7 +108,8 @@ class Watcher:
             view = self._view(folder, now_s)
         except READ_ERRORS as error:
             return replace(row, state="unreadable", reason=error_text(error)), None
-        row = replace(row, state=view.state, reason=view.reason, overrides=view.overrides, host=view.host,
+        overrides = row.overrides or view.overrides  # those of a run of a cluster have its launcher's too
+        row = replace(row, state=view.state, reason=view.reason, overrides=overrides, host=view.host,
                       progress=view.progress, duration_s=view.progress.elapsed_s)  # fmt: skip
         return _with_means(row, view.metrics), view
 
@@ -176,7 +177,7 @@ def _ended_row(row: SweepRow, folder: Path) -> tuple[Run, SweepRow]:
     row = replace(
         row,
         state=ENDED.get(status_of(record), "training"),  # its last file may be about to be written
-        overrides=run.keys,
+        overrides=row.overrides or run.keys,
         reason=((summary.get("failure") or {}).get("message") or "").partition("\n")[0],
         host=run.host or "",
         duration_s=duration_s,
