@@ -215,6 +215,7 @@ def test_a_sweep_has_all_runs_their_ends_and_the_front_so_far(tmp_path):
     assert [row.is_on_front for row in snapshot.runs] == [True, False, False, False, False]
     assert [(point.numbers, point.time_s, point.energy_j) for point in snapshot.front] == [([0], 4, 10)]
     assert (snapshot.state, [view.number for view in snapshot.active]) == ("training", [3])
+    assert snapshot.fraction == pytest.approx((3 + 3.4 / 6) / 5)
     assert snapshot.remaining_s == pytest.approx(26 + 40)  # the active run, and the median of the completed ones
     assert snapshot.remaining_j == pytest.approx(2.6 * 90 + 110)
 

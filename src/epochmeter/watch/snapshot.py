@@ -170,6 +170,7 @@ class Snapshot:
         at_s: Unix time of the look.
         remaining_s: Estimated time to the end; None if it is not known. The same holds for the energy.
         active: The runs in detail: the single run; of a sweep, those that are active.
+        fraction: Fraction of the runs of a sweep that have ended, with the parts of those that train; None for a run.
         is_sweep: Whether it is a sweep; a sweep of one run is shown as that run.
         counts: State -> number of runs; empty for a single run.
         runs: All runs of a sweep by number, those that have not started included; empty for a single run.
@@ -186,6 +187,7 @@ class Snapshot:
     remaining_s: float | None
     remaining_j: float | None
     active: Sequence[RunView]
+    fraction: float | None = None
     is_sweep: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
     runs: Sequence[SweepRow] = ()

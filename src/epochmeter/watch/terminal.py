@@ -217,7 +217,7 @@ def _gauge_rows(view: RunView) -> Iterator[tuple[str, str, Series | None]]:
     for name in sorted(view.power, key=lambda name: name != "total_w"):
         series = view.power[name]
         yield "power" if name == "total_w" else name.removesuffix("_w"), f"{series.latest:.1f} W", series
-    yield from ((name, f"none: {why.partition(chr(10))[0]}", None) for name, why in view.missing.items())
+    yield from ((name, f"not available: {why.partition(chr(10))[0]}", None) for name, why in view.missing.items())
     devices: dict[str, dict[str, Series]] = {}
     for name, series in view.gauges.items():
         ending = next((ending for ending in GAUGES if name.endswith(f"_{ending}")), None)
@@ -258,7 +258,7 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
     total = len(snapshot.runs)
     ended = total - snapshot.counts.get("planned", 0) - len(snapshot.active)
     remaining = _remaining(snapshot.remaining_s, snapshot.remaining_j, snapshot.active)
-    yield _bar(f"{ended}/{total} runs", ended / total if total else None, remaining, width)
+    yield _bar(f"{ended}/{total} runs", snapshot.fraction, remaining, width)
     yield _line(", ".join(f"{count} {state}" for state, count in snapshot.counts.items()), "dim")
     if snapshot.rehearsal and not snapshot.active:  # else an active run has this line
         yield _line(f"REHEARSAL: {'; '.join(snapshot.rehearsal)}", "bold yellow")

@@ -129,6 +129,7 @@ class Watcher:
         remaining_s = _remaining(durations_s, active_s, planned)
         energies_j = [total_energy_j(run.metrics) for run in ended if run.state == COMPLETED]
         active_j = [(total_energy_j(view.metrics), view.progress.remaining_j) for view in active]
+        done = len(rows) - planned - sum(1 - (view.progress.fraction or 0.0) for view in active)
         is_killed = len(active) < len(views) and not is_remote  # one process measures all runs
         state, reason = self._state({row.state for row in rows}, planned, now_s, is_remote, is_killed)
         return Snapshot(
@@ -143,6 +144,7 @@ class Watcher:
             counts=Counter(row.state for row in rows),
             runs=[replace(row, is_on_front=True) if row.number in on_front else row for row in rows],
             active=active,
+            fraction=done / len(rows) if rows else None,
             front=self._front,
             no_front=self._no_front,
             rehearsal=[*dict.fromkeys(setting for run in ended for setting in run.rehearsal)],

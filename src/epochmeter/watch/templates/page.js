@@ -333,8 +333,6 @@ function runSection(run, agoS, isAlone) {
 function sweepHead(agoS) {
   const { counts } = snapshot;
   const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
-  const ended = ["completed", "failed", "interrupted", "unreadable"].reduce((sum, state) => sum + (counts[state] ?? 0), 0);
-  const partial = snapshot.active.reduce((sum, run) => sum + (run.progress.fraction ?? 0), 0);
   const failures = snapshot.runs.filter((run) => run.reason && !isActive(run.state));
   const facts = [countOf(total, "run"), ...Object.entries(counts).map(([state, count]) => `${count} ${state}`)];
   return make(
@@ -342,7 +340,7 @@ function sweepHead(agoS) {
     {},
     make("div", { class: "title" }, make("h1", {}, snapshot.name), badge(snapshot.state)),
     present(snapshot.reason, "p", `reason ${snapshot.state}`),
-    total ? bar((ended + partial) / total) : null,
+    snapshot.fraction === null ? null : bar(snapshot.fraction),
     make("p", {}, [...facts, ...remaining(snapshot, snapshot.active, agoS, false)].join(" · ")),
     snapshot.rehearsal.length && !snapshot.active.length ? make("p", { class: "banner" }, `Rehearsal: ${snapshot.rehearsal.join("; ")}`) : null,
     failures.slice(-MAX_REASONS).map((run) => make("p", { class: `reason ${run.state}` }, `Run ${run.number} ${run.state}: ${run.reason}`)),
