@@ -141,6 +141,13 @@ def test_state_and_its_reason(tmp_path, record, state, reason):
     assert (snapshot.state, snapshot.reason) == (state, reason.replace("PID", str(os.getpid())))
 
 
+def test_a_run_that_is_gone_has_a_note_if_its_disk_is_full(tmp_path, monkeypatch):
+    folder, free = write_run(tmp_path / "0", epochs(1), **GONE), [0, 2**30]
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free.pop(0)))
+    reasons = [look(folder).reason for _ in range(2)]
+    assert [reason.endswith("disk of the run folder is full") for reason in reasons] == [True, False]
+
+
 def test_a_record_that_is_written_or_damaged_shows_its_readable_part(tmp_path):
     folder = write_run(tmp_path / "0", epochs(2))
     own = Watcher(folder)

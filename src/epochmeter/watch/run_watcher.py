@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import re
+import shutil
 import statistics
 from array import array
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,8 @@ ENDED: Mapping[str, State] = {COMPLETED: "completed", FAILED: "failed", KILLED: 
 """State of the record -> state of the view."""
 MIN_STALL_S, STALL_FACTOR = 30.0, 3.0
 """A run stalls if its record does not grow for these seconds, and for this multiple of its longest epoch."""
+MIN_FREE_BYTES = 2**14
+"""Free space below which a disk is full: less than the end of a run needs."""
 MAX_LAG = 0.01
 """Fraction of the windows of a run that its metrics may lack, so that a run of thousands of epochs costs little."""
 
@@ -137,14 +140,21 @@ class RunWatcher:
     ) -> tuple[State, str]:
         if status in ENDED:
             message = (summary.get("failure") or {}).get("message") or ""
-            gone = f"no new record for {format_span(silent_s)}; the process {run['pid']} is gone"
+            gone = f"no new record for {format_span(silent_s)}; the process {run['pid']} is gone{self._disk_note()}"
             return ENDED[status], message.partition("\n")[0] or ("" if status == COMPLETED else gone)
         durations_s = [(window["closed_ns"] - window["opened_ns"]) * NANOSECOND for window in self._windows]
         if durations_s and silent_s > max(MIN_STALL_S, STALL_FACTOR * max(durations_s)):
             is_here = run["host"] == platform.node()
             where = f"process is alive ({run['pid']})" if is_here else f"host is {run['host']}"
-            return "stalled", f"no new record for {format_span(silent_s)}; its {where}"
+            return "stalled", f"no new record for {format_span(silent_s)}; its {where}{self._disk_note()}"
         return ("training" if self._windows or run.get("model") else "preparing"), ""
+
+    def _disk_note(self) -> str:
+        """Return a note if the disk of the run folder is full, so that no end could be recorded."""
+        with suppress(OSError):
+            if shutil.disk_usage(self._folder).free < MIN_FREE_BYTES:
+                return "; the disk of the run folder is full"
+        return ""
 
     def _metrics_so_far(self, steady: Windows, state: State) -> tuple[Windows, dict[str, float]]:
         """Return steady epochs, and metrics as the summary will have them, without percentiles of steps."""
