@@ -108,8 +108,8 @@ class Watcher:
             view = self._view(folder, now_s)
         except READ_ERRORS as error:
             return replace(row, state="unreadable", reason=error_text(error)), None
-        overrides = row.overrides or view.overrides  # those of a run of a cluster have its launcher's too
-        row = replace(row, state=view.state, reason=view.reason, overrides=overrides, host=view.host,
+        keys = row.overrides or view.overrides  # those of a run of a cluster have its launcher's too
+        row = replace(row, state=view.state, reason=view.reason, overrides=keys, host=view.host,
                       progress=view.progress, duration_s=view.progress.elapsed_s)  # fmt: skip
         return _with_means(row, view.metrics), view
 
