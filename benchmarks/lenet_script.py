@@ -1,20 +1,19 @@
 """A training script as a stranger would write it: LeNet on digits, with the loss and accuracy of each epoch.
 
 `python lenet_script.py FOLDER EPOCHS TOOL`: TOOL is `lightning` or one of `PARTS`. If the environment variable GATE
-names a socket, each epoch waits there for its turn (see peers.py).
+names a socket, each epoch waits there for its turn (see gated.py).
 """
 
 from __future__ import annotations
 
 import itertools
-import os
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 import torch
+from gated import gate, scatter
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
@@ -33,6 +32,7 @@ def train(
 ) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
     for epoch in range(epochs):
+        scatter(optimizer)
         turn()
         with window():
             model.train()
@@ -120,15 +120,6 @@ PARTS: dict[str, Callable[[nn.Module], tuple[Part, Part]]] = {
     "traceml": traceml_parts,
 }
 """Tools that a script uses by itself: their context managers for epochs and for steps."""
-
-
-def gate() -> Callable[[], object]:
-    """Return a function that reports the end of an epoch, and waits until the next one may start."""
-    if "GATE" not in os.environ:
-        return lambda: None
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(os.environ["GATE"])
-    return lambda: (connection.sendall(b"."), connection.recv(1))
 
 
 def main() -> None:

@@ -7,19 +7,15 @@ Tools that are not installed here get environments of their own for the time of 
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
 import statistics
 import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from gated import interleaved
 from jobs import digits_folder
 from output import print_table, sized
 from pairs import COLUMNS, Ratio, median
@@ -28,7 +24,6 @@ from epochmeter.config.job import ROOT
 
 ROUNDS, EPOCHS = sized(12, 1), sized(10, 1)
 """Pairs of processes per tool, and measured epochs per process, after one that is not counted."""
-LIMIT_S = 300
 SCRIPT = str(ROOT / "benchmarks/lenet_script.py")
 MEASURE = (str(ROOT / "src/measure.py"), "tracking.experiment=bench")
 
@@ -63,60 +58,6 @@ TOOLS = [
 ]
 
 
-class Training:
-    """A process that runs the script and trains one epoch per call of `epoch_s`."""
-
-    def __init__(self, tool: Tool, python: str, folder: Path) -> None:
-        self._log = folder / "log"
-        program = Path(python).parent / tool.runner[0]  # an absolute path stays as it is
-        command = [python, str(program), *tool.runner[1:], str(digits_folder()), str(EPOCHS + 2), tool.tool]
-        with socket.socket(socket.AF_UNIX) as listener, self._log.open("w") as log:
-            listener.bind(str(folder / "gate"))
-            listener.listen(1)
-            listener.settimeout(1)
-            gate = {"GATE": listener.getsockname(), "PYTHONPATH": str(ROOT / "src")}
-            self._process = subprocess.Popen(
-                command, cwd=folder, env={**os.environ, **gate},
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-            self._connection = self._accept(listener)
-        self._connection.settimeout(LIMIT_S)
-        self._connection.recv(1)
-
-    def epoch_s(self) -> float:
-        """Train an epoch and return its duration."""
-        begun = time.perf_counter()
-        self._connection.sendall(b".")
-        if not self._connection.recv(1):
-            raise self._error()
-        return time.perf_counter() - begun
-
-    def close(self) -> None:
-        """Let the script train its last epoch, and wait for the end of the tool."""
-        self._connection.close()
-        if self._process.wait(LIMIT_S):
-            raise self._error()
-
-    def kill(self) -> None:
-        """End all processes, if any are still running."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-
-    def _accept(self, listener: socket.socket) -> socket.socket:
-        for _ in range(LIMIT_S):
-            with suppress(TimeoutError):
-                return listener.accept()[0]
-            if self._process.poll() is not None:
-                break
-        self.kill()
-        raise self._error()
-
-    def _error(self) -> RuntimeError:
-        lines = self._log.read_text().strip().splitlines()
-        return RuntimeError(f"failed: {lines[-1] if lines else 'no output'}")
-
-
 def make_environment(packages: tuple[str, ...], folder: Path) -> str:
     """Install packages in a new environment that also has the packages of this one; return its Python."""
     python = str(folder / "bin/python")
@@ -128,22 +69,16 @@ def make_environment(packages: tuple[str, ...], folder: Path) -> str:
     return python
 
 
+def command(tool: Tool, python: str) -> list[str]:
+    """Return the command that trains with a tool."""
+    program = Path(python).parent / tool.runner[0]  # an absolute path stays as it is
+    return [python, str(program), *tool.runner[1:], str(digits_folder()), str(EPOCHS + 2), tool.tool]
+
+
 def pair(tool: Tool, python: str) -> float:
     """Run the script with a tool and bare, and return the median ratio of their epochs."""
-    ratios = []
-    with ExitStack() as stack:
-        trainings = []
-        for trained, interpreter in ((tool, python), (BARE, sys.executable)):
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            trainings.append(Training(trained, interpreter, folder))
-            stack.callback(trainings[-1].kill)
-        for epoch in range(EPOCHS + 1):
-            order = trainings if epoch % 2 else trainings[::-1]
-            took_s = {training: training.epoch_s() for training in order}
-            ratios.append(took_s[trainings[0]] / took_s[trainings[1]])
-        for training in trainings:
-            training.close()
-    return statistics.median(ratios[1:])
+    took_s, _ = interleaved([command(tool, python), command(BARE, sys.executable)], EPOCHS + 1)
+    return statistics.median(measured_s / bare_s for measured_s, bare_s in took_s[1:])
 
 
 def main() -> None:

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import statistics
+import sys
+import tempfile
+from pathlib import Path
 
-from jobs import digits_folder, measured, trained
+from gated import interleaved
+from jobs import digits_folder, measured
+from lenet_script import LEARNING_RATE
 from output import print_table, sized
-from pairs import COLUMNS, ratio
+from pairs import COLUMNS, median
 from stalls import Part
 
 from epochmeter.config.job import ROOT
 from epochmeter.shared.record import Record
 
-WITHIN, MOST, EPOCHS = 0.004, 40, sized(8, 2)
+PAIRS, EPOCHS = sized(5, 1), sized(30, 2)
+"""Pairs of processes, and measured epochs of each, after the first one."""
 SCRIPTS = ROOT / "benchmarks"
-JOB = ["model=lenet", "dataset=digits", "batch=16", "workers=0", "evaluate=false", "optimizer.momentum=0.9"]
-JOB += ["profiler=none", "roofline.peaks=none", "cache=keep", f"epochs={EPOCHS}"]
+JOB = ["model=lenet", "dataset=digits", "batch=16", "workers=0", "evaluate=false"]
+JOB += [f"optimizer.lr={LEARNING_RATE}", "optimizer.momentum=0.9", "scheduler._target_=gated.GatedSchedule"]
+JOB += ["profiler=none", "roofline.peaks=none", "cache=keep", f"epochs={EPOCHS + 2}"]
+SCRIPT = [str(SCRIPTS / "lenet_script.py"), str(digits_folder()), str(EPOCHS + 2), "none"]
+RESULTS = re.compile(r"^Results: (\S+)$", re.MULTILINE)
+PARTS = ("e2e_s", "data_stall_s", "compute_s", "overhead_s")
 CASES = {
     "0 workers": (0, 20, 1),
     "1 worker": (1, 20, 1),
@@ -34,27 +45,48 @@ def epochs(record: Record) -> list[dict[str, float]]:
     return [window["metrics"] for window in record.windows() if window["window"] == "epoch"][1:]
 
 
-def e2e_s(record: Record) -> float:
-    return statistics.median(metrics["epoch/e2e_s"] for metrics in epochs(record))
+def compared(locks: str) -> list[tuple[dict[str, float], dict[str, float]]]:
+    """Return the metrics of the epochs that `src/measure.py` and `src/train.py` trained in turns."""
+    commands = [
+        [sys.executable, str(ROOT / f"src/{name}.py"), f"machine.lock_dir={locks}/{name}", "tracking=none", *arguments]
+        for name, arguments in (("measure", SCRIPT), ("train", JOB))
+    ]
+    _, outputs = interleaved(commands, EPOCHS + 1)
+    script, job = (epochs(Record(Path(RESULTS.findall(output)[0]))) for output in outputs)
+    return list(zip(script[:EPOCHS], job[1:], strict=True))  # the job trains an epoch before its first turn
+
+
+def per_step(pairs: list[tuple[dict[str, float], dict[str, float]]], part: str) -> list[str]:
+    """Return the cells of a part of the time: milliseconds per step of script and job, and their ratio."""
+    script, job = (
+        [1e3 * epoch[f"epoch/{part}"] / epoch["epoch/steps"] for epoch in side] for side in zip(*pairs, strict=True)
+    )
+    ratios = [a / b for a, b in zip(script, job, strict=True)]
+    return [part, f"{statistics.median(script):.3f}", f"{statistics.median(job):.3f}", *median(ratios).cells()]
+
+
+def waits(name: str, workers: int, steps: int, every: int) -> list[str]:
+    """Return the cells of a script with known waits: those that it simulates and sees, and the measured stall."""
+    record, output = measured(str(SCRIPTS / "waits_script.py"), str(workers), str(steps), str(every))
+    lines, windows = [json.loads(line) for line in output.splitlines()[1:]], epochs(record)
+    true_s, seen_s = (statistics.median(line[key] for line in lines) for key in ("stall_s", "waited_s"))
+    stall_s = statistics.median(metrics["epoch/data_stall_s"] for metrics in windows)
+    residual = max(abs(metrics["epoch/clock_residual_s"]) / metrics["epoch/e2e_s"] for metrics in windows)
+    part = Part(true_s, stall_s - true_s)
+    errors = f"{1e3 * part.error_s:+.2f}", f"{part.error_s / true_s:+.1%}", f"{1e3 * (stall_s - seen_s):+.2f}"
+    return [name, f"{1e3 * true_s:.2f}", *errors, f"{residual:.4%}", "yes" if part.holds else "NO"]
 
 
 def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
-    lenet = [str(SCRIPTS / "lenet_script.py"), str(digits_folder()), str(EPOCHS), "none"]
-    result = ratio(lambda: e2e_s(measured(*lenet)[0]), lambda: e2e_s(trained(*JOB)[0]), WITHIN, MOST)
-    title = "End to end time of an epoch, `src/measure.py` / `src/train.py`: LeNet on digits, batch 16, workers 0"
-    print_table(title, COLUMNS, [result.cells()])
-    rows = []
-    for name, (workers, steps, every) in sized(CASES, {"0 workers": (0, 5, 1)}).items():
-        record, output = measured(str(SCRIPTS / "waits_script.py"), str(workers), str(steps), str(every))
-        pairs = list(zip(map(json.loads, output.splitlines()[1:]), epochs(record), strict=True))
-        true_s, stall_s = (statistics.median(values) for values in zip(
-            *((true_s, metrics["epoch/data_stall_s"]) for true_s, metrics in pairs), strict=True))  # fmt: skip
-        residual = max(abs(metrics["epoch/clock_residual_s"]) / metrics["epoch/e2e_s"] for _, metrics in pairs)
-        part = Part(true_s, stall_s - true_s)
-        cells = f"{1e3 * true_s:.2f}", f"{1e3 * part.error_s:+.2f}", f"{part.error_s / true_s:+.1%}", f"{residual:.4%}"
-        rows.append([name, *cells, "yes" if part.holds else "NO"])
-    columns = ("script", "true stall ms", "error ms", "error %", "largest clock residual / e2e", "within 2 % or 2 ms")
+    with tempfile.TemporaryDirectory() as locks:
+        pairs = [pair for _ in range(PAIRS) for pair in compared(locks)]
+    title = "Time per step of `src/measure.py` and `src/train.py`: LeNet on digits, batch 16, workers 0, one thread"
+    columns: tuple[str, ...] = ("part", "script ms", "train.py ms", *(f"ratio: {column}" for column in COLUMNS))
+    print_table(title, columns, [per_step(pairs, part) for part in PARTS])
+    columns = ("script", "true stall ms", "error ms", "error %", "stall - the script's own waits ms",
+               "largest clock residual / e2e", "within 2 % or 2 ms")  # fmt: skip
+    rows = [waits(name, *case) for name, case in sized(CASES, {"0 workers": (0, 5, 1)}).items()]
     print_table("Data stall per epoch of a script with known waits, medians of 3 epochs", columns, rows)
 
 
