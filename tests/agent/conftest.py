@@ -1,8 +1,10 @@
 import pytest
+import torch
 from quick_replies import Connection
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from epochmeter.agent import agent as module
+from epochmeter.agent import hooks
 
 
 @pytest.fixture
@@ -11,6 +13,8 @@ def agent(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "ControllerConnection", Connection)
     agent = module.Agent("", str(tmp_path), steps_per_window=5)
     hook = register_optimizer_step_post_hook(agent.optimizer_stepped)
+    monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)  # restored at the end
+    hooks.hook_backward_passes(agent.backward_ended)
     yield agent
     hook.remove()
     agent.end()

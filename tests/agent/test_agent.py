@@ -1,6 +1,7 @@
 import functools
 import importlib
 import signal
+import threading
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from epochmeter.agent import agent as module
 from epochmeter.agent import hooks
 from epochmeter.agent.agent import Agent
+from epochmeter.agent.iterators import READ_AHEAD
 from epochmeter.shared.protocol import Finished, NotMeasured, WindowClosed, WindowOpening
 from epochmeter.worker.connection import ControllerGoneError
 
@@ -126,6 +128,51 @@ def test_without_a_loader_an_epoch_is_a_number_of_optimizer_steps(script):
     for number, parts in enumerate(script.connection.parts[:2]):
         assert parts["e2e_s"] == pytest.approx(sum(paused_s[5 * number : 5 * number + 5]), rel=0.5)
         assert parts.keys() == {"e2e_s", "steps", "clock_residual_s", "learning_rate"}
+
+
+def test_backward_passes_are_the_steps_of_a_script_without_an_optimizer(script, loader):
+    for _ in range(2):
+        for inputs, _ in script.batches(loader):
+            script.model(inputs).sum().backward()
+        script.evaluate(loader)
+    assert script.windows() == [("epoch", 0, 8), ("val", 0, 8), ("epoch", 1, 8), ("val", 1, 8)]
+    assert "learning_rate" not in script.parts()[0]
+
+
+@pytest.mark.parametrize(("every", "unit"), [(0, "backward passes"), (1, "optimizer steps"), (3, "optimizer steps")])
+def test_without_a_loader_steps_are_backward_passes_only_if_there_is_no_optimizer(script, every, unit):
+    script.agent.counts_steps = True
+    for number in range(12 * (every or 1)):
+        script.model(torch.ones(1, 4)).sum().backward()
+        if every and (number + 1) % every == 0:
+            script.optimizer.step()
+    script.agent.end()
+    assert script.windows() == [("epoch", 0, 5), ("epoch", 1, 5), ("epoch", 2, 2)]
+    remarks = [message.reason for message in script.agent._connection.sent if isinstance(message, NotMeasured)]
+    assert remarks == [module.NO_PARTS.format(5, unit)]
+
+
+def test_script_may_train_in_another_thread(script, loader):
+    thread = threading.Thread(target=script.train, args=(loader,))
+    thread.start()
+    thread.join()
+    script.train(loader)
+    script.agent.end()
+    assert script.windows() == [("epoch", 0, 8)], "of the thread that trained first"
+    assert script.agent._connection.sent[-1] == Finished()
+
+
+def test_pass_whose_batches_another_thread_requests_is_discarded(script, loader):
+    batches, read = script.batches(loader), []
+    thread = threading.Thread(target=lambda: read.extend(batches))
+    thread.start()
+    for _ in range(STEPS):
+        script.optimizer.step()
+    thread.join()
+    script.agent.end()
+    assert len(read) == STEPS
+    assert script.windows() == []
+    assert NotMeasured(READ_AHEAD) in script.agent._connection.sent
 
 
 def test_optimizer_steps_before_the_first_pass_are_not_measured(script, loader):

@@ -34,9 +34,9 @@ from epochmeter.worker.connection import ControllerConnection, ControllerGoneErr
 from epochmeter.worker.device import describe_device, make_timeline
 from epochmeter.worker.timeline import perf_counter_ns
 
-NO_LOADER = "optimizer steps were seen, but no pass over a torch DataLoader: only these are measured"
-NO_STEP = "no optimizer step was seen"
-NO_PARTS = "no pass over a torch DataLoader: an epoch is {} optimizer steps, and waits for data are not measured"
+NO_LOADER = "training steps were seen, but no pass over a torch DataLoader: only these are measured"
+NO_STEP = "no optimizer step and no backward pass was seen"
+NO_PARTS = "no pass over a torch DataLoader: an epoch is {} {}, and waits for data are not measured"
 LOADER_PARTS = ("data_stall_s", "host_wait_s", "compute_s", "overhead_s", "loader_start_s", "loader_stop_s")
 """Absent without a DataLoader."""
 LATE_DEVICE = "the first window was discarded: CUDA was initialized within it"
@@ -56,17 +56,17 @@ class Agent:
 
     def __init__(self, socket, folder, steps_per_window, trace=None):
         self._socket, self._record, self._steps_per_window = socket, Record(folder), steps_per_window
-        self._owner = os.getpid(), threading.get_ident()
+        self._owner = None  # the process and thread that trains
         self._is_on = True
         self._connection = self._clock = self._window = self._forward_hook = None
         self._trace = ScriptTrace(folder, **trace) if trace else None
         self._model = lambda: None  # the module of the first forward pass
         self._known = weakref.WeakSet()  # loaders of earlier windows
         self._ahead = weakref.WeakSet()  # loaders whose next batch is fetched before the script trains on a batch
-        self._epochs = self._optimizer_steps = 0
+        self._epochs = self._optimizer_steps = self._backward_passes = 0
         self._expected_epochs = None
         self.counts_steps = False
-        """Whether optimizer steps are measured: without a pass over a DataLoader, and without a `Meter`."""
+        """Whether training steps are measured: without a pass over a DataLoader, and without a `Meter`."""
         self.is_fetching = False
         """Whether a measured loader is at work: passes that it makes itself are parts of its own."""
         self.recorded = {}
@@ -76,7 +76,7 @@ class Agent:
 
     def iterate(self, loader, make_iterator, name=None, is_explicit=False):
         """Return an iterator over a loader, which is measured unless another pass is being measured."""
-        if not self._is_ready() or self.is_fetching:
+        if not self.is_ready() or self.is_fetching:
             return make_iterator(loader)
         window = self.guarded(self._begin_pass, loader, name, is_explicit)
         if window is None:
@@ -98,12 +98,14 @@ class Agent:
 
     def open_named(self, name):
         """Open a window of the script's own; return None if another one is open, which it is a part of."""
-        return self.guarded(self._open_named, name) if self._is_ready() else None
+        return self.guarded(self._open_named, name) if self.is_ready() else None
 
     def optimizer_stepped(self, optimizer, arguments, keywords):
         """Note a step of any optimizer."""
         self._optimizer_steps += 1
-        if self.counts_steps and self._is_ready():
+        if self.counts_steps and self.is_ready():
+            if self._optimizer_steps == 1:
+                self._discard_counted()  # its steps are backward passes
             self.guarded(self._next_step)
         window = self._window
         if window is None:
@@ -114,10 +116,20 @@ class Agent:
         elif is_last:
             self._clock.end_last_step()  # the script may save or evaluate now, and request no more batches
 
+    def backward_ended(self):
+        """Note a backward pass: a training step of a script that changes its weights without an optimizer of torch."""
+        if self._optimizer_steps or not self.is_ready():
+            return
+        self._backward_passes += 1
+        if self.counts_steps:
+            self.guarded(self._next_step)
+        if self._window is not None:
+            self._window.training_steps += 1
+
     def trace_step(self, window):
         """Trace the next step of a pass that trains, if it is one of the steps to trace."""
         trace = self._trace
-        if trace is None or window is not self._window or not window.optimizer_steps or not self._is_ready():
+        if trace is None or window is not self._window or not window.training_steps or not self.is_ready():
             return
         if self._is_first and self._epochs == trace.epoch and not trace.is_done:
             self.guarded(lambda: self._send(trace.step(window, self._model())))
@@ -128,12 +140,12 @@ class Agent:
 
     def close(self, window=None):
         """Close a window, unless it is closed already; without one, close the window that is open."""
-        if self._is_ready() and self._window is not None and window in (None, self._window):
+        if self.is_ready() and self._window is not None and window in (None, self._window):
             self.guarded(self._close)
 
     def end_pass(self, window, error):
         """Close a window after the loader's error or end, or later if batches were fetched ahead."""
-        if isinstance(error, StopIteration) and window.optimizer_steps and contains(self._ahead, window.loader):
+        if isinstance(error, StopIteration) and window.training_steps and contains(self._ahead, window.loader):
             window.is_exhausted = True
         else:
             self.close(window)
@@ -144,7 +156,7 @@ class Agent:
         If the earlier request was in the same step, the inner pass is a loop of its own, such as an evaluation. Its
         time is overhead then. Otherwise it gets further samples for the step.
         """
-        step = (self._window, self._window.batches) if self._is_ready() and self._window else None
+        step = (self._window, self._window.batches) if self.is_ready() and self._window else None
         if step and step == earlier:
             self._clock.end_step()
         return step
@@ -157,14 +169,17 @@ class Agent:
 
     def end(self, error=None):
         """Close the last window at the script's end, unless an exception ended it, and measure no more."""
-        if not self._is_ready():
+        if self._owner is not None and self._owner[0] == os.getpid():
+            self._owner = os.getpid(), threading.get_ident()  # the thread that trained has ended
+        if not self.is_ready():
             return
         error = error or uncaught_error()
         if error is None:
             self.close()
-        if self._connection is None and self._optimizer_steps:
+        has_trained = self._optimizer_steps or self._backward_passes
+        if self._connection is None and has_trained:
             self.guarded(self._connect)
-        reason = NO_STEP if not self._optimizer_steps else "" if self._epochs else NO_LOADER
+        reason = NO_STEP if not has_trained else "" if self._epochs else NO_LOADER
         self._switch_off(
             *([NotMeasured(reason)] if reason and not self.recorded else []),
             RankFailed("exception", describe_error(error), 0) if error else Finished(),
@@ -206,9 +221,9 @@ class Agent:
                     self._connection.send(message)
             self._connection.close()
 
-    def _is_ready(self):
-        """Whether the agent is on, and this is the process and thread that imported torch: not a forked worker's."""
-        return self._is_on and self._owner == (os.getpid(), threading.get_ident())
+    def is_ready(self):
+        """Whether the agent is on, and this is the process and thread that trains: not a DataLoader worker's."""
+        return self._is_on and self._owner in (None, (os.getpid(), threading.get_ident()))
 
     def _begin_pass(self, loader, name, is_explicit):
         """Open a window for a pass; None for a pass within another pass, whose time is overhead of the outer pass."""
@@ -226,27 +241,26 @@ class Agent:
         return self._open(limit or length or 0, reference(loader), limit, length, name, is_explicit)
 
     def _next_step(self):
-        """Begin a step of a script that has no DataLoader: it ends with the next optimizer step."""
+        """Begin a step of a script that has no DataLoader: it ends with the next training step."""
         window = self._window
         if window is None or window.batches == window.limit:
-            limit = self._steps_per_window
-            if window is None:
-                if self._connection is None:
-                    self._connect()
-                self._connection.send(NotMeasured(NO_PARTS.format(limit)))
-            else:
+            if window is not None:
                 self._close()
+            limit = self._steps_per_window
             window = self._open(limit, limit=limit, name="epoch")
             window.steps = self._clock.batches(itertools.repeat(None), window.add)
         self.trace_step(window)
         next(window.steps)
 
     def _stop_counting(self):
-        """Discard the window of counted steps, if there is one: the script has other windows."""
+        """Count no more steps, and discard the window of counted steps: the script has other windows."""
         self.counts_steps = False
+        self._discard_counted()
+
+    def _discard_counted(self):
         if self._window is not None and self._window.steps is not None:
             self._window.name = ""
-            self._close()
+            self.close()
 
     def _open_named(self, name):
         self._stop_counting()
@@ -275,13 +289,14 @@ class Agent:
         return window
 
     def _progress(self, steps, now_ns, parts):
-        """Send the progress of an epoch; of a pass without optimizer steps, it is not known yet whether it is one."""
+        """Send the progress of an epoch; of a pass without training steps, it is not known yet whether it is one."""
         window = self._window
-        if window is not None and window.optimizer_steps:
+        if window is not None and window.training_steps:
             measured = (lambda: without_copies(parts())) if window.steps is None else None
             self._connection.progress(steps, now_ns, measured)
 
     def _connect(self):
+        self._owner = os.getpid(), threading.get_ident()
         os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured
         rank, ranks, self._is_first = own_rank()
         connection = (ControllerConnection if self._is_first else UnansweredConnection)(
@@ -303,11 +318,11 @@ class Agent:
         self._clock.close()
         self._remove_forward_hook()
         parts = self._clock.parts()
-        if window.device != used_device():
-            name = None  # the timestamps of its first steps are not those of the device
-            self._connection.send(NotMeasured(LATE_DEVICE))
-        else:
-            name = self._name(window, parts["steps"])
+        # Timestamps of the first steps are not those of a device that was initialized later.
+        flaw = window.flaw or (LATE_DEVICE if window.device != used_device() else None)
+        if flaw:
+            self._connection.send(NotMeasured(flaw))
+        name = None if flaw else self._name(window, parts["steps"])
         if window.loader() is not None and name:
             with contextlib.suppress(TypeError):  # such as a list, which cannot be referenced weakly
                 self._known.add(window.loader())
@@ -318,6 +333,9 @@ class Agent:
         if not name:
             return
         if window.steps is not None:
+            if not self._epochs:
+                steps_of = "optimizer steps" if self._optimizer_steps else "backward passes"
+                self._connection.send(NotMeasured(NO_PARTS.format(window.limit, steps_of)))
             parts = {part: value for part, value in parts.items() if part not in (*LOADER_PARTS, "copy_s")}
         else:
             late_s = self._clock.tail_s - parts["loader_stop_s"] if window.is_exhausted else 0.0
@@ -340,7 +358,7 @@ class Agent:
             return window.name
         if not steps:
             return None
-        if window.name or window.optimizer_steps:
+        if window.name or window.training_steps:
             return window.name or "epoch"
         if window.is_explicit and not self._optimizer_steps and torch.is_grad_enabled():
             return "epoch"  # of a script without an optimizer of torch

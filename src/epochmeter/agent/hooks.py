@@ -6,6 +6,8 @@ DataLoader.__iter__                the start of a pass over samples; its iterato
 register_optimizer_step_post_hook  a pass with an optimizer step is an epoch of training; without a DataLoader, a
                                    number of optimizer steps is one. Before torch 2.0, which has no such hook, `step`
                                    of each class is wrapped when its first optimizer is made
+torch.autograd.backward            before the script's first optimizer step, a backward pass is a training step: some
+                                   scripts change their weights without an optimizer of torch
 register_module_forward_pre_hook   a pass with forward passes only is an evaluation; this hook is removed by the
                                    first forward pass, since it slows down each module
 atexit                             to close a window that is open when the script ends
@@ -70,6 +72,7 @@ def install():
     agent.counts_steps = True
     hook_loaders(agent)
     hook_optimizer_steps(agent.optimizer_stepped)
+    hook_backward_passes(agent.backward_ended)
     atexit.register(agent.end)
 
 
@@ -116,3 +119,16 @@ def hook_optimizer_steps(act):
         return measured_step
 
     module.Optimizer.__init__ = measured_initialize
+
+
+def hook_backward_passes(act):
+    """Call `act` after each backward pass, by `Tensor.backward` too."""
+    autograd = importlib.import_module("torch.autograd")
+    backward = autograd.backward
+
+    @functools.wraps(backward)
+    def measured_backward(*arguments, **keywords):
+        backward(*arguments, **keywords)
+        act()
+
+    autograd.backward = measured_backward

@@ -2,6 +2,8 @@
 
 import signal
 
+READ_AHEAD = "the pass was discarded: another thread requests the batches, so that waits for data are not known"
+
 
 class Source:
     """Iterator over a loader's batches that keeps the fetched batch until it is delivered, and the loader's error."""
@@ -62,6 +64,8 @@ class MeasuredIterator(LoaderIterator):
         self._batches = agent.timed(window, self._source, waited_ns)
 
     def __next__(self):
+        if self._window is not None and not self._agent.is_ready():
+            self._window.flaw, self._window, self._batches = READ_AHEAD, None, self._source
         if self._window is not None and self._window.batches == self._window.limit:
             self._window = self._agent.renew(self._window)
             self._batches = self._agent.timed(self._window, self._source) if self._window else self._source

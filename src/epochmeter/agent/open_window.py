@@ -15,6 +15,8 @@ class OpenWindow:
         name: `epoch`, `val`, or a name of the script's own; None if that depends on what happens in the window.
         is_explicit: Whether the script itself gave the data to a `Meter`.
         samples: None if a batch has no length.
+        training_steps: Optimizer steps; also backward passes before the script's first optimizer step.
+        flaw: Why the window has to be discarded; None if it need not.
         is_exhausted: Whether the pass has ended, but the script still trains on batches that it fetched ahead.
     """
 
@@ -25,8 +27,8 @@ class OpenWindow:
         self.length = length
         self.name = name
         self.is_explicit = is_explicit
-        self.batches = self.samples = self.optimizer_steps = 0
-        self.learning_rate = None
+        self.batches = self.samples = self.training_steps = 0
+        self.learning_rate = self.flaw = None
         self.has_forward = self.is_exhausted = False
         self.has_gradients = torch.is_grad_enabled()
         self.steps = None  # iterator over the steps of a script without a DataLoader
@@ -52,7 +54,7 @@ class OpenWindow:
 
     def add_step(self, optimizer):
         """Count an optimizer step; return whether it is the first that may end the work on the last batch."""
-        self.optimizer_steps += 1
+        self.training_steps += 1
         self._steps_of_batch += 1
         self._most_of_batch = max(self._most_of_batch, self._steps_of_batch)
         self.learning_rate = optimizer.param_groups[0].get("lr")
