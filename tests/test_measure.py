@@ -97,6 +97,62 @@ def test_script_that_never_trains_is_reported_and_keeps_its_exit_code(project):
     assert "error: no epoch of training was measured: no pass over a torch DataLoader was seen" in done.stderr
 
 
+TRAIN = """
+import os, signal, sys, threading, time
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def train(after=lambda epoch, step: None):
+    for epoch in range(2):
+        for step, batch in enumerate(DataLoader(torch.ones(64, 4), 8)):
+            model(batch).mean().backward()
+            optimizer.step()
+            after(epoch, step)
+"""
+UNUSUAL = {
+    "in another thread": ("thread = threading.Thread(target=train); thread.start(); thread.join()", 0, [8, 8]),
+    "in a forked process": (
+        """
+if not (child := os.fork()):
+    train()
+    sys.exit(5)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""",
+        5,
+        [8, 8],
+    ),
+    "until os._exit within an epoch": ("train(lambda epoch, step: epoch and step == 3 and os._exit(4))", 4, [8]),
+    "until sys.exit within an epoch": ("train(lambda epoch, step: epoch and step == 3 and sys.exit(4))", 4, [8, 4]),
+    "in another folder": ("os.chdir('/'); train(); sys.path.clear()", 0, [8, 8]),
+    "with a timer's signals": (
+        """
+ticks = []
+signal.signal(signal.SIGALRM, lambda *_: ticks.append(1))
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+train(lambda *_: time.sleep(0.001))
+signal.setitimer(signal.ITIMER_REAL, 0)
+sys.exit(not ticks)
+""",
+        0,
+        [8, 8],
+    ),
+}
+"""How a script trains -> its last lines, its exit code, and the steps of its epochs."""
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("lines", UNUSUAL)
+def test_script_that_trains_in_an_unusual_way_is_measured(project, lines):
+    code, exit_code, steps = UNUSUAL[lines]
+    (project.root / "own.py").write_text(TRAIN + code)
+    done = project.run("measure", *keys(project), "own.py")
+    assert done.returncode == exit_code, done.stderr
+    assert [window["metrics"]["epoch/steps"] for window in project.record().windows()] == steps
+
+
 @pytest.mark.system
 def test_script_continues_after_its_controller_was_killed(project):
     _, out, err = stopped_by(signal.SIGKILL, project, "own.py", "4", "0", "0.05")
@@ -148,6 +204,21 @@ def test_programs_and_modules_are_accepted_but_not_in_the_ranks_of_a_launcher(mo
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(InputError, match="a launcher started this command in each rank"):
         measure.check_command(["-m", "package.train"])
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_one"),
+    [
+        ({}, False),
+        ({"LOCAL_WORLD_SIZE": "1", "WORLD_SIZE": "2"}, False),
+        ({"LOCAL_SIZE": "2"}, True),
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, True),
+        ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "2"}, False),
+        ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2"}, True),
+    ],
+)
+def test_one_of_several_processes_on_a_node_is_detected(environment, is_one):
+    assert measure.is_one_of_several(environment) is is_one
 
 
 @pytest.mark.system

@@ -18,6 +18,8 @@ import psutil
 import pytest
 import servers
 import slurm
+from project import free_ports
+from test_measure import RANKED
 
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
@@ -154,16 +156,15 @@ def test_run_on_a_failed_node_fails_and_is_measured_again(sweep):
 
 @pytest.fixture
 def srun(cluster, project):
-    """srun(overrides) -> the command started on both nodes."""
+    """srun(entry, arguments) -> the command started on both nodes."""
 
-    def start(**overrides):
-        keys = {"strategy": "ddp", "strategy.ranks": 1, "device": "cpu", "workers": 0, **overrides}
-        keys["machine.lock_dir"] = "locks$SLURM_PROCID"  # separate, though both nodes are one host
-        command = f"exec {sys.executable} src/train.py {' '.join(project.quick(**keys))}"
+    def start(entry, *arguments):
+        # Separate locks, though both nodes are one host.
+        command = [sys.executable, f"src/{entry}.py", "machine.lock_dir=locks$SLURM_PROCID", *arguments]
         process = subprocess.Popen(
-            ["srun", "-N2", "-n2", "--exclusive", "bash", "-c", command],
+            ["srun", "-N2", "-n2", "--exclusive", "bash", "-c", f"exec {' '.join(command)}"],
             cwd=project.root,
-            env={**cluster.environment, "OMP_NUM_THREADS": "1"},
+            env={**cluster.environment, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -175,8 +176,19 @@ def srun(cluster, project):
     return start
 
 
-def test_two_nodes_write_one_record_with_the_energy_of_both(srun, project):
-    code, output = result_of(srun(epochs=2, batch=32, meter="estimate", **{"meter.tdp_w": 65}))
+@pytest.fixture
+def train(srun, project):
+    """train(overrides) -> a run with one rank per node."""
+
+    def start(**overrides):
+        keys = {"strategy": "ddp", "strategy.ranks": 1, "device": "cpu", "workers": 0, **overrides}
+        return srun("train", *(key for key in project.quick(**keys) if "lock_dir" not in key))
+
+    return start
+
+
+def test_two_nodes_write_one_record_with_the_energy_of_both(train, project):
+    code, output = result_of(train(epochs=2, batch=32, meter="estimate", **{"meter.tdp_w": 65}))
     assert code == 0, output
     record = project.record()
     assert record.is_completed()
@@ -202,8 +214,8 @@ def ranks_of_second_node():
                 yield process
 
 
-def test_killed_rank_ends_the_run_on_both_nodes(srun, project):
-    command = srun(epochs=1000, batch=32, evaluate="false")
+def test_killed_rank_ends_the_run_on_both_nodes(train, project):
+    command = train(epochs=1000, batch=32, evaluate="false")
     record = project.until_in_training()
     (rank,) = (process for process in ranks_of_second_node() if process.cwd() == str(project.root))
     folder = Path(rank.cmdline()[-1]).parent
@@ -232,3 +244,16 @@ def test_sweep_over_an_argument_of_a_script_runs_on_the_nodes(sweep):
     assert code == 0, output
     assert [record.summary()["state"] for record in sweep.records()] == ["completed"] * 2
     assert [record.job()["script"]["lr"] for record in sweep.records()] == [0.1, 0.2]
+
+
+def test_script_on_two_nodes_has_a_record_per_node(srun, project):
+    (project.root / "ranked.py").write_text(RANKED)
+    (port,) = free_ports(1)
+    launcher = f"-m torch.distributed.run --nnodes=2 --node_rank=$SLURM_PROCID --master_port={port} ranked.py"
+    code, output = result_of(srun("measure", "tracking=none", "--", launcher))
+    assert code == 0, output
+    kinds = [[window["window"] for window in record.windows()] for record in project.records()]
+    assert sorted(kinds) == [["epoch"] * 3, ["epoch", "val"] * 3]
+    for record in project.records():
+        assert record.run()["training"]["ranks"] == 2
+        assert {window["metrics"].get("epoch/samples") for window in record.windows()} <= {32, None}

@@ -15,7 +15,7 @@ run was completed, 1 if one failed, 128 + n if signal n stopped it.
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 
 from epochmeter.commands.train import run_all
@@ -29,6 +29,8 @@ KEYS = (
     *("profiler", "cache", "drop_caches", "warmup_epochs", "footprint", "rehearse", "repeat", "sweep", "hydra"),
 )
 """Keys and groups that apply to a script; all others configure the training of this project."""
+LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+"""Variables with the number of processes on this node: of torchrun and accelerate, DeepSpeed, Open MPI and MPICH."""
 
 
 def main() -> int:
@@ -90,7 +92,13 @@ def check_command(command: Sequence[str]) -> None:
             f"`{program}` is not a Python script, nor a program such as torchrun",
             "for a module: `python src/measure.py -- -m package.train`",
         )
-    if int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > 1:
+    if is_one_of_several(os.environ):
         raise errors.input_error(
             "a launcher started this command in each rank", "start it once: `python src/measure.py torchrun ...`"
         )
+
+
+def is_one_of_several(environment: Mapping[str, str]) -> bool:
+    """Return whether a launcher, MPI or srun has started several processes of this command on this node."""
+    tasks, nodes = (int(environment.get(f"SLURM_STEP_NUM_{name}", 1)) for name in ("TASKS", "NODES"))
+    return tasks > nodes or any(int(environment.get(name, 1)) > 1 for name in LOCAL_RANKS)

@@ -86,7 +86,8 @@ def run_all(doc: str | None, command: Sequence[str] = ()) -> "tuple[list[RunResu
         return sweep_folder.open_sweep_folder(job.ROOT / "multirun", datetime.now(), [*keys, *script], many, again)
 
     signals.Stop().install()
-    job.register(nodes.run_folder_factory(create_folder, os.environ), device_of, command)
+    folder_factory = create_folder if command else nodes.run_folder_factory(create_folder, os.environ)
+    job.register(folder_factory, device_of, command)
     try:
         app.run("train", task, doc)
         include_reused(requests, outcomes)

@@ -19,7 +19,7 @@ from epochmeter.config.validation import format_value
 ATTACHED = "EPOCHMETER_ATTACHED"
 """Environment variable of a process that measures the script that started it: the pipe to the script."""
 PLACEHOLDER = re.compile(r"\{script\.(\w+)\}")
-RANKS = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus)[= ](\d+)\b")
+RANKS = re.compile(r"--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_](?:gpus|accelerators))[= ](\d+)\b")
 """Options of torchrun, accelerate and deepspeed for the number of processes that they start."""
 
 

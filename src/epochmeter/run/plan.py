@@ -220,7 +220,7 @@ def detect(request: RunRequest) -> Plan:
         job=request.job,
         facts=facts,
         detected=host.detect_device(device_matches(), facts),
-        node=current_node(os.environ),
+        node=Node() if request.job.measure.command else current_node(os.environ),  # a script has a run per node
         record=Record(request.folder),
         journal=open_restore_journal(request),
     )
