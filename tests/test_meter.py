@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from project import ENVIRONMENT
@@ -83,3 +84,58 @@ def test_interactive_session_has_a_run_per_meter_and_survives_errors(run, projec
     records = project.records()
     assert [len(record.windows()) for record in records] == [2, 1]
     assert {record.summary()["state"] for record in records} == {"completed"}
+
+
+class Kernel:
+    """A Jupyter kernel in a project's folder."""
+
+    def __init__(self, project):
+        from jupyter_client import KernelManager
+
+        self._manager = KernelManager()
+        environment = {**ENVIRONMENT, "PYTHONPATH": str(project.root / "src")}
+        self._manager.start_kernel(cwd=str(project.root), env=environment)
+        self._client = self._manager.blocking_client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=120)
+
+    def run(self, cell, interrupted_at=None):
+        """Run a cell; return its output and the class of its error. A line of output may be where it is interrupted."""
+        output = []
+
+        def take(message):
+            text = message["content"].get("text", "") if message["content"].get("name") == "stdout" else ""
+            output.append(text)
+            if interrupted_at and interrupted_at in text:
+                self._manager.interrupt_kernel()
+
+        reply = self._client.execute_interactive(cell, timeout=120, allow_stdin=False, output_hook=take)
+        return "".join(output), reply["content"].get("ename")
+
+    def close(self):
+        self._client.stop_channels()
+        self._manager.shutdown_kernel()
+
+
+def test_notebook_has_a_run_that_survives_errors_and_interrupts_of_its_cells(project):
+    pytest.importorskip("ipykernel")
+    keys = f"machine.lock_dir={project.root / 'locks'}", "tracking=none"
+    with closing(Kernel(project)) as notebook:
+        notebook.run(f"{SCRIPT}\nmeter = Meter(*{keys})")
+        cell = "train(meter.epochs(2), meter.batches(loader))\nprint(meter.last.e2e_s > 0, meter.last.metrics['steps'])"
+        output, error = notebook.run(cell)
+        assert (output.splitlines()[-1], error) == ("True 8", None)
+        assert notebook.run("train(range(1), meter.batches(loader), lambda: 1 / 0)")[1] == "ZeroDivisionError"
+        cell = "for batch in meter.batches(DataLoader(data, 8)): print('waiting', flush=True); time.sleep(60)"
+        assert notebook.run(cell, interrupted_at="waiting")[1] == "KeyboardInterrupt"
+        output, error = notebook.run("train(range(1), meter.batches(DataLoader(data, 16)))\nmeter.close()")
+        assert error is None
+        record = project.record()
+        steps = [line["metrics"]["epoch/steps"] for line in record.windows() if line["window"] == "epoch"]
+        assert steps[:3] == [8, 8, 8]
+        assert steps[-1] == 4
+        assert (record.summary()["state"], record.job()["measure"]["command"]) == ("completed", ["notebook"])
+        notebook.run(f"meter = Meter(*{keys})\ntrain(range(1), meter.batches(DataLoader(data, 8)))")
+    *_, record = project.records()
+    assert [line["metrics"]["epoch/steps"] for line in record.windows()] == [8]
+    assert record.is_completed(), "also without `close`, when the kernel ends"
