@@ -223,6 +223,7 @@ class Board:
         card = f"sys/class/drm/card{len(list(self.root.glob('sys/class/drm/card*')))}/device"
         self.put(**{f"{card}/uevent": f"DRIVER=amdgpu\nPCI_SLOT_NAME={bus}", f"{card}/device": device})
         self.put(**{f"{card}/unique_id": unique_id, f"{card}/gpu_busy_percent": busy})
+        self.put(**{f"{card}/mem_busy_percent": busy // 2})
         hwmon = f"{card}/hwmon/hwmon4"
         self.put(**{f"{hwmon}/power1_cap": 250_000_000, f"{hwmon}/power1_cap_min": 0})
         self.put(**{f"{hwmon}/power1_cap_max": 303_000_000})

@@ -129,7 +129,7 @@ def test_amd_gpu_is_found_by_uuid_or_pci_address(tmp_path, gpu):
         board.with_amdgpu(slot, unique_id=unique_id, busy=busy, **heat)
     with gauges(tmp_path, [gpu]) as opened:
         measured = {"gpu_utilization": 0.4, "gpu_clock_mean_hz": 1.7e9, "temperature_max_c": 65}
-        assert window(opened, lambda: None) == measured
+        assert window(opened, lambda: None) == {**measured, "gpu_dram_active_fraction": 0.2}
         assert {source for _, source in opened.sources()} == {"amdgpu"}
 
 

@@ -83,6 +83,7 @@ def _jetson(root: Path) -> Iterator[Gauge]:
 
 def _amd(folder: Path, device: str) -> Iterator[Gauge]:
     yield Gauge("gpu_utilization", "amdgpu", partial(read_fraction, folder / "gpu_busy_percent", 100), device)
+    yield Gauge("gpu_dram_active_fraction", "amdgpu", partial(read_fraction, folder / "mem_busy_percent", 100), device)
     yield Gauge("gpu_memory_bytes", "amdgpu", partial(read_number, folder / "mem_info_vram_used"), device)
     for sensor in sorted(folder.glob("hwmon/hwmon*/temp*_input")):
         yield Gauge("temperature_max_c", "amdgpu", partial(read_celsius, sensor), device)

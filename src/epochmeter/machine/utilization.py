@@ -26,6 +26,7 @@ MAX_DISTANCE_S = 1.0
 AGGREGATES: dict[str, Callable[[Sequence[float]], float]] = {
     "gpu_utilization": fmean,
     "gpu_clock_mean_hz": fmean,
+    "gpu_dram_active_fraction": fmean,
     "ram_peak_bytes": max,
     "temperature_max_c": max,
 }
