@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from sweeps import costing, reaching, row, rows, trained
+from sweeps import reaching, row, rows, trained
 
 from epochmeter.report.analyses.best import Criteria
 from epochmeter.report.build import ReportOptions, build_report
@@ -65,12 +65,6 @@ def test_run_that_both_sweeps_share_is_not_compared():
         (compared,) = [page for page in report.pages if page.name == "comparison"]
         assert {run["before"] / run["after"] for run in compared.values["differences"]} == {ratio}
         assert any("before/0" in note and "sweep.again=true" in note for note in report.notes)
-
-
-def test_unmet_constraint_is_on_the_page():
-    runs = [costing(n, 10.0 + n, 100.0 - n, batch=8 + n) for n in range(3)]
-    page = build_report(sweep(*runs), ReportOptions(criteria=Criteria(deadline_s=1.0))).pages[0]
-    assert [unmet.name for unmet in page.results.unmet] == ["deadline"]
 
 
 def test_target_reached_within_the_warm_up_ranks_the_configurations():

@@ -60,14 +60,6 @@ def test_a_slowdown_allows_for_less_energy(max_slowdown, batch):
         assert (choice.configuration is choice.fastest.configuration) == (batch == 64)
 
 
-def test_unmet_constraint_is_reported():
-    impossible = Criteria(power_budget_w=5.0, deadline_s=3.0)
-    assert {"power_budget", "deadline"}.isdisjoint(chosen(find_best(FOUR, impossible)))
-    unmet = [(each.name, each.bound, each.nearest.title) for each in unmet_constraints(FOUR, impossible)]
-    assert unmet == [("power_budget", 5.0, "batch 8"), ("deadline", 3.0, "batch 64")]
-    assert unmet_constraints(FOUR, Criteria(power_budget_w=20.0, deadline_s=11.0)) == []
-
-
 def test_equal_times_are_ranked_by_energy():
     found = find_best(group_repeats([costing(0, 10.0, 300.0), costing(1, 10.0, 200.0, batch=128)]))
     fastest = by_name(found, "fastest")

@@ -18,6 +18,4 @@ def test_failures_have_their_reasons_and_hints(tmp_path):
         if message:
             write_json(record.folder / "summary.json", {**record.summary(), "failure": {"message": message}})
     write(tmp_path, trained(3, 100.0)).folder.joinpath("job.json").write_text("{")
-    results = failures.analyze(select(read(tmp_path)))
-    assert [(failure.run, failure.hint) for failure in results] == [("0", "`batch=256` did fit"), ("1", ""), ("3", "")]
-    assert_golden("failures", results)
+    assert_golden("failures", failures.analyze(select(read(tmp_path))))

@@ -34,37 +34,12 @@ NEAR = [reaching(3 * b + n, 60.0 + b + 4 * n, 500.0 + b + 40 * n, batch=8 + b, s
 FAR = [reaching(15 + n, 600.0 + 4 * n, 480.0 + 40 * n, batch=99, seed=n) for n in range(3)]
 
 
-def test_configurations_have_time_and_energy_to_the_target():
-    runs = [reaching(0, 100.0, 900.0), reaching(1, 60.0, 1000.0, batch=128), reaching(2, 110.0, 1100.0, batch=256)]
-    result = one(runs)
-    assert result.title == "jpeg, accuracy of at least 0.65"
-    assert [point.title for point in result.points] == ["batch 128", "batch 64", "batch 256"]
-    assert on_front(result) == ["batch 128", "batch 64"]
-    assert (best(result), result.covers) == (["batch 128", "batch 64"], ["GPUs used"])
-    assert (result.time_ratio.value, result.energy_ratio.value) == pytest.approx((100 / 60, 1000 / 900))
-
-
 @pytest.mark.parametrize(("time_s", "energy_j"), [(100.0, 900.0), (60.0, 900.0), (None, None), (100.0, 0.0)])
 def test_best_in_both_has_no_ratio_to_slower_equal_missed_or_unmeasured_ones(time_s, energy_j):
     result = one([reaching(0, time_s, energy_j), reaching(1, 60.0, 800.0, batch=128)])
     assert (best(result), on_front(result)) == (["batch 128", "batch 128"], ["batch 128"])
     assert (result.time_ratio, result.energy_ratio, result.no_energy) == (None, None, None)
     assert (result.points[1].time_s is None) == (time_s is None)
-
-
-def test_means_are_over_the_runs_that_reached_it():
-    runs = [reaching(0, 90.0, 900.0, seed=0), reaching(1, 110.0, 1100.0, seed=1, epochs_to_target=4.0)]
-    (point,) = one(runs).points
-    assert (point.numbers, point.reached, point.always) == ([0, 1], [0, 1], True)
-    assert (point.epochs, point.time_s.value, point.energy_j.value) == pytest.approx((3.5, 100.0, 1000.0))
-    assert point.time_s.low < 90
-
-
-def test_configuration_that_reached_it_in_some_runs_is_not_ranked():
-    result = one([*LUCKY, *STEADY])
-    assert (best(result), on_front(result)) == (["batch 128", "batch 128"], ["batch 128"])
-    assert [(point.title, point.always) for point in result.points] == [("batch 128", True), ("batch 64", False)]
-    assert one(LUCKY).choices == []
 
 
 @pytest.mark.parametrize(
