@@ -70,18 +70,19 @@ def keys(project, *more):
     return [f"machine.lock_dir={project.root / 'locks'}", "tracking=none", *more]
 
 
+def plain(project, *command, **environment):
+    """Run a command in the project without measuring it."""
+    return subprocess.run(
+        [sys.executable, *command], cwd=project.root, env={**os.environ, **environment}, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
 def test_script_has_the_same_output_losses_weights_and_exit_code_as_without(project):
     command = ["own.py", "3", "1", "0"]
-    plain = subprocess.run(
-        [sys.executable, *command],
-        cwd=project.root,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    measured = project.run("measure", *keys(project), *command)
-    assert (measured.returncode, measured.stdout) == (plain.returncode, plain.stdout)
-    assert plain.stderr in measured.stderr
+    alone, measured = plain(project, *command), project.run("measure", *keys(project), *command)
+    assert (measured.returncode, measured.stdout) == (alone.returncode, alone.stdout)
+    assert alone.stderr in measured.stderr
     record = project.record()
     kinds = [(window["window"], window["epoch"]) for window in record.windows()]
     assert kinds == [(kind, epoch) for epoch in range(3) for kind in ("epoch", "val")]
@@ -273,11 +274,10 @@ distributed.destroy_process_group()
 @pytest.mark.system
 def test_ranks_of_torchrun_are_merged_and_the_time_in_which_they_wait_for_an_evaluation_is_not_theirs(project):
     (project.root / "ranked.py").write_text("import torch; torch.manual_seed(0)" + RANKED)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "ranked.py"]
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    plain = subprocess.run(launcher, cwd=project.root, env=environment, stdout=subprocess.PIPE, text=True)
-    measured = project.run("measure", *keys(project), *launcher, GLOO_SOCKET_IFNAME="lo")
-    assert (measured.returncode, measured.stdout) == (plain.returncode, plain.stdout)
+    launcher = ["-m", "torch.distributed.run", "--nproc_per_node=2", "ranked.py"]
+    alone = plain(project, *launcher, GLOO_SOCKET_IFNAME="lo")
+    measured = project.run("measure", *keys(project), sys.executable, *launcher, GLOO_SOCKET_IFNAME="lo")
+    assert (measured.returncode, measured.stdout) == (alone.returncode, alone.stdout)
     windows = project.record().windows()
     assert [(window["window"], window["ranks"]) for window in windows] == [("epoch", 2), ("val", 1)] * 3
     for epoch in windows[::2]:

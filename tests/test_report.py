@@ -16,6 +16,7 @@ from epochmeter.commands import report as entry
 from epochmeter.commands.train import print_sweep
 from epochmeter.config.suggestions import entry_keys
 from epochmeter.console.console import UI_HINT
+from epochmeter.report.charts import draw
 from epochmeter.report.output.print import print_analyses
 from epochmeter.results.run_result import RunResult
 from epochmeter.shared.atomic_files import read_json
@@ -60,7 +61,13 @@ def report(tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_exit_code_is_that_of_the_gate(report, tmp_path):
+@pytest.fixture
+def texts_only(monkeypatch):
+    """Reports without a page and charts, which take longer than the rest."""
+    monkeypatch.setattr(draw, "find_spec", lambda name: None)
+
+
+def test_exit_code_is_that_of_the_gate(report, texts_only, tmp_path):
     for name, factor in {"before": 1.0, "after": 1.1}.items():
         for number in range(3):
             write(tmp_path / "multirun" / name, trained(number, 100.0 / factor + number / 10, repeat=number))
@@ -96,24 +103,18 @@ def test_no_key_has_the_name_of_a_config_group():
     assert [key for key in keys if key != "hydra" and (ROOT / "conf" / key).is_dir()] == []
 
 
-def test_study_selects_the_sweeps_of_its_experiment(report, tmp_path):
+def test_study_where_and_out_select_the_sweeps_the_runs_and_the_folder(report, texts_only, tmp_path):
     for name, study in (("2026-11-20_12-00-00-aa", "lumi/resnet152_cifar100"), ("2026-11-21_12-00-00-bb", "smoke")):
-        write(tmp_path / "multirun" / name, trained(0, 100.0, typed={"experiment": study}))
+        for number, batch in enumerate([8, 16, 32]):
+            write(
+                tmp_path / "multirun" / name, trained(number, 100.0 * batch, batch=batch, typed={"experiment": study})
+            )
     code, output = report("study=lumi/resnet152_cifar100")
-    assert code == 0
-    assert "Written to" in output
-    assert (tmp_path / "multirun/2026-11-20_12-00-00-aa/report.html").exists()
-    assert not (tmp_path / "multirun/2026-11-21_12-00-00-bb/report.html").exists()
-
-
-def test_where_and_out_select_the_runs_and_the_folder(report, tmp_path):
-    folder = tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d"
-    for number, batch in enumerate([8, 16, 32]):
-        write(folder, trained(number, 100.0 * batch, batch=batch, typed={"batch": str(batch)}))
-    where = "where={model: resnet152, batch: [8, 16]}"
-    code, output = report(where, f"out={tmp_path}/again")
-    assert code == 0
-    assert "Fastest: batch 16: 0.625 s" in " ".join(output.split())
+    assert (code, "Written to" in output) == (0, True)
+    assert (tmp_path / "multirun/2026-11-20_12-00-00-aa/answer.json").exists()
+    assert not (tmp_path / "multirun/2026-11-21_12-00-00-bb/answer.json").exists()
+    code, output = report("where={model: resnet152, batch: [8, 16]}", f"out={tmp_path}/again")
+    assert (code, "Fastest: batch 16: 0.625 s" in " ".join(output.split())) == (0, True)
     assert len((tmp_path / "again/report.csv").read_text().splitlines()) == 3
 
 
@@ -129,7 +130,7 @@ def test_where_and_out_select_the_runs_and_the_folder(report, tmp_path):
         ("source=nowhere.csv", "give records or mlflow"),
     ],
 )
-def test_invalid_option_is_an_error(report, tmp_path, override, message):
+def test_invalid_option_is_an_error(report, texts_only, tmp_path, override, message):
     write(tmp_path / "multirun/2026-11-20_12-00-00-1a2b3c4d", trained(0, 100.0))
     error, _ = report(override)
     assert message in error
@@ -184,20 +185,18 @@ def test_written_files_and_their_address_are_printed(tmp_path, monkeypatch, addr
     assert others == lines
 
 
+def results(folder, *runs):
+    return [RunResult(run.number, [], of_sweep=len(runs) > 1, folder=write(folder, run).folder) for run in runs]
+
+
 def test_sweep_ends_with_the_comparison_of_its_runs(tmp_path, capsys):
-    runs = [trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2)]
-    print_sweep([RunResult(run.number, [], of_sweep=True, folder=write(tmp_path, run).folder) for run in runs])
+    print_sweep(results(tmp_path, trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2)))
     assert "1.90 times" in " ".join(capsys.readouterr().out.split())
     assert (tmp_path / "scaling.md").exists()
 
 
 def test_single_run_and_plain_sweep_end_without_an_analysis(tmp_path, capsys):
-    alone = RunResult(0, [], folder=write(tmp_path / "alone", trained(0, 100.0, strategy="ddp", ranks=2)).folder)
-    print_sweep([alone])
+    print_sweep(results(tmp_path / "alone", trained(0, 100.0, strategy="ddp", ranks=2)))
     assert capsys.readouterr().out == ""
-    runs = [trained(0, 100.0), trained(1, 190.0, batch=128)]
-    folders = [write(tmp_path / "plain", run).folder for run in runs]
-    print_sweep(
-        [RunResult(run.number, [], of_sweep=True, folder=path) for run, path in zip(runs, folders, strict=True)]
-    )
+    print_sweep(results(tmp_path / "plain", trained(0, 100.0), trained(1, 190.0, batch=128)))
     assert not list((tmp_path / "plain").glob("*.md"))

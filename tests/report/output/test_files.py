@@ -100,9 +100,7 @@ def test_second_report_waits_for_the_first_with_a_message(tmp_path):
     assert order == ["first", "second"]
 
 
-@pytest.mark.parametrize(
-    "rows", [[row(0, "storage", 1.0)], [row(0, "storage", None)], [trained(0, 100.0, steady={"e2e_s": None})]]
-)
-def test_single_run_has_a_report_even_without_metrics(tmp_path, rows):
-    written, _ = write(report(*rows), tmp_path)
+@pytest.mark.parametrize("run", [row(0, "storage", None), trained(0, 100.0, steady={"e2e_s": None})])
+def test_single_run_has_a_report_even_without_metrics(tmp_path, run):
+    written, _ = write(report(run), tmp_path)
     assert {"report.html", "report.csv", "report.md"} <= set(written)
