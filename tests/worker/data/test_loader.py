@@ -3,9 +3,9 @@ from multiprocessing import active_children, get_context
 
 import pytest
 import torch
-from epochmeter.machine.process_identity import start_ticks
 from project import wait_until
 
+from epochmeter.shared.process_identity import start_ticks
 from epochmeter.worker.data.loader import open_split, train_loader, val_loader
 from epochmeter.worker.data.timed_dataset import TimedDataset
 from epochmeter.worker.strategy import Single
