@@ -32,10 +32,10 @@ from epochmeter.report.analyses.gate import check_bounds
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.report.statistics import (
     ALPHA,
-    chosen_means,
     false_discovery_rates,
     indistinguishable_from_best,
     pairwise_ratios,
+    positive_means,
 )
 
 Sample = list[list[float]]
@@ -104,7 +104,7 @@ def coverage(count: int, repeats: int, simulations: int, step: float) -> float:
         times, _ = sweep(chance, factors, repeats)
         best = min(range(count), key=lambda index: fmean(times[index]))
         ties = sum(indistinguishable_from_best(times, best))
-        covered += chosen_means(times, {best: ties})[best].contains(factors[best])
+        covered += positive_means(times, [ties] * len(times))[best].contains(factors[best])
     return covered / simulations
 
 

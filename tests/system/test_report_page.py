@@ -7,7 +7,7 @@ from project import Project
 from sweeps import trained
 
 from epochmeter.report.analyses import answer
-from epochmeter.report.charts.all_charts import all_charts
+from epochmeter.report.build import all_charts
 from epochmeter.report.output import table
 from epochmeter.report.output.html import report_html
 from epochmeter.report.pages import Page

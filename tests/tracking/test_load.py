@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+import epochmeter
 from epochmeter.report.runs.load import read
 from epochmeter.results.reuse import write_reference
 from epochmeter.tracking import load
+from epochmeter.tracking.client import EXPERIMENT
 from epochmeter.tracking.load import download_records, run_links
 from epochmeter.tracking.publish import include_reused, publish
 from epochmeter.tracking.report_artifacts import log_report
@@ -35,7 +37,19 @@ def test_downloaded_records_are_reported_as_the_records(store, make_record, down
     for number, keys in enumerate(KINDS.values()):
         publish(record := make_record(number, **keys), store)
     for here, there in zip(read(record.folder.parent).runs, read(download() / "sweep").runs, strict=True):
-        assert vars(replace(there, folder=here.folder)) == vars(here)
+        assert vars(replace(there, folder=here.folder)) == vars(replace(here))
+
+
+def test_published_runs_of_an_experiment_are_data(store, make_record):
+    for number in range(2):
+        publish(make_record(number), store)
+    runs = epochmeter.load_runs(experiment=EXPERIMENT, uri=store.uri)
+    assert list(runs.to_pandas()["run.number"]) == [0, 1]
+    assert runs.epochs.to_pandas()["run"].nunique() == 2
+    assert runs.steps.to_pandas().empty
+    assert len(epochmeter.load_runs("swe*", experiment=EXPERIMENT, uri=store.uri)) == 2
+    with pytest.raises(ValueError, match="MLflow has no run"):
+        epochmeter.load_runs("other", experiment=EXPERIMENT, uri=store.uri)
 
 
 def test_reused_run_is_downloaded_once_and_referenced_by_other_sweeps(store, make_record, download, tmp_path):

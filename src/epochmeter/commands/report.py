@@ -153,7 +153,7 @@ def show_files(
 
 def runs(keys: Mapping[str, Any], key: str) -> "Sweep":
     """Load the runs of the sweeps that a key names, or of the newest sweep."""
-    from epochmeter.report.runs.footprint import with_footprint
+    from epochmeter.report.analyses.footprint import with_footprint
     from epochmeter.report.runs.load import load_published, load_sweep
 
     sweeps = [str(name) for name in as_list(keys[key])]

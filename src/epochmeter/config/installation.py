@@ -37,6 +37,11 @@ def python_path() -> str:
     return os.pathsep.join(filter(None, (str(IMPORT_PATH), os.environ.get("PYTHONPATH"))))
 
 
+def cache_folder() -> Path:
+    """Return the user's folder for files that can be made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "epochmeter"
+
+
 def with_own_commands(text: str) -> str:
     """Return a message whose commands exist: in an installed package, `epochmeter train` for `python src/train.py`."""
     if IS_INSTALLED:

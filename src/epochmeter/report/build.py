@@ -1,4 +1,4 @@
-"""Build a report: filter the runs, group repeats, run the analyses and draw the charts."""
+"""Build a report: filter the runs, group repeats, run the analyses and specify the charts."""
 
 from __future__ import annotations
 
@@ -19,18 +19,22 @@ from epochmeter.report.analyses import (
     stalls,
     targets,
 )
-from epochmeter.report.analyses.best import ANY, Criteria
+from epochmeter.report.analyses.best import ANY, Best, Criteria
 from epochmeter.report.analyses.prior import read_prior
-from epochmeter.report.charts.all_charts import all_charts
+from epochmeter.report.charts.bars import energy_parts, epoch_parts
+from epochmeter.report.charts.heatmap import heatmaps
+from epochmeter.report.charts.lines import efficiency, epochs, power_over_time
+from epochmeter.report.charts.points import Palette
+from epochmeter.report.charts.scatter import energy_by_time, to_target
 from epochmeter.report.charts.vega import Chart
 from epochmeter.report.output import table
-from epochmeter.report.output.render import render_macro, render_notes
+from epochmeter.report.output.render import render_notes
 from epochmeter.report.pages import Page
 from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
 from epochmeter.report.runs.costs import costs_to_target
 from epochmeter.report.runs.filter import MEASURED_TO_THE_END, Selection, select, select_any, texts_of
 from epochmeter.report.runs.load import DISTURBED
-from epochmeter.report.runs.power import MOST_RUNS, choose_runs, powers
+from epochmeter.report.runs.power import MOST_RUNS, Power, choose_runs, powers
 from epochmeter.report.runs.run import Run, Sweep
 
 
@@ -61,6 +65,7 @@ class Report:
         rows: Runs of the table, which `write_csv` writes to a file.
         banner: Warnings above everything else.
         notes: Which runs are left out, and why.
+        incomplete: Configurations that lack runs for an analysis of stalls.
     """
 
     title: str
@@ -70,16 +75,16 @@ class Report:
     charts: Sequence[Chart]
     banner: Sequence[str]
     notes: Sequence[str]
-    hints: Sequence[str]
+    incomplete: Sequence[stalls.Incomplete]
 
 
 @dataclass(frozen=True)
 class Analyses:
-    """The analyses of a sweep, the runs that they were made from, and commands for the missing analyses."""
+    """The analyses of a sweep, the runs that they were made from, and configurations without a stall analysis."""
 
     pages: Sequence[Page]
     selection: Selection
-    hints: Sequence[str]
+    incomplete: Sequence[stalls.Incomplete]
 
 
 def build_report(
@@ -135,7 +140,7 @@ def build_report(
             *render_notes("disturbed", _disturbances(selection.ended)),
             *render_notes("without_power", undrawn if options.power_of else [], len(power), MOST_RUNS),
         ],
-        hints=analyzed.hints,
+        incomplete=analyzed.incomplete,
     )
     return _with_comparison(report, selection.runs, against, options) if against else report
 
@@ -148,14 +153,35 @@ def run_analyses(sweep: Sweep, where: Mapping[str, Any] | None = None, include: 
     """
     selection = select(sweep, where, include)
     results = stalls.analyze(selection.runs)
-    is_complete = any(isinstance(result, stalls.StallAnalysis) for result in results)
+    incomplete = [result for result in results if isinstance(result, stalls.Incomplete)]
+    is_complete = len(incomplete) < len(results)
     pages = [_page("stalls", results, selection)] if is_complete else []
-    hints = [] if is_complete else [render_macro("stalls.md.j2", "incomplete", result) for result in results]
-    others, wider = _others(selection, sweep.folder), select(sweep, where, (*include, *MEASURED_TO_THE_END))
-    if not others and len(wider.ended) > len(selection.ended):
+    others = _others(selection, sweep.folder)
+    if not others and selection.excluded:
+        wider = select(sweep, where, (*include, *MEASURED_TO_THE_END))
         others = _others(wider, sweep.folder)
         selection = wider if others else selection
-    return Analyses([*pages, *others], selection, hints)
+    return Analyses([*pages, *others], selection, [] if is_complete else incomplete)
+
+
+def all_charts(runs: Sequence[Run], best: Sequence[Best] = (), power: Sequence[Power] = ()) -> list[Chart]:
+    """Return every chart for which the runs have data, in the order of the page, with labels at the best.
+
+    Configurations on synthetic batches are in the charts of parts, but are never the best.
+    """
+    configurations, real = group_repeats(runs), group_repeats(without_synthetic(runs))
+    palette, scaled = Palette.of(configurations), scaling.analyze(runs)
+    charts = [
+        *to_target(configurations, palette),
+        *(energy_by_time(real, palette, best) if len(real) > 1 else []),  # one point compares nothing
+        *epoch_parts(configurations),
+        *energy_parts(configurations),
+        *heatmaps(real),
+        *epochs(configurations, palette),
+        power_over_time(power, configurations, palette),
+        efficiency(scaled.compared if scaled else [], configurations),
+    ]
+    return [chart for chart in charts if chart]
 
 
 def _others(selection: Selection, folder: Path) -> list[Page]:

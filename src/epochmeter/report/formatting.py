@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from epochmeter.report.statistics import Estimate
@@ -56,8 +57,7 @@ def number(value: float | None, reference: float | None = None) -> str:
     size = abs(value if reference is None else reference)
     if value and 0 < size < MIN_DECIMAL:
         return f"{value:.{DIGITS - 1}e}"
-    decimals = DIGITS - 1 if not size else min(6, max(0, DIGITS - 1 - math.floor(math.log10(size))))
-    text = f"{value:.{decimals}f}"
+    text = f"{value:.{_decimals(size)}f}"
     return text if text.strip("-0.") else text.lstrip("-")
 
 
@@ -119,6 +119,11 @@ def join_or_more(texts: Iterable[str], limit: int, separator: str = ", ") -> str
     listed = list(texts)
     more = [f"{len(listed) - limit:,} more"] if len(listed) > limit else []
     return separator.join([*listed[:limit], *more])
+
+
+@lru_cache(maxsize=64)  # the cells of a column have the same size
+def _decimals(size: float) -> int:
+    return DIGITS - 1 if not size else min(6, max(0, DIGITS - 1 - math.floor(math.log10(size))))
 
 
 def _bounds(estimate: Estimate, factor: float = 1.0, reference: float | None = None) -> str:

@@ -208,31 +208,23 @@ def pairwise_ratios(
     return [(interval(*pair).exp(), _p_value(*pair)) for pair in compared]
 
 
-def positive_means(samples: Values) -> list[Estimate]:
+def positive_means(samples: Values, chosen_from: Sequence[int] = ()) -> list[Estimate]:
     """Return the mean of each configuration's values, with an interval from the variances of all configurations.
 
     The interval is Student's on the logarithms, so it is that of the geometric mean, from which the mean of repeats
     hardly differs. A configuration that ran once has none. Values that are not positive are summarized one by one.
+
+    The lowest of several equal means is too low by chance. If it was chosen for this, each bound of its interval holds
+    with the probability `0.95 ** (1 / count)` (Z. Sidak, J. Am. Stat. Assoc. 62, 1967), and at least with 0.975.
+
+    Args:
+        chosen_from: For each configuration, the number of configurations that it was chosen from; 1 if it was not.
     """
     if any(value <= 0 for values in samples for value in values):
         return [mean(values) for values in samples]
     (fitted,) = fits(_logs(samples))
-    return [_positive_mean(fitted, index, values) for index, values in enumerate(samples)]
-
-
-def chosen_means(samples: Values, chosen_from: Mapping[int, int]) -> dict[int, Estimate]:
-    """Return the means of configurations that were chosen for their low means; intervals are widened for the choice.
-
-    The lowest of several equal means is too low by chance. Each bound of an interval holds with the probability
-    `0.95 ** (1 / count)` (Z. Sidak, J. Am. Stat. Assoc. 62, 1967), and at least with 0.975.
-
-    Args:
-        samples: Positive values of each configuration, one per run.
-        chosen_from: Index of a configuration -> number of configurations not significantly different, with this one.
-    """
-    (fitted,) = fits(_logs(samples))
-    bounds = {index: max(BOUND, (1 - ALPHA) ** (1 / count)) for index, count in chosen_from.items()}
-    return {index: _positive_mean(fitted, index, samples[index], bound) for index, bound in bounds.items()}
+    bounds = [max(BOUND, (1 - ALPHA) ** (1 / count)) for count in chosen_from or [1] * len(samples)]
+    return [_positive_mean(fitted, *entry) for entry in zip(range(len(samples)), samples, bounds, strict=True)]
 
 
 def mean(values: Sequence[float]) -> Estimate:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog
 from epochmeter.config.errors import input_error
+from epochmeter.report.output.render import render_macro
 from epochmeter.report.runs.configuration import group_repeats, no_energy
 from epochmeter.report.runs.costs import costs, pareto_front
 from epochmeter.report.runs.filter import AN_ESTIMATE, select_any
@@ -201,7 +202,10 @@ def _front(sweep: Sweep) -> tuple[list[FrontPoint], str]:
         for cost in sorted(ranked, key=lambda cost: cost.time_s)
         if cost.configuration in best and cost.energy_j is not None
     ]
-    return points, "" if points else no_energy(configurations) or "no energy was measured"
+    if points:
+        return points, ""
+    missing = no_energy(configurations)
+    return [], render_macro("energy.md.j2", "why_not", missing, is_plain=True).strip() if missing else "no energy"
 
 
 def _with_varied_keys(rows: Sequence[SweepRow]) -> list[SweepRow]:

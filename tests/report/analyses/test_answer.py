@@ -56,6 +56,18 @@ def test_text(case, runs, options):
     assert_golden("answer", answer(*runs, **options), case)
 
 
+def test_each_model_and_dataset_has_its_best():
+    runs = [run(2 * n + m, time_s + m, 100.0 - m, model=model, batch=64 >> m)
+            for n, (model, time_s) in enumerate([("resnet50", 5.0), ("resnet152", 20.0)]) for m in (0, 1)]  # fmt: skip
+    result = answer(*runs)
+    assert [[best.configuration.numbers for best in every] for every in result.by_workload.values()] == [
+        [[0], [1]],
+        [[2], [3]],
+    ]
+    assert answer(*THREE).by_workload == {}
+    assert_golden("answer", result, "workloads")
+
+
 def test_text_of_a_grid_with_repeats_and_noisy_runs():
     """Two keys of which one matters, ties of the best, and epoch times that vary by 74 %."""
     noise = (1.0, 1.01, 0.99)

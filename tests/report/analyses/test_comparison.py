@@ -9,7 +9,7 @@ from scipy.stats import ttest_1samp
 from sweeps import costing
 
 from epochmeter.report.analyses.comparison import analyze, matching
-from epochmeter.report.runs.configuration import group_repeats
+from epochmeter.report.runs.configuration import NoEnergy, group_repeats
 
 CPU, ORIN = {"name": "cpu", "rails": None}, {"name": "agx_orin", "rails": {"total": ["VDD_IN"]}}
 
@@ -112,7 +112,7 @@ def test_energy_is_compared_if_it_covers_the_same():
     ]
     other = [replace(after[0], energy_covers="module")]
     assert [each.metric for each in compared(before, other)] == ["steady/e2e_s"]
-    assert sweeps_compared(before, other).energy_reason == "it covers different things: GPUs used, module"
+    assert sweeps_compared(before, other).no_energy == NoEnergy(0, 2, None, ("GPUs used", "module"))
 
 
 def test_over_all_configurations_the_configuration_is_the_unit():

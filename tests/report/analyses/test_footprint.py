@@ -45,7 +45,7 @@ def test_each_run_of_the_sweep_is_counted_or_has_a_reason():
     running = replace(emitting(1, None), state="unfinished")
     result = analyze([earlier, running, without(emitting(2, 100.0), "cost"), emitting(3, 100.0)])
     assert result.numbers == [3]
-    assert result.missing == {"no intensity for all hours": [0], "not ended": [1], "no price": [2]}
+    assert result.missing == {"co2e_g": [0], "unfinished": [1], "cost": [2]}
     result = analyze([without(emitting(0, 100.0), "co2e")])
-    assert (result.numbers, result.co2e_g, result.missing) == ([], None, {"no intensity for all hours": [0]})
+    assert (result.numbers, result.co2e_g, result.missing) == ([], None, {"co2e_g": [0]})
     assert analyze([trained(0, 100.0)]) is None, "no intensity and no price"

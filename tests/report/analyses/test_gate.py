@@ -92,7 +92,7 @@ def test_text_and_missing_energy():
     after = [around(1.1, 0.002, 3), around(1.99, 0.002, 3), around(3.05, 0.02, 3)]
     checked = checks(before, after, energy=1.05)
     energy = [check for check in checked if check.metric == "energy"]
-    assert [(check.verdict, check.ratio, bool(check.reason)) for check in energy] == [("undecided", None, True)] * 3
+    assert [(check.verdict, check.ratio, bool(check.no_energy)) for check in energy] == [("undecided", None, True)] * 3
     assert_golden("gate", checked)
 
 

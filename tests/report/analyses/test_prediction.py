@@ -18,7 +18,7 @@ from sweeps import DATA_SOURCES, costing, trained
 from epochmeter.report.analyses import front, gaussian, physics, prediction
 from epochmeter.report.analyses.prediction import NoPrediction, Predicted, Prediction, predict
 from epochmeter.report.analyses.prior import to_grid
-from epochmeter.report.runs.configuration import group_repeats
+from epochmeter.report.runs.configuration import NoEnergy, group_repeats
 from epochmeter.report.runs.costs import costs
 from epochmeter.report.statistics import Estimate
 
@@ -231,7 +231,7 @@ def test_configuration_without_time_or_power_is_not_fitted():
         assert predict([*grid(5), *group_repeats([bad])]).count == 5
     first, *others = grid(12)
     broken = [replace(row, metrics={**row.metrics, "steady/energy_j": math.nan}) for row in first.runs]
-    assert predict([*group_repeats(broken), *others]).no_power == "not all configurations have one"
+    assert predict([*group_repeats(broken), *others]).no_power == NoEnergy(1, 12)
     assert predict(grid(8, law=lambda *at: 10.0)).points[0].time_s.value == pytest.approx(10.0)
 
 
@@ -239,7 +239,7 @@ def test_without_energy_only_time_is_predicted(monkeypatch):
     monkeypatch.setattr(prediction, "MAX_CONFIGURATIONS", 12)
     result = predict(grid(20, energy=False))
     assert (list(result.errors), result.points[0].power_w, result.least_energy) == (["time"], None, None)
-    assert result.no_power == "20 of 20 runs measured no energy: no meter here"
+    assert result.no_power == NoEnergy(20, 20, "no meter here")
     assert (result.errors["time"].configurations, result.measured, len(result.points)) == (12, 20, 28)
 
 
@@ -286,7 +286,7 @@ POINTS = [Predicted(f"batch {n}", {"batch": f"{n}"}, Estimate(n, 0.9 * n, 1.2 * 
 WITHOUT_POWER = [replace(point, power_w=None, energy_j=None) for point in POINTS[:5]]
 TEXTS = {
     "": Prediction(POINTS, {"time": ERROR, "power": ERROR, "energy": ERROR}, POINTS[:3], 20),
-    "no_power": Prediction(WITHOUT_POWER, {"time": ERROR}, POINTS[:1], 16, no_power="no meter."),
+    "no_power": Prediction(WITHOUT_POWER, {"time": ERROR}, POINTS[:1], 9, no_power=NoEnergy(9, 9, "no meter.")),
     "poor_power": Prediction(WITHOUT_POWER, {"time": ERROR}, POINTS[:1], 16, poor_power=ERROR),
     "hosts": NoPrediction("hosts", ["h0", "h1"]),
     "few": NoPrediction("few", ["batch", "workers"], 7, 8),

@@ -7,6 +7,7 @@ from golden import assert_golden
 from sweeps import trained
 
 from epochmeter.report.analyses.scaling import STRONG, WEAK, analyze
+from epochmeter.report.runs.configuration import NoEnergy
 from epochmeter.report.statistics import Estimate
 
 
@@ -100,7 +101,7 @@ def test_energy_per_sample_is_a_multiple(one_j, several_j, covers, ratio):
     result = one([single, replace(several, energy_covers=covers)])
     assert (result.energy and result.energy.value) == (ratio and pytest.approx(ratio))
     assert (result.no_energy is None) == (covers == "GPUs used")
-    assert covers != "module" or result.no_energy == "it covers different things: GPUs used, module"
+    assert covers != "module" or result.no_energy == NoEnergy(0, 2, None, ("GPUs used", "module"))
 
 
 def test_text():

@@ -9,6 +9,7 @@ from golden import assert_golden
 from sweeps import trained
 
 from epochmeter.report.analyses.targets import analyze
+from epochmeter.report.runs.configuration import NoEnergy
 
 reaching = partial(sweeps.reaching, target_accuracy=0.65)
 
@@ -45,9 +46,9 @@ def test_best_in_both_has_no_ratio_to_slower_equal_missed_or_unmeasured_ones(tim
 @pytest.mark.parametrize(
     ("energies_j", "covers", "front", "reason"),
     [
-        ((None, None), "GPUs used", [], "2 of 2 runs that reached it measured no energy: no meter here"),
-        ((900.0, None), "GPUs used", ["batch 64"], "1 of 2 runs that reached it measured no energy: no meter here"),
-        ((900.0, 900.0), "module", [], "it covers different things: GPUs used, module"),
+        ((None, None), "GPUs used", [], NoEnergy(2, 2, "no meter here")),
+        ((900.0, None), "GPUs used", ["batch 64"], NoEnergy(1, 2, "no meter here")),
+        ((900.0, 900.0), "module", [], NoEnergy(0, 2, None, ("GPUs used", "module"))),
     ],
 )
 def test_configuration_without_comparable_energy_is_not_on_the_front(energies_j, covers, front, reason):
@@ -58,7 +59,7 @@ def test_configuration_without_comparable_energy_is_not_on_the_front(energies_j,
 
 
 def test_energy_per_epoch_but_not_to_the_target_has_a_reason():
-    assert "too short for the meter" in one([reaching(0, 100.0, steady={"energy_j": 50.0})]).no_energy
+    assert one([reaching(0, 100.0, steady={"energy_j": 50.0})]).no_energy == NoEnergy(1, 1)
 
 
 def test_each_target_and_dataset_is_analyzed_separately():

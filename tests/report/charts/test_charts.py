@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from sweeps import reaching, trained
 
-from epochmeter.report.charts.all_charts import all_charts
+from epochmeter.report.build import all_charts
 from epochmeter.report.charts.bars import energy_domains
 from epochmeter.report.charts.draw import to_png, to_svg
 from epochmeter.report.charts.points import Palette, mean_sd
@@ -247,7 +247,7 @@ def test_the_fastest_with_several_epochs_are_drawn():
 
 def test_power_is_drawn_in_a_readable_unit():
     run = ran(0, 10.0, 500.0)
-    chart = drawn([run], powers=[Power(run, [0.0, 1.0], [0.02, 0.05], 0.0)])["power"]
+    chart = drawn([run], power=[Power(run, [0.0, 1.0], [0.02, 0.05], 0.0)])["power"]
     assert [watts for (watts,) in rows(chart, "values", "y")] == pytest.approx([20.0, 50.0])
     assert chart.spec["spec"]["layer"][0]["encoding"]["y"]["title"] == "Power (mW)"
 
@@ -261,6 +261,15 @@ def test_time_and_energy_to_a_target_come_first():
     assert "target" not in drawn([reached(0)])
     timed = drawn([reached(0, 100.0, batch=8), reached(1, 50.0, batch=16)])["target"]
     assert rows(timed, "bars", "name") == [("batch 16",), ("batch 8",)], "bars, as nothing measured the energy"
+
+
+def test_heatmaps_of_configurations_with_a_target_are_of_time_to_it():
+    runs = [reached(2 * i + j, 100.0 + 10 * i + j, 50.0, batch=batch, workers=workers)
+            for i, batch in enumerate((8, 16)) for j, workers in enumerate((0, 4))]  # fmt: skip
+    chart = drawn(runs)["grid_time"]
+    assert (chart.title, chart.caption["steady_epoch"]) == ("Time to the target by batch and workers", False)
+    assert sorted(cell for (cell,) in rows(chart, "values", "cell")) == [100.0, 101.0, 110.0, 111.0]
+    assert {cell for (cell,) in rows(drawn(runs)["grid_energy"], "values", "cell")} == {50.0}
 
 
 def test_a_target_reached_in_some_runs_only_is_shown_but_not_on_the_front():

@@ -7,8 +7,8 @@ import pytest
 from default_jobs import job_keys
 from sweeps import trained, write
 
+from epochmeter.report.analyses.footprint import with_footprint
 from epochmeter.report.output.footprint_files import write_footprint_files
-from epochmeter.report.runs.footprint import with_footprint
 from epochmeter.report.runs.load import load_run
 from epochmeter.shared.atomic_files import write_json
 

@@ -30,8 +30,9 @@ def page(name, text=""):
 def templates(monkeypatch):
     """Replace the templates of analyses by their results."""
 
-    def render(template, macro, results):
-        return f"{macro}: {escape_markdown(results)}" if macro == "body" or template == "answer.md.j2" else ""
+    def render(template, macro, results, **_):
+        texts = ("body", "summary") if template == "answer.md.j2" else ("body", "opening")
+        return f"{macro}: {escape_markdown(results)}" if macro in texts else ""
 
     monkeypatch.setattr("epochmeter.report.output.render.render_macro", render)
 
@@ -56,14 +57,25 @@ def test_everything_is_in_the_file():
 
 
 def test_order_is_summary_first_chart_answer_charts_analyses_table():
-    pages = [page("differences"), page("scaling"), page("answer", "Fastest: batch 8.")]
+    pages = [page("differences"), page("scaling", "1.9 times"), page("answer", "Fastest: batch 8.")]
     html = report_html("a sweep", pages, CHARTS, "<p>the table</p>", ["Left out."], ["REHEARSAL"])
-    parts = ['role="alert"', "summary: Fastest: batch 8.", 'figure id="first"', 'section id="answer"',
-             'figure id="second"', 'section id="scaling"', 'id="all-runs"', 'section id="differences"',
-             "Left out."]  # fmt: skip
+    parts = ['role="alert"', "opening: 1.9 times", "summary: Fastest: batch 8.", 'figure id="first"',
+             'section id="answer"', 'figure id="second"', 'section id="scaling"', 'id="all-runs"',
+             'section id="differences"', "Left out."]  # fmt: skip
     places = [html.index(part) for part in parts]
     assert places == sorted(places)
     assert html.index("<details>") < html.index('figure id="third"') < html.index("</details>")
+
+
+def test_at_most_three_sentences_come_before_the_first_chart():
+    pages = [page("stalls", "one"), page("scaling", "two"), page("comparison", "three"), page("answer", "four")]
+    html = report_html("a sweep", pages, CHARTS, "")
+    assert [text in html for text in ("opening: one", "opening: two", "opening: three", "summary: four")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_markup_in_names_stays_text():

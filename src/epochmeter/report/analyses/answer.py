@@ -16,7 +16,7 @@ from epochmeter.report.analyses.next_runs import Suggestion, suggest_runs
 from epochmeter.report.analyses.prediction import NoPrediction, Prediction, predict
 from epochmeter.report.analyses.prior import Prior
 from epochmeter.report.formatting import join_or_more
-from epochmeter.report.runs.configuration import Configuration, no_energy, varied
+from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, varied
 from epochmeter.report.runs.costs import TIME_TO_TARGET, Cost, positive_values, ranked_costs
 from epochmeter.report.runs.filter import has_values
 from epochmeter.report.runs.run import Run
@@ -88,6 +88,15 @@ class Answer:
         if any(entry.job.get(target) is not None for entry in self.configurations for target in targets):
             return []
         return [key for key in varied(self.configurations) if key.partition(".")[0] in CONVERGENCE_KEYS]
+
+    @cached_property
+    def by_workload(self) -> dict[str, list[Best]]:
+        """The fastest and the least energy of each model and dataset; empty if all configurations have the same."""
+        groups: dict[str, list[Configuration]] = {}
+        for cost in self.costs:
+            title = cost.configuration.named(("model", "dataset"))
+            groups.setdefault(title, []).append(cost.configuration)
+        return {title: find_best(group)[:2] for title, group in groups.items()} if len(groups) > 1 else {}
 
     @cached_property
     def single_runs(self) -> int:
@@ -162,9 +171,9 @@ class Answer:
         return [(every[0], len(every)) for every in sorted(kinds.values(), key=len, reverse=True)]
 
     @property
-    def energy_reason(self) -> str | None:
+    def no_energy(self) -> NoEnergy | None:
         """Why not all energies can be compared; None if they can."""
-        return no_energy([cost.configuration for cost in self.costs])
+        return no_energy(cost.configuration for cost in self.costs)
 
     @property
     def values(self) -> dict[str, object]:
@@ -173,6 +182,10 @@ class Answer:
         return {
             "choices": [_choice_values(choice, rows[choice.configuration]) for choice in self.choices],
             "baseline": self.baseline.title if self.baseline else None,
+            "by_workload": {
+                title: {best.name: best.configuration.numbers for best in every}
+                for title, every in self.by_workload.items()
+            },
             "bottlenecks": Counter(" or ".join(bottleneck.parts) for bottleneck in self.bottlenecks.values()),
             "explained_variance": [asdict(share) for share in self.shares],
             "unresolved": self.unresolved,

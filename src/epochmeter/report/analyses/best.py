@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import Cost, comparable, max_power, ranked_costs
-from epochmeter.report.statistics import Estimate, chosen_means, indistinguishable_from_best
+from epochmeter.report.statistics import Estimate, indistinguishable_from_best, positive_means
 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
 Values = Callable[[Cost], Sequence[float]]
@@ -162,21 +162,16 @@ def _widened(choices: Sequence[Best], ranked: Sequence[Cost]) -> list[Best]:
     counts: dict[Configuration, int] = {}
     for choice in choices:
         counts[choice.configuration] = max(counts.get(choice.configuration, 1), 1 + len(choice.ties))
+
+    def means(measured: Sequence[Cost], values: Values) -> dict[Configuration, Estimate]:
+        configurations = [cost.configuration for cost in measured]
+        chosen_from = [counts.get(configuration, 1) for configuration in configurations]
+        return dict(zip(configurations, positive_means([*map(values, measured)], chosen_from), strict=True))
+
+    times, energies = means(ranked, TIMES), means([cost for cost in ranked if cost.joules], JOULES)
     costs = {choice.configuration: choice.cost for choice in choices}
-    times = _chosen_means(ranked, TIMES, counts)
-    energies = _chosen_means([cost for cost in ranked if cost.joules], JOULES, counts)
     widened = {key: replace(cost, time=times[key], energy=energies.get(key)) for key, cost in costs.items()}
     return [replace(choice, cost=widened[choice.configuration]) for choice in choices]
-
-
-def _chosen_means(
-    ranked: Sequence[Cost], values: Values, counts: Mapping[Configuration, int]
-) -> dict[Configuration, Estimate]:
-    if not ranked:
-        return {}
-    places = {index: cost.configuration for index, cost in enumerate(ranked) if cost.configuration in counts}
-    means = chosen_means([values(cost) for cost in ranked], {index: counts[key] for index, key in places.items()})
-    return {places[index]: estimate for index, estimate in means.items()}
 
 
 def _weighted(eta: float, max_power_w: float) -> Values:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 
 from epochmeter.config.validation import flatten, format_value
-from epochmeter.report.runs.configuration import Configuration, no_energy
+from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy
 from epochmeter.report.runs.costs import ENERGY, POWER, TIME, positive_values
 from epochmeter.report.runs.run import NON_CONFIG_KEYS
 from epochmeter.report.statistics import ALPHA, Estimate, false_discovery_rates, mean, pairwise_ratios
@@ -97,14 +97,14 @@ class Comparison:
     Attributes:
         matched: The configurations in both.
         overall: Geometric mean over all configurations by metric, if there are several; the configuration is the unit.
-        energy_reason: Why not all energies can be compared; None if they can.
+        no_energy: Why not all energies can be compared; None if they can.
     """
 
     names: tuple[str, str]
     matched: Matching
     overall: Sequence[Difference]
     differences: Sequence[Difference]
-    energy_reason: str | None
+    no_energy: NoEnergy | None
 
     @property
     def significant_times(self) -> list[Difference]:
@@ -145,7 +145,7 @@ def analyze(
         matched,
         overall=list(chain.from_iterable(map(_overall, by_metric))),
         differences=sorted(chain.from_iterable(by_metric), key=lambda difference: order[difference.title]),
-        energy_reason=no_energy(list(chain.from_iterable(matched.pairs))),
+        no_energy=no_energy(chain.from_iterable(matched.pairs)),
     )
 
 

@@ -17,11 +17,12 @@ class Failure:
 
     Attributes:
         run: Its number, or the name of its folder if the record cannot be read.
+        overrides: Its overrides; None if the record cannot be read.
         hint: What to do; empty if the error has no hint.
     """
 
     run: str
-    overrides: str
+    overrides: str | None
     reason: str
     hint: str = ""
 
@@ -29,8 +30,7 @@ class Failure:
 def analyze(selection: Selection) -> list[Failure]:
     """Return the runs that ended without being completed, and the damaged records."""
     failed = [_failure(run) for run in selection.excluded if FAILURES in reasons_of(run) and run.state != RUNNING]
-    return [*failed, *(Failure(name, "", f"its record cannot be read: {why}")
-                       for name, why in selection.unreadable.items())]  # fmt: skip
+    return [*failed, *(Failure(name, None, why) for name, why in selection.unreadable.items())]
 
 
 def _failure(run: Run) -> Failure:

@@ -1,17 +1,20 @@
-"""Carbon footprint and cost of all runs that a sweep made; those of each run are in the table of runs."""
+"""Carbon footprint and cost of all runs that a sweep made, also by other values than they were configured with."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
 
+from epochmeter.config.job import defaults, recorded_job
+from epochmeter.config.schema import Footprint
 from epochmeter.report.runs.run import RUNNING, UNFINISHED, Run
 from epochmeter.report.statistics import Estimate
-from epochmeter.results.footprint import describe_intensity
-
-NO_TOTAL = {"co2e_g": "no intensity for all hours", "cost": "no price"}
-"""Quantity -> why a run with energy has none."""
+from epochmeter.results.footprint import check_footprint, describe_intensity, evaluate, without_footprint
+from epochmeter.results.reuse import READ_ERRORS
+from epochmeter.shared.record import Record
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,8 @@ class SweepFootprint:
     Attributes:
         cost: None also if the runs have prices in several currencies.
         by_hour_g: CO2e of the same energy at the lowest and at the highest intensity of the hours of each run.
-        missing: Why runs are not in the sums -> their numbers.
+        missing: Why runs are not in the sums -> their numbers. The reason is a key of `reasons` in footprint.md.j2, or
+            that of the record.
         covers: The parts of the machines that the energies include.
     """
 
@@ -67,15 +71,27 @@ def analyze(runs: Sequence[Run]) -> SweepFootprint | None:
     )
 
 
+def with_footprint(run: Run, given: Mapping[str, Any]) -> Run:
+    """Return a run whose carbon and cost are by the given `footprint` keys; InputError if a value is not valid."""
+    default: Any = defaults()["footprint"]
+    check_footprint(footprint := Footprint.from_dict({**default, **run.job.get("footprint", {}), **given}))
+    metrics = without_footprint(run.metrics)
+    with suppress(*READ_ERRORS):  # of a damaged record: the run has no footprint
+        record = Record(run.folder)
+        job = replace(recorded_job(record.job()), footprint=footprint)
+        metrics |= evaluate(record.windows(), record.run(), job)[0]
+    return replace(run, metrics=metrics, job={**run.job, "footprint": footprint.to_dict()})
+
+
 def _missing_reason(run: Run, quantities: Sequence[str]) -> str:
     """Return why a run is not in the sums; empty if it is."""
     if run.reused:
-        return "measured by another sweep"
+        return "reused"
     if run.state in (RUNNING, UNFINISHED):
-        return "not ended"
+        return UNFINISHED
     if "total/energy_j" not in run.metrics:
-        return (run.no_energy or "the energy of a window is not known").rstrip(".")
-    return next((NO_TOTAL[name] for name in quantities if f"total/{name}" not in run.metrics), "")
+        return (run.no_energy or "no_energy").rstrip(".")
+    return next((name for name in quantities if f"total/{name}" not in run.metrics), "")
 
 
 def _sum(runs: Sequence[Run], name: str, uncertainty: str) -> Estimate | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from epochmeter.report.runs.configuration import Configuration, no_energy
+from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy
 from epochmeter.report.runs.costs import ENERGY, TIME, positive_values
 from epochmeter.report.statistics import ALPHA, Estimate, Fit, fits, interval, repeats_to_decide, student
 
@@ -29,6 +29,7 @@ class Check:
     Attributes:
         metric: `time` or `energy`, per epoch.
         ratio: After as a multiple of before, with its 95 % interval; None if it is not known.
+        no_energy: Why there is no ratio of energies; None also if a run lacks a value.
         repeats: Runs of each side that would probably decide; None if decided, not known, or too many.
     """
 
@@ -37,7 +38,7 @@ class Check:
     bound: float
     verdict: Verdict
     ratio: Estimate | None = None
-    reason: str | None = None
+    no_energy: NoEnergy | None = None
     repeats: int | None = None
 
 
@@ -85,15 +86,19 @@ def _tests(
         A check without its verdict, and two p-values. The first is small if the bound is violated, the second if the
         bound holds.
     """
-    reasons = [_missing(metric, pair) for pair in pairs]
-    measured = [pair for pair, reason in zip(pairs, reasons, strict=True) if reason is None]
+    reasons = [no_energy(pair) if metric == "energy" else None for pair in pairs]
+    are_known = [
+        not reason and all(positive_values(side, METRICS[metric]) for side in pair)
+        for pair, reason in zip(pairs, reasons, strict=True)
+    ]
+    measured = [pair for pair, has_ratio in zip(pairs, are_known, strict=True) if has_ratio]
     sides = list(dict.fromkeys(side for pair in measured for side in pair))  # one sweep has one baseline for all
     logs = [[math.log(value) for value in positive_values(side, METRICS[metric])] for side in sides]
     rounds = [[run.round for run in side.runs] for side in sides] if interleaved else []
     fitted = fits(logs, rounds, [[run.started for run in side.runs] for side in sides]) if sides else []
-    for (before, after), reason in zip(pairs, reasons, strict=True):
-        check = Check(after.title, metric, bound, "undecided", reason=reason)
-        if reason:
+    for (before, after), reason, has_ratio in zip(pairs, reasons, are_known, strict=True):
+        check = Check(after.title, metric, bound, "undecided", no_energy=reason)
+        if not has_ratio:
             yield check, 1.0, 1.0
             continue
         tested = [_test(one, sides.index(after), sides.index(before), math.log(bound)) for one in fitted]
@@ -102,13 +107,6 @@ def _tests(
         ratio = ratios[0] if None in lows else Estimate(ratios[0].value, min(lows), max(highs))
         most = None if None in repeats else max(repeats)
         yield replace(check, ratio=ratio, repeats=most), max(above), max(within)
-
-
-def _missing(metric: str, pair: tuple[Configuration, Configuration]) -> str | None:
-    """Return why a metric of two configurations cannot be compared; None if it can."""
-    if metric == "energy" and (reason := no_energy(pair)):
-        return reason
-    return None if all(positive_values(side, METRICS[metric]) for side in pair) else f"no {metric} per epoch"
 
 
 def _test(fitted: Fit, after: int, before: int, bound: float) -> tuple[Estimate, float, float, int | None]:

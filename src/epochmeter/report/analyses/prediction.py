@@ -39,7 +39,7 @@ from epochmeter.report.analyses.prior import (
     setting,
     to_grid,
 )
-from epochmeter.report.runs.configuration import Configuration, no_energy, varied
+from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, varied
 from epochmeter.report.runs.costs import Cost, costs
 from epochmeter.report.runs.run import NON_CONFIG_KEYS
 from epochmeter.report.statistics import Estimate
@@ -57,7 +57,6 @@ IGNORED_KEYS = (*NON_CONFIG_KEYS, "hydra")
 TIME, POWER, ENERGY = "time", "power", "energy"
 PHYSICS, PRIOR = "physics", "prior"
 """Models."""
-PARTLY = "not all configurations have one"
 Column = tuple[str, ...]
 """A key's value in each measured configuration."""
 Followers = Mapping[str, tuple[str, Column, Column]]
@@ -93,7 +92,7 @@ class Prediction:
     errors: Mapping[str, Error]
     next_runs: Sequence[Predicted]
     measured: int
-    no_power: str | None = None
+    no_power: NoEnergy | None = None
     poor_power: Error | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
     prior: Prior | None = None
@@ -240,11 +239,17 @@ def _predict(
         errors=errors,
         next_runs=[points[near[index]] for index in proposed],
         measured=count,
-        no_power=(no_energy([cost.configuration for cost in measured]) or PARTLY) if len(grid.logs) == 1 else None,
+        no_power=_no_power(measured) if len(grid.logs) == 1 else None,
         poor_power=others[0] if others and not is_power_useful else None,
         weights=weights,
         prior=prior,
     )
+
+
+def _no_power(measured: Sequence[Cost]) -> NoEnergy:
+    """Return why not all configurations have a power."""
+    lacking = sum(not cost.power_w for cost in measured)
+    return no_energy(cost.configuration for cost in measured) or NoEnergy(lacking, len(measured))
 
 
 def _columns(measured: Sequence[Cost]) -> tuple[dict[str, Column], Followers]:

@@ -7,7 +7,7 @@ DataParallel, and with DistributedDataParallel.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -46,6 +46,8 @@ PARTS = {
     "overhead": ("overhead_s", None),
 }
 """Part of an epoch, and all of it -> its metric, and a metric that is subtracted from it."""
+Pair = tuple[Configuration, Configuration]
+"""The configuration compared with, and the other one."""
 
 
 @dataclass(frozen=True)
@@ -147,15 +149,21 @@ def analyze(rows: Sequence[Run]) -> Questions | None:
     ranks = [result for result in compared if result.strategy == DISTRIBUTED]
     first_epochs = [_first_epoch(configuration, configurations) for configuration in configurations]
     sized = [configuration for configuration in configurations if configuration.mean(PARAMETERS)]
+    models = _neighbors("model", sized, lambda configuration: -(configuration.mean(PARAMETERS) or 0.0))
+    batches = _neighbors("batch", configurations, lambda configuration: configuration.job["batch"])
+
+    def effects(keys: Sequence[str], pairs: Iterable[Pair]) -> list[Effect]:
+        return [_effect(keys, *pair, configurations) for pair in pairs]
+
     return Questions(
         devices=_device_uses(configurations),
-        memory=_memory_growths(configurations),
+        memory=[effect for key, pair in _memory_growths(configurations) for effect in effects([key], [pair])],
         first_epochs=[entry for entry in first_epochs if entry],
-        steps=_step_counts(configurations),
+        steps=[effect for effect in effects(["strategy"], _one_and_several(configurations)) if "steps" in effect.means],
         overhead=[result for result in ranks if result.kind == WEAK] or ranks,
-        dp=_dp_and_ddp(configurations),
-        models=_neighbors("model", sized, lambda configuration: -(configuration.mean(PARAMETERS) or 0.0)),
-        batches=_neighbors("batch", configurations, lambda configuration: configuration.job["batch"]),
+        dp=[effect for effect in effects(["strategy", "batch"], _dp_and_ddp(configurations)) if effect.speed],
+        models=[effect for effect in effects(["model"], models) if effect.speed],
+        batches=[effect for effect in effects(["batch"], batches) if effect.speed],
         has_single_runs=any(len(configuration.runs) == 1 for configuration in configurations),
     )
 
@@ -174,54 +182,40 @@ def _device_uses(configurations: Sequence[Configuration]) -> list[DeviceUse]:
     return results
 
 
-def _memory_growths(configurations: Sequence[Configuration]) -> list[Effect]:
-    """Return the largest growth of memory by each key."""
+def _memory_growths(configurations: Sequence[Configuration]) -> Iterator[tuple[str, Pair]]:
+    """Yield each key that increases the memory, with the pair of the largest growth."""
     measured = [configuration for configuration in configurations if configuration.mean(MEMORY)]
-    largest = []
     for key in (key for key in varied(measured) if "." not in key):
         pairs = [(min(group, key=_memory), max(group, key=_memory)) for group in groups(measured, [key])]
         least, most = max(pairs, key=lambda pair: _memory(pair[1]) / _memory(pair[0]))
         if _memory(most) > (1 + MIN_EFFECT) * _memory(least):
-            largest.append(_effect([key], least, most, configurations))
-    return largest
+            yield key, (least, most)
 
 
-def _step_counts(configurations: Sequence[Configuration]) -> list[Effect]:
-    """Compare the steps on several devices with those on one device with the same batch size."""
-    results = []
+def _one_and_several(configurations: Sequence[Configuration]) -> Iterator[Pair]:
+    """Yield one device and several devices with the same batch size."""
     for group in groups(configurations, ["strategy"]):
-        one = next((configuration for configuration in group if configuration.strategy == SINGLE), None)
-        several = [configuration for configuration in group if (configuration.devices or 1) > 1]
-        results += [_effect(["strategy"], one, configuration, configurations) for configuration in several if one]
-    return [effect for effect in results if "steps" in effect.means]
+        ones = [configuration for configuration in group if configuration.strategy == SINGLE]
+        yield from ((one, several) for one in ones[:1] for several in group if (several.devices or 1) > 1)
 
 
-def _dp_and_ddp(configurations: Sequence[Configuration]) -> list[Effect]:
-    """Compare DistributedDataParallel with DataParallel at the same global batch size, else at the same batch size."""
-    results = []
+def _dp_and_ddp(configurations: Sequence[Configuration]) -> Iterator[Pair]:
+    """Yield DataParallel and DistributedDataParallel at the same global batch size, else at the same batch size."""
     for group in groups(configurations, ["strategy", "batch"]):
-        pairs = [
-            (dp, ddp)
-            for dp in group
-            for ddp in group
-            if dp.strategy == DATA_PARALLEL and ddp.strategy == DISTRIBUTED and dp.devices == ddp.devices
-        ]
-        several = [pair for pair in pairs if (pair[0].devices or 1) > 1]
-        same_work = [(dp, ddp) for dp, ddp in several if dp.global_batch == ddp.global_batch]
-        same_batch = [(dp, ddp) for dp, ddp in several if dp.job["batch"] == ddp.job["batch"]]
-        results += [_effect(["strategy", "batch"], *pair, configurations) for pair in same_work or same_batch]
-    return [effect for effect in results if effect.speed]
+        several = [configuration for configuration in group if (configuration.devices or 1) > 1]
+        dps, ddps = ([entry for entry in several if entry.strategy == name] for name in (DATA_PARALLEL, DISTRIBUTED))
+        pairs = [(dp, ddp) for dp in dps for ddp in ddps if dp.devices == ddp.devices]
+        same_work = [(dp, ddp) for dp, ddp in pairs if dp.global_batch == ddp.global_batch]
+        yield from same_work or [(dp, ddp) for dp, ddp in pairs if dp.job["batch"] == ddp.job["batch"]]
 
 
 def _neighbors(
     key: str, configurations: Sequence[Configuration], order: Callable[[Configuration], float]
-) -> list[Effect]:
-    """Compare each configuration with the one before it in an order, all else equal; on one device, if possible."""
+) -> Iterator[Pair]:
+    """Yield each configuration with the one before it in an order, all else equal; on one device, if possible."""
     ones = [configuration for configuration in configurations if configuration.strategy == SINGLE]
-    sorted_groups = [sorted(group, key=order) for group in groups(ones if len(ones) > 1 else configurations, [key])]
-    pairs = [pair for group in sorted_groups for pair in pairwise(group) if order(pair[0]) != order(pair[1])]
-    effects = [_effect([key], base, other, configurations) for base, other in pairs]
-    return [effect for effect in effects if effect.speed]
+    for group in groups(ones if len(ones) > 1 else configurations, [key]):
+        yield from (pair for pair in pairwise(sorted(group, key=order)) if order(pair[0]) != order(pair[1]))
 
 
 def _effect(

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from epochmeter.report.runs.configuration import (
     SINGLE,
     Configuration,
+    NoEnergy,
     group_repeats,
     no_energy,
     on_several_hosts,
@@ -53,7 +54,7 @@ class Scaling:
     speedup: Estimate
     efficiency: Estimate
     energy: Estimate | None
-    no_energy: str | None
+    no_energy: NoEnergy | None
     overhead_s: Estimate | None
     step_s: float | None
     memory_bytes: float | None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from epochmeter.report.runs.configuration import group_repeats, no_energy
+from epochmeter.report.runs.configuration import NoEnergy, group_repeats, no_energy
 from epochmeter.report.runs.run import Run
 from epochmeter.results.pareto import is_pareto_front, to_losses
 from epochmeter.shared.atomic_files import read_json
@@ -36,7 +36,7 @@ class SearchResult:
     front: Sequence[SearchPoint]
     others: Sequence[SearchPoint]
     incomplete: Sequence[SearchPoint]
-    no_front: str | None
+    no_front: NoEnergy | None
 
     @property
     def values(self) -> list[dict[str, object]]:

@@ -11,24 +11,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from epochmeter.report.analyses.bottleneck import Part, decide
 from epochmeter.report.analyses.what_if import Pipeline, Prediction, fraction_without_stall, pipeline_of, predictions
 from epochmeter.report.runs import data_source
-from epochmeter.report.runs.configuration import Configuration, no_energy
-from epochmeter.report.runs.data_source import CONDITIONS, FROM_CACHE, FROM_STORAGE, SYNTHETIC, mean
+from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, on_several_hosts, varied
+from epochmeter.report.runs.data_source import CONDITIONS, FROM_CACHE, FROM_STORAGE, SYNTHETIC, CacheViolation, mean
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, Rounds, Samples, contrast, positive_means
-from epochmeter.results.bottleneck import (
-    COMPUTE,
-    COPY,
-    FETCH_STALL,
-    MIN_FRACTION,
-    OVERHEAD,
-    PREP_STALL,
-    Bottleneck,
-)
+from epochmeter.results.bottleneck import COMPUTE, COPY, FETCH_STALL, MIN_FRACTION, OVERHEAD, PREP_STALL, Bottleneck
 
 PREPROCESSED = {FROM_CACHE: 1.0, SYNTHETIC: -1.0}
 FETCH = {FROM_STORAGE: 1.0, FROM_CACHE: -1.0}
@@ -46,7 +37,7 @@ class StallEnergy:
     """
 
     covers: str | None = None
-    reason: str | None = None
+    missing: NoEnergy | None = None
     epochs_j: Mapping[str, float] = field(default_factory=dict)
     preprocessing: Estimate | None = None
     fetch: Estimate | None = None
@@ -72,14 +63,13 @@ class StallAnalysis:
     """
 
     title: str
-    keys: Mapping[str, Any]
     numbers: Mapping[str, Sequence[int]]
     times_s: Mapping[str, Estimate]
     preprocessing: Estimate
     fetch: Estimate
     verdict: Bottleneck
     in_memory: Bottleneck
-    conditions: Sequence[str]
+    conditions: Sequence[CacheViolation]
     lives_in_memory: bool
     samples_differ: bool
     skipped_samples: float
@@ -112,8 +102,11 @@ class Incomplete:
 def analyze(runs: Sequence[Run]) -> list[StallAnalysis | Incomplete]:
     """Analyze each configuration and host with runs of two conditions or more."""
     groups = data_source.by_job(runs)
-    names = data_source.titles([next(iter(group.runs.values()))[0] for group in groups])
-    return [_analyze(name, group) for name, group in zip(names, groups, strict=True)]
+    firsts = [Configuration(next(iter(group.runs.values()))) for group in groups]
+    keys = dict.fromkeys(["model", "dataset", "batch", "workers", *varied(firsts)])
+    named = [key for key in keys if key not in data_source.SET_BY_DATA_SOURCE]
+    titles = [first.named(named, on_several_hosts(firsts)) for first in firsts]
+    return [_analyze(title, group) for title, group in zip(titles, groups, strict=True)]
 
 
 def verdict(
@@ -150,15 +143,12 @@ def check_cache_state(
     In that case the fetch stall is larger than measured: only a verdict that names the fetch stall remains valid. In
     memory there is none, but if warm runs were not warm, part of their prep stall is fetch stall.
     """
+    was_warm, was_cold = (data_source.kept_state(rows, name) for name in (FROM_CACHE, FROM_STORAGE))
     if in_memory:
-        is_valid = PREP_STALL not in bottleneck.parts or data_source.was_warm(rows)
+        is_valid = PREP_STALL not in bottleneck.parts or was_warm
     else:
-        is_valid = bottleneck.parts in ((), (FETCH_STALL,)) or (
-            data_source.was_warm(rows) and data_source.was_cold(rows)
-        )
-    if is_valid:
-        return bottleneck
-    return Bottleneck((), {}, why="not cold" if data_source.was_warm(rows) else "not warm")
+        is_valid = bottleneck.parts in ((), (FETCH_STALL,)) or (was_warm and was_cold)
+    return bottleneck if is_valid else Bottleneck((), {}, why="not cold" if was_warm else "not warm")
 
 
 def stall_power(e1: float, e2: float, t1: float, t2: float, idle_w: float | None) -> float | None:
@@ -185,7 +175,6 @@ def _analyze(title: str, group: data_source.RunsByCondition) -> StallAnalysis | 
     differences_s = {FROM_STORAGE: STALLED, FROM_CACHE: PREPROCESSED}
     return StallAnalysis(
         title=title,
-        keys=data_source.naming(rows[FROM_STORAGE][0]),
         numbers={name: [run.number for run in runs] for name, runs in rows.items()},
         times_s=dict(zip(CONDITIONS, positive_means([times[name] for name in CONDITIONS]), strict=True)),
         preprocessing=contrast(PREPROCESSED, times, rounds),
@@ -223,13 +212,8 @@ def _best_change(changes: Sequence[Prediction], epoch_s: float) -> Prediction | 
 def _energy(rows: Mapping[str, Sequence[Run]], times: Samples, rounds: Mapping[str, Rounds]) -> StallEnergy:
     """Return the energy of the stalls; without it, the reason: a run has none, or they cover different parts."""
     every = [run for runs in rows.values() for run in runs]
-    unmeasured = [run for run in every if run.steady("energy_j") is None]
-    if unmeasured:
-        return StallEnergy(
-            reason=f"{len(unmeasured)} of {len(every)} runs measured no energy: {unmeasured[0].no_energy}"
-        )
-    if reason := no_energy([Configuration(every)]):
-        return StallEnergy(reason=reason)
+    if missing := no_energy([Configuration(every)], "steady/energy_j"):
+        return StallEnergy(missing=missing)
     joules = {name: [run.metrics["steady/energy_j"] for run in runs] for name, runs in rows.items()}
     e1, e3, e2 = (statistics.fmean(joules[name]) for name in CONDITIONS)
     t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)

@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from epochmeter.report.analyses.best import Best, find_best
-from epochmeter.report.runs.configuration import Configuration, group_repeats, quality_target, ratio_of
+from epochmeter.report.runs.configuration import (
+    Configuration,
+    NoEnergy,
+    group_repeats,
+    no_energy,
+    quality_target,
+    ratio_of,
+)
 from epochmeter.report.runs.costs import ENERGY_TO_TARGET as ENERGY
 from epochmeter.report.runs.costs import TIME_TO_TARGET as TIME
 from epochmeter.report.runs.costs import comparable, costs_to_target, pareto_front
@@ -20,8 +27,6 @@ from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import Estimate
 
 EPOCHS = "total/epochs_to_target"
-TOO_SHORT = "a window up to the target, such as an evaluation, was too short for the meter"
-"""Why there is no energy to the target although there is energy per epoch."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Targets:
     points: Sequence[TargetResult]
     choices: Sequence[Best]
     covers: Sequence[str]
-    no_energy: str | None
+    no_energy: NoEnergy | None
     time_ratio: Estimate | None
     energy_ratio: Estimate | None
 
@@ -74,7 +79,7 @@ class Targets:
             "points": [asdict(point) for point in self.points],
             **{choice.name: choice.cost.title for choice in self.choices},
             "covers": self.covers,
-            "no_energy": self.no_energy,
+            "no_energy": self.no_energy and asdict(self.no_energy),
         }
 
 
@@ -111,7 +116,7 @@ def _analyze(title: str, configurations: Sequence[Configuration]) -> Targets:
         points=sorted(points, key=lambda point: (not point.always, point.time_s.value if point.time_s else math.inf)),
         choices=choices,
         covers=[*scopes],
-        no_energy=_no_energy(reached_runs),
+        no_energy=no_energy([Configuration(reached_runs)], ENERGY),
         time_ratio=ratios[0],
         energy_ratio=ratios[1],
     )
@@ -120,15 +125,3 @@ def _analyze(title: str, configurations: Sequence[Configuration]) -> Targets:
 def _mean(configuration: Configuration, metric: str) -> Estimate | None:
     value = configuration.mean(metric)
     return None if value is None else Estimate(value)
-
-
-def _no_energy(reached: Sequence[Run]) -> str | None:
-    """Return why not all runs that reached the target can be compared by energy; None if they can."""
-    covers = sorted({str(run.energy_covers) for run in reached if ENERGY in run.metrics})
-    if len(covers) > 1:
-        return f"it covers different things: {', '.join(covers)}"
-    without = [run for run in reached if ENERGY not in run.metrics]
-    if not without:
-        return None
-    why = next((run.no_energy for run in without if run.no_energy), TOO_SHORT)
-    return f"{len(without)} of {len(reached)} runs that reached it measured no energy: {why}"

@@ -18,6 +18,7 @@ from epochmeter.report.charts.points import (
 from epochmeter.report.charts.vega import Chart, channel
 from epochmeter.report.formatting import number
 from epochmeter.report.runs.configuration import Configuration, on_several_hosts, varied
+from epochmeter.report.runs.costs import ENERGY, ENERGY_TO_TARGET, TIME, TIME_TO_TARGET, costs_to_target
 
 PREFERRED_KEYS = ("batch", "power_limit", "workers")
 MAX_VALUES = 24
@@ -31,7 +32,10 @@ Cells = dict[tuple[str, ...], tuple[MeanSd, Configuration]]
 
 
 def heatmaps(configurations: Sequence[Configuration]) -> list[Chart]:
-    """Draw time, and energy per energy scope; none if fewer than two keys have several values."""
+    """Draw time, and energy per energy scope; none if fewer than two keys have several values.
+
+    They are those per epoch, or up to the target that the configurations are ranked by.
+    """
     keys = varied(configurations)
     axes = [key for key in keys if _is_axis(key, configurations)]
     axes = sorted(axes, key=lambda key: (*PREFERRED_KEYS, key).index(key))[:2]
@@ -40,10 +44,13 @@ def heatmaps(configurations: Sequence[Configuration]) -> list[Chart]:
     others = [key for key in keys if key not in axes]
     if len(others) == 1 and len({configuration.value(others[0]) for configuration in configurations}) <= MAX_PANELS:
         axes, others = [*axes, *others], []
-    charts = [_heatmap("grid_time", "Time per epoch", "s", configurations, axes, others)]
+    of, time, energy = "per epoch", TIME, ENERGY
+    if costs_to_target(configurations):
+        of, time, energy = "to the target", TIME_TO_TARGET, ENERGY_TO_TARGET
+    charts = [_heatmap("grid_time", f"Time {of}", "s", time, configurations, axes, others)]
     for suffix, group in by_energy_scope(configurations):
         shown = [*group, *(configuration for configuration in configurations if configuration.energy_scope is None)]
-        charts.append(_heatmap(f"grid_energy{suffix}", "Energy per epoch", "J", shown, axes, others))
+        charts.append(_heatmap(f"grid_energy{suffix}", f"Energy {of}", "J", energy, shown, axes, others))
     return [chart for chart in charts if chart]
 
 
@@ -54,9 +61,9 @@ def _is_axis(key: str, configurations: Sequence[Configuration]) -> bool:
 
 
 def _heatmap(
-    name: str, label: str, base: str, shown: Sequence[Configuration], keys: Sequence[str], others: Sequence[str]
-) -> Chart | None:
-    metric = {"s": "steady/e2e_s", "J": "steady/energy_j"}[base]
+    name: str, label: str, base: str, metric: str, shown: Sequence[Configuration], keys: Sequence[str],
+    others: Sequence[str],
+) -> Chart | None:  # fmt: skip
     candidates = [configuration for configuration in shown if base == "s" or configuration.energy_scope]
     measured = [(value, configuration) for configuration in candidates if (value := mean_sd(configuration, metric))]
     cells: Cells = {}
@@ -68,7 +75,7 @@ def _heatmap(
     hosts = ["hosts"] if on_several_hosts(shown) else []
     possible = math.prod(len({place[side] for place in cells}) for side in range(len(keys)))
     caption = {
-        "steady_epoch": True,
+        "steady_epoch": metric.startswith("steady/"),
         "empty_cells": len(cells) < possible,
         "best_over": ", ".join([*words[len(keys) :], *hosts]) if len(cells) < len(measured) else "",
         "without_energy": without_energy(shown, len(measured)) if base == "J" else None,

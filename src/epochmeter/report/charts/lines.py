@@ -67,7 +67,7 @@ def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuratio
     place = {
         "x": channel("devices:O", title="Devices", axis={"labelAngle": 0}),
         "y": channel("y:Q", title="Scaling efficiency (%)"),
-        "color": channel("line:N", legend={"title": None, "columns": 1}, sort=None),
+        "color": channel("line:N", legend={"title": None, "columns": 1, "labelLimit": 0}, sort=None),
     }
     shown = {"href": channel("link:N"), "tooltip": vega.tooltips("title", "efficiency", "speedup", "runs")}
     layers = [

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, Literal
 
+from epochmeter.config.installation import cache_folder
 from epochmeter.report.formatting import UNITS, Unit
 from epochmeter.shared.atomic_files import write_atomically
 
@@ -177,14 +176,13 @@ def theme(*, is_dark: bool = False) -> Spec:
 
 def javascript() -> str:
     """Return the source of Vega, Vega-Lite and Vega-Embed, from a cache, as bundling it takes a second."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "epochmeter"
-    cached = folder / f"vega-{version('vl-convert-python')}.js"
+    cached = cache_folder() / f"vega-{version('vl-convert-python')}.js"
     with suppress(OSError):
         return cached.read_text(encoding="utf-8")
     import vl_convert
 
     source = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
+        cached.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(cached, lambda file: file.write(source))
     return source

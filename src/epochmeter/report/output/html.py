@@ -8,11 +8,13 @@ import json
 from collections.abc import Sequence
 
 from epochmeter.report.charts.vega import Chart, javascript, theme
-from epochmeter.report.output.render import page_body, page_summary, render_html
+from epochmeter.report.output.render import page_body, page_opening, page_summary, render_html
 from epochmeter.report.pages import Page
 
 FIRST_PAGES = ("answer", "gate", "comparison")
 """Pages directly below the first chart."""
+MAX_FIRST = 3
+"""Sentences before the first chart."""
 LAST_PAGES = ("failures", "differences")
 """Pages below the table of runs."""
 
@@ -43,7 +45,7 @@ def report_html(
         title=title,
         banner=banner,
         notes=notes,
-        summary="\n".join(map(page_summary, first_pages)),
+        summary=_first_sentences(pages),
         body=page_body,
         contents=[*shown[:1], *first_pages, *shown[1:], *other_pages, *runs, *last_pages],
         first_charts=charts[:1],
@@ -55,6 +57,13 @@ def report_html(
         vega=pack(javascript()) if charts else "",
         specs=pack(json.dumps(specs, separators=(",", ":"))) if charts else "",
     )
+
+
+def _first_sentences(pages: Sequence[Page]) -> str:
+    """Return what is read before the first chart: the openings of the analyses that a sweep was made for first."""
+    texts = [*map(page_opening, pages), *(page_summary(page) for page in pages if page.name in FIRST_PAGES)]
+    paragraphs = [paragraph for text in texts for paragraph in text.split("\n\n") if paragraph.strip()]
+    return "\n\n".join(paragraphs[:MAX_FIRST])
 
 
 def pack(text: str) -> str:

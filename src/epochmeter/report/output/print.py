@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ from epochmeter.report.output.files import write_page
 from epochmeter.report.output.render import (
     page_file,
     page_markdown,
-    plain_text,
     print_markdown,
     render_macro,
     render_notes,
@@ -26,7 +26,9 @@ from epochmeter.report.runs.load import read
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from epochmeter.report.analyses.stalls import Incomplete
     from epochmeter.report.build import Report
+    from epochmeter.report.runs.run import Run
 
 REPORT_PAGES = ("answer", "comparison", "gate", "footprint", "failures", "differences")
 """Pages about the whole report. If it has no others, the terminal lists its runs."""
@@ -40,8 +42,8 @@ def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
     if not configurations:
         return []
     choices = find_best(configurations) if is_choice and len(configurations) > 1 else []
-    texts = [render_macro("answer.md.j2", "choice", choice) for choice in choices[:2]]
-    answer = " ".join(plain_text(text).strip() for text in texts)
+    texts = [render_macro("answer.md.j2", "choice", choice, is_plain=True) for choice in choices[:2]]
+    answer = " ".join(map(str.strip, texts))
     return [
         *([f"Answer:  {answer}"] if answer else []),
         f"Report:  python src/report.py sweep={folder.name}  ->  {display_path(folder / 'report.html')}",
@@ -60,9 +62,8 @@ def print_analyses(folder: Path, console: Console, *, of_sources: bool = False) 
         return
     console.print()
     if not pages:
-        print_markdown(table.markdown(table.columns_and_rows(sweep.runs)), console)
-        for hint in analyses.hints or [render_macro("stalls.md.j2", "no_runs")]:
-            print_markdown(hint, console)
+        _print_runs(sweep.runs, console)
+        _print_missing(analyses.incomplete, console)
     numbers = {number for page in pages for number in page.numbers}
     banner, notes = (render_notes(name, analyses.selection, numbers) for name in ("warnings", "left_out"))
     for warning in banner:
@@ -82,12 +83,12 @@ def print_report(report: Report, console: Console) -> None:
     for page in report.pages:
         print_page(page, console)
     if report.rows and all(page.name in REPORT_PAGES for page in report.pages):
-        print_markdown(table.markdown(table.columns_and_rows(report.rows[:MAX_PRINTED])), console)
+        _print_runs(report.rows[:MAX_PRINTED], console)
         if (more := len(report.rows) - MAX_PRINTED) > 0:
             print_text(console, f"{more} more are in report.csv.")
         console.print()
-    for hint in report.hints:
-        print_markdown(hint, console)
+    if report.incomplete:
+        _print_missing(report.incomplete, console)
     for note in report.notes:
         print_text(console, note, "yellow")
 
@@ -101,4 +102,13 @@ def print_text(console: Console, text: str, style: str = "") -> None:
 
 def print_page(page: Page, console: Console) -> None:
     """Print the text of an analysis under its title."""
-    print_markdown(f"## {page.title}\n\n{page_markdown(page)}", console)
+    print_markdown(f"## {page.title}\n\n{page_markdown(page, is_plain=not console.is_terminal)}", console)
+
+
+def _print_runs(runs: Sequence[Run], console: Console) -> None:
+    print_markdown(table.markdown(table.columns_and_rows(runs), is_plain=not console.is_terminal), console)
+
+
+def _print_missing(incomplete: Sequence[Incomplete], console: Console) -> None:
+    """Print why there is no stall analysis, and the command for it."""
+    print_markdown(render_macro("stalls.md.j2", "missing", incomplete, is_plain=not console.is_terminal), console)

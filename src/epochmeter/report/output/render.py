@@ -2,24 +2,26 @@
 
 Every analysis has one template in `report/templates`, named after its page: the macro `body(results)` gives its text,
 and the macro `summary(results)`, if there is one, up to three sentences that the report starts with. The page and the
-terminal show the same Markdown, so that a sentence exists once.
+terminal show the same text, so that a sentence exists once.
 
-Lines of a paragraph may be wrapped anywhere in a template, as they are joined. Values are escaped; what a macro or
-`code` returns is not escaped again.
+Lines of a paragraph may be wrapped anywhere in a template, as they are joined. In Markdown values are escaped; what a
+macro or `code` returns is not escaped again. In plain text, for files and pipes, nothing is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from html import escape, unescape
+from html import escape
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
-from epochmeter.config.installation import with_own_commands
+from epochmeter.config.installation import cache_folder, with_own_commands
 from epochmeter.report import formatting
 from epochmeter.report.pages import Page
 from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
@@ -37,20 +39,26 @@ MAX_ROWS = 200
 """Rows of a table; the JSON file has all."""
 
 
-def page_summary(page: Page) -> str:
+def page_opening(page: Page) -> str:
+    """Render what a page of a whole report starts with, before its summaries; empty if the analysis has none."""
+    return render_macro(f"{page.name}.md.j2", "opening", page.results)
+
+
+def page_summary(page: Page, *, is_plain: bool = False) -> str:
     """Render the sentences that a report starts with; empty if the analysis has none."""
-    return render_macro(f"{page.name}.md.j2", "summary", page.results)
+    return render_macro(f"{page.name}.md.j2", "summary", page.results, is_plain=is_plain)
 
 
-def page_body(page: Page) -> str:
+def page_body(page: Page, *, is_plain: bool = False) -> str:
     """Render the text of an analysis, without its title and summary."""
-    warnings = "".join(f"**{escape_markdown(warning)}**\n\n" for warning in page.warnings)
-    return warnings + render_macro(f"{page.name}.md.j2", "body", page.results)
+    to_text = one_line if is_plain else escape_markdown
+    warnings = "".join(f"**{to_text(warning)}**\n\n" for warning in page.warnings)
+    return warnings + render_macro(f"{page.name}.md.j2", "body", page.results, is_plain=is_plain)
 
 
-def page_markdown(page: Page) -> str:
+def page_markdown(page: Page, *, is_plain: bool = False) -> str:
     """Render the text of an analysis, without its title."""
-    return f"{page_summary(page)}\n{page_body(page)}".lstrip()
+    return f"{page_summary(page, is_plain=is_plain)}\n{page_body(page, is_plain=is_plain)}".lstrip()
 
 
 def page_file(page: Page, title: str, banner: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
@@ -60,25 +68,22 @@ def page_file(page: Page, title: str, banner: Sequence[str] = (), notes: Sequenc
     return "\n\n".join([f"# {heading}", *warnings, page_markdown(page).strip(), *map(escape_markdown, notes)]) + "\n"
 
 
-def render_macro(template: str, name: str, *values: object) -> str:
-    """Render a macro of a template to Markdown; empty if the template has none of this name."""
-    macro = getattr(_environment(is_markdown=True).get_template(template).module, name, None)
+def render_macro(template: str, name: str, *values: object, is_plain: bool = False) -> str:
+    """Render a macro of a template to Markdown, or to plain text; empty if the template has none of this name."""
+    environment = _environment(one_line if is_plain else escape_markdown)
+    macro = getattr(environment.get_template(template).module, name, None)
     return _join_lines(macro(*values)) if macro else ""
 
 
 def render_notes(name: str, *values: object) -> list[str]:
     """Render a macro of `notes.md.j2` to plain texts, one per paragraph."""
-    return [plain_text(note).strip() for note in render_macro("notes.md.j2", name, *values).split("\n\n") if note]
-
-
-def plain_text(markdown: str) -> str:
-    """Return Markdown without escapes."""
-    return re.sub(r"\\([^\w\s]|_)", r"\1", unescape(markdown))
+    notes = render_macro("notes.md.j2", name, *values, is_plain=True)
+    return [note.strip() for note in notes.split("\n\n") if note]
 
 
 def render_html(template: str, **values: object) -> str:
     """Render a template of `report/templates` to HTML; values are escaped."""
-    return _environment(is_markdown=False).get_template(template).render(values)
+    return _environment(None).get_template(template).render(values)
 
 
 def markdown_to_html(markdown: str) -> Markup:
@@ -89,9 +94,9 @@ def markdown_to_html(markdown: str) -> Markup:
 
 
 def print_markdown(markdown: str, console: Console) -> None:
-    """Print Markdown: formatted in a terminal, and without escapes and line breaks in a file or a pipe."""
+    """Print Markdown in a terminal, and a plain text without line breaks in a file or a pipe."""
     if not console.is_terminal:
-        console.print(plain_text(markdown), markup=False, highlight=False, soft_wrap=True)
+        console.print(markdown, markup=False, highlight=False, soft_wrap=True)
         return
     from rich.markdown import Markdown
 
@@ -104,20 +109,27 @@ def print_markdown(markdown: str, console: Console) -> None:
         console.width = width
 
 
-def escape_markdown(value: object) -> str:
-    """Escape a value so that Markdown shows it as it is, in a table too; line breaks become spaces."""
+def one_line(value: object, to_markup: Callable[[str], str] = str) -> str:
+    """Return a value as text in one line; spaces at its ends are kept."""
     if isinstance(value, Markup):
         return value
     text = str(value)
     padding = (" " * text[:1].isspace(), " " * (len(text) > 1 and text[-1:].isspace()))
-    return Markup(MARKUP.sub(r"\\\g<0>", escape(" ".join(text.split()), quote=False)).join(padding))
+    return Markup(to_markup(" ".join(text.split())).join(padding))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> str:
+def escape_markdown(value: object) -> str:
+    """Escape a value so that Markdown shows it as it is, in a table too; line breaks become spaces."""
+    return one_line(value, _escaped)
+
+
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[str] = (), *, is_plain: bool = False
+) -> str:
     """Format a Markdown table; the columns of numbers are aligned to the right."""
+    to_text = one_line if is_plain else escape_markdown
     rules = ["---:" if column in numbers else "---" for column in columns]
-    cells = [[escape_markdown(column) for column in columns], rules]
-    cells += [[escape_markdown(cell) for cell in row] for row in rows]
+    cells = [map(to_text, columns), rules, *(map(to_text, row) for row in rows)]
     return Markup("\n".join(f"| {' | '.join(row)} |" for row in cells))
 
 
@@ -133,23 +145,35 @@ def code(text: str) -> str:
     return Markup(f"{fence}{' '.join(text.split())}{fence}")
 
 
+@lru_cache(maxsize=1024)  # many cells of a table are equal
+def _escaped(text: str) -> str:
+    return MARKUP.sub(r"\\\g<0>", escape(text, quote=False))
+
+
 def _join_lines(markdown: str) -> str:
     """Return Markdown with one line per paragraph; the lines of tables and lists stay."""
-    paragraphs = []
-    for paragraph in re.split(r"\n\s*\n", str(markdown).strip()):
-        lines = [" ".join(line.split()) for line in paragraph.splitlines()]
-        separator = "\n" if paragraph.startswith(("|", "- ")) else " "
-        paragraphs.append(separator.join(filter(None, lines)) + "\n")
-    return "\n".join(paragraphs).lstrip("\n")
+    lines = (" ".join(line.split()) for line in str(markdown).splitlines())
+    paragraphs = [list(group) for is_text, group in groupby(lines, bool) if is_text]
+    separators = ["\n" if paragraph[0].startswith(("|", "- ")) else " " for paragraph in paragraphs]
+    return "\n".join(f"{joint.join(lines)}\n" for joint, lines in zip(separators, paragraphs, strict=True))
 
 
-@lru_cache(maxsize=2)
-def _environment(*, is_markdown: bool) -> Environment:
-    """Return the environment of the templates of Markdown, or of HTML.
+@lru_cache(maxsize=3)
+def _environment(to_text: Callable[[object], str] | None) -> Environment:
+    """Return the environment of templates whose values become text by a function; None: HTML.
 
-    With `autoescape`, macros return `Markup`. In Markdown, `finalize` escapes all else, and `autoescape` nothing.
+    With `autoescape`, macros return `Markup`. Values that `finalize` has escaped are not escaped again.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
+    from jinja2.bccache import Bucket
+
+    class Compiled(FileSystemBytecodeCache):
+        """Compiled templates, as compiling them takes a tenth of a short report."""
+
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            with suppress(OSError):
+                cache_folder().mkdir(parents=True, exist_ok=True)
+                super().dump_bytecode(bucket)
 
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -157,7 +181,8 @@ def _environment(*, is_markdown: bool) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         autoescape=True,
-        finalize=escape_markdown if is_markdown else None,
+        finalize=to_text,
+        bytecode_cache=Compiled(str(cache_folder()), f"%s.{to_text.__name__ if to_text else 'html'}"),
     )
     environment.filters |= {"code": code, "markdown": markdown_to_html}
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}

@@ -116,11 +116,11 @@ def _metrics(runs: Sequence[Run]) -> dict[str, list[float | None]]:
     return {name: column for name, column in columns.items() if any(value is not None for value in column)}
 
 
-def markdown(cells: Cells) -> str:
-    """Format the table as Markdown."""
+def markdown(cells: Cells, *, is_plain: bool = False) -> str:
+    """Format the table as Markdown, or as plain text."""
     columns, rows = cells
     numbers = [column for column in columns if column in ("run", *COLUMNS) or column.startswith(COST)]
-    return f"Runs, means of their steady epochs:\n\n{table(columns, rows, numbers)}\n"
+    return f"Runs, means of their steady epochs:\n\n{table(columns, rows, numbers, is_plain=is_plain)}\n"
 
 
 def markdown_file(cells: Cells, title: str) -> str:
@@ -152,12 +152,13 @@ def html(runs: Sequence[Run], cells: Cells) -> str:
 
 def platform_differences(runs: Sequence[Run]) -> list[tuple[str, str, list[int]]]:
     """Return in what the hosts and the software of runs differ: the kind, its value, and the runs that have it."""
+    platforms = {id(run.platform): run.platform for run in runs}.values()  # most runs of a sweep share one
     differences = []
-    for kind in dict.fromkeys(name for run in runs for name in run.platform):
-        numbers: dict[str, list[int]] = {}
-        for run in runs:
-            numbers.setdefault(run.platform.get(kind, ABSENT), []).append(run.number)
-        if len(numbers) > 1:
+    for kind in dict.fromkeys(name for platform in platforms for name in platform):
+        if len({platform.get(kind, ABSENT) for platform in platforms}) > 1:
+            numbers: dict[str, list[int]] = {}
+            for run in runs:
+                numbers.setdefault(run.platform.get(kind, ABSENT), []).append(run.number)
             differences += [(kind, value, some) for value, some in numbers.items()]
     return differences
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -124,6 +124,23 @@ class Configuration:
         return f"{prefix}{self.value(key)}"
 
 
+@dataclass(frozen=True)
+class NoEnergy:
+    """Why the energies of runs cannot be compared.
+
+    Attributes:
+        without: Number of runs without energy.
+        count: Number of all runs.
+        reason: Why the first of them has none, if it is known.
+        covers: The different things that the energies cover, if all runs have energy.
+    """
+
+    without: int
+    count: int
+    reason: str | None = None
+    covers: tuple[str, ...] = ()
+
+
 def group_repeats(runs: Sequence[Run]) -> list[Configuration]:
     """Group runs by host and configuration, in the order of the first runs."""
     return [*_grouped(tuple(runs))]
@@ -206,10 +223,11 @@ def ratio_of(name: str, above: Configuration, below: Configuration) -> Estimate 
     return ratio(*values, rounds=[[run.round for run in configuration.runs] for configuration in (above, below)])
 
 
-def no_energy(configurations: Sequence[Configuration]) -> str | None:
-    """Return why the energies of configurations cannot be compared; None if they can."""
+def no_energy(configurations: Iterable[Configuration], metric: str | None = None) -> NoEnergy | None:
+    """Return why the energies of configurations, or a metric of energy, cannot be compared; None if they can."""
     runs = [run for configuration in configurations for run in configuration.runs]
-    if unmeasured := [run for run in runs if run.energy_covers is None]:
-        return f"{len(unmeasured)} of {len(runs)} runs measured no energy: {unmeasured[0].no_energy}"
+    without = [run for run in runs if run.energy_covers is None or (metric and metric not in run.metrics)]
+    if without:
+        return NoEnergy(len(without), len(runs), next((run.no_energy for run in without if run.no_energy), None))
     covers = {str(run.energy_covers) for run in runs}
-    return f"it covers different things: {', '.join(sorted(covers))}" if len(covers) > 1 else None
+    return NoEnergy(0, len(runs), covers=tuple(sorted(covers))) if len(covers) > 1 else None

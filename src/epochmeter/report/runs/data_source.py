@@ -7,10 +7,10 @@ whether the cache was in the requested state.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from epochmeter.report.runs.run import NON_CONFIG_KEYS, Run, fingerprint
+from epochmeter.report.runs.run import Run, fingerprint
 
 MIN_WARM, MAX_COLD = 0.98, 0.02
 """Page-cache residency before an epoch: minimum of a warm run, maximum of a cold one."""
@@ -28,6 +28,14 @@ class RunsByCondition(NamedTuple):
 
     runs: Mapping[str, list[Run]]
     elsewhere: Mapping[str, list[str]]
+
+
+class CacheViolation(NamedTuple):
+    """Runs whose page cache was not in the requested `state`; the residency is None if it is not known."""
+
+    state: str
+    numbers: Sequence[int]
+    residency: float | None
 
 
 def condition(job: Mapping[str, Any]) -> str | None:
@@ -48,58 +56,27 @@ def by_job(runs: Sequence[Run]) -> list[RunsByCondition]:
     return [RunsByCondition(here, _elsewhere(here, hosts)) for hosts in several for here in hosts.values()]
 
 
-def titles(runs: Sequence[Run]) -> list[str]:
-    """Return a title of each run: model, dataset, batch size, workers, and further keys that vary."""
-    common = {"model", "dataset", "batch", "workers", "data_source", "experiment", *SET_BY_DATA_SOURCE}
-    keys = dict.fromkeys(key for run in runs for key in run.keys if key not in (*common, *NON_CONFIG_KEYS))
-    varied = [key for key in keys if len({run.keys.get(key) for run in runs}) > 1]
-    hosts = len({run.host for run in runs})
-    titles = []
-    for run in runs:
-        keys_of = naming(run)
-        workers = f"{keys_of['workers']} worker{'' if keys_of['workers'] == 1 else 's'}"
-        extra = [f"{key}={run.keys[key]}" for key in varied if key in run.keys]
-        extra += [run.host or "unknown host"] if hosts > 1 else []
-        parts = [f"{keys_of['model']} on {keys_of['dataset']}", f"batch {keys_of['batch']}", workers, *extra]
-        titles.append(", ".join(parts))
-    return titles
-
-
-def naming(run: Run) -> dict[str, Any]:
-    """Return the keys that identify a configuration in a stall analysis."""
-    groups = {name: run.job[name]["name"] for name in ("model", "dataset", "storage", "device")}
-    return {**groups, "batch": run.job.get("batch"), "workers": run.job.get("workers")}
-
-
 def mean(runs: Sequence[Run], name: str) -> float | None:
     """Return the mean of a steady metric; None unless all runs have it."""
     values = [value for run in runs if (value := run.steady(name)) is not None]
     return statistics.fmean(values) if values and len(values) == len(runs) else None
 
 
-def was_warm(runs: Mapping[str, Sequence[Run]]) -> bool:
-    """Whether all warm runs with a known residency were warm."""
-    return not any(_is_wrong(FROM_CACHE, run.steady(RESIDENCY)) for run in runs[FROM_CACHE])
+def kept_state(runs: Mapping[str, Sequence[Run]], name: str) -> bool:
+    """Whether all runs of a condition with a known residency had their page cache in its state."""
+    return not any(_is_wrong(name, run.steady(RESIDENCY)) for run in runs[name])
 
 
-def was_cold(runs: Mapping[str, Sequence[Run]]) -> bool:
-    """Whether all cold runs with a known residency were cold."""
-    return not any(_is_wrong(FROM_STORAGE, run.steady(RESIDENCY)) for run in runs[FROM_STORAGE])
-
-
-def cache_violations(runs: Mapping[str, Sequence[Run]]) -> list[str]:
+def cache_violations(runs: Mapping[str, Sequence[Run]]) -> list[CacheViolation]:
     """Return where the page cache was not in the requested state, or is not known to be."""
-    return [text for name in CACHE_STATES for text in _cache_violations(name, runs[name])]
-
-
-def _cache_violations(name: str, runs: Sequence[Run]) -> Iterator[str]:
-    state = CACHE_STATES[name]
-    for run in runs:
-        residency = run.steady(RESIDENCY)
-        if residency is not None and _is_wrong(name, residency):
-            yield f"run {run.number} was to be {state}, and {100 * residency:.0f} % was cached"
-    if unknown := [str(run.number) for run in runs if run.steady(RESIDENCY) is None]:
-        yield f"whether the cache was {state} is not known (run {', '.join(unknown)}: no page-cache residency)"
+    violations = []
+    for name, state in CACHE_STATES.items():
+        residencies = {run.number: run.steady(RESIDENCY) for run in runs[name]}
+        wrong = [(number, residency) for number, residency in residencies.items() if _is_wrong(name, residency)]
+        violations += [CacheViolation(state, [number], residency) for number, residency in wrong]
+        if unknown := [number for number, residency in residencies.items() if residency is None]:
+            violations.append(CacheViolation(state, unknown, None))
+    return violations
 
 
 def _is_wrong(name: str, residency: float | None) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from epochmeter.config.validation import flatten
-from epochmeter.report.runs.load import has_runs, merge_sweeps, read
+from epochmeter.report.runs.load import has_runs, load_published, merge_sweeps, read
 from epochmeter.report.runs.run import Run, cached_by_identity
 from epochmeter.shared.record import INTERVALS, Record
 from epochmeter.shared.units import NANOSECOND
@@ -94,19 +94,29 @@ class Runs(Sequence[Run]):
         return Frame(lambda: map(_power, self))
 
 
-def load_runs(source: str | Path | Iterable[str | Path]) -> Runs:
-    """Load runs from their folders, also while a sweep is running.
+def load_runs(
+    source: str | Path | Iterable[str | Path] = (), *, experiment: str | None = None, uri: str | None = None
+) -> Runs:
+    """Load runs from their folders, also while a sweep is running, or the published runs of an MLflow experiment.
 
     Args:
-        source: The folder of a sweep or of a run, a pattern of such folders, or several of them.
+        source: The folder of a sweep or of a run, a pattern of such folders, or several of them; by default all sweeps
+            in `multirun`. Of an experiment, the names of sweeps or patterns of them; by default all.
+        experiment: Name of an MLflow experiment. Its records are downloaded without steps and power samples.
+        uri: MLflow's server or database; None: MLFLOW_TRACKING_URI or the project's database.
 
     Raises:
         FileNotFoundError: A path or pattern matches no folder with runs.
+        ValueError: MLflow is not available, or has no such run.
     """
-    sources = [source] if isinstance(source, str | Path) else source
-    folders = dict.fromkeys(folder for source in sources for folder in _folders(source))
-    merged = merge_sweeps([read(folder) for folder in folders], Path())
-    return Runs(merged.runs, merged.unreadable)
+    sources = [source] if isinstance(source, str | Path) else list(source)
+    if experiment is None:
+        folders = dict.fromkeys(folder for source in sources or ["multirun/*"] for folder in _folders(source))
+        loaded = merge_sweeps([read(folder) for folder in folders], Path())
+    else:
+        sweeps = [str(name) for name in sources or ["*"]]
+        loaded = load_published(sweeps, None, Path(), {"experiment": experiment, "uri": uri})
+    return Runs(loaded.runs, loaded.unreadable)
 
 
 def run_columns(run: Run) -> dict[str, object]:

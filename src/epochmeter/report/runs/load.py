@@ -201,7 +201,9 @@ def _load_each(folders: Sequence[Path]) -> list[Run | str]:
     results: list[Run | str] = []
     for folder in folders:
         try:
-            results.append(load_run(folder))
+            run = load_run(folder)
+            _ = run.fingerprint  # of many runs it takes a while; here two processes share the work
+            results.append(run)
         except READ_ERRORS as error:
             results.append(error_text(error))
     return results

@@ -126,8 +126,8 @@ class Run:
 
 def fingerprint(job: Mapping[str, Any], excluded: Sequence[str] = ()) -> str:
     """Return a text that is equal for the same configuration, apart from some keys."""
-    skipped = (*NON_CONFIG_KEYS, *excluded)
-    return sys.intern("\n".join(sorted(f"{key}={_text(job[key])}" for key in job if key not in skipped)))
+    keys = sorted(job.keys() - {*NON_CONFIG_KEYS, *excluded})
+    return sys.intern("\n".join([f"{key}={_text(job[key])}" for key in keys]))
 
 
 def cached_by_identity(function: Callable[..., Value]) -> Callable[..., Value]:
