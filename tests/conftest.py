@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import os
 import re
 import shutil
@@ -14,8 +15,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from project import ROOT, Project, copy_sources, set_up
+from rich.console import Console
 
 from epochmeter.config import job
+from epochmeter.console.console import Terminal
 from epochmeter.shared.atomic_files import lock_folder
 
 COMPOSED: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
@@ -111,6 +114,14 @@ def new_project(template, tmp_path_factory) -> Iterator[Callable[[], Project]]:
     yield create
     for project in projects:
         project.clear()
+
+
+@pytest.fixture
+def terminal() -> Terminal:
+    """A terminal of 80 columns that prints into a buffer."""
+    terminal = Terminal()
+    terminal.console = Console(file=io.StringIO(), width=80, highlight=False)
+    return terminal
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from stub import executable
+
 CPU = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_{}_freq"
 GPU = "sys/class/devfreq/17000000.gpu/{}_freq"
 
@@ -81,9 +83,7 @@ def nvpmodel_conf(name: str) -> str:
         lines += [f"CPU_ONLINE CORE_{core} {int(core < mode.cores)}" for core in range(cores)]
         lines += [f"TPC_POWER_GATING TPC_PG_MASK {mode.mask}"] * (mode.mask is not None)
         lines += ["EMC MAX_FREQ 0 # no cap"]
-    return "\n".join(
-        [*lines, "", "# mandatory section to configure the default mode", f"< PM_CONFIG DEFAULT={default} >"]
-    )
+    return "\n".join([*lines, "", "# the default mode", f"< PM_CONFIG DEFAULT={default} >"])
 
 
 NVPMODEL = """
@@ -159,9 +159,7 @@ class Board:
         """A program of that name; `root_only` ends it for all but those whom sudo, or AS_ROOT, lets be root."""
         guard = '[ -n "$AS_ROOT" ] || { echo "Error: root only"; exit 1; }'
         self.programs.mkdir(parents=True, exist_ok=True)
-        file = self.programs / name
-        file.write_text(f"#!/bin/sh\nROOT='{self.root}'\nroot_only() {{ {guard}; }}\n{script}")
-        file.chmod(0o755)
+        executable(self.programs / name, f"#!/bin/sh\nROOT='{self.root}'\nroot_only() {{ {guard}; }}\n{script}")
 
     def with_modes(self, name: str, current: int | None = None) -> Board:
         """A board's power modes, at its default or another, and nvpmodel."""
@@ -182,9 +180,8 @@ class Board:
         for core in (0, 1):
             self.put(**{CPU.format(core, "min"): 115200, CPU.format(core, "max"): 1510400})
         self.put(**{GPU.format("min"): 306000000, GPU.format("max"): 624750000})
-        self.put(
-            **{"sys/class/devfreq/15480000.gpu-nvd-0/min_freq": 1, "sys/class/devfreq/15480000.gpu-nvd-0/max_freq": 2}
-        )
+        other = "sys/class/devfreq/15480000.gpu-nvd-0"
+        self.put(**{f"{other}/min_freq": 1, f"{other}/max_freq": 2})
         self.program("jetson_clocks", JETSON_CLOCKS)
         return self
 

@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -68,9 +68,8 @@ def set_up(root: Path) -> None:
 def metric_in_docs(name: str) -> str:
     """Return a metric's name in docs/metrics.md: `steady/` and `std/` are listed as `epoch/`, domains as `<domain>`."""
     listed = re.sub("^(steady|std)/", "epoch/", re.sub(r"^rank_max/\w+_s$", "rank_max/<part>_s", name))
-    listed = re.sub(r"^trace/idle_\w+_fraction$", "trace/idle_<cause>_fraction", listed)
-    listed = re.sub(r"^trace/precision_\w+_fraction$", "trace/precision_<precision>_fraction", listed)
-    listed = re.sub(r"^trace/pipe_\w+_fraction$", "trace/pipe_<pipe>_fraction", listed)
+    for kind, part in {"idle": "cause", "precision": "precision", "pipe": "pipe"}.items():
+        listed = re.sub(rf"^trace/{kind}_\w+_fraction$", f"trace/{kind}_<{part}>_fraction", listed)
     return listed if listed in METRICS else re.sub(r"/energy_\w+_j$", "/energy_<domain>_j", listed)
 
 
@@ -105,18 +104,11 @@ class Project:
             before: Command words before the interpreter.
             environment: Added environment variables.
         """
-        process = subprocess.Popen(
-            [*before, sys.executable, str(self.root / "src" / f"{entry}.py"), *arguments],
-            cwd=self.root,
-            env={**ENVIRONMENT, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=_become_foreground_job,
-        )
-        self.started.append(process)
-        return process
+        command = [*before, sys.executable, str(self.root / "src" / f"{entry}.py"), *arguments]
+        piped = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        own = {"cwd": self.root, "env": {**ENVIRONMENT, **environment}, "preexec_fn": _become_foreground_job}
+        self.started.append(subprocess.Popen(command, **piped, **own))
+        return self.started[-1]
 
     def quick(self, *flags: str, **overrides: object) -> list[str]:
         """Return the arguments of `src/train.py` for a run of seconds."""
@@ -180,8 +172,7 @@ class Project:
         for process in psutil.process_iter():
             with suppress(psutil.NoSuchProcess):
                 is_own = process.pid != os.getpid() and any(str(folder) in word for word in process.cmdline())
-                if is_own and process.status() != psutil.STATUS_ZOMBIE:
-                    processes.append(process)
+                processes += [process] if is_own and process.status() != psutil.STATUS_ZOMBIE else []
         return processes
 
     def clear(self) -> None:
@@ -198,6 +189,14 @@ def _become_foreground_job() -> None:
     """Create a process group and accept Ctrl-C, which a script's background processes ignore."""
     os.setpgrp()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def put(root: Path, files: Mapping[str, str]) -> Path:
+    """Write files below a folder, by their paths; return the folder."""
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
 
 
 def wait_until(condition: Callable[[], Any], limit_s: float, pause_s: float = 0.02) -> Any:

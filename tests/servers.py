@@ -66,15 +66,8 @@ def mlflow(folder: Path, database: str) -> Iterator[str]:
     ]
     environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
     with open(folder / "server.log", "wb") as log:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        own = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "start_new_session": True}
+        process = subprocess.Popen(command, cwd=folder, env=environment, **own)
     try:
         health = f"http://127.0.0.1:{port}/health"
         wait_until(lambda: process.poll() is not None or answers(health), LIMIT_S, pause_s=0.2)
@@ -87,8 +80,6 @@ def mlflow(folder: Path, database: str) -> Iterator[str]:
 
 
 def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
+    with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+        return answer.status == 200
+    return False

@@ -54,16 +54,20 @@ class Cluster:
     environment: dict[str, str]
     daemons: dict[str, subprocess.Popen]
 
-    def run(self, *command: str) -> str:
-        return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True).stdout
+    def run(self, *command: str, check: bool = True) -> str:
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=check).stdout
 
     def stop_node(self, node: str) -> None:
         """Kill a node's daemon and processes, as a power cut does, and make Slurm notice it."""
         self.daemons.pop(node).kill()
+        self.kill_processes(node)
+        self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=power cut")
+
+    def kill_processes(self, node: str) -> None:
+        """Kill the processes on a node: those of jobs, and Slurm's that supervise them."""
         for process in processes_on(node, self.environment["SLURM_CONF"]):
             with suppress(psutil.Error):
                 process.kill()
-        self.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=power cut")
 
     def start_node(self, node: str) -> None:
         self.daemons[node] = daemon(["slurmd", "-D", "-N", node], self.environment)
@@ -95,12 +99,7 @@ def running(folder: Path, nodes: Mapping[str, str]) -> Iterator[Cluster]:
         for name in nodes:
             cluster.daemons[name] = daemon(["slurmd", "-D", "-N", name], cluster.environment)
         states = ["sinfo", "--noheader", "--format=%T %D"]
-
-        def is_ready() -> bool:
-            output = subprocess.run(states, env=cluster.environment, capture_output=True, text=True).stdout
-            return output.strip() == f"idle {len(nodes)}"
-
-        wait_until(is_ready, LIMIT_S, pause_s=0.2)
+        wait_until(lambda: cluster.run(*states, check=False).strip() == f"idle {len(nodes)}", LIMIT_S, pause_s=0.2)
         yield cluster
     finally:
         for process in cluster.daemons.values():
@@ -112,9 +111,7 @@ def running(folder: Path, nodes: Mapping[str, str]) -> Iterator[Cluster]:
                 process.kill()
                 process.wait()
         for name in nodes:
-            for process in processes_on(name, str(conf)):
-                with suppress(psutil.Error):
-                    process.kill()
+            cluster.kill_processes(name)
 
 
 def daemon(command: list[str], environment: Mapping[str, str]) -> subprocess.Popen:
@@ -124,7 +121,6 @@ def daemon(command: list[str], environment: Mapping[str, str]) -> subprocess.Pop
 
 
 def processes_on(node: str, conf: str) -> Iterator[psutil.Process]:
-    """Yield the processes on a node of this cluster: those of jobs, and Slurm's that supervise them."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             # slurmstepd overwrites its own environment with its title, so its children are checked.

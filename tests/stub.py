@@ -31,18 +31,19 @@ JOB = {"dataset": "tensors", "evaluate": "false", "profiler": "none", "cache": "
 
 def program(folder: Path) -> Path:
     """Write the training process as a program that starts quickly, since Python does not search for packages."""
-    path = folder / "stub"
-    path.write_text(f"#!{sys.executable} -S\nimport sys\nif sys.argv[1] == '-c':\n    sys.exit()\n"
-                    f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-                    "import stub\nstub.main(sys.argv[-1])\n")  # fmt: skip
-    path.chmod(0o755)
-    return path
+    text = f"#!{sys.executable} -S\nimport sys\nif sys.argv[1] == '-c':\n    sys.exit()\n"
+    tests = f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    return executable(folder / "stub", f"{text}{tests}import stub\nstub.main(sys.argv[-1])\n")
 
 
 def failing(folder: Path, name: str = "failing") -> Path:
     """Write a program that looks like a Python with torch and fails as a training process."""
-    path = folder / name
-    path.write_text('#!/bin/sh\n[ "$1" != -m ]\n')
+    return executable(folder / name, '#!/bin/sh\n[ "$1" != -m ]\n')
+
+
+def executable(path: Path, text: str) -> Path:
+    """Write a program, and return its path."""
+    path.write_text(text)
     path.chmod(0o755)
     return path
 
