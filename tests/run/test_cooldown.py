@@ -62,26 +62,19 @@ def test_waits_for_the_rest_of_the_time_and_until_all_sensors_are_below_the_limi
 
 
 def test_run_begins_with_a_note_if_the_device_stays_hot(cooling):
-    metadata, notes = cooling(90).rest(cool_below_c=50, cool_wait_s=20)
+    metadata, (note,) = cooling(90).rest(cool_below_c=50, cool_wait_s=20)
     assert metadata == {"waited_s": 20, "temperature_c": 70}
-    assert notes == [
-        "the run began at 70 C, after 20 s of waiting for less than sweep.cool_below_c=50; raise it or "
-        "`sweep.cool_wait_s=20`"
-    ]
+    assert note.startswith("the run began at 70 C, after 20 s of waiting for less than sweep.cool_below_c=50; raise it")
 
 
-def test_without_a_sensor_there_is_no_wait_but_a_note(cooling):
+def test_without_a_sensor_there_is_no_wait_but_a_note_and_one_that_disappears_ends_it(cooling):
     machine = cooling()
     why = "no temperature sensor, as in a virtual machine"
     notes = [f"sweep.cool_below_c=50 has no effect: {why}."]
     assert machine.rest(cool_below_c=50) == ({"waited_s": 0, "reason": why}, notes)
     assert machine.messages == []
-
-
-def test_sensor_that_disappears_ends_the_wait(cooling):
     machine = cooling(90)
     pause, machine.pause = machine.pause, lambda seconds: [pause(seconds), machine._files[0].unlink()]
     metadata, (note,) = machine.rest(cool_below_c=50)
-    assert metadata["waited_s"] == 1
-    assert "temperature_c" not in metadata
+    assert (metadata["waited_s"], "temperature_c" in metadata) == (1, False)
     assert note.startswith("sweep.cool_below_c=50 has no effect: ")

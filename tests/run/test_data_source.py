@@ -37,13 +37,7 @@ def test_source_of_a_script_is_its_file_or_unknown(folder):
 
 
 @pytest.fixture
-def messages():
-    """The printed messages."""
-    return []
-
-
-@pytest.fixture
-def files(folder, messages, monkeypatch):
+def files(folder, monkeypatch):
     """files(*counters, cache=) -> the data source from that folder, whose disk's counters are scripted."""
 
     def made(*counters, cache="keep", reason=None):
@@ -51,7 +45,7 @@ def files(folder, messages, monkeypatch):
         monkeypatch.setattr(data_source, "read_counters", lambda disk: next(readings))
         monkeypatch.setattr(data_source, "disk_of", lambda folder: Disk(("sda1",), "ssd", "ext4", reason))
         monkeypatch.setattr(data_source, "describe", lambda disk: {"medium": disk.medium})
-        return FileSource(folder, cache, False, messages.append)
+        return FileSource(folder, cache, False, print)
 
     return made
 
@@ -69,15 +63,10 @@ def test_reads_are_differences_of_the_disks_counters(files):
     assert windowed(opened, name="val") == {"read_bytes": 6000}
 
 
-@pytest.mark.parametrize(
-    "counters",
-    [
-        (None, None),
-        (ReadCounters(1, 1), None),
-        (None, ReadCounters(1, 1)),
-        (ReadCounters(9, 900), ReadCounters(2, 100)),
-    ],
-)
+FEW, MANY = ReadCounters(2, 100), ReadCounters(9, 900)
+
+
+@pytest.mark.parametrize("counters", [(None, None), (FEW, None), (None, FEW), (MANY, FEW)])
 def test_absent_or_reconnected_disk_has_no_reads_but_the_residency(files, counters):
     assert windowed(files(*counters)).keys() == {"page_cache_residency_after"}
 
@@ -93,9 +82,9 @@ def test_what_was_just_written_is_cached_and_cold_puts_it_out(files):
 
 
 @pytest.mark.parametrize(("cache", "epochs"), [("keep", []), ("warm", []), ("cold", [0]), ("cold_each_epoch", [0, 1])])
-def test_caches_are_dropped_last_and_only_for_a_cold_cache(folder, messages, monkeypatch, cache, epochs):
+def test_caches_are_dropped_last_and_only_for_a_cold_cache(folder, monkeypatch, cache, epochs):
     done = []
-    opened = FileSource(folder, cache, True, messages.append)
+    opened = FileSource(folder, cache, True, print)
     monkeypatch.setattr(data_source, "drop_caches", lambda: done.append("dropped"))
     look = opened._residency.fraction
     monkeypatch.setattr(opened._residency, "fraction", lambda: done.append("looked") or look())
@@ -107,8 +96,8 @@ def test_caches_are_dropped_last_and_only_for_a_cold_cache(folder, messages, mon
 
 def test_uncounted_reads_have_a_single_note_with_the_reason(files):
     opened = files(reason="tmpfs is in memory")
-    assert opened.prepare(0) == ["disk reads are not counted: tmpfs is in memory"]
-    assert opened.prepare(1) == []
+    notes = ["disk reads are not counted: tmpfs is in memory"]
+    assert [opened.prepare(epoch) for epoch in range(2)] == [notes, []]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 from array import array
+from contextlib import nullcontext
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -76,6 +77,7 @@ def test_failure_during_the_trace_is_only_a_note():
     assert finish_trace(messages(), None, None) == ["no trace: the kernel killed the worker"]
 
 
+PARTS_DIFFER = "the parts of the total are sampled at different times."
 SAMPLED = {"unavailable": {}, "peak_w": 9.0, "half_width_j": 0.5}
 
 
@@ -87,12 +89,7 @@ SAMPLED = {"unavailable": {}, "peak_w": 9.0, "half_width_j": 0.5}
         (SAMPLED, "estimated", 1, {"reason": "energy is estimated, not measured."}),
         (SAMPLED, "sampled", 2, {"reason": "several ranks train, and their modules run at different times."}),
         ({**SAMPLED, "unavailable": {"gpu0": "lost"}}, "sampled", 1, {"reason": "gpu0: lost"}),
-        (
-            {**SAMPLED, "peak_w": None},
-            "counter",
-            1,
-            {"reason": "the parts of the total are sampled at different times."},
-        ),
+        ({**SAMPLED, "peak_w": None}, "counter", 1, {"reason": PARTS_DIFFER}),
     ],
 )
 def test_power_of_the_traced_steps_is_recorded_or_its_absence_has_a_reason(tmp_path, sampling, source, ranks, recorded):
@@ -127,8 +124,5 @@ def test_metered_gpus_must_be_those_that_train(training, metered, refusal):
     plan = SimpleNamespace(run={"training": training}, gpus=[f"GPU-{uuid}" for uuid in metered], job=job_of())
     counter = Instrument(Domain("counter", 0.1, "board"), float)
     meter = Meter(counters={"gpu0": counter}, total=["gpu0"], covers="GPUs used")
-    if refusal:
-        with pytest.raises(RuntimeError, match=refusal):
-            check_metered(plan, meter)
-    else:
+    with pytest.raises(RuntimeError, match=refusal) if refusal else nullcontext():
         check_metered(plan, meter)

@@ -1,6 +1,5 @@
 """How a run ends, whatever ends it."""
 
-import io
 import json
 import signal
 import zipfile
@@ -8,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 from default_jobs import job_of
-from rich.console import Console
 
+from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.commands.train import is_last
 from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
@@ -22,18 +21,11 @@ from epochmeter.run.plan import resolve_plan
 from epochmeter.run.worker_process import WorkerError
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
 from epochmeter.sweep.progress import SweepProgress
-from epochmeter.sweep.sweep_folder import SUBMISSIONS_FILE, Points
+from epochmeter.sweep.sweep_folder import Points
 from epochmeter.tracking import queue
 from epochmeter.tracking.publisher import Tracker
 
 PROCESS = "process 7 (python) also computes on gpu0: 3.0 GiB, 45% utilization"
-
-
-@pytest.fixture
-def terminal():
-    terminal = Terminal()
-    terminal.console = Console(file=io.StringIO(), width=80, highlight=False)
-    return terminal
 
 
 @pytest.fixture
@@ -51,36 +43,29 @@ def end_by(order, terminal):
     return end
 
 
+STOP, SIGNAL, DURING_STOP = KeyboardInterrupt(), SystemExit(143), RuntimeError("cannot release un-acquired lock")
+DURING_STOP.__context__ = STOP
+
+
 @pytest.mark.parametrize(
-    ("error", "kind", "message"),
+    ("error", "state", "kind", "message", "stop"),
     [
-        (WorkerError("oom", "batch=16 ran out of memory"), "oom", "batch=16 ran out of memory"),
-        (WorkerError("killed", "the worker was killed"), "killed", "the worker was killed"),
-        (ValueError("batch=0"), "exception", "batch=0"),
-        (OSError(28, "No space left on device"), "exception", "[Errno 28] No space left on device"),
-        (KeyError("a bug"), "exception", "KeyError: 'a bug'"),
+        (WorkerError("oom", "batch=16 ran out of memory"), "failed", "oom", "batch=16 ran out of memory", None),
+        (WorkerError("killed", "the worker was killed"), "failed", "killed", "the worker was killed", None),
+        (ValueError("batch=0"), "failed", "exception", "batch=0", None),
+        (OSError(28, "No space left on device"), "failed", "exception", "[Errno 28] No space left on device", None),
+        (KeyError("a bug"), "failed", "exception", "KeyError: 'a bug'", None),
+        (STOP, "killed", "stopped", "stopped by Ctrl-C", STOP),
+        (DURING_STOP, "killed", "stopped", "stopped by Ctrl-C", STOP),
+        (SIGNAL, "killed", "stopped", "stopped by a signal", SIGNAL),
     ],
-    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_error_fails_the_run_and_is_recorded(end_by, error, kind, message):
+def test_error_or_stop_ends_the_run_and_is_recorded(end_by, error, state, kind, message, stop):
     outcome, record = end_by(error)
-    assert (outcome.state, outcome.kind, outcome.failure, outcome.stop) == ("failed", kind, message, None)
-    assert record.summary()["state"] == "failed"
-    assert record.summary()["failure"] == {"kind": kind, "message": message}
+    assert (outcome.state, outcome.kind, outcome.failure, outcome.stop) == (state, kind, message, stop)
+    summary = record.summary()
+    assert (summary["state"], summary["failure"]) == (state, {"kind": kind, "message": message})
     assert not record.is_completed()
-
-
-@pytest.mark.parametrize(
-    ("stop", "message"), [(KeyboardInterrupt(), "stopped by Ctrl-C"), (SystemExit(143), "stopped by a signal")]
-)
-def test_stopped_run_is_killed_and_the_stop_is_returned(end_by, stop, message):
-    during = RuntimeError("cannot release un-acquired lock")
-    during.__context__ = stop
-    for error in (stop, during):
-        outcome, record = end_by(error)
-        assert (outcome.state, outcome.failure, outcome.stop) == ("killed", message, stop)
-        assert record.summary()["state"] == "killed"
-        assert record.summary()["failure"] == {"kind": "stopped", "message": message}
 
 
 def test_completed_run_fails_if_its_summary_cannot_be_written(end_by, monkeypatch):
@@ -103,8 +88,7 @@ def test_second_signal_waits_until_the_summary_is_written(end_by, monkeypatch):
     assert record.summary()["state"] == "completed"
     assert record.summary()["notes"] == ["epoch 1: 0.1 s (1 more)", "other"]
     assert record.is_completed(record.run()["identity"])
-    assert isinstance(outcome.stop, SystemExit)
-    assert outcome.stop.code == 128 + signal.SIGTERM
+    assert repr(outcome.stop) == repr(SystemExit(128 + signal.SIGTERM))
 
 
 class StoppedPublisher(Tracker):
@@ -147,8 +131,7 @@ def test_stop_after_the_last_completed_run_is_no_failure(of_sweep, points, ended
 def test_interrupted_run_has_a_hint_to_resume(order, of_sweep, submitted, command):
     plan = resolve_plan(order(of_sweep=of_sweep))
     if submitted:
-        (plan.record.folder.parent / SUBMISSIONS_FILE).parent.mkdir()
-        (plan.record.folder.parent / SUBMISSIONS_FILE).write_text("{}")
+        SubmissionLog(plan.record.folder.parent).write({})
     with zipfile.ZipFile(plan.record.folder / CHECKPOINT, "w") as archive:
         archive.writestr(CHECKPOINT_METADATA, json.dumps({"record_id": plan.run["record_id"], "epochs": 2}))
     assert resume_hint(plan) == [f"a checkpoint after 2 epochs is kept: run the same command {command} to resume"]

@@ -5,6 +5,7 @@ import json
 import pytest
 from default_jobs import job_keys
 
+from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.results.run_status import status_of
 from epochmeter.run.finish import close_orphans, oom_message
 from epochmeter.shared.atomic_files import write_json
@@ -13,6 +14,7 @@ from epochmeter.shared.record import Record
 from epochmeter.sweep.sweep_folder import SUBMISSIONS_FILE
 from epochmeter.tracking import queue
 
+NOTE = "epoch 1: no energy of VDD_IN: gone."
 GONE = this_process()._replace(began="0")
 JOB = job_keys(tracking={"name": "mlflow"})
 RUN = {"number": 0, "overrides": ["batch=8"], "identity": "1d", "energy": {"reason": "no meter"}, "power_limit_w": 15.0,
@@ -45,14 +47,18 @@ def closed(tmp_path):
     return close
 
 
-def test_run_of_an_ended_process_is_closed_as_killed_once(begun, closed):
+def test_run_of_an_ended_process_is_closed_as_killed_once_with_the_notes_of_its_windows(begun, closed):
     record = begun("0", GONE)
+    keys = {"target_accuracy": None, "target_loss": None, "evaluate": False}
+    record.describe({**JOB, **keys, "throughput": {"start": None, "stop": None}}, record.run())
+    line = {"window": "epoch", "epoch": 0, "metrics": {"epoch/steps": 0, "epoch/e2e_s": 1.0}, "energy": {"term": {}}}
+    record.append({**line, "notes": [NOTE]})
     (message,) = closed()
     assert message.startswith("run sweep/0 is marked as killed: epochmeter was killed, the machine stopped")
     assert status_of(record) == "killed"
     summary = record.summary()
-    assert (summary["state"], summary["failure"]["kind"]) == ("killed", "killed")
-    assert summary["metrics"] == {"total/power_limit_w": 15.0}
+    assert (summary["state"], summary["failure"]["kind"], summary["notes"]) == ("killed", "killed", [NOTE])
+    assert summary["metrics"]["total/power_limit_w"] == 15.0
     assert closed() == []
 
 
@@ -67,13 +73,6 @@ def test_run_with_a_full_disk_at_its_end_is_closed_as_failed(begun, closed, tmp_
     assert list(queue.pending_runs(tmp_path / "multirun")) == []
 
 
-@pytest.mark.parametrize("process", [this_process(), GONE._replace(host="board-7")], ids=["alive", "another host"])
-def test_run_of_a_living_process_or_another_host_is_left_alone(begun, closed, process):
-    record = begun("0", process)
-    assert closed() == []
-    assert record.summary() is None
-
-
 def test_run_without_tracking_leaves_the_queue(begun, closed, tmp_path):
     record = begun("0", GONE)
     record.describe({**JOB, "tracking": {"name": "none", "experiment": "x"}}, record.run())
@@ -82,25 +81,16 @@ def test_run_without_tracking_leaves_the_queue(begun, closed, tmp_path):
     assert list(queue.pending_runs(tmp_path / "multirun")) == []
 
 
-def test_damaged_run_does_not_keep_others_from_being_closed_and_those_of_a_cluster_are_left_alone(begun, closed):
+def test_only_dead_runs_of_this_host_that_can_be_read_and_were_not_submitted_are_closed(begun, closed):
     broken, record = begun("0", GONE), begun("1", GONE)
+    begun("2", this_process())
+    begun("3", GONE._replace(host="board-7"))
     (broken.folder / "job.json").write_text(json.dumps({"job": {}, "run": {"record_id": "run0"}}))
-    (record.folder.parent / "slurm").mkdir()
-    (record.folder.parent / SUBMISSIONS_FILE).write_text("{}")
+    SubmissionLog(record.folder.parent).write({})
     assert closed() == []
     (record.folder.parent / SUBMISSIONS_FILE).unlink()
     (message,) = closed()
     assert "sweep/1" in message
-
-
-def test_summary_of_a_closed_run_has_the_notes_of_its_windows(begun, closed):
-    record = begun("0", GONE)
-    keys = {"target_accuracy": None, "target_loss": None, "evaluate": False}
-    record.describe({**JOB, **keys, "throughput": {"start": None, "stop": None}}, record.run())
-    line = {"window": "epoch", "epoch": 0, "metrics": {"epoch/steps": 0, "epoch/e2e_s": 1.0}, "energy": {"term": {}}}
-    record.append({**line, "notes": ["epoch window 0: no energy of VDD_IN: gone."]})
-    closed()
-    assert record.summary()["notes"] == ["epoch window 0: no energy of VDD_IN: gone."]
 
 
 @pytest.mark.parametrize(

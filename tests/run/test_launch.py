@@ -5,10 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from project import Project
+from stub import executable
 
 from epochmeter.run import launch, worker_process
 from epochmeter.run.launch import check_interpreter, launched
@@ -37,10 +39,7 @@ def interpreter(tmp_path):
     """interpreter(lines) -> a program in place of Python, which runs the lines as the training process."""
 
     def write(lines, joined=True):
-        program = tmp_path / "python"
-        program.write_text(BEGIN + (JOINED if joined else "") + lines)
-        program.chmod(0o755)
-        return str(program)
+        return str(executable(tmp_path / "python", BEGIN + (JOINED if joined else "") + lines))
 
     return write
 
@@ -91,9 +90,7 @@ def vanishes(pid, within_s=10):
 
 def test_messages_arrive_in_order_until_the_process_has_finished(receive):
     messages = receive("facts(a=1); facts(text='x' * 200_000); connection.send(Finished()); facts(late=1)")
-    assert [list(message.model) for message in messages] == [["a"], ["text"]]
-    assert messages[0].model["a"] == 1
-    assert len(messages[1].model["text"]) == 200_000
+    assert [message.model for message in messages] == [{"a": 1}, {"text": "x" * 200_000}]
 
 
 def test_process_runs_the_package_in_a_session_of_its_own_with_output_to_its_log(receive, tmp_path):
@@ -177,10 +174,7 @@ def test_dataloader_worker_killed_by_the_kernel_is_out_of_memory(failure_of, oom
 
 
 def test_interpreter_without_torch_is_refused_with_a_hint_and_torch_is_not_imported(tmp_path):
-    """Neither no package nor a folder without code is torch."""
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} -S "$@"\n')
-    python.chmod(0o755)
+    python = executable(tmp_path / "python", f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} -S "$@"\n')
     for _ in ("no package", "no code"):
         with pytest.raises(ValueError, match=r"is no Python 3\.6 or newer with torch\n  hint: "):
             check_interpreter(str(python))
@@ -190,10 +184,8 @@ def test_interpreter_without_torch_is_refused_with_a_hint_and_torch_is_not_impor
 
 
 def test_interpreter_that_does_not_exist_is_refused(tmp_path):
-    (tmp_path / "python").write_text("no program")
-    (tmp_path / "python").chmod(0o755)
     with pytest.raises(ValueError, match="cannot be run: Exec format error\n"):
-        check_interpreter(str(tmp_path / "python"))
+        check_interpreter(str(executable(tmp_path / "python", "no program")))
     for start in (check_interpreter, lambda python: launched(tmp_path, python).__enter__()):
         with pytest.raises(ValueError, match=r"`device\.python=/nowhere/python`: there is no such program\n  hint: "):
             start("/nowhere/python")
@@ -222,11 +214,8 @@ def test_process_sees_only_the_metered_gpus(receive, monkeypatch, gpus, seen):
 def test_children_are_ended_however_the_process_ends(interpreter, tmp_path, end):
     lines = f"child = subprocess.Popen(['sleep', '60'])\nfacts(pid=child.pid)\n{end}"
     children = []
-    try:
-        with launched(tmp_path, interpreter(lines)) as worker:
-            children.extend(message.model["pid"] for message in worker.messages())
-    except WorkerError:
-        pass
+    with suppress(WorkerError), launched(tmp_path, interpreter(lines)) as worker:
+        children.extend(message.model["pid"] for message in worker.messages())
     (child,) = children
     assert vanishes(child)
 
@@ -253,12 +242,9 @@ with launched(Path(sys.argv[1]), sys.argv[2]) as worker:
 
 def test_process_dies_with_its_controller(interpreter, tmp_path):
     program = interpreter("die_with_parent(); connection.send(OPENING); time.sleep(60)")
-    controller = subprocess.Popen(
-        [sys.executable, "-c", CONTROLLER, str(tmp_path), program],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-    )
-    with controller:
+    command = [sys.executable, "-c", CONTROLLER, str(tmp_path), program]
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as controller:
         pid = int(controller.stdout.readline())
         assert alive(pid)
         controller.kill()
@@ -360,26 +346,17 @@ def test_hanging_process_is_ended_and_its_location_is_in_the_log(failure_of, tmp
 
 
 @pytest.mark.parametrize(
-    ("limits", "failure", "key"),
-    [({"silence_s": 0.5}, "hung", "sweep.hung_after_s=0.5"),
-     ({"limit_s": 0.5, "silence_s": 60}, "timeout", "sweep.timeout_s=0.5")],
-    ids=str,
-)  # fmt: skip
-def test_process_that_never_connects_is_ended(failure_of, limits, failure, key):
-    found, message = failure_of("time.sleep(600)", joined=False, **limits)
-    assert found == failure
-    assert key in message
-
-
-@pytest.mark.parametrize(
-    "lines",
+    ("lines", "joined", "limits", "failure", "key"),
     [
-        "time.sleep(600)",
-        "while True: connection.send(Progress(1)); time.sleep(0.01)",
-        "while True: connection.request(OPENING)",
+        ("time.sleep(600)", False, {"silence_s": 0.5}, "hung", "sweep.hung_after_s=0.5"),
+        ("time.sleep(600)", False, {"limit_s": 0.5, "silence_s": 60}, "timeout", "sweep.timeout_s=0.5"),
+        ("time.sleep(600)", True, {"limit_s": 0.5}, "timeout", "sweep.timeout_s=0.5"),
+        ("while True: connection.send(Progress(1)); time.sleep(0.01)", True, {"limit_s": 0.5}, "timeout", "0.5"),
+        ("while True: connection.request(OPENING)", True, {"limit_s": 0.5}, "timeout", "0.5"),
     ],
-    ids=["silent", "sending", "requesting"],
+    ids=["never connects", "never connects in time", "silent", "sending", "requesting"],
 )
-def test_process_that_exceeds_the_time_limit_is_ended(failure_of, lines):
-    message = "the training process took longer than sweep.timeout_s=0.5 and was stopped"
-    assert failure_of(lines, limit_s=0.5) == ("timeout", message)
+def test_process_that_exceeds_a_limit_is_ended(failure_of, lines, joined, limits, failure, key):
+    found, message = failure_of(lines, joined, **limits)
+    assert found == failure
+    assert f"{key} and was stopped" in message

@@ -118,6 +118,15 @@ def run(tmp_path):
     return lambda *arguments, **options: SimulatedRun(*arguments, folder=tmp_path, **options)
 
 
+def check_probes(simulated):
+    """Each probe has the step time and the power of its limit."""
+    for probe in simulated.search["probes"]:
+        watts = float(probe["setting"].removesuffix(" W"))
+        assert probe["steps"] >= MIN_STEPS
+        assert probe["time_s"] / probe["steps"] == pytest.approx(simulated.gpu.step_s(watts), rel=1e-6)
+        assert probe["energy_j"] / probe["time_s"] == pytest.approx(watts, rel=1e-6)
+
+
 @pytest.mark.parametrize("steps", [2000, 30], ids=["probes within an epoch", "probes over several epochs"])
 def test_limit_with_the_least_energy_is_found_while_training(run, steps):
     gpu = SimulatedGpu()
@@ -129,11 +138,7 @@ def test_limit_with_the_least_energy_is_found_while_training(run, steps):
     assert simulated.run["applied"] == {"NVML": f"{best_w:g} W"}
     saving = 1 - gpu.step_s(best_w) * best_w / (gpu.step_s(250) * 250)
     assert simulated.search["saving"] == pytest.approx(saving, abs=0.01)
-    for probe in simulated.search["probes"]:
-        watts = float(probe["setting"].removesuffix(" W"))
-        assert probe["steps"] >= MIN_STEPS
-        assert probe["time_s"] / probe["steps"] == pytest.approx(gpu.step_s(watts), rel=1e-6)
-        assert probe["energy_j"] / probe["time_s"] == pytest.approx(watts, rel=1e-6)
+    check_probes(simulated)
     probed = [bool(mark) for mark in marks]
     assert probed == sorted(probed, reverse=True), "probing comes first"
     assert 0 < sum(probed) < len(probed)
@@ -158,16 +163,14 @@ def test_run_too_short_for_a_probe_ends_with_a_warning(run):
     assert any(text.startswith("warning: no power limit was probed") for text in simulated.texts)
 
 
-def test_short_run_keeps_the_best_limit_so_far_for_its_last_epoch(run):
-    simulated = run(SimulatedGpu(), epochs=2)
-    assert simulated.train(200) == [{"warmup": True}, {}]
-    assert "before the last epoch" in simulated.search["ended"]
-
-
-def test_single_epoch_is_used_for_probing_and_the_end_is_stated(run):
-    simulated = run(SimulatedGpu(), epochs=1)
-    assert simulated.train(150) == [{"warmup": True}]
-    assert "before the search" in simulated.search["ended"]
+@pytest.mark.parametrize(
+    ("epochs", "steps", "marks", "ended"),
+    [(2, 200, [{"warmup": True}, {}], "before the last epoch"), (1, 150, [{"warmup": True}], "before the search")],
+)
+def test_short_run_keeps_the_best_limit_so_far_for_its_last_epoch_if_there_is_one(run, epochs, steps, marks, ended):
+    simulated = run(SimulatedGpu(), epochs=epochs)
+    assert simulated.train(steps) == marks
+    assert ended in simulated.search["ended"]
 
 
 def test_slow_change_of_the_limit_waits_for_the_end_of_the_epoch(run):
@@ -175,9 +178,7 @@ def test_slow_change_of_the_limit_waits_for_the_end_of_the_epoch(run):
     simulated = run(gpu, epochs=30)
     simulated.train(140)
     assert simulated.search["chosen"]
-    for probe in simulated.search["probes"]:
-        watts = float(probe["setting"].removesuffix(" W"))
-        assert probe["time_s"] / probe["steps"] == pytest.approx(gpu.step_s(watts), rel=1e-6)
+    check_probes(simulated)
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,9 @@ from epochmeter.run.nodes import (
 )
 
 STEP = {
-    "SLURM_STEP_NUM_NODES": "2",
-    "SLURM_STEP_NUM_TASKS": "2",
-    "SLURM_STEP_NODELIST": "n[03-04]",
-    "SLURM_JOB_ID": "4711",
-    "SLURM_STEP_ID": "0",
-    "SLURM_PROCID": "1",
-    "SLURMD_NODENAME": "n04",
-}
+    "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "n[03-04]",
+    "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURMD_NODENAME": "n04",
+}  # fmt: skip
 DDP = Strategy.from_dict({"name": "ddp", "launcher": "torchrun", "ranks": 2})
 SINGLE = Strategy.from_dict({"name": "single", "ranks": 1})
 
@@ -44,22 +39,11 @@ def test_nodes_of_a_step_connect_to_its_first_host_and_port():
     assert here(SLURM_JOB_ID="4712").port != found.port
 
 
-def test_several_tasks_per_node_are_refused():
-    with pytest.raises(ValueError, match=r"(?s)4 tasks on 2 nodes.*--ntasks-per-node=1, with `strategy\.ranks=`"):
-        here(SLURM_STEP_NUM_TASKS="4")
-
-
 @pytest.mark.parametrize(
     ("listed", "first"),
-    [
-        ("n1", "n1"),
-        ("n[0-1]", "n0"),
-        ("n[003-017,21],m4", "n003"),
-        ("gpu-a,gpu-b", "gpu-a"),
-        ("rack[1-2]n[3,7]", "rack1n3"),
-        ("nid[001234]-hsn", "nid001234-hsn"),
-    ],
-)
+    [("n1", "n1"), ("n[0-1]", "n0"), ("n[003-017,21],m4", "n003"), ("gpu-a,gpu-b", "gpu-a"),
+     ("rack[1-2]n[3,7]", "rack1n3"), ("nid[001234]-hsn", "nid001234-hsn")],
+)  # fmt: skip
 def test_first_host_of_a_node_list(listed, first):
     assert first_host(listed) == first
 
@@ -74,13 +58,16 @@ def test_address_is_from_slurm_or_else_the_name(tmp_path, monkeypatch):
     assert node_address("n03") == "10.0.0.3"
 
 
-def test_strategy_of_one_node_is_refused_on_several():
+def test_several_nodes_need_one_task_each_and_ddp_and_skip_no_completed_run(tmp_path):
     check_strategy(DDP, here())
     check_strategy(SINGLE, Node())
-    with pytest.raises(
-        ValueError, match="strategy=single trains on one node, and srun started 2\n  hint: set `strategy=ddp`"
-    ):
+    forbid_multi_node_resume(Node(), tmp_path)
+    with pytest.raises(ValueError, match=r"(?s)4 tasks on 2 nodes.*--ntasks-per-node=1, with `strategy\.ranks=`"):
+        here(SLURM_STEP_NUM_TASKS="4")
+    with pytest.raises(ValueError, match="=single trains on one node, and srun started 2\n  hint: set `strategy=ddp`"):
         check_strategy(SINGLE, here())
+    with pytest.raises(ValueError, match=r"is completed, and 1 more of 2 nodes have begun .*\n.*omit `sweep\.resume="):
+        forbid_multi_node_resume(Node(nodes=2), tmp_path)
 
 
 def test_only_the_first_node_uses_the_sweep_folder():
@@ -95,11 +82,3 @@ def test_only_the_first_node_uses_the_sweep_folder():
     other.rmdir()
     with pytest.raises(ValueError, match="a sweep cannot run on 2 nodes at once"):
         run_folder_factory(made, STEP)([], True, False)
-
-
-def test_several_nodes_do_not_skip_a_completed_run(tmp_path):
-    forbid_multi_node_resume(Node(), tmp_path)
-    with pytest.raises(
-        ValueError, match=r"is completed, and 1 more of 2 nodes have begun .*\n.*omit `sweep\.resume=true`"
-    ):
-        forbid_multi_node_resume(Node(nodes=2), tmp_path)

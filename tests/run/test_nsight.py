@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from default_jobs import job_of
+from stub import executable
 
 from epochmeter.run.nsight import nsight_command, profile_steps
 from epochmeter.shared.pipes import PIPE_METRICS
@@ -36,6 +37,11 @@ def log(text):
     open(option("--log-file"), "w").write(text)
 """
 WRITES = f"train(); log(open('{DATA / 'columns.csv'}').read())"
+REPORT = """
+output = next(item for item in options if item.startswith("--output="))
+assert options[0] == "profile" and "--capture-range=cudaProfilerApi" in options
+train(); open(output[9:] + ".nsys-rep", "w").write("report")
+"""
 
 
 @pytest.fixture
@@ -44,8 +50,7 @@ def plan(tmp_path, monkeypatch):
 
     def make(lines, accelerator="cuda", strategy=None, name="ncu", **profiler):
         for program, text in (("training", TRAINING), (name, STAND_IN + lines)):
-            (tmp_path / program).write_text(text)
-            (tmp_path / program).chmod(0o755)
+            executable(tmp_path / program, text)
         monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
         profiler = {"name": name, "program": name, "start": 1, "stop": 10, "timeout_s": 30, **profiler}
         job = job_of(profiler=profiler, device={"python": str(tmp_path / "training")}, strategy=strategy or {})
@@ -56,17 +61,13 @@ def plan(tmp_path, monkeypatch):
     return make
 
 
-def test_the_training_process_is_started_again_under_nsight_compute(plan):
+def test_the_training_process_is_started_again_under_nsight_compute_for_all_metrics_in_the_marked_steps(plan, tmp_path):
     planned = plan(WRITES)
     assert profile_steps(planned) == []
     folder = planned.record.folder
     assert (folder / "ncu.csv").read_bytes() == (DATA / "columns.csv").read_bytes()
     assert (folder / "nsight.log").read_text() == f"arguments -m epochmeter.worker {folder} nsight\n"
     assert not (folder / "worker.log").exists()
-
-
-def test_the_command_collects_all_metrics_in_the_marked_steps_only(plan, tmp_path):
-    planned = plan(WRITES)
     program, *options = nsight_command("ncu", planned.job.profiler.program, tmp_path)
     assert program == str(tmp_path / "ncu")
     values = dict(itertools.pairwise(options))
@@ -75,12 +76,7 @@ def test_the_command_collects_all_metrics_in_the_marked_steps_only(plan, tmp_pat
 
 
 def test_the_report_of_nsight_systems_is_kept(plan):
-    lines = (
-        "output = next(item for item in options if item.startswith('--output='))\n"
-        "assert options[0] == 'profile' and '--capture-range=cudaProfilerApi' in options\n"
-        "train(); open(output[9:] + '.nsys-rep', 'w').write('report')"
-    )
-    planned = plan(lines, name="nsys")
+    planned = plan(REPORT, name="nsys")
     assert profile_steps(planned) == []
     assert (planned.record.folder / "nsight.nsys-rep").read_text() == "report"
 

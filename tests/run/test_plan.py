@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from controls import Board
+from project import put
 
 from epochmeter.machine.disk import Disk
 from epochmeter.run import plan
@@ -17,17 +18,10 @@ GPU = "GPU-6d5a4f3e-0000-1111-2222-333344445555"
 COMPATIBLE = "sys/firmware/devicetree/base/compatible"
 
 
-def machine(root, **files):
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
-
-
 @pytest.fixture
 def nano(tmp_path):
     """The root of a Jetson Nano."""
-    return machine(tmp_path / "nano", **{COMPATIBLE: "nvidia,p3450-0000\0nvidia,jetson-nano\0nvidia,tegra210\0"})
+    return put(tmp_path / "nano", {COMPATIBLE: "nvidia,p3450-0000\0nvidia,jetson-nano\0nvidia,tegra210\0"})
 
 
 @pytest.fixture
@@ -42,7 +36,7 @@ def node(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     folder = "proc/driver/nvidia/gpus/0000:0{}:00.0/information"
     files = {folder.format(bus): f"Model: A100\nGPU UUID: GPU-{bus}{bus}\n" for bus in range(1, 5)}
-    return machine(tmp_path / "node", **files)
+    return put(tmp_path / "node", files)
 
 
 @pytest.fixture
@@ -66,20 +60,18 @@ def test_auto_selects_the_detected_device(order, nano):
 
 def test_rehearsal_has_every_reason(rehearsal, rapl, tmp_path):
     (tmp_path / "power.csv").touch()
-    root, no_limit = f"machine.root={rapl}", "power_limit=100: this machine has no power limit to set"
+    root, not_applied = f"machine.root={rapl}", "power_limit=100 requested, not applied"
     other_device = "device=nano requested, this machine is device=cpu"
-    assert rehearsal("power_limit=100") == [no_limit]
-    assert rehearsal("device=nano", "power_limit=10", root) == [other_device, "power_limit=10 requested, not applied"]
-    assert rehearsal("power_limit=100", "clocks=locked", root) == [
-        "clocks=locked: this machine has no jetson_clocks",
-        "power_limit=100 requested, not applied",
-    ]
-    assert rehearsal("power_limit=100", "rehearse=true", root) == [
-        "power_limit=100 requested, not applied",
-        "rehearse=true",
-    ]
-    replay = rehearsal("meter=replay", f"meter.file={tmp_path}/power.csv")
-    assert replay == ["meter=replay requested: the energy is that of a recording"]
+    reasons = {
+        ("power_limit=100",): ["power_limit=100: this machine has no power limit to set"],
+        ("device=nano", "power_limit=100", root): [other_device, not_applied],
+        ("power_limit=100", "clocks=locked", root): ["clocks=locked: this machine has no jetson_clocks", not_applied],
+        ("power_limit=100", "rehearse=true", root): [not_applied, "rehearse=true"],
+        ("meter=replay", f"meter.file={tmp_path}/power.csv"): [
+            "meter=replay requested: the energy is that of a recording"
+        ],
+    }
+    assert {overrides: rehearsal(*overrides) for overrides in reasons} == reasons
 
 
 @pytest.mark.parametrize(
@@ -145,41 +137,42 @@ def test_resumed_run_has_the_flags_of_the_windows_that_it_keeps(order):
 @pytest.mark.parametrize(
     ("overrides", "visible", "used", "processes"),
     [
-        (["strategy=single"], None, ["GPU-11"], None),
-        (["strategy=dp"], None, ["GPU-11", "GPU-22", "GPU-33", "GPU-44"], None),
-        (["strategy=dp", "strategy.ranks=2"], None, ["GPU-11", "GPU-22"], None),
-        (["strategy=dp"], "3,1", ["GPU-44", "GPU-22"], None),
-        (["strategy=ddp", "strategy.ranks=3"], None, ["GPU-11", "GPU-22", "GPU-33"], 3),
-        (["strategy=ddp", "strategy.ranks=2"], "2,3", ["GPU-33", "GPU-44"], 2),
+        (["strategy=single"], None, [1], None),
+        (["strategy=dp"], None, [1, 2, 3, 4], None),
+        (["strategy=dp", "strategy.ranks=2"], None, [1, 2], None),
+        (["strategy=dp"], "3,1", [4, 2], None),
+        (["strategy=ddp", "strategy.ranks=3"], None, [1, 2, 3], 3),
+        (["strategy=ddp", "strategy.ranks=2"], "2,3", [3, 4], 2),
     ],
 )
 def test_each_rank_locks_and_meters_one_gpu(order, node, monkeypatch, overrides, visible, used, processes):
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     resolved = resolve_plan(order(f"machine.root={node}", *overrides))
-    assert (resolved.gpus, resolved.ranks) == (used, processes)
-    assert resolved.devices == [f"gpu-0000:0{name[-1]}:00.0" for name in used]
+    assert (resolved.gpus, resolved.ranks) == ([f"GPU-{bus}{bus}" for bus in used], processes)
+    assert resolved.devices == [f"gpu-0000:0{bus}:00.0" for bus in used]
     assert resolved.run["rehearsal"] == []
 
 
-@pytest.mark.parametrize(("meter", "shared"), [("nvml", []), ("none", []), ("sum", ["cpu"]), ("rapl", ["cpu"])])
-def test_devices_that_share_the_measured_energy_are_locked(order, node, meter, shared):
-    on_gpu = resolve_plan(order("device=cuda", f"meter={meter}", f"machine.root={node}"))
-    on_cpu = resolve_plan(order("device=cpu", f"meter={meter}", f"machine.root={node}"))
-    assert on_gpu.devices == [*shared, "gpu-0000:01:00.0"]
-    assert (on_cpu.devices, on_cpu.gpus) == (["cpu"], [])
-
-
-def test_cpu_and_gpu_of_a_jetson_share_a_lock(order, nano):
-    assert resolve_plan(order(f"machine.root={nano}")).devices == ["module", "gpu"]
-    assert resolve_plan(order(f"machine.root={nano}", "device.accelerator=cpu")).devices == ["module", "cpu"]
+@pytest.mark.parametrize(
+    ("machine", "overrides", "devices"),
+    [
+        *(("node", ["device=cuda", f"meter={meter}"], ["gpu-0000:01:00.0"]) for meter in ("nvml", "none")),
+        *(("node", ["device=cuda", f"meter={meter}"], ["cpu", "gpu-0000:01:00.0"]) for meter in ("sum", "rapl")),
+        *(("node", ["device=cpu", f"meter={meter}"], ["cpu"]) for meter in ("nvml", "none", "sum", "rapl")),
+        ("nano", [], ["module", "gpu"]),
+        ("nano", ["device.accelerator=cpu"], ["module", "cpu"]),
+    ],
+)
+def test_devices_that_share_the_measured_energy_are_locked(order, node, nano, machine, overrides, devices):
+    resolved = resolve_plan(order(f"machine.root={ {'node': node, 'nano': nano}[machine] }", *overrides))
+    assert resolved.devices == devices
+    assert machine == "nano" or bool(resolved.gpus) == (devices != ["cpu"])
 
 
 def test_identity_covers_job_dataset_and_gpu_model(order, node, monkeypatch):
-    request = order("device=cpu")
-    identities = [resolve_plan(each).run["identity"] for each in (request, order("device=cpu"))]
-    changed = resolve_plan(replace(request, job=replace(request.job, seed=1))).run["identity"]
-    assert identities[0] == identities[1] != changed
+    same, again, changed = (resolve_plan(order("device=cpu", f"seed={seed}")).run["identity"] for seed in (0, 0, 1))
+    assert same == again != changed
     other = node / "proc/driver/nvidia/gpus/0000:04:00.0/information"
     other.write_text(other.read_text().replace("A100", "T400"))
     by_gpu = {}
@@ -198,15 +191,13 @@ def test_identity_covers_job_dataset_and_gpu_model(order, node, monkeypatch):
 
 
 def test_run_is_completed_only_with_the_same_identity_and_rehearsal(order):
-    first = resolve_plan(order("batch=8", "power_limit=100"))
+    first, other = (resolve_plan(order(f"batch={batch}", "power_limit=100")) for batch in (8, 9))
     assert not first.is_already_completed
     first.open_record()
     first.record.write_summary({"state": "completed"}, first.run["identity"])
-    again = resolve_plan(order("batch=8", "power_limit=100"))
-    assert again.is_already_completed
-    again.run["rehearsal"] = []
-    assert not again.is_already_completed
-    assert not resolve_plan(order("batch=9", "power_limit=100")).is_already_completed
+    assert (first.is_already_completed, other.is_already_completed) == (True, False)
+    first.run["rehearsal"] = []
+    assert not first.is_already_completed
 
 
 @pytest.mark.parametrize(
@@ -243,8 +234,8 @@ def test_more_workers_than_cores_are_used_with_a_warning(order, cores):
     cores(2)
     resolved = {count: resolve_plan(order(f"workers={count}")) for count in (0, 2, 3)}
     assert [each.job.workers for each in resolved.values()] == [0, 2, 3]
-    warnings = {count: plan_warnings(each) for count, each in resolved.items()}
-    assert warnings == {0: [], 2: [], 3: ["warning: workers=3 DataLoader workers are more than the 2 cores."]}
+    warnings = {count: [text.partition(":")[0] for text in plan_warnings(each)] for count, each in resolved.items()}
+    assert warnings == {0: [], 2: [], 3: ["warning"]}
     cores(8)
     ranks = resolve_plan(order("device=cpu", "strategy=ddp", "strategy.ranks=4", "workers=4"))
     assert ranks.run["rehearsal"] == []

@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 from omegaconf import OmegaConf
+from stub import executable
 
 from epochmeter.config.job import GROUPS
 from epochmeter.run import preflight
@@ -13,17 +14,11 @@ from epochmeter.run.preflight import construction_error, validate_job, validate_
 from epochmeter.shared.atomic_files import write_json
 
 MADE = {
-    "name": "digits",
-    "version": 1,
-    "maker": {"_target_": "epochmeter.datasets.digits.make"},
-    "count": 100,
-    "splits": {"train": 100},
-    "layout": "files",
-    "files": 100,
-    "bytes": 100,
-    "digest": "d",
-    "digest_of": "contents",
-}
+    "name": "digits", "version": 1, "maker": {"_target_": "epochmeter.datasets.digits.make"}, "layout": "files",
+    "splits": {"train": 100}, "digest": "d", "digest_of": "contents", **dict.fromkeys(("count", "files", "bytes"), 100),
+}  # fmt: skip
+
+HINT = "  hint: give a whole number, 1 or more, at most 1,000,000,000"
 
 
 @pytest.fixture
@@ -38,11 +33,6 @@ def validate(order, tmp_path, monkeypatch):
     return validate_overrides
 
 
-def made(root, **other):
-    (root / "data" / "digits").mkdir(parents=True)
-    write_json(root / "data" / "digits" / "manifest.json", {**MADE, **other})
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -52,7 +42,8 @@ def made(root, **other):
     ],
 )
 def test_length_is_checked_against_a_prepared_dataset(validate, tmp_path, overrides, message):
-    made(tmp_path)
+    (tmp_path / "data" / "digits").mkdir(parents=True)
+    write_json(tmp_path / "data" / "digits" / "manifest.json", MADE)
     with pytest.raises(ValueError, match=message):
         validate(*overrides)
 
@@ -93,35 +84,27 @@ def sweep(composed, monkeypatch):
     return partial(validate_sweep, composed=compose_all)
 
 
-def test_invalid_configurations_are_named_by_their_varied_keys_up_to_a_number(sweep, monkeypatch):
+@pytest.mark.parametrize(
+    ("points", "most", "reasons"),
+    [
+        (["batch=8 seed=1", "batch=0 seed=1", "batch=-1 seed=1"], 9,
+         ["`batch=0` is not valid", HINT, "`batch=-1` is not valid", HINT]),
+        (["batch=8 seed=1", "batch=0 seed=1", "batch=-1 seed=1"], 1,
+         ["`batch=0` is not valid", HINT, "... and 1 more reasons."]),
+        (["batch=8 workers=1", "batch=0 workers=1", "batch=0 workers=2"], 9,
+         ["batch=0 workers=1 (and 1 more): `batch=0` is not valid", HINT]),
+    ],
+    ids=["two reasons", "too many reasons", "the same reason"],
+)  # fmt: skip
+def test_invalid_configurations_are_named_by_their_varied_keys(sweep, monkeypatch, points, most, reasons):
+    monkeypatch.setattr(preflight, "MAX_SHOWN", most)
     with pytest.raises(ValueError, match="Nothing is trained") as refused:
-        sweep([["batch=8", "seed=1"], ["batch=0", "seed=1"], ["batch=-1", "seed=1"]])
-    assert str(refused.value).splitlines() == [
-        "Nothing is trained: 2 of 3 configurations are refused",
-        "`batch=0` is not valid",
-        "  hint: give a whole number, 1 or more, at most 1,000,000,000",
-        "`batch=-1` is not valid",
-        "  hint: give a whole number, 1 or more, at most 1,000,000,000",
-    ]
-    monkeypatch.setattr(preflight, "MAX_SHOWN", 1)
-    with pytest.raises(ValueError, match="2 of 2") as refused:
-        sweep([["batch=0", "seed=1"], ["batch=-1", "seed=1"]])
-    assert str(refused.value).splitlines()[-1] == "... and 1 more reasons."
-
-
-def test_configurations_with_the_same_reason_share_a_line(sweep):
-    with pytest.raises(ValueError, match="2 of 3") as refused:
-        sweep([["batch=8", "workers=1"], ["batch=0", "workers=1"], ["batch=0", "workers=2"]])
-    assert str(refused.value).splitlines()[1:] == [
-        "batch=0 workers=1 (and 1 more): `batch=0` is not valid",
-        "  hint: give a whole number, 1 or more, at most 1,000,000,000",
-    ]
+        sweep([point.split() for point in points])
+    assert str(refused.value).splitlines() == ["Nothing is trained: 2 of 3 configurations are refused", *reasons]
 
 
 def test_interpreter_without_torch_refuses_a_sweep(sweep, tmp_path):
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nexit 1\n")
-    python.chmod(0o755)
+    python = executable(tmp_path / "python", "#!/bin/sh\nexit 1\n")
     with pytest.raises(ValueError, match="2 of 2") as refused:
         sweep([[f"batch={batch}", f"device.python={python}"] for batch in (8, 16)])
     assert str(refused.value).splitlines()[1].endswith(f"(and 1 more): {python} is no Python 3.6 or newer with torch")

@@ -15,16 +15,9 @@ from epochmeter.shared.protocol import Built, NotMeasured, RankWindow, TraceFail
 
 SECOND = 10**9
 PARTS = {
-    "e2e_s": 4.0,
-    "data_stall_s": 1.0,
-    "host_wait_s": 1.5,
-    "loader_start_s": 0.5,
-    "compute_s": 3.0,
-    "overhead_s": 0.0,
-    "clock_residual_s": 0.0,
-    "steps": 8,
-    "samples": 64,
-}
+    "e2e_s": 4.0, "data_stall_s": 1.0, "host_wait_s": 1.5, "loader_start_s": 0.5, "compute_s": 3.0,
+    "overhead_s": 0.0, "clock_residual_s": 0.0, "steps": 8, "samples": 64,
+}  # fmt: skip
 
 
 def window(opened_s, closed_s, **parts):
@@ -98,13 +91,6 @@ def test_rank_without_a_window_is_waited_for_once_and_sums_are_absent(ranks):
     assert ranks.controller.remarks[1:] == ["rank 1: why"]
 
 
-def test_trace_that_failed_is_noted_and_reaches_the_epoch_that_it_slowed(ranks):
-    first = ranks.join(0, is_first=True)
-    first.send(TraceFailed("no trace: why"))
-    assert next(ranks.messages) == TraceFailed("no trace: why")
-    assert ranks.controller.trace_error == "no trace: why"
-
-
 def test_rank_that_ended_is_not_waited_for(ranks, monkeypatch):
     monkeypatch.setattr(script, "RANK_WAIT_S", 60.0)
     other, first = ranks.join(1), ranks.join(0, is_first=True)
@@ -141,8 +127,11 @@ def test_run_fails_if_other_gpus_are_metered_than_those_of_the_ranks(ranks, gpus
         check_trained(ranks.controller, plan)
 
 
-def test_messages_end_with_the_script_although_a_child_holds_its_connection(ranks):
-    ranks.join(0, is_first=True)
+def test_failed_trace_is_noted_and_messages_end_with_the_script_although_a_child_holds_its_connection(ranks):
+    first = ranks.join(0, is_first=True)
+    first.send(TraceFailed("no trace: why"))
+    assert next(ranks.messages) == TraceFailed("no trace: why")
+    assert ranks.controller.trace_error == "no trace: why"
     ranks.end()
     assert list(ranks.messages) == []
 

@@ -14,18 +14,9 @@ def trace(tmp_path):
     return trace.write(tmp_path / "trace.json.gz")
 
 
-def test_the_analysis_is_written_into_the_run_folder(trace, tmp_path):
+def test_the_analysis_is_written_into_the_run_folder_and_a_failed_one_has_a_reason_and_no_result(trace, tmp_path):
     assert analyze_trace(tmp_path) == []
     assert Record(tmp_path).trace_analysis()["metrics"]["steps"] == 1
-
-
-def test_without_a_trace_nothing_happens(tmp_path):
-    assert analyze_trace(tmp_path) == []
-    assert Record(tmp_path).trace_analysis() is None
-
-
-def test_a_failed_analysis_gives_the_reason_and_no_earlier_result(trace, tmp_path):
-    analyze_trace(tmp_path)
     trace.write_bytes(b"{}")
     (note,) = analyze_trace(tmp_path)
     assert note.startswith("no trace metrics: ")
@@ -33,7 +24,10 @@ def test_a_failed_analysis_gives_the_reason_and_no_earlier_result(trace, tmp_pat
     assert Record(tmp_path).trace_analysis() is None
 
 
-def test_a_slow_analysis_is_stopped(trace, tmp_path, monkeypatch):
+def test_a_slow_analysis_is_stopped_and_without_a_trace_there_is_none(trace, tmp_path, monkeypatch):
     monkeypatch.setattr(trace_analysis, "TIMEOUT_S", 0.01)
     (note,) = analyze_trace(tmp_path)
     assert "took more than 0.01 s" in note
+    trace.unlink()
+    assert analyze_trace(tmp_path) == []
+    assert Record(tmp_path).trace_analysis() is None

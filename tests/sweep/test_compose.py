@@ -4,6 +4,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from omegaconf import OmegaConf
+from project import put
 
 from epochmeter.run.preflight import validate_sweep
 from epochmeter.sweep.compose import SweepLoader
@@ -33,8 +34,7 @@ def master(loader):
     ids=" ".join,
 )
 def test_configuration_equals_hydras_own(loader, master, tmp_path, overrides):
-    (tmp_path / "study").mkdir()
-    (tmp_path / "study" / "mine.yaml").write_text("# @package _global_\nbatch: 77\nepochs: 3\n")
+    put(tmp_path, {"study/mine.yaml": "# @package _global_\nbatch: 77\nepochs: 3\n"})
     overrides = [override.replace("SEARCHED", str(tmp_path)) for override in overrides]
     fast = SweepLoader(loader)
     expected = OmegaConf.to_container(loader.load_sweep_config(master, overrides))
@@ -46,18 +46,14 @@ def test_configuration_equals_hydras_own(loader, master, tmp_path, overrides):
 
 
 def test_grid_reads_files_once_per_choice_of_groups(loader, master, monkeypatch):
-    read = []
-    of_hydra = type(loader).load_sweep_config
-    monkeypatch.setattr(
-        type(loader), "load_sweep_config", lambda self, *args: read.append(args[1]) or of_hydra(self, *args)
-    )
+    read, hydras = [], type(loader).load_sweep_config
+    monkeypatch.setattr(type(loader), "load_sweep_config", lambda *args: read.append(args[2]) or hydras(*args))
     fast = SweepLoader(loader)
-    points = [[f"model={model}", f"batch={batch}"] for model in ("lenet", "resnet18") for batch in range(1, 6)]
+    grid = [(model, batch) for model in ("lenet", "resnet18") for batch in range(1, 6)]
+    points = [[f"model={model}", f"batch={batch}"] for model, batch in grid]
     validate_sweep(points, lambda point: fast.load_sweep_config(master, point))
-    run = [fast.load_sweep_config(master, point) for point in points]
-    assert [(config.model.name, config.batch) for config in run] == [
-        (model, batch) for model in ("lenet", "resnet18") for batch in range(1, 6)
-    ]
+    configs = [fast.load_sweep_config(master, point) for point in points]
+    assert [(config.model.name, config.batch) for config in configs] == grid
     assert read == [["model=lenet"], ["model=resnet18"]]
 
 

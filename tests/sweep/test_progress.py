@@ -18,35 +18,26 @@ def outcome(number, lasted_s=None, state="completed", **facts):
     return RunResult(number, [], state=state, began_s=100.0, ended_s=lasted_s and 100.0 + lasted_s, **facts)
 
 
-def test_label_has_position_number_and_varied_keys_and_is_empty_for_a_single_run():
-    assert SweepProgress(POINTS).label(2) == "[3/4] run 2: batch=32"
-    assert SINGLE_RUN.label(0) == ""
+def test_label_has_position_number_and_varied_keys_and_cooldown_begins_at_the_end_of_the_last_measured_run():
+    ran = [outcome(0, 600), outcome(1, 720), outcome(2, earlier=True)]
+    assert (SINGLE_RUN.label(0), SINGLE_RUN.last_run_ended_s, SINGLE_RUN.forecast(0, NOON)) == ("", None, "")
+    progress = SweepProgress(POINTS, ran)
+    assert (progress.label(2), progress.last_run_ended_s) == ("[3/4] run 2: batch=32", 820)
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "number", "eta"),
+    ("completed", "outcomes", "number", "eta"),
     [
-        ([], 0, ""),
-        ([outcome(0, earlier=True), outcome(1, state="failed")], 2, ""),
-        ([outcome(0, 600), outcome(1, 60, "failed"), outcome(2, 720)], 3, "ETA: 2026-11-20 12:11 (1 x 0:11:00)"),
-        ([outcome(0, 600)], 1, "ETA: 2026-11-20 12:30 (3 x 0:10:00)"),
+        ({}, [], 0, ""),
+        ({}, [outcome(0, earlier=True), outcome(1, state="failed")], 2, ""),
+        ({}, [outcome(0, 600), outcome(1, 60, "failed"), outcome(2, 720)], 3, "ETA: 2026-11-20 12:11 (1 x 0:11:00)"),
+        ({}, [outcome(0, 600)], 1, "ETA: 2026-11-20 12:30 (3 x 0:10:00)"),
+        ({0, 2}, [outcome(0, earlier=True), outcome(1, 600)], 1, "ETA: 2026-11-20 12:20 (2 x 0:10:00)"),
     ],
 )
-def test_remaining_time_uses_the_median_of_completed_runs(outcomes, number, eta):
-    assert SweepProgress(POINTS, outcomes).forecast(number, NOON) == eta
-    assert SINGLE_RUN.forecast(0, NOON) == ""
-
-
-def test_skipped_runs_do_not_count_in_the_eta():
-    points = POINTS._replace(completed=frozenset({0, 2}))
-    progress = SweepProgress(points, [outcome(0, earlier=True), outcome(1, 600)])
-    assert progress.forecast(1, NOON) == "ETA: 2026-11-20 12:20 (2 x 0:10:00)"
-
-
-def test_cooldown_begins_at_the_end_of_the_last_measured_run():
-    assert SINGLE_RUN.last_run_ended_s is None
-    ran = [outcome(0, 600), outcome(1, 720), outcome(2, earlier=True)]
-    assert SweepProgress(POINTS, ran).last_run_ended_s == 820
+def test_remaining_time_uses_the_median_of_measured_runs(completed, outcomes, number, eta):
+    points = POINTS._replace(completed=frozenset(completed))
+    assert SweepProgress(points, outcomes).forecast(number, NOON) == eta
 
 
 def test_sweep_stops_after_max_failures_with_a_hint():

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from project import put
 
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.sweep_folder import SLURM_OVERRIDE, command_hash
@@ -48,13 +49,9 @@ def folder(multirun, monkeypatch):
 
 def start(multirun, how="new"):
     """Start a process that keeps the folder of its sweep until it is ended."""
-    return subprocess.Popen(
-        [sys.executable, "-c", START, str(multirun), how, *COMMAND],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
-    )
+    command, environment = [sys.executable, "-c", START, str(multirun), how, *COMMAND], {"PYTHONPATH": str(SOURCE)}
+    piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env={**os.environ, **environment}, **piped)
 
 
 def test_folder_is_named_after_time_and_command_with_a_counter_within_a_second(folder, multirun):
@@ -72,24 +69,16 @@ def test_processes_that_start_together_have_different_folders(multirun):
     assert folders == {str(path) for path in multirun.iterdir()}
 
 
-def test_command_resumes_in_its_newest_folder(folder):
+def test_command_resumes_in_its_newest_folder_although_the_clock_was_set_back(folder):
     assert folder(resume=True).is_dir()
     newest = folder(now=LATER)
     folder(["batch=32"], now=datetime(2026, 11, 20, 13, 0, 0))
-    assert folder(resume=True, now=datetime(2026, 11, 21, 12, 0, 0)) == newest
-
-
-def test_folder_is_the_newest_although_the_clock_was_set_back(folder):
-    folder(now=LATER)
-    created = folder(now=NOON)
-    assert created.name.startswith("2026-11-20_12-05-00.2-")
-    assert folder(resume=True, now=NOON) == created
-
-
-def test_single_run_does_not_resume_in_the_folder_of_a_sweep(folder):
-    folder()
     single = folder(many=False)
     assert folder(many=False, resume=True, now=LATER) == single
+    assert folder(resume=True, now=datetime(2026, 11, 21, 12, 0, 0)) == newest
+    newest = folder(now=NOON)
+    assert newest.name.startswith("2026-11-20_12-05-00.2-")
+    assert folder(resume=True, now=NOON) == newest
 
 
 def test_folder_in_use_is_skipped_with_a_message_and_free_after_a_kill(folder, multirun, capsys):
@@ -128,19 +117,16 @@ def test_hash_is_that_of_the_keys_that_affect_a_measurement(monkeypatch):
     assert command_hash(on_cluster, many=True) == before, "a cluster chooses the hosts"
 
 
-def test_points_are_read_with_varied_keys_and_completed_runs(tmp_path):
+def test_points_are_read_with_varied_keys_and_completed_runs_and_are_empty_if_missing_or_damaged(tmp_path):
     overrides = [["batch=8", "workers=0"], ["batch=16", "workers=0"]]
     sweep_folder.write_points(tmp_path, overrides)
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "completed.json").write_text("{}")
     assert sweep_folder.read_points(tmp_path) == (overrides, {"batch=8", "batch=16"}, {1})
-
-
-@pytest.mark.parametrize("text", [None, "", '{"points": [["batch=8"'], ids=["none", "empty", "truncated"])
-def test_missing_or_damaged_points_are_empty(tmp_path, text):
-    if text is not None:
-        (tmp_path / "points.json").write_text(text)
-    assert sweep_folder.read_points(tmp_path) == ((), frozenset(), frozenset())
+    for name, text in {"none": None, "empty": "", "truncated": '{"points": [["batch=8"'}.items():
+        if text is not None:
+            put(tmp_path, {f"{name}/points.json": text})
+        assert sweep_folder.read_points(tmp_path / name) == ((), frozenset(), frozenset())
 
 
 @pytest.mark.parametrize(("resume", "has_run"), [(False, False), (True, False), (False, True)])
