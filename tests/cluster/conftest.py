@@ -19,13 +19,8 @@ def launcher():
 @pytest.fixture
 def cluster(monkeypatch):
     """Slurm's nodes, jobs and array limit; `set_job` sets a job's state, and canceled jobs get `canceled_state`."""
-    simulated = SimpleNamespace(
-        nodes=[SlurmNode("b1", frozenset({"nano"}), "idle")],
-        jobs={},
-        canceled=[],
-        canceled_state="CANCELLED",
-        array_limit=1001,
-    )
+    nodes = [SlurmNode("b1", frozenset({"nano"}), "idle")]
+    simulated = SimpleNamespace(nodes=nodes, jobs={}, canceled=[], canceled_state="CANCELLED", array_limit=1001)
     monkeypatch.setattr(slurm, "list_nodes", lambda partition: simulated.nodes)
     monkeypatch.setattr(slurm, "list_jobs", lambda name: dict(simulated.jobs))
     monkeypatch.setattr(slurm, "array_limit", lambda: simulated.array_limit)

@@ -54,10 +54,8 @@ def make_resubmitted(make_run):
 def test_recorded_result_is_reported(make_run, log, capsys):
     request, _ = make_run("COMPLETED", state="completed", metrics=METRICS, notes=["a note"])
     result = collect_result(request, Terminal())
-    assert (result.state, result.metrics, result.notes) == ("completed", METRICS, ["a note"])
-    assert result.no_energy == "no meter here"
-    assert log[0].reported
-    assert capsys.readouterr().out == "run 0 completed on b1\n"
+    found = (result.state, result.metrics, result.notes, result.no_energy, log[0].reported, capsys.readouterr().out)
+    assert found == ("completed", METRICS, ["a note"], "no meter here", True, "run 0 completed on b1\n")
     assert list(queue.pending_runs(log.sweep.parent)) == []
 
 
@@ -89,27 +87,20 @@ def test_run_without_an_end_has_the_metrics_of_its_windows(make_run):
     record.append_steps(array("f", [0.0, 0.0, 0.0, 2.0] * 2))
     result = collect_result(request, Terminal())
     assert result.metrics == record.summary()["metrics"]
-    expected = {
-        "total/e2e_s": 4.0,
-        "total/idle_power_w": 2.0,
-        "total/power_limit_w": 15.0,
-        "model/parameters": 61706,
-        "throughput/samples_per_s": 2.0,
-    }
+    expected = {"total/e2e_s": 4.0, "total/idle_power_w": 2.0, "total/power_limit_w": 15.0}
+    expected |= {"model/parameters": 61706, "throughput/samples_per_s": 2.0}
     assert result.metrics.items() >= expected.items()
     assert result.notes == record.summary()["notes"] == ["no energy"]
 
 
-def test_job_that_did_not_start_its_run_fails_and_keeps_the_previous_attempt(make_resubmitted):
+def test_job_that_did_not_start_its_run_keeps_the_previous_attempt_and_one_that_archived_it_has_started(
+    make_resubmitted, log
+):
     request, record = make_resubmitted("NODE_FAIL")
     result = collect_result(request, Terminal())
     assert (result.state, result.kind) == ("failed", "node")
     assert result.failure.startswith("before the run began, ")
     assert record.summary()["failure"]["message"] == "stopped by Slurm, which ends job 17"
-
-
-def test_job_that_archived_the_previous_end_has_started(make_resubmitted, log):
-    request, record = make_resubmitted("NODE_FAIL")
     (record.folder / "summary.json").unlink()
     assert collect_result(request, Terminal()).failure == "its node b1 failed (Slurm job 18: NODE_FAIL)"
     assert record.summary()["failure"]["kind"] == "node"
@@ -124,26 +115,24 @@ def test_completed_run_that_its_node_has_checked_was_completed_earlier(make_resu
     assert capsys.readouterr().out == "run 0 skipped on b1\n"
 
 
-def test_refused_job_fails_with_the_error_in_its_log(make_run, log):
-    request, record = make_run("FAILED", started=False)
-    output = "submitit INFO - Starting\nerror: `batch=0` is not valid\n  hint: give 1\nsubmitit INFO - over\n\n"
-    (log.folder / "17_0_0_log.out").write_text(output)
-    result = collect_result(request, Terminal())
-    assert (result.state, result.kind) == ("failed", "job")
-    assert result.failure.startswith("error: `batch=0` is not valid hint: give 1 (Slurm job 17_0: FAILED)\n  hint: ")
-    assert not record.folder.exists()
+OUTPUT = "submitit INFO - Starting\nerror: `batch=0` is not valid\n  hint: give 1\nsubmitit INFO - over\n\n"
 
 
 @pytest.mark.parametrize(
-    ("slurm_state", "state", "part"),
-    [("FAILED", "failed", "without a log"), ("CANCELLED", "killed", "before the run began, it was canceled")],
-)
-def test_job_without_record_and_log_fails_with_its_slurm_state(make_run, slurm_state, state, part):
-    request, _ = make_run(slurm_state, started=False)
+    ("slurm_state", "output", "state", "kind", "part"),
+    [("FAILED", OUTPUT, "failed", "job", "error: `batch=0` is not valid hint: give 1 "),
+     ("FAILED", None, "failed", "job", "without a log"),
+     ("CANCELLED", None, "killed", "stopped", "before the run began, it was canceled")],
+)  # fmt: skip
+def test_job_without_a_record_fails_with_its_log_and_slurm_state(make_run, log, slurm_state, output, state, kind, part):
+    request, record = make_run(slurm_state, started=False)
+    if output:
+        (log.folder / "17_0_0_log.out").write_text(output)
     result = collect_result(request, Terminal())
-    assert result.state == state
+    assert (result.state, result.kind) == (state, kind)
     assert part in result.failure
     assert f"(Slurm job 17_0: {slurm_state})" in result.failure
+    assert not record.folder.exists()
 
 
 def test_unpublished_run_stays_in_the_queue_with_its_tracking_keys(make_run, log, monkeypatch):

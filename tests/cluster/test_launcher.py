@@ -13,26 +13,15 @@ from hydra_plugins.slurm import SlurmLauncher
 
 
 @pytest.fixture
-def launch(launcher, log, monkeypatch):
-    """launch(tracking, ...) -> launches a sweep with one run per tracking configuration."""
-
-    def start(*trackings):
-        plugin = SlurmLauncher(**launcher)
-        config = OmegaConf.create({"hydra": {"sweep": {"dir": str(log.sweep)}}})
-        plugin.setup(hydra_context=None, task_function=None, config=config)
-        requests = [
-            RunRequest(job_of(tracking=tracking), {}, [], log.sweep / str(number), of_sweep=True)
-            for number, tracking in enumerate(trackings)
-        ]
-        monkeypatch.setattr(plugin, "_compose", lambda number, overrides: number)
-        monkeypatch.setattr(plugin, "_run", lambda number, task: JobReturn(
-            status=JobStatus.COMPLETED, _return_value=requests[number]))  # fmt: skip
-        return plugin.launch([[] for _ in requests], 0)
-
-    return start
+def plugin(launcher, log):
+    """The launcher in the folder of a sweep."""
+    plugin = SlurmLauncher(**launcher)
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(log.sweep)}}})
+    plugin.setup(hydra_context=None, task_function=None, config=config)
+    return plugin
 
 
-def test_hydras_list_of_overrides_is_deleted_first(launch, log, monkeypatch):
+def test_hydras_list_of_overrides_is_deleted_first(plugin, log, monkeypatch):
     overrides = log.sweep / "multirun.yaml"
     overrides.write_text("password: hunter2")
 
@@ -42,10 +31,15 @@ def test_hydras_list_of_overrides_is_deleted_first(launch, log, monkeypatch):
 
     monkeypatch.setattr(slurm, "list_nodes", list_nodes)
     with pytest.raises(CompactHydraException, match="no program sinfo"):
-        launch()
+        plugin.launch([], 0)
 
 
-def test_tracking_is_checked_before_submission(launch, monkeypatch):
+def test_tracking_is_checked_before_submission(plugin, log, monkeypatch):
+    job = job_of(tracking={"name": "server", "uri": "http://ann:hunter2@board"})
+    request = RunRequest(job, {}, [], log.sweep / "0", of_sweep=True)
+    result = JobReturn(status=JobStatus.COMPLETED, _return_value=request)
+    monkeypatch.setattr(plugin, "_compose", lambda number, overrides: number)
+    monkeypatch.setattr(plugin, "_run", lambda number, task: result)
     monkeypatch.setattr(wait, "run_on_cluster", lambda *_: pytest.fail("submitted"))
     with pytest.raises(CompactHydraException, match=r"tracking\.uri=http://\*\*\*@board: the password"):
-        launch({"name": "server", "uri": "http://ann:hunter2@board"})
+        plugin.launch([[]], 0)

@@ -1,8 +1,10 @@
 """Submission of runs, each once."""
 
 import re
+import sys
 
 import pytest
+from stub import executable
 
 from epochmeter.cluster import submit
 from epochmeter.cluster.submissions import has_started
@@ -23,12 +25,9 @@ RESUMED = {**RUN, "resumed": [{"epoch": 3}]}
 @pytest.fixture
 def scripts(tmp_path, monkeypatch):
     """scripts() -> the scripts that sbatch got, in order; job IDs start at 17."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    (folder / "sbatch").write_text(SBATCH.format(folder=folder))
-    (folder / "srun").write_text("#!/bin/sh\n")
-    for name in ("sbatch", "srun"):
-        (folder / name).chmod(0o755)
+    (folder := tmp_path / "bin").mkdir()
+    executable(folder / "sbatch", SBATCH.format(folder=folder))
+    executable(folder / "srun", "#!/bin/sh\n")
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     pytest.importorskip("submitit", reason="needs submitit: pip install submitit")
     return lambda: [path.read_text() for path in sorted(folder.glob("script*"))]
@@ -76,12 +75,10 @@ def test_each_kind_of_node_has_an_array_with_one_job_per_node_at_a_time(make_tas
     jobs = submit_all(*(make_task(number=number) for number in range(5)), make_task("agx", number=5))
     assert jobs == {**{number: f"17_{number}" for number in range(5)}, 5: "18"}
     nano, agx = map(options, scripts())
-    assert (nano["array"], nano["constraint"], "exclusive" in nano) == ("0-4%2", "nano", True)
-    assert agx["constraint"] == "agx"
-    assert submit_all.lines[:2] == [
-        "5 runs for device=nano: job 17, on 2 nodes, of which b2 is down*.",
-        "1 run for device=agx: job 18, on 1 node.",
-    ]
+    assert (nano["array"], nano["constraint"], "exclusive" in nano, agx["constraint"]) == ("0-4%2", "nano", True, "agx")
+    of_nano, of_agx, *_ = submit_all.lines
+    assert of_nano.endswith("device=nano: job 17, on 2 nodes, of which b2 is down*.")
+    assert of_agx.endswith("device=agx: job 18, on 1 node.")
 
 
 def test_long_arrays_are_split(make_task, cluster, submit_all):
@@ -113,15 +110,10 @@ def test_completed_and_reported_run_is_not_submitted_again(make_task, submit_all
 
 @pytest.mark.parametrize(
     ("dataset", "run", "is_submitted"),
-    [
-        ("of digits", {"rehearsal": ["power_limit=15: no knob"]}, True),
-        ("of more digits", {}, True),
-        (None, {"rehearsal": None, "dataset": None}, True),
-        ("of digits", {}, False),
-        (None, {}, False),
-    ],
+    [("of digits", {"rehearsal": ["power_limit=15: no knob"]}, True), ("of more digits", {}, True),
+     (None, {"rehearsal": None, "dataset": None}, True), ("of digits", {}, False), (None, {}, False)],
     ids=["rehearsal", "another dataset", "unreadable", "same dataset", "dataset unknown here"],
-)
+)  # fmt: skip
 def test_completed_run_that_its_node_must_check_is_submitted(make_task, submit_all, log, dataset, run, is_submitted):
     submit_all(make_task(dataset=dataset))
     write_end(make_task(), "completed", **run)
@@ -134,12 +126,8 @@ def test_completed_run_that_its_node_must_check_is_submitted(make_task, submit_a
 @pytest.mark.parametrize("state", ["completed unobserved", "PENDING"])
 def test_active_or_unreported_job_is_not_submitted_again(make_task, cluster, submit_all, scripts, state):
     submit_all(make_task())
-    if state == "PENDING":
-        cluster.set_job("17", state)
-    else:
-        write_end(make_task(), "completed")
-    assert submit_all(make_task()) == {0: "17"}
-    assert len(scripts()) == 1
+    cluster.set_job("17", state) if state == "PENDING" else write_end(make_task(), "completed")
+    assert (submit_all(make_task()), len(scripts())) == ({0: "17"}, 1)
 
 
 @pytest.mark.parametrize("reported", [True, False])
@@ -152,8 +140,7 @@ def test_failed_run_is_archived_and_submitted_again(make_task, cluster, submit_a
     assert submit_all(make_task()) == {0: "18"}
     assert submit_all.lines[0].startswith("Runs submitted earlier that did not complete: 0;") != reported
     folder = make_task().folder
-    assert not (folder / "summary.json").exists()
-    assert (folder / "attempt1" / "summary.json").exists()
+    assert [*folder.rglob("summary.json")] == [folder / "attempt1" / "summary.json"]
 
 
 def test_resumable_run_keeps_its_checkpoint_and_its_end_is_not_the_next_jobs(make_task, cluster, submit_all, log):
@@ -191,8 +178,7 @@ def test_unlogged_job_is_canceled_and_awaited_before_submission(make_task, clust
             cluster.set_job("99", "CANCELLED")
 
     monkeypatch.setattr(submit.time, "sleep", sleep)
-    assert submit_all(make_task()) == {0: "17"}
-    assert (cluster.canceled, submitted) == (["99"], [0, 0, 0])
+    assert (submit_all(make_task()), cluster.canceled, submitted) == ({0: "17"}, ["99"], [0, 0, 0])
 
 
 def test_refused_array_cancels_the_submitted_ones(make_task, cluster, submit_all, tmp_path):
@@ -206,6 +192,6 @@ def test_refused_array_cancels_the_submitted_ones(make_task, cluster, submit_all
 
 
 def test_missing_submitit_is_an_error_with_a_hint(make_task, submit_all, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "submitit", None)
+    monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(RuntimeError, match="hint: pip install submitit"):
         submit_all(make_task())

@@ -34,21 +34,11 @@ def make_task(launcher):
 
 def test_node_gets_the_overrides_and_run_folder_and_neither_publishes_nor_repeats(make_task):
     arguments = dict(argument.split("=", 1) for argument in make_task("nano", batch=8).arguments)
-    expected = {
-        "device": "nano",
-        "batch": "8",
-        "hydra.run.dir": "'/data/multirun/sweep/3'",
-        "hydra.mode": "RUN",
+    assert arguments == {
+        "device": "nano", "batch": "8", "tracking": "none", "tracking.tensorboard": "true", "sweep.resume": "true",
+        "hydra.run.dir": "'/data/multirun/sweep/3'", "hydra.mode": "RUN", "hydra.job.num": "3",
         "hydra/launcher": "basic",
-        "hydra.job.num": "3",
-        "tracking": "none",
-        "tracking.tensorboard": "true",
-        "sweep.resume": "true",
-    }
-    assert arguments == expected
-
-
-def test_node_gets_the_command_of_a_script(make_task):
+    }  # fmt: skip
     measure = {"command": ["train.py", "--lr={script.lr}"], "steps_per_window": 500}
     assert make_task(overrides=["script.lr=1"], measure=measure).arguments[-3:] == ("--", *measure["command"])
 
@@ -75,15 +65,12 @@ def test_any_folder_name_passes_hydras_grammar(make_task, name):
     assert parsed.value() == f"/data/{name}/0"
 
 
-def test_options_are_those_of_launcher_and_device(make_task):
+def test_options_and_python_are_those_of_launcher_and_device(make_task):
     assert make_task("nano").options == {"constraint": "nano", "exclusive": True, "mem": 0}
     assert make_task(exclusive=False, mem=None).options == {}
     keys = {"gres": "gpu:8", "time": 60, "options": {"hint": "nomultithread"}}
     device_first = {"exclusive": True, "mem": 0, "gres": "gpu:2", "time": 60, "hint": "nomultithread"}
     assert make_task("cuda", slurm={"gres": "gpu:2"}, **keys).options == device_first
-
-
-def test_python_is_the_devices_or_the_launchers_or_this_one(make_task):
     assert make_task().python == sys.executable
     assert make_task(python="/opt/a/bin/python").python == "/opt/a/bin/python"
     task = make_task(slurm={"python": "/opt/b/bin/python"}, python="/opt/a/bin/python")

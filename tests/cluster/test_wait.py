@@ -32,21 +32,12 @@ def ended(awaited, log, limit_s=5.0, lines=None):
     return list(iter_ended(awaited, log, 0.01, ([] if lines is None else lines).append, limit_s))
 
 
-def raising(program):
-    def fail(*_):
-        raise RuntimeError(f"{program} did not answer: timed out")
-
-    return fail
-
-
 def test_runs_are_yielded_when_their_jobs_end_with_state_and_node_in_the_log(cluster, log):
     awaited = submitted(log, "17_0", "17_1", "17_2")
     cluster.set_job("17_0", "COMPLETED", "b1")
     cluster.set_job("17_1", "NODE_FAIL", "b2")
-    assert ended(awaited, log) == [0, 1, 2]
-    assert awaited == {}
-    assert (log[1].state, log[1].node) == ("NODE_FAIL", "b2")
-    assert log[2].state == "GONE"
+    assert (ended(awaited, log), awaited) == ([0, 1, 2], {})
+    assert (log[1].state, log[1].node, log[2].state) == ("NODE_FAIL", "b2", "GONE")
 
 
 def test_start_of_a_run_and_unusual_pending_reasons_are_printed_once(cluster, log):
@@ -95,9 +86,12 @@ def test_ctrl_c_ends_the_command_if_slurm_does_not_answer(cluster, log, monkeypa
     cluster.set_job("17", "RUNNING")
     submitted(log, "17")
 
+    def no_answer(*_):
+        raise RuntimeError("it did not answer: timed out")
+
     def interrupt(*_):
         for name in programs:
-            monkeypatch.setattr(wait.slurm, name, raising(name))
+            monkeypatch.setattr(wait.slurm, name, no_answer)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(wait, "submit_missing", interrupt)
@@ -127,6 +121,5 @@ def test_ctrl_c_and_max_failures_cancel_the_other_runs_and_signals_do_not(cluste
 def test_completed_runs_are_reported_at_once(cluster, log, monkeypatch):
     monkeypatch.setattr(wait, "submit_missing", lambda *_: {1: "17"})
     cluster.set_job("17", "COMPLETED")
-    reported = []
-    run_on_cluster(tasks(2), log.sweep, LAUNCHER, reported.append)
+    run_on_cluster(tasks(2), log.sweep, LAUNCHER, (reported := []).append)
     assert reported == [0, 1]

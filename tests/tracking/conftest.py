@@ -5,6 +5,7 @@ import shutil
 import socket
 import sqlite3
 import uuid
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -19,14 +20,7 @@ STARTED = datetime(2026, 11, 20, 12, 0, 0).astimezone()
 SECOND_NS = 1_000_000_000
 COUNTER = {"source": "counter", "covers": "gpu0", "reason": None}
 NO_METER = {"source": "none", "covers": None, "reason": "no meter: /sys/class/powercap is not readable"}
-DIGITS = {
-    "name": "digits",
-    "digest": "0a" * 32,
-    "count": 1797,
-    "bytes": 123456,
-    "classes": 10,
-    "source": "scikit-learn's load_digits",
-}
+DIGITS = {"name": "digits", "digest": "0a" * 32, "count": 1797, "bytes": 123456, "classes": 10, "source": "sklearn"}
 RUN_TABLES = ("metrics", "latest_metrics", "params", "tags", "input_tags", "inputs", "datasets", "runs")
 
 
@@ -41,12 +35,8 @@ def write_record(folder: Path, *, batch=16, limit=None, energy=True, epochs=3, s
         record.append(window("epoch", epoch, 2.0, power_w, train_loss=2.0 / (epoch + 1)))
         record.append(window("val", epoch, 0.25, power_w, accuracy=1 - 0.9 / (epoch + 1)))
     if state:
-        metrics = {
-            "steady/e2e_s": 2.0,
-            "steady/data_stall_s": 0.5,
-            "total/e2e_s": 2.25 * epochs,
-            "total/epochs": epochs,
-        }
+        metrics = {"steady/e2e_s": 2.0, "steady/data_stall_s": 0.5, "total/e2e_s": 2.25 * epochs}
+        metrics["total/epochs"] = epochs
         metrics |= {"steady/energy_j": 2.0 * power_w, "total/energy_j": 2.25 * epochs * power_w} if power_w else {}
         failure = None if state == "completed" else {"kind": "oom", "message": "CUDA out of memory in epoch 2"}
         record.write_summary({"state": state, "metrics": metrics, "notes": [], "failure": failure}, "1d" * 8)
@@ -62,46 +52,28 @@ def job_keys(batch, limit, epochs):
         "model": {"_target_": "epochmeter.worker.models.lenet.LeNet", "name": "lenet"},
         "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.01, "momentum": 0.9},
         "tracking": {"name": "mlflow", "experiment": "epochmeter"},
-        "batch": batch,
-        "epochs": epochs,
-        "power_limit": limit,
-        "workers": 4,
-        "pin_memory": True,
-    }
+        "batch": batch, "epochs": epochs, "power_limit": limit, "workers": 4, "pin_memory": True,
+    }  # fmt: skip
 
 
 def run_metadata(folder, batch, limit, energy):
     return {
-        "record_id": uuid.uuid4().hex,
-        "sweep_id": folder.parent.name,
-        "number": int(folder.name),
+        "record_id": uuid.uuid4().hex, "sweep_id": folder.parent.name, "number": int(folder.name),
         "name": f"cuda lenet digits batch={batch}" + (f" power_limit={limit}" if limit else ""),
-        "identity": "1d" * 8,
         "choices": {"device": "cuda", "model": "lenet", "dataset": "digits", "optimizer": "sgd", "tracking": "mlflow"},
-        "overrides": [f"batch={batch}"],
-        "started": STARTED.isoformat(),
-        "clock": {"wall_s": STARTED.timestamp(), "monotonic_ns": 100 * SECOND_NS},
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "boot_id": None,
-        "rehearsal": [],
-        "energy": COUNTER if energy else NO_METER,
-        "power_limit_applied": limit,
-        "dataset": DIGITS,
-    }
+        "identity": "1d" * 8, "overrides": [f"batch={batch}"], "rehearsal": [], "dataset": DIGITS,
+        "started": STARTED.isoformat(), "clock": {"wall_s": STARTED.timestamp(), "monotonic_ns": 100 * SECOND_NS},
+        "host": socket.gethostname(), "pid": os.getpid(), "boot_id": None,
+        "energy": COUNTER if energy else NO_METER, "power_limit_applied": limit,
+    }  # fmt: skip
 
 
 def window(kind, epoch, e2e_s, power_w, **metrics):
     opened_ns = (100 + 10 * epoch + (5 if kind == "val" else 0)) * SECOND_NS
-    named = {f"{kind}/{name}": value for name, value in {"e2e_s": e2e_s, **metrics}.items()}
-    return {
-        "window": kind,
-        "epoch": epoch,
-        "opened_ns": opened_ns,
-        "closed_ns": opened_ns + int(e2e_s * SECOND_NS),
-        "metrics": {**named, **({f"{kind}/energy_j": e2e_s * power_w} if power_w else {})},
-        "energy": None,
-    }
+    metrics |= {"e2e_s": e2e_s, **({"energy_j": e2e_s * power_w} if power_w else {})}
+    times = {"opened_ns": opened_ns, "closed_ns": opened_ns + int(e2e_s * SECOND_NS)}
+    named = {f"{kind}/{name}": value for name, value in metrics.items()}
+    return {"window": kind, "epoch": epoch, **times, "metrics": named, "energy": None}
 
 
 @pytest.fixture
@@ -131,25 +103,19 @@ def shared_store(template, tmp_path_factory) -> Store:
 @pytest.fixture
 def store(shared_store) -> Store:
     """An empty experiment in the session's database."""
-    clear(shared_store)
-    return shared_store
-
-
-@pytest.fixture
-def other_store(shared_store, tmp_path) -> Store:
-    """Another, empty database, in `tmp_path`."""
-    clear(shared_store)
-    shutil.copy(shared_store.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
-    return open_store(uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
-
-
-def clear(store: Store) -> None:
-    """Delete all runs, tags of experiments, and other experiments."""
-    with sqlite3.connect(store.uri.removeprefix("sqlite:///")) as database:
+    with sqlite3.connect(shared_store.uri.removeprefix("sqlite:///")) as database:
         for table in (*RUN_TABLES, "experiment_tags"):
             database.execute(f"delete from {table}")
         database.execute("delete from experiments where name not in ('Default', 'epochmeter')")
         database.execute("update experiments set lifecycle_stage = 'active'")
+    return shared_store
+
+
+@pytest.fixture
+def other_store(store, tmp_path) -> Store:
+    """Another, empty database, in `tmp_path`."""
+    shutil.copy(store.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
+    return open_store(uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
 
 
 @pytest.fixture
@@ -161,3 +127,16 @@ def points(store):
             return database.execute("select key, step, value from metrics where run_uuid = ?", (run_id,)).fetchall()
 
     return read
+
+
+def runs_of(store: Store) -> list:
+    return store.client.search_runs([store.experiment_id])
+
+
+def statuses_of(store: Store) -> list[str]:
+    return sorted(run.info.status for run in runs_of(store))
+
+
+def change_record(record: Record, run: Mapping[str, object], **job: object) -> None:
+    """Change keys of a record's run and of its job."""
+    record.describe({**record.job(), **job}, {**record.run(), **run})

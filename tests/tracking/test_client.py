@@ -43,17 +43,12 @@ def test_missing_server_or_password_in_the_address_is_an_error(monkeypatch, uri,
     assert "hunter2" not in str(error.value)
 
 
-def test_experiment_is_created_once_with_artifacts_next_to_the_database(store):
+def test_experiment_is_created_once_with_artifacts_next_to_the_database_and_not_if_it_was_deleted(store):
     experiment = store.client.get_experiment(store.experiment_id)
     assert (experiment.name, store.experiment_id == "0") == ("epochmeter", False)
-    assert (
-        experiment.artifact_location
-        == f"file://{os.path.dirname(store.uri.removeprefix('sqlite:///'))}/mlruns/epochmeter"
-    )
+    folder = os.path.dirname(store.uri.removeprefix("sqlite:///"))
+    assert experiment.artifact_location == f"file://{folder}/mlruns/epochmeter"
     assert open_store(uri=store.uri).experiment_id == store.experiment_id
-
-
-def test_deleted_experiment_is_an_error_with_a_hint(store):
     store.client.delete_experiment(store.experiment_id)
     with pytest.raises(RuntimeError, match="mlflow experiments restore --experiment-id"):
         open_store(uri=store.uri)
@@ -79,16 +74,9 @@ def test_database_is_created_even_if_the_users_server_is_offline(tmp_path):
 def test_concurrent_processes_create_the_database_once(tmp_path):
     database = tmp_path / "mlflow.db"
     database.with_name("mlflow.db.partial").write_bytes(b"of a killed process")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", OPEN, f"sqlite:///{database}"],
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(3)
-    ]
+    command, environment = [sys.executable, "-c", OPEN, f"sqlite:///{database}"], {"PYTHONPATH": str(ROOT / "src")}
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command, env={**os.environ, **environment}, **piped) for _ in range(3)]
     answers = [(*process.communicate(timeout=120), process.returncode) for process in processes]
     assert answers == [("1\n", "", 0)] * 3
     with sqlite3.connect(database) as connection:

@@ -1,6 +1,7 @@
 """The command `src/publish.py`, in this process."""
 
 import pytest
+from tracking.conftest import change_record, statuses_of
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog
 from epochmeter.commands import publish
@@ -25,15 +26,11 @@ def make_remote(make_record):
 
     def make(number=0, reported=False, **keys):
         record = make_record(number, **{"host": "board-7", "state": None, **keys})
-        record.describe({**record.job(), "tracking": UNPUBLISHED}, record.run())
+        change_record(record, {}, tracking=UNPUBLISHED)
         SubmissionLog(record.folder.parent).write({number: Submission(f"17_{number}", "d", reported=reported)})
         return record
 
     return make
-
-
-def statuses(store):
-    return sorted(run.info.status for run in store.client.search_runs([store.experiment_id]))
 
 
 def test_runs_of_a_cluster_are_published_once_reported_or_to_a_given_address(run_publish, make_remote, store, capsys):
@@ -41,16 +38,16 @@ def test_runs_of_a_cluster_are_published_once_reported_or_to_a_given_address(run
     make_remote(1, state="completed")
     make_remote(2)
     assert run_publish() == 0
-    assert statuses(store) == ["FINISHED"]
+    assert statuses_of(store) == ["FINISHED"]
     assert capsys.readouterr().out.startswith("skipped 2 submitted runs")
     run_publish("--uri", store.uri)
-    assert statuses(store) == ["FINISHED", "FINISHED", "RUNNING"]
+    assert statuses_of(store) == ["FINISHED", "FINISHED", "RUNNING"]
 
 
 def test_superseded_attempt_is_not_published(run_publish, make_remote, store):
     make_remote(reported=True, state=None).archive_attempt()
     assert run_publish() == 0
-    assert statuses(store) == []
+    assert statuses_of(store) == []
 
 
 def test_view_is_linked_only_if_it_has_runs_also_of_runs_without_tracking(run_publish, make_record, capsys):
@@ -59,8 +56,7 @@ def test_view_is_linked_only_if_it_has_runs_also_of_runs_without_tracking(run_pu
     output = capsys.readouterr().out
     assert str(failed.folder) in output
     assert output.endswith("1 of 1 runs published\n")
-    record = make_record(1)
-    record.describe({**record.job(), "tracking": UNPUBLISHED}, record.run())
+    change_record(make_record(1), {}, tracking=UNPUBLISHED)
     run_publish()
     assert f"2 of 2 runs published: {UI_ADDRESS}" in capsys.readouterr().out
 

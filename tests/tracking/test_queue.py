@@ -27,12 +27,12 @@ def test_run_is_queued_until_it_is_published_also_if_the_folder_is_moved(make_qu
     assert folders(multirun.rename(multirun.with_name("moved"))) == ["sweep/1"]
 
 
-@pytest.mark.parametrize("state", [None, "completed"], ids=["no summary", "summary only"])
-def test_run_without_a_recorded_end_stays(make_queued, multirun, state):
-    record = make_queued(0, state=state)
-    (record.folder / "completed.json").unlink(missing_ok=True)
-    queue.dequeue(record)
-    assert folders(multirun) == ["sweep/0"]
+def test_run_without_a_recorded_end_stays(make_queued, multirun):
+    without_summary, with_summary = make_queued(0, state=None), make_queued(1)
+    (with_summary.folder / "completed.json").unlink()
+    for record in (without_summary, with_summary):
+        queue.dequeue(record)
+    assert folders(multirun) == ["sweep/0", "sweep/1"]
 
 
 def test_archived_run_is_found_and_removed(make_queued, multirun):

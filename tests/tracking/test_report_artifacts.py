@@ -1,6 +1,7 @@
 """A sweep's report is one run in MLflow."""
 
 import pytest
+from project import put
 
 from epochmeter.tracking import views
 from epochmeter.tracking.publish import publish
@@ -20,11 +21,8 @@ def make_files(tmp_path):
     """make_files(name, ...) -> files with these paths below one folder, each containing its name."""
 
     def make(*names):
-        paths = [tmp_path / "sweep" / name for name in names]
-        for path in paths:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(path.name)
-        return paths
+        folder = put(tmp_path / "sweep", {name: name for name in names})
+        return [folder / name for name in names]
 
     return make
 
@@ -63,14 +61,11 @@ def test_sweeps_of_any_name_have_separate_reports_that_are_in_no_view_of_runs(st
     assert [run.info.run_id for run in runs] == [published.run_id]
 
 
-def test_nothing_is_logged_with_tracking_none_or_without_files(store, make_files):
-    assert log_report("a sweep", make_files("report.html"), {**MLFLOW, "name": "none"}) is None
+def test_nothing_is_logged_without_tracking_or_files_and_an_offline_server_is_an_error(store, make_files, monkeypatch):
+    paths = make_files("report.html")
+    assert log_report("a sweep", paths, {**MLFLOW, "name": "none"}) is None
     assert log_report("a sweep", [], MLFLOW) is None
     assert reports(store) == []
-
-
-def test_offline_server_is_an_error_with_the_folder(make_files, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    paths = make_files("report.html")
     with pytest.raises(RuntimeError, match=f"cannot publish the report .*are in {paths[0].parent}"):
         log_report("a sweep", paths, MLFLOW)

@@ -4,6 +4,8 @@ import json
 import os
 from datetime import datetime
 
+from tracking.conftest import change_record
+
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.tracking import run_export
 from epochmeter.tracking.run_export import ended_s
@@ -13,15 +15,8 @@ FRIDAY_S, MONDAY_S = 2e9, 2e9 + 3 * 86400
 
 def test_params_are_the_configuration_in_hydras_syntax(make_record):
     params = run_export.run_params(make_record(batch=32, limit=None))
-    expected = {
-        "device": "cuda",
-        "model": "lenet",
-        "batch": "32",
-        "pin_memory": "true",
-        "optimizer.lr": "0.01",
-        "device.rails.total": '["VDD_IN"]',
-    }
-    assert params.items() >= expected.items()
+    expected = {"device": "cuda", "model": "lenet", "batch": "32", "pin_memory": "true", "optimizer.lr": "0.01"}
+    assert params.items() >= {**expected, "device.rails.total": '["VDD_IN"]'}.items()
     assert not [name for name in params if name.startswith(("tracking", "power_limit"))]
     assert run_export.run_params(make_record(1, limit=100))["power_limit"] == "100"
 
@@ -43,10 +38,9 @@ def test_note_has_the_rehearsal_the_command_the_failure_and_the_reason_for_no_en
         assert part in note
 
 
-def test_note_has_the_command_of_a_measured_script(make_record, monkeypatch):
+def test_note_has_the_command_of_a_measured_script(make_record):
     record = make_record(overrides=["power_limit=100"])
-    keys = {**record.job(), "measure": {"command": ["train.py", "--lr", "0.1"]}}
-    monkeypatch.setattr(type(record), "job", lambda self: keys)
+    change_record(record, {}, measure={"command": ["train.py", "--lr", "0.1"]})
     assert "python src/measure.py power_limit=100 -- train.py --lr 0.1" in run_export.run_note(record)
     assert run_export.run_tags(record)["mlflow.source.name"] == "src/measure.py"
 

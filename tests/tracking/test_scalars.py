@@ -5,6 +5,7 @@ import math
 from array import array
 
 import pytest
+from tracking.conftest import change_record
 
 from epochmeter.tracking import scalars
 from epochmeter.tracking.scalars import Scalar
@@ -52,18 +53,15 @@ def test_metrics_are_at_their_epoch_and_losses_at_their_steps(record):
     ]
 
 
-@pytest.mark.parametrize(
-    ("run", "closed_s"),
-    [
-        ({"clock": {"wall_s": 2e9, "monotonic_ns": SECOND_NS}}, 2e9 + 2),
-        ({"resumed": [{"epoch": 0, "clock": {"wall_s": 1.1e9, "monotonic_ns": 0}}]}, 1.1e9 + 3),
-    ],
-    ids=["clock", "resumed"],
-)
-def test_time_is_by_the_clock_of_the_start_that_measured_the_window(record, run, closed_s):
-    record.describe(record.job(), {**record.run(), **run})
-    (points,) = scalars.window_scalars(record, record.windows())
-    assert {point.when_ms for point in points} == {closed_s * 1000}
+def test_time_is_by_the_clock_of_the_start_that_measured_the_window(record):
+    resumed = [{"epoch": 0, "clock": {"wall_s": 1.1e9, "monotonic_ns": 0}}]
+    for closed_s, run in (
+        (2e9 + 2, {"clock": {"wall_s": 2e9, "monotonic_ns": SECOND_NS}}),
+        (1.1e9 + 3, {"resumed": resumed}),
+    ):
+        change_record(record, run)
+        (points,) = scalars.window_scalars(record, record.windows())
+        assert {point.when_ms for point in points} == {closed_s * 1000}
 
 
 def test_only_unpublished_windows_and_their_losses_are_read(record):
@@ -76,19 +74,16 @@ def test_only_unpublished_windows_and_their_losses_are_read(record):
     assert [(point.step, point.value) for point in every[1] if point.name == scalars.LOSS] == [(200, 2.0)]
 
 
-def test_power_is_a_curve_in_ms_since_the_start(record):
+def test_power_and_gauges_are_curves_in_ms_since_their_first_row_without_single_cores(record):
     assert list(scalars.power_scalars(record, record.windows())) == []
+    assert scalars.gauge_scalars(record, record.windows()) == []
     record.append_power([2 * SECOND_NS, 2 * SECOND_NS + 5_000_000], {"total": [10.0, 12.0]})
     assert list(scalars.power_scalars(record, record.windows())) == [
         Scalar("power/total_w", 10.0, 1_000_000_002_000, 0),
         Scalar("power/total_w", 12.0, 1_000_000_002_005, 5),
     ]
-
-
-def test_gauges_are_curves_in_ms_since_their_first_row_without_single_cores(record):
     columns = ("monotonic_ns", "cpu0_utilization", "gpu0_clock_hz", "throttling")
     cells = [(2 * SECOND_NS, 0.5, 1.2e9, "none"), (3 * SECOND_NS, 0.5, None, "gpu0 power-capped")]
-    assert scalars.gauge_scalars(record, record.windows()) == []
     record.append_gauges(columns, [dict(zip(columns, row, strict=True)) for row in cells])
     assert scalars.gauge_scalars(record, record.windows()) == [
         [Scalar("system/gpu0_clock_hz", 1.2e9, 1_000_000_002_000, 0)],

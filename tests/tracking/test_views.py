@@ -6,6 +6,7 @@ import zlib
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from tracking.conftest import change_record
 
 from epochmeter.results.metrics import METRICS
 from epochmeter.tracking import views
@@ -18,12 +19,10 @@ def unpack(view: str) -> dict:
 
 
 def metrics_of(page: dict) -> set[str]:
-    keys = set()
-    for chart in page["compareRunCharts"]:
-        keys |= {chart[axis]["key"] for axis in ("xaxis", "yaxis") if axis in chart}
-        keys |= {chart["metricKey"]} if "metricKey" in chart else set()
-        keys |= set(chart.get("selectedMetrics", ()))
-    return keys
+    charts = page["compareRunCharts"]
+    keys = {chart[axis]["key"] for chart in charts for axis in ("xaxis", "yaxis") if axis in chart}
+    keys |= {chart["metricKey"] for chart in charts if "metricKey" in chart}
+    return keys.union(*(chart.get("selectedMetrics", ()) for chart in charts))
 
 
 def pages(energy, scopes=()):
@@ -70,7 +69,7 @@ def test_best_energy_is_that_of_any_run_or_the_one_that_has_begun(store, make_re
     assert views.best_energy(store) is None
     record = make_record(1, state=None)
     for source, energy in [("none", None), ("estimated", "estimated_energy_j"), ("counter", "energy_j")]:
-        record.describe(record.job(), {**record.run(), "energy": {"source": source}})
+        change_record(record, {"energy": {"source": source}})
         assert views.best_energy(store, record) == energy
     publish(make_record(2), store)
     assert views.best_energy(store) == "energy_j"
@@ -93,14 +92,13 @@ def test_scopes_are_found_among_the_runs(store, make_record):
     publish(make_record(1), store)
     assert views.energy_scopes(store, "energy_j") == ["gpu0"]
     begun = make_record(2, state=None)
-    begun.describe(begun.job(), {**begun.run(), "energy": {"source": "counter", "covers": "module"}})
+    change_record(begun, {"energy": {"source": "counter", "covers": "module"}})
     views.save_views(store, begun)
-    assert {views.VIEW_TAG_PREFIX + key for key in views.views("energy_j", None, ["gpu0", "module"])} <= tags_of(
-        store
-    ).keys()
+    saved = {views.VIEW_TAG_PREFIX + key for key in views.views("energy_j", None, ["gpu0", "module"])}
+    assert saved <= tags_of(store).keys()
 
 
-def test_views_are_saved_once_and_a_users_description_is_kept(store, monkeypatch):
+def test_views_are_saved_once_a_users_description_is_kept_and_failure_is_no_error(store, monkeypatch):
     store.client.set_experiment_tag(store.experiment_id, views.NOTE_TAG, "Mine.")
     views.save_views(store)
     tags = tags_of(store)
@@ -110,9 +108,7 @@ def test_views_are_saved_once_and_a_users_description_is_kept(store, monkeypatch
     monkeypatch.setattr(type(store.client), "set_experiment_tag", lambda *_: pytest.fail("written again"))
     views.save_views(store)
     assert tags_of(store) == tags
-
-
-def test_failure_to_save_is_no_error(store):
+    monkeypatch.undo()
     store.client.delete_experiment(store.experiment_id)
     views.save_views(store)
 
