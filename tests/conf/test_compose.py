@@ -84,18 +84,12 @@ def test_every_option_composes_and_its_targets_accept_its_keys(composed):
         assert targets <= nodes.keys() <= CALLS.keys(), choices
         for place, specification in nodes.items():
             args, kwargs = CALLS[place]
-            keys = {
-                key: value
-                for key, value in target_arguments(specification).items()
-                if (place, key) not in READ_BY_CONTROLLER
-            }
+            keys = target_arguments(specification)
+            keys = {key: value for key, value in keys.items() if (place, key) not in READ_BY_CONTROLLER}
             inspect.signature(import_object(specification["_target_"])).bind(*args, **keys, **kwargs)
         for group, name in choices:
             if group not in (*SETTING, "model"):  # some models have the name of an architecture
                 assert config[group].name == name
-
-
-def test_groups_of_files_are_those_of_jobs():
     assert {group for group, _ in CHOICES} == {*job.GROUPS, *SETTING}
 
 

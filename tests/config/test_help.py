@@ -33,16 +33,13 @@ def test_help_page_has_summary_examples_exit_codes_and_all_keys_with_comments(en
     assert [group for group in groups if not re.search(rf"\n  {group} +\w", page)] == []
 
 
-def test_docs_of_the_configuration_name_every_option_and_key():
+def test_docs_of_the_configuration_name_every_option_and_key_and_the_sampling_period_of_every_meter():
     text = re.sub("```.*?```", "", (ROOT / "docs/configuration.md").read_text(), flags=re.DOTALL)
     named = {name for quoted in re.findall(r"`([^`]+)`", text) for name in re.split(r"[=\s]", quoted)}
     keys = {key for entry in ("train", "report") for key, _ in app.commented_keys(entry)}
     choices = {choice for group in entry_keys("train")[0] if group != "experiment" for choice in list_choices(group)}
     assert keys | choices <= named
-
-
-def test_docs_of_the_configuration_have_the_sampling_period_of_every_meter():
-    (row,) = re.findall(r"^\| `meter.period_s`.*", (ROOT / "docs/configuration.md").read_text(), re.MULTILINE)
+    (row,) = re.findall(r"^\| `meter.period_s`.*", text, re.MULTILINE)
     periods = {meter: OmegaConf.load(CONF / f"meter/{meter}.yaml").get("period_s") for meter in list_choices("meter")}
     for meter, period_s in periods.items():
         assert period_s is None or re.search(rf" {period_s} of [^,;]*`{meter}`", row), meter

@@ -13,10 +13,8 @@ from epochmeter.config import installation
 
 TABLES = ("installation.py", "interpreter.py")
 """Files with commands of a checkout that an installed package never prints."""
-TEXT = "`python src/measure.py a.py`, make doctor, make ui, make .venv/.with-report; `src/train.py` is no file"
-OWN_TEXT = (
-    "`epochmeter run a.py`, epochmeter doctor, mlflow ui, pip install 'epochmeter[report]'; `src/train.py` is no file"
-)
+TEXT = "`python src/measure.py a.py`, make doctor, make ui, make .venv/.with-report; `src/train.py`"
+OWN_TEXT = "`epochmeter run a.py`, epochmeter doctor, mlflow ui, pip install 'epochmeter[report]'; `src/train.py`"
 
 
 def test_program_has_the_commands_of_a_checkout():

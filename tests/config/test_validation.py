@@ -93,13 +93,10 @@ def test_incompatible_values_are_refused(composed, overrides, message):
         validation.check_values(job.composed_job(composed(*overrides.split())))
 
 
-def test_all_problems_are_reported_at_once(keys):
+def test_missing_and_unknown_keys_are_refused_and_all_problems_reported_at_once(keys):
     with pytest.raises(InputError) as refused:
         validation.check_values(Job.from_dict({**keys, "batch": 0, "epochs": 0}))
     assert len(refused.value.problems) == 2
-
-
-def test_missing_and_unknown_keys_are_refused(keys):
     for key in validation.REQUIRED:
         lacking = copy.deepcopy(keys)
         section, _, name = key.rpartition(".")

@@ -19,13 +19,6 @@ REHEARSAL = "REHEARSAL, not a result of the requested configuration: device=nano
 
 
 @pytest.fixture
-def terminal():
-    terminal = Terminal()
-    terminal.console = Console(file=io.StringIO(), width=80, highlight=False)
-    return terminal
-
-
-@pytest.fixture
 def lines(terminal):
     """lines() -> the printed lines."""
     return lambda: [line.rstrip() for line in terminal.console.file.getvalue().splitlines()]
@@ -97,24 +90,15 @@ def test_no_number_is_cut_however_narrow_the_terminal(terminal, lines, energy):
     assert max(map(len, lines()[before:])) <= 80
 
 
-def test_run_begins_and_ends_with_its_folder_and_links_within_a_rehearsals_reasons(
-    terminal, lines, tmp_path, monkeypatch
-):
+def test_rehearsal_begins_and_ends_with_its_reasons_its_folder_and_links(terminal, lines, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     reasons = ["device=nano requested, this machine is device=cpu"]
     folder, links = tmp_path / "multirun/0", {"run_link": "http://127.0.0.1:5000/#/1", "compare_link": "all"}
     terminal.run_started("nano lenet digits", folder, reasons, ["a warning"], forecast="ETA: 12:00")
-    begin = [REHEARSAL, "nano lenet digits  ->  multirun/0", "ETA: 12:00", "warning: a warning"]
-    assert lines() == begin
     finish(terminal, [], RunResult(0, [], rehearsal=reasons, folder=folder, **links))
-    end = [
-        "",
-        "Results: multirun/0",
-        "View:    make ui, then http://127.0.0.1:5000/#/1",
-        "Compare: all",
-        REHEARSAL,
-    ]
-    assert lines() == [*begin, *end]
+    shown = ["Results: multirun/0", "View:    make ui, then http://127.0.0.1:5000/#/1", "Compare: all"]
+    begin = [REHEARSAL, "nano lenet digits  ->  multirun/0", "ETA: 12:00", "warning: a warning"]
+    assert lines() == [*begin, "", *shown, REHEARSAL]
 
 
 def test_sweep_table_has_varied_keys_states_and_means(terminal, rows):
@@ -130,14 +114,17 @@ def test_sweep_table_has_varied_keys_states_and_means(terminal, rows):
     assert rows()[-1].startswith("skipped: ")
 
 
-def test_failures_of_a_sweep_follow_its_table(terminal, lines):
+def test_failures_have_indented_hints_and_follow_the_table_of_a_sweep(terminal, lines):
+    terminal.warn("warning: cannot restore the fan\nhint: run this")
+    finish(terminal, [], RunResult(0, [], state="failed", failure="no device\nhint: name one"))
+    assert lines() == ["warning: cannot restore the fan", "  hint: run this", "error: no device", "  hint: name one"]
     outcomes = [
         RunResult(0, ["batch=8"]),
         RunResult(1, ["batch=16"], state="failed", failure="the training process was killed. Use less memory."),
         RunResult(2, ["batch=32"], state="killed", failure="stopped by Ctrl-C"),
     ]
     terminal.sweep(outcomes)
-    assert [line.split()[2] for line in lines()[3:6]] == ["completed", "failed", "killed"]
+    assert [line.split()[2] for line in lines()[7:10]] == ["completed", "failed", "killed"]
     assert lines()[-4:-1] == [
         "error: run 1 failed: the training process was killed",
         "  hint: Use less memory.",
@@ -217,20 +204,15 @@ FORECAST = {
 FORECAST_TEXT = "forecast total 1:01:01 ± 0:01:05, 7200 J ± 12.3 J"
 
 
-def test_forecast_is_in_the_progress_line(watched):
-    watched.window_opened("epoch", 1, 6, 90)
-    watched.forecast(FORECAST)
-    assert FORECAST_TEXT in watched.seen()
-    watched.window_closed()
-
-
-@pytest.mark.parametrize(("width", "has_time"), [(100, True), (80, False)])
-def test_forecast_leaves_room_for_elapsed_and_remaining_time(watched, width, has_time):
+@pytest.mark.parametrize(
+    ("width", "shown"), [(120, FORECAST_TEXT), (100, "forecast total 1:01:01 ± 0:01:05"), (80, "")]
+)
+def test_forecast_in_the_progress_line_leaves_room_for_elapsed_and_remaining_time(watched, width, shown):
     watched.console.width = width
     watched.window_opened("epoch", 9, 10, 361)
     watched.forecast(FORECAST)
     seen = watched.seen()
-    assert ("forecast total 1:01:01" in seen, "J" in seen, "…" in seen) == (has_time, False, False)
+    assert (shown in seen, "J" in seen, "forecast" in seen, "…" in seen) == (True, width == 120, bool(shown), False)
     watched.window_closed()
 
 
@@ -238,22 +220,23 @@ def test_a_file_has_the_first_forecast_of_a_long_run_in_a_line_of_its_own(termin
     for metrics in ({}, FORECAST, FORECAST):
         terminal.forecast(metrics)
     assert lines() == [FORECAST_TEXT]
-    line = epoch(1)
-    terminal._printed_s = -999.0
-    terminal.window_measured({**line, "metrics": {**line["metrics"], **FORECAST}}, 6)
-    assert " ".join(lines()[1:]).startswith(
-        "epoch 2/6: 12.346 s, data stall 26.0 %, loss 0.5123, accuracy 91.2 %; forecast total 1"
-    )
-    last = epoch(5)
-    terminal._printed_s = -999.0
-    terminal.window_measured({**last, "metrics": {**last["metrics"], **FORECAST}}, 6)
-    assert "forecast" not in lines()[-1], "after the last epoch it is outdated"
+    for number in (1, 5):
+        terminal._printed_s = -999.0
+        line = epoch(number)
+        terminal.window_measured({**line, "metrics": {**line["metrics"], **FORECAST}}, 6)
+    text = "12.346 s, data stall 26.0 %, loss 0.5123, accuracy 91.2 %"
+    printed = " ".join(lines()[1:])
+    assert printed.startswith(f"epoch 2/6: {text}; {FORECAST_TEXT}")
+    assert printed.endswith(f"epoch 6/6: {text}"), "after the last epoch the forecast is outdated"
+
+
+def test_forecast_has_digits_as_far_as_it_is_certain():
     short = {"forecast/e2e_s": 6.62, "forecast/e2e_uncertainty_s": 1.26}
     assert tables.forecast_text(short) == "forecast total 6.62 s ± 1.26 s"
     exact = {"forecast/e2e_s": 3661.0, "forecast/e2e_uncertainty_s": 0.0463}
+    assert tables.forecast_text(exact) == "forecast total 1:01:01 ± 0.0463 s"
     paid = {**FORECAST, "forecast/cost": 0.61, "forecast/cost_uncertainty": 0.0123}
     assert tables.forecast_text(paid, "EUR") == f"{FORECAST_TEXT}, 0.61 EUR ± 0.0123 EUR"
-    assert tables.forecast_text(exact) == "forecast total 1:01:01 ± 0.0463 s"
 
 
 def test_a_file_has_one_line_per_epoch_with_the_remaining_time_of_the_run(watch):
@@ -281,12 +264,6 @@ def test_a_dumb_terminal_has_lines_without_escape_codes(monkeypatch, watch, dumb
     assert ("\x1b[" in text) is drawn
     assert ("epoch 1/3: 30.000 s" in text) is not drawn
     assert ("epoch 3/3 training" in text and "0:01:00" in text) is drawn
-
-
-def test_hints_are_indented(terminal, lines):
-    terminal.warn("warning: cannot restore the fan\nhint: run this")
-    finish(terminal, [], RunResult(0, [], state="failed", failure="no device\nhint: name one"))
-    assert lines() == ["warning: cannot restore the fan", "  hint: run this", "error: no device", "  hint: name one"]
 
 
 def test_stage_is_printed_in_a_file_only_if_it_lasts(monkeypatch):

@@ -1,33 +1,27 @@
 """Sentences at the end of a run; the tables are tested in test_console.py, as they are printed."""
 
-from epochmeter.console.tables import (
-    bottleneck_line,
-    data_line,
-    energy_line,
-    named_window_lines,
-    target_line,
-    throughput_line,
-)
+import re
+
+from epochmeter.console import tables
+
+
+def steady(**metrics):
+    return {f"steady/{name}": value for name, value in metrics.items()}
 
 
 def test_missing_metrics_give_no_sentence():
-    lines = [data_line({}), throughput_line({"steady/e2e_s": 1.0}), target_line([], {"total/epochs": 2})]
-    assert [*lines, energy_line({"total/energy_j": 1406.0}), bottleneck_line({}, in_memory=False)] == [""] * 5
+    lines = [tables.data_line({}), tables.throughput_line(steady(e2e_s=1.0)), tables.target_line([], {})]
+    assert [*lines, tables.energy_line({"total/energy_j": 1406.0}), tables.bottleneck_line({}, False)] == [""] * 5
 
 
-def test_energy_of_the_run_has_its_uncertainty():
+def test_energy_and_data_loading_are_described_as_far_as_they_were_measured():
     metrics = {"total/energy_j": 1406.0, "total/energy_uncertainty_j": 506.0}
-    assert energy_line(metrics) == "Energy of the whole run: 1406 J (± 36 %)."
-    assert energy_line({**metrics, "total/net_energy_j": 71.82}).endswith("(± 36 %), 71.8 J above idle.")
-
-
-def test_data_loading_is_described_as_far_as_it_was_measured():
-    metrics = {"loader_read_s": 0.5, "loader_preprocess_s": 0.2, "read_bytes": 2e6, "page_cache_residency_before": 0.25}
-    metrics = {f"steady/{name}": value for name, value in metrics.items()}
-    assert data_line(metrics) == (
-        "DataLoader workers: 0.500 s reading, 0.200 s preprocessing per epoch, summed over workers. "
-        "Disk: 2.0 MB read per epoch, by all processes. Dataset in the page cache: 25 % before the epoch."
-    )
+    assert tables.energy_line(metrics).endswith(" 1406 J (± 36 %).")
+    assert tables.energy_line({**metrics, "total/net_energy_j": 71.82}).endswith(" 1406 J (± 36 %), 71.8 J above idle.")
+    loader = steady(loader_read_s=0.5, loader_preprocess_s=0.2, read_bytes=2e6, page_cache_residency_before=0.25)
+    assert re.findall(r"[\d.]+ (?:s|MB|%) \w+", tables.data_line(loader)) == [
+        "0.500 s reading", "0.200 s preprocessing", "2.0 MB read", "25 % before",
+    ]  # fmt: skip
 
 
 def test_target_is_printed_with_its_score_time_and_energy():
@@ -36,9 +30,9 @@ def test_target_is_printed_with_its_score_time_and_energy():
         {"window": "val", "epoch": 0, "metrics": {"val/accuracy": 0.75}},
     ]
     metrics = {"total/epochs_to_target": 1, "total/time_to_target_s": 2.5}
-    assert target_line(windows, metrics) == "Target reached after 1 epoch: 2.500 s (validation accuracy 75.0 %)."
+    assert "1 epoch: 2.500 s (validation accuracy 75.0 %)" in tables.target_line(windows, metrics)
     metrics["total/energy_to_target_j"] = 30.0
-    assert "2.500 s, 30.0 J (" in target_line(windows, metrics)
+    assert "1 epoch: 2.500 s, 30.0 J (" in tables.target_line(windows, metrics)
 
 
 def test_named_windows_have_their_mean_time_and_energy():
@@ -47,25 +41,16 @@ def test_named_windows_have_their_mean_time_and_energy():
 
     windows = [window("load", e2e_s=2.0, energy_j=30.0), window("save", e2e_s=1.0, energy_j=3.0)]
     windows += [window("epoch", e2e_s=9.0), window("save", e2e_s=2.0)]
-    assert named_window_lines(windows) == ["load: 2.000 s, 30 J.", "save: mean of 2: 1.500 s."]
+    assert tables.named_window_lines(windows) == ["load: 2.000 s, 30 J.", "save: mean of 2: 1.500 s."]
 
 
 def test_bottleneck_and_data_stalls_are_fractions_of_the_epoch_time():
     """1.69 s per epoch with 0.01 s of fetch and 0.06 s of prep stall is compute."""
-    metrics = {"e2e_s": 1.69, "compute_s": 1.61, "copy_s": 0.0, "overhead_s": 0.01, "data_stall_s": 0.07,
-               "loader_read_s": 0.1, "loader_preprocess_s": 0.6, "loader_decode_s": 0.5}  # fmt: skip
-    steady = {f"steady/{name}": value for name, value in metrics.items()}
-    compute = "Bottleneck: compute-bound, 95 % of epoch time."
-    assert (
-        bottleneck_line(steady, in_memory=False)
-        == f"{compute} Data stalls: 4.1 % (prep stall 3.6 %, fetch stall 0.6 %)."
-    )
-    assert bottleneck_line(steady, in_memory=True) == f"{compute} Data stalls: 4.1 %."
-
-
-def test_parts_of_about_equal_time_are_both_the_bottleneck():
-    steady = {"steady/e2e_s": 1.0, "steady/compute_s": 0.5, "steady/data_stall_s": 0.49, "steady/copy_s": 0.0,
-              "steady/overhead_s": 0.01}  # fmt: skip
-    assert bottleneck_line(steady, in_memory=True).startswith(
-        "Bottleneck: compute-bound or prep-bound (about equal), 50 % and 49 % of epoch time."
-    )
+    metrics = steady(e2e_s=1.69, compute_s=1.61, copy_s=0.0, overhead_s=0.01, data_stall_s=0.07,
+                     loader_read_s=0.1, loader_preprocess_s=0.6, loader_decode_s=0.5)  # fmt: skip
+    line = "Bottleneck: compute-bound, 95 % of epoch time. Data stalls: 4.1 %"
+    assert tables.bottleneck_line(metrics, in_memory=False) == f"{line} (prep stall 3.6 %, fetch stall 0.6 %)."
+    assert tables.bottleneck_line(metrics, in_memory=True) == f"{line}."
+    equal = steady(e2e_s=1.0, compute_s=0.5, data_stall_s=0.49, copy_s=0.0, overhead_s=0.01)
+    line = "Bottleneck: compute-bound or prep-bound (about equal), 50 % and 49 % of epoch time."
+    assert tables.bottleneck_line(equal, in_memory=True).startswith(line)

@@ -1,6 +1,5 @@
 """Grids: samples, repeats, random order, and the numbers of runs."""
 
-from collections import Counter
 from importlib import import_module
 from types import GenericAlias, SimpleNamespace
 
@@ -41,20 +40,15 @@ def points(sweeper, *overrides):
     return batch
 
 
-def test_sample_is_drawn_by_its_seed_from_all_points_in_their_order():
-    places = [GRID.index(point) for point in draw_sample(GRID, 5, seed=0)]
+def test_sample_is_drawn_by_its_seed_from_all_points_in_their_order_with_all_repeats():
+    samples = [draw_sample(GRID, 5, seed) for seed in (0, 0, 1)]
+    assert samples[0] == samples[1] != samples[2]
+    places = [GRID.index(point) for point in samples[0]]
     assert places == sorted(set(places))
     assert len(places) == 5
     assert len({tuple(point) for seed in range(200) for point in draw_sample(GRID, 5, seed)}) == len(GRID)
-    assert draw_sample(GRID, 5, seed=7) == draw_sample(GRID, 5, seed=7)
-    assert draw_sample(GRID, 5, seed=7) != draw_sample(GRID, 5, seed=8)
     assert [draw_sample(GRID, sample, seed=3) for sample in (None, 48, 49)] == [GRID] * 3
-
-
-def test_sampled_configuration_has_all_of_its_repeats():
-    sample = draw_sample(REPEATED, 5, seed=0)
-    assert Counter(point[0] for point in sample) == {f"repeat={repeat}": 5 for repeat in range(4)}
-    assert {tuple(point[1:]) for point in sample} == {tuple(point) for point in draw_sample(GRID, 5, seed=0)}
+    assert draw_sample(REPEATED, 5, seed=0) == [[f"repeat={n}", *point] for n in range(4) for point in samples[0]]
 
 
 def test_random_order_is_by_its_seed_and_has_repeats_as_blocks_with_own_permutations():
@@ -69,27 +63,16 @@ def test_random_order_is_by_its_seed_and_has_repeats_as_blocks_with_own_permutat
     assert [point[1] for point in shuffle_points(grid, seed=0)] == ["repeat=0"] * 3 + ["repeat=1"] * 3
 
 
-def test_points_without_a_sample_are_those_of_hydra(sweeper):
+def test_points_without_a_sample_are_those_of_hydra_and_recorded_before_the_first_run(sweeper, tmp_path):
     configurations = points(sweeper(), "batch=8,16", "power_limit=range(100,251,30)", "a=1")
-    assert len(configurations) == 2 * 6
-    assert configurations[0] == ["batch=8", "power_limit=100", "a=1"]
-    assert configurations[-1] == ["batch=16", "power_limit=250", "a=1"]
-
-
-def test_points_are_recorded_before_the_first_run(sweeper, tmp_path):
-    configurations = points(sweeper(order="random", seed=5), "batch=8,16,32", "workers=0")
-    recorded = read_points(tmp_path / "sweep")
-    assert recorded.overrides == configurations
-    assert recorded.varied_keys == {"batch=8", "batch=16", "batch=32"}
+    assert configurations == [[f"batch={b}", f"power_limit={w}", "a=1"] for b in (8, 16) for w in range(100, 251, 30)]
+    shuffled = points(sweeper(order="random", seed=5), "batch=8,16,32", "workers=0")
+    varied = frozenset({"batch=8", "batch=16", "batch=32"})
+    assert read_points(tmp_path / "sweep") == (shuffled, varied, frozenset())
 
 
 @pytest.mark.parametrize(
-    ("completed", "message"),
-    [
-        (3, "3 of 3 runs are completed in sweep: nothing to do"),
-        (2, "2 of 3 runs are completed in sweep: 1 left to run"),
-        (0, "composing"),
-    ],
+    ("completed", "message"), [(3, "3 of 3 runs are completed"), (2, "2 of 3 runs are completed"), (0, "composing")]
 )
 def test_completed_runs_are_counted_before_composing(sweeper, tmp_path, monkeypatch, capsys, completed, message):
     points(sweeper(), "batch=8,16,32")
