@@ -1,4 +1,4 @@
-"""The pages of the documentation: links, navigation, messages, generated parts and the tutorial."""
+"""The pages of the documentation: links, navigation, messages, generated parts, commands and the tutorial."""
 
 import ast
 import re
@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from epochmeter.config.suggestions import check_overrides
+from epochmeter.config.validation import check_values
 from epochmeter.shared import record
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+
+
+README = (ROOT / "README.md").read_text()
+COMMANDS = re.findall(r"^(?:srun .*?)?python src/train\.py (.*?)(?: {2,}#.*)?$", README, re.MULTILINE)
 
 
 def without_code(page):
@@ -65,6 +71,23 @@ def test_generated_page_of_keys_has_every_key_that_has_a_comment(monkeypatch):
     for entry, prefix in entries.items():
         keys = [prefix + key for key, (_, text) in reference.commented_keys(entry) if text]
         assert [key for key in keys if f"| `{key}` |" not in page] == []
+
+
+def first_value(override):
+    """Return an override with the first value of a sweep: `batch=8,16` -> `batch=8`."""
+    key, _, value = override.partition("=")
+    return f"{key}={value if '(' in value else value.partition(',')[0]}"
+
+
+def test_commands_of_the_readme_compose_to_valid_configurations_and_its_make_targets_exist(order):
+    assert len(COMMANDS) >= 10
+    for command in COMMANDS:
+        overrides = [first_value(word) for word in shlex.split(command) if word != "-m"]
+        request = order(*(text for text in overrides if "(" not in text and not text.startswith(("hydra/", "hydra."))))
+        check_overrides(request.overrides, request.choices)
+        check_values(request.job)
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z][a-z0-9-]*)", README)) <= targets
 
 
 def structure(line):

@@ -2,10 +2,10 @@
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
 from hydra import compose
+from project import ROOT, put
 
 from epochmeter.config import job
 from epochmeter.config.schema import Dataset, Job, Storage
@@ -18,17 +18,12 @@ from epochmeter.shared.instantiate import instantiate_spec  # noqa: E402
 from epochmeter.worker.data.loader import make_loaders  # noqa: E402
 from epochmeter.worker.trainer import Trainer  # noqa: E402
 
-ROOT = Path(__file__).parents[1]
-
 
 @pytest.fixture
 def example_files(tmp_path, monkeypatch):
     """The example's files in a folder of their own, importable."""
     text = (ROOT / "docs" / "extending.md").read_text()
-    for name, content in re.findall(r"```\w+\n# (\S+)\n(.*?)```", text, re.DOTALL):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"# {name}\n{content}")
+    put(tmp_path, dict(re.findall(r"```\w+\n# (\S+)\n(.*?)```", text, re.DOTALL)))
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
     sys.modules.pop("my_package", None)
@@ -37,14 +32,8 @@ def example_files(tmp_path, monkeypatch):
 @pytest.fixture
 def example(example_files, composed):
     composed()  # Hydra knows its resolvers from here on
-    typed = [
-        f"hydra.searchpath=[file://{example_files}/conf]",
-        "dataset=squares",
-        "epochs=2",
-        "workers=0",
-        "optimizer.lr=0.1",
-    ]
-    return job.to_plain(compose("train", overrides=typed))
+    overrides = [f"hydra.searchpath=[file://{example_files}/conf]", "dataset=squares", "epochs=2", "workers=0"]
+    return job.to_plain(compose("train", overrides=[*overrides, "optimizer.lr=0.1"]))
 
 
 def test_example_is_valid_and_learns(example):

@@ -1,11 +1,14 @@
 """Bad input of every kind ends in one error with a hint, before anything is made."""
 
+import math
 import re
+from contextlib import nullcontext
 
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import SearchPathException
+from project import put
 
 from epochmeter.config import job
 from epochmeter.config.app import friendly_hydra_errors
@@ -98,8 +101,7 @@ def test_valid_input_is_accepted(order, tmp_path, monkeypatch):
     ],
 )
 def test_error_in_a_users_file_has_key_or_position(tmp_path, text, part):
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "mine.yaml").write_text(text)
+    put(tmp_path, {"experiment/mine.yaml": text})
     job.register(lambda command, many, again: tmp_path)
     with (
         pytest.raises(SystemExit) as end,
@@ -110,73 +112,52 @@ def test_error_in_a_users_file_has_key_or_position(tmp_path, text, part):
     assert re.search(rf"^error: (?s:.)*{re.escape(part)}(?s:.)*\n  hint: ", str(end.value))
 
 
-@pytest.mark.parametrize(
-    ("error", "hint"),
-    [
-        (NotADirectoryError(20, "Not a directory", "/etc/hostname/0"), "give another path, or fix the permissions"),
-        (SearchPathException("Additional config directory '/nowhere' not found"), "give an existing folder"),
-    ],
-    ids=["file", "search path"],
-)
-def test_invalid_path_has_its_own_hint(error, hint):
-    with pytest.raises(SystemExit, match=f"hint: {hint}"), friendly_hydra_errors([], "train"):
-        raise error
+NO_FOLDER = NotADirectoryError(20, "Not a directory", "/etc/hostname/0")
 
 
-def test_error_after_composing_is_raised_unchanged():
-    def fail():
-        with friendly_hydra_errors([], "train") as end_composing:
-            end_composing()
-            raise OSError("disk")
-
-    with pytest.raises(OSError, match="disk"):
-        fail()
+def test_invalid_path_has_its_own_hint():
+    no_search_path = SearchPathException("Additional config directory '/nowhere' not found")
+    for error, hint in ((NO_FOLDER, "another path, or fix the permissions"), (no_search_path, "an existing folder")):
+        with pytest.raises(SystemExit, match=f"hint: give {hint}"), friendly_hydra_errors([], "train"):
+            raise error
 
 
-def test_all_errors_are_raised_if_traces_are_requested_and_the_value_of_a_flag_is_no_override(monkeypatch):
+def test_errors_after_composing_and_if_traces_are_requested_are_raised_unchanged(monkeypatch):
+    with pytest.raises(NotADirectoryError), friendly_hydra_errors([], "train") as end_composing:  # noqa: PT012
+        end_composing()
+        raise NO_FOLDER
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     with pytest.raises(InputError), friendly_hydra_errors(["=5"], "train"):
         pass
+    # The value of a flag is no override.
     with friendly_hydra_errors(["--config-dir", "=folder", "-m", "~optimizer.momentum"], "train"):
         pass
 
 
-@pytest.mark.parametrize(("key", "value"), [("report.eta", float("nan")), ("report.deadline", [1]), ("format", "xml")])
-def test_keys_of_other_commands_are_validated(key, value):
-    group, _, name = key.rpartition(".")
-    with pytest.raises(InputError, match=f"`{key}="):
-        check_all_values({group: {name: value}} if group else {name: value})
-
-
-def test_other_commands_refuse_sweeps():
+def test_keys_of_other_commands_are_validated_and_they_refuse_sweeps():
+    for keys in ({"report": {"eta": math.nan}}, {"report": {"deadline": [1]}}, {"format": "xml"}):
+        with pytest.raises(InputError, match=r"`(report\.(eta|deadline)|format)="):
+            check_all_values(keys)
     with pytest.raises(SystemExit, match=r"^error: `-m` is only for"), friendly_hydra_errors(["-m"], "report"):
         pass
 
 
-def size(*typed, sample=None, repeats=None):
-    check_size(OverridesParser.create().parse_overrides(list(typed)), sample, repeats)
-
-
 @pytest.mark.parametrize(
-    ("typed", "reason"),
+    ("overrides", "options", "reason"),
     [
-        (["batch=range(1,2,0)"], "has no values"),
-        (["batch=interval(1,2)"], "for searches only"),
-        (["batch=range(1,1000000000)"], "999,999,999 configurations"),
-        (["batch=range(0,200)", "seed=range(0,200)"], "40,000 configurations"),
+        ("batch=range(1,2,0)", {}, "has no values"),
+        ("batch=interval(1,2)", {}, "for searches only"),
+        ("batch=range(1,1000000000)", {}, "999,999,999 configurations"),
+        ("batch=range(0,200) seed=range(0,200)", {}, "40,000 configurations"),
+        (f"batch=range(0,1000) seed=range(0,{MAX_POINTS // 1000})", {"sample": 10}, None),
+        (f"batch=range(0,1000) seed=range(0,{MAX_POINTS // 1000 + 1})", {"sample": 10}, "configurations"),
+        (f"repeat=0,1 batch=range(0,{MAX_RUNS})", {"sample": MAX_RUNS, "repeats": 2}, "runs"),
     ],
 )
-def test_sweep_over_nothing_or_too_much_is_refused_before_it_is_enumerated(typed, reason):
-    with pytest.raises(InputError, match=reason):
-        size(*typed)
-
-
-def test_sample_may_be_drawn_from_a_large_grid():
-    size("batch=range(0,1000)", f"seed=range(0,{MAX_POINTS // 1000})", sample=10)
-    with pytest.raises(InputError):
-        size("batch=range(0,1000)", f"seed=range(0,{MAX_POINTS // 1000 + 1})", sample=10)
-    with pytest.raises(InputError):
-        size("repeat=0,1", f"batch=range(0,{MAX_RUNS})", sample=MAX_RUNS, repeats=2)
+def test_sweep_over_nothing_or_too_much_is_refused_before_it_is_enumerated(overrides, options, reason):
+    parsed = OverridesParser.create().parse_overrides(overrides.split())
+    with pytest.raises(InputError, match=reason) if reason else nullcontext():
+        check_size(parsed, **{"sample": None, "repeats": None, **options})
 
 
 def test_values_are_counted_as_the_sweep_expands_them():

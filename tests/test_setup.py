@@ -18,31 +18,20 @@ def locked(lock: Path) -> dict[str, list[str]]:
     return versions
 
 
-@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
-def test_lock_has_hashes_and_no_index_address(lock):
-    text = lock.read_text()
-    assert "://" not in text
-    assert "--index-url" not in text
-    pinned = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
-    assert all("--hash=sha256:" in package for package in pinned)
+def test_locks_have_hashes_and_no_index_address():
+    for text in (lock.read_text() for lock in LOCKS):
+        assert not re.search("://|--index-url", text)
+        pinned = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
+        assert all("--hash=sha256:" in package for package in pinned)
 
 
-def test_board_lock_has_the_controller_s_packages_without_torch_and_pandas():
-    packages = locked(ROOT / "requirements-board.lock")
-    assert not {"torch", "torchvision", "pandas", "mlflow", "zeus"} & packages.keys()
-    assert {"hydra-core", "mlflow-skinny", "sqlalchemy", "psutil", "rich"} <= packages.keys()
-
-
-def test_training_installs_mlflow_with_its_pages_and_no_packages_of_tests():
-    packages = locked(ROOT / "requirements.lock")
-    assert {"torch", "torchvision", "mlflow", "zeus", "vl-convert-python"} <= packages.keys()
-    assert not {"pytest", "mypy", "ruff", "playwright", "psycopg", "tensorboard"} & packages.keys()
-
-
-def test_all_locks_agree():
+def test_locks_agree_and_have_the_packages_of_the_tests_of_training_and_of_the_controller():
     everything, training, board = map(locked, LOCKS)
-    assert training.items() <= everything.items()
-    assert board.items() <= training.items()
+    assert board.items() <= training.items() <= everything.items()
+    assert {"hydra-core", "mlflow-skinny", "sqlalchemy", "psutil", "rich"} <= board.keys()
+    assert not {"torch", "torchvision", "pandas", "mlflow", "zeus"} & board.keys()
+    assert {"torch", "torchvision", "mlflow", "zeus", "vl-convert-python"} <= training.keys()
+    assert not {"pytest", "mypy", "ruff", "playwright", "psycopg", "tensorboard"} & training.keys()
 
 
 def dry_run(*goals: str, jetson: bool) -> str:
@@ -52,23 +41,13 @@ def dry_run(*goals: str, jetson: bool) -> str:
 
 
 @pytest.mark.parametrize(
-    ("goal", "extra"),
-    [("test", "dev"), ("tensorboard", "tensorboard"), ("optuna", "optuna")],
-)
+    ("goal", "extra", "extra_of_jetson"),
+    [("test", "--all-extras", "--extra dev"), ("optuna", "--extra optuna", "--extra optuna"), ("train", None, None),
+     ("tensorboard", "--extra tensorboard", "--extra tensorboard"), ("ui", None, "--extra ui")],
+)  # fmt: skip
 @pytest.mark.parametrize("jetson", [True, False])
-def test_a_target_installs_its_extra_at_the_locked_versions(goal, extra, jetson):
-    extras = "--all-extras" if extra == "dev" and not jetson else rf"--extra {extra}\b"
-    install = rf"pip install .*--require-hashes .*--constraint requirements-dev\.lock .*{extras}"
-    assert re.search(install, dry_run(goal, jetson=jetson).replace("\\\n", ""))
-
-
-def test_only_a_jetson_installs_mlflow_s_pages_separately():
-    assert "--extra ui" in dry_run("ui", jetson=True)
-    assert "--extra" not in dry_run("ui", jetson=False)
-
-
-@pytest.mark.parametrize(("jetson", "lock"), [(True, "requirements-board.lock"), (False, "requirements.lock")])
-def test_training_installs_one_lock_and_no_extra(jetson, lock):
-    steps = dry_run("train", jetson=jetson)
-    assert f"--compile-bytecode {lock}" in steps
-    assert "--extra" not in steps
+def test_a_target_installs_one_lock_and_its_extra_at_the_locked_versions(goal, extra, extra_of_jetson, jetson):
+    steps = dry_run(goal, jetson=jetson).replace("\\\n", "")
+    assert f"--compile-bytecode {'requirements-board.lock' if jetson else 'requirements.lock'}" in steps
+    install = r"pip install .*--require-hashes .*--constraint requirements-dev\.lock .*(--(?:all-extras|extra \w+))"
+    assert re.findall(install, steps) == [name for name in [extra_of_jetson if jetson else extra] if name]

@@ -20,43 +20,32 @@ TRAINING = ("epochmeter/worker/", "epochmeter/agent/")
 """Packages that run in the training process."""
 BOARD = {name for name in NAMES if name.startswith((*TRAINING, "epochmeter/shared/"))}
 CONTROLLER = {name for name in NAMES if not name.startswith(TRAINING)}
+
+
+def inside(*names):
+    return tuple(f"epochmeter/{name}" for name in names)
+
+
 ONLY_IN = {
     "torch": TRAINING,
     "torchvision": "epochmeter/worker/",
     "mlflow": "epochmeter/tracking/",
-    "hydra": (COMMANDS, "hydra_plugins/", "epochmeter/config/", "epochmeter/sweep/"),
-    "omegaconf": (
-        COMMANDS,
-        "hydra_plugins/",
-        "epochmeter/config/",
-        "epochmeter/sweep/compose.py",
-        "epochmeter/run/preflight.py",
-    ),
+    "hydra": (COMMANDS, "hydra_plugins/", *inside("config/", "sweep/")),
+    "omegaconf": (COMMANDS, "hydra_plugins/", *inside("config/", "sweep/compose.py", "run/preflight.py")),
     "optuna": "epochmeter/sweep/",
     "submitit": "epochmeter/cluster/submit.py",
     "zeus": "epochmeter/power/knobs/nvml_limit.py",
     "pynvml": "epochmeter/machine/nvml.py",
     "amdsmi": "epochmeter/machine/amd.py",
     "jtop": "epochmeter/power/meters/jtop.py",
-    "numpy": (
-        "epochmeter/worker/rng.py",
-        "epochmeter/power/",
-        "epochmeter/datasets/",
-        "epochmeter/report/",
-        "epochmeter/trace/",
-    ),
-    "sklearn": ("epochmeter/datasets/digits.py", "epochmeter/report/analyses/gaussian.py"),
-    "scipy": (
-        "epochmeter/datasets/imagenet.py",
-        "epochmeter/power/limit_search.py",
-        "epochmeter/report/",
-        "epochmeter/results/forecast.py",
-    ),
+    "numpy": inside("worker/rng.py", "power/", "datasets/", "report/", "trace/"),
+    "sklearn": inside("datasets/digits.py", "report/analyses/gaussian.py"),
+    "scipy": inside("datasets/imagenet.py", "power/limit_search.py", "report/", "results/forecast.py"),
     "tensorboard": "epochmeter/tracking/tensorboard.py",
     "pandas": "epochmeter/report/runs/frames.py",
     "vl_convert": "epochmeter/report/charts/",
     "pydantic_core": "epochmeter/report/runs/load.py",
-    "jinja2": ("epochmeter/report/output/render.py", "epochmeter/watch/server.py"),
+    "jinja2": inside("report/output/render.py", "watch/server.py"),
 }
 """Where a library may be imported."""
 IMPORTED_AT_ONCE = {"hydra", "omegaconf", "numpy"}
@@ -94,11 +83,10 @@ def test_a_library_is_imported_only_where_it_belongs():
 def test_the_controller_imports_slow_libraries_only_when_it_needs_them():
     slow = ONLY_IN.keys() - IMPORTED_AT_ONCE
     others = CONTROLLER - {f"{module.replace('.', '/')}.py" for module in (*SEARCH, DIGITS)}
-    first = {name: at_import(tree(SOURCE / name)) for name in others}
-    assert {name for name, modules in first.items() if packages(modules) & slow} == set()
-    assert {
-        name for name, modules in first.items() if any(module.startswith((*SEARCH, DIGITS)) for module in modules)
-    } == set()
+    for name in others:
+        modules = at_import(tree(SOURCE / name))
+        assert packages(modules) & slow == set(), name
+        assert not [module for module in modules if module.startswith((*SEARCH, DIGITS))], name
 
 
 def test_packages_themselves_import_nothing():
@@ -135,15 +123,9 @@ def test_no_clock_that_can_be_set_measures_anything():
     [("--help", r"batch[=:] ?16"), ("--cfg job device=nano model=torchvision batch=8", "title: Jetson Nano")],
 )
 def test_help_and_the_configuration_are_shown_without_torch_or_mlflow(sources, arguments, line):
-    shown = subprocess.run(
-        [sys.executable, "-X", "importtime", "src/train.py", *arguments.split()],
-        cwd=sources,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-X", "importtime", "src/train.py", *arguments.split()]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    shown = subprocess.run(command, cwd=sources, env=environment, capture_output=True, text=True, timeout=60)
     assert shown.returncode == 0, shown.stderr[-2000:]
     assert re.search(f"^ *{line}", shown.stdout, re.MULTILINE)
     modules = {line.rpartition("|")[2].strip().partition(".")[0] for line in shown.stderr.splitlines()}

@@ -78,9 +78,8 @@ def test_mlflow_shows_the_finished_run_with_params_and_metrics(completed):
     assert {group: params[group] for group in choices if group != "tracking"}.items() <= choices.items()
     assert (params["model"], params["batch"], params["epochs"]) == ("lenet", "128", "2")
     points = completed.rows("select value from metrics where key = 'epoch/e2e_s' order by step")
-    assert [value for (value,) in points] == pytest.approx(
-        [metrics["epoch/e2e_s"] for metrics in epochs(completed.record())]
-    )
+    measured = [metrics["epoch/e2e_s"] for metrics in epochs(completed.record())]
+    assert [value for (value,) in points] == pytest.approx(measured)
     artifacts = {path.name for path in (completed.root / "mlruns").glob("*/*/artifacts/*")}
     assert {"job.json", "trace.json.gz", "weights.pt", "summary.json"} <= artifacts
 

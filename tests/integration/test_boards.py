@@ -2,18 +2,15 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import threading
-from itertools import islice
 
 import boards
 import pytest
 from controls import Board
 
-from epochmeter.shared.record import Record
-
-LINE_TIMEOUT_S = 60
 TEN_W, DEFAULT = 4, 5  # of a Xavier NX
 
 
@@ -27,13 +24,9 @@ class Nx:
         self.board = Board(root).with_modes("nx", current=DEFAULT)
         self.environment = {"PATH": self.board.on_path(), "AS_ROOT": "1"}
         self.overrides = {
-            "machine.root": root,
-            "machine.state_dir": root / "state",
-            "meter.idle_s": 0.3,
-            "device": "auto",
-            "device.accelerator": "cpu",
-            "workers": 0,
-        }
+            "machine.root": root, "machine.state_dir": root / "state", "meter.idle_s": 0.3,
+            "device": "auto", "device.accelerator": "cpu", "workers": 0,
+        }  # fmt: skip
 
     def run(self, *flags, **overrides):
         """Run the command until it ends."""
@@ -46,51 +39,34 @@ class Nx:
         process = self.project.start("train", *arguments, **self.environment)
         return process, self.project.until_in_training()
 
+    @staticmethod
+    def stop(process, number=signal.SIGINT):
+        """Stop a run by a signal; return its output as one line."""
+        process.send_signal(number)
+        return " ".join("".join(process.communicate(timeout=30)).split())
+
 
 @pytest.fixture
 def nx(project, tmp_path):
     return Nx(project, tmp_path)
 
 
-def wait_for_line(process, text):
-    """Return the first line of a command's output that begins with the text."""
-    lines = []
-
-    def listen():
-        lines.extend(islice((line for line in process.stdout if line.startswith(text)), 1))
-
-    listening = threading.Thread(target=listen, daemon=True)
-    listening.start()
-    listening.join(LINE_TIMEOUT_S)
-    assert lines, f"{text}: not within {LINE_TIMEOUT_S} s"
-    return lines[0]
-
-
-def metrics(record):
-    return record.windows()[0]["metrics"]
-
-
 @pytest.mark.system
 def test_sweep_over_power_limits_sets_measures_and_restores_them(nx):
     footprint = {"footprint.intensity": "FRA", "footprint.price": 0.25, "footprint.currency": "EUR"}
     done = nx.run("-m", power_limit="15,20,99", batch=500, **footprint)
-    fifteen, twenty = (Record(record.folder) for record in nx.project.records())
-    assert [record.run()["power_limit_applied"] for record in (fifteen, twenty)] == [
-        "MODE_15W_6CORE (id:2)",
-        "MODE_20W_6CORE (id:8)",
-    ]
-    for record, watts in ((fifteen, 15), (twenty, 20)):
-        summary = record.summary()["metrics"]
+    fifteen, twenty = nx.project.records()
+    for record, watts, mode in ((fifteen, 15, "MODE_15W_6CORE (id:2)"), (twenty, 20, "MODE_20W_6CORE (id:8)")):
+        assert (record.run()["power_limit_applied"], record.run()["rehearsal"]) == (mode, [])
+        summary, metrics = record.summary()["metrics"], record.windows()[0]["metrics"]
         assert summary["total/power_limit_w"] == watts
         assert summary["total/co2e_g"] == pytest.approx(summary["total/energy_j"] / 3.6e6 * 56)
-        assert metrics(record)["epoch/cost"] == pytest.approx(metrics(record)["epoch/energy_j"] / 3.6e6 * 0.25)
+        assert metrics["epoch/cost"] == pytest.approx(metrics["epoch/energy_j"] / 3.6e6 * 0.25)
         # The idle time is 0.3 s, so a border that is read some milliseconds late matters.
         assert summary["total/idle_power_w"] == pytest.approx(nx.tree.board.total_w(), rel=0.02)
-        assert metrics(record)["epoch/power_mean_w"] == pytest.approx(nx.tree.board.total_w(), rel=0.02)
-        assert {"VDD_IN_w", "VDD_SOC_w", "total_w"} <= set(
-            (record.folder / "power.csv").open().readline().strip().split(",")
-        )
-        assert record.run()["rehearsal"] == []
+        assert metrics["epoch/power_mean_w"] == pytest.approx(nx.tree.board.total_w(), rel=0.02)
+        columns = (record.folder / "power.csv").read_text().partition("\n")[0].split(",")
+        assert {"VDD_IN_w", "VDD_SOC_w", "total_w"} <= {*columns}
     assert nx.board.mode() == DEFAULT
     assert done.returncode == 1, "power_limit=99 is not a mode"
     assert "power_limit=99" in done.stderr
@@ -119,9 +95,8 @@ def test_power_mode_with_the_least_energy_is_found_while_training(nx):
     assert search["chosen"] == record.run()["power_limit_applied"] == "MODE_10W_DESKTOP (id:5)"
     low, high = search["saving_interval"]
     assert low <= 1 - nx.tree.board.total_w(0.6) / nx.tree.board.total_w() <= high
-    assert {probe["setting"] for probe in search["probes"]} <= {
-        "MODE_10W_DESKTOP (id:5)", "MODE_15W_6CORE (id:2)", "MODE_20W_6CORE (id:8)"
-    }  # fmt: skip
+    modes = {"MODE_10W_DESKTOP (id:5)", "MODE_15W_6CORE (id:2)", "MODE_20W_6CORE (id:8)"}
+    assert {probe["setting"] for probe in search["probes"]} <= modes
     warmup = [bool(window.get("warmup")) for window in record.windows()]
     assert warmup == sorted(warmup, reverse=True)
     assert 0 < sum(warmup) < len(warmup)
@@ -133,11 +108,9 @@ def test_power_mode_with_the_least_energy_is_found_while_training(nx):
 def test_stopped_run_restores_the_power_mode_and_is_killed(nx, number):
     process, record = nx.in_training(power_limit="MODE_15W_2CORE")
     assert nx.board.mode() == 0
-    process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    assert "Traceback" not in nx.stop(process, number)
     assert nx.board.mode() == DEFAULT
-    assert process.returncode == (130 if number == signal.SIGINT else 128 + signal.SIGTERM)
-    assert "Traceback" not in out + err
+    assert process.returncode == 128 + number
     assert record.summary()["state"] == "killed"
     assert nx.project.at_work_in(record.folder) == []
 
@@ -147,10 +120,9 @@ def test_a_mode_changed_by_someone_else_during_a_run_is_kept_and_flagged(nx):
     process, record = nx.in_training(power_limit=15)
     nx.board.put(**{"nvpmodel/status": f"pmode:{TEN_W:04}"})
     nx.project.until(lambda: "setting_changed" in record.run()["flags"])
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=30)
+    output = nx.stop(process)
     assert "something changed it to MODE_10W_4CORE (id:4)" in record.run()["flags"]["setting_changed"]
-    assert "which is kept" in " ".join(out.split())
+    assert "which is kept" in output
     assert nx.board.mode() == TEN_W
 
 
@@ -160,10 +132,7 @@ def test_sensor_failure_in_a_run_is_reported_without_energy(nx):
     for file in nx.tree.files("VDD_IN"):
         os.unlink(file)
     nx.project.until(lambda: "energy_lost" in record.run()["flags"])
-    warning = wait_for_line(process, "warning: the power of VDD_IN is no longer available")
-    assert "No such file" in warning
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    assert re.search("warning: the power of VDD_IN is no longer available.*No such file", nx.stop(process))
     first, *_, last = record.windows()
     assert "epoch/energy_j" in first["metrics"]
     assert "epoch/energy_j" not in last["metrics"]
@@ -183,8 +152,7 @@ def test_resumed_run_with_a_repaired_sensor_loses_its_flag_and_keeps_notes_of_re
     for file in sensor:
         file.unlink()
     nx.project.until(lambda: "energy_lost" in record.run()["flags"])
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    nx.stop(process)
     assert record.checkpoint()["epochs"] == 6, "the checkpoint is of before the sensor was lost"
     kept = [note for window in record.windows() if window["epoch"] < 6 for note in window.get("notes", [])]
     for file, content in sensor.items():

@@ -48,10 +48,10 @@ def test_stall_analysis_runs_three_data_sources_and_names_the_bottleneck(project
     arguments = project.quick("-m", **overrides)
     done = project.run("train", *(text for text in arguments if not text.startswith("cache=")))
     assert done.returncode == 0, done.stdout + done.stderr
-    runs = [record.run()["overrides"] for record in project.records()]
-    assert [next(text for text in typed_overrides if text.startswith("data_source=")) for typed_overrides in runs] == [
-        "data_source=synthetic", "data_source=cached", "data_source=storage",
-    ] * 2  # fmt: skip
+    sources = [
+        dict(text.split("=") for text in record.run()["overrides"])["data_source"] for record in project.records()
+    ]
+    assert sources == ["synthetic", "cached", "storage"] * 2
     first = project.records()[0].windows()[0]["metrics"]
     assert not [name for name in first if "loader_read" in name or "read_bytes" in name or "cached" in name]
     assert first["epoch/samples"] == project.records()[0].run()["dataset"]["splits"]["train"]

@@ -4,6 +4,7 @@ import os
 
 import pytest
 from power.conftest import nvml_stub  # noqa: F401 (a fixture)
+from project import put
 
 GPU = "Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-aaaa\nDevice Minor: \t 0\n"
 
@@ -12,9 +13,7 @@ GPU = "Model: \t\t NVIDIA H200\nGPU UUID: \t GPU-aaaa\nDevice Minor: \t 0\n"
 def on_a_gpu(project, tmp_path, nvml_stub):  # noqa: F811
     """on_a_gpu(overrides) -> a run on a machine with one GPU, which uses 200 W."""
     pytest.importorskip("zeus", reason="no zeus in this environment, as on a board")
-    path = tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0/information"
-    path.parent.mkdir(parents=True)
-    path.write_text(GPU)
+    put(tmp_path, {"proc/driver/nvidia/gpus/0000:01:00.0/information": GPU})
     machine = {"machine.root": tmp_path, "machine.state_dir": tmp_path / "state", "device.accelerator": "auto"}
     environment = {"LD_LIBRARY_PATH": str(nvml_stub), "STUB_LIMIT": str(tmp_path / "limit")}
     environment["STUB_PROCESSES"] = f"{os.getpid()}:3072:45"  # a process that is not the run's
@@ -45,8 +44,7 @@ def test_gpu_energy_is_its_counter_and_the_power_limit_is_restored(on_a_gpu, pro
     assert shared in run["flags"]["gpu_shared"]
     assert [note for note in project.record().summary()["notes"] if note.startswith("epoch ") and shared in note]
     total = project.record().summary()["metrics"]
-    seconds = sum(
-        window["energy"]["closed_ns"] - window["energy"]["opened_ns"] for window in project.record().windows()
-    )
+    borders = (window["energy"] for window in project.record().windows())
+    seconds = sum(border["closed_ns"] - border["opened_ns"] for border in borders)
     assert total["total/energy_j"] == pytest.approx(200 * seconds * 1e-9, abs=total["total/energy_uncertainty_j"])
     assert total["total/edp_js"] == total["total/energy_j"] * total["total/e2e_s"]

@@ -10,21 +10,17 @@ pytestmark = pytest.mark.system
 OLD = Path(__file__).parents[2] / ".py36" / "bin" / "python"
 
 
-def strategy(project, name, *arguments, **overrides):
-    """Run a strategy, and return the process and its output as one line."""
-    done = project.run("train", *project.quick(**{"strategy": name, "device": "cpu", **overrides}), *arguments)
-    return done, " ".join((done.stdout + done.stderr).split())
+DDP = {"strategy": "ddp", "device": "cpu", "profiler": "torch"}
 
 
 @pytest.fixture(scope="module")
 def two(new_project):
     """A project with a run of two ranks, which ended at step 9, in its second epoch."""
     project = new_project()
-    keys = {"epochs": 2, "profiler": "torch", "tracking": "mlflow", "save_model": "true", "strategy.ranks": 2}
-    keys["profiler.counters"] = "true"
-    done, output = strategy(project, "ddp", **keys, **{"throughput.start": 2, "throughput.stop": 9}, workers=1,
-                            **{"throughput.exit": "true"})  # fmt: skip
-    assert done.returncode == 0, output
+    keys = {**DDP, "epochs": 2, "workers": 1, "tracking": "mlflow", "save_model": "true", "strategy.ranks": 2}
+    keys |= {"throughput.start": 2, "throughput.stop": 9, "throughput.exit": "true", "profiler.counters": "true"}
+    done = project.run("train", *project.quick(**keys))
+    assert done.returncode == 0, done.stdout + done.stderr
     return project
 
 
@@ -32,11 +28,9 @@ def test_two_ranks_are_one_run_with_means_and_maxima_over_ranks(two):
     record = two.record()
     assert record.is_completed()
     assert record.run()["rehearsal"] == []
-    training = record.run()["training"]
-    assert (training["ranks"], training["backend"], training["gpus"]) == (2, "gloo", [])
-    assert (record.folder / "weights.pt").exists()
-    assert (record.folder / "trace.json.gz").exists()
+    assert record.run()["training"].items() >= {"ranks": 2, "backend": "gloo", "gpus": []}.items()
     assert [note for note in record.summary()["notes"] if note.startswith("no utilization of pipes: CUPTI counts on ")]
+    assert {"weights.pt", "trace.json.gz"} <= {path.name for path in record.folder.iterdir()}
     names = {name for (name,) in two.rows("select distinct key from metrics")}
     assert {"epoch/e2e_s", "rank_max/e2e_s", "rank_max/data_stall_s"} <= names
     metrics = record.windows()[0]["metrics"]
@@ -52,10 +46,7 @@ def test_ranks_all_end_at_the_same_step(two):
     assert last == 2 * 3 * batch
     assert record.summary()["metrics"]["throughput/samples"] == first - 2 * 2 * batch + last
     assert two.at_work_in(record.folder) == []
-
-
-def test_all_samples_are_seen_and_those_of_the_evaluation_once(two):
-    record = two.record()
+    # All samples are seen, and those of the evaluation once.
     splits = record.run()["dataset"]["splits"]
     assert record.windows()[0]["metrics"]["epoch/samples"] == splits["train"] + splits["train"] % 2
     right = record.windows()[1]["metrics"]["val/accuracy"] * splits["val"]
@@ -65,8 +56,8 @@ def test_all_samples_are_seen_and_those_of_the_evaluation_once(two):
 def test_two_ranks_on_a_boards_old_python(project):
     if not OLD.exists():
         pytest.skip(f"no Python 3.6 here: `make py36` makes {OLD}")
-    done, output = strategy(project, "ddp", profiler="torch", **{"device.python": OLD})
-    assert done.returncode == 0, output
+    done = project.run("train", *project.quick(**DDP, **{"device.python": OLD}))
+    assert done.returncode == 0, done.stdout + done.stderr
     training = project.record().run()["training"]
     assert training["python"].startswith("3.6.")
     assert training["ranks"] == 2

@@ -27,7 +27,7 @@ def left_early(new_project):
     return project
 
 
-def test_run_ends_at_throughput_stop_and_is_completed(left_early):
+def test_run_ends_at_throughput_stop_and_is_completed_with_its_throughput(left_early):
     assert left_early.done.returncode == 0, left_early.done.stdout
     record = left_early.record()
     assert record.is_completed()
@@ -36,10 +36,7 @@ def test_run_ends_at_throughput_stop_and_is_completed(left_early):
     assert seen == [("epoch", 0, False), ("val", 0, False), ("epoch", 1, True)]
     assert "epoch 2: ended after 8 of 12 steps; it is not included" in left_early.done.stdout
     assert record.run()["flags"]["partial"] == "epoch 2: ended after 8 of 12 steps"
-
-
-def test_throughput_is_samples_divided_by_time_of_the_selected_steps(left_early):
-    record = left_early.record()
+    # Throughput is samples divided by time of the selected steps.
     rows = record.steps()[10 * len(INTERVALS) : 20 * len(INTERVALS)]
     seconds = sum(sum(rows[INTERVALS.index(name) :: len(INTERVALS)]) for name in ("gap_s", "copy_s", "compute_s"))
     epoch_0 = record.windows()[0]["metrics"]["epoch/samples"]

@@ -13,6 +13,8 @@ from controls import Board
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from power.conftest import amd_smi, nvml_stub  # noqa: F401
+from project import put
+from stub import executable
 
 from epochmeter.config.schema import Examination
 from epochmeter.power.knobs.restore_journal import RestoreJournal
@@ -33,14 +35,10 @@ def doctor(tmp_path):
     def run(*arguments, before=()):
         here = tmp_path / "here"
         here.mkdir(exist_ok=True)
+        command = [*before, sys.executable, ROOT / "src/doctor.py", f"machine.state_dir={tmp_path / 'state'}"]
+        environment = {**os.environ, "COLUMNS": "80"}
         ended = subprocess.run(
-            [*before, sys.executable, ROOT / "src/doctor.py", f"machine.state_dir={tmp_path / 'state'}", *arguments],
-            cwd=here,
-            env={**os.environ, "COLUMNS": "80"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
+            [*command, *arguments], cwd=here, env=environment, capture_output=True, text=True, timeout=60
         )
         assert list(here.iterdir()) == []
         return ended
@@ -69,13 +67,6 @@ def by_quantity(rows):
     return found
 
 
-def put(root, files):
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
-
-
 def test_jetson_has_module_rails_and_power_modes(tmp_path, examined):
     tree = boards.write(tmp_path / "board", "agx_orin")
     found = examined(f"machine.root={tree.root}", "device=agx_orin")
@@ -83,11 +74,8 @@ def test_jetson_has_module_rails_and_power_modes(tmp_path, examined):
     assert float(found["energy"].pop("now").removesuffix(" W")) == pytest.approx(tree.board.total_w(), rel=0.02)
     assert 0.002 < found["energy"].pop("period_s") < 0.5
     assert 0 < found["energy"].pop("sampling_core_fraction") < 0.5, "of a core: 10 ms between samples"
-    assert found["energy"] == {
-        "offered": True,
-        "source": "sampled (meter=rails)",
-        "covers": "module: VDD_GPU_SOC + VDD_CPU_CV + VIN_SYS_5V0",
-    }
+    rails = "module: VDD_GPU_SOC + VDD_CPU_CV + VIN_SYS_5V0"
+    assert found["energy"] == {"offered": True, "source": "sampled (meter=rails)", "covers": rails}
     for rail, watts in tree.board.shown_w().items():
         assert float(found[f"power: {rail}"]["now"].removesuffix(" W")) == pytest.approx(watts, rel=0.02)
     assert found["power limit"]["now"] == "MAXN (id:0)"
@@ -123,17 +111,13 @@ def test_gpu_has_counter_gauges_and_limit(tmp_path, doctor, nvml_stub):  # noqa:
     found = by_quantity(json.loads(ended.stdout))
     assert found["device"]["covers"] == "NVIDIA GPU with NVIDIA RTX A4000"
     assert found["energy"]["offered"]
-    assert found["energy"]["source"] == "counter (meter=nvml)"
     assert found["power: gpu0"]["offered"]
-    assert found["power limit"]["now"] == "250 W"
-    assert found["power limit"]["choices"] == "100 to 300 W"
-    for quantity in ("GPU utilization", "GPU clock", "temperature", "throttling"):
-        assert found[quantity]["source"] == "NVML, gpu0"
-    assert found["GPU counters"]["source"] == "GPM (NVML)"
+    assert (found["power limit"]["now"], found["power limit"]["choices"]) == ("250 W", "100 to 300 W")
+    sources = dict.fromkeys(("GPU utilization", "GPU clock", "temperature", "throttling"), "NVML, gpu0")
+    sources |= {"energy": "counter (meter=nvml)", "GPU counters": "GPM (NVML)", "Nsight Compute": str(program)}
+    assert {quantity: found[quantity]["source"] for quantity in sources} == sources
     assert found["GPU counters"]["covers"].startswith("sm_active_fraction, sm_occupancy_fraction, ")
-    assert found["Nsight Compute"]["source"] == str(program)
-    assert found["Nsight Compute"]["offered"] == (os.geteuid() == 0)
-    assert ("remedy" in found["Nsight Compute"]) == bool(os.geteuid())
+    assert found["Nsight Compute"]["offered"] == (os.geteuid() == 0) == ("remedy" not in found["Nsight Compute"])
     assert found["Nsight Systems"]["why"] == "no program `nsys`"
 
 
@@ -167,21 +151,18 @@ def test_other_device_would_be_a_rehearsal(tmp_path, examined):
 
 def test_setting_left_by_a_killed_run_has_the_command_that_restores_it(tmp_path, examined):
     tree = boards.write(tmp_path / "board", "nano")
-    journal = RestoreJournal(
-        str(tmp_path / "state"), root=str(tree.root), boot_id="the start before", command="train.py device=nano"
-    )
+    where, command = {"root": str(tree.root), "boot_id": "the start before"}, "train.py device=nano"
+    journal = RestoreJournal(str(tmp_path / "state"), **where, command=command)
     journal.update(journal.note("nvpmodel", [], "MAXN (id:0)", "sudo nvpmodel -m 0")._replace(ours="5W (id:1)"))
     left = examined(f"machine.root={tree.root}", "device=nano", "meter=none")["not restored: nvpmodel"]
     assert left["why"].startswith("a killed run left it at 5W (id:1)")
-    assert "train.py device=nano" in left["why"]
+    assert command in left["why"]
     assert left["remedy"] == "the next run restores MAXN (id:0); to restore it now: sudo nvpmodel -m 0"
 
 
 @pytest.mark.parametrize("offered", [True, False])
 def test_trace_needs_torch_in_the_interpreter_that_trains(tmp_path, examined, offered):
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\nexit {int(not offered)}\n")
-    python.chmod(0o755)
+    python = executable(tmp_path / "python", f"#!/bin/sh\nexit {int(not offered)}\n")
     found = examined(f"machine.root={tmp_path}", "device=cpu", f"device.python={python}")
     assert found["trace"]["offered"] is offered
     if not offered:

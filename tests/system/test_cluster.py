@@ -93,9 +93,8 @@ def test_runs_are_measured_on_matching_nodes_and_published_to_one_server(sweep, 
     shown = store.client.search_runs([store.experiment_id])
     statuses = {run.data.tags["epochmeter.device"]: run.info.status for run in shown}
     assert (len(shown), statuses) == (2, {"nano": "FINISHED", "agx": "FINISHED"})
-    assert {run.data.tags["epochmeter.record_id"] for run in shown} == {
-        record.run()["record_id"] for record in sweep.records()
-    }
+    ids = {record.run()["record_id"] for record in sweep.records()}
+    assert {run.data.tags["epochmeter.record_id"] for run in shown} == ids
     assert sweep.shown("status") == [], "the project's own database is unchanged"
     for node, number in (("n0", 0), ("n1", 1)):
         assert f"{node}: [{number + 1}/2] run {number}: device={FEATURES[node]}" in output
@@ -161,17 +160,11 @@ def srun(cluster, project):
     def start(entry, *arguments):
         # Separate locks, though both nodes are one host.
         command = [sys.executable, f"src/{entry}.py", "machine.lock_dir=locks$SLURM_PROCID", *arguments]
-        process = subprocess.Popen(
-            ["srun", "-N2", "-n2", "--exclusive", "bash", "-c", f"exec {' '.join(command)}"],
-            cwd=project.root,
-            env={**cluster.environment, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        project.started.append(process)
-        return process
+        srun = ["srun", "-N2", "-n2", "--exclusive", "bash", "-c", f"exec {' '.join(command)}"]
+        piped = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        environment = {**cluster.environment, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        project.started.append(subprocess.Popen(srun, cwd=project.root, env=environment, **piped))
+        return project.started[-1]
 
     return start
 

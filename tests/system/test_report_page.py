@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from project import Project
 from sweeps import trained
+from system.conftest import OVERFLOWING, new_page
 
 from epochmeter.report.analyses import answer
 from epochmeter.report.build import all_charts
@@ -17,11 +18,8 @@ pytestmark = pytest.mark.system
 EVIL = "<script>alert(1)</script>"
 LINK = "http://127.0.0.1:9/#/experiments/1/runs/{}"
 MAX_BYTES, MAX_MS = 3e6, 3000
-OVERFLOWING = """() => [...document.querySelectorAll("main *")].filter((element) => {
-    const box = element.getBoundingClientRect();
-    return box.width && box.right > innerWidth + 1 && !element.closest(".wide, svg");
-}).map((element) => `${element.tagName} ${element.id} ${element.className}`)"""
-"""The elements that reach beyond the window; only the table of all runs scrolls within the page."""
+SCROLLING = ".wide, svg"
+"""The table of all runs scrolls within the page."""
 
 
 def ran(number, batch, limit, model="resnet152"):
@@ -47,12 +45,8 @@ def written(runs, path):
 
 
 def open_page(browser, path, width=1280, **options):
-    """Return the page once it is complete, with its `requests` and `errors`."""
-    page = browser.new_page(viewport={"width": width, "height": 900}, **options)
-    page.requests, page.errors = [], []
-    page.on("request", lambda request: page.requests.append(request.url))
-    page.on("pageerror", lambda error: page.errors.append(str(error)))
-    page.on("dialog", lambda dialog: (page.errors.append(dialog.message), dialog.dismiss()))
+    """Return the page once it is complete."""
+    page = new_page(browser, width, **options)
     page.goto(path.as_uri())
     page.wait_for_function("document.documentElement.dataset.drawn", timeout=60_000)
     page.wait_for_selector("#runs.dataTable", timeout=60_000)
@@ -90,16 +84,8 @@ def test_nothing_overflows_in_any_state(browser, tmp_path, runs):
     for width in (1280, 700, 390):
         page = open_page(browser, path, width)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert (page.evaluate(OVERFLOWING), page.errors) == ([], [])
+        assert (page.evaluate(OVERFLOWING, SCROLLING), page.errors) == ([], [])
         page.close()
-
-
-def hover(page, chart, place):
-    """Hover over a mark of a chart and return the text of its tooltip."""
-    mark = page.locator(f"#{chart} .plot {place}")
-    mark.scroll_into_view_if_needed()
-    mark.hover(force=True)
-    return page.wait_for_selector("#vg-tooltip-element.visible").inner_text()
 
 
 def test_nothing_leaves_the_machine_and_names_are_text(shown):
@@ -109,15 +95,13 @@ def test_nothing_leaves_the_machine_and_names_are_text(shown):
     assert shown.locator(".vega-actions").count() == 0, "no menu that sends a chart elsewhere"
 
 
-def test_tooltip_of_a_mark_names_its_configuration(shown):
-    text = hover(shown, "energy_by_time", ".mark-symbol.role-mark path >> nth=0")
-    for part in ("batch 8, power_limit 100", "90.0 s", "4.80 kJ", "0"):
-        assert part in text
-
-
-def test_click_opens_the_run(shown):
+def test_tooltip_of_a_mark_names_its_configuration_and_a_click_opens_its_run(shown):
     mark = shown.locator("#energy_by_time .mark-symbol.role-mark path").first
     mark.scroll_into_view_if_needed()
+    mark.hover(force=True)
+    text = shown.wait_for_selector("#vg-tooltip-element.visible").inner_text()
+    for part in ("batch 8, power_limit 100", "90.0 s", "4.80 kJ", "0"):
+        assert part in text
     with shown.expect_popup() as opened:
         mark.click(force=True)
     assert opened.value.url == LINK.format(0) or "chrome-error" in opened.value.url
@@ -145,7 +129,7 @@ def test_click_within_a_sandboxed_frame_shows_the_address(browser, path, tmp_pat
 def test_nothing_overflows_and_charts_follow_the_color_scheme(browser, path, width, scheme):
     page = open_page(browser, path, width, color_scheme=scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate(OVERFLOWING) == []
+    assert page.evaluate(OVERFLOWING, SCROLLING) == []
     ink = page.locator("#energy_by_time .role-axis-title text").first.get_attribute("fill")
     assert ink == {"light": "#1c2430", "dark": "#e8ebef"}[scheme]
     places = page.locator(".plot").evaluate_all("(all) => all.map((one) => [one.clientWidth, one.scrollWidth])")

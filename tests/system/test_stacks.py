@@ -29,27 +29,17 @@ def stack(request):
     return request.param, interpreter(request.param)
 
 
-@pytest.fixture(scope="module")
-def old(new_project, stack):
-    """A project with a run of two epochs on a board's Python."""
-    project = new_project()
+def test_run_on_a_board_s_python_is_completed_and_its_clock_accounts_for_every_epoch(project, stack):
     overrides = {"epochs": 2, "workers": 2, "profiler": "torch", "save_model": "true", "device.python": stack[1]}
-    project.done = project.run("train", *project.quick(**overrides))
-    return project
-
-
-def test_run_completes_on_a_board_s_python(stack, old):
-    assert old.done.returncode == 0, old.done.stdout + old.done.stderr
-    assert old.record().is_completed()
-    training = old.record().run()["training"]
+    done = project.run("train", *project.quick(**overrides))
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = project.record()
+    assert record.is_completed()
+    training = record.run()["training"]
     python, torch = STACKS[stack[0]]
-    assert training["python"].startswith(python)
-    assert training["torch"].startswith(torch)
-    assert old.record().summary()["notes"] == []
-
-
-def test_clock_of_an_old_stack_accounts_for_every_epoch(old):
-    epochs = [window["metrics"] for window in old.record().windows() if window["window"] == "epoch"]
+    assert (training["python"][: len(python)], training["torch"][: len(torch)]) == (python, torch)
+    assert record.summary()["notes"] == []
+    epochs = [window["metrics"] for window in record.windows() if window["window"] == "epoch"]
     assert len(epochs) == 2
     for metrics in epochs:
         assert abs(metrics["epoch/clock_residual_s"]) <= 0.001 * metrics["epoch/e2e_s"]

@@ -9,15 +9,12 @@ from functools import partial
 import live
 import pytest
 from project import ENVIRONMENT, ROOT, Project
+from system.conftest import OVERFLOWING, new_page
 
 pytestmark = pytest.mark.system
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 MAX_PAINT_MS, MAX_UPDATE_S = 300, 2.0
 FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-OVERFLOWING = """() => [...document.querySelectorAll("main *")].filter((element) => {
-    const box = element.getBoundingClientRect();
-    return box.width && box.right > innerWidth + 1;
-}).map((element) => `${element.tagName} ${element.className}`)"""
 
 
 @pytest.fixture
@@ -41,12 +38,7 @@ def server(record):
 @pytest.mark.alone
 def test_the_page_paints_at_once_follows_the_record_and_shows_names_as_text(browser, record, server):
     url = server.stdout.readline().removeprefix("Page: ").strip()
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    problems, requests = [], []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    page.on("dialog", lambda dialog: (problems.append(dialog.message), dialog.dismiss()))
-    page.on("request", lambda request: requests.append(request.url))
+    page = new_page(browser)
     paints_ms = []
     for _ in range(3):  # the best of three, because other processes run on this machine
         page.goto(url)
@@ -63,13 +55,13 @@ def test_the_page_paints_at_once_follows_the_record_and_shows_names_as_text(brow
     for width in (1280, 700, 390):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(OVERFLOWING) == []
+        assert page.evaluate(OVERFLOWING, "") == []
 
     run = record.run()
     record.describe(record.job(), {**run, "began": "0"})  # another process has the ID of the one that measured
     page.wait_for_selector(".state.interrupted")
-    assert problems == []
-    assert all(url.startswith(("data:", url)) for url in requests), "nothing leaves the machine"
+    assert page.errors == []
+    assert all(request.startswith(("data:", url)) for request in page.requests), "nothing leaves the machine"
     server.send_signal(signal.SIGINT)
     assert server.wait(30) == 0
     page.wait_for_selector("#connection.lost")

@@ -77,7 +77,5 @@ def test_sweep_script_and_report_run_in_an_empty_folder(environment, tmp_path):
 
 def test_another_python_imports_the_package_without_its_site_packages(environment):
     (path,) = environment.glob("lib/python*/site-packages/epochmeter/shared/path")
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", IMPORTS], env={"PYTHONPATH": path}, capture_output=True, text=True
-    )
-    assert done.stdout == "None\n", done.stderr
+    command = [sys.executable, "-S", "-c", IMPORTS]
+    assert subprocess.check_output(command, env={"PYTHONPATH": path}, text=True) == "None\n"
