@@ -25,11 +25,9 @@ def test_only_complete_new_lines_are_read_and_the_file_is_not_kept_open(tmp_path
     path = tmp_path / "epochs.jsonl"
     file = AppendedFile(path)
     assert file.new_lines() == ([], False)
-    append(path, "one\ntw")
-    assert file.new_lines() == ([b"one"], True)
-    assert file.new_lines() == ([], False)
-    append(path, "o\nthree\n")
-    assert file.new_lines() == ([b"two", b"three"], False)
+    for text, new in (("one\ntw", ([b"one"], True)), ("", ([], False)), ("o\nthree\n", ([b"two", b"three"], False))):
+        append(path, text)
+        assert file.new_lines() == new
     assert str(path) not in {os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")}
 
 
@@ -77,18 +75,12 @@ def test_samples_are_means_per_second_with_the_last_sample_and_without_unread_ce
     assert samples.read(float)["total_w"].latest == 6
 
 
-def test_samples_of_the_last_minutes_only_are_kept(tmp_path, monkeypatch):
+def test_samples_of_the_last_minutes_and_since_the_last_reboot_only_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(appended, "HISTORY_S", 3)
-    rows = "".join(f"{second * SECOND},{second}\n" for second in range(10))
-    append(tmp_path / "power.csv", f"monotonic_ns,total_w\n{rows}")
-    assert RecentSamples(tmp_path / "power.csv").read(float)["total_w"].values == [7, 8, 9]
-
-
-def test_samples_of_a_run_resumed_after_a_reboot_replace_those_before(tmp_path):
     path = tmp_path / "power.csv"
-    append(path, f"monotonic_ns,total_w\n{900 * SECOND},1\n")
+    append(path, "monotonic_ns,total_w\n" + "".join(f"{second * SECOND},{second}\n" for second in range(900, 910)))
     samples = RecentSamples(path)
-    samples.read(float)
+    assert samples.read(float)["total_w"].values == [907, 908, 909]
     append(path, f"{5 * SECOND},2\n{6 * SECOND},4\n")
     assert samples.read(lambda at_ns: 100 + at_ns / SECOND)["total_w"].times_s == [105, 106]
 

@@ -34,6 +34,17 @@ def test_remaining_time_and_energy_follow_from_the_median_epoch(tmp_path):
     assert progress.remaining_s == pytest.approx(26)  # 3 epochs of 10 s, of which the first has trained for 4 s
     assert progress.remaining_j == pytest.approx(2.6 * 90)
     assert progress.fraction == pytest.approx(3.4 / 6)
+    progress = look(write_run(tmp_path / "1", epochs(3)[:-1])).active[0].progress
+    assert progress.fraction == pytest.approx(3 / 6), "an evaluation that is not recorded belongs to its epoch"
+
+
+def test_a_run_without_a_number_of_epochs_or_with_all_trained_has_no_time_to_go(tmp_path):
+    job = {key: value for key, value in JOB.items() if key != "epochs"}
+    progress = look(write_run(tmp_path / "0", epochs(2), job=job)).active[0].progress
+    assert (progress.epoch, progress.epochs, progress.remaining_s, progress.fraction) == (3, None, None, None)
+    view = look(write_run(tmp_path / "1", epochs(6))).active[0]
+    assert (view.state, view.progress.fraction, view.progress.remaining_s) == ("training", 1, 0)
+    assert view.reason
 
 
 @pytest.mark.parametrize(("source", "cost_per_j"), [("counter", 1.5e-7), ("estimated", None)])
@@ -41,11 +52,6 @@ def test_a_price_gives_the_cost_of_measured_energy(tmp_path, source, cost_per_j)
     job = {**JOB, "footprint": {"price": 0.36, "currency": "EUR", "pue": 1.5}}
     view = look(write_run(tmp_path / "0", epochs(3), job=job, energy={"source": source, "reason": "no"})).active[0]
     assert (view.cost_per_j, view.currency) == (cost_per_j and pytest.approx(cost_per_j), "EUR")
-
-
-def test_an_evaluation_that_is_not_recorded_belongs_to_its_epoch(tmp_path):
-    progress = look(write_run(tmp_path / "0", epochs(3)[:-1])).active[0].progress
-    assert progress.fraction == pytest.approx(3 / 6)
 
 
 def test_numbers_so_far_are_those_of_the_summary(tmp_path):
@@ -105,12 +111,6 @@ def test_a_script_without_parts_or_without_a_length_has_its_steps(tmp_path, part
     assert view.progress.remaining_s is None
 
 
-def test_a_run_whose_epochs_are_trained_has_no_time_to_go_but_a_reason(tmp_path):
-    view = look(write_run(tmp_path / "0", epochs(6))).active[0]
-    assert (view.state, view.progress.fraction, view.progress.remaining_s) == ("training", 1, 0)
-    assert view.reason
-
-
 def test_metrics_of_a_long_run_lack_the_last_hundredth_until_its_end(tmp_path):
     lines, seen = epochs(100), []
     watching = Watcher(write_run(tmp_path / "0"))
@@ -162,12 +162,32 @@ def test_a_record_that_is_written_or_damaged_shows_its_readable_part(tmp_path):
 def test_looking_changes_nothing_in_the_folder(tmp_path):
     folder = write_run(tmp_path / "0", epochs(2))
     os.chmod(folder, 0o500)
-    before = {path: path.stat() for path in [folder, *folder.iterdir()]}
+
+    def times_ns():
+        return {path: path.stat().st_mtime_ns for path in [folder, *folder.iterdir()]}
+
+    before = times_ns()
     look(folder)
-    after = {path: path.stat() for path in [folder, *folder.iterdir()]}
-    assert [(path, stat.st_mtime_ns) for path, stat in after.items()] == [
-        (path, stat.st_mtime_ns) for path, stat in before.items()
-    ]
+    assert times_ns() == before
+
+
+def test_a_sweep_that_no_process_continues_is_stalled(tmp_path):
+    write_points(tmp_path, ["batch=8"], ["batch=16"])
+    write_ended(tmp_path, 0, 4.0, 10.0, batch=8)
+    for path in (tmp_path / "0", tmp_path / "points.json"):
+        os.utime(path, (NOW_S - 600, NOW_S - 600))
+    assert look(tmp_path).state == "stalled"
+    os.utime(tmp_path / "0", (NOW_S - 5, NOW_S - 5))
+    assert look(tmp_path).state == "preparing"
+
+
+def test_a_sweep_whose_process_was_killed_is_interrupted(tmp_path):
+    write_points(tmp_path, ["batch=8"], ["batch=16"])
+    write_run(tmp_path / "0", epochs(3), silent_s=40, **GONE)
+    snapshot = look(tmp_path)
+    assert (snapshot.state, snapshot.runs[0].state) == ("interrupted", "interrupted")
+    assert snapshot.reason == "the process of the sweep is gone; run the command again to resume"
+    assert snapshot.runs[0].duration_s == 60  # to the last record
 
 
 def test_power_is_on_the_wall_clock_and_absent_samples_have_a_reason(tmp_path):
@@ -248,25 +268,6 @@ def test_ended_runs_are_read_once_and_again_after_a_change(tmp_path, monkeypatch
     assert Watcher(tmp_path).read().runs[0].state == own.read().runs[0].state == "preparing"
 
 
-def test_a_sweep_that_no_process_continues_is_stalled(tmp_path):
-    write_points(tmp_path, ["batch=8"], ["batch=16"])
-    write_ended(tmp_path, 0, 4.0, 10.0, batch=8)
-    for path in (tmp_path / "0", tmp_path / "points.json"):
-        os.utime(path, (NOW_S - 600, NOW_S - 600))
-    assert look(tmp_path).state == "stalled"
-    os.utime(tmp_path / "0", (NOW_S - 5, NOW_S - 5))
-    assert look(tmp_path).state == "preparing"
-
-
-def test_a_sweep_whose_process_was_killed_is_interrupted(tmp_path):
-    write_points(tmp_path, ["batch=8"], ["batch=16"])
-    write_run(tmp_path / "0", epochs(3), silent_s=40, **GONE)
-    snapshot = look(tmp_path)
-    assert (snapshot.state, snapshot.runs[0].state) == ("interrupted", "interrupted")
-    assert snapshot.reason == "the process of the sweep is gone; run the command again to resume"
-    assert snapshot.runs[0].duration_s == 60  # to the last record
-
-
 def test_runs_of_a_cluster_have_their_job_and_a_damaged_run_its_error(tmp_path):
     write_points(tmp_path, *([f"batch={batch}"] for batch in (8, 16, 32)))
     jobs = {0: {"job": "71"}, 1: {"job": "72", "state": "NODE_FAIL", "node": "n2"}}
@@ -277,9 +278,3 @@ def test_runs_of_a_cluster_have_their_job_and_a_damaged_run_its_error(tmp_path):
     rows = look(tmp_path).runs
     assert [(row.state, row.slurm_job, row.host) for row in rows[:2]] == [("planned", "71", ""), ("failed", "72", "n2")]
     assert (rows[2].state, rows[1].reason) == ("unreadable", "Slurm: NODE_FAIL")
-
-
-def test_a_script_without_a_number_of_epochs_has_no_estimate(tmp_path):
-    job = {key: value for key, value in JOB.items() if key != "epochs"}
-    progress = look(write_run(tmp_path / "0", epochs(2), job=job)).active[0].progress
-    assert (progress.epoch, progress.epochs, progress.remaining_s, progress.fraction) == (3, None, None, None)

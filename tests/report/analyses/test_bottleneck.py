@@ -96,15 +96,12 @@ def one(*runs):
 TIMERS = {"loader_read": 3.0, "loader_preprocess": 1.0, "loader_decode": 0.5}
 
 
-def test_the_parts_are_those_of_the_run():
+def test_the_parts_are_those_of_the_run_and_a_dataset_in_memory_has_no_fetch_stall():
     found = one(spent(compute=4.0, copy=0.5, overhead=0.5, data_stall=5.0, **TIMERS))
     assert (found.parts, found.stalls) == (("compute",), ("fetch_stall", "prep_stall"))
     assert found.fractions == pytest.approx(
         {"compute": 0.4, "copy": 0.05, "overhead": 0.05, "fetch_stall": 0.375, "prep_stall": 0.125}
     )
-
-
-def test_a_dataset_in_memory_has_no_fetch_stall():
     assert one(spent(layout="memory", compute=1.0, data_stall=9.0, **TIMERS)).parts == ("prep_stall",)
 
 
