@@ -16,7 +16,7 @@ RATES = {
     "flop_per_byte": "FLOP/B",
     **dict.fromkeys(("peak_flop_per_s", "datasheet_flop_per_s"), "FLOP/s"),
     "peak_bytes_per_s": "B/s",
-    **{f"gpu_{link}_{way}_bytes_per_s": "B/s" for link in ("pcie", "nvlink") for way in ("sent", "received")},
+    **{f"gpu_{link}_{way}_bytes_per_s": "B/s" for link in ("pcie", "nvlink", "xgmi") for way in ("sent", "received")},
 }
 UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "B", "js": "Js", "g": "g", "hz": "Hz", "c": "C"}
 COMPOSED = re.compile(r"<|(stall|copy|compute|overhead)_energy_j|^memory/\w+_bytes")
