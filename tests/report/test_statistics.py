@@ -93,20 +93,16 @@ def test_variances_are_moderated_by_the_pooled_one():
 
 def test_round_effects_are_removed_from_means_and_variances():
     """An additive table with residuals +-0.1: its two-way analysis of variance by hand."""
+    bases, shifts = (1.0, 2.0, 4.0), (0.0, 5.0, -2.0)
     residuals = [[0.1, -0.1, 0.0], [-0.1, 0.1, 0.0], [0.0, 0.0, 0.0]]
-    samples = [[base + shift + residuals[row][column] for column, shift in enumerate((0.0, 5.0, -2.0))]
-               for row, base in enumerate((1.0, 2.0, 4.0))]  # fmt: skip
+    additive = [[base + shift for shift in shifts] for base in bases]
+    samples = [[sum(pair) for pair in zip(*rows, strict=True)] for rows in zip(additive, residuals, strict=True)]
     (fitted,) = fits(samples, [[0, 1, 2]] * 3)
     assert fitted.dof == pytest.approx(4.0), "(3 - 1) x (3 - 1)"
     assert [later - earlier for earlier, later in pairwise(fitted.means)] == pytest.approx([1.0, 2.0])
     assert fitted.single.variance.mean() == pytest.approx(0.04 / 4), "the residual sum of squares per degree of freedom"
-
-
-def test_missing_run_does_not_bias_the_round_effects():
-    shifts = (0.0, 5.0, -2.0)
-    samples = [[base + shift for shift in shifts] for base in (1.0, 2.0, 4.0)]
-    (fitted,) = fits([samples[0][:2], *samples[1:]], [[0, 1], [0, 1, 2], [0, 1, 2]])
-    assert fitted.means[1] - fitted.means[0] == pytest.approx(1.0, abs=1e-3)
+    (fitted,) = fits([additive[0][:2], *additive[1:]], [[0, 1], [0, 1, 2], [0, 1, 2]])
+    assert fitted.means[1] - fitted.means[0] == pytest.approx(1.0, abs=1e-3), "a missing run does not bias them"
 
 
 @pytest.mark.parametrize(

@@ -68,23 +68,18 @@ def test_steps_by_a_device_clock_that_is_fast_end_with_their_epoch(record, tmp_p
     assert (name, begin_s + lasts_s) == ("compute", pytest.approx(10 + 3.5 * 0.99))
 
 
-def test_metrics_that_are_not_finite_are_left_out(record):
+def test_samples_are_counters_by_column_and_metrics_that_are_not_finite_are_left_out(record):
     record.append({"window": "val", "epoch": 1, "opened_ns": 117 * SECOND, "closed_ns": 118 * SECOND,
                    "metrics": {"val/loss": float("nan"), "val/accuracy": 0.1}})  # fmt: skip
-    slices = [event for event in events_of(record) if event["name"] == "epoch 2, evaluation"]
-    assert [event["args"] for event in slices] == [{"val/accuracy": 0.1}]
-
-
-def test_samples_are_counters_by_column(record):
     record.append_power([111 * SECOND], {"VDD_IN": [5.0], "total": [7.0]})
     columns = ("monotonic_ns", "cpu_utilization", "ram_used_bytes")
     record.append_gauges(columns, [{"monotonic_ns": 112 * SECOND, "cpu_utilization": 0.5}])
-    counters = [event for event in events_of(record) if event["ph"] == "C"]
+    events = events_of(record)
+    assert [event["args"] for event in events if event["name"] == "epoch 2, evaluation"] == [{"val/accuracy": 0.1}]
+    counters = [event for event in events if event["ph"] == "C"]
     assert [(event["name"], event["ts"], event["args"]["value"]) for event in counters] == [
-        ("VDD_IN_w", 11e6, 5.0),
-        ("total_w", 11e6, 7.0),
-        ("cpu_utilization", 12e6, 0.5),
-    ]
+        ("VDD_IN_w", 11e6, 5.0), ("total_w", 11e6, 7.0), ("cpu_utilization", 12e6, 0.5),
+    ]  # fmt: skip
     assert len({event["pid"] for event in counters}) == 2
 
 

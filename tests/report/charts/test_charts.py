@@ -222,27 +222,18 @@ def test_epochs_count_from_one_with_the_warm_up_marked():
     epochs = [[{"epoch/e2e_s": first}, {"epoch/e2e_s": 10.0}, {"epoch/e2e_s": 11.0}] for first in (15.0, 17.0)]
     chart = drawn([ran(n, 10.0, repeat=n, epochs=epochs[n]) for n in range(2)])["epochs_time"]
     assert rows(chart, "values", "x", "y", "is_warm_up") == [(1, 16.0, True), (2, 10.0, False), (3, 11.0, False)]
+    assert chart.spec["spec"]["layer"][0]["encoding"]["x"]["axis"]["values"] == [1, 2, 3]
     assert chart.caption["over_repeats"]
 
 
-@pytest.mark.parametrize(("count", "ticks"), [(3, [1, 2, 3]), (20, [1, 5, 9, 13, 17])])
-def test_ticks_of_epochs_are_integers(count, ticks):
-    chart = drawn([ran(0, 10.0, epochs=[{"epoch/e2e_s": 10.0}] * count)])["epochs_time"]
-    assert chart.spec["spec"]["layer"][0]["encoding"]["x"]["axis"]["values"] == ticks
-
-
-def test_panels_fill_all_rows():
-    expected = {1: [1], 2: [2, 1], 3: [3, 1], 4: [2, 1], 6: [3, 2, 1]}
-    assert {panels: even_columns(panels, 3) for panels in expected} == expected
-
-
-def test_the_fastest_with_several_epochs_are_drawn():
-    epochs = [{"epoch/e2e_s": 15.0}, {"epoch/e2e_s": 10.0}]
-    runs = [ran(n, 10.0 + n, batch=n + 1, epochs=epochs if n else ()) for n in range(11)]
+def test_the_fastest_with_several_epochs_are_drawn_with_integer_ticks_in_full_rows():
+    runs = [ran(n, 10.0 + n, batch=n + 1, epochs=[{"epoch/e2e_s": 10.0}] * (20 if n else 0)) for n in range(11)]
     chart = drawn(runs)["epochs_time"]
     panels = dict.fromkeys(panel for (panel,) in rows(chart, "values", "panel"))
-    assert [*panels] == [f"batch {n}" for n in range(2, 8)]
-    assert chart.caption["fastest"] == 6
+    assert ([*panels], chart.caption["fastest"]) == ([f"batch {n}" for n in range(2, 8)], 6)
+    assert chart.spec["spec"]["layer"][0]["encoding"]["x"]["axis"]["values"] == [1, 5, 9, 13, 17]
+    columns = {1: [1], 2: [2, 1], 3: [3, 1], 4: [2, 1], 6: [3, 2, 1]}
+    assert {panels: even_columns(panels, 3) for panels in columns} == columns
 
 
 def test_power_is_drawn_in_a_readable_unit():
@@ -279,18 +270,14 @@ def test_a_target_reached_in_some_runs_only_is_shown_but_not_on_the_front():
     assert rows(chart, "front", "x") == [(100.0,)]
 
 
-def test_scaling_efficiency_has_the_interval_of_a_ratio():
+def test_scaling_efficiency_has_the_interval_of_a_ratio_and_one_line_per_host():
     ones = [trained(n, speed, repeat=n) for n, speed in enumerate((90.0, 110.0))]
     twos = [replace(trained(2 + n, speed, strategy="ddp", ranks=2, repeat=n), link=LINK)
             for n, speed in enumerate((170.0, 210.0))]  # fmt: skip
-    chart = drawn([*ones, *twos])["scaling"]
-    (row,) = rows(chart, "results")
+    (row,) = rows(drawn([*ones, *twos])["scaling"], "results")
     expected = ratio([170.0, 210.0], [90.0, 110.0]).scaled(50)
     assert (row["y"], row["y_low"], row["y_high"]) == pytest.approx((expected.value, expected.low, expected.high))
     assert row["link"] == LINK
-
-
-def test_scaling_has_one_line_per_host_and_no_bar_for_single_runs():
     runs = [replace(trained(0, speed, strategy=strategy, ranks=ranks), host=host) for host in ("h1", "h2")
             for strategy, ranks, speed in (("single", 1, 100.0), ("ddp", 2, 190.0), ("ddp", 4, 360.0))]  # fmt: skip
     values = rows(drawn(runs)["scaling"], "results", "line", "devices", "y", "y_low")
