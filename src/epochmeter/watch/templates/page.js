@@ -372,8 +372,7 @@ function stateOf(run) {
 
 function sweepTable() {
   const { runs } = snapshot;
-  const all = runs.map((run) => Object.keys(run.overrides)).flat();
-  const keys = [...new Set(all)].filter((key) => new Set(runs.map((run) => run.overrides[key])).size > 1);
+  const keys = [...new Set(runs.flatMap((run) => Object.keys(run.overrides)))];
   const metric = (title, name, base) => ({ title, isNumber: true, text: (run) => (run[name] === null ? "" : quantity(run[name], base)) });
   const columns = [
     { title: "Run", text: (run) => `${run.number}` },
