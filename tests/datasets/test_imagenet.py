@@ -86,28 +86,19 @@ def test_archives_become_class_folders_sorted_by_the_devkit(arguments, prepare, 
     assert len(ImageFiles(str(folder), "train", None)) == 6
 
 
-def test_missing_archives_are_an_error_with_a_remedy(arguments, prepare, tmp_path):
-    complete = arguments()
+def test_missing_wrong_or_too_large_archives_are_refused_before_unpacking(arguments, prepare, tmp_path):
+    complete, archives = arguments(), tmp_path / "archives"
     with pytest.raises(ValueError, match=r"cannot be downloaded. .* image-net.org.*dataset.make.archives="):
         prepare({**complete, "archives": None})
-    missing = tmp_path / "archives" / NAMES["val"]
-    missing.unlink()
-    with pytest.raises(ValueError, match=rf"lacks {missing}. Request them"):
-        prepare(complete)
-
-
-def test_wrong_checksum_is_rejected_and_none_accepts_any_file(arguments, prepare):
-    complete = arguments()
     with pytest.raises(ValueError, match=r"img_val.tar has the MD5 .* instead of 0{32}.* dataset.make.md5.val="):
         prepare({**complete, "md5": {**complete["md5"], "val": "0" * 32}})
     assert prepare({**complete, "md5": dict.fromkeys(NAMES)})["splits"] == {"train": 6, "val": 5}
-
-
-def test_disk_space_is_checked_before_unpacking(arguments, prepare, tmp_path):
-    complete = arguments()
-    with open(tmp_path / "archives" / NAMES["train"], "r+b") as sparse:
+    with open(archives / NAMES["train"], "r+b") as sparse:
         sparse.truncate(1 << 43)
     with pytest.raises(RuntimeError, match=r"not enough disk space in .*: dataset imagenet from \S+ needs 9,0"):
+        prepare(complete)
+    (archives / NAMES["val"]).unlink()
+    with pytest.raises(ValueError, match=rf"lacks {archives / NAMES['val']}. Request them"):
         prepare(complete)
 
 
