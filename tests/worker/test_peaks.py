@@ -27,7 +27,9 @@ def get(mode="cached", precision="fp32", run=None):
 
 
 def test_peaks_are_measured_without_changing_the_random_state(monkeypatch):
-    monkeypatch.setattr(peaks, "CHUNK_S", 0.005)
+    monkeypatch.setattr(peaks, "LONG_CALL_S", 0.001)
+    monkeypatch.setattr(peaks._call_s, "__defaults__", (5, 0.002))
+    monkeypatch.setitem(peaks.COPY_BYTES, "cpu", 1 << 22)
     state = torch.random.get_rng_state()
     found = measure_peaks(CPU, "fp32")
     assert found.keys() == PEAKS.keys()
