@@ -162,16 +162,13 @@ def test_numbers_of_samples_and_keys_that_affect_convergence_are_stated():
     assert answer(*targeted).convergence_keys == []
 
 
-def test_single_runs_are_counted_until_repeated():
+def test_single_runs_are_counted_until_repeated_on_their_host():
     runs = [run(0, 10.0), run(1, 10.0, workers=8)]
     again = [run(2, 10.0, repeat=1), run(3, 10.0, repeat=1, workers=8)]
-    counts = [answer(*found).single_runs for found in (runs[:1], runs, [*runs, again[0]], [*runs, *again])]
-    assert counts == [0, 2, 1, 0]
-
-
-def test_runs_on_several_hosts_are_not_repeats():
-    runs = [replace(run(n, 10.0, repeat=n), host=f"board{n}") for n in range(3)]
-    assert (answer(*runs).single_runs, answer(*runs).on_several_hosts) == (3, True)
-    again = [replace(run(3 + n, 10.0, repeat=3), host=f"board{n}") for n in range(2)]
-    assert (answer(*runs, *again).single_runs, answer(*runs, *again).on_several_hosts) == (1, True)
-    assert not answer(run(0, 10.0), run(1, 10.0, workers=8)).on_several_hosts
+    boards = [replace(run(n, 10.0, repeat=n), host=f"board{n}") for n in range(3)]
+    repeated = [replace(run(3 + n, 10.0, repeat=3), host=f"board{n}") for n in range(2)]
+    counts = [(found.single_runs, found.on_several_hosts) for found in (
+        answer(*runs[:1]), answer(*runs), answer(*runs, again[0]), answer(*runs, *again), answer(*boards),
+        answer(*boards, *repeated),
+    )]  # fmt: skip
+    assert counts == [(0, False), (2, False), (1, False), (0, False), (3, True), (1, True)]

@@ -76,13 +76,10 @@ def test_pareto_front():
     assert (find_best([]), pareto([]), unmet_constraints([], Criteria())) == ([], [], [])
 
 
-def test_without_energy_there_is_only_the_fastest():
+def test_configurations_without_energy_may_be_the_fastest_only():
     timed = group_repeats([costing(0, 10.0), costing(1, 12.0, batch=128)])
     assert chosen(find_best(timed, Criteria(power_budget_w=9.0, deadline_s=99.0))) == {"fastest": 64}
     assert (unmet_constraints(timed, Criteria(power_budget_w=9.0, deadline_s=9.0)), pareto(timed)) == ([], [])
-
-
-def test_configuration_without_energy_may_be_the_fastest_only():
     found = group_repeats([costing(0, 5.0), costing(1, 10.0, 300.0, batch=128), costing(2, 12.0, 200.0, batch=256)])
     assert chosen(find_best(found)) == {"fastest": 64, "least_energy": 256, "tradeoff": 256, "within_slowdown": 128}
     assert by_name(find_best(found), "within_slowdown").scope == "GPUs used"

@@ -33,16 +33,13 @@ def effects(batch, workers, interaction=0.0):
     ]
 
 
-def test_share_on_a_full_grid_is_eta_squared():
+def test_share_on_a_full_grid_is_eta_squared_without_interactions():
     """By hand: sums of squares 3 x 5 x 0.1^2 of the batch and 4 x 2 x 0.2^2 of the workers."""
     found = shares(effects(0.1, 0.2))
-    assert list(found) == ["workers", "batch"]
-    assert found["batch"] == (pytest.approx(0.15 / 0.47), None)
-    assert found["workers"] == (pytest.approx(0.32 / 0.47), None)
-
-
-def test_interaction_is_no_main_effect_and_subtracted_as_chance():
-    """By hand: 0.1 of interactions per 6 degrees of freedom; the batch has 3 of them, the workers 2."""
+    assert [*found.items()] == [
+        ("workers", (pytest.approx(0.32 / 0.47), None)), ("batch", (pytest.approx(0.15 / 0.47), None)),
+    ]  # fmt: skip
+    # Interactions are subtracted as chance: 0.1 per 6 degrees of freedom; the batch has 3 of them, the workers 2.
     found = shares(effects(0.1, 0.2, 0.1))
     assert found["batch"][0] == pytest.approx((0.15 - 3 * 0.1 / 6) / 0.57)
     assert found["workers"][0] == pytest.approx((0.32 - 2 * 0.1 / 6) / 0.57)

@@ -78,17 +78,16 @@ def test_rehearsals_alone_are_analyzed_below_a_banner(tmp_path):
     assert (tmp_path / "scaling.md").read_text().splitlines()[2].startswith("**REHEARSAL, not a result")
 
 
-def test_stall_sweep_has_only_the_stall_analysis(tmp_path):
-    for run in rows([1.5, 1.6], [3.7, 3.8], [12.0, 12.1]):
-        write(tmp_path, run)
+@pytest.mark.parametrize(
+    ("runs", "of_sources", "written"),
+    [
+        (rows([1.5, 1.6], [3.7, 3.8], [12.0, 12.1]), "fetch-bound", ["stalls.json", "stalls.md"]),
+        ([trained(0, 100.0), trained(1, 110.0, batch=128)], "experiment=stalls", []),
+        ([], "", []),
+    ],
+)
+def test_other_sweeps_have_only_the_stall_analysis_of_their_data_sources(tmp_path, runs, of_sources, written):
+    sweep(tmp_path, runs)
     assert printed(tmp_path) == ""
-    assert "fetch-bound" in printed(tmp_path, of_sources=True)
-    assert files(tmp_path) == ["stalls.json", "stalls.md"]
-
-
-def test_sweep_without_analyses_prints_and_writes_nothing(tmp_path):
-    sweep(tmp_path, [trained(0, 100.0), trained(1, 110.0, batch=128)])
-    assert printed(tmp_path) == ""
-    assert printed(tmp_path / "none") == ""
-    assert "experiment=stalls" in printed(tmp_path, of_sources=True)
-    assert files(tmp_path) == []
+    assert of_sources in printed(tmp_path, of_sources=True)
+    assert files(tmp_path) == written

@@ -34,29 +34,24 @@ def test_values_cannot_become_markup(rendered):
     assert "<a " not in html
 
 
-def test_macros_are_escaped_once_and_may_be_missing(rendered):
-    inner = "{% macro inner(x) -%}\n{{ x }}\n{%- endmacro %}\n"
-    assert rendered("{{ inner(a) }}{% endmacro %}\n" + inner + "{% macro last() %}", "a*b") == "a\\*b\n"
-    assert render.render_macro("x.md.j2", "summary", None) == ""
+INNER = "{{ inner(a) }}{% endmacro %}\n{% macro inner(x) -%}\n{{ x }}\n{%- endmacro %}\n{% macro last() %}"
 
 
-def test_numbers_are_aligned_to_the_right():
+@pytest.mark.parametrize(
+    ("template", "value", "text"),
+    [
+        (INNER, "a*b", "a\\*b\n"),  # escaped once
+        ("Run {{ a | code }}.", "train.py a_b=*", "Run `train.py a_b=*`.\n"),
+        ("one\n{% if false %}\nno\n{% endif %}\ntwo\n\n\n\n| a |\n| - |\n\n- b\n- c\n", None,
+         "one two\n\n| a |\n| - |\n\n- b\n- c\n"),
+        ("| a |\n\n{{ more_rows(a) }}", range(1250), "| a |\n\n1,050 more rows are in the JSON file.\n"),
+        ("| a |\n\n{{ more_rows(a) }}", range(200), "| a |\n"),
+    ],
+)  # fmt: skip
+def test_templates_are_rendered_as_markdown(rendered, template, value, text):
+    assert rendered(template, value) == text
+    assert render.render_macro("x.md.j2", "summary", None) == "", "a macro may be missing"
     assert render.table(["a", "b"], [["x", "1"]], ["b"]).splitlines() == ["| a | b |", "| --- | ---: |", "| x | 1 |"]
-
-
-def test_command_is_code_and_is_not_escaped(rendered):
-    assert rendered("Run {{ a | code }}.", "train.py a_b=*") == "Run `train.py a_b=*`.\n"
-
-
-def test_lines_of_a_paragraph_are_joined(rendered):
-    assert rendered("one\n{% if false %}\nno\n{% endif %}\ntwo\n\n\n\n| a |\n| - |\n\n- b\n- c\n") == (
-        "one two\n\n| a |\n| - |\n\n- b\n- c\n"
-    )
-
-
-def test_rows_of_a_long_table_are_counted(rendered):
-    assert rendered("| a |\n\n{{ more_rows(a) }}", range(1250)) == "| a |\n\n1,050 more rows are in the JSON file.\n"
-    assert rendered("| a |\n\n{{ more_rows(a) }}", range(200)) == "| a |\n"
 
 
 def test_markdown_is_printed_as_it_is_where_it_is_no_terminal():

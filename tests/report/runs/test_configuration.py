@@ -16,18 +16,12 @@ def test_repeats_of_a_job_are_one_point():
 def test_the_same_job_on_another_host_is_another_point_and_is_called_by_it():
     hosts = ["nano", "orin", "nano"]
     found = group_repeats([replace(trained(number, 100.0), host=host) for number, host in enumerate(hosts)])
-    assert [point.numbers for point in found] == [[0, 2], [1]]
-    assert [title.rpartition(", ")[2] for title in (each.title for each in found)] == ["nano", "orin"]
+    assert [(point.numbers, point.title.rpartition(", ")[2]) for point in found] == [([0, 2], "nano"), ([1], "orin")]
+    on = [replace(trained(n, 100.0, batch=batch), host=host) for n, (host, batch) in
+          enumerate([("nano", 8), ("h200", 8), ("h200", 16)])]  # fmt: skip
+    assert [[point.numbers for point in group] for group in groups(group_repeats(on), ["batch"])] == [[[0]], [[1], [2]]]
 
 
 def test_equal_titles_have_run_numbers():
     found = group_repeats([trained(0, 100.0, evaluation={"every": 1}), trained(1, 100.0, evaluation={"every": 2})])
     assert [each.title for each in found] == ["resnet152, batch 64 (run 0)", "resnet152, batch 64 (run 1)"]
-
-
-def test_points_of_different_hosts_are_never_put_together():
-    def on(host, number, **keys):
-        return replace(trained(number, 100.0, **keys), host=host)
-
-    found = group_repeats([on("nano", 0, batch=8), on("h200", 1, batch=8), on("h200", 2, batch=16)])
-    assert [[point.numbers for point in group] for group in groups(found, ["batch"])] == [[[0]], [[1], [2]]]
