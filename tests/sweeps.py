@@ -66,6 +66,16 @@ def trained(number, samples_per_s, *, strategy="single", ranks=1, batch=64, mode
                samples=samples)  # fmt: skip
 
 
+def ddp(number, samples_per_s=190.0, **more):
+    """Return a completed run on two ranks."""
+    return trained(number, samples_per_s, strategy="ddp", ranks=2, **more)
+
+
+def spread(mean, by=0.01):
+    """Return three repeats."""
+    return [mean - by, mean, mean + by]
+
+
 def costing(number, time_s, energy_j=None, *, steady=None, **more):
     """Return a completed run with this time and energy per epoch."""
     return trained(number, 100.0, steady={"e2e_s": time_s, "energy_j": energy_j, **(steady or {})}, **more)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 from rich.console import Console
-from sweeps import rows, trained, write
+from sweeps import ddp, rows, trained, write
 
 from epochmeter.commands import report as entry
 from epochmeter.commands.train import print_sweep
@@ -190,13 +190,13 @@ def results(folder, *runs):
 
 
 def test_sweep_ends_with_the_comparison_of_its_runs(tmp_path, capsys):
-    print_sweep(results(tmp_path, trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2)))
+    print_sweep(results(tmp_path, trained(0, 100.0), ddp(1, 190.0)))
     assert "1.90 times" in " ".join(capsys.readouterr().out.split())
     assert (tmp_path / "scaling.md").exists()
 
 
 def test_single_run_and_plain_sweep_end_without_an_analysis(tmp_path, capsys):
-    print_sweep(results(tmp_path / "alone", trained(0, 100.0, strategy="ddp", ranks=2)))
+    print_sweep(results(tmp_path / "alone", ddp(0, 100.0)))
     assert capsys.readouterr().out == ""
     print_sweep(results(tmp_path / "plain", trained(0, 100.0), trained(1, 190.0, batch=128)))
     assert not list((tmp_path / "plain").glob("*.md"))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from sweeps import reaching, row, rows, trained
+from sweeps import ddp, reaching, row, rows, trained
 
 from epochmeter.report.analyses.best import Criteria
 from epochmeter.report.build import ReportOptions, build_report
@@ -93,9 +93,7 @@ def test_rehearsals_alone_are_reported_below_a_banner_which_two_sweeps_have_once
 
 def test_only_the_analyses_of_a_rehearsal_have_its_banner():
     why = "2 GPUs asked for, 1 there"
-    report = build_report(
-        sweep(trained(0, 100.0), trained(1, 101.0, strategy="ddp", ranks=2, rehearsal=[why])), ReportOptions()
-    )
+    report = build_report(sweep(trained(0, 100.0), ddp(1, 101.0, rehearsal=[why])), ReportOptions())
     assert [row.number for row in report.rows] == [0]
     assert (report.banner, report.notes) == ([], [f"Left out: 1 of 2 runs: a rehearsal ({why})."])
     firsts = {page.name: page.warnings for page in report.pages if page.name != "answer"}

@@ -3,7 +3,7 @@
 from math import inf, nan
 
 import pytest
-from sweeps import costing, trained
+from sweeps import costing, spread, trained
 
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks, repeats_needed
 from epochmeter.report.analyses.stalls import verdict
@@ -12,10 +12,6 @@ from epochmeter.report.runs.configuration import group_repeats
 
 def samples(t1, t3, t2):
     return {"synthetic": t1, "cached": t3, "storage": t2}
-
-
-def spread(mean, by=0.01):
-    return [mean - by, mean, mean + by]
 
 
 @pytest.mark.parametrize(

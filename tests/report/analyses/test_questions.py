@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from golden import assert_golden
-from sweeps import trained
+from sweeps import ddp, trained
 
 from epochmeter.report.analyses.questions import analyze
 
@@ -21,10 +21,6 @@ def using(number, memory_mb=None, busy=None, speed=100.0, flops=1.0, **keys):
     steady = {"gpu_memory_peak_bytes": memory_mb and 1e6 * memory_mb, "gpu_utilization": busy, "power_mean_w": 200.0}
     run = trained(number, speed, steady=steady, **keys)
     return replace(run, metrics={**run.metrics, "model/flops_per_sample": flops})
-
-
-def ddp(number, speed=190.0, **keys):
-    return trained(number, speed, strategy="ddp", ranks=2, **keys)
 
 
 def dp(number, speed=150.0, **keys):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from golden import assert_golden
-from sweeps import trained
+from sweeps import ddp, trained
 
 from epochmeter.report.analyses.scaling import STRONG, WEAK, analyze
 from epochmeter.report.runs.configuration import NoEnergy
@@ -19,10 +19,6 @@ def one(runs):
 def unpaired(runs):
     (result,) = analyze(runs).unpaired
     return result
-
-
-def ddp(number, speed, **keys):
-    return trained(number, speed, strategy="ddp", ranks=2, **keys)
 
 
 def test_one_rank_of_ddp_replaces_a_single_device_and_data_parallel_splits_its_batch():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from golden import assert_golden
-from sweeps import row, rows
+from sweeps import row, rows, spread
 
 from epochmeter.report.analyses.stalls import STALLED, StallAnalysis, analyze, stall_power
 from epochmeter.report.output.render import render_macro
@@ -21,10 +21,6 @@ def one(runs):
     (result,) = analyze(runs)
     assert isinstance(result, StallAnalysis)
     return result
-
-
-def spread(mean, by=0.01):
-    return [mean - by, mean, mean + by]
 
 
 def change(result, name, value):

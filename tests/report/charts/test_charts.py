@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from sweeps import reaching, trained
+from sweeps import ddp, reaching, trained
 
 from epochmeter.report.build import all_charts
 from epochmeter.report.charts.bars import energy_domains
@@ -272,7 +272,7 @@ def test_a_target_reached_in_some_runs_only_is_shown_but_not_on_the_front():
 
 def test_scaling_efficiency_has_the_interval_of_a_ratio_and_one_line_per_host():
     ones = [trained(n, speed, repeat=n) for n, speed in enumerate((90.0, 110.0))]
-    twos = [replace(trained(2 + n, speed, strategy="ddp", ranks=2, repeat=n), link=LINK)
+    twos = [replace(ddp(2 + n, speed, repeat=n), link=LINK)
             for n, speed in enumerate((170.0, 210.0))]  # fmt: skip
     (row,) = rows(drawn([*ones, *twos])["scaling"], "results")
     expected = ratio([170.0, 210.0], [90.0, 110.0]).scaled(50)

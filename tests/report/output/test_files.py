@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sweeps import row, trained
+from sweeps import ddp, row, trained
 
 from epochmeter.report.build import ReportOptions, build_report
 from epochmeter.report.charts import draw
@@ -55,7 +55,7 @@ def test_pages_of_an_earlier_report_are_removed_and_other_files_kept_also_withou
     monkeypatch.setattr(draw, "find_spec", lambda name: None if name in ("vl_convert", "itables") else name)
     for name in ("comparison.md", "scaling.json", "notes.md"):
         (tmp_path / name).write_text("written by a sweep or a person")
-    write(report(trained(0, 100.0), trained(1, 190.0, strategy="ddp", ranks=2)), tmp_path)
+    write(report(trained(0, 100.0), ddp(1, 190.0)), tmp_path)
     assert (tmp_path / "comparison.md").exists(), "there was no earlier report"
     assert (tmp_path / "questions.md").exists()
     written, (message,) = write(report(*batches(100.0, 200.0)), tmp_path)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from rich.console import Console
-from sweeps import reaching, row, rows, trained, write
+from sweeps import ddp, reaching, row, rows, trained, write
 
 from epochmeter.report.output.print import answer_lines, print_analyses
 
@@ -28,10 +28,6 @@ def files(folder):
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 
-def on_two(number, speed, **keys):
-    return trained(number, speed, strategy="ddp", ranks=2, **keys)
-
-
 def test_answer_and_report_command_are_one_line_each(tmp_path):
     for number, (e2e_s, joules) in enumerate([(2.0, 30.0), (1.0, 40.0), (4.0, 20.0)]):
         batch = 8 * (number + 1)
@@ -46,8 +42,8 @@ def test_answer_and_report_command_are_one_line_each(tmp_path):
 
 
 def test_runs_on_several_devices_have_scaling_and_questions_without_failed_ones(tmp_path):
-    sweep(tmp_path, [trained(0, 100.0), on_two(1, 190.0)])
-    write(tmp_path, on_two(2, 999.0), state="failed")
+    sweep(tmp_path, [trained(0, 100.0), ddp(1, 190.0)])
+    write(tmp_path, ddp(2, 999.0), state="failed")
     text = printed(tmp_path, width=40)
     assert "resnet152 on jpeg ddp x 2 64 weak 190 1.90" in text, "numbers are complete in a narrow terminal"
     for content in (text, (tmp_path / "scaling.md").read_text()):
@@ -72,7 +68,7 @@ def test_runs_with_a_target_have_time_and_energy_to_it(tmp_path):
 
 def test_rehearsals_alone_are_analyzed_below_a_banner(tmp_path):
     reason = "strategy.ranks=2 asked for, this machine has 1 GPU"
-    runs = [trained(0, 100.0, rehearsal=[reason]), on_two(1, 101.0, rehearsal=[reason])]
+    runs = [trained(0, 100.0, rehearsal=[reason]), ddp(1, 101.0, rehearsal=[reason])]
     text = printed(sweep(tmp_path, runs))
     assert text.startswith(f"REHEARSAL, not a result of the requested configuration: {reason}.")
     assert (tmp_path / "scaling.md").read_text().splitlines()[2].startswith("**REHEARSAL, not a result")
