@@ -11,6 +11,7 @@ class Connection:
 
     def __init__(self, path, rank=0, sends_requests=True):
         self.sent, self.windows, self.parts, self.parts_so_far, self.error = [], [], [], [], None
+        self.read = []  # kinds of the messages whose replies were read
 
     def send(self, message):
         if self.error:
@@ -18,6 +19,13 @@ class Connection:
         self.sent.append(message)
 
     def request(self, message):
+        return self.post(message)()
+
+    def post(self, message):
+        reply = self._reply(message)
+        return lambda: self.read.append(type(message)) or reply
+
+    def _reply(self, message):
         self.send(message)
         if not isinstance(message, WindowMeasured):
             return Proceed()

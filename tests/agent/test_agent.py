@@ -135,8 +135,8 @@ def test_backward_passes_are_the_steps_of_a_script_without_an_optimizer(script, 
         for inputs, _ in script.batches(loader):
             script.model(inputs).sum().backward()
         script.evaluate(loader)
-    assert script.windows() == [("epoch", 0, 8), ("val", 0, 8), ("epoch", 1, 8), ("val", 1, 8)]
-    assert "learning_rate" not in script.parts()[0]
+    assert script.windows == [("epoch", 0, 8), ("val", 0, 8), ("epoch", 1, 8), ("val", 1, 8)]
+    assert "learning_rate" not in script.connection.parts[0]
 
 
 @pytest.mark.parametrize(("every", "unit"), [(0, "backward passes"), (1, "optimizer steps"), (3, "optimizer steps")])
@@ -147,7 +147,7 @@ def test_without_a_loader_steps_are_backward_passes_only_if_there_is_no_optimize
         if every and (number + 1) % every == 0:
             script.optimizer.step()
     script.agent.end()
-    assert script.windows() == [("epoch", 0, 5), ("epoch", 1, 5), ("epoch", 2, 2)]
+    assert script.windows == [("epoch", 0, 5), ("epoch", 1, 5), ("epoch", 2, 2)]
     remarks = [message.reason for message in script.agent._connection.sent if isinstance(message, NotMeasured)]
     assert remarks == [module.NO_PARTS.format(5, unit)]
 
@@ -158,7 +158,7 @@ def test_script_may_train_in_another_thread(script, loader):
     thread.join()
     script.train(loader)
     script.agent.end()
-    assert script.windows() == [("epoch", 0, 8)], "of the thread that trained first"
+    assert script.windows == [("epoch", 0, 8)], "of the thread that trained first"
     assert script.agent._connection.sent[-1] == Finished()
 
 
@@ -171,7 +171,7 @@ def test_pass_whose_batches_another_thread_requests_is_discarded(script, loader)
     thread.join()
     script.agent.end()
     assert len(read) == STEPS
-    assert script.windows() == []
+    assert script.windows == []
     assert NotMeasured(READ_AHEAD) in script.agent._connection.sent
 
 

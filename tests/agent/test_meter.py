@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 
 from epochmeter import Measurement, Meter
 from epochmeter.agent import controller, hooks
+from epochmeter.shared.protocol import WindowMeasured
 
 DATA = [(torch.full((4,), float(number)), number % 2) for number in range(16)]
 BATCHES = [(torch.ones(2, 4), torch.tensor([0, 1]))] * 6
@@ -133,6 +134,15 @@ def test_invalid_name_ends_measuring_but_not_the_script(loop, name, capsys):
     assert "a window cannot have the name" in loop.meter.last.reason
     assert math.isnan(loop.meter.last.energy_j)
     assert capsys.readouterr().err.count("measuring ended") == 1
+
+
+def test_script_waits_for_the_reply_to_a_window_only_when_it_needs_it(loop):
+    read = []
+    for _ in range(2):
+        loop.train(loop.meter.batches(BATCHES))
+        read.append(loop.connection.read.count(WindowMeasured))
+    assert loop.meter.last.energy_j == 2.0
+    assert [*read, loop.connection.read.count(WindowMeasured)] == [0, 1, 2]
 
 
 def test_interrupt_of_a_request_ends_measuring_and_reaches_the_script(loop):

@@ -51,7 +51,7 @@ def test_progress_of_an_epoch_is_recorded_until_the_epoch_ends(tmp_path):
         assert not (tmp_path / PROGRESS).exists()
 
     plan = SimpleNamespace(record=record, job=job_of(), targets={}, run={})
-    instruments = Mock(gauges=SimpleNamespace(series=None), data_source=Mock(prepare=lambda epoch: []))
+    instruments = Mock(gauges=Mock(series=None), data_source=Mock(prepare=lambda epoch: []))
     run_event_loop(messages(), Mock(), plan, instruments, Mock(), Mock(), Mock())
     assert seen == [
         {"epoch": 2, "steps": 45, "epoch_steps": 90, "parts": parts},

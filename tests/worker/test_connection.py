@@ -74,6 +74,13 @@ def test_request_waits_for_the_reply(connection, controller):
     assert replies == [Recorded(True, {}, "")]
 
 
+def test_replies_that_arrive_together_belong_to_their_messages(connection, controller):
+    connection.reply_limit_s = 0.5
+    waits = [connection.post(Trained()), connection.post(WindowClosed(1, 2))]
+    controller.connection.sendall(encode(Recorded(False, {"a": 1.0}, "")) + encode(Proceed()))
+    assert [reply() for reply in waits] == [Recorded(False, {"a": 1.0}, ""), Proceed()]
+
+
 def test_controller_that_exits_or_does_not_answer_in_time_ends_the_process(connection, controller):
     connection.reply_limit_s = 0.01
     with pytest.raises(SystemExit, match="did not answer"):

@@ -70,7 +70,8 @@ class Agent:
         self.is_fetching = False
         """Whether a measured loader is at work: passes that it makes itself are parts of its own."""
         self.recorded = {}
-        """The controller's reply to the last window of each name."""
+        """The controller's reply to the last window of each name, after `read_reply`."""
+        self._unread = None  # name of the last window, and a function that waits for its reply
         self.reason = ""
         """Why measuring ended."""
 
@@ -91,6 +92,12 @@ class Agent:
         finally:
             self.is_fetching = False
         return MeasuredIterator(self, window, iterator, perf_counter_ns() - called_ns)
+
+    def read_reply(self):
+        """Read the controller's reply to the last window; the script has not waited for it at the window's end."""
+        if self._unread is not None and self.is_ready():
+            (name, reply), self._unread = self._unread, None
+            self.recorded[name] = reply()
 
     def expect_epochs(self, count):
         """Note how many epochs follow, which a forecast of the run needs; None: not known."""
@@ -176,6 +183,7 @@ class Agent:
         error = error or uncaught_error()
         if error is None:
             self.close()
+        self.guarded(self.read_reply)
         has_trained = self._optimizer_steps or self._backward_passes
         if self._connection is None and has_trained:
             self.guarded(self._connect)
@@ -283,7 +291,9 @@ class Agent:
         if window.device.type == "cuda":
             torch.cuda.synchronize()
         opening = WindowOpening(window.name or "epoch", self._epochs, steps, epochs=self._expected_epochs)
-        self._connection.request(opening)
+        reply = self._connection.post(opening)
+        self.read_reply()
+        reply()
         self._window = window
         self._clock.open()
         return window
@@ -347,10 +357,10 @@ class Agent:
             if window.learning_rate is not None:
                 parts["learning_rate"] = float(window.learning_rate)
             if self._is_first:
-                self._record.append_steps(self._clock.rows)
+                self._record.append_steps(self._clock.rows, durably=False)  # the controller waits for the disk
             self._epochs += 1
         measured = RankWindow(*times, 0, parts, [], False, 0.0, 0.0, None)
-        self.recorded[name] = self._connection.request(WindowMeasured([measured], []))
+        self._unread = name, self._connection.post(WindowMeasured([measured], []))
 
     def _name(self, window, steps):
         """Return a window's name; None for a pass before the first epoch, or one that only reads samples."""

@@ -25,15 +25,16 @@ class UnansweredConnection(ControllerConnection):
     The script itself keeps its ranks together. The controller merges their windows by time.
     """
 
-    def request(self, message):
-        """Send a message, and return the rank's own metrics of a window; the reply goes to the first rank only."""
+    def post(self, message):
+        """Send a message; its reply is the rank's own metrics of a window: the controller's goes to the first rank."""
         self.send(message)
         if isinstance(message, WindowClosed):
             self._name = message.window
         if not isinstance(message, WindowMeasured):
-            return Proceed()
+            return Proceed
         parts = message.ranks[0].parts
-        return Recorded(False, {"{}/{}".format(self._name, key): part for key, part in parts.items()}, NO_ENERGY)
+        recorded = Recorded(False, {"{}/{}".format(self._name, key): part for key, part in parts.items()}, NO_ENERGY)
+        return lambda: recorded
 
     def progress(self, steps, now_ns, parts=None, last_loss=None):
         """Send nothing: the steps of the first rank are shown."""

@@ -93,9 +93,10 @@ class Gauges:
         period_s = min(PERIOD_S, series.period_s) if series else PERIOD_S
         self._thread = PeriodicThread(self._take_sample, period_s=period_s, patience_s=READ_LIMIT_S, name="gauges")
 
-    def mark(self) -> None:
-        """Take a sample now, at a window's border."""
-        self._thread.now()
+    def mark(self, max_age_ns: int = 0) -> None:
+        """Take a sample now, at a window's border, unless the last one is at most this old."""
+        if not self._samples or time.monotonic_ns() - self._samples[-1].at_ns > max_age_ns:
+            self._thread.now()
 
     def now(self, quantity: str) -> float | None:
         """The present value of a quantity, over all its instruments; None if it cannot be read."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from epochmeter.config.schema import Job
@@ -47,83 +49,96 @@ def run_event_loop(
     def utilization(metrics: Mapping[str, float]) -> Mapping[str, float]:
         return epoch_utilization(metrics, plan.run, job.roofline.flops)
 
+    def save(line: Mapping[str, Any]) -> None:
+        if job.measure.command:
+            plan.record.append_steps(array("f"))  # a script has written its steps, but not waited for the disk
+        plan.record.append(line)
+        write_gauges(instruments.gauges, plan.record)
+        plan.set_flags(line.get("flags", {}))
+        terminal.window_closed()
+        terminal.window_measured(line, job.epochs)
+
     published_s = written_s = time.monotonic()
     forecast: dict[str, float] = {}
     is_traced = False
     forecaster = Forecaster(plan.record.windows(), job.warmup_epochs, plan.record.last_steps)
     probing = open_probing(plan, instruments.meter, settings, terminal)
-    for message in messages:
-        match message:
-            case protocol.Built():
-                plan.describe(model=message.model, training=message.training)
-                check_metered(plan, instruments.meter)
-                instruments.gpu_monitor.own_pids.update(worker.pids)
-                write_gauges(instruments.gauges, plan.record)
-                terminal.stage("Waiting for MLflow")
-                tracker.flush(FIRST_WAIT_S)
-                terminal.stage("Loading samples")
-                worker.reply()
-            case protocol.WindowOpening():
-                opened = message
-                terminal.stage("Preparing the page cache")
-                cache_notes = instruments.data_source.prepare(opened.epoch) if opened.window == "epoch" else []
-                terminal.window_opened(opened.window, opened.epoch, job.epochs, opened.steps)
-                if opened.window == "epoch":
-                    forecast = make_forecast(forecaster, opened, plan)
-                    terminal.forecast(forecast, job.footprint.currency)
-                before = instruments.read_start()
-                worker.reply()
-                if probing:
-                    probing.open_window(opened, before)
-            case protocol.Progress():
-                terminal.progress(message.steps, message.loss)
-                if opened.window == "epoch":
-                    progress = {"epoch": opened.epoch, "steps": message.steps, "epoch_steps": opened.steps}
-                    plan.record.append_progress({**progress, "parts": message.parts or {}})
-                if time.monotonic() - written_s >= GAUGES_WRITE_S:
-                    write_gauges(instruments.gauges, plan.record, durably=False)
-                    written_s = time.monotonic()
-                if probing:
-                    probing.progress(message.steps)
-            case protocol.TraceFailed():  # of a script; the profiler may have slowed the epoch
-                is_traced = True
-            case protocol.Traced():
-                is_traced = True
-                plan.describe(traced={**message._asdict(), "reason": TRACED_IN_EPOCH})
-            case protocol.WindowClosed():
-                after = instruments.read_end()
-                if message.window is not None and message.epoch is not None:
-                    opened = opened._replace(window=message.window, epoch=message.epoch)
-                if message.steps is not None:
-                    opened = opened._replace(steps=message.steps, partial=True, epoch_steps=opened.steps)
-                worker.reply()
-                plan.record.end_progress()
-                if probing:
-                    probing.close_window(after, opened)
-            case protocol.WindowMeasured():
-                window = build_window(opened, message, before, after, instruments, plan.record, utilization)
-                if opened.window == "epoch":
-                    carbon_and_cost = epoch_footprint(window.line, plan.run, job.footprint)
-                    metrics = {**window.line["metrics"], **carbon_and_cost, **forecast}
-                    window = window._replace(line={**window.line, "metrics": metrics})
-                remarks = notes_and_flags(window, cache_notes, settings.drift_messages())
-                warmup = resume_warmup(job, plan.run, window.line) or (probing.measured(window.line) if probing else {})
-                warmup |= {"warmup": True} if is_traced else {}
-                is_traced = False
-                plan.record.append({**window.line, **warmup, **remarks})
-                forecaster.add({**window.line, **warmup})
-                write_gauges(instruments.gauges, plan.record)
-                plan.set_flags(remarks.get("flags", {}))
-                terminal.window_closed()
-                terminal.window_measured(window.line, job.epochs)
-                if not job.measure.command or time.monotonic() - published_s >= SCRIPT_PUBLISH_S:
-                    tracker.flush()
-                    published_s = time.monotonic()
-                worker.reply(recorded(window, plan))
-            case protocol.Trained():
-                terminal.stage("Saving results and recording the profiler's trace")
-                worker.reply()
-                break
+    with ExitStack() as unsaved:
+        for message in messages:
+            if not isinstance(message, protocol.WindowOpening):
+                unsaved.close()
+            match message:
+                case protocol.Built():
+                    plan.describe(model=message.model, training=message.training)
+                    check_metered(plan, instruments.meter)
+                    instruments.gpu_monitor.own_pids.update(worker.pids)
+                    write_gauges(instruments.gauges, plan.record)
+                    terminal.stage("Waiting for MLflow")
+                    tracker.flush(FIRST_WAIT_S)
+                    terminal.stage("Loading samples")
+                    worker.reply()
+                case protocol.WindowOpening():
+                    opened = message
+                    terminal.stage("Preparing the page cache")
+                    cache_notes = instruments.data_source.prepare(opened.epoch) if opened.window == "epoch" else []
+                    terminal.window_opened(opened.window, opened.epoch, job.epochs, opened.steps)
+                    if opened.window == "epoch":
+                        forecast = make_forecast(forecaster, opened, plan)
+                        terminal.forecast(forecast, job.footprint.currency)
+                    before = instruments.read_start()
+                    worker.reply()
+                    unsaved.close()
+                    if probing:
+                        probing.open_window(opened, before)
+                case protocol.Progress():
+                    terminal.progress(message.steps, message.loss)
+                    if opened.window == "epoch":
+                        progress = {"epoch": opened.epoch, "steps": message.steps, "epoch_steps": opened.steps}
+                        plan.record.append_progress({**progress, "parts": message.parts or {}})
+                    if time.monotonic() - written_s >= GAUGES_WRITE_S:
+                        write_gauges(instruments.gauges, plan.record, durably=False)
+                        written_s = time.monotonic()
+                    if probing:
+                        probing.progress(message.steps)
+                case protocol.TraceFailed():  # of a script; the profiler may have slowed the epoch
+                    is_traced = True
+                case protocol.Traced():
+                    is_traced = True
+                    plan.describe(traced={**message._asdict(), "reason": TRACED_IN_EPOCH})
+                case protocol.WindowClosed():
+                    after = instruments.read_end()
+                    worker.reply()
+                    instruments.gauges.mark()
+                    if message.window is not None and message.epoch is not None:
+                        opened = opened._replace(window=message.window, epoch=message.epoch)
+                    if message.steps is not None:
+                        opened = opened._replace(steps=message.steps, partial=True, epoch_steps=opened.steps)
+                    plan.record.end_progress()
+                    if probing:
+                        probing.close_window(after, opened)
+                case protocol.WindowMeasured():
+                    window = build_window(opened, message, before, after, instruments, plan.record, utilization)
+                    if opened.window == "epoch":
+                        carbon_and_cost = epoch_footprint(window.line, plan.run, job.footprint)
+                        metrics = {**window.line["metrics"], **carbon_and_cost, **forecast}
+                        window = window._replace(line={**window.line, "metrics": metrics})
+                    remarks = notes_and_flags(window, cache_notes, settings.drift_messages())
+                    warmup = resume_warmup(job, plan.run, window.line)
+                    warmup = warmup or (probing.measured(window.line) if probing else {})
+                    warmup |= {"warmup": True} if is_traced else {}
+                    is_traced = False
+                    forecaster.add({**window.line, **warmup})
+                    unsaved.callback(save, {**window.line, **warmup, **remarks})
+                    is_due = not job.measure.command or time.monotonic() - published_s >= SCRIPT_PUBLISH_S
+                    if is_due:  # a script does not wait for the disk
+                        unsaved.close()
+                        tracker.flush()
+                        published_s = time.monotonic()
+                    worker.reply(recorded(window, plan))
+                case protocol.Trained():
+                    terminal.stage("Saving results and recording the profiler's trace")
+                    worker.reply()
+                    break
     if probing:
         probing.end()
 

@@ -24,6 +24,8 @@ from epochmeter.shared.record import Record
 
 BUSY_FRACTION = 0.1
 """Mean GPU load at idle, as a fraction, at which another process is assumed to use it; a desktop may cause less."""
+RECENT_NS = 10_000_000
+"""Age up to which a window begins with the gauges read at the end of the one before; CPU time is counted in 10 ms."""
 
 
 class WindowInstruments(NamedTuple):
@@ -45,15 +47,14 @@ class WindowInstruments(NamedTuple):
         """Read everything before a window; the energy last, so that the two readings enclose little more than it."""
         self.gpu_monitor.poll()
         self.data_source.mark()
-        self.gauges.mark()
+        self.gauges.mark(RECENT_NS)
         self.gpu_counters.start()
         return take_reading(self.meter)
 
     def read_end(self) -> Reading:
-        """Read everything after a window; the energy first."""
+        """Read everything after a window except the gauges, which take most of the time; the energy first."""
         reading = take_reading(self.meter)
         self.gpu_counters.end()
-        self.gauges.mark()
         self.data_source.mark()
         return reading
 

@@ -211,9 +211,10 @@ class Record:
                 path.rename(attempt / path.name)
             fsync_folder(self.folder)
 
-    def append_steps(self, rows):
-        """Append an epoch's steps: an `array('f')` of rows of `INTERVALS`."""
-        with append_durably(self.folder / "steps.bin") as file:
+    def append_steps(self, rows, durably=True):
+        """Append an epoch's steps: an `array('f')` of rows of `INTERVALS`, on disk when this returns if `durably`."""
+        path = self.folder / "steps.bin"
+        with append_durably(path) if durably else open(str(path), "ab") as file:
             _little_endian(rows).tofile(file)
 
     def steps(self):

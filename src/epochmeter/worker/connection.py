@@ -29,7 +29,7 @@ class ControllerConnection:
     def __init__(self, path, rank=0, sends_requests=True):
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(path)
-        self._replies = self._socket.makefile("r", encoding="utf-8")
+        self._received = b""
         self._progress_ns = 0
         self.send(Joined(rank, sends_requests))
 
@@ -39,22 +39,31 @@ class ControllerConnection:
 
     def request(self, message):
         """Send a message and return its reply; SystemExit if the controller is gone, or silent for `reply_limit_s`."""
+        return self.post(message)()
+
+    def post(self, message):
+        """Send a message, and return a function that waits for its reply; replies have the order of the messages."""
         self.send(message)
-        if self.reply_limit_s is not None:
-            poll = select.poll()
-            poll.register(self._socket, select.POLLIN)
-            if not poll.poll(1000 * self.reply_limit_s):
-                raise ControllerGoneError("the controller did not answer for {} s".format(self.reply_limit_s))
-        reply = self._replies.readline()
-        if not reply:
-            raise ControllerGoneError("the controller is gone")
-        return decode(reply)
+        return self._reply
+
+    def _reply(self):
+        while b"\n" not in self._received:
+            if self.reply_limit_s is not None:
+                poll = select.poll()
+                poll.register(self._socket, select.POLLIN)
+                if not poll.poll(1000 * self.reply_limit_s):
+                    raise ControllerGoneError("the controller did not answer for {} s".format(self.reply_limit_s))
+            received = self._socket.recv(1 << 16)
+            if not received:
+                raise ControllerGoneError("the controller is gone")
+            self._received += received
+        reply, _, self._received = self._received.partition(b"\n")
+        return decode(reply.decode("utf-8"))
 
     def close(self):
         """Close the connection; the controller learns that no message follows, even if a child process inherited it."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._replies.close()
         self._socket.close()
 
     def progress(self, steps, now_ns, parts=None, last_loss=None):
