@@ -36,12 +36,12 @@ from epochmeter.results.pareto import is_pareto_front
 
 TRACES = Path(ARGUMENTS[0]) if ARGUMENTS else Path(__file__).parents[1] / "tests/data/zeus"
 RUNS, MORE, SIZE = 6, 3, 40
-DRAWS = sized(4, 1)
+DRAWS, BOARD_DRAWS = sized(4, 1), sized(2, 1)
 GAUSSIAN, PHYSICS, NEW_GPU, NEW_WORKLOAD = (
     "Gaussian process only", "no prior", "prior: other GPUs", "prior: other workloads",
 )  # fmt: skip
 NEW_BOARD = "prior: other boards"
-WORKLOADS, MODE_RUNS, MODES_OF_PRIOR, MODE_BATCH = sized(4, 1), (6, 15, 50), 50, 32
+WORKLOADS, MODE_RUNS, MODES_OF_PRIOR, MODE_BATCH = sized(2, 1), (6, 15, 50), 50, 32
 SMOOTH_FROM = 12
 """Runs from which on the Gaussian process is used besides the physics, as in the report."""
 Array = NDArray[np.float64]
@@ -66,7 +66,7 @@ def main() -> None:
     print_table(
         f"Errors of the other configurations, predicted from {RUNS} random runs",
         ("method", "runs", "grids", *ERROR_COLUMNS),
-        [accuracy_cells(name, chosen, models_of, RUNS) for name, models_of in methods.items()],
+        [accuracy_cells(name, chosen, models_of, RUNS, DRAWS) for name, models_of in methods.items()],
     )
     print_designs(f"{MORE} more runs, after {RUNS} random ones of {SIZE}", chosen, methods)
     boards = simulate_boards()
@@ -74,7 +74,11 @@ def main() -> None:
     print_table(
         "Errors of the power modes that were not run, on simulated boards",
         ("method", "runs", "grids", *ERROR_COLUMNS),
-        [accuracy_cells(name, boards, models_of, runs) for name, models_of in methods.items() for runs in MODE_RUNS],
+        [
+            accuracy_cells(name, boards, models_of, runs, BOARD_DRAWS)
+            for name, models_of in methods.items()
+            for runs in MODE_RUNS
+        ],
     )
     print_designs(f"{MORE} more power modes, after {RUNS} random ones of {SIZE}, on simulated boards", boards, methods)
 
@@ -146,14 +150,14 @@ def read_traces() -> list[Trace]:
 
 
 def accuracy_cells(
-    name: str, traces: Sequence[Trace], models_of: Callable[[Trace, int], Mapping[str, Model]], count: int
+    name: str, traces: Sequence[Trace], models_of: Callable[[Trace, int], Mapping[str, Model]], count: int, draws: int
 ) -> list[str]:
-    """Return a row of a table of errors, of predictions from a number of runs."""
+    """Return a row of a table of errors, of predictions from several draws of a number of runs."""
     errors: list[list[Array]] = [[], [], []]
     covered: list[list[Array]] = [[], [], []]
     for trace in traces:
         models = models_of(trace, count)
-        for draw in range(DRAWS):
+        for draw in range(draws):
             order = np.random.default_rng(draw).permutation(len(trace.grid))
             runs, others = trace.grid[order[:count]], trace.grid[order[count:]]
             weights, estimated = cross_validate(models, runs)
@@ -161,7 +165,7 @@ def accuracy_cells(
             for row, (error, misses) in enumerate(zip(estimated, means - with_energy(others.logs), strict=True)):
                 errors[row].append(np.abs(np.expm1(misses)))
                 covered[row].append(np.abs(misses) <= error.width * deviations[row])
-    cells = [name, str(count), f"{len(traces)} x {DRAWS}"]
+    cells = [name, str(count), f"{len(traces)} x {draws}"]
     for misses, within in zip(map(np.concatenate, errors), map(np.concatenate, covered), strict=True):
         cells += [f"{np.median(misses):.1%}", f"{np.mean(misses):.1%}", f"{np.mean(within):.1%}"]
     return cells

@@ -82,6 +82,7 @@ def nvpmodel_conf(name: str) -> str:
         lines += ["", f"# {mode.name}: {mode.cores} cores", f"< POWER_MODEL ID={mode.number} NAME={mode.name} >"]
         lines += [f"CPU_ONLINE CORE_{core} {int(core < mode.cores)}" for core in range(cores)]
         lines += [f"TPC_POWER_GATING TPC_PG_MASK {mode.mask}"] * (mode.mask is not None)
+        lines += [f"CPU_CARMEL MAX_FREQ {1_200_000 + 1_000 * mode.number}", f"GPU MAX_FREQ {510_000_000 + mode.number}"]
         lines += ["EMC MAX_FREQ 0 # no cap"]
     return "\n".join([*lines, "", "# the default mode", f"< PM_CONFIG DEFAULT={default} >"])
 

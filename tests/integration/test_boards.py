@@ -9,7 +9,9 @@ import threading
 
 import boards
 import pytest
-from controls import Board
+from controls import TABLES, Board
+
+from epochmeter.report.runs.load import load_run
 
 TEN_W, DEFAULT = 4, 5  # of a Xavier NX
 
@@ -58,6 +60,9 @@ def test_sweep_over_power_limits_sets_measures_and_restores_them(nx):
     fifteen, twenty = nx.project.records()
     for record, watts, mode in ((fifteen, 15, "MODE_15W_6CORE (id:2)"), (twenty, 20, "MODE_20W_6CORE (id:8)")):
         assert (record.run()["power_limit_applied"], record.run()["rehearsal"]) == (mode, [])
+        run = load_run(record.folder)
+        assert (run.mode, len(run.mode_clocks)) == (mode.partition(" ")[0], len(TABLES["nx"].modes))
+        assert run.mode_clocks["MODE_15W_4CORE"] == [4, 1.201e9, 510_000_001, 1.866e9]
         summary, metrics = record.summary()["metrics"], record.windows()[0]["metrics"]
         assert summary["total/power_limit_w"] == watts
         assert summary["total/co2e_g"] == pytest.approx(summary["total/energy_j"] / 3.6e6 * 56)
