@@ -50,8 +50,8 @@ DEVIATIONS = ((0.1, 0.1, 0.05, 1.0, 0.02), (0.05, 0.05, 0.03, 0.4, 0.015))
 and of the measurement."""
 LENGTHS = (1.5, 0.3, 0.5)
 """Length scales of the deviations: logarithms of batch size and limit, and other keys from 0 to 1."""
-CLOCK_LENGTH = 0.8
-"""The same for logarithms of clocks."""
+CLOCK_LENGTH, ON_CLOCKS = 0.8, 0.5
+"""Length scale for logarithms of clocks, and deviations by clocks relative to those by limit. Chosen on simulations."""
 SOFTNESS = 0.08
 """Range of the limit's logarithm in which the power begins to decrease."""
 SAME_WORKLOAD, MAX_SAME = 0.6, 4
@@ -220,6 +220,7 @@ def _kernel(one: Grid, other: Grid) -> Array:
     pairs = zip(_coordinates(one), _coordinates(other), strict=True)
     batch, limit, more = (_matern(first, second) for first, second in pairs)
     has_more = one.others.shape[1] > 0
+    limit = limit * (ON_CLOCKS if one.board else 1.0) * (ON_CLOCKS if other.board else 1.0)
     return block_diagonal([
         more * (by_batch**2 * batch + by_limit**2 * limit + by_both**2 * batch * limit + has_more * by_more**2)
         for by_batch, by_limit, by_both, by_more, _ in DEVIATIONS[: len(one.logs)]
