@@ -151,10 +151,16 @@ def html(runs: Sequence[Run], cells: Cells) -> str:
 
 
 def platform_differences(runs: Sequence[Run]) -> list[tuple[str, str, list[int]]]:
-    """Return in what the hosts and the software of runs differ: the kind, its value, and the runs that have it."""
+    """Return in what the hosts and the software of runs differ: the kind, its value, and the runs that have it.
+
+    A power mode that the runs set is one of their keys.
+    """
     platforms = {id(run.platform): run.platform for run in runs}.values()  # most runs of a sweep share one
+    kinds = dict.fromkeys(name for platform in platforms for name in platform)
+    if "power mode" in kinds and "power_limit" in varied(runs):
+        del kinds["power mode"]
     differences = []
-    for kind in dict.fromkeys(name for platform in platforms for name in platform):
+    for kind in kinds:
         if len({platform.get(kind, ABSENT) for platform in platforms}) > 1:
             numbers: dict[str, list[int]] = {}
             for run in runs:
