@@ -265,8 +265,8 @@ def indicators(labels: Sequence[Hashable]) -> Any:
     """Return an array with a row for each label and a column for each different one: 1 where a row has it."""
     import numpy as np
 
-    names = list(dict.fromkeys(labels))
-    return np.array([[label == name for name in names] for label in labels], dtype=float)
+    places = {name: place for place, name in enumerate(dict.fromkeys(labels))}
+    return np.eye(len(places))[[places[label] for label in labels]]
 
 
 def deviation(values: Sequence[float]) -> float:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from epochmeter.config.suggestions import entry_keys
-from epochmeter.report.analyses.best import ANY, Best, Criteria, Unmet, find_best, unmet_constraints
+from epochmeter.report.analyses.best import ANY, LEAST_WIDENED, Best, Criteria, Unmet, find_best, unmet_constraints
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.importance import KeyShare, key_shares
 from epochmeter.report.analyses.next_runs import Suggestion, suggest_runs
@@ -24,8 +24,6 @@ from epochmeter.report.statistics import MIN_EFFECT, Estimate, ratio, repeats_to
 from epochmeter.results.bottleneck import Bottleneck
 from epochmeter.results.summary import excessive_variation
 
-LEAST_WIDENED = 3
-"""Smallest number of configurations, not significantly different, for which the interval of the best is widened."""
 LARGE = 0.1
 """Relative difference, as a fraction, from which on too few repeats are reported."""
 CONVERGENCE_KEYS = ("model", "optimizer", "scheduler", "batch", "precision", "lr_scaling")

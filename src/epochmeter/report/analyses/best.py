@@ -23,6 +23,8 @@ from epochmeter.report.statistics import Estimate, indistinguishable_from_best, 
 Name = Literal["fastest", "least_energy", "tradeoff", "within_slowdown", "power_budget", "deadline"]
 Values = Callable[[Cost], Sequence[float]]
 """What a criterion compares: a value per run."""
+LEAST_WIDENED = 3
+"""Smallest number of configurations, not significantly different, for which the interval of the best is widened."""
 TIMES, JOULES = attrgetter("times_s"), attrgetter("joules")
 
 
@@ -162,6 +164,9 @@ def _widened(choices: Sequence[Best], ranked: Sequence[Cost]) -> list[Best]:
     counts: dict[Configuration, int] = {}
     for choice in choices:
         counts[choice.configuration] = max(counts.get(choice.configuration, 1), 1 + len(choice.ties))
+
+    if max(counts.values()) < LEAST_WIDENED:
+        return list(choices)
 
     def means(measured: Sequence[Cost], values: Values) -> dict[Configuration, Estimate]:
         configurations = [cost.configuration for cost in measured]
