@@ -102,6 +102,17 @@ def test_the_first_epoch_has_progress_a_forecast_and_a_bottleneck_from_its_steps
     )
 
 
+@pytest.mark.parametrize(
+    ("steps", "step_s", "state"), [(45, 0.1, "stalled"), (45, 15.0, "training"), (90, 0.1, "training")]
+)
+def test_a_run_stalls_within_its_first_epoch_after_three_steps_of_silence(tmp_path, steps, step_s, state):
+    folder = write_run(tmp_path / "0")
+    write_progress(folder, 0, steps, {"compute_s": steps * step_s})
+    for path in folder.iterdir():
+        os.utime(path, (NOW_S - 40, NOW_S - 40))
+    assert look(folder).state == state
+
+
 @pytest.mark.parametrize(("parts", "epoch_steps"), [({}, 5), (PARTS, 0)])
 def test_a_script_without_parts_or_without_a_length_has_its_steps(tmp_path, parts, epoch_steps):
     folder = write_run(tmp_path / "0")

@@ -37,7 +37,7 @@ Windows = Sequence[Mapping[str, Any]]
 ENDED: Mapping[str, State] = {COMPLETED: "completed", FAILED: "failed", KILLED: "interrupted"}
 """State of the record -> state of the view."""
 MIN_STALL_S, STALL_FACTOR = 30.0, 3.0
-"""A run stalls if its record does not grow for these seconds, and for this multiple of its longest epoch."""
+"""A run stalls if its record does not grow for these seconds, and for this multiple of what is usual."""
 MIN_FREE_BYTES = 2**14
 """Free space below which a disk is full: less than the end of a run needs."""
 MAX_LAG = 0.01
@@ -142,12 +142,19 @@ class RunWatcher:
             message = (summary.get("failure") or {}).get("message") or ""
             gone = f"no new record for {format_span(silent_s)}; the process {run['pid']} is gone{self._disk_note()}"
             return ENDED[status], message.partition("\n")[0] or ("" if status == COMPLETED else gone)
-        durations_s = [(window["closed_ns"] - window["opened_ns"]) * NANOSECOND for window in self._windows]
-        if durations_s and silent_s > max(MIN_STALL_S, STALL_FACTOR * max(durations_s)):
+        if silent_s > max(MIN_STALL_S, STALL_FACTOR * self._longest_silence_s()):
             is_here = run["host"] == platform.node()
             where = f"process is alive ({run['pid']})" if is_here else f"host is {run['host']}"
             return "stalled", f"no new record for {format_span(silent_s)}; its {where}{self._disk_note()}"
-        return ("training" if self._windows or run.get("model") else "preparing"), ""
+        return ("training" if self._windows or self._current or run.get("model") else "preparing"), ""
+
+    def _longest_silence_s(self) -> float:
+        """Return the time after which the record should grow: within an epoch the mean step, else the longest epoch."""
+        so_far_s = math.fsum(self._current.get("parts", {}).values())
+        if so_far_s and self._current["steps"] < self._current["epoch_steps"]:
+            return so_far_s / float(self._current["steps"])
+        durations_ns = [window["closed_ns"] - window["opened_ns"] for window in self._windows]
+        return max(durations_ns, default=math.inf) * NANOSECOND
 
     def _disk_note(self) -> str:
         """Return a note if the disk of the run folder is full, so that no end could be recorded."""
