@@ -141,6 +141,8 @@ def test_unknown_country_is_refused_with_near_matches(country, similar):
     (problem,) = refused.value.problems
     assert problem.message == f"`footprint.intensity={country}` is no country of the table, and no file"
     assert f"`footprint.intensity={similar}`" in problem.hint
+    with pytest.raises(InputError, match="has no currency"):
+        check_footprint(job_of(footprint={"price": 0.25}).footprint)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +167,3 @@ def test_hourly_file_that_is_not_valid_is_refused(hours, text, why):
     with pytest.raises(InputError) as refused:
         check_footprint(job_of(footprint={"intensity": hours(text)}).footprint)
     assert why in refused.value.problems[0].message
-
-
-def test_price_needs_a_currency():
-    with pytest.raises(InputError, match="has no currency"):
-        check_footprint(job_of(footprint={"price": 0.25}).footprint)

@@ -9,11 +9,14 @@ def rank(opened_ns=100, closed_ns=200, weight=4, loss_sum=2.0, correct=3, bad=()
     return RankWindow(opened_ns, closed_ns, 0, parts, list(bad), paused, weight, loss_sum, correct)
 
 
-def test_a_single_rank_is_unchanged():
+def test_loss_and_accuracy_are_means_over_all_samples():
     single = rank(data_stall_s=0.1 + 0.2)
     merged = merge_ranks([single])
-    assert merged.parts == single.parts
-    assert (merged.loss, merged.accuracy, merged.rank_max) == (0.5, 0.75, {})
+    assert (merged.parts, merged.loss, merged.accuracy, merged.rank_max) == (single.parts, 0.5, 0.75, {})
+    merged = merge_ranks([rank(weight=9, loss_sum=9.0, correct=9), rank(weight=1, loss_sum=11.0, correct=0)])
+    assert (merged.loss, merged.accuracy) == (2.0, 0.9)
+    for correct in (None, 3):
+        assert merge_ranks([rank(correct=None), rank(correct=correct)]).accuracy is None
 
 
 def test_times_are_means_counts_sums_and_peaks_maxima():
@@ -26,13 +29,6 @@ def test_times_are_means_counts_sums_and_peaks_maxima():
     }  # fmt: skip
     assert isinstance(merged.parts["steps"], int)
     assert merged.rank_max == {"e2e_s": 1.0, "data_stall_s": 3.0}
-
-
-def test_loss_and_accuracy_are_means_over_all_samples():
-    merged = merge_ranks([rank(weight=9, loss_sum=9.0, correct=9), rank(weight=1, loss_sum=11.0, correct=0)])
-    assert (merged.loss, merged.accuracy) == (2.0, 0.9)
-    for correct in (None, 3):
-        assert merge_ranks([rank(correct=None), rank(correct=correct)]).accuracy is None
 
 
 def test_window_spans_all_ranks_with_the_pause_of_any_and_at_most_five_bad_samples_are_named():

@@ -56,12 +56,13 @@ def without_energy(metrics):
     return not [name for name in metrics if "energy" in name or "power" in name or "edp" in name]
 
 
-def test_windows_that_a_script_has_named_are_not_in_totals():
+def test_totals_include_training_and_evaluation_and_no_windows_that_a_script_has_named():
     named = window("load_data", 0, 50.0, {"e2e_s": 50.0, "energy_j": 9.0}, {})
-    windows = [epoch(0, energy_j=5.0), val(0, energy_j=1.0)]
-    metrics = summarize([named, *windows, named], NO_STEPS, JOB)
-    assert metrics == summarize(windows, NO_STEPS, JOB)
-    assert metrics["total/e2e_s"] == 11.0
+    windows = [epoch(0, energy_j=20.0), val(0, energy_j=1.0), epoch(1, energy_j=30.0), val(1, energy_j=2.0)]
+    assert total_metrics(windows) == {"e2e_s": 22.0, "epochs": 2, "energy_j": 53.0, "edp_js": 53.0 * 22.0}
+    assert summarize([named, *windows, named], NO_STEPS, JOB) == summarize(windows, NO_STEPS, JOB)
+    estimated = [epoch(0, estimated_energy_j=20.0), val(0, estimated_energy_j=1.0)]
+    assert total_metrics(estimated) == {"e2e_s": 11.0, "epochs": 1, "estimated_energy_j": 21.0}
 
 
 def test_warm_up_epochs_are_excluded_from_steady_values_only():
@@ -132,13 +133,6 @@ def test_unmeasured_energy_is_absent():
     warm_up_lacks = summarize([epoch(0), epoch(1, energy_j=5.0)], NO_STEPS, JOB)
     assert (warm_up_lacks["steady/energy_j"], "total/energy_j" in warm_up_lacks) == (5.0, False)
     assert total_metrics([epoch(0, energy_j=20.0), val(0)]) == {"e2e_s": 11.0, "epochs": 1}
-
-
-def test_totals_include_training_and_evaluation():
-    windows = [epoch(0, energy_j=20.0), val(0, energy_j=1.0), epoch(1, energy_j=30.0), val(1, energy_j=2.0)]
-    assert total_metrics(windows) == {"e2e_s": 22.0, "epochs": 2, "energy_j": 53.0, "edp_js": 53.0 * 22.0}
-    estimated = [epoch(0, estimated_energy_j=20.0), val(0, estimated_energy_j=1.0)]
-    assert total_metrics(estimated) == {"e2e_s": 11.0, "epochs": 1, "estimated_energy_j": 21.0}
 
 
 def test_total_includes_windows_too_short_for_their_own_energy():
