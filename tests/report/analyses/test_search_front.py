@@ -45,3 +45,8 @@ def test_only_a_search_has_a_page(tmp_path, case, runs):
     assert_golden("front", analyze(runs, search_objectives(tmp_path)), case)
     (tmp_path / "search.json").write_text("[")
     assert search_objectives(tmp_path) == []
+
+
+def test_configurations_that_are_equally_good_in_one_objective_are_listed():
+    runs = [run(0, 8, None, 10.0), run(1, 16, None, 10.0), run(2, 32, None, 11.0)]
+    assert_golden("front", analyze(runs, ["steady/e2e_s"]), "same_best")
