@@ -238,7 +238,7 @@ class RunWatcher:
 
     def _missing(self, run: Mapping[str, Any], state: State, has_power: bool, has_gauges: bool) -> dict[str, str]:
         """Return why energy, power and gauges are not recorded; without energy, power needs no reason of its own."""
-        later = "samples are recorded at the end of each epoch" if state in ACTIVE and not self._windows else ""
+        later = "no samples are recorded yet" if state in ACTIVE and not self._windows else ""
         reasons = {}
         if no_energy := no_energy_reason(run):
             reasons["energy"] = no_energy
