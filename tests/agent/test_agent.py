@@ -148,8 +148,7 @@ def test_without_a_loader_steps_are_backward_passes_only_if_there_is_no_optimize
             script.optimizer.step()
     script.agent.end()
     assert script.windows == [("epoch", 0, 5), ("epoch", 1, 5), ("epoch", 2, 2)]
-    remarks = [message.reason for message in script.agent._connection.sent if isinstance(message, NotMeasured)]
-    assert remarks == [module.NO_PARTS.format(5, unit)]
+    assert script.connection.of(NotMeasured) == [NotMeasured(module.NO_PARTS.format(5, unit))]
 
 
 def test_script_may_train_in_another_thread(script, loader):
@@ -159,7 +158,7 @@ def test_script_may_train_in_another_thread(script, loader):
     script.train(loader)
     script.agent.end()
     assert script.windows == [("epoch", 0, 8)], "of the thread that trained first"
-    assert script.agent._connection.sent[-1] == Finished()
+    assert script.connection.sent[-1] == Finished()
 
 
 def test_pass_whose_batches_another_thread_requests_is_discarded(script, loader):
@@ -172,7 +171,7 @@ def test_pass_whose_batches_another_thread_requests_is_discarded(script, loader)
     script.agent.end()
     assert len(read) == STEPS
     assert script.windows == []
-    assert NotMeasured(READ_AHEAD) in script.agent._connection.sent
+    assert NotMeasured(READ_AHEAD) in script.connection.sent
 
 
 def test_optimizer_steps_before_the_first_pass_are_not_measured(script, loader):
@@ -221,10 +220,12 @@ def test_time_of_an_evaluation_within_an_epoch_is_overhead(script, loader):
         script.model(inputs)
         script.optimizer.step()
         if number == 3:
+            began_s = time.perf_counter()
             script.evaluate(DataLoader(DATA))
             time.sleep(0.1)
+            evaluated_s = time.perf_counter() - began_s
     (parts,) = script.connection.parts
-    assert parts["overhead_s"] == pytest.approx(0.1, abs=0.05)
+    assert parts["overhead_s"] == pytest.approx(evaluated_s, rel=0.3)
     assert parts["data_stall_s"] < 0.05
 
 
