@@ -345,11 +345,11 @@ def test_every_limit_can_be_set_in_turn_and_is_in_the_journal_before(bench, monk
     assert bench.case.original in [limit.setting for limit in limits]
     with bench.changed() as holding, monkeypatch.context() as patch:
         patch.setattr(type(bench.knob), "set", set_if_in_the_journal)
-        for limit in limits:
-            holding.change(bench.knob, limit.setting)
-            assert holding.applied == {bench.knob.name: limit.setting} == {bench.knob.name: bench.knob.get()}
+        for setting in (*(limit.setting for limit in limits), bench.case.original):
+            holding.change(bench.knob, setting)
+            assert holding.applied == {bench.knob.name: setting} == {bench.knob.name: bench.knob.get()}
             assert holding.drift_messages() == []
             (entry,) = bench.entries()
-            assert (entry["was"], entry["ours"]) == (bench.case.original, limit.setting)
+            assert (entry["was"], entry["ours"]) == (bench.case.original, setting)
     assert bench.setting() == bench.case.original
     assert (bench.entries(), bench.messages) == ([], [])
