@@ -47,6 +47,7 @@ def report(tmp_path, monkeypatch, capsys):
     """report("sweep=a", ...) -> exit code or error, and output of the command, without starting it or MLflow."""
     monkeypatch.setattr(entry, "MULTIRUN", tmp_path / "multirun")
     monkeypatch.setattr("gc.disable", lambda: None)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the command sets it for its process
     monkeypatch.setenv("COLUMNS", "80")
 
     def run(*overrides):

@@ -27,6 +27,7 @@ With gate.time or gate.energy:
 """
 
 import gc
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -59,6 +60,7 @@ def main() -> None:
 
 def task(config: DictConfig) -> None:
     gc.disable()  # nothing is freed before the end, and collecting garbage takes as long as reading the runs
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # matrices are small, and the cores are busy with drawing and writing
     # Imported late, so that --help and --cfg are fast.
     from rich.console import Console
 
