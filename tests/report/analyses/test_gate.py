@@ -47,6 +47,8 @@ def test_single_runs_decide_nothing_and_equal_repeats_are_compared_exactly():
     assert (check.verdict, check.ratio.value, check.ratio.low, check.repeats) == ("undecided", 2.0, None, None)
     equal = checks([[1.0, 1.0]] * 3, [[1.0, 1.0], [1.03, 1.03], [1.04, 1.04]])
     assert [check.verdict for check in equal] == ["passed", "passed", "violated"]
+    with pytest.raises(ValueError, match="no configuration"):
+        checks([], [])
 
 
 def test_recommended_repeats_decide_in_about_80_percent_of_gates():
@@ -80,11 +82,6 @@ def test_drift_cancels_between_interleaved_configurations():
     baseline, other = configurations(drift, [1.06 * a * b for a, b in zip(drift, noise, strict=True)])
     assert check_bounds([(baseline, other)], {"time": 1.03})[0].verdict == "undecided"
     assert check_bounds([(baseline, other)], {"time": 1.03}, interleaved=True)[0].verdict == "violated"
-
-
-def test_gate_without_common_configurations_is_an_error():
-    with pytest.raises(ValueError, match="no configuration"):
-        check_bounds([], {"time": 1.03})
 
 
 def test_text_and_missing_energy():

@@ -72,10 +72,14 @@ def test_run_with_two_reasons_needs_both_to_be_included():
     assert (included.steady("energy_j"), included.energy_covers) == (40.0, AN_ESTIMATE), "it replaces measured energy"
 
 
-def test_failure_without_epochs_is_not_included():
-    found = select(sweep(row(0, "storage", 1.0), failed(None)), include=["failures"])
+def test_failure_without_epochs_is_not_included_and_read_errors_of_reported_runs_are_noted():
+    flawed = replace(row(0, "storage", 1.0), read_errors=["steady/energy_j is no finite number"])
+    found = select(sweep(flawed, failed(None)), include=["failures"])
     assert numbers(found.runs) == [0]
-    assert render_notes("left_out", found, [0]) == ["Left out: 1 of 2 runs: not completed (failed)."]
+    assert render_notes("left_out", found, [0]) == [
+        "Left out: 1 of 2 runs: not completed (failed).",
+        "Left out of 1 run: run 0: steady/energy_j is no finite number.",
+    ]
 
 
 def test_rehearsals_are_selected_if_there_is_nothing_else():
@@ -126,10 +130,3 @@ def test_runs_are_selected_by_keys(where, told):
 def test_unknown_key_value_or_kind_suggests_similar_ones(options, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         select(RUNS, **options)
-
-
-def test_read_errors_of_reported_runs_are_noted():
-    flawed = replace(row(3, "storage", 1.0), read_errors=["steady/energy_j is no finite number"])
-    assert render_notes("left_out", select(sweep(flawed)), [3]) == [
-        "Left out of 1 run: run 3: steady/energy_j is no finite number."
-    ]

@@ -56,18 +56,14 @@ def test_damaged_records_are_named_with_their_sweep(multirun):
 
 
 @pytest.mark.parametrize(
-    ("sweeps", "study", "said"),
+    ("folder", "sweeps", "study", "message"),
     [
-        (("other",), None, f"no runs in other: .* The last sweep with runs is {THIRD}"),
-        (("reports",), None, "no runs in reports"),
-        ((), "smoke", "study=smoke: no run took it. There are runs of edge/grid. Run: .* -m experiment=smoke"),
+        ("multirun", ("other",), None, f"no runs in other: .* The last sweep with runs is {THIRD}"),
+        ("multirun", ("reports",), None, "no runs in reports"),
+        ("multirun", (), "smoke", "no run took it. There are runs of edge/grid. Run: .* -m experiment=smoke"),
+        ("none", (), None, r"There are no runs yet\. Run first: python src/train.py"),
     ],
 )
-def test_missing_sweep_or_study_lists_existing_ones(multirun, sweeps, study, said):
-    with pytest.raises(ValueError, match=said):
-        asked(multirun, *sweeps, study=study)
-
-
-def test_without_runs_the_error_suggests_a_command(tmp_path):
-    with pytest.raises(ValueError, match=r"There are no runs yet\. Run first: python src/train.py"):
-        asked(tmp_path / "multirun")
+def test_missing_sweep_or_study_lists_existing_ones(multirun, folder, sweeps, study, message):
+    with pytest.raises(ValueError, match=message):
+        asked(multirun.parent / folder, *sweeps, study=study)
