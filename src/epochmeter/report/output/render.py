@@ -170,6 +170,10 @@ def _environment(to_text: Callable[[object], str] | None) -> Environment:
     class Compiled(FileSystemBytecodeCache):
         """Compiled templates, as compiling them takes a tenth of a short report."""
 
+        def load_bytecode(self, bucket: Bucket) -> None:
+            with suppress(OSError):
+                super().load_bytecode(bucket)
+
         def dump_bytecode(self, bucket: Bucket) -> None:
             with suppress(OSError):
                 cache_folder().mkdir(parents=True, exist_ok=True)
