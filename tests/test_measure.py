@@ -98,6 +98,16 @@ def test_script_that_never_trains_is_reported_and_keeps_its_exit_code(project):
     assert "error: no epoch of training was measured: no pass over a torch DataLoader was seen" in done.stderr
 
 
+@pytest.mark.system
+def test_script_with_a_torch_that_is_too_old_runs_and_its_record_names_the_version(project):
+    (project.root / "torch").mkdir()
+    (project.root / "torch/__init__.py").write_text("__version__ = '1.4'")
+    (project.root / "other.py").write_text("import torch; print('ran')")
+    done = project.run("measure", *keys(project), "other.py")
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert "torch 1.4 cannot be measured" in project.record().summary()["failure"]["message"]
+
+
 TRAIN = """
 import os, signal, sys, threading, time
 import torch

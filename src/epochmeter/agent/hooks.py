@@ -16,6 +16,7 @@ forward hooks, Tensor.backward     with `profiler=torch`, to mark modules and ba
 """
 
 import atexit
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -60,20 +61,34 @@ class TorchFinder:
 
 
 def install():
-    """Install the hooks of an agent for this process; on failure, print the reason and leave torch unchanged."""
+    """Install the hooks of an agent for this process; on failure, report the reason and leave torch unchanged."""
     global agent
+    arguments = json.loads(os.environ["EPOCHMETER_AGENT"])
     try:
         from epochmeter.agent.agent import Agent
-
-        agent = Agent(**json.loads(os.environ["EPOCHMETER_AGENT"]))
     except ImportError as error:
-        print("epochmeter: not measured: {}\n  hint: install torch 1.10 or newer".format(error), file=sys.stderr)
+        report_old_torch(arguments["socket"], error)
         return
+    agent = Agent(**arguments)
     agent.counts_steps = True
     hook_loaders(agent)
     hook_optimizer_steps(agent.optimizer_stepped)
     hook_backward_passes(agent.backward_ended)
     atexit.register(agent.end)
+
+
+def report_old_torch(socket, error):
+    """Report on stderr and to the controller that torch lacks what the agent needs."""
+    from epochmeter.shared.protocol import NotMeasured
+    from epochmeter.worker.connection import ControllerConnection
+
+    version = getattr(sys.modules["torch"], "__version__", "without a version")
+    reason = "torch {} cannot be measured, 1.10 or newer can ({})".format(version, error)
+    print("epochmeter: " + reason, file=sys.stderr)
+    with contextlib.suppress(OSError):
+        connection = ControllerConnection(socket)
+        connection.send(NotMeasured(reason))
+        connection.close()
 
 
 def hook_loaders(agent):
