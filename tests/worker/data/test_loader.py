@@ -5,7 +5,7 @@ import pytest
 import torch
 from project import wait_until
 
-from epochmeter.shared.process_identity import start_ticks
+from epochmeter.shared.process_identity import is_alive, this_process
 from epochmeter.worker.data.loader import open_split, train_loader, val_loader
 from epochmeter.worker.data.timed_dataset import TimedDataset
 from epochmeter.worker.strategy import Single
@@ -99,11 +99,11 @@ def test_workers_end_with_a_killed_parent():
     receiver, sender = get_context("fork").Pipe(duplex=False)
     parent = get_context("fork").Process(target=start_workers, args=(sender,))
     parent.start()
-    workers = receiver.recv()
+    workers = [this_process()._replace(pid=pid, began=None) for pid in receiver.recv()]
     parent.kill()
     parent.join()
     assert len(workers) == 2
-    wait_until(lambda: not any(start_ticks(pid) for pid in workers), limit_s=2)  # torch alone takes 5 s to notice
+    wait_until(lambda: not any(map(is_alive, workers)), limit_s=2)  # torch alone takes 5 s to notice
 
 
 def test_dataset_is_opened_by_layout(tmp_path):
