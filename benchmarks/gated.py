@@ -1,4 +1,4 @@
-"""Processes that train one epoch each time a benchmark lets them: the epochs of several processes are interleaved."""
+"""Processes that train one epoch at a time, so that a benchmark can interleave the epochs of several processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Training:
 
     Args:
         command: A program that calls a `gate`.
-        folder: Its working directory, for its log too.
+        folder: Working directory of the program, which also gets its log.
     """
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A training script as a stranger would write it: LeNet on digits, with the loss and accuracy of each epoch.
+"""A training script of a user: LeNet on digits, with the loss and accuracy of each epoch.
 
 `python lenet_script.py FOLDER EPOCHS TOOL`: TOOL is `lightning` or one of `PARTS`. If the environment variable GATE
 names a socket, each epoch waits there for its turn (see gated.py).

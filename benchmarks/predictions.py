@@ -4,7 +4,7 @@
 
 Each grid is a workload on one GPU: time and mean power of an epoch by batch size and power limit (tests/data/zeus, or
 another folder with files summary_power_<gpu>.csv). The other configurations are predicted from random runs. Jetsons
-with many power modes are simulated (tests/simulated_boards.py), by laws that the predictions do not know.
+with many power modes are simulated (tests/simulated_boards.py), by equations that differ from the model.
 """
 
 from __future__ import annotations

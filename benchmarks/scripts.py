@@ -57,7 +57,7 @@ def compared(locks: str) -> list[tuple[dict[str, float], dict[str, float]]]:
 
 
 def per_step(pairs: list[tuple[dict[str, float], dict[str, float]]], part: str) -> list[str]:
-    """Return the cells of a part of the time: milliseconds per step of script and job, and their ratio."""
+    """Return a row of a part of the time: milliseconds per step of script and job, and their ratio."""
     script, job = (
         [1e3 * epoch[f"epoch/{part}"] / epoch["epoch/steps"] for epoch in side] for side in zip(*pairs, strict=True)
     )
@@ -66,7 +66,7 @@ def per_step(pairs: list[tuple[dict[str, float], dict[str, float]]], part: str) 
 
 
 def waits(name: str, workers: int, steps: int, every: int) -> list[str]:
-    """Return the cells of a script with known waits: those that it simulates and sees, and the measured stall."""
+    """Return a row of a script with known waits: simulated stall, errors, and difference from the waits in its loop."""
     record, output = measured(str(SCRIPTS / "waits_script.py"), str(workers), str(steps), str(every))
     lines, windows = [json.loads(line) for line in output.splitlines()[1:]], epochs(record)
     true_s, seen_s = (statistics.median(line[key] for line in lines) for key in ("stall_s", "waited_s"))

@@ -299,7 +299,7 @@ class Agent:
         return window
 
     def _progress(self, steps, now_ns, parts):
-        """Send the progress of an epoch; of a pass without training steps, it is not known yet whether it is one."""
+        """Send the progress of an epoch; a pass without training steps so far may be an evaluation."""
         window = self._window
         if window is not None and window.training_steps:
             measured = (lambda: without_copies(parts())) if window.steps is None else None
@@ -392,7 +392,7 @@ class Agent:
 
 
 def without_copies(parts):
-    """Return parts with the time of the agent's own work as overhead: copies of a script are part of compute."""
+    """Return parts with `copy_s`, the agent's own work, added to the overhead; the script's copies are in compute."""
     parts = dict(parts, overhead_s=parts["overhead_s"] + parts["copy_s"])
     del parts["copy_s"]
     return parts

@@ -20,13 +20,13 @@ def own_rank():
 
 
 class UnansweredConnection(ControllerConnection):
-    """The connection of another rank than the first: it never waits, so that no rank waits for another one.
+    """The connection of a rank other than the first: it waits neither for the controller nor for another rank.
 
-    The script itself keeps its ranks together. The controller merges their windows by time.
+    The script itself keeps its ranks together. The controller merges the windows of the ranks by time.
     """
 
     def post(self, message):
-        """Send a message; its reply is the rank's own metrics of a window: the controller's goes to the first rank."""
+        """Send a message, and return a function that gives the rank's own metrics; the controller does not reply."""
         self.send(message)
         if isinstance(message, WindowClosed):
             self._name = message.window

@@ -135,7 +135,7 @@ class Terminal:
             self.info(f"Already completed: {display_path(folder)}\n  hint: to measure it again add `sweep.again=true`")
 
     def reused(self, name: str, record: Record, now: str | None) -> None:
-        """Print that a completed run is reused, with a warning per git commit if that differs from the one of `now`."""
+        """Print that a completed run is reused; warn once per git commit that differs from the current one, `now`."""
         self.info(f"{name}: reused from {display_path(record.folder)}")
         then = None
         with suppress(OSError, ValueError, AttributeError):

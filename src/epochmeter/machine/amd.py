@@ -1,4 +1,4 @@
-"""AMD GPUs by their driver, amdgpu: in ROCm's order, and the driver's files of each card; and by ROCm's amdsmi.
+"""AMD GPUs in ROCm's order, read from the files of their driver, amdgpu, and by ROCm's amdsmi.
 
 amdsmi is used directly rather than through zeus: zeus identifies a GPU by its HIP index only, which environment
 variables change.
@@ -24,7 +24,7 @@ LINKS = {"gpu_xgmi_received_bytes_per_s": "xgmi_read_data_acc", "gpu_xgmi_sent_b
 """Metric -> counters of the links to other GPUs, in KiB."""
 CYCLE_S, PERCENT, KIBIBYTE = 0.001, 0.01, 1024
 MAX_FRACTION = 1.5
-"""Largest accepted fraction: the borders of short windows are inexact by a cycle; more means another unit."""
+"""Largest accepted fraction: short windows may count one cycle too many. A larger fraction has an unknown unit."""
 
 
 class Card(NamedTuple):

@@ -36,7 +36,7 @@ REMEDIES = {
     nvml.InUseError: "DCGM uses the counters; pause it: dcgmi profile --pause",
     PermissionError: f"an administrator can set the option {PROFILING_OPTION} of the kernel module nvidia",
 }
-"""Kind of error -> what helps."""
+"""Kind of error -> its remedy."""
 RESTRICTED = f"the driver may restrict performance counters to administrators; {REMEDIES[PermissionError]}"
 
 
@@ -64,7 +64,7 @@ class GpuCounters:
         metrics: Of the last window: fractions are means over the GPUs, rates are sums. A counter that a GPU lacks is
             absent.
         reason: Why there are no counters; empty if there are.
-        remedy: What helps; None if nothing does.
+        remedy: A fix for the reason; None if there is none.
     """
 
     def __init__(self, gpus: Sequence[GpmCounters | AmdCounters] = ()) -> None:
@@ -74,7 +74,7 @@ class GpuCounters:
         self.remedy: str | None = None
 
     def set_failed(self, error: OSError) -> None:
-        """There are no counters from now on."""
+        """Record the reason and the remedy of an error, and read no counters from now on."""
         self._gpus, self.metrics, self.reason = (), {}, str(error)
         self.remedy = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), None)
 

@@ -130,7 +130,7 @@ def energy_rows(meter: Meter, name: str) -> Iterator[Row]:
     sampled_s = [shortest_s(domain) for domain in meter.domains.values() if domain.source == "sampled"]
     before, begun_s, used_s = take_reading(meter), time.monotonic(), time.process_time()
     time.sleep(min(MAX_OBSERVE_S, max([OBSERVE_S, *(1.05 * shortest for shortest in sampled_s)])))
-    cost = (time.process_time() - used_s) / (time.monotonic() - begun_s)  # nothing else is at work
+    cost = (time.process_time() - used_s) / (time.monotonic() - begun_s)  # of this process, which only samples
     after = take_reading(meter)
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     used = energy_of_window(before, after, meter, seconds)

@@ -17,7 +17,7 @@ not wait for each other: those other than the first send Built, WindowClosed and
     Trained           first rank of each node     Proceed       all windows are recorded
     Traced            first rank                  -             the profiler's trace is written
     TraceFailed       any rank                    -             no profiler trace, and why
-    NotMeasured       agent of a script           -             why it stopped measuring, or measured nothing
+    NotMeasured       agent of a script           -             why measurements are missing
     Finished          every rank                  -             the process exits with 0
     RankFailed        any rank                    -             an exception ended the rank
     RankExited        torchrun                    -             a rank ended without a message, for example by a signal
@@ -65,10 +65,10 @@ class Progress(NamedTuple):
     """The open window so far.
 
     Attributes:
-        steps: those whose timestamps have passed.
-        loss: of the last step, if it is to be shown.
-        parts: times of these steps in seconds (`data_stall_s`, `copy_s`, `compute_s`, `overhead_s`); without those that
-            are not measured.
+        steps: number of steps that the device has finished.
+        loss: loss of the last step, if it is to be shown.
+        parts: times of these steps in seconds (`data_stall_s`, `copy_s`, `compute_s`, `overhead_s`); times that are
+            not measured are absent.
     """
 
     steps: int

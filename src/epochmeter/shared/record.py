@@ -55,7 +55,7 @@ THROTTLING_COLUMN, NOT_THROTTLED = "throttling", "none"
 NCU_CSV, COUNTERS = "ncu.csv", "counters.json.gz"
 TRACE, TRACE_ANALYSIS = "trace.json.gz", "trace_analysis.json"
 PROGRESS, MAX_PROGRESS_BYTES = "progress.jsonl", 2**16
-"""File of the open epoch, and the size above which it begins again. Lines are appended, since a file that is replaced
+"""File of the open epoch, and the size above which it is truncated. Lines are appended, since a file that is replaced
 twice per second would be written to the disk as often."""
 PERFETTO = "perfetto.json.gz"
 """File derived from the record: its windows, steps, samples and trace on one clock."""

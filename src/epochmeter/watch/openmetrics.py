@@ -41,10 +41,10 @@ FAMILIES = {
     "epoch_part_seconds": Family("gauge", "seconds", "Time of the mean steady epoch by cause."),
     "epoch_part_ratio": Family("gauge", "ratio", "Fraction of the mean steady epoch by cause."),
     "bottleneck_ratio": Family(
-        "gauge", "ratio", "Fraction of the epoch in its largest part, or in several equal ones."
+        "gauge", "ratio", "Fraction of the epoch in its largest part, or in several parts that are about equal."
     ),
-    "current_epoch_steps": Family("gauge", "", "Finished steps of the epoch that trains."),
-    "current_epoch_part_seconds": Family("gauge", "seconds", "Time of these steps by cause."),
+    "current_epoch_steps": Family("gauge", "", "Finished steps of the current epoch."),
+    "current_epoch_part_seconds": Family("gauge", "seconds", "Time of the current epoch's steps by cause."),
     "power_watts": Family("gauge", "watts", "Sampled power by source."),
     "utilization_ratio": Family("gauge", "ratio", "Busy fraction of the CPU, its cores, GPUs and the disk."),
     "temperature_celsius": Family("gauge", "celsius", "Temperature by sensor."),

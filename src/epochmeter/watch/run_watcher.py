@@ -37,7 +37,7 @@ Windows = Sequence[Mapping[str, Any]]
 ENDED: Mapping[str, State] = {COMPLETED: "completed", FAILED: "failed", KILLED: "interrupted"}
 """State of the record -> state of the view."""
 MIN_STALL_S, STALL_FACTOR = 30.0, 3.0
-"""A run stalls if its record does not grow for these seconds, and for this multiple of what is usual."""
+"""A run is stalled if its record has not grown for these seconds, and for this multiple of `_longest_silence_s`."""
 MIN_FREE_BYTES = 2**14
 """Free space below which a disk is full: less than the end of a run needs."""
 MAX_LAG = 0.01
@@ -57,7 +57,7 @@ class RunWatcher:
         self._lines = AppendedFile(self._folder / "epochs.jsonl")
         self._open_epoch = AppendedFile(self._folder / PROGRESS, MAX_PROGRESS_BYTES)
         self._current: Mapping[str, Any] = {}
-        """The last line about an epoch that trains."""
+        """The last line about the current epoch."""
         self._windows: list[Mapping[str, Any]] = []
         self._damaged = 0
         self._metrics: tuple[int, Windows, dict[str, float]] = (-1, (), {})
@@ -126,7 +126,7 @@ class RunWatcher:
                 self._damaged += 1
 
     def _read_current(self, epoch: int) -> None:
-        """Read the state of the epoch that trains; drop that of an earlier one."""
+        """Read the state of the current epoch; drop the state of an earlier epoch."""
         for line in self._open_epoch.new_lines()[0][-1:]:
             with suppress(*READ_ERRORS):
                 current = json.loads(line)
@@ -208,7 +208,7 @@ class RunWatcher:
     def _trained(
         self, epochs: Windows, job: Mapping[str, Any], run: Mapping[str, Any], now_s: float
     ) -> tuple[float | None, float]:
-        """Return the number of trained epochs with the current one's part, and the time of an epoch; None: not known.
+        """Return the trained epochs, with a fraction of the current one, and the time per epoch in s; None, 0: unknown.
 
         The time is the median from the start of an epoch to the next. In the first epoch, it follows from its steps.
         """
@@ -237,7 +237,7 @@ class RunWatcher:
         return splits
 
     def _missing(self, run: Mapping[str, Any], state: State, has_power: bool, has_gauges: bool) -> dict[str, str]:
-        """Return why energy, power and gauges are not recorded; without energy, power needs no reason of its own."""
+        """Return why energy, power and gauges are not recorded; power has a reason only if energy is recorded."""
         later = "no samples are recorded yet" if state in ACTIVE and not self._windows else ""
         reasons = {}
         if no_energy := no_energy_reason(run):
@@ -249,7 +249,7 @@ class RunWatcher:
         return reasons
 
     def _warnings(self, run: Mapping[str, Any], summary: Mapping[str, Any], metrics: Mapping[str, float]) -> list[str]:
-        """Return flags and notes, of notes that differ in their numbers the newest."""
+        """Return flags and notes. Of several notes that differ only in their numbers, return the newest."""
         notes = summary.get("notes") or [note for window in self._windows for note in window.get("notes", [])]
         newest = {re.sub(r"\d+", "#", note): note for note in [*notes, *variance_warning(metrics)]}
         damaged = [f"{self._damaged} of the lines of epochs.jsonl cannot be read"] if self._damaged else []

@@ -109,7 +109,7 @@ class Watcher:
             view = self._view(folder, now_s)
         except READ_ERRORS as error:
             return replace(row, state="unreadable", reason=error_text(error)), None
-        keys = row.overrides or view.overrides  # those of a run of a cluster have its launcher's too
+        keys = row.overrides or view.overrides  # the overrides of a cluster's run include the launcher's
         row = replace(row, state=view.state, reason=view.reason, overrides=keys, host=view.host,
                       progress=view.progress, duration_s=view.progress.elapsed_s)  # fmt: skip
         return _with_means(row, view.metrics), view
@@ -229,7 +229,7 @@ def _remaining(
 
     Args:
         ended: Time or energy of completed runs; their median is typical. Without any, the active runs are typical.
-        active: The same of each active run so far, and its own estimated rest.
+        active: Time or energy of each active run so far, and the estimated rest of this run.
         planned: Number of runs that have not started.
     """
     samples = ended or [None if part is None or rest is None else part + rest for part, rest in active]

@@ -53,7 +53,7 @@ def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds]
 
     def significant(part: str, other: str | None) -> bool:
         difference = _difference(parts[part], parts[other] if other else {})
-        if len(difference) == 1:  # as `_estimate`, which takes most of the time of a report of many configurations
+        if len(difference) == 1:  # as `_estimate`, but faster for many configurations
             (values,) = difference.values()
             count = len(values)
             return count < 2 or statistics.fmean(values) > student(count - 1) * deviation(values) / math.sqrt(count)

@@ -1,4 +1,4 @@
-"""Carbon footprint and cost of all runs that a sweep made, also by other values than they were configured with."""
+"""Carbon footprint and cost of all runs that a sweep made, also with other intensities and prices than configured."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def analyze(runs: Sequence[Run]) -> SweepFootprint | None:
 
 
 def with_footprint(run: Run, given: Mapping[str, Any]) -> Run:
-    """Return a run whose carbon and cost are by the given `footprint` keys; InputError if a value is not valid."""
+    """Return a run with the carbon and cost of the given `footprint` keys; InputError if a value is not valid."""
     default: Any = defaults()["footprint"]
     check_footprint(footprint := Footprint.from_dict({**default, **run.job.get("footprint", {}), **given}))
     metrics = without_footprint(run.metrics)

@@ -5,12 +5,13 @@ its peak power or the limit. Its throughput and its duty saturate in the batch s
 down the computing. Deviations from this model are a Gaussian process.
 
 The clocks of a power mode act on the same parts. Computing is limited by the clock of the GPU or of the memory, as in a
-roofline; the rest by the cores and their clock, and both may overlap. Power of the cores and the GPU increases as their
-clock times the voltage squared, and the voltage with the clock; power of the memory is proportional to its clock.
+roofline. The rest is limited by the cores and their clock. Computing and the rest may overlap. Power of the cores and
+the GPU increases as their clock times the squared voltage, and the voltage increases with the clock. Power of the
+memory is proportional to its clock.
 
 Parameters are normally distributed over workloads (a hierarchical model; A. Gelman et al., Bayesian Data Analysis,
-2013), and the deviations of a workload are correlated with those of the same workload in other sweeps, such as on other
-boards. The posterior is that of the model linearized at the most probable parameters.
+2013). The deviations of a workload are correlated with its deviations in other sweeps, such as on other boards. The
+posterior is computed for the model linearized at the most probable parameters.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ PARAMETERS = {
     "knee": (0.2, 0.3),  # excess from which on the time increases, and the range over which the increase begins
     "bend": (-1.9, 0.5),
     "memory": (-0.7, 0.8),  # time of memory accesses relative to that of the GPU's arithmetic, at the highest clocks
-    "ridge": (0.5, 0.5),  # how abruptly one limits instead of the other
+    "ridge": (0.5, 0.5),  # sharpness of the change from one limit to the other
     "overlap": (-0.7, 0.7),  # the same for computing and the rest
     "scaling": (-0.5, 1.0),  # decrease of the rest with the number of cores, as log odds of an exponent
     "floor": (-0.4, 0.7),  # fraction of the power while computing that does not depend on the GPU's clock, as log odds
-    "cpu": (-0.7, 0.8),  # power of the cores and of the memory, relative to what depends on no clock
+    "cpu": (-0.7, 0.8),  # power of the cores and of the memory, relative to the power that depends on no clock
     "dram": (-1.0, 0.8),
     "voltage": (0.3, 0.7),  # lowest voltage relative to the highest, as log odds
 }
@@ -83,7 +84,7 @@ DEFAULT = Population(_MEANS, np.diag(_STDS**2))
 
 
 class ClockEffects(NamedTuple):
-    """Logarithms of what clocks multiply: time, computing as a fraction of the time, power otherwise and meanwhile."""
+    """Logarithms of the factors of clocks: on time, duty (fraction of time computing), idle power and active power."""
 
     time: Array
     duty: Array
@@ -168,7 +169,7 @@ def fit(population: Population, grid: Grid) -> Predictor:
 def _with_level(population: Population, grid: Grid) -> tuple[Array, Array]:
     """Return mean and covariance of the parameters, with a level from the times of the grid.
 
-    Epochs of different datasets have nothing in common. With power modes, neither has the highest power of the runs.
+    The time of an epoch depends on the dataset. With power modes, power is relative to the highest of the runs.
     """
     mean, covariance = _of_board(population, grid)
     mean[0], covariance[0], covariance[:, 0] = 0.0, 0.0, 0.0

@@ -1,4 +1,4 @@
-"""Read what earlier sweeps say about time and power by batch size and power limit or power mode."""
+"""Read time and power of earlier sweeps by batch size and power limit or power mode."""
 
 from __future__ import annotations
 

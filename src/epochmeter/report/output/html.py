@@ -60,7 +60,7 @@ def report_html(
 
 
 def _first_sentences(pages: Sequence[Page]) -> str:
-    """Return what is read before the first chart: the openings of the analyses that a sweep was made for first."""
+    """Return the first paragraphs of the page: the openings of analyses, then the summaries of `FIRST_PAGES`."""
     texts = [*map(page_opening, pages), *(page_summary(page) for page in pages if page.name in FIRST_PAGES)]
     paragraphs = [paragraph for text in texts for paragraph in text.split("\n\n") if paragraph.strip()]
     return "\n\n".join(paragraphs[:MAX_FIRST])

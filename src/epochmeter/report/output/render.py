@@ -40,7 +40,7 @@ MAX_ROWS = 200
 
 
 def page_opening(page: Page) -> str:
-    """Render what a page of a whole report starts with, before its summaries; empty if the analysis has none."""
+    """Render the opening of an analysis, for the page of a complete report; empty if the analysis has none."""
     return render_macro(f"{page.name}.md.j2", "opening", page.results)
 
 

@@ -151,9 +151,9 @@ def html(runs: Sequence[Run], cells: Cells) -> str:
 
 
 def platform_differences(runs: Sequence[Run]) -> list[tuple[str, str, list[int]]]:
-    """Return in what the hosts and the software of runs differ: the kind, its value, and the runs that have it.
+    """Return the differences between hosts and software of runs: the kind, its value, and the runs that have it.
 
-    A power mode that the runs set is one of their keys.
+    The power mode is left out if the runs set it, as it is one of their keys.
     """
     platforms = {id(run.platform): run.platform for run in runs}.values()  # most runs of a sweep share one
     kinds = dict.fromkeys(name for platform in platforms for name in platform)

@@ -202,7 +202,7 @@ def _load_each(folders: Sequence[Path]) -> list[Run | str]:
     for folder in folders:
         try:
             run = load_run(folder)
-            _ = run.fingerprint  # of many runs it takes a while; here two processes share the work
+            _ = run.fingerprint  # slow for many runs; two processes share the work here
             results.append(run)
         except READ_ERRORS as error:
             results.append(error_text(error))
