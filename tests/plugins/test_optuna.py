@@ -182,5 +182,5 @@ def test_search_ends_with_its_pareto_front_and_can_be_reported(project):
     (sweep,) = project.sweeps()
     (front,) = json.loads((sweep / "front.json").read_text())
     assert front["objectives"] == [ENERGY, TIME]
-    assert "Pareto front" in done.stdout
+    assert f"Written: {sweep.name}/front.json" in done.stdout
     assert "front" in [page.name for page in build_report(read(sweep), ReportOptions()).pages]
