@@ -64,7 +64,7 @@ CALIBRATION: dict[str, Profile] = {
     "compute peaks at its end": compute_peaks_at_its_end,
     "steps differ": steps_differ,
 }
-"""Power with other structure than that of the held-out waves, by which the constants of the method were chosen."""
+"""Power by which the constants of the method were chosen; its structure differs from the held-out waves."""
 WAVES = {
     "flat": ("flat", None),
     **{name: ("calibration", profile) for name, profile in CALIBRATION.items()},

@@ -22,13 +22,13 @@ Curve = Sequence[tuple[float, float]]
 
 
 def ramp(low: float, high: float, *, seconds: float, every_s: float = 0.005) -> Curve:
-    """A linear change, in stairs that are finer than any sampling."""
+    """Return a linear change, in steps that are shorter than any sampling period."""
     stairs = round(seconds / every_s)
     return [(stair * every_s, low + (high - low) * (stair + 0.5) / stairs) for stair in range(stairs)]
 
 
 def square(low: float, high: float, *, seconds: float, cycle_s: float = 0.12) -> Curve:
-    """Alternating power, as of the batches of a training."""
+    """Return a power that alternates, as batches do while training."""
     return [(half * cycle_s / 2, low if half % 2 else high) for half in range(round(2 * seconds / cycle_s))]
 
 

@@ -43,7 +43,7 @@ GAUSSIAN, PHYSICS, NEW_GPU, NEW_WORKLOAD = (
 NEW_BOARD = "prior: other boards"
 WORKLOADS, MODE_RUNS, MODES_OF_PRIOR, MODE_BATCH = sized(2, 1), (6, 15, 50), 50, 32
 SMOOTH_FROM = 12
-"""Runs from which on the Gaussian process is used besides the physics, as in the report."""
+"""Smallest number of runs for which the Gaussian process is used in addition to the physics, as in the report."""
 Array = NDArray[np.float64]
 ERROR_COLUMNS = [
     f"{quantity}: {column}" for quantity in ("time", "power", "energy") for column in ("median", "mean", "95 % holds")

@@ -78,7 +78,7 @@ def install():
 
 
 def report_old_torch(socket, error):
-    """Report on stderr and to the controller that torch lacks what the agent needs."""
+    """Report on stderr and to the controller that torch lacks a function that the agent needs."""
     from epochmeter.shared.protocol import NotMeasured
     from epochmeter.worker.connection import ControllerConnection
 

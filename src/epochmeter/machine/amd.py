@@ -92,7 +92,7 @@ def _describe(model: str, properties: str) -> dict[str, str]:
 
 
 class AmdSmiGpu:
-    """A GPU of ROCm's amdsmi, by its PCI address; OSError if ROCm does not know it."""
+    """A GPU of ROCm's amdsmi, by its PCI address; OSError if ROCm does not list it."""
 
     def __init__(self, bus: str) -> None:
         self.bus, self._amdsmi = bus, load_amdsmi()
@@ -160,7 +160,7 @@ def counter_means(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[s
 
 @cache
 def load_amdsmi() -> Any:
-    """Import and initialize amdsmi, until this process ends; OSError if that fails."""
+    """Return the module amdsmi, initialized until this process ends; OSError if that fails."""
     try:
         with redirect_stdout(None):  # it prints a message if there is no ROCm
             import amdsmi
@@ -173,7 +173,7 @@ def load_amdsmi() -> Any:
 
 @contextmanager
 def _os_errors(amdsmi: Any, failure: str) -> Iterator[None]:
-    """Raise OSError for an error of amdsmi."""
+    """Raise an error of amdsmi as OSError, with `failure` as the beginning of its message."""
     try:
         yield
     except amdsmi.AmdSmiException as error:

@@ -89,7 +89,10 @@ def read_modes(conf: str) -> tuple[Mapping[int, Mode], int | None]:
 
 
 def _with_clock(mode: Mode, unit: str, clock: int) -> Mode:
-    """Add the highest clock of a unit: of clusters of cores in kHz, of which the fastest counts; others in Hz."""
+    """Return a mode with the highest clock of a unit. `clock` is in Hz, but in kHz for a cluster of cores.
+
+    The fastest cluster counts.
+    """
     if unit.startswith("CPU"):
         return mode._replace(cpu_hz=max(mode.cpu_hz, 1000 * clock))
     return mode._replace(gpu_hz=clock) if unit == "GPU" else mode._replace(emc_hz=clock) if unit == "EMC" else mode

@@ -94,7 +94,7 @@ class Gauges:
         self._thread = PeriodicThread(self._take_sample, period_s=period_s, patience_s=READ_LIMIT_S, name="gauges")
 
     def mark(self, max_age_ns: int = 0) -> None:
-        """Take a sample now, at a window's border, unless the last one is at most this old."""
+        """Take a sample now, at a window's border, unless the age of the last sample is at most `max_age_ns`."""
         if not self._samples or time.monotonic_ns() - self._samples[-1].at_ns > max_age_ns:
             self._thread.now()
 

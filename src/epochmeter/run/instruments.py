@@ -25,7 +25,7 @@ from epochmeter.shared.record import Record
 BUSY_FRACTION = 0.1
 """Mean GPU load at idle, as a fraction, at which another process is assumed to use it; a desktop may cause less."""
 RECENT_NS = 10_000_000
-"""Age up to which a window begins with the gauges read at the end of the one before; CPU time is counted in 10 ms."""
+"""Largest age of the last window's gauges with which the next window begins; CPU time has a resolution of 10 ms."""
 
 
 class WindowInstruments(NamedTuple):

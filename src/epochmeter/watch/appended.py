@@ -120,7 +120,7 @@ class RecentSamples:
             self._latest[name] = value
 
     def _recent(self, name: str, start_s: float) -> Series:
-        """Return the last minutes of a column, and forget what is older; `start_s` is the time of second 0."""
+        """Return the last minutes of a column, and delete older samples; `start_s` is the Unix time of second 0."""
         means = self._columns[name]
         for second in [*takewhile(lambda second: second <= self._second - HISTORY_S, means)]:
             del means[second]

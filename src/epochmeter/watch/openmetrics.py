@@ -21,7 +21,7 @@ class Family(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """End of the names of its samples."""
+        """Suffix of the names of its samples."""
         return {"info": "_info", "counter": "_total"}.get(self.kind, "")
 
 

@@ -24,7 +24,7 @@ interrupted stopped or killed, with or without a summary
 ACTIVE: tuple[State, ...] = ("training", "stalled", "preparing")
 """States of a run that has not ended."""
 BY_INTEREST: tuple[State, ...] = (*ACTIVE, "failed", "unreadable", "interrupted", "completed", "planned")
-"""The state of a sweep is the first one that a run of it has, and its table shows the runs of the first ones."""
+"""A sweep has the first of these states that any of its runs has. A table that is too long omits later states."""
 PARTS = ("data_stall", "copy", "compute", "overhead")
 """The parts of an epoch, whose times add up to its end-to-end time."""
 

@@ -30,7 +30,7 @@ from epochmeter.watch.appended import Series
 from epochmeter.watch.snapshot import BY_INTEREST, PARTS, RunView, Snapshot, SweepRow
 
 PERIOD_S = 1.0
-"""Time between two looks at the record, each of which is drawn."""
+"""Period of reading the record and drawing the view."""
 COLORS = {
     **dict.fromkeys(("training", "completed"), "green"),
     **dict.fromkeys(("preparing", "planned"), "dim"),

@@ -144,7 +144,7 @@ class Clock:
         return self._tail * NANOSECOND
 
     def parts_so_far(self):
-        """Parts of the collected steps of the open pass, in seconds; the device is not waited for."""
+        """Return the parts of the collected steps of the open pass, in seconds, without waiting for the device."""
         return {name: value * NANOSECOND for name, value in self._split(tail=0).items()}
 
     def _split(self, tail):

@@ -98,7 +98,7 @@ class Posterior(NamedTuple):
 
     @property
     def marginals(self) -> tuple[Array, Array]:
-        """The means and their standard deviations; of time and power, those of the energy are the third row."""
+        """Means and standard deviations of logarithms: one row per quantity, and the energy after time and power."""
         quantities, size = self.means.shape
         own = np.einsum("anbn->abn", self.covariance.reshape(quantities, size, quantities, size))
         variances = np.einsum("aan->an", own)
