@@ -92,7 +92,7 @@ def test_configurations_without_finite_energy_are_counted():
             ran(2, 20.0, 300.0, batch=16)]  # fmt: skip
     chart = drawn(runs)["energy_by_time"]
     assert rows(chart, "points", "title") == [("batch 16",)]
-    assert chart.caption["without_energy"] == (1, 2, " (their runs measured different things)")
+    assert chart.caption["without_energy"] == (1, 2, " (their runs measured different parts of the machine)")
 
 
 def test_energies_of_different_scopes_are_in_charts_of_their_own():

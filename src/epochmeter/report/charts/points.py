@@ -122,7 +122,9 @@ def without_energy(configurations: Sequence[Configuration], shown: int) -> tuple
     if shown == len(configurations):
         return None
     runs = [run for configuration in configurations if not configuration.energy_scope for run in configuration.runs]
-    reasons = [run.no_energy.rstrip(".") for run in runs if run.no_energy] or ["their runs measured different things"]
+    reasons = [run.no_energy.rstrip(".") for run in runs if run.no_energy] or [
+        "their runs measured different parts of the machine"
+    ]
     return len(configurations) - shown, len(configurations), f" ({reasons[0]})" if runs else ""
 
 

@@ -132,7 +132,7 @@ class NoEnergy:
         without: Number of runs without energy.
         count: Number of all runs.
         reason: Why the first of them has none, if it is known.
-        covers: The different things that the energies cover, if all runs have energy.
+        covers: The different parts of the machine that the energies cover, if all runs have energy.
     """
 
     without: int
