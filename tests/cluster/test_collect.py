@@ -132,6 +132,7 @@ def test_job_without_a_record_fails_with_its_log_and_slurm_state(make_run, log, 
     assert (result.state, result.kind) == (state, kind)
     assert part in result.failure
     assert f"(Slurm job 17_0: {slurm_state})" in result.failure
+    assert ("\n  hint: " in result.failure) == (state == "failed")
     assert not record.folder.exists()
 
 

@@ -51,6 +51,7 @@ def test_files_layout_has_one_png_per_sample_in_class_folders(prepare, tmp_path)
         assert numpy.array_equal(numpy.asarray(image), IMAGES[3])
     samples = sorted((label, int(image[0, 0])) for image, label in ImageFiles(str(folder), "train", numpy.asarray))
     assert samples == sorted((int(label), int(image[0, 0])) for image, label in zip(IMAGES[:12], LABELS, strict=False))
+    assert [label for _, label in ImageFiles(str(folder), "val", numpy.asarray)] == [0, 5], "without the other classes"
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,7 @@ def test_window_without_readings_has_no_energy_but_a_reason(read_at_s, failed_at
             unavailable = power.sampling(round(opened_s * S), round(closed_s * S)).unavailable
             assert unavailable == ({"VDD_IN": reason} if reason else {})
     assert power.unavailable(round(max([*read_at_s, *failed_at_s]) * S)) == {}, "one failed read is not yet a failure"
+    assert (power.unavailable(9 * S).keys(), power.joules(9 * S)) == ({"VDD_IN"}, {})
 
 
 def test_total_is_sampled_only_if_all_its_domains_are():

@@ -203,8 +203,11 @@ def test_text(case, runs):
         (rows([], T3, T2), "no completed run of data_source=synthetic. "),
         (rows([1.0], [], T2), "no completed run of data_source=cached. "),
         ([row(0, "cached", 1.0, typed={"batch": "8"})], ""),
+        ([row(n, source, 1.0, host=f"h{n // 2}") for n, source in enumerate(("cached", "storage", "synthetic"))],
+         "h0: no stall analysis: no completed run of data_source=synthetic on that host (runs of different hosts are "
+         "not compared: synthetic ran on h1). "),
     ],
-)
+)  # fmt: skip
 def test_sweep_without_stall_analysis_has_a_command(runs, missing):
     hint = render_macro("stalls.md.j2", "missing", results := analyze(runs))
     assert hint.endswith("Run: `python src/train.py -m experiment=stalls model=... dataset=...`\n")
