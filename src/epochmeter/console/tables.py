@@ -228,7 +228,7 @@ def state_name(outcome: RunResult) -> str:
 
 
 def epoch_title(row: Mapping[str, Any], warmup: int) -> str:
-    """The number of an epoch, counted from 1, and why it is not part of the means."""
+    """Return the number of an epoch, counted from 1, and why it is not part of the means."""
     flags = {
         "partial": is_partial(row),
         "paused": row.get("paused"),
@@ -239,7 +239,7 @@ def epoch_title(row: Mapping[str, Any], warmup: int) -> str:
 
 
 def mean_title(averaged: Sequence[int]) -> str:
-    """The label of the mean over epochs: `mean 2-6`, or `mean of 4` if some epochs between them are left out."""
+    """Return the label of the mean over epochs: `mean 2-6`, or `mean of 4` if some epochs between them are left out."""
     if not averaged:
         return "mean"
     first, last = averaged[0] + 1, averaged[-1] + 1

@@ -136,7 +136,7 @@ def power_mode(root: Path) -> dict[str, str | int]:
 
 
 def power_modes(root: Path) -> list[dict[str, str | int]]:
-    """The power modes that can be set without a reboot, with their cores and highest clocks, as far as they are known.
+    """Return the power modes that can be set without a reboot, with the cores and the highest clocks that are known.
 
     Empty if the current mode is unknown.
     """
@@ -157,7 +157,7 @@ def power_modes(root: Path) -> list[dict[str, str | int]]:
 
 
 def _highest_clocks(root: Path) -> dict[str, int]:
-    """The highest clocks of the hardware in Hz; zero if unknown."""
+    """Return the highest clocks of the hardware in Hz; zero if unknown."""
     cores = root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/cpuinfo_max_freq")
     gpus = [read_text(gpu / "available_frequencies") for gpu in gpu_devfreqs(root)]
     names = read_text(root / "sys/firmware/devicetree/base/compatible")

@@ -101,7 +101,7 @@ def examine_machine(config: Examination, detected: str) -> Iterator[Row]:
 
 
 def device_row(device: Device, detected: str, here: bool, gpus: list[Gpu]) -> Row:
-    """Whether this machine is the requested device."""
+    """Return whether this machine is the requested device, as a row."""
     if not here:
         why = f"device={device.name} requested, this machine is device={detected}: runs are rehearsals"
         return Row("device", False, why=why, remedy="omit `device=`, or run it on that device")
@@ -111,7 +111,7 @@ def device_row(device: Device, detected: str, here: bool, gpus: list[Gpu]) -> Ro
 
 
 def unrestored_rows(journal: RestoreJournal) -> Iterator[Row]:
-    """The settings that killed runs did not restore."""
+    """Yield the settings that killed runs did not restore."""
     for number, text in enumerate(journal.damaged(), 1):
         why, _, remedy = text.partition("\nhint: ")
         yield Row(f"not restored ({number})", False, why=why, remedy=remedy)
@@ -122,7 +122,7 @@ def unrestored_rows(journal: RestoreJournal) -> Iterator[Row]:
 
 
 def energy_rows(meter: Meter, name: str) -> Iterator[Row]:
-    """The total energy and the power of each domain, from sampling the meter for a moment."""
+    """Yield rows of the total energy and of the power of each domain, from sampling the meter for a moment."""
     source, covers, reason = meter.energy["source"], meter.energy["covers"], meter.energy["reason"] or ""
     if source == "none":
         yield Row("energy", False, why=reason)
@@ -164,7 +164,7 @@ def achieved_period_s(domain: Domain, powers: PowerSamples, name: str, since_ns:
 
 
 def knob_row(quantity: str, find: Callable[[], Knob | None], absent: str) -> Row:
-    """A device setting: its current value, its possible values, and whether this user may change it."""
+    """Return the row of a device setting: current value, possible values, and whether this user may change it."""
     try:
         knob = find()
         if not knob:
@@ -197,7 +197,7 @@ def gauge_rows(gpus: list[str], root: str) -> Iterator[Row]:
 
 
 def page_cache_row(folder: Path) -> Row:
-    """Whether Linux reports the page-cache residency of the dataset: only for files that this user may write."""
+    """Return whether Linux reports the page-cache residency of the dataset: only for files that this user may write."""
     first = next(iter_files(folder), None)
     if first and resident_fraction([first]) is None:
         why = f"Linux does not report which pages of another user's files are cached: {folder}"
@@ -206,7 +206,7 @@ def page_cache_row(folder: Path) -> Row:
 
 
 def storage_rows(folder: Path, config: Storage) -> Iterator[Row]:
-    """The storage device of the dataset, whether it is the requested one, and whether its reads are counted."""
+    """Yield the storage device of the dataset, whether it is the requested one, and whether its reads are counted."""
     disk = disk_of(folder)
     facts = describe(disk)
     models = ", ".join(facts.get("model", facts.get("disks", [])))
@@ -222,7 +222,7 @@ def storage_rows(folder: Path, config: Storage) -> Iterator[Row]:
 
 
 def trace_row(python: str | None) -> Row:
-    """Whether the interpreter that trains has torch, whose profiler records the trace. Torch is not imported here."""
+    """Return whether the interpreter that trains has torch, whose profiler records the trace. Torch is not imported."""
     try:
         check_interpreter(python)
     except InputError as error:
@@ -232,7 +232,7 @@ def trace_row(python: str | None) -> Row:
 
 
 def counter_rows(names: list[str], root: Path) -> Iterator[Row]:
-    """Whether performance counters of the GPUs can be read: by their driver within a run, and by Nsight after it."""
+    """Yield whether performance counters of the GPUs can be read: by the driver in a run, by Nsight after the run."""
     if not names:
         yield Row("GPU counters", False, why="training does not use an NVIDIA or AMD GPU here")
     else:

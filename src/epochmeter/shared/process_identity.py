@@ -29,18 +29,18 @@ class Process(NamedTuple):
 
 
 def this_process() -> Process:
-    """The identity of this process."""
+    """Return the identity of this process."""
     return Process(platform.node(), os.getpid(), boot_id(), start_ticks(os.getpid()), pid_namespace())
 
 
 def recorded_process(run: Mapping[str, Any]) -> Process:
-    """The process that measures or measured a run, from the run's description in `job.json`."""
+    """Return the process that measures or measured a run, from the run's description in `job.json`."""
     fields: Any = map(run.get, Process._fields)
     return Process(*fields)
 
 
 def boot_id() -> str:
-    """Identifier of the machine's current boot; empty if the kernel does not report it."""
+    """Return the identifier of the machine's current boot; empty if the kernel does not report it."""
     try:
         return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -48,7 +48,7 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> Optional[str]:
-    """The kernel's name of this process's PID namespace; None if unknown."""
+    """Return the kernel's name of this process's PID namespace; None if unknown."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -56,7 +56,7 @@ def pid_namespace() -> Optional[str]:
 
 
 def start_ticks(pid: int) -> Optional[str]:
-    """Start time of a process in clock ticks since boot, which clock changes do not affect; None if there is none."""
+    """Return the start time of a process in clock ticks since boot, which no clock change affects; None without one."""
     try:
         return _stat(pid)[19]
     except OSError:
@@ -80,5 +80,5 @@ def is_alive(process: Process) -> bool:
 
 
 def _stat(pid: int) -> List[str]:
-    """The fields of /proc/PID/stat from the state on; the process name before it may contain any character."""
+    """Return the fields of /proc/PID/stat from the state on; the name before the state may contain any character."""
     return pathlib.Path(f"/proc/{pid}/stat").read_bytes().decode(errors="replace").rpartition(")")[2].split()

@@ -105,6 +105,9 @@ def load_runs(
         experiment: Name of an MLflow experiment. Its records are downloaded without steps and power samples.
         uri: MLflow's server or database; None: MLFLOW_TRACKING_URI or the project's database.
 
+    Returns:
+        The runs, and the errors of damaged records (`unreadable`).
+
     Raises:
         FileNotFoundError: A path or pattern matches no folder with runs.
         ValueError: MLflow is not available, or has no such run.
