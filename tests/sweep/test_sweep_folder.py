@@ -72,9 +72,9 @@ def test_processes_that_start_together_have_different_folders(multirun):
 def test_command_resumes_in_its_newest_folder_although_the_clock_was_set_back(folder):
     assert folder(resume=True).is_dir()
     newest = folder(now=LATER)
+    single = folder(["batch=32"], many=False)
     folder(["batch=32"], now=datetime(2026, 11, 20, 13, 0, 0))
-    single = folder(many=False)
-    assert folder(many=False, resume=True, now=LATER) == single
+    assert folder(["batch=32"], many=False, resume=True, now=LATER) == single
     assert folder(resume=True, now=datetime(2026, 11, 21, 12, 0, 0)) == newest
     newest = folder(now=NOON)
     assert newest.name.startswith("2026-11-20_12-05-00.2-")

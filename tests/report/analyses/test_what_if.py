@@ -104,6 +104,7 @@ RANKS = {"job_keys": {"strategy": {"name": "ddp", "ranks": 2}}, "devices": 2}
         # The workers of all ranks share the cores.
         (2.0, 12.0, {"cores": 12, **RANKS}, {1: 48.0, 2: 24.0, 4: 12.0, 6: 8.0}),
         (2.0, 12.0, {"cores": 8, **RANKS}, {1: 48.0, 2: 24.0, 4: 12.0}),
+        (2.0, 12.0, {"cores": 4, **RANKS}, {1: 24.0, 2: 12.0, 4: 12.0}),
     ],
 )
 def test_workers_share_the_cores_with_each_other_and_with_training(synthetic_s, loaded_s, options, by_count):
