@@ -62,4 +62,4 @@ def test_stall_analysis_runs_three_data_sources_and_names_the_bottleneck(project
     assert analysis["fetch"]["value"] == pytest.approx(t2 - t3)
     assert analysis["preprocessing"]["value"] == pytest.approx(t3 - t1)
     assert analysis["fetch"]["low"] < analysis["fetch"]["value"] < analysis["fetch"]["high"]
-    assert "lenet on digits, batch 64, 1 worker: " in " ".join(done.stdout.split())
+    assert "lenet on digits, batch 64, workers 1: " in " ".join(done.stdout.split())
