@@ -55,7 +55,7 @@ def test_runs_without_results_are_excluded_and_counted_by_reason():
     ("include", "numbered", "banner"),
     [
         ("rehearsals", 2, "REHEARSAL, not a result of the requested configuration (run 2): rehearse=true."),
-        ("estimates", 3, "ESTIMATE, energy that nothing measured (run 3): no meter here."),
+        ("estimates", 3, "ESTIMATE, no energy was measured (run 3): no meter here."),
         ("failures", 1, "NOT COMPLETED (run 1): not completed (failed)."),
     ],
 )
