@@ -20,7 +20,7 @@ KINDS = (REHEARSALS, ESTIMATES, FAILURES)
 """Values of `include=`."""
 MEASURED_TO_THE_END = (REHEARSALS, ESTIMATES)
 """Kinds that are reported if nothing else is left."""
-AN_ESTIMATE = "an estimate, measured by nothing"
+AN_ESTIMATE = "an estimate, not measured"
 """Value of `energy_covers` of an estimate."""
 RUN_KEYS = {"run": "number", "sweep": "sweep", "host": "host", "state": "state", "experiment": "experiment"}
 """Keys to select by besides those of the configuration -> attribute of a run."""
