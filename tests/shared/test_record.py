@@ -103,6 +103,14 @@ def test_progress_is_appended_to_a_file_of_limited_size_until_the_epoch_ends(rec
     Record(tmp_path / "missing").append_progress({"epoch": 0})
 
 
+def test_flush_needs_no_steps_and_keeps_those_that_were_not_waited_for(record):
+    record.flush_steps()
+    assert not (record.folder / "steps.bin").exists()
+    record.append_steps(array("f", range(8)), durably=False)
+    record.flush_steps()
+    assert record.steps() == array("f", range(8))
+
+
 @pytest.mark.parametrize("durably", [True, False])
 def test_gauges_have_empty_cells_for_readings_that_failed_and_keep_their_columns(record, tmp_path, durably):
     columns = ("monotonic_ns", "cpu_utilization", "throttling")

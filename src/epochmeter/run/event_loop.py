@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -50,8 +49,8 @@ def run_event_loop(
         return epoch_utilization(metrics, plan.run, job.roofline.flops)
 
     def save(line: Mapping[str, Any]) -> None:
-        if job.measure.command:
-            plan.record.append_steps(array("f"))  # a script has written its steps, but not waited for the disk
+        if job.measure.command:  # a script has written its steps, but not waited for the disk
+            plan.record.flush_steps()
         plan.record.append(line)
         write_gauges(instruments.gauges, plan.record)
         plan.set_flags(line.get("flags", {}))
@@ -129,8 +128,9 @@ def run_event_loop(
                     is_traced = False
                     forecaster.add({**window.line, **warmup})
                     unsaved.callback(save, {**window.line, **warmup, **remarks})
-                    is_due = not job.measure.command or time.monotonic() - published_s >= SCRIPT_PUBLISH_S
-                    if is_due:  # a script does not wait for the disk
+                    # A script waits for MLflow at times, and never for the disk alone: its line is written while the
+                    # next window is open.
+                    if not job.measure.command or time.monotonic() - published_s >= SCRIPT_PUBLISH_S:
                         unsaved.close()
                         tracker.flush()
                         published_s = time.monotonic()

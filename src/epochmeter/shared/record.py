@@ -217,6 +217,14 @@ class Record:
         with append_durably(path) if durably else open(str(path), "ab") as file:
             _little_endian(rows).tofile(file)
 
+    def flush_steps(self):
+        """Wait until all appended steps, and the name of their file, are on disk."""
+        path = self.folder / "steps.bin"
+        if path.exists():
+            with open(str(path), "ab") as file:
+                os.fsync(file.fileno())
+            fsync_folder(self.folder)
+
     def steps(self):
         """Return all rows of `INTERVALS` as one flat `array('f')`."""
         return self._read_rows("steps.bin", len(INTERVALS))
