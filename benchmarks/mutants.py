@@ -173,6 +173,9 @@ MUTANTS = [
         "report/statistics.py", "own**2 / np.maximum(self.single.dof, TINY)", "own / np.maximum(self.single.dof, TINY)"
     ),
     Mutant("report/statistics.py", "(1 - ALPHA) ** (1 / count)", "1 - ALPHA"),
+    Mutant("report/statistics.py", "variances[one] + variances[other]", "2 * variances[one]"),
+    Mutant("report/statistics.py", "repeated if repeated > MANY_CONFIGURATIONS else few", "repeated"),
+    Mutant("report/statistics.py", "rates * without_effect / max(1, count)", "rates"),
     Mutant(
         "report/runs/costs.py", "for group in comparable(ranked).values()", "for group in [ranked]", "report/analyses"
     ),

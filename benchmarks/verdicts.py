@@ -9,6 +9,9 @@ slower or faster by 3 % (one standard deviation).
 False alarms: sweeps of equal configurations of which any is called different. Power: configurations 5 % slower than the
 best, or all 5 % slower than in an earlier sweep, that are called different.
 
+Two sweeps: all or half of the configurations are 5 % slower than in an earlier sweep, with a noise of 2 %. The false
+discovery rate is the mean fraction of equal configurations among those that are called different.
+
 Coverage: sweeps of configurations in which the interval of the one that is named fastest contains its true time. Either
 all are equal, or each is 0.5 % slower than the one before.
 
@@ -56,6 +59,8 @@ SLOWER = 1.05
 BOUND = 1.03
 RATIOS = (1.0, BOUND, SLOWER)
 PAIRS = (2, 3, 5, 8, 12)
+COMPARED = (4, 8, 12, 24)
+TWICE_THE_NOISE = 0.02
 
 
 def sweep(
@@ -65,9 +70,10 @@ def sweep(
     unequal: bool = False,
     drift: float = 0.0,
     shift: float = 0.0,
+    noise: float = NOISE,
 ) -> Sweep:
     """Return a simulated sweep."""
-    noises = [NOISE * math.exp(chance.uniform(math.log(0.5), math.log(4))) if unequal else NOISE for _ in factors]
+    noises = [noise * math.exp(chance.uniform(math.log(0.5), math.log(4))) if unequal else noise for _ in factors]
     simulated = Sweep([[] for _ in factors], [[] for _ in factors])
     runs = len(factors) * repeats
     for turn in range(repeats):
@@ -90,10 +96,9 @@ def called_slower(simulated: Sweep) -> list[bool]:
 
 def called_different(before: Sweep, after: Sweep) -> list[bool]:
     """Return which configurations a comparison of two sweeps calls different."""
-    p_values = [p_value for _, p_value in pairwise_ratios(list(zip(before.times, after.times, strict=True)))]
-    return [
-        rate <= ALPHA for rate in false_discovery_rates([1.0 if p_value is None else p_value for p_value in p_values])
-    ]
+    pairs = pairwise_ratios(list(zip(before.times, after.times, strict=True)))
+    rates = false_discovery_rates([1.0 if p_value is None else p_value for _, p_value in pairs])
+    return [rate <= ALPHA and not ratio.contains(1) for (ratio, _), rate in zip(pairs, rates, strict=True)]
 
 
 def coverage(count: int, repeats: int, simulations: int, step: float) -> float:
@@ -131,6 +136,34 @@ def power(count: int, repeats: int, simulations: int, **noise: float) -> tuple[f
         for _ in range(simulations)
     ]
     return tuple(fmean(map(fmean, detected)) for detected in (alone, pairs))  # type: ignore[return-value]
+
+
+def detected_changes(factors: Sequence[float], repeats: int, simulations: int, **noise: float) -> tuple[float, float]:
+    """Return the fraction of the changed configurations that are detected, and the false discovery rate."""
+    chance, detected, false_rates = random.Random(4), [], []
+    for _ in range(simulations):
+        before, after = (sweep(chance, of, repeats, **noise) for of in ([1.0] * len(factors), factors))
+        different = called_different(before, after)
+        detected.append(fmean(called for called, factor in zip(different, factors, strict=True) if factor != 1))
+        equal = [called for called, factor in zip(different, factors, strict=True) if factor == 1]
+        false_rates.append(sum(equal) / max(1, sum(different)))
+    return fmean(detected), fmean(false_rates)
+
+
+def print_comparisons(simulations: int) -> None:
+    """Print what a comparison of two sweeps detects, and its false discovery rate."""
+    print("\n| changed | noise | repeats |", " | ".join(f"{count} configurations" for count in COMPARED), "|")
+    print("| --- | --- | --- |", " | ".join("---" for _ in COMPARED), "|")
+    for changed, every in {"all": 1, "half": 2}.items():
+        for name, unequal in {"2 %": False, "1 to 8 %": True}.items():
+            for repeats in REPEATS:
+                cells = []
+                for count in COMPARED:
+                    factors = [1.0 if place % every else SLOWER for place in range(count)]
+                    noise = {"unequal": unequal, "noise": TWICE_THE_NOISE}
+                    fractions = detected_changes(factors, repeats, simulations, **noise)
+                    cells.append(", ".join(f"{100 * fraction:.1f}" for fraction in fractions[:every]))
+                print(f"| {changed} | {name} | {repeats} |", " | ".join(cells), "|", flush=True)
 
 
 def gate_verdicts(ratio: float, repeats: int, simulations: int, **noise: float) -> dict[str, float]:
@@ -192,6 +225,7 @@ def main(simulations: int) -> None:
         for repeats in REPEATS:
             cells = [f"{100 * coverage(count, repeats, simulations, step):.1f}" for count in CHOSEN_FROM]
             print(f"| {name} | {repeats} |", " | ".join(cells), "|", flush=True)
+    print_comparisons(simulations)
     print_gates(simulations)
 
 

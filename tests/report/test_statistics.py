@@ -6,6 +6,7 @@ import statistics
 from itertools import pairwise
 
 import pytest
+from scipy.stats import t as t_distribution
 from scipy.stats import ttest_1samp, ttest_ind, ttest_rel
 
 from epochmeter.report.statistics import (
@@ -19,6 +20,8 @@ from epochmeter.report.statistics import (
     pairwise_ratios,
     positive_means,
     ratio,
+    ratio_in_fits,
+    repeats_to_distinguish,
     tukey_critical_value,
 )
 
@@ -137,6 +140,26 @@ def test_drift_does_not_hide_a_difference_between_blocks():
     assert indistinguishable_from_best([best, slower], 0, rounds) == [True, False]
 
 
+def test_ratio_of_several_fits_has_the_interval_of_all():
+    samples, rounds = [[1.0, 3.1], [2.0, 4.0]], [[0, 1]] * 2
+    fitted = fits(samples, rounds, [["a", "c"], ["b", "d"]])
+    alone = [ratio_in_fits([fit], 1, 0) for fit in fitted]
+    assert ratio_in_fits(fitted, 1, 0) == Estimate(
+        alone[0].value, min(one.low for one in alone), max(one.high for one in alone)
+    )
+    assert ratio_in_fits(fits([[1.0], [2.0]]), 1, 0) == Estimate(math.e)
+
+
+def test_recommended_repeats_use_the_variances_of_both_configurations():
+    """By hand: the variances of the logarithms are 0.0167 and 0.0035, moderated by 0.0101; 0.3 is their distance.
+
+    2.776 + 0.941 standard errors are 0.305 with three repeats; 2.447 + 0.906 are 0.238 with four.
+    """
+    samples = [[math.exp(value) for value in values] for values in ((0.0, 0.2), (0.39, 0.41))]
+    assert [repeats_to_distinguish(samples, *ends) for ends in ((0, 1), (1, 0))] == [4, 4]
+    assert repeats_to_distinguish([[1.0], [2.0]], 0, 1) is None, "no variance is known"
+
+
 def sweep(chance, factors, repeats, noises, drift=0.0):
     return [
         [factor * math.exp(chance.gauss(drift * turn, noise)) for turn in range(repeats)]
@@ -229,16 +252,39 @@ def test_single_run_compared_with_repeats_has_their_variance():
     assert p_value == pytest.approx(1 - 0.6**0.5)
 
 
-@pytest.mark.parametrize(("repeats", "least"), [(2, 15), (3, 50)])
+@pytest.mark.parametrize(("pairs", "dof"), [(12, 24), (8, 10)])
+def test_equal_variances_of_many_pairs_are_pooled(pairs, dof):
+    """Logarithms of 1 +- 0.1 and 1.2 +- 0.1: 12 pairs have all 24 degrees of freedom, 8 have 1 + 16 / 4 per side."""
+    pair = [math.exp(value) for value in (0.9, 1.1)], [math.exp(value) for value in (1.1, 1.3)]
+    (_, p_value), *_ = pairwise_ratios([pair] * pairs)
+    assert p_value == pytest.approx(2 * t_distribution.sf(0.2 / math.sqrt(0.02), dof))
+
+
+def share_called_different(factors, repeats, noises, count=50):
+    """Return the fractions of pairs that are called different, and of comparisons in which any is."""
+    chance, different = random.Random(0), []
+    for _ in range(count):
+        before, after = (sweep(chance, of, repeats, noises(chance)) for of in ([1.0] * 12, factors))
+        ratios, p_values = zip(*pairwise_ratios([*zip(before, after, strict=True)]), strict=True)
+        rates = false_discovery_rates(p_values)
+        different.append([rate <= 0.05 and not ratio.contains(1) for ratio, rate in zip(ratios, rates, strict=True)])
+    return statistics.fmean(map(statistics.fmean, different)), statistics.fmean(map(any, different))
+
+
+@pytest.mark.parametrize(("repeats", "least"), [(2, 0.49), (3, 0.78)])
 def test_common_slowdown_of_all_configurations_is_detected(repeats, least):
     """5 % at 2 % noise in 12 pairs; a t-test of each pair alone detects 1 to 3 % and 20 to 37 % of them."""
-    chance, detected = random.Random(0), 0
-    for _ in range(50):
-        before, after = (sweep(chance, [factor] * 12, repeats, [0.02] * 12) for factor in (1.0, 1.05))
-        pairs = [*zip(before, after, strict=True)]
-        rates = false_discovery_rates([p_value for _, p_value in pairwise_ratios(pairs)])
-        detected += sum(rate <= 0.05 for rate in rates)
-    assert 100 * detected / 600 >= least
+    assert share_called_different([1.05] * 12, repeats, lambda _: [0.02] * 12)[0] >= least
+
+
+@pytest.mark.parametrize("repeats", [2, 3])
+def test_unequal_noise_of_two_sweeps_raises_few_false_alarms(repeats):
+    """With fully pooled variances, any of 12 equal pairs would be called different in 15 % of the comparisons."""
+
+    def noises(chance):
+        return [0.005 * 8 ** chance.random() for _ in range(12)]
+
+    assert share_called_different([1.0] * 12, repeats, noises, 200)[1] <= 0.1
 
 
 @pytest.mark.parametrize(
@@ -248,7 +294,12 @@ def test_critical_values_are_those_of_the_tables(count, dof, known):
     assert tukey_critical_value(count, dof) * math.sqrt(2) == pytest.approx(known, abs=1e-3)
 
 
-def test_false_discovery_rates_are_those_of_benjamini_and_hochberg():
-    """By hand: 0.01 x 4 / 1, 0.02 x 4 / 2, and 0.5, 0.04 x 4 / 3 below it, the least from the right."""
-    assert false_discovery_rates([0.5, 0.01, 0.04, 0.02]) == pytest.approx([0.5, 0.04, 0.16 / 3, 0.04])
-    assert (false_discovery_rates([]), false_discovery_rates([0.03])) == ([], [0.03])
+def test_false_discovery_rates_refer_to_the_tests_without_effect():
+    """By hand: the rates of Benjamini and Hochberg are 0.5, 0.04, 0.16 / 3 and 0.04.
+
+    Two are below 0.05 / 1.05, so two of four tests have no effect.
+    """
+    rates = [1.05 / 2 * rate for rate in (0.5, 0.04, 0.16 / 3, 0.04)]
+    assert false_discovery_rates([0.5, 0.01, 0.04, 0.02]) == pytest.approx(rates)
+    assert false_discovery_rates([0.5, 0.3]) == pytest.approx([1.05 * 0.5, 1.05 * 0.5])
+    assert (false_discovery_rates([]), false_discovery_rates([0.03])) == ([], [pytest.approx(1.05 * 0.03)])

@@ -4,7 +4,8 @@ Three methods make verdicts possible with few repeats:
 
 - Repeats that are rounds of a sweep are blocks. The effect of a round, such as a warmer room, and drift within rounds
   are removed from differences.
-- The variance of each configuration is moderated by the pooled variance of all configurations.
+- The variance of each configuration is moderated by the pooled variance of all configurations. If there are many
+  configurations, the more, the more equal their variances are.
 - Multiple comparisons are corrected, so that the best of many equal configurations is seldom called different.
 
 `benchmarks/verdicts.py` prints how often the verdicts are wrong and what they detect.
@@ -36,6 +37,9 @@ BORROWED_DOF, BORROWED_PER_CONFIGURATION = 2.0, 0.25
 """The pooled variance counts as further degrees of freedom of each configuration: a quarter for each configuration, at
 most two. More of them detect smaller differences if all configurations have the same noise, and raise false alarms if
 the noise differs."""
+MANY_CONFIGURATIONS = 16
+"""From more on, two sweeps may borrow one degree of freedom for each configuration, if their variances seem equal. The
+variances of fewer configurations do not show it."""
 MIN_DOF_OF_TREND = 3
 """Degrees of freedom that must remain for effects of rounds and a trend to be estimated together."""
 POWER, MAX_REPEATS = 0.8, 200
@@ -193,15 +197,27 @@ def repeats_to_decide(distance: float, variance: float, critical_value: Callable
     return None
 
 
+def ratio_in_fits(fitted: Sequence[Fit], above: int, below: int) -> Estimate:
+    """Return the ratio of two configurations' geometric means from fits of logarithms.
+
+    The interval includes those of all fits; without any repeats there is none.
+    """
+    differences = [fit.difference(above, below) for fit in fitted]
+    intervals = [interval(*pair).exp() for fit, pair in zip(fitted, differences, strict=True) if fit.dof]
+    low = min((ratio.low for ratio in intervals if ratio.low is not None), default=None)
+    high = max((ratio.high for ratio in intervals if ratio.high is not None), default=None)
+    return Estimate(math.exp(differences[0][0]), low, high)
+
+
 def pairwise_ratios(
     pairs: Sequence[tuple[Sequence[float], Sequence[float]]],
 ) -> list[tuple[Estimate, float | None]]:
     """Return the ratio of geometric means of each pair (the second divided by the first), and its p-value.
 
-    Variances are estimated from all pairs together; the two sides of a pair were not run in the same rounds.
-    A p-value is None without any repeats.
+    Variances are estimated from all pairs together, and pooled as far as they seem equal. The two sides of a pair were
+    not run in the same rounds. A p-value is None without any repeats.
     """
-    (fitted,) = fits(_logs([values for pair in pairs for values in pair]))
+    fitted = _fit(_logs([values for pair in pairs for values in pair]), pools_equal=True)
     compared = [fitted.difference(index + 1, index) for index in range(0, 2 * len(pairs), 2)]
     if not fitted.dof:
         return [(Estimate(math.exp(distance)), None) for distance, _ in compared]
@@ -287,16 +303,20 @@ def tukey_critical_value(count: int, dof: float) -> float:
 
 
 def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
-    """Return for each test the smallest false discovery rate at which it is rejected (Benjamini and Hochberg, 1995).
+    """Return for each test the smallest false discovery rate at which it is rejected.
 
-    As `scipy.stats.false_discovery_control`, whose import takes longer than the rest of a small report.
+    The procedure of Benjamini and Hochberg (1995) assumes that nothing changed. A first pass at a slightly lower level
+    estimates how many tests have no effect; the rates of the second pass refer to these (Y. Benjamini, A. Krieger, D.
+    Yekutieli, Adaptive linear step-up procedures that control the false discovery rate, Biometrika 93(3), 2006).
     """
     import numpy as np
 
     count, rates = len(p_values), np.ones(len(p_values))
     descending = np.argsort(p_values)[::-1]
     rates[descending] = np.minimum.accumulate(np.take(p_values, descending) * count / np.arange(count, 0, -1))
-    return np.minimum(rates, 1.0).tolist()
+    rates *= 1 + ALPHA
+    without_effect = max(1, count - int(np.sum(rates <= ALPHA)))
+    return np.minimum(rates * without_effect / max(1, count), 1.0).tolist()
 
 
 @lru_cache(maxsize=4096)
@@ -388,11 +408,11 @@ def _positive_mean(fitted: Fit, index: int, values: Sequence[float], probability
     return Estimate(value, bounds.low, bounds.high)
 
 
-def _fit(samples: Values, covariates: Any = None) -> Fit:
+def _fit(samples: Values, covariates: Any = None, *, pools_equal: bool = False) -> Fit:
     """Fit a mean per configuration and the effects of covariates; no degrees of freedom if too few runs are left.
 
     Each variance is moderated by the pooled one (G. K. Smyth, Linear models and empirical Bayes methods for assessing
-    differential expression, 2004; here with a fixed weight, as few repeats do not show how much the variances differ).
+    differential expression, 2004; with a fixed weight, unless `pools_equal`).
     """
     import numpy as np
 
@@ -413,8 +433,34 @@ def _fit(samples: Values, covariates: Any = None) -> Fit:
     squares[squares < ROUNDING] = 0.0
     pooled = squares.sum() / max(1, dof)
     own = (counts - 1) * dof / max(1, spare)
-    borrowed = min(BORROWED_DOF, BORROWED_PER_CONFIGURATION * len(counts))
+    borrowed = _borrowed_dof(squares, own, pools_equal)
     variances = (squares + borrowed * pooled) / (own + borrowed)
     dofs = np.minimum(np.where(counts > 1, own + borrowed, BORROWED_DOF), dof)
     covariance = pooled * np.linalg.pinv(within.T @ within, rcond=1e-9)
     return Fit(means - places @ effects, Variance(variances, dofs), float(dof), counts, places, covariance)
+
+
+def _borrowed_dof(squares: Any, dofs: Any, pools_equal: bool) -> float:
+    """Return the degrees of freedom that the pooled variance counts for.
+
+    Args:
+        squares: Sum of squared residuals of each configuration.
+        dofs: Its degrees of freedom.
+        pools_equal: Whether the pooled variance counts for more if the variances seem equal. This suits tests near a
+            level of 5 %; at the much lower levels of many comparisons with the best, it raises false alarms.
+    """
+    few, repeated = BORROWED_PER_CONFIGURATION * len(dofs), int((dofs > 0).sum())
+    least = min(BORROWED_DOF, few)
+    if not pools_equal:
+        return least
+    most = repeated if repeated > MANY_CONFIGURATIONS else few
+    return max(least, most / max(1.0, most * _relative_variance(squares, dofs)))
+
+
+def _relative_variance(squares: Any, dofs: Any) -> float:
+    """Return the estimated variance of the true variances, as a multiple of their squared mean (method of moments).
+
+    Of equal variances it is zero on average, and may be negative.
+    """
+    total = float(squares.sum())
+    return float((dofs.sum() + 2) * (squares**2 / (dofs + 2)).sum()) / total**2 - 1 if total else 0.0

@@ -3,8 +3,7 @@
 Counterparts are equal and on the same host, apart from keys that changed in all configurations.
 
 Intervals come from repeats, with variances estimated from all configurations overall. Of many differences, some
-appear by chance: verdicts control the false discovery rate per metric (Y. Benjamini, Y. Hochberg, Controlling the False
-Discovery Rate, J. R. Statist. Soc. B 57(1), 1995), while intervals are not corrected.
+appear by chance: verdicts control the false discovery rate per metric, while intervals are not corrected.
 """
 
 from __future__ import annotations
@@ -57,10 +56,12 @@ class Difference:
     """A metric of a configuration after, as a multiple of that before.
 
     Attributes:
+        title: The configuration; empty if over all of them.
         metric: Full name: `steady/e2e_s`.
         is_equivalent: Whether the interval excludes any difference that matters.
         basis: Source of the interval: `runs`, or `configurations` if over all of them; `one run each`: none.
         before: Mean before, in the metric's unit; None over all configurations.
+        counts: Runs before and after; over all configurations, their number.
         p_value: Of no difference; None without repeats.
         q_value: Smallest false discovery rate at which it differs, among all configurations of the metric.
     """
@@ -203,9 +204,8 @@ def _overall(differences: Sequence[Difference]) -> Iterator[Difference]:
     """Yield the geometric mean over configurations, if there are several: the configuration is the unit."""
     logs = [math.log(difference.ratio.value) for difference in differences]
     if len(logs) >= MIN_OVERALL:
-        ratio = mean(logs).exp()
-        title = f"All {len(logs)} configurations"
-        yield Difference(title, differences[0].metric, ratio, _is_equivalent(ratio), CONFIGURATIONS)
+        ratio, counts = mean(logs).exp(), (len(logs), len(logs))
+        yield Difference("", differences[0].metric, ratio, _is_equivalent(ratio), CONFIGURATIONS, counts=counts)
 
 
 def _leaves(point: Configuration) -> Leaves:
