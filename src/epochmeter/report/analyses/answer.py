@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +10,18 @@ from functools import cached_property
 from typing import Any
 
 from epochmeter.config.suggestions import entry_keys
-from epochmeter.report.analyses.best import ANY, LEAST_WIDENED, Best, Criteria, Unmet, find_best, unmet_constraints
+from epochmeter.report.analyses.best import (
+    ANY,
+    JOULES,
+    LEAST_WIDENED,
+    TIMES,
+    Best,
+    Criteria,
+    Unmet,
+    Values,
+    find_best,
+    unmet_constraints,
+)
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.importance import KeyShare, key_shares
 from epochmeter.report.analyses.next_runs import Suggestion, suggest_runs
@@ -20,7 +32,7 @@ from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_ene
 from epochmeter.report.runs.costs import TIME_TO_TARGET, Cost, positive_values, ranked_costs
 from epochmeter.report.runs.filter import has_values
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import MIN_EFFECT, Estimate, ratio, repeats_to_distinguish
+from epochmeter.report.statistics import MIN_EFFECT, Estimate, fits, ratio_in_fits, repeats_to_distinguish
 from epochmeter.results.bottleneck import Bottleneck
 from epochmeter.results.summary import excessive_variation
 
@@ -141,10 +153,12 @@ class Answer:
         named: list[tuple[str, Cost]] = [(choice.name, choice.cost) for choice in self.choices]
         if self.baseline:
             named.append(("baseline", self.baseline))
+        times, energies = (_ratios_to(self.baseline, self.costs, values) for values in (TIMES, JOULES))
         rows: dict[Configuration, Row] = {}
         for name, cost in named:
-            bottleneck, ratios = self.bottlenecks.get(cost.configuration), _ratios(cost, self.baseline)
-            rows.setdefault(cost.configuration, Row(cost, bottleneck, [], *ratios)).best_by.append(name)
+            key = cost.configuration
+            row = Row(cost, self.bottlenecks.get(key), [], times.get(key), energies.get(key))
+            rows.setdefault(key, row).best_by.append(name)
         return [*rows.values()]
 
     @property
@@ -238,16 +252,17 @@ def _find_baseline(costs: Sequence[Cost], values: Mapping[str, Any] | str) -> Co
     return matching[0]
 
 
-def _ratios(cost: Cost, baseline: Cost | None) -> tuple[Estimate | None, Estimate | None]:
-    """Return time and energy as multiples of those of the baseline."""
-    if baseline is None or cost.configuration is baseline.configuration:
-        return None, None
-    rounds = (cost.rounds, baseline.rounds)
-    comparable = cost.joules and cost.covers == baseline.covers
-    return (
-        ratio(cost.times_s, baseline.times_s, rounds=rounds),
-        ratio(cost.joules, baseline.joules, rounds=rounds) if comparable else None,
-    )
+def _ratios_to(baseline: Cost | None, costs: Sequence[Cost], values: Values) -> dict[Configuration, Estimate]:
+    """Return time or energy of the other configurations, as multiples of that of the baseline, if comparable."""
+    if baseline is None or not values(baseline):
+        return {}
+    compared = [cost for cost in costs if values is TIMES or (cost.joules and cost.covers == baseline.covers)]
+    logs = [[math.log(value) for value in values(cost)] for cost in compared]
+    fitted = fits(logs, [cost.rounds for cost in compared], [cost.started for cost in compared])
+    configurations = [cost.configuration for cost in compared]
+    base = configurations.index(baseline.configuration)
+    ratios = {key: ratio_in_fits(fitted, place, base) for place, key in enumerate(configurations)}
+    return {key: ratio for key, ratio in ratios.items() if key is not baseline.configuration}
 
 
 def _choice_values(choice: Best, row: Row) -> dict[str, object]:

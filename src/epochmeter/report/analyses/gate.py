@@ -15,7 +15,7 @@ from typing import Literal
 
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy
 from epochmeter.report.runs.costs import ENERGY, TIME, positive_values
-from epochmeter.report.statistics import ALPHA, Estimate, Fit, fits, interval, repeats_to_decide, student
+from epochmeter.report.statistics import ALPHA, Estimate, Fit, fits, ratio_in_fits, repeats_to_decide, student
 
 Verdict = Literal["violated", "undecided", "passed"]
 METRICS = {"time": TIME, "energy": ENERGY}
@@ -58,7 +58,7 @@ def check_bounds(
         ValueError: Nothing can be compared, so that a gate must not pass.
     """
     if not pairs:
-        raise ValueError("gate: there is no configuration to compare. Give two sweeps with common configurations.")
+        raise ValueError("gate: no configuration to compare\n  hint: give two sweeps with common configurations")
     tests = [test for metric, bound in bounds.items() for test in _tests(metric, bound, pairs, interleaved)]
     violations = _holm([above for _, above, _ in tests])
     checks = []
@@ -101,28 +101,26 @@ def _tests(
         if not has_ratio:
             yield check, 1.0, 1.0
             continue
-        tested = [_test(one, sides.index(after), sides.index(before), math.log(bound)) for one in fitted]
-        ratios, above, within, repeats = zip(*tested, strict=True)
-        lows, highs = ([getattr(ratio, end) for ratio in ratios] for end in ("low", "high"))
-        ratio = ratios[0] if None in lows else Estimate(ratios[0].value, min(lows), max(highs))
+        ends = sides.index(after), sides.index(before)
+        above, within, repeats = zip(*(_test(one, *ends, math.log(bound)) for one in fitted), strict=True)
         most = None if None in repeats else max(repeats)
-        yield replace(check, ratio=ratio, repeats=most), max(above), max(within)
+        yield replace(check, ratio=ratio_in_fits(fitted, *ends), repeats=most), max(above), max(within)
 
 
-def _test(fitted: Fit, after: int, before: int, bound: float) -> tuple[Estimate, float, float, int | None]:
-    """Test a difference of mean logarithms; return the ratio, the two p-values and the repeats that would decide."""
+def _test(fitted: Fit, after: int, before: int, bound: float) -> tuple[float, float, int | None]:
+    """Test a difference of mean logarithms; return the two p-values and the repeats that would decide."""
     from scipy.special import stdtr
 
     difference, error = fitted.difference(after, before)
+    margin = difference - bound
     if not fitted.dof:
-        return Estimate(math.exp(difference)), 1.0, 1.0, None
-    ratio, margin = interval(difference, error).exp(), difference - bound
+        return 1.0, 1.0, None
     if not error.variance:
-        return ratio, float(margin <= 0), float(margin > 0), None
+        return float(margin <= 0), float(margin > 0), None
     above, within = (float(stdtr(error.dof, sign * margin / math.sqrt(error.variance))) for sign in (-1, 1))
     of_one_pair = fitted.single.variance[after] + fitted.single.variance[before]
     repeats = repeats_to_decide(abs(margin), of_one_pair, lambda dof: student(dof, 1 - ALPHA))
-    return ratio, above, within, repeats
+    return above, within, repeats
 
 
 def _holm(p_values: Sequence[float]) -> list[float]:
