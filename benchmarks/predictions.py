@@ -22,7 +22,7 @@ from simulated_boards import BOARDS, grid_of, workload
 from threadpoolctl import threadpool_limits
 
 from epochmeter.report.analyses import physics
-from epochmeter.report.analyses.front import choose_runs
+from epochmeter.report.analyses.design import choose_runs
 from epochmeter.report.analyses.gaussian import (
     Grid,
     Model,

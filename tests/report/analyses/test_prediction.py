@@ -15,7 +15,7 @@ import pytest
 from golden import assert_golden
 from sweeps import DATA_SOURCES, costing, trained
 
-from epochmeter.report.analyses import front, gaussian, physics, prediction
+from epochmeter.report.analyses import design, gaussian, physics, prediction
 from epochmeter.report.analyses.prediction import NoPrediction, Predicted, Prediction, predict
 from epochmeter.report.analyses.prior import to_grid
 from epochmeter.report.runs.configuration import NoEnergy, group_repeats
@@ -81,12 +81,12 @@ def test_next_runs_are_uncertain_may_be_on_the_front_and_do_not_repeat_each_othe
     means = np.array([[0.0, 3.0, 0.0, -1.0], [0.0, 3.0, 0.5, 1.2]])
     deviations = np.array([0.3, 0.3, 0.01, 0.01] * 2)
     posterior = gaussian.Posterior(means, np.diag(deviations**2))
-    assert front.choose_runs(posterior, np.array([[0.1], [0.1]]), 2) == [0, 1]
-    assert sorted(front.choose_runs(posterior.first(1), np.array([[0.1]]), 9)) == [0, 1, 2, 3]
+    assert design.choose_runs(posterior, np.array([[0.1], [0.1]]), 2) == [0, 1]
+    assert sorted(design.choose_runs(posterior.first(1), np.array([[0.1]]), 9)) == [0, 1, 2, 3]
     # Two perfectly correlated configurations need one run, even if each alone is the most uncertain.
     covariance = np.kron(np.eye(2), [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.5]])
     posterior = gaussian.Posterior(np.zeros((2, 3)), covariance)
-    assert sorted(front.choose_runs(posterior, np.zeros((2, 1)), 2))[1] == 2
+    assert sorted(design.choose_runs(posterior, np.zeros((2, 1)), 2))[1] == 2
 
 
 @pytest.mark.parametrize("correlation", [-0.95, 0.0, 0.95])
@@ -202,7 +202,7 @@ def test_key_with_unique_values_determines_no_other():
     [
         (group_repeats([]), "few", {"count": 0, "needed": 6}),
         (grid(5), "few", {"count": 5, "needed": 6}),
-        (group_repeats([trained(0, 100.0)]) * 8, "other keys", {"keys": []}),
+        (group_repeats([trained(0, 100.0)]) * 8, "other_keys", {"keys": []}),
         (group_repeats([trained(n, 100.0, workers=n) for n in range(8)]), "complete", {"keys": ["workers"]}),
         (group_repeats([run(n, 8 * (1 + n), 1, 100) for n in range(8)]), "complete", {"keys": ["batch"]}),
         (group_repeats([replace(run(n, 8, 2**n, 1), host=f"h{n % 2}") for n in range(8)]), "hosts",
@@ -290,9 +290,9 @@ TEXTS = {
     "poor_power": Prediction(WITHOUT_POWER, {"time": ERROR}, POINTS[:1], 16, poor_power=ERROR),
     "hosts": NoPrediction("hosts", ["h0", "h1"]),
     "few": NoPrediction("few", ["batch", "workers"], 7, 8),
-    "no_keys": NoPrediction("other keys"),
+    "no_keys": NoPrediction("other_keys"),
     "large": NoPrediction("large", ["batch", "workers"], 27_000),
-    "other_keys": NoPrediction("other keys", ["batch"]),
+    "other_keys": NoPrediction("other_keys", ["batch"]),
     "complete": NoPrediction("complete", ["batch"]),
     "inaccurate": NoPrediction("inaccurate", error=ERROR),
 }

@@ -177,20 +177,15 @@ def fit(places: Array, logs: Array, starts: int = 3) -> Any:
 
 def smooth(grid: Grid, starts: int = 3) -> Predictor:
     """Fit a process over the coordinates of all keys to each quantity."""
+    from scipy.linalg import block_diag
+
     processes = [fit(grid.places, logs, starts) for logs in grid.logs]
 
     def predict(target: Grid) -> Posterior:
         pairs = [process.predict(target.places, return_cov=True) for process in processes]
-        return Posterior(np.stack([means for means, _ in pairs]), block_diagonal([part for _, part in pairs]))
+        return Posterior(np.stack([means for means, _ in pairs]), block_diag(*(part for _, part in pairs)))
 
     return predict
-
-
-def block_diagonal(parts: Sequence[Array]) -> Array:
-    """Return the covariance of independent quantities."""
-    empty = np.zeros_like(parts[0])
-    return np.block([[part if row == column else empty for column in range(len(parts))]
-                     for row, part in enumerate(parts)])  # fmt: skip
 
 
 def fit_weighted(models: Mapping[str, Model], weights: Mapping[str, float], grid: Grid) -> Predictor:

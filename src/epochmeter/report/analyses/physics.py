@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epochmeter.report.analyses.gaussian import Array, Grid, Posterior, Predictor, block_diagonal
+from epochmeter.report.analyses.gaussian import Array, Grid, Posterior, Predictor
 
 PARAMETERS = {
     "level": (0.0, 3.0),  # time of an epoch of large batches, relative to the mean of the runs
@@ -218,14 +218,16 @@ def _deviations(population: Population, grid: Grid) -> tuple[Array, Array]:
 
 def _kernel(one: Grid, other: Grid) -> Array:
     """Return the covariance of the deviations of two grids, without noise."""
+    from scipy.linalg import block_diag
+
     pairs = zip(_coordinates(one), _coordinates(other), strict=True)
     batch, limit, more = (_matern(first, second) for first, second in pairs)
     has_more = one.others.shape[1] > 0
     limit = limit * (ON_CLOCKS if one.board else 1.0) * (ON_CLOCKS if other.board else 1.0)
-    return block_diagonal([
+    return block_diag(*(
         more * (by_batch**2 * batch + by_limit**2 * limit + by_both**2 * batch * limit + has_more * by_more**2)
         for by_batch, by_limit, by_both, by_more, _ in DEVIATIONS[: len(one.logs)]
-    ])  # fmt: skip
+    ))  # fmt: skip
 
 
 def _coordinates(grid: Grid) -> list[Array]:

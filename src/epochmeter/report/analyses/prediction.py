@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from epochmeter.report.analyses import physics
-from epochmeter.report.analyses.front import choose_runs
+from epochmeter.report.analyses.design import choose_runs
 from epochmeter.report.analyses.gaussian import (
     SMOOTH,
     Array,
@@ -110,7 +110,7 @@ class Prediction:
         return {**numbers, "prior": self.prior.values if self.prior else None}
 
 
-Reason = Literal["hosts", "few", "large", "other keys", "complete", "inaccurate"]
+Reason = Literal["hosts", "few", "large", "other_keys", "complete", "inaccurate"]
 
 
 @dataclass(frozen=True)
@@ -151,34 +151,45 @@ def predict(
     if count < MIN_CONFIGURATIONS:
         return NoPrediction("few", count=count, needed=MIN_CONFIGURATIONS)
     columns, followers = _columns(measured)
-    keys, settings = list(columns), list(zip(*columns.values(), strict=True))
-    choices = {key: list(dict.fromkeys(column)) for key, column in columns.items()}
-    size = math.prod(map(len, choices.values()))
-    if size > MOST_GRID:
-        return NoPrediction("large", keys, size)
-    run = set(settings)
-    if len(run) < count:
-        return NoPrediction("other keys", keys)
-    modes = mode_clocks(measured) if POWER_LIMIT in columns else {}
-    if modes and all(leader != POWER_LIMIT for leader, _, _ in followers.values()):
-        room = (MOST_GRID - size) * len(choices[POWER_LIMIT]) // size
-        choices[POWER_LIMIT] += _other_modes(measured, room)
-    missing = [point for point in itertools.product(*choices.values()) if point not in run]
-    if not missing:
-        return NoPrediction("complete", keys)
-    points = [dict(zip(keys, point, strict=True)) for point in missing]
+    keys, modes = list(columns), mode_clocks(measured) if POWER_LIMIT in columns else {}
+    missing = _not_run(measured, columns, followers, modes)
+    if isinstance(missing, NoPrediction):
+        return missing
     physical = [key for key, column in columns.items() if has_physics(key, column) or (key == POWER_LIMIT and modes)]
-    blocks = [_coordinates(key, column, modes)
-              for key, column in zip(keys, zip(*settings, *missing, strict=True), strict=True)]  # fmt: skip
+    rows = [*zip(*columns.values(), strict=True), *missing]
+    blocks = [_coordinates(key, column, modes) for key, column in zip(keys, zip(*rows, strict=True), strict=True)]
     others = np.flatnonzero(np.repeat([key not in physical for key in keys], [block.shape[1] for block in blocks]))
     if count < (needed := PER_COORDINATE * (len(physical) + len(others))):
         return NoPrediction("few", keys, count, needed)
+    points = [dict(zip(keys, point, strict=True)) for point in missing]
     grid = to_grid(measured, points, np.column_stack(blocks), others.tolist())
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):  # matrices are too small for threads
         models = _models(bool(physical), grid, prior, count)
         return _predict(measured, grid, points, followers, models, prior, count_next)
+
+
+def _not_run(
+    measured: Sequence[Cost], columns: Mapping[str, Column], followers: Followers, modes: Mapping[str, Sequence[float]]
+) -> list[tuple[str, ...]] | NoPrediction:
+    """Return the values of the keys at each point of the grid that was not run, or why nothing can be predicted.
+
+    Args:
+        modes: Clocks of the board's power modes, if the limit varies. All of them are part of the grid.
+    """
+    keys, run = list(columns), set(zip(*columns.values(), strict=True))
+    choices = {key: list(dict.fromkeys(column)) for key, column in columns.items()}
+    size = math.prod(map(len, choices.values()))
+    if size > MOST_GRID:
+        return NoPrediction("large", keys, size)
+    if len(run) < len(measured):
+        return NoPrediction("other_keys", keys)
+    if modes and all(leader != POWER_LIMIT for leader, _, _ in followers.values()):
+        room = (MOST_GRID - size) * len(choices[POWER_LIMIT]) // size
+        choices[POWER_LIMIT] += _other_modes(measured, room)
+    missing = [point for point in itertools.product(*choices.values()) if point not in run]
+    return missing or NoPrediction("complete", keys)
 
 
 def _other_modes(measured: Sequence[Cost], count: int) -> list[str]:

@@ -172,7 +172,6 @@ def _analyze(title: str, group: data_source.RunsByCondition) -> StallAnalysis | 
     bottleneck = warm_verdict if in_memory else check_cache_state(verdict(times, device, rounds), rows)
     energy, pipeline = _energy(rows, times, rounds), pipeline_of(rows, times)
     changes = predictions(pipeline, not in_memory, energy.epochs_j.get(FROM_STORAGE), energy.wait_w)
-    differences_s = {FROM_STORAGE: STALLED, FROM_CACHE: PREPROCESSED}
     return StallAnalysis(
         title=title,
         numbers={name: [run.number for run in runs] for name, runs in rows.items()},
@@ -185,20 +184,25 @@ def _analyze(title: str, group: data_source.RunsByCondition) -> StallAnalysis | 
         lives_in_memory=in_memory,
         samples_differ=len({run.steady("samples") for run in every}) > 1,
         skipped_samples=sum(run.steady("skipped_samples") or 0 for run in every),
-        definitions_s={
-            name: {
-                "measured": mean(rows[name], "data_stall_s"),
-                "model": mean(rows[name], "data_stall_model_s"),
-                "differential": contrast(weights, times).value,
-            }
-            for name, weights in differences_s.items()
-        },
+        definitions_s=_definitions_s(rows, times),
         energy=energy,
         pipeline=pipeline,
         predictions=changes,
         best_change=_best_change(changes, statistics.fmean(times[FROM_STORAGE])) if bottleneck.parts else None,
         full_cache_share=None if in_memory else fraction_without_stall(pipeline),
     )
+
+
+def _definitions_s(rows: Mapping[str, Sequence[Run]], times: Samples) -> dict[str, dict[str, float | None]]:
+    """Return the data stall per epoch from storage and from the page cache, by three definitions."""
+    return {
+        name: {
+            "measured": mean(rows[name], "data_stall_s"),
+            "model": mean(rows[name], "data_stall_model_s"),
+            "differential": contrast(weights, times).value,
+        }
+        for name, weights in {FROM_STORAGE: STALLED, FROM_CACHE: PREPROCESSED}.items()
+    }
 
 
 def _best_change(changes: Sequence[Prediction], epoch_s: float) -> Prediction | None:
