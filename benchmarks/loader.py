@@ -45,7 +45,7 @@ def epochs(job: dict, workers: int) -> tuple[Callable[[], float], Callable[[], f
 
     def epoch(batches: Iterable) -> float:
         begun = time.perf_counter()
-        train(model, batches, task, optimizer, EpochStats(task, torch.device("cpu")), NullContext(), NullScaler())
+        train(model, batches, task, optimizer, EpochStats(task), NullContext(), NullScaler())
         return time.perf_counter() - begun
 
     return lambda: epoch(timed), lambda: epoch(bare)

@@ -63,7 +63,7 @@ def trainer_of(model: nn.Module, task: Any) -> SimpleNamespace:
     optimizer = torch.optim.Adam(model.parameters())
 
     def train_epoch(batches: list) -> None:
-        train(model, batches, task, optimizer, EpochStats(task, CPU), NullContext(), NullScaler())
+        train(model, batches, task, optimizer, EpochStats(task), NullContext(), NullScaler())
 
     return SimpleNamespace(model=model, optimizer=optimizer, device=CPU, train_epoch=train_epoch)
 

@@ -123,7 +123,7 @@ class Bench:
 
     def bare(self) -> float:
         """The same loop, loss and accuracy summed, without timestamps or controller."""
-        return self._timed(EpochStats(self.task, DEVICE))
+        return self._timed(EpochStats(self.task))
 
     def unsummed(self) -> float:
         """Bare, and nothing added up."""

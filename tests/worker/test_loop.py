@@ -17,7 +17,7 @@ def test_evaluation_changes_no_weights_and_computes_no_gradient():
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
     batches = [(torch.randn(5, 4), torch.randint(3, (5,))) for _ in range(2)]
     before = copy.deepcopy(model.state_dict())
-    evaluate(model, batches, IMAGES, EpochStats(IMAGES, CPU), NullContext())
+    evaluate(model, batches, IMAGES, EpochStats(IMAGES), NullContext())
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not model.training
@@ -25,7 +25,7 @@ def test_evaluation_changes_no_weights_and_computes_no_gradient():
 
 def evaluated(batches, *losses):
     """The statistics of batches of outputs and targets, with scripted losses."""
-    stats, task, scripted = EpochStats(IMAGES, CPU), Classification(auxiliary=0), iter(losses)
+    stats, task, scripted = EpochStats(IMAGES), Classification(auxiliary=0), iter(losses)
     task.loss = lambda outputs, targets: torch.tensor(next(scripted))
     evaluate(nn.Identity(), batches, task, stats, NullContext())
     return stats
@@ -42,12 +42,12 @@ def test_sums_are_over_samples_not_batches():
 def test_losses_of_all_steps_are_kept(monkeypatch):
     monkeypatch.setattr(loop, "CHUNK_STEPS", 2)
     stats = evaluated([(torch.eye(2), torch.tensor([0, 1]))] * 5, 1.0, 2.0, 3.0, 4.0, 5.0)
-    assert stats.losses() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert (stats.losses(), stats.weights()) == ([1.0, 2.0, 3.0, 4.0, 5.0], [2.0] * 5)
     assert stats.last_loss() == 5.0
 
 
 def test_loss_weights_can_be_on_the_device():
-    stats = EpochStats(Translation(), CPU)
+    stats = EpochStats(Translation())
     for count in (3, 1):
         stats.add(torch.tensor(0.5), torch.eye(4)[None], torch.tensor([[1] * count + [PAD] * (4 - count)]))
     assert stats.weights() == [3.0, 1.0]
@@ -55,7 +55,7 @@ def test_loss_weights_can_be_on_the_device():
 
 
 def test_stats_of_many_samples_are_exact():
-    stats = EpochStats(IMAGES, CPU)
+    stats = EpochStats(IMAGES)
     tenth, outputs, targets = torch.tensor(0.1), torch.tensor([[1.0, 0.0]]), torch.tensor([0])
     for _ in range(5000):  # so many tenths, added up in 32 bits, are wrong in the fifth digit
         stats.add(tenth, outputs, targets)

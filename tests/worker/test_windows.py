@@ -38,7 +38,7 @@ class Controller:
 
 
 def consume(batches):
-    stats = EpochStats(NUMBERS, "cpu")
+    stats = EpochStats(NUMBERS)
     for inputs, targets in batches:
         stats.add(torch.tensor(0.5), inputs, targets)
     return stats

@@ -38,7 +38,6 @@ class Trainer:
         self.model.to(device, memory_format=images)
         self._job, self._task = job, task
         self.unit = getattr(task, "unit", None)
-        self._stats = EpochStats(task, device)
         self._train_model, self._eval_model = strategy.wrap(self.model, device)
         if job["compile"]:
             self._train_model, self._eval_model = compile_model(self._train_model), compile_model(self._eval_model)
@@ -47,15 +46,15 @@ class Trainer:
 
     def train_epoch(self, batches):
         """Train one pass over `batches`; return its `EpochStats`."""
-        self._stats = stats = EpochStats(self._task, self.device, sample_count)
-        train(self._train_model, batches, self._task, self.optimizer, stats, self._autocast, self._scaler)
-        return stats
+        self._stats = EpochStats(self._task, sample_count)
+        train(self._train_model, batches, self._task, self.optimizer, self._stats, self._autocast, self._scaler)
+        return self._stats
 
     def evaluate_epoch(self, batches):
         """Evaluate one pass over `batches`; return its `EpochStats`."""
-        self._stats = stats = EpochStats(self._task, self.device, sample_count)
-        evaluate(self._eval_model, batches, self._task, stats, self._autocast)
-        return stats
+        self._stats = EpochStats(self._task, sample_count)
+        evaluate(self._eval_model, batches, self._task, self._stats, self._autocast)
+        return self._stats
 
     def last_loss(self):
         """Return the loss of the last step; this waits for the device."""

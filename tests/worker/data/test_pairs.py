@@ -85,11 +85,11 @@ def test_model_learns_the_generated_language(composed, tmp_path, model):
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
     assert accuracy(model, task, validation) < 0.2
     for _ in range(8):
-        train(model, training, task, optimizer, EpochStats(task, "cpu"), NullContext(), NullScaler())
+        train(model, training, task, optimizer, EpochStats(task), NullContext(), NullScaler())
     assert accuracy(model, task, validation) > 0.6
 
 
 def accuracy(model, task, batches):
-    stats = EpochStats(task, "cpu")
+    stats = EpochStats(task)
     evaluate(model, batches, task, stats, NullContext())
     return stats.totals()["correct"] / stats.totals()["weight"]

@@ -116,7 +116,7 @@ def test_model_of_dictionaries_is_checked_trained_and_has_stats():
         check_inputs(model, dict(config, target_accuracy=0.9), task)
     config |= {"optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1}, "precision": "fp32"}
     assert compute_model_stats(model, config, task, torch.device("cpu"))["flops_per_sample"] == 2 * 2 * 4 * 2
-    stats = EpochStats(task, torch.device("cpu"), sample_count)
+    stats = EpochStats(task, sample_count)
     batches = SyntheticBatches(10, dict(config, seed=0), task, pinned=False)
     train(model, batches, task, torch.optim.SGD(model.parameters(), 0.1), stats, NullContext(), NullScaler())
     assert (stats.samples, stats.totals()["weight"]) == (10, 10)
