@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from epochmeter.worker import __main__ as program
 from epochmeter.worker.loop import EpochStats, train
 from epochmeter.worker.memory import peak_by_kind, record_memory
 from epochmeter.worker.precision import NullContext, NullScaler
@@ -57,7 +58,7 @@ def trainer():
     task, optimizer = Classification(auxiliary=0), torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
     def train_epoch(batches):
-        train(model, batches, task, optimizer, EpochStats(task, "cpu"), NullContext(), NullScaler())
+        train(model, batches, task, optimizer, EpochStats(task), NullContext(), NullScaler())
 
     return SimpleNamespace(model=model, optimizer=optimizer, device=torch.device("cpu"), train_epoch=train_epoch)
 
@@ -77,3 +78,17 @@ def test_step_of_a_linear_network_has_the_bytes_of_its_tensors(trainer, tmp_path
     assert found["peak_bytes"] == sum(kinds.values()) < found["capacity_bytes"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["memory.json"]
     record_memory(None, trainer, batch)
+
+
+def test_memory_that_cannot_be_measured_does_not_lose_the_trace(trainer, tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise RuntimeError("the step failed")
+
+    monkeypatch.setattr(program, "record_memory", fail)
+    trainer.move, path = lambda batch: batch, tmp_path / "trace.json.gz"
+    loader = [(torch.randn(4, 64), torch.randint(10, (4,)))]
+    profiler = {"profiler": {"_target_": "epochmeter.worker.trace.TorchTrace", "warmup_steps": 1, "steps": 1}}
+    missing, (opened_ns, closed_ns) = program.write_trace(str(path), profiler, trainer, loader, trainer.model)
+    assert missing == "no memory by kind: the step failed"
+    assert opened_ns < closed_ns
+    assert path.exists()

@@ -16,7 +16,7 @@ not wait for each other: those other than the first send Built, WindowClosed and
                                                   Proceed       node that is not the first replies with Proceed
     Trained           first rank of each node     Proceed       all windows are recorded
     Traced            first rank                  -             the profiler's trace is written
-    TraceFailed       any rank                    -             no profiler trace, and why
+    TraceFailed       any rank                    -             a result of the profiler is missing, and why
     NotMeasured       agent of a script           -             why measurements are missing
     Finished          every rank                  -             the process exits with 0
     RankFailed        any rank                    -             an exception ended the rank
@@ -162,7 +162,7 @@ class Traced(NamedTuple):
 
 
 class TraceFailed(NamedTuple):
-    """There is no profiler trace."""
+    """A result of the profiler is missing: the trace, memory by kind, or counters."""
 
     reason: str
 

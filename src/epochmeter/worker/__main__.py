@@ -88,19 +88,14 @@ def run_training(record, connection):
     """Train the record's job."""
     job = record.job()
     strategy, trainer, training, validation = build(record, job)
-    device = trainer.device
     ranks = RankedConnection(connection, strategy)
     observe = partial(ranks.progress, last_loss=trainer.last_loss) if job["log_loss"] else ranks.progress
-    clock = Clock(make_timeline(device), synchronous=job["timing"] == "synchronous", observe=observe)
+    clock = Clock(make_timeline(trainer.device), synchronous=job["timing"] == "synchronous", observe=observe)
     windows = WindowRunner(record, ranks, clock, trainer, strategy, SuspendCounter(), until=last_step(job))
-
-    model, training_facts = trainer.model_stats(), dict(describe_device(device), **strategy.describe())
-    training_facts.update({name: model.pop(name) for name in ("operators", "conventions") if name in model})
-    peaks = device_peaks(job, record.run(), record.host(), device) if strategy.rank == 0 else None
-    training_facts["peaks"] = strategy.broadcast(peaks)  # the other ranks wait, so that the device is idle
+    built = describe(record, job, strategy, trainer)
     checkpoint = Checkpoint(record, trainer, (training, *validation), strategy, job["checkpoint"]["every"])
     completed, ended = checkpoint.resume()  # just before training: other code may draw random numbers
-    ranks.request(Built(model, training_facts))
+    ranks.request(built)
     for epoch in range(completed, completed if ended else job["epochs"]):
         last = windows.epoch(epoch, training)
         trainer.step_scheduler()
@@ -109,21 +104,35 @@ def run_training(record, connection):
         checkpoint.write(epoch + 1, ended=last)
         if last:
             break
-    first = strategy.rank == 0
-    if job["save_model"] and first:
+    if job["save_model"] and strategy.rank == 0:
         torch.save(trainer.model.state_dict(), str(record.folder / "weights.pt"))
     ranks.request(Trained())
-    trace = str(record.folder / TRACE) if first else None
-    marked = trainer.model if first and not job["compile"] else None  # hooks would compile the model again
-    trace_error, traced_ns = write_trace(trace, job, trainer, training, marked)
-    if trace_error:  # on any rank
-        connection.send(TraceFailed(trace_error))
-    if traced_ns:
-        connection.send(Traced(*traced_ns, wall_offset_ns(), training.loads()))
-        if job["profiler"].get("counters"):
-            write_counters(str(record.folder / COUNTERS), job, trainer, training, connection)
+    profile(record, job, strategy, trainer, training, connection)
     connection.send(Finished())
     strategy.close()
+
+
+def describe(record, job, strategy, trainer):
+    """Return the message with the model's statistics, and facts about training such as the peaks of the device."""
+    model, facts = trainer.model_stats(), dict(describe_device(trainer.device), **strategy.describe())
+    facts.update({name: model.pop(name) for name in ("operators", "conventions") if name in model})
+    peaks = device_peaks(job, record.run(), record.host(), trainer.device) if strategy.rank == 0 else None
+    facts["peaks"] = strategy.broadcast(peaks)  # the other ranks wait, so that the device is idle
+    return Built(model, facts)
+
+
+def profile(record, job, strategy, trainer, loader, connection):
+    """Write the first rank's trace, memory and counters, after all measurements; all ranks train the same steps."""
+    first = strategy.rank == 0
+    path = str(record.folder / TRACE) if first else None
+    marked = trainer.model if first and not job["compile"] else None  # hooks would compile the model again
+    missing, traced_ns = write_trace(path, job, trainer, loader, marked)
+    if missing:  # on any rank
+        connection.send(TraceFailed(missing))
+    if traced_ns:
+        connection.send(Traced(*traced_ns, wall_offset_ns(), loader.loads()))
+        if job["profiler"].get("counters"):
+            write_counters(str(record.folder / COUNTERS), job, trainer, loader, connection)
 
 
 def last_step(job):
@@ -154,22 +163,26 @@ def endless_batches(trainer, loader):
 
 
 def write_trace(path, job, trainer, loader, model):
-    """Trace a few steps, after all measurements; the modules of `model` are marked in the trace.
+    """Trace a few steps and record the memory of one more; the modules of `model` are marked.
 
     Returns:
-        Why there is no trace, which does not fail the run, or None; and begin and end of the traced steps, or None.
+        Why one of these is missing, which does not fail the run, or None; and begin and end of the traced steps, or
+        None without a trace.
     """
-    endless = endless_batches(trainer, loader)
+    endless, traced_ns = endless_batches(trainer, loader), None
     try:
         with module_ranges(model):
             profiler = instantiate_spec(job["profiler"])
             profiler.record_trace(path, endless, trainer.train_epoch)
+            traced_ns = getattr(profiler, "traced_ns", None)
             if profiler.records_memory and hasattr(torch.autograd.graph, "saved_tensors_hooks"):
                 record_memory(path and os.path.join(os.path.dirname(path), MEMORY), trainer, next(endless))
     except Exception as error:
         traceback.print_exc()
-        return None if is_peer_rank_error(error) else "no trace: {}".format(describe_failure(error, job)[1]), None
-    return None, getattr(profiler, "traced_ns", None)
+        if not is_peer_rank_error(error):
+            missing = "memory by kind" if traced_ns else "trace"
+            return "no {}: {}".format(missing, describe_failure(error, job)[1]), traced_ns
+    return None, traced_ns
 
 
 def write_counters(path, job, trainer, loader, connection):

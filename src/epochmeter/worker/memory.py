@@ -4,11 +4,12 @@ The step follows the trace, so that nothing measured is affected. During it, ran
 of tensors that autograd keeps for the backward pass. All other allocations of the step are temporary.
 """
 
-import json
 import os
+import tempfile
 
 import torch
 
+from epochmeter.shared.atomic_files import read_json, write_json
 from epochmeter.worker.device import map_tensors
 from epochmeter.worker.models.operators import storage_of
 from epochmeter.worker.trace import MODULE
@@ -34,22 +35,17 @@ def record_memory(path, trainer, batch):
         return
     from torch.profiler import ProfilerActivity, profile
 
-    partial = path + ".partial"
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         before = train_marked(trainer, batch)
-    try:
-        profiler.export_chrome_trace(partial)
-        with open(partial) as file:
-            events = json.load(file)["traceEvents"]
-    finally:
-        if os.path.exists(partial):
-            os.unlink(partial)
+    with tempfile.TemporaryDirectory() as folder:
+        exported = os.path.join(folder, "memory.json")
+        profiler.export_chrome_trace(exported)
+        events = read_json(exported)["traceEvents"]
     if not any("Addr" in event.get("args", {}) for event in events):  # an older torch
         return
     memory = peak_by_kind(events, before, DEVICE_TYPES[trainer.device.type])
     memory.update(device_memory(trainer.device, memory))
-    with open(path, "w") as file:
-        json.dump(memory, file, indent=1)
+    write_json(path, memory)
 
 
 def train_marked(trainer, batch):

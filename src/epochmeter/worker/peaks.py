@@ -51,8 +51,7 @@ def device_peaks(job, run, host, device):
         return {"reason": str(error).strip().splitlines()[0]}
     peaks["measured"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     try:
-        if not os.path.isdir(os.path.dirname(path)):
-            os.makedirs(os.path.dirname(path))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         write_json(path, peaks)
     except OSError:
         pass  # the next run measures again

@@ -69,21 +69,30 @@ def step_stats(model, job, task, device):
         counter.is_backward = True
         loss.backward()
         counter.is_backward = False
-        launched = None if device.type == "cpu" else counter.calls  # a GPU's optimizers launch few kernels
-        flops = counter.flops
+        flops, calls = counter.flops, counter.calls
         optimizer.step()
-    kept = [value for entries in optimizer.state.values() for value in entries.values()]
-    stats = {"optimizer_bytes": total_bytes(value for value in kept if isinstance(value, torch.Tensor))}
+    if device.type == "cpu":  # a GPU's optimizers launch few kernels
+        calls = counter.calls
+    state = [value for entries in optimizer.state.values() for value in entries.values()]
+    stats = {"optimizer_bytes": total_bytes(value for value in state if isinstance(value, torch.Tensor))}
+    is_full_precision = job["precision"] in FULL_PRECISIONS
     if FlopCounterMode is not None:
-        stats["flops_per_sample"] = flops / job["batch"]
-        stats["recomputed_flops_per_sample"] = counter.recomputed_flops / job["batch"]
-        stats["operator_calls"] = counter.calls if launched is None else launched
-        stats["operators"] = counter.operators
-    if FlopCounterMode is not None and job["precision"] in FULL_PRECISIONS:
-        stats["operator_bytes_per_sample"] = counter.bytes / job["batch"]
-        stats["uncached_bytes_per_sample"] = counter.uncached_bytes / job["batch"]
-    if job["precision"] in FULL_PRECISIONS:
-        stats["activation_bytes"] = sum(
-            storage_of(tensor).nbytes() for key, tensor in saved.items() if key not in owned
-        )
+        stats.update(operator_stats(counter, flops, calls, job["batch"], is_full_precision))
+    if is_full_precision:
+        activations = [storage_of(tensor).nbytes() for key, tensor in saved.items() if key not in owned]
+        stats["activation_bytes"] = sum(activations)
+    return stats
+
+
+def operator_stats(counter, flops, calls, batch, is_full_precision):
+    """Return the statistics of the counted operators of a step, per sample of the batch."""
+    stats = {
+        "flops_per_sample": flops / batch,
+        "recomputed_flops_per_sample": counter.recomputed_flops / batch,
+        "operator_calls": calls,
+        "operators": counter.operators,
+    }
+    if is_full_precision:
+        stats["operator_bytes_per_sample"] = counter.bytes / batch
+        stats["uncached_bytes_per_sample"] = counter.uncached_bytes / batch
     return stats
