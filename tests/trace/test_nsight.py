@@ -31,6 +31,12 @@ def test_pipes_are_weighted_by_the_time_of_kernels_in_both_layouts(layout):
     assert gemm["tensor"] == pytest.approx((80 * 0.6 + 1100 * 0.7) / 1180)
 
 
+def test_durations_of_a_file_may_have_different_units(tmp_path):
+    text = (DATA / "rows.csv").read_text().replace('"nsecond","1,100,000"', '"msecond","1.1"')
+    (tmp_path / "ncu.csv").write_text(text)
+    assert analyze_pipes(tmp_path / "ncu.csv")["total_s"] == pytest.approx(1200e-6)
+
+
 @pytest.mark.parametrize("value", ["n/a", "", "65,77", "nan"])
 def test_a_pipe_that_is_unknown_for_a_kernel_is_absent(tmp_path, value):
     path = tmp_path / "ncu.csv"

@@ -23,7 +23,6 @@ from epochmeter.trace.kineto import Reader, TraceError, is_number
 SECONDS = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "s": 1.0}
 """Seconds per unit, by its first letter: `nsecond` in older versions, `ns` in newer ones."""
 NUMBER = re.compile(r"(\d+|\d{1,3}(,\d{3})+)(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
-MAX_ROWS = 500
 RANGE, MAX_RANGES = "cuda_profiler_range", 1500
 """Category of the counted kernels, and the largest number per device, in Kineto."""
 Launch = tuple[str, dict[str, float]]
@@ -61,7 +60,6 @@ def analyze_pipes(path: Path) -> dict[str, Any]:
     if not launches:
         raise NsightError(f"{path.name} has no kernels: none ran in the profiled steps")
     means = _weighted_means(launches)
-    longest = sorted(kernels.items(), key=lambda kernel: -_total_s(kernel[1]))[:MAX_ROWS]
     return {
         "source": source,
         "metrics": {f"pipe_{pipe}_fraction": mean for pipe, mean in means.items() if mean is not None},
@@ -73,7 +71,7 @@ def analyze_pipes(path: Path) -> dict[str, Any]:
         ],
         "kernels": [
             {"name": name, "calls": len(group), "total_s": _total_s(group), **_weighted_means(group)}
-            for name, group in longest
+            for name, group in sorted(kernels.items(), key=lambda kernel: -_total_s(kernel[1]))
         ],
         "total_s": _total_s(launches),
     }
@@ -106,6 +104,24 @@ def _counted_launches(path: Path, missing: list[str]) -> Iterator[Launch]:
 
 def _csv_launches(path: Path) -> Iterator[Launch]:
     """Yield the launches of kernels in a CSV file of either layout."""
+    records = _csv_records(path)
+    row_of_units = next((record for record in records if not record["ID"]), {})
+    launches: dict[tuple[str, str], tuple[str, dict[str, str], dict[str, str]]] = {}
+    for record in filter(lambda record: record["ID"], records):
+        kernel = (record.get("Process ID", ""), record["ID"])  # each process counts its kernels from 0
+        name, values, units = launches.setdefault(kernel, (record["Kernel Name"], {}, dict(row_of_units)))
+        if "Metric Name" in record:
+            values[record["Metric Name"]] = record.get("Metric Value", "")
+            units[record["Metric Name"]] = record.get("Metric Unit", "")
+        else:
+            values.update(record)
+    for name, values, units in launches.values():
+        metrics = {metric: _number(values.get(metric, "")) for metric in PIPE_METRICS}
+        yield _launch(name, metrics, SECONDS.get(units.get(DURATION, "")[:1], math.nan))
+
+
+def _csv_records(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file by column, without the other output of Nsight Compute."""
     text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     lines = text.splitlines()
     begin = next((number for number, line in enumerate(lines) if line.startswith(('"ID",', "ID,"))), None)
@@ -117,19 +133,7 @@ def _csv_launches(path: Path) -> Iterator[Launch]:
         raise NsightError(f"{path.name} is damaged: {error}") from error
     if "Kernel Name" not in header:
         raise NsightError(f"{path.name} has an unknown layout: it has no column `Kernel Name`")
-    records = [dict(zip(header, row, strict=True)) for row in rows if len(row) == len(header) and row != header]
-    units = next((record for record in records if not record["ID"]), {})
-    launches: dict[tuple[str, str], tuple[str, dict[str, str]]] = {}  # each process counts its kernels from 0
-    for record in filter(lambda record: record["ID"], records):
-        name, values = launches.setdefault((record.get("Process ID", ""), record["ID"]), (record["Kernel Name"], {}))
-        if "Metric Name" in record:
-            values[record["Metric Name"]] = record["Metric Value"]
-            units[record["Metric Name"]] = record["Metric Unit"]
-        else:
-            values.update(record)
-    unit_s = SECONDS.get(units.get(DURATION, "")[:1], math.nan)
-    for name, values in launches.values():
-        yield _launch(name, {metric: _number(values.get(metric, "")) for metric in PIPE_METRICS}, unit_s)
+    return [dict(zip(header, row, strict=True)) for row in rows if len(row) == len(header) and row != header]
 
 
 def _launch(name: str, metrics: Mapping[str, float], unit_s: float) -> Launch:
