@@ -165,7 +165,8 @@ MUTANTS = [
     Mutant("trace/device.py", "gaps.end, side=", "gaps.start, side=", "trace/test_hta.py"),
     Mutant("trace/device.py", "by_host = launched_ns > gaps.start", "by_host = launched_ns > 0"),
     Mutant("trace/kineto.py", "np.lexsort((-columns", "np.lexsort((columns", "trace/test_attribution.py"),
-    Mutant("trace/attribution.py", "self.following[before] = row", "pass"),
+    Mutant("trace/owners.py", "self.event[-1] = event", "pass", "trace/test_attribution.py"),
+    Mutant("trace/device.py", "trace.thread[kernels])", "trace.category[kernels])"),
     Mutant("trace/energy.py", "self.opened_ns, self.closed_ns]) + delay_ns", "self.opened_ns, self.closed_ns])"),
     Mutant("trace/analysis.py", "epoch[step % len(epoch)]", "epoch[0]"),
     # Report: statistics, the best, stalls, gate

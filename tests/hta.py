@@ -30,11 +30,12 @@ def figures(trace):
     }
     if communication.length_ns:
         values["communication overlap"] = communication.overlap_ns(compute) / communication.length_ns
-    for stream in np.unique(trace.stream[device]):
-        events = device[trace.stream[device] == stream]
+    for stream in np.unique(trace.thread[device]):
+        events = device[trace.thread[device] == stream]
         own = Intervals.union(trace.start_ns[events], trace.end_ns[events])
         gaps = own.gaps(own.start[0], own.end[-1])
         if gaps.length_ns:
             causes = idle_by_cause(trace, events, gaps)
-            values[f"host wait, stream {stream}"] = 1 - causes["other"] / gaps.length_ns
+            number = trace.threads[stream][1].split()[-1]  # older versions of torch write `stream 7`
+            values[f"host wait, stream {number}"] = 1 - causes["other"] / gaps.length_ns
     return {name: 100 * float(value) for name, value in values.items()}

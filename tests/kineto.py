@@ -24,15 +24,15 @@ class Kineto:
         """Add a ProfilerStep."""
         self.host(f"ProfilerStep#{number}", ts, dur, cat="user_annotation")
 
-    def launch(self, name, ts, dur, launched=None, cat="kernel", stream=7, call="cudaLaunchKernel", **args):
+    def launch(self, name, ts, dur, launched=None, cat="kernel", device=0, stream=7, call="cudaLaunchKernel", **args):
         """Add an activity of the device, and the call at `launched` that takes 1 us."""
         if launched is not None:
             self._correlation += 1
             self.host(call, launched, 1, cat="cuda_runtime", correlation=self._correlation)
             args["correlation"] = self._correlation
-        args.update(device=0, stream=stream)
+        args.update(device=device, stream=stream)
         self.events.append(
-            {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": stream, "ts": ts, "dur": dur, "args": args}
+            {"ph": "X", "cat": cat, "name": name, "pid": device, "tid": stream, "ts": ts, "dur": dur, "args": args}
         )
 
     def counted(self, name, device=0, **metrics):

@@ -62,11 +62,11 @@ def test_kernels_count_for_the_step_that_launched_them(kineto, tmp_path):
     assert measure(kineto, tmp_path).kernels == 4
 
 
-def test_several_devices_are_added(kineto, tmp_path):
-    kineto.launch("sgemm_second", 10, 40, launched=7)
-    kineto.events[-1]["args"]["device"] = 1
+def test_several_devices_are_added_and_their_streams_are_different(kineto, tmp_path):
+    kineto.launch("sgemm_second", 27, 40, launched=12, device=1)
     time = measure(kineto, tmp_path)
     assert (time.devices, time.busy_s) == (2, pytest.approx(60 * US))
+    assert time.launch_latency_s == pytest.approx((5 + 15) / 2 * US)
 
 
 @pytest.mark.parametrize(

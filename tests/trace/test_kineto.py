@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from kineto import Kineto
 
+from epochmeter.trace.attribution import attribute
 from epochmeter.trace.kineto import Category, TraceError, load
 
 
@@ -21,13 +22,18 @@ def kineto():
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
 def test_events_have_times_steps_and_arguments(tmp_path, kineto, name):
     trace = load(kineto.write(tmp_path / name))
-    assert trace.steps.tolist() == [[3, 0, 100_000], [4, 100_000, 200_000]]
+    assert trace.steps[:, :3].tolist() == [[3, 0, 100_000], [4, 100_000, 200_000]]
+    assert {trace.threads[thread] for thread in trace.steps[:, 3]} == {("1", "1")}
     (operator,), (kernel,) = trace.where(Category.OPERATOR), trace.where(Category.KERNEL)
     assert trace.names[trace.name[operator]] == "aten::mm"
     assert trace.shapes[trace.inputs[operator]] == [[2, 3], [3, 4]]
     assert (trace.start_ns[operator], trace.duration_ns[operator], trace.sequence[operator]) == (10_000, 20_000, 5)
     assert (trace.start_ns[kernel], trace.step[kernel]) == (120_000, 0)  # of the step that launched it
-    assert (trace.blocks_per_sm[kernel], trace.occupancy_percent[kernel], trace.stream[kernel]) == (0.5, 40, 7)
+    assert (trace.blocks_per_sm[kernel], trace.occupancy[kernel]) == (0.5, 0.4)
+    assert (trace.threads[trace.thread[kernel]], trace.names[trace.name[trace.launch[kernel]]]) == (
+        ("0", "7"),
+        "cudaLaunchKernel",
+    )
     assert np.isnan(trace.blocks_per_sm[operator])
 
 
@@ -46,15 +52,24 @@ def test_a_trace_without_steps_is_read(tmp_path):
     trace = Kineto()
     trace.launch("gemm", 10, 5, launched=2)
     loaded = trace.load(tmp_path)
-    assert (loaded.steps.shape, loaded.step.tolist()) == ((0, 3), [-1, -1])
+    assert (loaded.steps.shape, loaded.step.tolist()) == ((0, 4), [-1, -1])
 
 
 def test_impossible_times_are_left_out_and_counted(tmp_path, kineto):
-    for name, start, duration in (("negative", 1050, -5), ("jump", 1050 + 7200e6, 5), ("nan", float("nan"), 5)):
-        kineto.host(name, start, duration)
+    for start, duration in ((1050, -5), (1050 + 7200e6, 5), (1050, 7200e6), (float("nan"), 5), (1050, 10**400)):
+        kineto.host("aten::add", start, duration)
     trace = kineto.load(tmp_path)
-    reasons = ("with a negative duration", "more than an hour from the others", "without a time")
-    assert (trace.left_out, trace.end_ns.max()) == (dict.fromkeys(reasons, 1), 200_000)
+    reasons = {"with a negative duration": 1, "more than an hour from the others": 2, "without a time": 2}
+    assert (trace.left_out, trace.end_ns.max()) == (reasons, 200_000)
+
+
+def test_arguments_of_other_types_are_ignored(tmp_path, kineto):
+    kineto.events.pop()  # the kernel
+    kineto.host("aten::add", 1050, 5, **{"Input Dims": 7, "Sequence number": "x"})
+    kineto.host("aten::add", 1060, 5)
+    kineto.events[-1]["args"] = "none"
+    (row,) = [row for row in attribute(kineto.load(tmp_path)).operators if row.name == "aten::add"]
+    assert (row.calls, row.inputs) == (2, None)
 
 
 def test_memory_is_bounded_and_the_rest_is_counted(tmp_path, kineto, monkeypatch):

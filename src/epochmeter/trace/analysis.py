@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def add_pipes(result: dict[str, Any], path: Path) -> None:
         return
     result["metrics"].update(pipes.pop("metrics"))
     result["missing"] += pipes.pop("missing")
-    result["pipes"] = pipes
+    result["pipes"] = _limited(pipes)
 
 
 def untraced_wall_s(record: Record, steps: list[int]) -> float | None:
@@ -90,32 +90,17 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
         `metrics` (names without `trace/`), `missing` (why metrics are absent, one sentence per reason), `device` and
         `attribution` (see `DeviceTime` and `Attribution`), and the numbers of `left_out` events by reason.
     """
-    missing: list[str] = []
+    time = attribution = None
     metrics: dict[str, float | None] = {}
-    time = None if trace.incomplete else measure_device(trace)
     if trace.incomplete:
         names = ", ".join(sorted(category.name.lower() for category in trace.incomplete))
-        missing.append(f"the trace is too large: events of these categories were left out: {names}")
-    elif time:
-        metrics.update(_device_metrics(time, untraced_s))
-        if time.occupancy is None:
-            missing.append("no SM efficiency and occupancy: the trace of this device does not contain them")
+        missing = [f"the trace is too large: events of these categories were left out: {names}"]
     else:
-        launched = len(trace.where(Category.RUNTIME)) > 0
-        cause = f", although some were launched: {RESTRICTED}" if launched else ""
-        missing.append(f"no metrics of a GPU: the trace has no kernels{cause}")
-    known_power = None if isinstance(power, str) else power
-    attribution = attribute(trace, known_power) if len(trace.steps) and not trace.incomplete else None
-    if attribution:
-        metrics.update(_step_metrics(trace, time, attribution, untraced_s))
-        if untraced_s is None:
-            missing.append("no untraced time of the traced steps: no epoch is steady")
-        missing += (
-            [f"no energy of modules and operators: {power.rstrip('.')}"] if isinstance(power, str) and power else []
-        )
-        missing += attribution.energy_reasons
-    elif not trace.incomplete:
-        missing.append("no metrics per step, and no time by module and operator: the trace has no ProfilerStep")
+        time = measure_device(trace)
+        attribution = attribute(trace, None if isinstance(power, str) else power) if len(trace.steps) else None
+        metrics.update(_device_metrics(time, untraced_s) if time else {})
+        metrics.update(_step_metrics(trace, time, attribution, untraced_s) if attribution else {})
+        missing = [*_missing_device(trace, time), *_missing_steps(attribution, untraced_s, power)]
     return {
         "metrics": {name: value for name, value in metrics.items() if value is not None and math.isfinite(value)},
         "missing": missing,
@@ -123,6 +108,30 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
         "attribution": _limited(asdict(attribution)) if attribution else None,
         "left_out": dict(trace.left_out),
     }
+
+
+def _missing_device(trace: Trace, time: DeviceTime | None) -> Iterator[str]:
+    """Yield why metrics of a GPU are absent."""
+    if time is None:
+        launched = len(trace.where(Category.RUNTIME)) > 0
+        cause = f", although some were launched: {RESTRICTED}" if launched else ""
+        yield f"no metrics of a GPU: the trace has no kernels{cause}"
+    elif time.occupancy is None:
+        yield "no SM efficiency and occupancy: the trace of this device does not contain them"
+
+
+def _missing_steps(
+    attribution: Attribution | None, untraced_s: float | None, power: TracedPower | str
+) -> Iterator[str]:
+    """Yield why metrics per step, and energy, are absent."""
+    if attribution is None:
+        yield "no metrics per step, and no time by module and operator: the trace has no ProfilerStep"
+        return
+    if untraced_s is None:
+        yield "no untraced time of the traced steps: no epoch is steady"
+    if isinstance(power, str) and power:
+        yield f"no energy of modules and operators: {power.rstrip('.')}"
+    yield from attribution.energy_reasons
 
 
 def _device_metrics(time: DeviceTime, untraced_s: float | None) -> dict[str, float | None]:
@@ -166,6 +175,6 @@ def _step_metrics(
     }
 
 
-def _limited(attribution: Mapping[str, Any]) -> dict[str, Any]:
+def _limited(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Limit the rows of tables, as a model may have thousands of modules."""
-    return {key: value[:MAX_ROWS] if isinstance(value, list) else value for key, value in attribution.items()}
+    return {key: value[:MAX_ROWS] if isinstance(value, list) else value for key, value in tables.items()}

@@ -2,36 +2,26 @@
 
 A step's time is divided completely: every instant of the step's thread belongs to the innermost event at that time
 (an operator, a module's range, the step itself). On a device the time of each kernel belongs to the event that launched
-it. A backward node belongs to the module of the forward operator with the same sequence number.
+it.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from epochmeter.trace.device import DATA_WAIT, S_PER_NS, Intervals, weighted_mean
+from epochmeter.trace.device import S_PER_NS, Intervals, weighted_mean
 from epochmeter.trace.energy import TracedPower
 from epochmeter.trace.flops import kernel_flops
 from epochmeter.trace.kernels import classify
-from epochmeter.trace.kineto import HOST, NONE, STEP_NAME, Category, Ints, Trace, match_launches
+from epochmeter.trace.kineto import NONE, Category, Ints, Trace
+from epochmeter.trace.owners import LOOP, PHASES, Owners, find_owners
 
-PHASES = ("forward", "backward", "optimizer", "data", "loop")
-FORWARD, BACKWARD, OPTIMIZER, DATA, LOOP = range(len(PHASES))
-MODULE = re.compile(r"(?:module: |nn\.Module: )(.*?)(?: \((\w+)\))?")
-NODE = "autograd::engine::evaluate_function"
-BACKWARD_RANGE = "Tensor.backward"
-OPTIMIZER_RANGE = re.compile(r"Optimizer\.(step|zero_grad)#")
-OUTSIDE = 0
-"""Index of the operators outside all modules, such as the loss, in the modules of a trace."""
 TRAINING_LOOP = "(training loop)"
-MODEL = "(model)"
 PYTHON = "(Python)"
 IDLE_NAME = "(idle)"
 """Name of the time without a kernel."""
@@ -109,52 +99,6 @@ class Attribution:
     energy_reasons: list[str] = field(default_factory=list)
 
 
-@dataclass
-class _Owners:
-    """For each event of the host: the module, phase and operator it belongs to, and when it is the innermost event.
-
-    The last row, -1, has no event.
-    """
-
-    events: Ints
-    module: Ints
-    phase: Ints
-    operator: Ints
-    modules: list[tuple[str, str]]
-    stretches: _Stretches
-
-
-class _Stretches(NamedTuple):
-    """Consecutive stretches of the time of threads: begin, length, and the row of the owner, or -1."""
-
-    thread: Ints
-    begin_ns: Ints
-    length_ns: Ints
-    row: Ints
-
-    @classmethod
-    def of(cls, thread: Ints, start: Ints, end: Ints, following: Ints) -> _Stretches:
-        """Divide the time of threads among the innermost of nested intervals.
-
-        Args:
-            thread: Thread of each interval.
-            start: Start of each interval in ns; an interval begins after those that contain it.
-            end: End of each interval.
-            following: Row of the owner after each interval, or -1.
-        """
-        rows = np.arange(len(start))
-        # At one time, first inner and then outer intervals end; then outer ones start before inner ones.
-        place = np.r_[np.where(end > start, -1 - rows, 2 * rows + 1), 2 * rows]
-        columns = np.r_[thread, thread], np.r_[end, start], np.r_[following, rows]
-        order = np.lexsort((place, columns[1], columns[0]))
-        thread, begin_ns, row = (column[order] for column in columns)
-        return cls(thread, begin_ns, np.diff(begin_ns, append=begin_ns[-1:]), row)
-
-    def where(self, selected: NDArray[np.bool_]) -> _Stretches:
-        """Return some of the stretches."""
-        return _Stretches(*(column[selected] for column in self))
-
-
 def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
     """Divide the time of the kernels, or on a CPU that of the steps, see the module's docstring.
 
@@ -167,7 +111,7 @@ def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
     """
     if not len(trace.steps):
         raise ValueError("the trace has no steps (ProfilerStep)")
-    owners = _find_owners(trace)
+    owners = find_owners(trace)
     kernels = trace.where(Category.KERNEL)
     kernels = kernels[trace.step[kernels] != NONE]
     if not len(kernels):
@@ -175,70 +119,66 @@ def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
     return _attribute_kernels(trace, owners, kernels, power)
 
 
-def _attribute_host(trace: Trace, owners: _Owners, power: TracedPower | None) -> Attribution:
-    is_step = np.isin(trace.name, [index for index, name in enumerate(trace.names) if STEP_NAME.fullmatch(name)])
-    threads = np.unique(trace.thread[owners.events[is_step[owners.events]]])
-    own = owners.stretches.where(np.isin(owners.stretches.thread, threads))
-    counted = own.where(np.append(trace.step[owners.events] != NONE, False)[own.row])
-    result = _divide(trace, owners, counted.row, counted.length_ns, "host")
+def _attribute_host(trace: Trace, owners: Owners, power: TracedPower | None) -> Attribution:
+    threads = [owners.stretches[thread] for thread in np.unique(trace.steps[:, 3]).tolist()]
+    begin_ns, events = map(np.concatenate, zip(*threads, strict=True))
+    counted = (events != NONE) & (trace.step[events] != NONE)
+    lengths_ns = np.diff(begin_ns, append=begin_ns[-1])
+    result = _divide(trace, owners, events[counted], lengths_ns[counted], "host")
     if power and len(threads) == 1:
-        _add_energy(result, trace, owners, own, np.zeros(len(own.row), bool), power)
+        _add_energy(result, trace, owners, begin_ns, events, np.zeros(len(events), bool), power)
     return result
 
 
-def _attribute_kernels(trace: Trace, owners: _Owners, kernels: Ints, power: TracedPower | None) -> Attribution:
-    runtime = trace.where(Category.RUNTIME)
-    launch = match_launches(trace, kernels, runtime)
-    position = np.full(len(trace.start_ns) + 1, NONE)  # the last is that of a kernel without a launch
-    position[owners.events] = np.arange(len(owners.events))
-    result = _divide(trace, owners, position[launch], trace.duration_ns[kernels], "device")
-    operator = owners.operator[position[launch]]
-    inputs = np.where(operator == NONE, NONE, trace.inputs[operator])
-    result.kernels = _activities(trace, trace.name[kernels], trace.duration_ns[kernels], inputs, kernels)
-    flops = np.bincount(trace.name[kernels], kernel_flops(trace, operator), len(trace.names)).tolist()
-    by_name = dict(zip(trace.names, flops, strict=True))
+def _attribute_kernels(trace: Trace, owners: Owners, kernels: Ints, power: TracedPower | None) -> Attribution:
+    launch, duration_ns = trace.launch[kernels], trace.duration_ns[kernels]
+    result = _divide(trace, owners, launch, duration_ns, "device")
+    operator = owners.operator[launch]
+    result.kernels = _activities(trace, kernels, duration_ns, operator)
+    flops = np.bincount(trace.name[kernels], kernel_flops(trace, operator), len(trace.names))
+    by_name = dict(zip(trace.names, flops.tolist(), strict=True))
     for row in result.kernels:
+        kernel = classify(row.name)
+        row.precision, row.tensor_cores = kernel.precision, kernel.tensor_cores
         row.flops = by_name[row.name] if by_name[row.name] > 0 else None  # NaN if those of any call are unknown
-    utilization = trace.occupancy_percent[kernels] / 100
-    result.mean_utilization = weighted_mean(utilization, trace.duration_ns[kernels])
+    result.mean_utilization = weighted_mean(trace.occupancy[kernels], duration_ns)
     result.above, result.below = around_mean(result.kernels, result.mean_utilization)
     if power:
-        _add_kernel_energy(result, trace, owners, position[launch], kernels, power)
+        _add_kernel_energy(result, trace, owners, kernels, power)
     return result
 
 
-def _add_kernel_energy(
-    result: Attribution, trace: Trace, owners: _Owners, rows: Ints, kernels: Ints, power: TracedPower
-) -> None:
+def _add_kernel_energy(result: Attribution, trace: Trace, owners: Owners, kernels: Ints, power: TracedPower) -> None:
     start_ns, end_ns = trace.start_ns[kernels], trace.end_ns[kernels]
     if (end_ns[:-1] > start_ns[1:]).any():
         result.energy_reasons.append("no energy of modules and operators: several kernels ran at the same time")
         return
-    nothing = np.full(len(kernels), NONE)
-    runs = _Stretches.of(nothing, start_ns, end_ns, nothing)
-    owned = runs._replace(row=np.append(rows, NONE)[runs.row])
-    _add_energy(result, trace, owners, owned, runs.row == NONE, power)
+    begin_ns = np.stack([start_ns, end_ns], axis=1).ravel()
+    idle = np.arange(len(begin_ns)) % 2 == 1
+    _add_energy(result, trace, owners, begin_ns, np.repeat(trace.launch[kernels], 2), idle, power)
 
 
 def _add_energy(
     result: Attribution,
     trace: Trace,
-    owners: _Owners,
-    stretches: _Stretches,
+    owners: Owners,
+    begin_ns: Ints,
+    events: Ints,
     idle: NDArray[np.bool_],
     power: TracedPower,
 ) -> None:
-    """Set the energy of modules and operators; the device does nothing in the `idle` stretches."""
+    """Set the energy of modules and operators, from the begins of stretches of time, and the event of each.
+
+    The device does nothing in the `idle` stretches.
+    """
     start_ns, end_ns = trace.steps[0, 1], trace.steps[-1, 2]
-    begin_ns = np.r_[start_ns, np.clip(stretches.begin_ns, start_ns, end_ns), end_ns] - start_ns
-    rows = np.r_[NONE, stretches.row]
-    operator, idle = owners.operator[rows], np.r_[True, idle]
+    begin_ns = np.r_[start_ns, np.clip(begin_ns, start_ns, end_ns), end_ns] - start_ns
+    events, idle = np.r_[NONE, events], np.r_[True, idle]
     modules = [TRAINING_LOOP, *(name for name, _ in owners.modules), IDLE_NAME]
     operators = [*trace.names, PYTHON, IDLE_NAME]
-    by_operator = np.where(operator == NONE, len(trace.names), trace.name[operator])
     tables: tuple[tuple[str, Sequence[ModuleTime | Activity], Ints, list[str]], ...] = (
-        ("modules", result.modules, owners.module[rows] + 1, modules),
-        ("operators", result.operators, by_operator, operators),
+        ("modules", result.modules, owners.module[events] + 1, modules),
+        ("operators", result.operators, _name_indices(trace, owners.operator[events]), operators),
     )
     for what, table, labels, names in tables:
         energy = power.energy_by_name(begin_ns, np.where(idle, len(names) - 1, labels), names)
@@ -256,51 +196,57 @@ def around_mean(kernels: Sequence[Activity], mean: float | None) -> tuple[list[A
     return above[:AROUND_MEAN], [kernel for kernel in with_value if kernel not in above][:AROUND_MEAN]
 
 
-def _divide(trace: Trace, owners: _Owners, rows: Ints, times_ns: Ints, basis: str) -> Attribution:
-    """Sum times by the module and the operator of rows of the owners."""
-    module, phase, operator = owners.module[rows], owners.phase[rows], owners.operator[rows]
-    cells = np.bincount((module + 1) * len(PHASES) + phase, times_ns, (len(owners.modules) + 1) * len(PHASES))
+def _divide(trace: Trace, owners: Owners, events: Ints, times_ns: Ints, basis: str) -> Attribution:
+    """Sum times by the module and the operator of events."""
+    module, phase, operator = owners.module[events], owners.phase[events], owners.operator[events]
+    names = [(TRAINING_LOOP, ""), *owners.modules]
+    cells = np.bincount((module + 1) * len(PHASES) + phase, times_ns, len(names) * len(PHASES)) * S_PER_NS
     by_module = [
-        ModuleTime(name, kind, {PHASES[at]: float(row[at]) * S_PER_NS for at in np.flatnonzero(row)})
-        for (name, kind), row in zip(
-            [(TRAINING_LOOP, ""), *owners.modules], cells.reshape(-1, len(PHASES)), strict=True
-        )
-        if row.any()
+        ModuleTime(name, kind, {PHASES[at]: float(phases_s[at]) for at in np.flatnonzero(phases_s)})
+        for (name, kind), phases_s in zip(names, cells.reshape(-1, len(PHASES)), strict=True)
+        if phases_s.any()
     ]
     total_ns = int(times_ns.sum())
     loop_ns = int(times_ns[phase == LOOP].sum())
-    names = np.where(operator == NONE, len(trace.names), trace.name[operator])
-    inputs = np.where(operator == NONE, NONE, trace.inputs[operator])
     return Attribution(
         basis=basis,
         total_s=total_ns * S_PER_NS,
         explained_fraction=1 - loop_ns / total_ns if total_ns else 0.0,
         modules=sorted(by_module, key=lambda row: -row.total_s),
-        operators=_activities(trace, names, times_ns, inputs, operator),
+        operators=_activities(trace, operator, times_ns, operator),
         threads=_thread_fractions(trace),
     )
 
 
-def _activities(trace: Trace, names: Ints, times_ns: Ints, inputs: Ints, events: Ints) -> list[Activity]:
-    """Sum times by name, the longest first; the index after the last name is time outside operators.
+def _name_indices(trace: Trace, events: Ints) -> Ints:
+    """Return the index of each event's name; that after the last name for no event."""
+    return np.where(events == NONE, len(trace.names), trace.name[events])
 
-    `events` are the operators, which may occur several times, or the kernels.
+
+def _activities(trace: Trace, events: Ints, times_ns: Ints, operators: Ints) -> list[Activity]:
+    """Sum times by the name of operators, which may occur several times, or of kernels; the longest first.
+
+    The inputs are those of the `operators`, for kernels those that launched them.
     """
-    rows = []
+    names, inputs = _name_indices(trace, events), np.where(operators == NONE, NONE, trace.inputs[operators])
     order = np.argsort(names, kind="stable")
-    for group in np.split(order, np.flatnonzero(np.diff(names[order])) + 1):
-        if not len(group):
-            continue
-        calls = np.unique(events[group])
-        calls = calls[calls != NONE]
-        name = trace.names[names[group[0]]] if len(calls) else PYTHON
-        row = Activity(name, len(calls), float(times_ns[group].sum()) * S_PER_NS, _shapes(trace, inputs[group]))
-        if len(calls) and trace.category[calls[0]] == Category.KERNEL:
-            kernel = classify(name)
-            row.precision, row.tensor_cores = kernel.precision, kernel.tensor_cores
-            row.utilization = weighted_mean(trace.occupancy_percent[events[group]] / 100, times_ns[group])
-        rows.append(row)
+    groups = np.split(order, np.flatnonzero(np.diff(names[order])) + 1) if len(order) else []
+    rows = [_activity(trace, events[group], times_ns[group], inputs[group]) for group in groups]
     return sorted(rows, key=lambda row: -row.total_s)
+
+
+def _activity(trace: Trace, events: Ints, times_ns: Ints, inputs: Ints) -> Activity:
+    """Sum the times of events with one name; of no event if they are the time outside operators."""
+    total_s = float(times_ns.sum()) * S_PER_NS
+    if events[0] == NONE:
+        return Activity(PYTHON, 0, total_s)
+    return Activity(
+        name=trace.names[trace.name[events[0]]],
+        calls=len(np.unique(events)),
+        total_s=total_s,
+        inputs=_shapes(trace, inputs),
+        utilization=weighted_mean(trace.occupancy[events], times_ns),
+    )
 
 
 def _shapes(trace: Trace, inputs: Ints) -> str | None:
@@ -308,9 +254,9 @@ def _shapes(trace: Trace, inputs: Ints) -> str | None:
     given = inputs[inputs != NONE]
     if not len(given):
         return None
-    (common, _), *_ = Counter(given.tolist()).most_common(1)
-    dims = trace.shapes[common] or []
-    shapes = ["x".join(str(size) for size in shape) for shape in dims if isinstance(shape, list) and shape]
+    ((common, _),) = Counter(given.tolist()).most_common(1)
+    dims = trace.shapes[common] if isinstance(trace.shapes[common], list) else []
+    shapes = ["x".join(map(str, shape)) for shape in dims if isinstance(shape, list) and shape]
     return ", ".join(shapes) or None
 
 
@@ -324,103 +270,3 @@ def _thread_fractions(trace: Trace) -> dict[str, float]:
         busy = Intervals.union(trace.start_ns[own], trace.end_ns[own])
         fractions[trace.threads[thread][1]] = busy.length_ns / wall_ns
     return fractions
-
-
-class _Names:
-    """Meaning of the names of a trace's events, by index."""
-
-    def __init__(self, trace: Trace) -> None:
-        self.modules: list[tuple[str, str]] = [("(outside modules)", ""), ("(optimizer)", ""), ("(data)", "")]
-        self.module_of: dict[int, int] = {}
-        self.phase_of: dict[int, int] = {}
-        self.nodes: set[int] = set()
-        self.steps = {index for index, name in enumerate(trace.names) if STEP_NAME.fullmatch(name)}
-        numbers: dict[tuple[str, str], int] = {}
-        for index, name in enumerate(trace.names):
-            if match := MODULE.fullmatch(name):
-                module = (match[1] or MODEL, match[2] or "")
-                if module not in numbers:
-                    numbers[module] = len(self.modules)
-                    self.modules.append(module)
-                self.module_of[index] = numbers[module]
-            elif OPTIMIZER_RANGE.match(name):
-                self.phase_of[index], self.module_of[index] = OPTIMIZER, 1
-            elif DATA_WAIT.match(name):
-                self.phase_of[index], self.module_of[index] = DATA, 2
-            elif name == BACKWARD_RANGE:
-                self.phase_of[index], self.module_of[index] = BACKWARD, OUTSIDE
-            elif name.startswith(NODE):
-                self.nodes.add(index)
-
-
-def _find_owners(trace: Trace) -> _Owners:
-    """Find the innermost module, phase and operator of every event of the host, in one pass in order of time."""
-    events = trace.where(*HOST)
-    search = _OwnerSearch(len(events), _Names(trace))
-    times = (
-        trace.start_ns,
-        trace.end_ns,
-        trace.thread,
-        trace.name,
-        trace.sequence,
-        trace.category == Category.OPERATOR,
-    )
-    for row, event in enumerate(zip(*(values[events].tolist() for values in times), strict=True)):
-        search.add(row, *event)
-    columns = (search.module, search.phase, search.operator, search.end_ns, search.following)
-    module, phase, operator, end_ns, following = (np.array(values, np.int64) for values in columns)
-    operator = np.where(operator == NONE, NONE, events[operator])
-    stretches = _Stretches.of(trace.thread[events], trace.start_ns[events], end_ns, following)
-    module, phase, operator = np.r_[module, NONE], np.r_[phase, LOOP], np.r_[operator, NONE]
-    return _Owners(events, module, phase, operator, search.names.modules, stretches)
-
-
-class _OwnerSearch:
-    """Owners of events that are added in order of their start, callers before what they call."""
-
-    def __init__(self, count: int, names: _Names) -> None:
-        self.names = names
-        self.module, self.phase, self.operator = [NONE] * count, [LOOP] * count, [NONE] * count
-        self.end_ns, self.following = [0] * count, [NONE] * count
-        self._stacks: dict[int, list[int]] = {}
-        self._last_node: dict[int, int] = {}  # by thread
-        self._last_child: dict[int, int] = {}
-        self._forward_module: dict[int, int] = {}  # by sequence number
-
-    def add(self, row: int, start: int, end: int, thread: int, name: int, sequence: int, is_operator: bool) -> None:
-        """Add an event; it ends with its caller at the latest."""
-        parent = self._caller(thread, start)
-        before = self._last_child.get(parent) if parent != NONE else None
-        if parent != NONE:
-            end = min(end, self.end_ns[parent])
-            self._last_child[parent] = row
-            if name not in self.names.steps:
-                self.module[row], self.phase[row] = self.module[parent], self.phase[parent]
-                self.operator[row] = self.operator[parent]
-        self.end_ns[row], self.following[row] = end, parent
-        self._stacks[thread].append(row)
-        if name in self.names.nodes:
-            if before is not None:  # the time of the autograd engine belongs to the next node
-                self.following[before] = row
-            self._set_backward(row, thread, sequence)
-        elif name in self.names.module_of:
-            self.module[row], self.phase[row] = self.names.module_of[name], self.names.phase_of.get(name, FORWARD)
-        elif self.phase[row] == LOOP and is_operator and name not in self.names.steps:
-            self.module[row], self.phase[row] = OUTSIDE, FORWARD
-        if is_operator and name not in self.names.steps and name not in self.names.module_of:
-            self.operator[row] = row
-            if sequence != NONE and self.phase[row] != BACKWARD:
-                self._forward_module[sequence] = self.module[row]
-
-    def _caller(self, thread: int, start: int) -> int:
-        stack = self._stacks.setdefault(thread, [])
-        while stack and self.end_ns[stack[-1]] <= start:
-            stack.pop()
-        return stack[-1] if stack else NONE
-
-    def _set_backward(self, row: int, thread: int, sequence: int) -> None:
-        """Set the module of a node; one without a forward operator, such as AccumulateGrad, follows the one before."""
-        before = self._last_node.get(thread)
-        default = OUTSIDE if before is None else self.module[before]
-        self.module[row], self.phase[row] = self._forward_module.get(sequence, default), BACKWARD
-        self._last_node[thread] = row

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from epochmeter.trace.kernels import classify
-from epochmeter.trace.kineto import DEVICE, HOST, NONE, Category, Ints, Trace, match_launches
+from epochmeter.trace.kineto import DEVICE, HOST, NONE, Category, Ints, Trace
 
 S_PER_NS = 1e-9
 DATA_WAIT = re.compile(r"enumerate\(DataLoader\)#.*__next__")
@@ -178,8 +178,7 @@ def idle_by_cause(trace: Trace, activities: Ints, gaps: Intervals) -> dict[str, 
 
     The host causes a gap if the activity after it was launched after the device had become idle, or if there is none.
     """
-    runtime = trace.where(Category.RUNTIME)
-    launch = match_launches(trace, activities, runtime)
+    launch = trace.launch[activities]
     following = np.searchsorted(trace.start_ns[activities], gaps.end, side="left")
     launched_ns = np.append(np.where(launch == NONE, -1, trace.start_ns[launch]), np.iinfo(np.int64).max)[following]
     by_host = launched_ns > gaps.start
@@ -219,7 +218,7 @@ def _add_kernels(time: DeviceTime, trace: Trace, kernels: Ints) -> None:
                 time.tensor_core_s = (time.tensor_core_s or 0.0) + kernel.tensor_cores * float(sums_s[index])
     time.by_precision_s = dict(by_precision)
     time.sm_efficiency = weighted_mean(np.minimum(trace.blocks_per_sm[kernels], 1), durations_s)
-    time.occupancy = weighted_mean(trace.occupancy_percent[kernels] / 100, durations_s)
+    time.occupancy = weighted_mean(trace.occupancy[kernels], durations_s)
     time.launch_latency_s = _launch_latency_s(trace, kernels)
 
 
@@ -231,11 +230,10 @@ def weighted_mean(values: NDArray[Any], weights: NDArray[Any]) -> float | None:
 
 
 def _launch_latency_s(trace: Trace, kernels: Ints) -> float | None:
-    launch = match_launches(trace, kernels, trace.where(Category.RUNTIME))
     latencies = []
-    for stream in np.unique(trace.stream[kernels]):
-        of_stream = trace.stream[kernels] == stream
-        events, calls = kernels[of_stream], launch[of_stream]
+    for stream in np.unique(trace.thread[kernels]):
+        events = kernels[trace.thread[kernels] == stream]
+        calls = trace.launch[events]
         idle_since = np.r_[np.iinfo(np.int64).min, np.maximum.accumulate(trace.end_ns[events])[:-1]]
         found_idle = (calls != NONE) & (trace.start_ns[calls] > idle_since)
         latencies.append((trace.start_ns[events] - trace.start_ns[calls])[found_idle])

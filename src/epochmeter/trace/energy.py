@@ -15,7 +15,7 @@ import numpy as np
 from epochmeter.power.phases.phase_energy import MAX_MISFIT, PhaseEnergy, UnresolvedError, timeline_energy
 from epochmeter.power.phases.step_timeline import Timeline
 from epochmeter.power.uncertainty import Response
-from epochmeter.shared.record import Record
+from epochmeter.shared.record import POWER, Record
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.kineto import Floats, Ints
 
@@ -25,7 +25,7 @@ OTHERS = "(others)"
 CONTEXT_S = 10.0
 """Samples before and after the traced steps that are read: more than the delay of any sensor."""
 TAIL_BYTES = 1 << 25
-"""Most bytes that are read at the end of `power.csv`: more than half an hour of samples every 10 ms."""
+"""Most bytes that are read at the end of the power samples: more than half an hour of samples every 10 ms."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def read_power(record: Record) -> TracedPower:
 
 def _read_samples(record: Record, opened_ns: int, closed_ns: int) -> tuple[Ints, Floats]:
     """Read the total power around a window near the end of the record."""
-    with open(record.folder / "power.csv", "rb") as file:
+    with open(record.folder / POWER, "rb") as file:
         total = file.readline().rstrip().split(b",").index(b"total_w")
         file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - TAIL_BYTES) - 1)
         rows = [line.split(b",") for line in file.read().splitlines()[1:]]

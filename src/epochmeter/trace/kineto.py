@@ -31,9 +31,11 @@ CHUNK_CHARACTERS = 1 << 22
 MAX_EVENT_CHARACTERS = 1 << 24
 NS_PER_US = 1000
 MAX_DISTANCE_US = 3600e6
-"""Events further from the median start have a wrong time, as after a jump of the clock."""
+"""Events further from the median start, or longer, have a wrong time, as after a jump of the clock."""
+MAX_NUMBER = 2**63
+"""Larger numbers do not fit into a column, and are unknown."""
 NONE = -1
-"""An unknown number, such as the stream of an event on the host."""
+"""An unknown number, such as the device of an event on the host."""
 SPACES = re.compile(r"\s*")
 NOT_A_NUMBER = re.compile("-?(nan|inf)")
 """Values of counters that are not valid in JSON, as Kineto writes them."""
@@ -67,9 +69,9 @@ CATEGORIES = {
     **dict.fromkeys(("memset", "gpu_memset"), Category.SET),
 }
 """Kineto's categories, in lower case; older versions of torch write the shorter names. All others are skipped."""
-INTEGERS = {"stream": "stream", "device": "device", "correlation": "correlation", "sequence": "Sequence number"}
+INTEGERS = {"device": "device", "correlation": "correlation", "sequence": "Sequence number"}
 """Column of integers -> argument of an event."""
-NUMBERS = {"blocks_per_sm": "blocks per SM", "occupancy_percent": "est. achieved occupancy %"}
+NUMBERS = {"blocks_per_sm": "blocks per SM", "occupancy": "est. achieved occupancy %"}
 """Column of numbers -> argument of a kernel."""
 COLUMNS = ("start_us", "duration_us", *NUMBERS, "category", "name", "thread", "inputs", *INTEGERS)
 FLOATS = 2 + len(NUMBERS)
@@ -88,15 +90,12 @@ class Trace:
         category: Its `Category`.
         name: Index of its name in `names`.
         thread: Index of its process and thread in `threads`; on a device the pair is device and stream.
-        stream: Stream of the device.
         device: Number of the device.
         correlation: Number shared by an activity of the device and the call that launched it.
         sequence: Autograd's sequence number, shared by a forward operator and its backward node.
         blocks_per_sm: Thread blocks of the kernel per streaming multiprocessor (SM).
-        occupancy_percent: Achieved occupancy as estimated by Kineto.
+        occupancy: Achieved occupancy as estimated by Kineto, a fraction.
         inputs: Index in `shapes` of the sizes of an operator's inputs.
-        step: Index in `steps` of the step an event belongs to: by its start, and on a device by its launch.
-        steps: Number, start and end in ns of each ProfilerStep, one row per step.
         shapes: Sizes of an operator's inputs, one list per input.
         left_out: Number of events left out, by reason.
         incomplete: Categories of which events were left out because there are more than `MAX_EVENTS`.
@@ -107,15 +106,12 @@ class Trace:
     category: Ints
     name: Ints
     thread: Ints
-    stream: Ints
     device: Ints
     correlation: Ints
     sequence: Ints
     blocks_per_sm: Floats
-    occupancy_percent: Floats
+    occupancy: Floats
     inputs: Ints
-    step: Ints
-    steps: Ints
     names: list[str]
     threads: list[tuple[str, str]]
     shapes: list[Any]
@@ -126,6 +122,42 @@ class Trace:
     def end_ns(self) -> Ints:
         """End of each event."""
         return self.start_ns + self.duration_ns
+
+    @cached_property
+    def launch(self) -> Ints:
+        """Index of the call that launched each event of the device; -1 for others, or if the call is not in the trace.
+
+        One call may launch several kernels, as that of a CUDA graph.
+        """
+        launch = np.full(len(self.start_ns), NONE)
+        calls = np.flatnonzero((self.category == Category.RUNTIME) & (self.correlation != NONE))
+        if len(calls):
+            device = self.where(*DEVICE)
+            calls = calls[np.argsort(self.correlation[calls], kind="stable")]
+            place = np.searchsorted(self.correlation[calls], self.correlation[device])
+            call = calls[np.minimum(place, len(calls) - 1)]
+            launch[device] = np.where(self.correlation[call] == self.correlation[device], call, NONE)
+        return launch
+
+    @cached_property
+    def steps(self) -> Ints:
+        """Number, start and end in ns, and thread of each ProfilerStep, one row per step."""
+        numbers = {
+            index: int(match[1]) for index, name in enumerate(self.names) if (match := STEP_NAME.fullmatch(name))
+        }
+        host = self.where(*HOST)
+        events = host[np.isin(self.name[host], list(numbers))]
+        number = np.array([numbers[name] for name in self.name[events].tolist()], np.int64)
+        return np.stack([number, self.start_ns[events], self.end_ns[events], self.thread[events]], axis=1)
+
+    @cached_property
+    def step(self) -> Ints:
+        """Index in `steps` of the step of each event: by its start, and on a device by its launch; -1 outside."""
+        index = np.searchsorted(self.steps[:, 1], self.start_ns, side="right") - 1
+        step = np.where((index >= 0) & (self.start_ns < np.r_[self.steps[:, 2], 0][index]), index, NONE)
+        launched = np.flatnonzero(self.launch != NONE)
+        step[launched] = step[self.launch[launched]]
+        return step
 
     def where(self, *categories: Category) -> Ints:
         """Return the indices of the events of these categories, in order of their start."""
@@ -265,7 +297,8 @@ class _Columns:
 
     def _row(self, event: Mapping[str, Any], category: Category) -> Iterator[float]:
         """Yield the values of all columns but the times."""
-        arguments = event.get("args") or {}
+        given = event.get("args")
+        arguments: Mapping[str, Any] = given if isinstance(given, dict) else {}
         for key in NUMBERS.values():
             number: Any = arguments.get(key) if category == Category.KERNEL else None
             yield number if is_number(number) else math.nan
@@ -275,7 +308,7 @@ class _Columns:
         yield self._inputs(arguments["Input Dims"]) if "Input Dims" in arguments else NONE
         for key in INTEGERS.values():
             integer = arguments.get(key)
-            yield integer if type(integer) is int and abs(integer) < 2**63 else NONE
+            yield integer if type(integer) is int and abs(integer) < MAX_NUMBER else NONE
 
     def _inputs(self, shapes: object) -> int:
         key = repr(shapes)
@@ -285,72 +318,35 @@ class _Columns:
         return self._shapes[key]
 
     def trace(self) -> Trace:
-        """Return the events in order of their start, with their steps."""
+        """Return the events in order of their start."""
         columns: dict[str, Any] = {
             name: np.frombuffer(values, values.typecode) for name, values in zip(COLUMNS, self._arrays, strict=True)
         }
         start_us = columns.pop("start_us")
         near = np.abs(start_us - np.median(start_us)) <= MAX_DISTANCE_US
+        near &= columns["duration_us"] <= MAX_DISTANCE_US
         if not near.all():
             self._left_out["more than an hour from the others"] += int(np.count_nonzero(~near))
         columns["start_ns"] = _nanoseconds(start_us - start_us[near].min())
         columns["duration_ns"] = _nanoseconds(columns.pop("duration_us"))
+        columns["occupancy"] = columns["occupancy"] / 100
         # Of events that start at the same time, the longer one is the caller of the other.
         order = np.lexsort((-columns["duration_ns"], columns["start_ns"]))
         order = order[near[order]]
-        trace = Trace(
+        return Trace(
             **{name: values[order] for name, values in columns.items()},
-            step=np.full(len(order), NONE),
-            steps=np.empty((0, 3), np.int64),
             names=list(self._names),
             threads=list(self._threads),
             shapes=self._shape_values,
             left_out=self._left_out,
             incomplete=self._incomplete,
         )
-        _find_steps(trace)
-        return trace
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a finite number; true and false are not."""
-    return type(value) in (int, float) and math.isfinite(value)
+    """Return whether a value is a number that a column can have; true, false, NaN and infinity are not."""
+    return type(value) in (int, float) and abs(value) < MAX_NUMBER
 
 
 def _nanoseconds(microseconds: Floats) -> Ints:
     return np.rint(microseconds * NS_PER_US).astype(np.int64)
-
-
-def _find_steps(trace: Trace) -> None:
-    """Set the steps, and the step of each event."""
-    matches = {index: match for index, name in enumerate(trace.names) if (match := STEP_NAME.fullmatch(name))}
-    host = np.isin(trace.category, HOST)
-    rows = [
-        (int(matches[trace.name[index]][1]), trace.start_ns[index], trace.end_ns[index])
-        for index in np.flatnonzero(host & np.isin(trace.name, list(matches)))
-    ]
-    trace.steps = np.array(rows, np.int64).reshape(-1, 3)
-    if not rows:
-        return
-    trace.step = _step_at(trace.steps, trace.start_ns)
-    launches = np.flatnonzero((trace.category == Category.RUNTIME) & (trace.correlation != NONE))
-    device = np.flatnonzero(np.isin(trace.category, DEVICE))
-    launch = match_launches(trace, device, launches)
-    launched = launch != NONE
-    trace.step[device[launched]] = trace.step[launch[launched]]
-
-
-def _step_at(steps: Ints, at_ns: Ints) -> Ints:
-    """Return the step that contains each time; -1 outside all steps."""
-    index = np.searchsorted(steps[:, 1], at_ns, side="right") - 1
-    return np.where((index >= 0) & (at_ns < steps[index, 2]), index, NONE)
-
-
-def match_launches(trace: Trace, device: Ints, launches: Ints) -> Ints:
-    """Return for each activity of the device the index of the call that launched it; -1 if it is not in the trace."""
-    if not len(launches):
-        return np.full(len(device), NONE)
-    order = launches[np.argsort(trace.correlation[launches], kind="stable")]
-    numbers = trace.correlation[order]
-    match = np.minimum(np.searchsorted(numbers, trace.correlation[device]), len(order) - 1)
-    return np.where(numbers[match] == trace.correlation[device], order[match], NONE)
