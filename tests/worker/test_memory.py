@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from epochmeter.worker import __main__ as program
+from epochmeter.worker import memory as memory_module
 from epochmeter.worker.loop import EpochStats, train
 from epochmeter.worker.memory import peak_by_kind, record_memory
 from epochmeter.worker.precision import NullContext, NullScaler
@@ -78,6 +79,17 @@ def test_step_of_a_linear_network_has_the_bytes_of_its_tensors(trainer, tmp_path
     assert found["peak_bytes"] == sum(kinds.values()) < found["capacity_bytes"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["memory.json"]
     record_memory(None, trainer, batch)
+
+
+def test_capacity_is_limited_by_the_container(tmp_path, monkeypatch):
+    path = tmp_path / "memory.max"
+    monkeypatch.setattr(memory_module, "CONTAINER_LIMITS", (str(path), str(tmp_path / "missing")))
+    capacities = []
+    for limit in ("max", "4096"):
+        path.write_text(limit + "\n")
+        kinds = peak_by_kind(EVENTS, {}, 0)
+        capacities.append(memory_module.device_memory(torch.device("cpu"), kinds)["capacity_bytes"])
+    assert capacities[0] > capacities[1] == 4096
 
 
 def test_memory_that_cannot_be_measured_does_not_lose_the_trace(trainer, tmp_path, monkeypatch):

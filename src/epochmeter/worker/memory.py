@@ -4,6 +4,7 @@ The step follows the trace, so that nothing measured is affected. During it, ran
 of tensors that autograd keeps for the backward pass. All other allocations of the step are temporary.
 """
 
+import contextlib
 import os
 import tempfile
 
@@ -18,6 +19,8 @@ KINDS = ("weights", "gradients", "optimizer", "inputs", "activations", "temporar
 MARK = "epochmeter "
 """Prefix of the name of a range; a kind and an address follow."""
 MAX_MODULES = 50
+CONTAINER_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Files with the memory limit of a container, by version of control groups."""
 DEVICE_TYPES = {"cpu": 0, "cuda": 1}
 """Device type in the profiler's events; ROCm's is that of CUDA."""
 
@@ -164,5 +167,14 @@ def device_memory(device, memory):
     with open("/proc/meminfo") as file:
         available = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
     kept = sum(memory["kinds"][kind] for kind in ("weights", "gradients", "optimizer", "inputs"))
-    sizes = {"capacity_bytes": available + resident}
+    sizes = {"capacity_bytes": min([available + resident, *container_limits()])}
     return dict(sizes, outside_torch_bytes=resident - kept) if resident >= kept else sizes  # less if swapped out
+
+
+def container_limits():
+    """Return the memory limit of the container in bytes, in a list that is empty without one."""
+    limits = []
+    for path in CONTAINER_LIMITS:
+        with contextlib.suppress(OSError, ValueError), open(path) as file:  # no such file, or `max`
+            limits.append(int(file.read()))
+    return limits
