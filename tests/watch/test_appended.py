@@ -78,9 +78,12 @@ def test_samples_are_means_per_second_with_the_last_sample_and_without_unread_ce
 def test_samples_of_the_last_minutes_and_since_the_last_reboot_only_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(appended, "HISTORY_S", 3)
     path = tmp_path / "power.csv"
-    append(path, "monotonic_ns,total_w\n" + "".join(f"{second * SECOND},{second}\n" for second in range(900, 910)))
+    rows = (f"{second * SECOND},{second},{1 if second < 907 else ''}\n" for second in range(900, 910))
+    append(path, "monotonic_ns,total_w,gone_w\n" + "".join(rows))
     samples = RecentSamples(path)
-    assert samples.read(float)["total_w"].values == [907, 908, 909]
+    power = samples.read(float)
+    assert {name: series.values for name, series in power.items()} == {"total_w": [907, 908, 909]}
+    assert samples.read(float) is power, "the same objects without new samples"
     append(path, f"{5 * SECOND},2\n{6 * SECOND},4\n")
     assert samples.read(lambda at_ns: 100 + at_ns / SECOND)["total_w"].times_s == [105, 106]
 

@@ -122,13 +122,15 @@ def test_a_script_without_parts_or_without_a_length_has_its_steps(tmp_path, part
     assert view.progress.remaining_s is None
 
 
-def test_metrics_of_a_long_run_lack_the_last_hundredth_until_its_end(tmp_path):
-    lines, seen = epochs(100), []
+@pytest.mark.parametrize(("later_s", "run"), [(5, {}), (1, GONE)])
+def test_metrics_of_a_long_run_are_computed_from_time_to_time_and_at_its_end(tmp_path, monkeypatch, later_s, run):
+    lines, seen = epochs(101), []
     watching = Watcher(write_run(tmp_path / "0"))
-    for new, run in ((lines[:-2], {}), (lines[-2:], {}), ([], GONE)):
-        write_run(tmp_path / "0", new, **run)
+    for after_s, new, metadata in ((0, lines[:-2], {}), (1, lines[-2:], {}), (later_s, [], run)):
+        monkeypatch.setattr(watcher, "time", SimpleNamespace(time=lambda now_s=NOW_S + after_s: now_s))
+        write_run(tmp_path / "0", new, **metadata)
         seen.append(watching.read().active[0].splits["mean"].title)
-    assert seen == ["mean 2-99", "mean 2-99", "mean 2-100"]
+    assert seen == ["mean 2-100", "mean 2-100", "mean 2-101"]
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,17 @@
-"""Files of a record that grow: only the part appended since the last look is read, and no file is kept open."""
+"""Files of a record that change: only their new content is read, and no file is kept open."""
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
-from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
+from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.units import NANOSECOND
 
 HISTORY_S = 300
@@ -20,9 +22,9 @@ MAX_BYTES = 2**21
 MAX_HEADER_BYTES = 2**16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Series:
-    """One quantity over the last minutes.
+    """One quantity over the last minutes; two are equal only if they are the same object.
 
     Attributes:
         times_s: Unix times, ascending, at most one per second.
@@ -33,6 +35,27 @@ class Series:
     times_s: Sequence[float]
     values: Sequence[float]
     latest: float
+
+
+class ReplacedJson:
+    """A JSON file that is only replaced as a whole, and is read again only then.
+
+    Args:
+        path: The file; it may not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._version: tuple[int, int, int] | None = None
+        self._content: Mapping[str, Any] = {}
+
+    def read(self) -> Mapping[str, Any]:
+        """Return the content; raises OSError without a file, and ValueError if it is damaged."""
+        status = os.stat(self._path)
+        version = status.st_ino, status.st_mtime_ns, status.st_size
+        if version != self._version:
+            self._content, self._version = read_json(self._path), version
+        return self._content
 
 
 class AppendedFile:
@@ -81,28 +104,32 @@ class RecentSamples:
 
     def __init__(self, path: Path) -> None:
         self._file = AppendedFile(path, MAX_BYTES)
-        self._columns: dict[str, dict[int, tuple[int, float]]] = {}
-        """Column -> second -> number and mean of its samples."""
-        self._latest: dict[str, float] = {}
+        self._columns: dict[str, _Column] = {}
         self._second = 0
         self._series: Mapping[str, Series] = {}
         self.throttling: str | None = None
 
     def read(self, to_unix_s: Callable[[int], float]) -> Mapping[str, Series]:
-        """Return the quantities by column; empty without samples. `to_unix_s` converts the file's clock."""
+        """Return the quantities by column; empty without samples. `to_unix_s` converts the file's clock.
+
+        Without new samples, the same objects are returned again.
+        """
         lines, is_new = self._file.new_lines()
         if is_new:
             self._columns.clear()
-        _, *names = self._file.first_line.decode(errors="replace").strip().split(",")
-        for line in lines:
-            with suppress(ValueError):  # the header, or a damaged line
-                self._add(names, line.decode().strip().split(","))
         if lines or is_new:
+            _, *names = self._file.first_line.decode(errors="replace").strip().split(",")
             start_s = to_unix_s(0)
-            self._series = {name: self._recent(name, start_s) for name in self._columns}
+            for line in lines:
+                with suppress(ValueError):  # the header, or a damaged line
+                    self._add(names, line.decode().strip().split(","), start_s)
+            oldest_s = start_s + self._second - HISTORY_S
+            recent = {name: column.since(oldest_s) for name, column in self._columns.items()}
+            self._series = {name: series for name, series in recent.items() if series.times_s}
         return self._series
 
-    def _add(self, names: Sequence[str], cells: Sequence[str]) -> None:
+    def _add(self, names: Sequence[str], cells: Sequence[str], start_s: float) -> None:
+        """Add a row; `start_s` is the Unix time at which the file's clock was 0."""
         second = int(int(cells[0]) * NANOSECOND)
         if second < self._second:  # the clock of a run that was resumed after a reboot
             self._columns.clear()
@@ -114,14 +141,29 @@ class RecentSamples:
                 value = float(cell)
             except ValueError:  # a value that was not read, or a text
                 continue
-            means = self._columns.setdefault(name, {})
-            count, mean = means.get(second, (0, 0.0))
-            means[second] = count + 1, mean + (value - mean) / (count + 1)
-            self._latest[name] = value
+            self._columns.setdefault(name, _Column()).add(start_s + second, value)
 
-    def _recent(self, name: str, start_s: float) -> Series:
-        """Return the last minutes of a column, and delete older samples; `start_s` is the Unix time of second 0."""
-        means = self._columns[name]
-        for second in [*takewhile(lambda second: second <= self._second - HISTORY_S, means)]:
-            del means[second]
-        return Series([start_s + second for second in means], [mean for _, mean in means.values()], self._latest[name])
+
+class _Column:
+    """Means per second of one quantity."""
+
+    def __init__(self) -> None:
+        self._times_s: list[float] = []
+        self._values: list[float] = []
+        self._count, self._latest = 0, 0.0
+
+    def add(self, second_s: float, value: float) -> None:
+        """Add a sample of a second, which is not before that of the previous sample."""
+        if self._times_s[-1:] != [second_s]:
+            self._times_s.append(second_s)
+            self._values.append(0.0)
+            self._count = 0
+        self._count += 1
+        self._values[-1] += (value - self._values[-1]) / self._count
+        self._latest = value
+
+    def since(self, oldest_s: float) -> Series:
+        """Return the seconds after a Unix time; delete the others."""
+        first = bisect_right(self._times_s, oldest_s)
+        del self._times_s[:first], self._values[:first]
+        return Series(self._times_s[:], self._values[:], self._latest)

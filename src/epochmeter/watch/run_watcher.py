@@ -10,7 +10,7 @@ import re
 import shutil
 import statistics
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,12 +25,12 @@ from epochmeter.results.bottleneck import run_bottleneck
 from epochmeter.results.footprint import JOULES_PER_KWH
 from epochmeter.results.reuse import READ_ERRORS, record_of
 from epochmeter.results.run_result import no_energy_reason
-from epochmeter.results.run_status import COMPLETED, FAILED, KILLED, recorded_status, status_of
+from epochmeter.results.run_status import COMPLETED, FAILED, KILLED, RUNNING, recorded_status, status_of
 from epochmeter.results.summary import steady_metrics, total_metrics, training_windows, variance_warning
-from epochmeter.shared.atomic_files import read_json
+from epochmeter.shared.process_identity import is_alive, recorded_process
 from epochmeter.shared.record import GAUGES, MAX_PROGRESS_BYTES, POWER, PROGRESS, is_steady, since_resumed
 from epochmeter.shared.units import NANOSECOND
-from epochmeter.watch.appended import AppendedFile, RecentSamples
+from epochmeter.watch.appended import AppendedFile, RecentSamples, ReplacedJson
 from epochmeter.watch.snapshot import ACTIVE, Progress, RunView, Split, State
 
 Windows = Sequence[Mapping[str, Any]]
@@ -40,50 +40,61 @@ MIN_STALL_S, STALL_FACTOR = 30.0, 3.0
 """A run is stalled if its record has not grown for these seconds, and for this multiple of `_longest_silence_s`."""
 MIN_FREE_BYTES = 2**14
 """Free space below which a disk is full: less than the end of a run needs."""
-MAX_LAG = 0.01
-"""Fraction of the windows of a run that its metrics may lack, so that a run of thousands of epochs costs little."""
+RECENT_WINDOWS = 200
+"""Number of windows from which the remaining time is estimated."""
+METRICS_AGE_S = 0.02
+"""Age that the metrics of an active run may have, per window, so that a run of thousands of epochs costs little."""
 
 
 class RunWatcher:
-    """Reads one run.
+    """Reads one run. A look costs the same however many epochs are recorded.
 
     Args:
         folder: Its run folder.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.record = record_of(folder)
-        self._folder = self.record.folder
+        self._record = record_of(folder)
+        self._folder = self._record.folder
+        self._description, self._summary = (ReplacedJson(self._folder / name) for name in ("job.json", "summary.json"))
         self._lines = AppendedFile(self._folder / "epochs.jsonl")
         self._open_epoch = AppendedFile(self._folder / PROGRESS, MAX_PROGRESS_BYTES)
+        self._power, self._gauges = (RecentSamples(self._folder / name) for name in (POWER, GAUGES))
         self._current: Mapping[str, Any] = {}
         """The last line about the current epoch."""
+        self._forget_windows()
+
+    def _forget_windows(self) -> None:
         self._windows: list[Mapping[str, Any]] = []
-        self._damaged = 0
-        self._metrics: tuple[int, Windows, dict[str, float]] = (-1, (), {})
-        """Number of windows, the steady epochs among them, and their metrics."""
-        self._power, self._gauges = (RecentSamples(self._folder / name) for name in (POWER, GAUGES))
+        self._epochs: list[Mapping[str, Any]] = []
+        self._steps = self._damaged = self._longest_ns = 0
+        self._notes: Sequence[str] = ()
+        """Notes of the windows, the newest first."""
+        self._computed: tuple[int, float] = (0, -math.inf)
+        """Number of windows for which `_metrics` were computed, and when, as Unix time."""
+        self._metrics: tuple[str, dict[str, float]] = "", {}
+        """Title of the mean epoch, and metrics of all windows."""
 
     def read(self, now_s: float) -> RunView:
         """Return the state of the run; `READ_ERRORS` if its job.json or summary.json is damaged."""
-        record = self.record
-        status = status_of(record)
-        status = recorded_status(record) or status  # it may have ended since its process was found to be gone
-        description, summary = read_json(self._folder / "job.json"), record.summary() or {}
+        description = self._description.read()
         job, run = description["job"], description["run"]
+        status, summary = self._status(run), self._recorded_end()
         self._read_windows()
-        epochs = [window for window in self._windows if window["window"] == "epoch"]
-        self._read_current(len(epochs))
-        silent_s = max(0.0, now_s - max(map(modified_s, self._folder.iterdir()), default=now_s))
+        self._read_current()
+        silent_s = max(0.0, now_s - last_change_s(self._folder, now_s))
         state, reason = self._state(status, run, summary, silent_s)
         end_s = now_s if state in ACTIVE else recorded_end_s(summary) or now_s - silent_s
         to_unix_s = partial(_unix_s, since_resumed(run, math.inf)["clock"])
-        steady = [epoch for number, epoch in enumerate(epochs) if number >= job["warmup_epochs"] and is_steady(epoch)]
-        shown, metrics = (steady, summary["metrics"]) if summary.get("metrics") else self._metrics_so_far(steady, state)
-        progress = self._progress(job, run, epochs, total_energy_j(metrics), state in ACTIVE, end_s, silent_s)
-        if state == "training" and len(epochs) == progress.epochs and not progress.remaining_s:
+        warmup = job["warmup_epochs"]
+        if metrics := summary.get("metrics"):
+            mean = self._mean_title(warmup)
+        else:
+            mean, metrics = self._metrics_so_far(warmup, state, now_s)
+        progress = self._progress(job, run, total_energy_j(metrics), state in ACTIVE, end_s, silent_s)
+        if state == "training" and len(self._epochs) == progress.epochs and not progress.remaining_s:
             reason = "all epochs are trained; the run ends"
-        splits = self._splits(epochs, shown, metrics, job["warmup_epochs"])
+        splits = self._splits(mean, metrics, warmup)
         verdict, bottleneck = _bottleneck(splits, job["dataset"].get("layout") not in ("files", SCRIPT))
         power, gauges = self._power.read(to_unix_s), self._gauges.read(to_unix_s)
         footprint = job.get("footprint") or {}
@@ -113,26 +124,46 @@ class RunWatcher:
             failure=(summary.get("failure") or {}).get("message") or "",
         )
 
+    def _status(self, run: Mapping[str, Any]) -> str:
+        """Return the same as `status_of`, which always reads job.json."""
+        is_running = is_alive(recorded_process(run))  # first, since a process may record its end and be gone
+        return recorded_status(self._record) or (RUNNING if is_running else status_of(self._record))
+
+    def _recorded_end(self) -> Mapping[str, Any]:
+        with suppress(FileNotFoundError):
+            return self._summary.read()
+        return {}
+
     def _read_windows(self) -> None:
         lines, is_new = self._lines.new_lines()
         if is_new:
-            self._windows, self._damaged, self._metrics = [], 0, (-1, (), {})
+            self._forget_windows()
         for line in lines:
             try:
-                window = json.loads(line)
-                _ = window["window"], window["epoch"] + 0, window["metrics"].items()
-                self._windows.append(window)
+                self._add_window(json.loads(line))
             except READ_ERRORS:
                 self._damaged += 1
 
-    def _read_current(self, epoch: int) -> None:
+    def _add_window(self, window: Mapping[str, Any]) -> None:
+        took_ns = window["closed_ns"] - window["opened_ns"]
+        steps = int(window["metrics"].get("epoch/steps", 0))
+        if window["window"] == "epoch":
+            _ = window["epoch"] + 0
+            self._epochs.append(window)
+        self._windows.append(window)
+        self._steps += steps
+        self._longest_ns = max(took_ns, self._longest_ns)
+        if notes := window.get("notes"):
+            self._notes = _distinct([*reversed(notes), *self._notes])
+
+    def _read_current(self) -> None:
         """Read the state of the current epoch; drop the state of an earlier epoch."""
         for line in self._open_epoch.new_lines()[0][-1:]:
             with suppress(*READ_ERRORS):
                 current = json.loads(line)
                 _ = current["epoch_steps"] + current["steps"], math.fsum(current["parts"].values())
                 self._current = current
-        if self._current.get("epoch") != epoch:
+        if self._current.get("epoch") != len(self._epochs):
             self._current = {}
 
     def _state(
@@ -142,7 +173,7 @@ class RunWatcher:
             message = (summary.get("failure") or {}).get("message") or ""
             gone = f"no new record for {format_span(silent_s)}; the process {run['pid']} is gone{self._disk_note()}"
             return ENDED[status], message.partition("\n")[0] or ("" if status == COMPLETED else gone)
-        if silent_s > max(MIN_STALL_S, STALL_FACTOR * self._longest_silence_s()):
+        if silent_s > MIN_STALL_S and silent_s > STALL_FACTOR * self._longest_silence_s():
             is_here = run["host"] == platform.node()
             where = f"process is alive ({run['pid']})" if is_here else f"host is {run['host']}"
             return "stalled", f"no new record for {format_span(silent_s)}; its {where}{self._disk_note()}"
@@ -153,8 +184,7 @@ class RunWatcher:
         so_far_s = math.fsum(self._current.get("parts", {}).values())
         if so_far_s and self._current["steps"] < self._current["epoch_steps"]:
             return so_far_s / float(self._current["steps"])
-        durations_ns = [window["closed_ns"] - window["opened_ns"] for window in self._windows]
-        return max(durations_ns, default=math.inf) * NANOSECOND
+        return self._longest_ns * NANOSECOND if self._windows else math.inf
 
     def _disk_note(self) -> str:
         """Return a note if the disk of the run folder is full, so that no end could be recorded."""
@@ -163,29 +193,39 @@ class RunWatcher:
                 return "; the disk of the run folder is full"
         return ""
 
-    def _metrics_so_far(self, steady: Windows, state: State) -> tuple[Windows, dict[str, float]]:
-        """Return steady epochs, and metrics as the summary will have them, without percentiles of steps."""
-        lag = MAX_LAG * len(self._windows) if state in ACTIVE else 0
-        if not 0 <= len(self._windows) - self._metrics[0] <= lag:
+    def _steady_epochs(self, warmup: int) -> Windows:
+        return [*filter(is_steady, self._epochs[warmup:])]
+
+    def _mean_title(self, warmup: int) -> str:
+        """Return the title of the mean epoch; empty without one."""
+        steady = self._steady_epochs(warmup)
+        return mean_title([epoch["epoch"] for epoch in steady]) if steady else ""
+
+    def _metrics_so_far(self, warmup: int, state: State, now_s: float) -> tuple[str, dict[str, float]]:
+        """Return the mean epoch's title, and metrics as the summary will have them, without percentiles of steps."""
+        count, computed_s = self._computed
+        is_due = state not in ACTIVE or now_s - computed_s >= METRICS_AGE_S * len(self._windows)
+        if count != len(self._windows) and is_due:
+            self._computed = len(self._windows), now_s
             windows = training_windows(self._windows)
             totals = total_metrics(windows) if windows else {}
-            own = steady_metrics(steady, array("f"))
-            self._metrics = len(self._windows), steady, {**own, **{f"total/{name}": totals[name] for name in totals}}
-        return self._metrics[1:]
+            metrics = steady_metrics(self._steady_epochs(warmup), array("f"))
+            metrics.update({f"total/{name}": value for name, value in totals.items()})
+            self._metrics = self._mean_title(warmup), metrics
+        return self._metrics
 
     def _progress(
         self,
         job: Mapping[str, Any],
         run: Mapping[str, Any],
-        epochs: Windows,
         energy_j: float | None,
         is_active: bool,
         until_s: float,
         silent_s: float,
     ) -> Progress:
         """Return the progress until now, or until the end of the run."""
-        total, recorded = job.get("epochs"), len(epochs)
-        trained, epoch_s = self._trained(epochs, job, run, until_s) if is_active else (float(recorded), 0.0)
+        total, recorded = job.get("epochs"), len(self._epochs)
+        trained, epoch_s = self._trained(job, run, until_s) if is_active else (float(recorded), 0.0)
         estimates = {}
         if total and trained is not None:
             rest = max(0.0, total - trained)
@@ -198,42 +238,45 @@ class RunWatcher:
             epoch=recorded + (is_active and (total is None or recorded < total)),
             recorded=recorded,
             epochs=total,
-            steps=int(sum(epoch["metrics"].get("epoch/steps", 0) for epoch in epochs)),
+            steps=self._steps,
             elapsed_s=max(0.0, until_s - run["clock"]["wall_s"]),
             silent_s=silent_s if is_active else 0.0,
             is_maximum=job.get("target_accuracy") is not None or job.get("target_loss") is not None,
             **estimates,
         )
 
-    def _trained(
-        self, epochs: Windows, job: Mapping[str, Any], run: Mapping[str, Any], now_s: float
-    ) -> tuple[float | None, float]:
+    def _trained(self, job: Mapping[str, Any], run: Mapping[str, Any], now_s: float) -> tuple[float | None, float]:
         """Return the trained epochs, with a fraction of the current one, and the time per epoch in s; None, 0: unknown.
 
-        The time is the median from the start of an epoch to the next. In the first epoch, it follows from its steps.
+        The time is the median from the start of an epoch to the next, of the last ones. In the first epoch, it follows
+        from its steps.
         """
         steps, epoch_steps = self._current.get("steps"), self._current.get("epoch_steps")
-        if not epochs and steps and epoch_steps:
+        if not self._epochs and steps and epoch_steps:
             return steps / epoch_steps, math.fsum(self._current["parts"].values()) * epoch_steps / steps
         start = since_resumed(run, math.inf)
-        epoch_s = _epoch_s([window for window in self._windows if window["epoch"] >= start.get("epoch", 0)])
+        recent = self._windows[-RECENT_WINDOWS:]
+        epoch_s = _epoch_s([window for window in recent if window["epoch"] >= start.get("epoch", 0)])
         if not epoch_s:
             return None, 0.0
-        in_epoch_s = now_s - _unix_s(start["clock"], epochs[-1]["opened_ns"])
-        is_evaluating = job.get("evaluate") and self._windows[-1] is epochs[-1]
-        first = len(epochs) - 1 if is_evaluating else len(epochs)
-        return min(first + 1, max(first, len(epochs) - 1 + in_epoch_s / epoch_s)), epoch_s
+        recorded, last = len(self._epochs), self._epochs[-1]
+        in_epoch_s = now_s - _unix_s(start["clock"], last["opened_ns"])
+        is_evaluating = job.get("evaluate") and self._windows[-1] is last
+        first = recorded - 1 if is_evaluating else recorded
+        return min(first + 1, max(first, recorded - 1 + in_epoch_s / epoch_s)), epoch_s
 
-    def _splits(self, epochs: Windows, steady: Windows, metrics: Mapping[str, float], warmup: int) -> dict[str, Split]:
+    def _splits(self, mean: str, metrics: Mapping[str, float], warmup: int) -> dict[str, Split]:
+        """Return the splits that exist; `mean` is the title of the mean epoch."""
         splits = {}
         if self._current.get("steps"):
             parts = self._current["parts"]
             times = {"e2e_s": math.fsum(parts.values()), **parts} if parts else {}
-            splits["current"] = Split(f"{len(epochs) + 1} so far", {"steps": self._current["steps"], **times})
-        if epochs:
-            splits["last"] = Split(epoch_title(epochs[-1], warmup), _short(epochs[-1]["metrics"], "epoch/"))
-        if steady and (mean := _short(metrics, "steady/")):
-            splits["mean"] = Split(mean_title([epoch["epoch"] for epoch in steady]), mean)
+            title = f"{len(self._epochs) + 1} so far"
+            splits["current"] = Split(title, {"steps": self._current["steps"], **times})
+        for last in self._epochs[-1:]:
+            splits["last"] = Split(epoch_title(last, warmup), _short(last["metrics"], "epoch/"))
+        if mean and (means := _short(metrics, "steady/")):
+            splits["mean"] = Split(mean, means)
         return splits
 
     def _missing(self, run: Mapping[str, Any], state: State, has_power: bool, has_gauges: bool) -> dict[str, str]:
@@ -250,10 +293,9 @@ class RunWatcher:
 
     def _warnings(self, run: Mapping[str, Any], summary: Mapping[str, Any], metrics: Mapping[str, float]) -> list[str]:
         """Return flags and notes. Of several notes that differ only in their numbers, return the newest."""
-        notes = summary.get("notes") or [note for window in self._windows for note in window.get("notes", [])]
-        newest = {re.sub(r"\d+", "#", note): note for note in [*notes, *variance_warning(metrics)]}
+        notes = [*reversed(summary.get("notes") or [])] or self._notes
         damaged = [f"{self._damaged} of the lines of epochs.jsonl cannot be read"] if self._damaged else []
-        return [*damaged, *run["flags"].values(), *reversed(newest.values())]
+        return [*damaged, *run["flags"].values(), *_distinct([*variance_warning(metrics), *notes])]
 
 
 def _bottleneck(splits: Mapping[str, Split], in_memory: bool) -> tuple[str, dict[str, float]]:
@@ -266,6 +308,14 @@ def _bottleneck(splits: Mapping[str, Split], in_memory: bool) -> tuple[str, dict
                 part: largest.fractions[part] for part in largest.parts
             }
     return "", {}
+
+
+def _distinct(notes: Iterable[str]) -> list[str]:
+    """Return the first of notes that differ only in their numbers."""
+    first: dict[str, str] = {}
+    for note in notes:
+        first.setdefault(re.sub(r"\d+", "#", note), note)
+    return [*first.values()]
 
 
 def _short(metrics: Mapping[str, float], prefix: str) -> dict[str, float]:
@@ -298,11 +348,17 @@ def format_span(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
 
 
-def modified_s(path: Path | os.DirEntry[str]) -> float:
+def modified_s(entry: os.DirEntry[str]) -> float:
     """Return the Unix time of the last change; 0 if the file is gone."""
     with suppress(OSError):
-        return path.stat().st_mtime
+        return entry.stat().st_mtime
     return 0.0
+
+
+def last_change_s(folder: Path, default_s: float) -> float:
+    """Return the Unix time of the last change of a file in a folder, or the default without files."""
+    with os.scandir(folder) as entries:
+        return max(map(modified_s, entries), default=default_s)
 
 
 def total_energy_j(metrics: Mapping[str, float]) -> float | None:

@@ -80,8 +80,8 @@ class RunView:
         name: Its configuration in short.
         splits: Those that exist of `current` (the epoch that trains), `last` (the last recorded one), and `mean` (the
             epochs after the warm-up).
-        metrics: `steady/`, `std/` and `total/` metrics so far; at the end, all metrics of the summary. Of a long run
-            that is active, the last hundredth of its epochs may be missing.
+        metrics: `steady/`, `std/` and `total/` metrics so far; at the end, all metrics of the summary. Of an active
+            run, they may be 0.02 s old per recorded window.
         verdict: The bottleneck of the mean epoch, before it of the last or the current one, as a sentence.
         bottleneck: The same: the largest part, or several about equal ones -> fraction of the epoch, 0 to 1.
         energy_source: `counter`, `sampled`, `estimated` or `none`.

@@ -26,7 +26,15 @@ from epochmeter.report.runs.run import Run, Sweep
 from epochmeter.results.reuse import READ_ERRORS, is_run, record_of
 from epochmeter.results.run_status import COMPLETED, status_of
 from epochmeter.sweep.sweep_folder import POINTS_FILE, read_points
-from epochmeter.watch.run_watcher import ENDED, RunWatcher, format_span, modified_s, recorded_end_s, total_energy_j
+from epochmeter.watch.run_watcher import (
+    ENDED,
+    RunWatcher,
+    format_span,
+    last_change_s,
+    modified_s,
+    recorded_end_s,
+    total_energy_j,
+)
 from epochmeter.watch.snapshot import ACTIVE, BY_INTEREST, FrontPoint, RunView, Snapshot, State, SweepRow
 
 MAX_BREAK_S = 120.0
@@ -160,7 +168,7 @@ class Watcher:
             return "interrupted", "the process of the sweep is gone; run the command again to resume"
         if is_remote:
             return "preparing", f"{planned} planned runs wait for a node, or for the command that submits them"
-        idle_s = now_s - max(map(modified_s, self.folder.iterdir()), default=now_s)
+        idle_s = now_s - last_change_s(self.folder, now_s)
         if idle_s < MAX_BREAK_S:
             return "preparing", "no run trains at this moment"
         return "stalled", f"no run for {format_span(idle_s)}; run the command again to resume"
