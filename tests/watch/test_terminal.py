@@ -1,6 +1,5 @@
 """The live view in the terminal."""
 
-import io
 import os
 import pty
 import re
@@ -11,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 from rich.console import Console
 from watched import JOB, NOW_S, SECOND, epochs, window, write_ended, write_points, write_run
 
@@ -37,9 +37,11 @@ def clock(monkeypatch):
 
 
 def picture(folder, width=80, height=None):
-    console = Console(width=width, force_terminal=True, color_system=None, record=True, file=io.StringIO())
-    console.print(draw(Watcher(folder).read(), width, height))
-    return console.export_text().splitlines()
+    return plain(draw(Watcher(folder).read(), width, height), Console(width=width, color_system=None))
+
+
+def plain(lines, console):
+    return [line.rstrip() for line in terminal._rendered(lines, console)]
 
 
 def value_of(lines, label):
@@ -72,12 +74,21 @@ def test_a_run_has_progress_split_power_cost_and_gauges_within_the_width(tmp_pat
 
 
 def test_a_terminal_that_is_too_small_shows_how_many_lines_are_hidden(tmp_path):
-    console = Console(width=80, height=8, force_terminal=True, color_system=None, file=io.StringIO())
+    console = Console(width=80, height=8, force_terminal=True, color_system=None)
     snapshot = Watcher(write_run(tmp_path / "0", epochs(3))).read()
-    complete = console.render_lines(draw(snapshot, 80), pad=False)
-    lines = ["".join(part.text for part in line) for line in console.render_lines(_screen(snapshot, "", console))]
-    assert len(lines) == 8
-    assert re.search(r"(\d+) more lines", lines[-1])[1] == str(len(complete) - 7)
+    complete = draw(snapshot, 80)
+    *lines, last = re.split("\n|\x1b\\[[HJK]", _screen(snapshot, "", console))
+    assert [line for line in lines if line] == [line for line in plain(complete[:7], console) if line]
+    assert re.search(r"(\d+) more lines", last)[1] == str(len(complete) - 7)
+
+
+@pytest.mark.parametrize(("text", "shown"), [("abcdef", "abcd…"), ("ab世界世", "ab世…"), ("abcde", "abcde")])
+def test_a_line_that_does_not_fit_ends_with_an_ellipsis_and_colors_are_the_terminals(text, shown):
+    lines = [[(text[:2], "bold"), (text[2:], "green"), ("", "dim")]]
+    assert plain(lines, Console(width=5, color_system=None)) == [shown]
+    colored = Console(width=5, force_terminal=True, color_system="256", no_color=False)
+    assert [*terminal._rendered(lines, colored)] == [f"\x1b[1m{shown[:2]}\x1b[0m\x1b[32m{shown[2:]}\x1b[0m"]
+    assert plain(lines, Console(width=5, force_terminal=True, no_color=True)) == [shown]
 
 
 def test_texts_of_users_cannot_command_the_terminal_or_use_markup(tmp_path):
@@ -114,7 +125,7 @@ def test_an_ended_sweep_of_rehearsals_is_marked(tmp_path):
 
 
 def test_a_sparkline_scales_from_zero_and_is_blank_without_samples():
-    series = Series([0.0, 30.0, 59.0], [1.0, 2.0, 4.0], 4.0)
+    series = Series([0.0, 30.0, 58.0, 59.0], [1.0, 2.0, 3.0, 5.0], 5.0)
     assert terminal._sparkline(series, 6) == "▃  ▅ █"
 
 
@@ -134,6 +145,17 @@ def test_output_that_is_no_terminal_gets_the_state_once(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert "stalled" in out
+
+
+def test_a_reader_of_the_output_that_ends_is_no_error_of_the_record(tmp_path, monkeypatch):
+    def write(console, text):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(terminal, "_write", write)
+    config = OmegaConf.load(installation.CONF / "watch.yaml")
+    config.update(folder=str(write_run(tmp_path / "0")), hydra=None, defaults=None)
+    with pytest.raises(BrokenPipeError):
+        entry.task(config)
 
 
 @pytest.mark.parametrize("folder", ["multirun/a", "/tmp/it's a \\run", "runs, [1]"])

@@ -59,6 +59,8 @@ def task(config: DictConfig) -> None:
             show(read, Console(highlight=False), once=config.once)
     except errors.InputError as error:
         sys.exit(errors.format_error(error))
+    except BrokenPipeError:  # the reader of the output has ended
+        raise
     except READ_ERRORS as error:
         problem = f"cannot read the record of the run: {error_text(error)}"
         sys.exit(errors.format_error(errors.input_error(problem, "give the folder of its sweep, or of another run")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import re
@@ -10,17 +11,19 @@ import sys
 import termios
 import textwrap
 import tty
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import pairwise
 from threading import Event
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console, Group, RenderableType
+from rich.color import ColorSystem
+from rich.console import Console
 from rich.filesize import decimal
-from rich.live import Live
-from rich.segment import SegmentLines
-from rich.text import Text
+from rich.style import Style
 
 from epochmeter.console.tables import percent
 from epochmeter.report.formatting import quantity
@@ -29,6 +32,11 @@ from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.watch.appended import Series
 from epochmeter.watch.snapshot import BY_INTEREST, PARTS, RunView, Snapshot, SweepRow
 
+Line = Sequence[tuple[str, str]]
+"""A line of the picture: texts without control characters, each with its style.
+
+Ten views next to a run may take 0.2 % of its time, so that rich's own layout is too slow.
+"""
 PERIOD_S = 1.0
 """Period of reading the record and drawing the view."""
 COLORS = {
@@ -47,6 +55,7 @@ MIN_SPAN_S, MIN_INTERVAL_S = 60.0, 2.0
 covers: it has a sample of the gauges, which are read about once per second."""
 OTHER_COLUMNS = 60
 """Columns of a progress bar's line that are not the bar."""
+CURSOR_HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 MAX_KEY_WIDTH = 20
 """Columns of a value of the user in the table of a sweep."""
 MAX_WARNINGS, MAX_REASONS = 5, 4
@@ -69,23 +78,25 @@ DEVICES = ("cpu", "gpu", "ram", "dis", "net")
 
 def clean(text: str) -> str:
     """Return a text without control characters, which could command the terminal."""
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
-def draw(snapshot: Snapshot, width: int, height: int | None = None) -> RenderableType:
-    """Return the picture of a snapshot, the most important lines first.
+def draw(snapshot: Snapshot, width: int, height: int | None = None) -> list[Line]:
+    """Return the picture of a snapshot, the most important lines first; the end of a line may not fit.
 
     Args:
         width: Columns of the terminal.
         height: Lines of the terminal, which limit the table of a sweep; None: all runs.
     """
     width = max(MIN_WIDTH, width)
-    lines: list[RenderableType] = [*_title(snapshot, width)]
+    lines = [*_title(snapshot, width)]
     if snapshot.is_sweep:
         lines += _sweep_lines(snapshot, width, height)
     for view in snapshot.active[: 1 if snapshot.is_sweep else None]:
         lines += _run_lines(view, width, is_of_sweep=snapshot.is_sweep)
-    return Group(*lines)
+    return lines
 
 
 def show(read: Callable[[], Snapshot], console: Console, *, once: bool = False) -> None:
@@ -97,30 +108,54 @@ def show(read: Callable[[], Snapshot], console: Console, *, once: bool = False) 
     if not once and console.is_interactive and sys.stdout.isatty():  # FORCE_COLOR makes a file interactive
         with suppress(OSError):  # some containers forbid it
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # the processes that are measured come first
-        with (
-            suppress(KeyboardInterrupt),
-            _keyboard() as is_quit,
-            Live(console=console, screen=True, auto_refresh=False) as live,
-        ):
+        gc.freeze()  # so that collections skip the modules
+        with suppress(KeyboardInterrupt), _keyboard() as is_quit, console.screen():
             while True:
-                live.update(_screen(snapshot, error, console), refresh=True)
+                _write(console, _screen(snapshot, error, console))
                 if is_quit(PERIOD_S):
                     break
                 try:
                     snapshot, error = read(), ""
                 except READ_ERRORS as failure:
                     error = error_text(failure)
-    console.print(draw(snapshot, console.width))
+    _write(console, "".join(f"{line}\n" for line in _rendered(draw(snapshot, console.width), console)))
 
 
-def _screen(snapshot: Snapshot, error: str, console: Console) -> RenderableType:
-    """Return the picture as far as it fits, and a last line with the time, the key and the number of hidden lines."""
-    lines = console.render_lines(draw(snapshot, console.width, console.height), pad=False)
-    shown = lines[: console.height - 1]
+def _write(console: Console, text: str) -> None:
+    console.file.write(text)
+    console.file.flush()
+
+
+def _screen(snapshot: Snapshot, error: str, console: Console) -> str:
+    """Return the picture as far as it fits, and a last line with the time, the key and the number of hidden lines.
+
+    It replaces the whole screen, on which other programs may have written.
+    """
+    width, height = console.size
+    lines = draw(snapshot, width, height)
+    shown = lines[: height - 1]
     facts = [datetime.fromtimestamp(snapshot.at_s).strftime("%H:%M:%S"), "q: leave"]
     facts += [f"{len(lines) - len(shown)} more lines: enlarge the terminal"] if len(shown) < len(lines) else []
     facts += [f"error: {error}"] if error else []
-    return Group(SegmentLines(shown, new_lines=True), _line("   ".join(facts), "red" if error else "dim"))
+    *above, last = _rendered([*shown, _line("   ".join(facts), "red" if error else "dim")], console)
+    return "".join([CURSOR_HOME, *(f"{CLEAR_LINE}{line}\n" for line in above), CLEAR_BELOW, last])
+
+
+def _rendered(lines: Sequence[Line], console: Console) -> Iterator[str]:
+    """Yield the lines with the codes of their styles, as far as they fit."""
+    width = console.width
+    colors = ColorSystem.STANDARD if console.color_system and not console.no_color else None
+    for line in lines:
+        texts, free = [], width
+        for text, style in line:
+            text = _shortened(text, free)
+            texts.append(Style.parse(style).render(text, color_system=colors))
+            free -= cell_len(text)
+        yield "".join(texts)
+
+
+def _shortened(text: str, width: int) -> str:
+    return text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…" if width > 0 else ""
 
 
 @contextmanager
@@ -141,25 +176,25 @@ def _keyboard() -> Iterator[Callable[[float], bool]]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
-def _title(snapshot: Snapshot, width: int) -> Iterator[Text]:
-    state = str(snapshot.state)
+def _title(snapshot: Snapshot, width: int) -> Iterator[Line]:
+    state, color = str(snapshot.state), COLORS[snapshot.state]
     if snapshot.active and not snapshot.is_sweep:
         view = snapshot.active[0]
         silence = f", last record {view.progress.silent_s:.0f} s ago" if view.progress.silent_s >= 1 else ""
         state = clean(f"{state} on {view.host}{silence}")
-    title = Text(clean(snapshot.name), "bold", no_wrap=True)
-    title.truncate(max(1, width - len(state) - 2), overflow="ellipsis", pad=True)
-    yield title.append(f"  {state}", COLORS[snapshot.state])
+    name_width = max(1, width - cell_len(state) - 2)
+    name = set_cell_size(_shortened(clean(snapshot.name), name_width), name_width)
+    yield (name, "bold"), (f"  {state}", color)
     if snapshot.reason:
-        yield _line(snapshot.reason, COLORS[snapshot.state])
+        yield _line(snapshot.reason, color)
 
 
-def _bar(label: str, fraction: float | None, remaining: str, width: int) -> Text:
+def _bar(label: str, fraction: float | None, remaining: str, width: int) -> Line:
     length = max(10, width - OTHER_COLUMNS)
     full = int(length * (fraction or 0.0))
     done = "" if fraction is None else f"{int(100 * fraction)} %"
-    line = Text(f"{label}  ", no_wrap=True, overflow="ellipsis").append("━" * full, "green")
-    return line.append("─" * (length - full), "dim").append(f"  {done:>5}  {remaining}")
+    ending = clean(f"  {done:>5}  {remaining}")
+    return (f"{label}  ", ""), ("━" * full, "green"), ("─" * (length - full), "dim"), (ending, "")
 
 
 def _remaining(
@@ -173,25 +208,24 @@ def _remaining(
     return f"{'at most' if is_maximum else 'about'} {_duration(seconds)}{energy}{''.join(costs[:1])} to go"
 
 
-def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[RenderableType]:
+def _run_lines(view: RunView, width: int, *, is_of_sweep: bool) -> Iterator[Line]:
     progress = view.progress
     label = f"{f'run {view.number}: ' if is_of_sweep else ''}epoch {progress.epoch}/{progress.epochs or '?'}"
     remaining = _remaining(progress.remaining_s, progress.remaining_j, [view], progress.is_maximum)
     yield _bar(label, progress.fraction, remaining or f"{_duration(progress.elapsed_s)} elapsed", width)
     if view.rehearsal:
         yield _line(f"REHEARSAL: {'; '.join(view.rehearsal)}", "bold yellow")
-    if view.verdict:
-        # Rich breaks lines at no-break spaces too.
-        yield Text("\n".join(textwrap.wrap(view.verdict.replace(" %", "\N{NO-BREAK SPACE}%"), width)), "bold")
+    verdict = view.verdict.replace(" %", "\N{NO-BREAK SPACE}%")
+    yield from (((line, "bold"),) for line in textwrap.wrap(verdict, width))
     yield from (_line(line.strip(), "red") for line in view.failure.splitlines()[1:])
-    yield Text("")
-    yield from _split_lines(view) if view.splits else [Text("No step is recorded yet.", "dim")]
-    yield Text("")
+    yield ()
+    yield from _split_lines(view) if view.splits else [_line("No step is recorded yet.", "dim")]
+    yield ()
     yield from _gauge_lines(view, width - LABEL_WIDTH - VALUES_WIDTH)
     yield from (_line(warning, "yellow") for warning in view.warnings[: 1 if is_of_sweep else MAX_WARNINGS])
 
 
-def _split_lines(view: RunView) -> Iterator[Text]:
+def _split_lines(view: RunView) -> Iterator[Line]:
     """Yield the parts of the current epoch so far, of the last recorded epoch and of the mean epoch."""
     is_estimate = view.energy_source == "estimated"
     energy_j, title = ("estimated_energy_j", "estimated J") if is_estimate else ("energy_j", "energy J")
@@ -201,16 +235,18 @@ def _split_lines(view: RunView) -> Iterator[Text]:
         parts = [percent(metrics[f"{part}_s"] / e2e_s) if e2e_s and f"{part}_s" in metrics else "-" for part in PARTS]
         energy = [_cell(metrics.get(name), "{:.1f}") for name in (energy_j, "power_mean_w")]
         lines.append([split.title, _cell(e2e_s, "{:.3f}"), *parts, *energy])
-    yield from _columns(lines, first_number=1)
+    yield from _table(lines, first_number=1)
 
 
-def _gauge_lines(view: RunView, width: int) -> Iterator[Text]:
+def _gauge_lines(view: RunView, width: int) -> Iterator[Line]:
     """Yield one line per device: the present values, and one of them over the last minutes."""
     for label, values, series in _gauge_rows(view):
-        line = Text(f"{clean(label):{LABEL_WIDTH - 1}.{LABEL_WIDTH - 1}} ", "dim", no_wrap=True, overflow="ellipsis")
-        text = clean(values)
-        line.append(f"{text:{VALUES_WIDTH - 1}.{VALUES_WIDTH - 1}} " if series else text, "not dim")
-        yield line.append(_sparkline(series, width), "not dim cyan") if series else line
+        name = (f"{clean(label):{LABEL_WIDTH - 1}.{LABEL_WIDTH - 1}} ", "dim")
+        if series:
+            text = f"{clean(values):{VALUES_WIDTH - 1}.{VALUES_WIDTH - 1}} "
+            yield name, (text, ""), (_sparkline(series, width), "cyan")
+        else:
+            yield name, (clean(values), "")
 
 
 def _gauge_rows(view: RunView) -> Iterator[tuple[str, str, Series | None]]:
@@ -237,16 +273,17 @@ def _gauge_rows(view: RunView) -> Iterator[tuple[str, str, Series | None]]:
         yield "throttling", view.throttling or "none", None
 
 
+@lru_cache(maxsize=64)
 def _sparkline(series: Series, width: int) -> str:
     """Return the last minutes as one character per interval, from 0 to the largest value; blank without samples."""
-    end_s, intervals = series.times_s[-1], dict[int, list[float]]()
-    span_s = max(MIN_SPAN_S, end_s - series.times_s[0] + 1)
+    times_s, values = series.times_s, series.values
+    span_s = max(MIN_SPAN_S, times_s[-1] - times_s[0] + 1)
     width = min(width, int(span_s / MIN_INTERVAL_S))
-    for at_s, value in zip(series.times_s, series.values, strict=True):
-        intervals.setdefault(width - 1 - int((end_s - at_s) / span_s * width), []).append(value)
-    means = {place: sum(values) / len(values) for place, values in intervals.items()}
-    largest = max(means.values())
-    return "".join(_level(means[place], largest) if place in means else " " for place in range(width))
+    borders_s = [times_s[-1] - span_s * place / width for place in range(width, -1, -1)]
+    ends = [bisect_right(times_s, border_s) for border_s in borders_s]
+    means = [sum(values[start:end]) / (end - start) if end > start else None for start, end in pairwise(ends)]
+    largest = max(mean for mean in means if mean is not None)
+    return "".join(" " if mean is None else _level(mean, largest) for mean in means)
 
 
 def _level(value: float, largest: float) -> str:
@@ -254,7 +291,7 @@ def _level(value: float, largest: float) -> str:
     return LEVELS[min(len(LEVELS) - 1, max(0, int(fraction * len(LEVELS))))] if math.isfinite(fraction) else " "
 
 
-def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator[RenderableType]:
+def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator[Line]:
     total = len(snapshot.runs)
     ended = total - snapshot.counts.get("planned", 0) - len(snapshot.active)
     remaining = _remaining(snapshot.remaining_s, snapshot.remaining_j, snapshot.active)
@@ -269,17 +306,17 @@ def _sweep_lines(snapshot: Snapshot, width: int, height: int | None) -> Iterator
         yield _line(f"* Pareto front{kind}{so_far}: {'; '.join(points)}", "bold")
     else:
         yield _line(f"No Pareto front{so_far}: {snapshot.no_front}", "dim")
-    yield Text("")
+    yield ()
     rows = _most_interesting(snapshot.runs, max(3, height - OTHER_LINES) if height else total)
     yield from _sweep_table(snapshot.runs, rows)
     if total > len(rows):
-        yield Text(f"and {total - len(rows)} more", "dim")
+        yield _line(f"and {total - len(rows)} more", "dim")
     reasons = [f"run {row.number} {row.state}: {row.reason}" for row in rows if row.reason and row.state != "training"]
     yield from (_line(reason, "yellow") for reason in reasons[-MAX_REASONS:])
-    yield Text("")
+    yield ()
 
 
-def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow]) -> Iterator[Text]:
+def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow]) -> Iterator[Line]:
     keys = list(dict.fromkeys(key for row in runs for key in row.overrides))
     places = {row.number: row.host or (f"job {row.slurm_job}" if row.slurm_job else "") for row in runs}
     has_places, has_energy = len({*places.values()} - {""}) > 1, any(row.energy_j is not None for row in runs)
@@ -297,8 +334,7 @@ def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow]) -> Iterator
             *([_cell(row.energy_j, "{:.1f}")] if has_energy else []),
             "" if row.duration_s is None else _duration(row.duration_s),
         ])  # fmt: skip
-    styles = {len(keys) + 1: [COLORS[row.state] for row in rows]}
-    yield from _columns(lines, first_number=len(names), styles=styles)
+    yield from _table(lines, len(names), colored=len(keys) + 1, colors=[COLORS[row.state] for row in rows])
 
 
 def _most_interesting(rows: Sequence[SweepRow], count: int) -> list[SweepRow]:
@@ -311,27 +347,31 @@ def _most_interesting(rows: Sequence[SweepRow], count: int) -> list[SweepRow]:
     return sorted(sorted(rows, key=rank)[:count], key=lambda row: row.number)
 
 
-def _columns(
-    lines: Sequence[Sequence[str]], first_number: int, styles: Mapping[int, Sequence[str]] | None = None
-) -> Iterator[Text]:
+def _table(
+    rows: Sequence[Sequence[str]], first_number: int, colored: int = 0, colors: Sequence[str] = ()
+) -> Iterator[Line]:
     """Yield the lines of a table, the first one as its head; the columns of numbers are aligned to the right.
 
-    A `rich.table.Table` takes several times longer, next to the run that is measured.
+    Args:
+        first_number: The first column of numbers.
+        colored: The column with colors.
+        colors: Its color in each row after the head; without any, the table has one color.
     """
-    cells = [[set_cell_size(text, min(cell_len(text), MAX_KEY_WIDTH)) for text in map(clean, line)] for line in lines]
+    cells = [[_shortened(clean(text), MAX_KEY_WIDTH) for text in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     for number, row in enumerate(cells):
-        line = Text(style="" if number else "dim", no_wrap=True, overflow="ellipsis")
-        for column, (text, width) in enumerate(zip(row, widths, strict=True)):
-            blank = " " * (width - cell_len(text))
-            style = styles[column][number - 1] if styles and column in styles and number else ""
-            line.append(f"{blank}{text}  " if column >= first_number else f"{text}{blank}  ", style)
-        line.rstrip()
-        yield line
+        blanks = [" " * (width - cell_len(text)) for text, width in zip(row, widths, strict=True)]
+        texts = [text + blank for text, blank in zip(row[:first_number], blanks, strict=False)]
+        texts += [blank + text for text, blank in zip(row[first_number:], blanks[first_number:], strict=True)]
+        if not number or not colors:
+            yield (("  ".join(texts).rstrip(), "" if number else "dim"),)
+            continue
+        before, after = ("  ".join(part) for part in (texts[:colored], texts[colored + 1 :]))
+        yield (f"{before}  ", ""), (texts[colored], colors[number - 1]), (f"  {after}".rstrip(), "")
 
 
-def _line(text: str, style: str) -> Text:
-    return Text(clean(text), style, no_wrap=True, overflow="ellipsis")
+def _line(text: str, style: str) -> Line:
+    return ((clean(text), style),)
 
 
 def _cell(value: float | None, form: str) -> str:
