@@ -1,8 +1,12 @@
-"""Cost of watching: LeNet's epochs next to ten watchers divided by the same epochs without; and processor time.
+"""Cost of watching: LeNet's time next to ten watchers divided by its time without; and their processor time.
 
-Two ways to watch: ten live views in terminals, and one page server with ten viewers. The record has a new epoch with
-ten seconds of samples before each measured stretch of epochs, so that each watcher draws within it. Without watchers
-means that their processes are suspended. The browsers that draw pages are not measured.
+Two ways to watch: ten live views in terminals, and one page server with ten viewers. The browsers that draw pages are
+not measured. The argument is the time limit in minutes.
+
+Short stretches of training alternate: in one the watchers continue, and each looks once; in the next they are
+suspended. The difference is the cost of one look of each watcher, of which there is one per second. A second is longer
+than a stretch, so that noise counts less than in a ratio of epochs. Before each stretch, the record has a new epoch
+with ten seconds of samples.
 """
 
 from __future__ import annotations
@@ -27,32 +31,42 @@ import live
 import psutil
 import torch
 from jobs import composed
-from output import print_table, sized
+from output import ARGUMENTS, print_table, sized
 from overhead import DIGITS, Bench, controller
-from pairs import COLUMNS, ratio
+from pairs import COLUMNS, Ratio, median
 from watched import JOB
 
 from epochmeter.config.job import ROOT
+from epochmeter.watch import terminal
 
-WATCHERS = sized(10, 1)
-WITHIN, MOST = 0.0005, 60
-EPOCHS_S = sized(1.0, 0.1)
-"""Duration of the epochs of one measurement, in seconds: each watcher looks once."""
-SETTLE_S = sized(0.5, 0.05)
-"""Time after which watchers that continue have looked, all at once, in seconds."""
+MINUTES = float(ARGUMENTS[0]) if ARGUMENTS else 10.0
+WATCHERS, MIN_PAIRS = sized(10, 1), sized(20, 2)
+STRETCH_S = sized(0.15, 0.05)
+"""Duration of a stretch, in seconds: several times what all looks take."""
 RECORDED = 30
 """Epochs in the record at the start: the five minutes of samples that are shown."""
 TERMINAL = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+WATCH = f"""
+import sys
+from epochmeter.__main__ import start
+from epochmeter.watch import feed, server, terminal
+terminal.PERIOD_S = feed.PERIOD_S = {1.5 * STRETCH_S}
+server.POLL_S = feed.PERIOD_S / 2
+sys.argv[0] = "watch"
+start("watch")
+"""
+"""Watches with a period between one and two stretches: watchers that were suspended for one look at once, and once."""
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    rows = []
+    rows, begun_s = [], time.monotonic()
     with tempfile.TemporaryDirectory() as folder, controller() as connection:
         bench = Bench(composed(*DIGITS), steps=90, connection=connection)
-        shortest_s = min(bench.bare() for _ in range(sized(10, 2)))  # the first epochs are longer
-        repeats = max(1, round(EPOCHS_S / shortest_s))
-        record = live.start(Path(folder) / "0", "lenet digits", job={**JOB, "epochs": 10_000})
+        step_s = min(bench.bare() for _ in range(sized(10, 2))) / 90  # the first epochs are longer
+        steps = max(1, round(STRETCH_S / step_s))
+        bench.loader.limit(steps)
+        record = live.start(Path(folder) / "0", "lenet digits", job={**JOB, "epochs": 1_000_000})
         numbers = count()
 
         def append() -> None:
@@ -61,56 +75,53 @@ def main() -> None:
         for _ in range(RECORDED):
             append()
         ways = (f"{WATCHERS} terminals", terminals), (f"1 page server, {WATCHERS} viewers", page)
-        for name, watchers in ways:
+        for number, (name, watchers) in enumerate(ways, 1):
+            until_s = begun_s + sized(60 * MINUTES, 0) * number / len(ways)
             with watchers(record.folder) as processes:
-                measured = Measured(processes, append, lambda: sum(bench.bare() for _ in range(repeats)))
-                result = ratio(measured.next_to_watchers, measured.without, WITHIN, MOST)
-            rows.append([name, *result.cells(), f"{1e3 * measured.used_s / measured.watched_s / WATCHERS:.2f} ms"])
+                result, used_s = compare(processes, append, bench.bare, until_s)
+            rows.append([name, *result.cells(), f"{1e3 * used_s / WATCHERS:.2f} ms"])
             print(*rows[-1], file=sys.stderr)
-    columns = ("watchers", *COLUMNS, "processor time per watcher and second")
-    print_table(f"LeNet's epochs next to {WATCHERS} watchers at 1 Hz / without ({repeats} epochs each)", columns, rows)
+    columns = ("watchers", *COLUMNS, "processor time per watcher and look")
+    print_table(f"LeNet's time next to {WATCHERS} watchers at 1 Hz / without, by {steps} steps", columns, rows)
 
 
-class Measured:
-    """Epochs with and without watchers; `used_s` and `watched_s` are processor time of the watchers, and time."""
+def compare(
+    processes: Sequence[subprocess.Popen[str]], append: Callable[[], None], train: Callable[[], float], until_s: float
+) -> tuple[Ratio, float]:
+    """Return the time next to watchers that look once per second / without, and the processor time of their looks in s.
 
-    def __init__(
-        self, processes: Sequence[subprocess.Popen[str]], append: Callable[[], None], train: Callable[[], float]
-    ) -> None:
-        self._watchers = [psutil.Process(process.pid) for process in processes]
-        self._append, self._train = append, train
-        self.used_s = self.watched_s = 0.0
+    Args:
+        processes: The watchers.
+        append: Appends an epoch to the record.
+        train: Trains for a stretch.
+        until_s: Monotonic time at which the measurement ends.
+    """
+    watchers = [psutil.Process(process.pid) for process in processes]
 
-    def next_to_watchers(self) -> float:
-        """Return the duration of the epochs, in seconds."""
-        self._prepare(signal.SIGCONT)
-        used_s = self._processor_s()
-        took_s = self._train()
-        self.used_s += self._processor_s() - used_s
-        self.watched_s += took_s
-        return took_s
+    def stretch_s(command: signal.Signals) -> float:
+        append()
+        begun_s = time.perf_counter()
+        for process in processes:
+            process.send_signal(command)
+        train()
+        return time.perf_counter() - begun_s
 
-    def without(self) -> float:
-        """Return the same next to suspended watchers."""
-        self._prepare(signal.SIGSTOP)
-        return self._train()
-
-    def _prepare(self, command: signal.Signals) -> None:
-        for watcher in self._watchers:
-            watcher.send_signal(command)
-        time.sleep(SETTLE_S)
-        self._append()
-
-    def _processor_s(self) -> float:
-        times = [watcher.cpu_times() for watcher in self._watchers]
+    def processor_s() -> float:
+        times = [watcher.cpu_times() for watcher in watchers]
         return sum(own.user + own.system for own in times)
+
+    stretch_s(signal.SIGSTOP)
+    used_s, ratios = -processor_s(), []
+    while len(ratios) < MIN_PAIRS or time.monotonic() < until_s:
+        ratios.append(1 + (stretch_s(signal.SIGCONT) - stretch_s(signal.SIGSTOP)) / terminal.PERIOD_S)
+    return median(ratios), (used_s + processor_s()) / len(ratios)
 
 
 @contextmanager
 def terminals(folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
     """Show a run in terminals whose output is read and dropped."""
     pairs = [pty.openpty() for _ in range(WATCHERS)]
-    watch = [sys.executable, "src/watch.py", str(folder)]
+    watch = [sys.executable, "-c", WATCH, str(folder)]
     processes = [
         subprocess.Popen(watch, cwd=ROOT, stdin=own, stdout=own, stderr=own, env=TERMINAL, text=True)
         for _, own in pairs
@@ -127,7 +138,7 @@ def terminals(folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
 @contextmanager
 def page(folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
     """Serve a run's page to viewers that read all events."""
-    serve = [sys.executable, "src/watch.py", str(folder), "page=true", "port=0"]
+    serve = [sys.executable, "-c", WATCH, str(folder), "page=true", "port=0"]
     server = subprocess.Popen(serve, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     with _running([server]):
         address = urlsplit(server.stdout.readline().split()[-1]).netloc
