@@ -1,22 +1,18 @@
 import hashlib
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tiny import make_config
 
-from epochmeter.config.installation import python_path
 from epochmeter.config.schema import Storage
 from epochmeter.datasets import __main__ as datasets_command
 from epochmeter.datasets import checksum
 from epochmeter.datasets.ready import dataset_checksum, peek_manifest, prepare_dataset, training_folder
 
-POPEN = subprocess.Popen
 PROJECT = Storage.from_dict({"name": "project", "root": "data", "medium": None})
 
 
@@ -29,12 +25,6 @@ def make_samples(folder, say, count=2, **ignored):
 def scan_samples(folder, say, held_out):
     count = sum(1 for _ in checksum.iter_files(str(folder), images=True))
     return {"splits": {"train": count, "val": 0}, "classes": 1, "channels": 3, "source": str(folder)}
-
-
-def make_slowly(folder, say):
-    make_samples(folder, say)
-    say("half done")
-    signal.pause()
 
 
 class InProcess:
@@ -236,18 +226,3 @@ def test_error_of_the_process_is_raised_in_the_controller(prepare, monkeypatch, 
     monkeypatch.setattr("epochmeter.shared.instantiate.import_object", {"make": fail}.__getitem__)
     with pytest.raises(error, match=r"^no samples$"):
         prepare(tiny())
-
-
-def test_killed_process_leaves_no_valid_dataset(prepare, tmp_path):
-    folder = tmp_path / "data" / "tiny"
-    slow = changed(tiny(), make={"_target_": "test_ready.make_slowly"})
-    command = [sys.executable, "-m", "epochmeter.datasets", "make"]
-    arguments = json.dumps({"dataset": slow.to_dict(), "folder": str(folder)})
-    path = os.pathsep.join([python_path(), str(Path(__file__).parent), str(Path(__file__).parents[1])])
-    with POPEN([*command, arguments], env={"PYTHONPATH": path}, stdout=subprocess.PIPE, text=True) as maker:
-        assert any("half done" in line for line in maker.stdout)
-        maker.send_signal(signal.SIGKILL)
-    assert not folder.exists()
-    assert folder.with_name(".tiny.partial").exists()
-    assert prepare(tiny())["count"] == 2
-    assert not folder.with_name(".tiny.partial").exists()
