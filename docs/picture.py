@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Playwright, ViewportSize
+    from playwright.sync_api import Page, ViewportSize
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
@@ -54,16 +54,17 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="image file to write (default: docs/mlflow.png or docs/report.png)")
     options = parser.parse_args()
     if options.report:
-        photograph_report(options.report, options.output or REPORT)
+        with page(options.report.absolute().as_uri(), SIZE_OF_REPORT) as shown:
+            shown.screenshot(path=options.output or REPORT)
         return
     options.output = options.output or PICTURE
     if options.url:
-        shown = photograph(options.url, options.output)
+        count = photograph(options.url, options.output)
     else:
         runs(open_store(uri=LOCAL_URI))  # create a missing database here: a server would put its artifacts elsewhere
         with server(ROOT) as url:
-            shown = photograph(url, options.output)
-    print(f"{options.output}: the newest of {shown} runs, {SIZE['width']} x {SIZE['height']}")
+            count = photograph(url, options.output)
+    print(f"{options.output}: the newest of {count} runs, {SIZE['width']} x {SIZE['height']}")
 
 
 @contextmanager
@@ -124,38 +125,15 @@ def photograph(url: str, picture: Path) -> int:
     return count
 
 
-def photograph_report(report: Path, picture: Path) -> None:
-    """Take the screenshot of the top of a report page."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = launched(playwright)
-        shown = browser.new_page(viewport=SIZE_OF_REPORT)
-        shown.goto(report.absolute().as_uri())
-        shown.wait_for_timeout(RENDER_MS)
-        shown.screenshot(path=picture)
-        browser.close()
-
-
-def launched(playwright: Playwright) -> Browser:
-    installed = shutil.which("chromium") or shutil.which("chromium-browser")
-    return playwright.chromium.launch(executable_path=installed, args=CHROMIUM.split())
-
-
-def text(address: str) -> str:
-    """Return the text of a rendered page."""
-    with page(address) as shown:
-        return shown.inner_text("body")
-
-
 @contextmanager
-def page(address: str) -> Iterator[Page]:
-    """Open a page of MLflow in a new browser and yield it when it is rendered."""
+def page(address: str, size: ViewportSize = SIZE) -> Iterator[Page]:
+    """Open a page of MLflow or a report in a new browser and yield it when it is rendered."""
     from playwright.sync_api import sync_playwright
 
+    installed = shutil.which("chromium") or shutil.which("chromium-browser")
     with sync_playwright() as playwright:
-        browser = launched(playwright)
-        shown = browser.new_page(viewport=SIZE)
+        browser = playwright.chromium.launch(executable_path=installed, args=CHROMIUM.split())
+        shown = browser.new_page(viewport=size)
         shown.add_init_script(WITHOUT_ASSISTANT)
         shown.goto(address)
         shown.wait_for_timeout(RENDER_MS)
