@@ -82,7 +82,8 @@ def main() -> None:
             rows.append([name, *result.cells(), f"{1e3 * used_s / WATCHERS:.2f} ms"])
             print(*rows[-1], file=sys.stderr)
     columns = ("watchers", *COLUMNS, "processor time per watcher and look")
-    print_table(f"LeNet's time next to {WATCHERS} watchers at 1 Hz / without, by {steps} steps", columns, rows)
+    title = f"LeNet's time next to {WATCHERS} watchers at 1 Hz / without, in stretches of {steps} steps"
+    print_table(title, columns, rows)
 
 
 def compare(
