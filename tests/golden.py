@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from epochmeter.report.output.render import page_markdown
-from epochmeter.report.pages import TITLES, Page
+from epochmeter.report.pages import SWEEP_PAGES, Page
+from epochmeter.report.render import page_markdown, phrase
 
 FOLDER = Path(__file__).parent / "report" / "golden"
 HINT = "read the text; if it is right, run the tests with UPDATE_GOLDEN=1 to write it"
@@ -22,7 +22,8 @@ def assert_golden(name: str, results: object, case: str = "") -> None:
     """
     assert results is not None
     path = FOLDER / f"{'_'.join(filter(None, [name, case]))}.md"
-    text = f"# {TITLES.get(name, name.replace('_', ' ').capitalize())}\n\n{page_markdown(Page(name, results))}"
+    title = phrase(name) if name in SWEEP_PAGES else name.replace("_", " ").capitalize()
+    text = f"# {title}\n\n{page_markdown(Page(name, results))}"
     if os.environ.get("UPDATE_GOLDEN") == "1":
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -60,9 +60,8 @@ def trained(number, samples_per_s, *, strategy="single", ranks=1, batch=64, mode
     configuration = job(model={"name": model}, batch=batch, strategy={"name": strategy, "ranks": ranks}, **keys)
     joules = any("energy" in name for name in metrics)
     facts = {"energy_covers": "GPUs used"} if joules else {"no_energy": "no meter here"}
-    excluded_because = f"a rehearsal ({'; '.join(rehearsal)})" if rehearsal else None
-    return Run(number, configuration, {"strategy": strategy, **(typed or {})}, metrics, "completed", excluded_because,
-               **facts, epochs=dict(enumerate(epochs)), rehearsal=rehearsal, devices=ranks,
+    return Run(number, configuration, {"strategy": strategy, **(typed or {})}, metrics, "completed", **facts,
+               epochs=dict(enumerate(epochs)), rehearsal=rehearsal, devices=ranks,
                samples=samples)  # fmt: skip
 
 

@@ -45,7 +45,7 @@ ONLY_IN = {
     "pandas": "epochmeter/report/runs/frames.py",
     "vl_convert": "epochmeter/report/charts/",
     "pydantic_core": "epochmeter/report/runs/load.py",
-    "jinja2": inside("report/output/render.py", "watch/server.py"),
+    "jinja2": inside("report/render.py", "watch/server.py"),
 }
 """Where a library may be imported."""
 IMPORTED_AT_ONCE = {"hydra", "omegaconf", "numpy"}
@@ -57,6 +57,8 @@ SEARCH = (
 DIGITS = "epochmeter.datasets.digits"
 """Imports scikit-learn, and is itself imported only by its name, to create the dataset."""
 MEASURING = (*TRAINING, "epochmeter/power/", "epochmeter/machine/utilization", "epochmeter/run/window.py")
+PHRASE = re.compile(r"[A-Za-z]+[,:;]? [a-z]+[,:;]? [a-z]+|[A-Z][a-z]+ [a-z]+")
+NO_PHRASE = re.compile(r"^system-ui|python src/")
 NOTES_THE_TIME = "epochmeter/power/knobs/restore_journal.py"
 """Writes down for people when a setting was changed."""
 
@@ -116,6 +118,19 @@ def test_no_clock_that_can_be_set_measures_anything():
         if name.startswith(MEASURING) and name != NOTES_THE_TIME:
             calls = {ast.unparse(node.func) for node in ast.walk(tree(SOURCE / name)) if isinstance(node, ast.Call)}
             assert not calls & settable, name
+
+
+def test_reports_have_their_words_in_templates():
+    """Python has no phrase of three words, except in errors, docstrings, commands and the names of fonts."""
+    report = SOURCE / "epochmeter/report"
+    for path in sorted(report.rglob("*.py")):
+        nodes = [*ast.walk(tree(path))]
+        allowed = [node for node in nodes if isinstance(node, ast.Raise)]
+        allowed += [node for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+        outside = {id(part) for node in allowed for part in ast.walk(node)}
+        texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in outside]
+        words = [text for text in texts if isinstance(text, str) and not NO_PHRASE.search(text)]
+        assert list(filter(PHRASE.search, words)) == [], path.relative_to(report)
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,10 @@ from epochmeter.report.charts.points import Palette
 from epochmeter.report.charts.scatter import energy_by_time, to_target
 from epochmeter.report.charts.vega import Chart
 from epochmeter.report.output import table
-from epochmeter.report.output.render import render_notes
 from epochmeter.report.pages import Page
+from epochmeter.report.render import render_notes
 from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
-from epochmeter.report.runs.costs import costs_to_target
+from epochmeter.report.runs.costs import TIME, costs_to_target
 from epochmeter.report.runs.filter import MEASURED_TO_THE_END, Selection, select, select_any, texts_of
 from epochmeter.report.runs.load import DISTURBED
 from epochmeter.report.runs.power import MOST_RUNS, Power, choose_runs, powers
@@ -103,19 +103,17 @@ def build_report(
     selection = select_any(sweep, options.where, options.include)
     write_csv = table.begin_csv(selection.ended)
     numbers = {run.number for run in selection.ended}
-    real = group_repeats(without_synthetic(selection.runs))
-    on_synthetic = len(group_repeats(selection.runs)) - len(real)
-    to_target = group_repeats(without_synthetic(selection.ended))  # a target may be reached within the warm-up
-    by_target = bool(costs_to_target(to_target))
-    ranked = to_target if by_target else real
-    own = {run.name for run in selection.ended}
+    on_synthetic = len(group_repeats(selection.runs)) - len(group_repeats(without_synthetic(selection.runs)))
+    ranked, own = ranked_configurations(selection.ended), {run.name for run in selection.ended}
     prior = read_prior(options.prior, own) if options.prior and options.criteria.predict else None
     result = answer.analyze(ranked, options.criteria, prior)
     best = result.choices if result else []
     power_runs = choose_runs(selection.ended, options.power_of, [choice.configuration for choice in best])
     power = powers(power_runs)
-    draw(charts := all_charts(selection.runs, [] if by_target else best, power))
+    draw(charts := all_charts(selection.ended, best, power))
     analyzed = run_analyses(sweep, options.where, options.include)
+    is_to_target = bool(best and best[0].cost.target)
+    analyses = [_below_answer(page, is_to_target) for page in _under_banners(analyzed, numbers)]
     undrawn = [run.number for run in power_runs if run.number not in {curve.run.number for curve in power}]
     where = {key: texts_of(values) for key, values in options.where.items()}
     results = {
@@ -130,7 +128,7 @@ def build_report(
         title=sweep.title,
         rows=selection.ended,
         write_csv=write_csv,
-        pages=[page for page in (first, second, *_under_banners(analyzed, numbers), *last) if page],
+        pages=[page for page in (first, second, *analyses, *last) if page],
         charts=charts,
         banner=render_notes("warnings", selection, numbers),
         notes=[
@@ -164,32 +162,49 @@ def run_analyses(sweep: Sweep, where: Mapping[str, Any] | None = None, include: 
     return Analyses([*pages, *others], selection, [] if is_complete else incomplete)
 
 
-def all_charts(runs: Sequence[Run], best: Sequence[Best] = (), power: Sequence[Power] = ()) -> list[Chart]:
+def ranked_configurations(ended: Sequence[Run]) -> list[Configuration]:
+    """Return the configurations to choose from, which load samples: those with a target, or else with a time per epoch.
+
+    A target may be reached within the warm-up, before any epoch counts.
+    """
+    with_target = group_repeats(without_synthetic(ended))
+    return with_target if costs_to_target(with_target) else group_repeats(without_synthetic(_with_time(ended)))
+
+
+def all_charts(ended: Sequence[Run], best: Sequence[Best] = (), power: Sequence[Power] = ()) -> list[Chart]:
     """Return every chart for which the runs have data, in the order of the page, with labels at the best.
 
-    Configurations on synthetic batches are in the charts of parts, but are never the best.
+    Configurations on synthetic batches are in the charts of parts, but are never the best. With a target, costs per
+    epoch are compared on request only.
     """
+    runs, ranked = _with_time(ended), ranked_configurations(ended)
     configurations, real = group_repeats(runs), group_repeats(without_synthetic(runs))
-    palette, scaled = Palette.of(configurations), scaling.analyze(runs)
+    palette, scaled = Palette.of(group_repeats(ended)), scaling.analyze(runs)
+    is_to_target = bool(costs_to_target(ranked))
+    targeted = to_target(group_repeats(without_synthetic(ended)), palette, best if is_to_target else ())
+    # One point compares nothing.
+    per_epoch = energy_by_time(real, palette, () if is_to_target else best) if len(real) > 1 else []
+    parts, grids = [*epoch_parts(configurations), *energy_parts(configurations)], heatmaps(ranked)
     charts = [
-        *to_target(configurations, palette),
-        *(energy_by_time(real, palette, best) if len(real) > 1 else []),  # one point compares nothing
-        *epoch_parts(configurations),
-        *energy_parts(configurations),
-        *heatmaps(real),
+        *([*targeted, *grids, *parts] if targeted else [*per_epoch, *parts, *grids]),
         *epochs(configurations, palette),
         power_over_time(power, configurations, palette),
         efficiency(scaled.compared if scaled else [], configurations),
+        *[replace(chart, is_folded=True) for chart in per_epoch if targeted],
     ]
     return [chart for chart in charts if chart]
+
+
+def _with_time(runs: Sequence[Run]) -> list[Run]:
+    return [run for run in runs if TIME in run.metrics]
 
 
 def _others(selection: Selection, folder: Path) -> list[Page]:
     """Return the analyses other than those of stalls."""
     results = {
+        "targets": targets.analyze(selection.ended),
         "scaling": scaling.analyze(selection.runs),
         "questions": questions.analyze(selection.runs),
-        "targets": targets.analyze(selection.ended),
         "front": search_front.analyze(selection.ended, search_front.search_objectives(folder)),
     }
     return [_page(name, results, selection) for name, results in results.items() if results]
@@ -208,6 +223,13 @@ def _baseline_checks(
     baseline = result.baseline.configuration
     pairs = [(baseline, other) for other in configurations if other is not baseline]
     return gate.check_bounds(pairs, bounds, interleaved=True)
+
+
+def _below_answer(page: Page, is_to_target: bool) -> Page:
+    """Return an analysis without the best configurations to the target if the answer names them."""
+    if page.name != "targets" or not is_to_target:
+        return page
+    return replace(page, results=[replace(result, is_ranked_above=True) for result in page.results])
 
 
 def _under_banners(analyzed: Analyses, numbers: Container[int]) -> list[Page]:

@@ -131,6 +131,6 @@ def _bounds(estimate: Estimate, factor: float = 1.0, reference: float | None = N
     if estimate.low is None or estimate.high is None:
         return ""
     if estimate.low > 0 and estimate.high > WIDEST * estimate.value:
-        return " (too few repeats for an interval)"
+        return " (few repeats)"
     size = factor * (estimate.value if reference is None else reference)
     return f" ({number(factor * estimate.low, size)} to {number(factor * estimate.high, size)})"

@@ -6,21 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
-TITLES = {
-    "answer": "The answer",
-    "comparison": "Comparison",
-    "gate": "Gate",
-    "stalls": "Stalls",
-    "scaling": "Scaling",
-    "questions": "Questions",
-    "targets": "Time and energy to target",
-    "front": "Search",
-    "footprint": "Carbon footprint and cost",
-    "differences": "Hosts and software",
-    "failures": "Failures",
-    "trace": "Trace analysis",
-}
-"""Name of a page -> its heading; the last one is a page of one run."""
+SWEEP_PAGES = (
+    "answer", "comparison", "gate", "stalls", "scaling", "questions", "targets", "front", "footprint", "differences",
+    "failures",
+)  # fmt: skip
+"""Names of the pages of a sweep."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +18,7 @@ class Page:
     """One analysis.
 
     Attributes:
-        name: Name of its template and files: `scaling` -> scaling.md.j2, scaling.json, scaling.md.
+        name: Name of its template, its files and its heading: `scaling` -> scaling.md.j2, scaling.json, scaling.md.
         numbers: The runs that it was made from.
     """
 
@@ -36,10 +26,6 @@ class Page:
     results: Any
     numbers: Sequence[int] = ()
     warnings: Sequence[str] = ()
-
-    @property
-    def title(self) -> str:
-        return TITLES[self.name]
 
     @property
     def values(self) -> Any:

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 from epochmeter.report.output.files import locked
+from epochmeter.report.render import render_notes
 from epochmeter.shared.record import Record
 from epochmeter.trace.perfetto import write_perfetto_file
 
@@ -57,8 +58,8 @@ def serve_once(path: Path, say: Callable[[str], None], port: int = PORT, wait_s:
         raise ValueError(f"port {port} cannot be used: {error.strerror}\n  hint: open {path} at {ORIGIN}") from error
     with server:
         link = f"{ORIGIN}/#!/?url=http://127.0.0.1:{server.server_port}/{path.name}"
-        say(f"Open {link} in a browser on this machine; elsewhere open {path} at {ORIGIN}")
-        say(f"This command ends when a browser has read the file, after {wait_s:.0f} s, or by Ctrl-C.")
+        for note in render_notes("perfetto", link, path, ORIGIN, wait_s):
+            say(note)
         webbrowser.open(link)
         server.timeout = wait_s
         server.handle_timeout = lambda: sent.append(path)  # type: ignore[method-assign]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog
 from epochmeter.config.errors import input_error
-from epochmeter.report.output.render import render_macro
+from epochmeter.report.render import render_macro
 from epochmeter.report.runs.configuration import group_repeats, no_energy
 from epochmeter.report.runs.costs import costs, pareto_front
 from epochmeter.report.runs.filter import AN_ESTIMATE, select_any

@@ -73,7 +73,7 @@ def test_interval_of_the_ratio_of_repeats_decides(after, verdict):
 
 def test_single_run_has_no_interval_from_its_epochs_but_from_the_others_repeats():
     found = one([run(0, 10.0, epochs=[50.0, 10.0, 10.1, 9.9])], [run(0, 8.0, epochs=[40.0, 8.0, 8.1, 7.9])])
-    assert (found.basis, found.verdict, found.ratio.low) == ("one run each", "inconclusive", None)
+    assert (found.basis, found.verdict, found.ratio.low) == ("one each", "inconclusive", None)
     found = one(repeated([10.0, 10.1, 10.2]), [run(0, 8.0)])
     assert (found.basis, found.counts, found.verdict) == ("runs", (3, 1), "differs")
 

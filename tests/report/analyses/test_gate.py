@@ -9,7 +9,7 @@ from golden import assert_golden
 from sweeps import costing
 
 from epochmeter.report.analyses.gate import check_bounds, exit_code
-from epochmeter.report.output.render import render_html
+from epochmeter.report.render import render_html
 from epochmeter.report.runs.configuration import group_repeats
 
 

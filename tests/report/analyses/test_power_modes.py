@@ -117,7 +117,7 @@ def test_modes_without_clocks_or_of_another_boot_are_names(change):
     result = predict(group_repeats(measured))
     assert result.reason == "few"
     prior = prior_of(measured)
-    assert (prior.grids, prior.left_out) == ([], {NO_CLOCKS: 6})
+    assert (prior.grids, prior.left_out) == ([], {(NO_CLOCKS, ""): 6})
 
 
 def test_mode_is_selected_by_watts_and_kept_without_a_limit():

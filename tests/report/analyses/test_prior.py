@@ -132,16 +132,14 @@ def test_prior_of_other_keys_is_reported():
 
 def test_records_that_cannot_be_used_have_reasons():
     good, short = runs(workload(0), EVERY), runs(workload(1), EVERY[:3], model="resnet152", first=50)
-    why = "not completed (failed)"
-    failed = runs(workload(0), EVERY[:2], first=70, state="failed", excluded_because=why)
+    failed = runs(workload(0), EVERY[:2], first=70, state="failed")
     timed = runs(workload(2), EVERY[:6], energy=False, host="other", first=80, no_energy="no meter")
     bad = {"9": "it is of schema 9", "10": "it is of schema 9"}
     prior = read_prior(Sweep(Path("s"), [*good, *short, *failed, *timed], bad), {run.name for run in good[:10]})
     assert [(len(grid), len(grid.logs)) for grid in prior.grids] == [(20, 2), (6, 1)]
     assert prior.without_power == 1
-    few = "fewer than 4 configurations of a workload"
-    assert prior.left_out == {"it is of schema 9": 2, why: 2, few: 3}
-    assert Prior([], {}).values == {"workloads": 0, "configurations": 0, "without_power": 0, "left_out": {}}
+    assert prior.left_out == {("unreadable", "it is of schema 9"): 2, ("failures", "failed"): 2, ("few", "4"): 3}
+    assert Prior([], {}).values == {"workloads": 0, "configurations": 0, "without_power": 0, "left_out": []}
     result = predict(few_runs(workload(5)), replace(prior, grids=[]))
     assert_golden("prediction", replace(result, points=result.points[:1], next_runs=[]), "no_prior")
 

@@ -7,7 +7,7 @@ from golden import assert_golden
 from sweeps import row, rows, spread
 
 from epochmeter.report.analyses.stalls import STALLED, StallAnalysis, analyze, stall_power
-from epochmeter.report.output.render import render_macro
+from epochmeter.report.render import render_macro
 from epochmeter.report.runs.configuration import NoEnergy
 from epochmeter.report.runs.data_source import CACHE_STATES, condition
 from epochmeter.report.statistics import contrast

@@ -66,10 +66,15 @@ def test_each_target_and_dataset_is_analyzed_separately():
     loss = {"target_accuracy": None, "target_loss": 0.5}
     goals = [{}, {"target_accuracy": 0.7}, loss, {**loss, "evaluate": False}, {"dataset": {"name": "mnist"}}]
     runs = [reaching(number, 1.0, **goal) for number, goal in enumerate(goals)]
-    assert [result.title for result in analyze([*runs, trained(9, 100.0)])] == [
-        "jpeg, accuracy of at least 0.65", "jpeg, accuracy of at least 0.7", "jpeg, loss of at most 0.5",
-        "jpeg, loss of at most 0.5 while training", "mnist, accuracy of at least 0.65",
-    ]  # fmt: skip
+    results = analyze([*runs, trained(9, 100.0)])
+    assert [(result.dataset, *result.target) for result in results] == [
+        ("jpeg", 0.65, None, False),
+        ("jpeg", 0.7, None, False),
+        ("jpeg", None, 0.5, False),
+        ("jpeg", None, 0.5, True),
+        ("mnist", 0.65, None, False),
+    ]
+    assert_golden("targets", results[3:], "several")
     assert analyze([trained(0, 100.0)]) == []
 
 

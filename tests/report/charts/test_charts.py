@@ -11,7 +11,7 @@ from epochmeter.report.charts.bars import energy_domains
 from epochmeter.report.charts.draw import to_png, to_svg
 from epochmeter.report.charts.points import Palette, mean_sd
 from epochmeter.report.charts.vega import even_columns, make_axis
-from epochmeter.report.runs.configuration import group_repeats
+from epochmeter.report.runs.configuration import NoEnergy, group_repeats
 from epochmeter.report.runs.power import Power
 from epochmeter.report.statistics import ratio
 
@@ -28,7 +28,7 @@ def ran(number, e2e_s, energy_j=None, *, steady=None, covers="GPUs used", **keys
 
 
 def reached(number, seconds=None, joules=None, **keys):
-    return reaching(number, seconds, joules, steady={"energy_j": joules and 100.0}, **keys)
+    return reaching(number, seconds, joules, **{"steady": {"energy_j": joules and 100.0}, **keys})
 
 
 def drawn(runs, **more):
@@ -86,13 +86,13 @@ def test_repeats_are_one_mark_with_their_standard_deviation_and_a_single_run_has
 
 def test_configurations_without_finite_energy_are_counted():
     runs = [ran(0, 10.0, 500.0, batch=8), ran(1, 20.0, batch=16)]
-    assert drawn(runs)["energy_by_time"].caption["without_energy"] == (1, 2, " (no meter here)")
+    assert drawn(runs)["energy_by_time"].caption["without_energy"] == (1, 2, NoEnergy(1, 1, "no meter here"))
     assert "energy_by_time" not in drawn([ran(n, 10.0, float("inf"), batch=n + 1) for n in range(2)])
     runs = [ran(0, 10.0, 500.0, batch=8), ran(1, 10.0, 400.0, batch=8, repeat=1, covers="CPU packages"),
             ran(2, 20.0, 300.0, batch=16)]  # fmt: skip
     chart = drawn(runs)["energy_by_time"]
     assert rows(chart, "points", "title") == [("batch 16",)]
-    assert chart.caption["without_energy"] == (1, 2, " (their runs measured different parts of the machine)")
+    assert chart.caption["without_energy"] == (1, 2, NoEnergy(0, 2, covers=("CPU packages", "GPUs used")))
 
 
 def test_energies_of_different_scopes_are_in_charts_of_their_own():
@@ -139,7 +139,7 @@ def test_many_bars_are_folded_and_configurations_without_parts_are_counted():
     assert [len(rows(chart, "bars")) for chart in (first, more)] == [15, 35]
     assert (first.is_folded, more.is_folded) == (False, True)
     assert rows(first, "bars", "name")[0] == ("batch 1",)
-    assert (first.caption["fewer"], first.caption["unknown_parts"]) == ((15, "fastest", 50), (3, 53))
+    assert (first.caption["fastest_of"], first.caption["unknown_parts"]) == ((15, 50), (3, 53))
 
 
 def domains_of(*runs):
@@ -204,7 +204,7 @@ def test_empty_cells_are_noted():
     chart = drawn(gridded(("batch", (8, 16)), ("workers", (0, 4)), energy_j=[100.0, 90.0, 80.0, None]))["grid_energy"]
     assert len(rows(chart, "values")) == 3
     assert chart.caption["empty_cells"]
-    assert chart.caption["without_energy"] == (1, 4, " (no meter here)")
+    assert chart.caption["without_energy"] == (1, 4, NoEnergy(1, 1, "no meter here"))
 
 
 def test_synthetic_batches_are_shown_by_part_but_are_none_to_choose_from():
@@ -252,6 +252,22 @@ def test_time_and_energy_to_a_target_come_first():
     assert "target" not in drawn([reached(0)])
     timed = drawn([reached(0, 100.0, batch=8), reached(1, 50.0, batch=16)])["target"]
     assert rows(timed, "bars", "name") == [("batch 16",), ("batch 8",)], "bars, as nothing measured the energy"
+
+
+def test_with_a_target_the_best_are_named_there_and_costs_per_epoch_come_last_and_folded():
+    """One run reached its target within the warm-up, so that it has no time per epoch."""
+    runs = [reached(n, 100.0 - n, 50.0 + n, batch=8 + n, steady={**PARTS, "energy_j": 9.0}) for n in range(2)]
+    runs.append(reaching(2, 60.0, 80.0, batch=32, steady={"e2e_s": None}))
+    best = [SimpleNamespace(name="fastest", configuration=group_repeats(runs)[2])]
+    charts = all_charts(runs, best)
+    assert [(chart.name, chart.is_folded) for chart in charts] == [
+        ("target", False),
+        ("epoch_parts", False),
+        ("energy_by_time", True),
+    ]
+    assert rows(charts[0], "points", "x") == [(100.0,), (99.0,), (60.0,)]
+    assert ["fastest"] in [text for (text,) in rows(charts[0], "labels", "text")]
+    assert ["fastest"] not in [text for (text,) in rows(charts[-1], "labels", "text")]
 
 
 def test_heatmaps_of_configurations_with_a_target_are_of_time_to_it():

@@ -10,8 +10,8 @@ import pytest
 
 from epochmeter.report.charts.vega import Chart
 from epochmeter.report.output.html import pack, report_html
-from epochmeter.report.output.render import escape_markdown
 from epochmeter.report.pages import Page
+from epochmeter.report.render import escape_markdown
 
 pytest.importorskip("vl_convert")
 EVIL = "<script>alert(1)</script> & $x_1$"
@@ -31,10 +31,10 @@ def templates(monkeypatch):
     """Replace the templates of analyses by their results."""
 
     def render(template, macro, results, **_):
-        texts = ("body", "summary") if template == "answer.md.j2" else ("body", "opening")
+        texts = ("body", "summary") if template in ("answer.md.j2", "failures.md.j2") else ("body", "opening")
         return f"{macro}: {escape_markdown(results)}" if macro in texts else ""
 
-    monkeypatch.setattr("epochmeter.report.output.render.render_macro", render)
+    monkeypatch.setattr("epochmeter.report.render.render_macro", render)
 
 
 def unpacked(html, name):
@@ -76,6 +76,13 @@ def test_at_most_three_sentences_come_before_the_first_chart():
         True,
         False,
     ]
+
+
+def test_failures_are_summarized_first_if_there_is_nothing_else():
+    failures, answer = page("failures", "out of memory"), page("answer", "Fastest: batch 8.")
+    html = report_html("a sweep", [failures], [], "")
+    assert html.index("summary: out of memory") < html.index('section id="failures"')
+    assert "summary: out of memory" not in report_html("a sweep", [answer, failures], CHARTS, "")
 
 
 def test_markup_in_names_stays_text():

@@ -42,7 +42,7 @@ def test_columns_are_attributes_then_keys_then_metrics_then_the_host():
 def test_table_has_the_varied_keys_and_the_measured_metrics():
     rows = [trained(n, 100.0 + n, batch=batch, typed={"batch": str(batch), "model": "resnet152"})
             for n, batch in enumerate([8, 16])]  # fmt: skip
-    columns, cells = table.columns_and_rows(rows)
+    columns, cells, _ = table.columns_and_rows(rows)
     assert columns == ["run", "batch", "e2e (s)", "compute (s)", "samples/s"]
     assert cells == [["0", "8", "10.00", "9.00", "100"], ["1", "16", "9.90", "8.91", "101"]]
     assert table.columns_and_rows([*rows, trained(2, 102.0, batch=32)])[1][2][1] == "32", "as configured"
@@ -53,12 +53,12 @@ def test_costs_have_a_column_per_currency():
     runs = [
         trained(n, 100.0, steady={"cost": 0.5 + n}, footprint={"currency": own}) for n, own in enumerate(["EUR", "USD"])
     ]
-    columns, cells = table.columns_and_rows([*runs, trained(2, 100.0)])
+    columns, cells, _ = made = table.columns_and_rows([*runs, trained(2, 100.0)])
     assert [[line[columns.index(f"cost ({own})")] for line in cells] for own in ("EUR", "USD")] == [
         ["0.500", "-", "-"],
         ["-", "1.50", "-"],
     ]
-    assert table.markdown((columns, cells)).count("---:") == len(columns)
+    assert table.markdown(made).count("---:") == len(columns)
 
 
 def test_long_table_is_made_by_a_second_process(monkeypatch):
@@ -75,7 +75,7 @@ def test_long_table_is_made_by_a_second_process(monkeypatch):
 def test_parts_of_the_time_have_the_decimals_of_the_time():
     parts = {"data_stall_s": 0.0004, "copy_s": 0.1, "overhead_s": 0.0}
     rows = [trained(n, speed, steady=parts) for n, speed in enumerate((100.0, 240.0))]
-    columns, lines = table.columns_and_rows([*rows, trained(2, 100.0)])
+    columns, lines, _ = table.columns_and_rows([*rows, trained(2, 100.0)])
     cells = [dict(zip(columns, line, strict=True)) for line in lines]
     assert [line["e2e (s)"] for line in cells] == ["10.00", "4.17", "10.00"]
     assert [line["stall (s)"] for line in cells] == ["0.00", "0.00", "-"]

@@ -49,9 +49,9 @@ def test_configurations_with_one_target_are_ranked_by_time_and_energy_to_it():
     runs = [reaching(0, 50.0, 900.0), reaching(1, 60.0, 600.0, batch=128), reaching(2, 40.0, batch=256, repeat=0),
             reaching(3, batch=256, repeat=1)]  # fmt: skip
     found = ranked_costs(group_repeats(runs))
-    assert [(cost.title, cost.time_s, cost.energy_j, cost.power_w, cost.per) for cost in found] == [
-        ("batch 64", 50.0, 900.0, 18.0, "to accuracy of at least 0.9"),
-        ("batch 128", 60.0, 600.0, 10.0, "to accuracy of at least 0.9"),
+    assert [(cost.title, cost.time_s, cost.energy_j, cost.power_w, cost.target) for cost in found] == [
+        ("batch 64", 50.0, 900.0, 18.0, (0.9, None, False)),
+        ("batch 128", 60.0, 600.0, 10.0, (0.9, None, False)),
     ], "not all runs of batch 256 reached it"
 
 
@@ -64,7 +64,7 @@ def test_configurations_with_one_target_are_ranked_by_time_and_energy_to_it():
     ],
 )
 def test_configurations_without_a_common_target_are_ranked_by_epoch(runs):
-    assert {cost.per for cost in ranked_costs(group_repeats(runs))} == {"per epoch"}
+    assert {cost.target for cost in ranked_costs(group_repeats(runs))} == {None}
 
 
 @pytest.mark.parametrize(

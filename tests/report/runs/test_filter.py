@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sweeps import row, trained
 
-from epochmeter.report.output.render import render_notes
+from epochmeter.report.render import render_notes
 from epochmeter.report.runs.filter import AN_ESTIMATE, select, select_any
 from epochmeter.report.runs.run import Sweep
 
@@ -21,7 +21,7 @@ def numbers(rows):
 
 
 def failed(time_s):
-    return replace(row(1, "storage", time_s), state="failed", excluded_because="not completed (failed)")
+    return replace(row(1, "storage", time_s), state="failed")
 
 
 def estimated(number, **more):
@@ -56,7 +56,7 @@ def test_runs_without_results_are_excluded_and_counted_by_reason():
     [
         ("rehearsals", 2, "REHEARSAL, not a result of the requested configuration (run 2): rehearse=true."),
         ("estimates", 3, "ESTIMATE, no energy was measured (run 3): no meter here."),
-        ("failures", 1, "NOT COMPLETED (run 1): not completed (failed)."),
+        ("failures", 1, "NOT COMPLETED (run 1): failed."),
     ],
 )
 def test_included_kinds_have_a_banner(include, numbered, banner):
@@ -73,12 +73,12 @@ def test_run_with_two_reasons_needs_both_to_be_included():
 
 
 def test_failure_without_epochs_is_not_included_and_read_errors_of_reported_runs_are_noted():
-    flawed = replace(row(0, "storage", 1.0), read_errors=["steady/energy_j is no finite number"])
+    flawed = replace(row(0, "storage", 1.0), read_errors=["steady/energy_j: not finite"])
     found = select(sweep(flawed, failed(None)), include=["failures"])
     assert numbers(found.runs) == [0]
     assert render_notes("left_out", found, [0]) == [
         "Left out: 1 of 2 runs: not completed (failed).",
-        "Left out of 1 run: run 0: steady/energy_j is no finite number.",
+        "Left out of 1 run: run 0: steady/energy_j: not finite.",
     ]
 
 

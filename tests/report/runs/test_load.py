@@ -17,7 +17,7 @@ def test_record_is_loaded_as_written(tmp_path):
     (found,) = read(tmp_path).runs
     assert [*map(vars, read(record.folder).runs)] == [vars(found)], "a single run is a sweep of one"
     assert vars(found).items() >= {
-        "number": 3, "state": "completed", "excluded_because": None, "added": ["+note"], "cores": 8, "no_energy": None,
+        "number": 3, "state": "completed", "added": ["+note"], "cores": 8, "no_energy": None,
         "keys": {"data_source": "cached", "batch": "8", "note": "mine"}, "disturbed": {"gpu_shared": "process 7"},
         "energy_covers": "GPUs used", "energy_domains": ["gpu0"],
     }.items()  # fmt: skip
@@ -38,15 +38,17 @@ def test_run_without_result_has_a_reason(tmp_path):
     write_json(running / "job.json", description)
     failed = tmp_path / "1" / "summary.json"
     write_json(failed, {**read_json(failed), "failure": {"message": "no space left\nat line 1"}})
-    assert [found.excluded_because for found in read(tmp_path).runs] == [
-        None,
-        "not completed (failed: no space left)",
-        "a rehearsal (device=nano asked for, this machine is device=cpu)",
-        "no epoch after its warm-up: give more epochs",
-        "not completed (unfinished)",
-        "not completed (completed)",
-        "not completed (running)",
+    runs = read(tmp_path).runs
+    assert [(run.excluded_because, run.state) for run in runs] == [
+        (None, "completed"),
+        ("failures", "failed"),
+        ("rehearsals", "completed"),
+        ("too_short", "completed"),
+        ("failures", "unfinished"),
+        ("failures", "unfinished"),
+        ("failures", "running"),
     ]
+    assert runs[1].failure == "no space left"
 
 
 def test_damaged_record_is_reported_and_others_are_loaded(tmp_path):
@@ -78,7 +80,7 @@ def test_metric_that_is_not_finite_is_absent_and_reported(tmp_path):
     write(tmp_path, row(0, "storage", 1.0, steady={"train_loss": float("nan"), "energy_j": float("inf")}))
     (found,) = read(tmp_path).runs
     assert (found.steady("train_loss"), found.energy_covers) == (None, None)
-    assert sorted(found.read_errors) == ["steady/energy_j is no finite number", "steady/train_loss is no finite number"]
+    assert sorted(found.read_errors) == ["steady/energy_j: not finite", "steady/train_loss: not finite"]
 
 
 def test_damaged_line_loses_its_epoch_only(tmp_path):
@@ -88,7 +90,7 @@ def test_damaged_line_loses_its_epoch_only(tmp_path):
     path.write_text(f'{first}\n{{\n[]\n{last}\n{{"window": "epoch", "metr')
     (found,) = read(tmp_path).runs
     assert found.epochs == {0: {"epoch/e2e_s": 9.0}, 2: {"epoch/e2e_s": 3.0}}
-    assert found.read_errors == ["2 of the lines of epochs.jsonl cannot be read"]
+    assert found.read_errors == ["epochs.jsonl: 2 unreadable lines"]
 
 
 def test_run_has_its_origin_and_platform(tmp_path):

@@ -26,7 +26,7 @@ METRICS = (TIME, ENERGY, POWER)
 EQUIVALENCE = 0.05
 """Two values are equivalent if the interval of their ratio contains 1 and is within this relative difference."""
 DIFFERS, SAME, INCONCLUSIVE = "differs", "no difference", "inconclusive"
-RUNS, ONCE, CONFIGURATIONS = "runs", "one run each", "configurations"
+RUNS, ONCE, CONFIGURATIONS = "runs", "one each", "configurations"
 MIN_OVERALL = 3
 """Number of configurations from which on there is also an overall comparison."""
 
@@ -59,7 +59,7 @@ class Difference:
         title: The configuration; empty if over all of them.
         metric: Full name: `steady/e2e_s`.
         is_equivalent: Whether the interval excludes any difference that matters.
-        basis: Source of the interval: `runs`, or `configurations` if over all of them; `one run each`: none.
+        basis: Source of the interval: `runs`, or `configurations` if over all of them; `one each`: none.
         before: Mean before, in the metric's unit; None over all configurations.
         counts: Runs before and after; over all configurations, their number.
         p_value: Of no difference; None without repeats.

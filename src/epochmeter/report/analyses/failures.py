@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from epochmeter.report.runs.filter import FAILURES, Selection, reasons_of
-from epochmeter.report.runs.run import RUNNING, Run
+from epochmeter.report.runs.filter import Selection, reasons_of
+from epochmeter.report.runs.run import FAILURES, RUNNING, Run
 from epochmeter.shared.record import Record
 
 HINT = "hint:"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +20,8 @@ MIN_CONFIGURATIONS, MAX_CONFIGURATIONS = 4, 100
 """Workloads of earlier sweeps with fewer are not used; of more, a random sample is."""
 MAX_WORKLOADS = 50
 """Of more workloads in earlier sweeps, the last are used."""
-NO_CLOCKS = "clocks of the power modes are unknown, or a reboot switched parts of the GPU"
+FEW, NO_CLOCKS, UNREADABLE = "few", "clocks", "unreadable"
+"""Reasons why records and configurations are not used, in addition to the kinds of runs that are no results."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Prior:
     """Workloads of earlier sweeps, each with time and, if it was measured, power.
 
     Attributes:
-        left_out: Reason -> number of records or configurations that are not used.
+        left_out: Reason and its details -> number of records or configurations that are not used.
     """
 
     grids: Sequence[Grid]
-    left_out: Mapping[str, int]
+    left_out: Mapping[tuple[str, str], int]
 
     @property
     def configurations(self) -> int:
@@ -47,15 +47,22 @@ class Prior:
     @property
     def values(self) -> dict[str, object]:
         """All numbers, as the JSON file has them."""
-        names = ("configurations", "without_power", "left_out")
-        return {"workloads": len(self.grids), **{name: getattr(self, name) for name in names}}
+        return {
+            "workloads": len(self.grids),
+            "configurations": self.configurations,
+            "without_power": self.without_power,
+            "left_out": [
+                {"reason": kind, "details": details, "count": count} for (kind, details), count in self.left_out.items()
+            ],
+        }
 
 
 def read_prior(sweep: Sweep, own: Container[str] = ()) -> Prior:
     """Group the results of sweeps by host and workload, without the runs named in `own`."""
     selection = select(sweep)
     runs = [run for run in selection.runs if run.name not in own]
-    left_out = Counter(sweep.unreadable.values()) + selection.exclusions({run.number for run in selection.ended})
+    left_out = selection.exclusions({run.number for run in selection.ended})
+    left_out.update((UNREADABLE, why) for why in sweep.unreadable.values())
     grids, few = [], 0
     for group in groups(group_repeats(without_synthetic(runs)), (BATCH, POWER_LIMIT)):
         measured = costs(group)
@@ -66,12 +73,12 @@ def read_prior(sweep: Sweep, own: Container[str] = ()) -> Prior:
             continue
         limits = [cost.configuration.value(POWER_LIMIT) for cost in used]
         if len(set(limits)) > 1 and not has_physics(POWER_LIMIT, limits) and not mode_clocks(used):
-            left_out[NO_CLOCKS] += len(group)
+            left_out[NO_CLOCKS, ""] += len(group)
             continue
         sample = sorted(random.Random(0).sample(range(len(used)), min(len(used), MAX_CONFIGURATIONS)))
         grids.append(to_grid([used[index] for index in sample]))
     if few:
-        left_out[f"fewer than {MIN_CONFIGURATIONS} configurations of a workload"] = few
+        left_out[FEW, str(MIN_CONFIGURATIONS)] = few
     return Prior(grids[-MAX_WORKLOADS:], left_out)
 
 

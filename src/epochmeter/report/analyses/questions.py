@@ -39,8 +39,8 @@ METRICS = {
 E2E = "e2e"
 PARTS = {
     E2E: ("e2e_s", None),
-    "loader start": ("loader_start_s", None),
-    "waiting for data": ("data_stall_s", "loader_start_s"),
+    "loader_start": ("loader_start_s", None),
+    "data_stall": ("data_stall_s", "loader_start_s"),
     "copies": ("copy_s", None),
     "compute": ("compute_s", None),
     "overhead": ("overhead_s", None),

@@ -15,6 +15,7 @@ from epochmeter.report.analyses.best import Best, find_best
 from epochmeter.report.runs.configuration import (
     Configuration,
     NoEnergy,
+    QualityTarget,
     group_repeats,
     no_energy,
     quality_target,
@@ -56,26 +57,31 @@ class Targets:
     """All configurations of a sweep with one target on one dataset.
 
     Attributes:
+        dataset: Name of the dataset.
         points: Those that always reached the target first, by time.
         choices: The fastest and the least energy of those that always reached the target.
         no_energy: Why some configurations, or all, are not on the front.
         time_ratio: Time of the one with the least energy, as a multiple of the fastest's; None if it is the fastest.
         energy_ratio: Energy of the fastest, as a multiple of the least.
+        is_ranked_above: Whether the answer of the same report has the best configurations.
     """
 
-    title: str
+    target: QualityTarget
+    dataset: str
     points: Sequence[TargetResult]
     choices: Sequence[Best]
     covers: Sequence[str]
     no_energy: NoEnergy | None
     time_ratio: Estimate | None
     energy_ratio: Estimate | None
+    is_ranked_above: bool = False
 
     @property
     def values(self) -> dict[str, object]:
         """All numbers, as the JSON file has them."""
         return {
-            "title": self.title,
+            "target": self.target._asdict(),
+            "dataset": self.dataset,
             "points": [asdict(point) for point in self.points],
             **{choice.name: choice.cost.title for choice in self.choices},
             "covers": self.covers,
@@ -85,14 +91,14 @@ class Targets:
 
 def analyze(runs: Sequence[Run]) -> list[Targets]:
     """Analyze each target and dataset of the runs."""
-    groups: dict[str, list[Run]] = {}
+    groups: dict[tuple[QualityTarget, str], list[Run]] = {}
     for run in runs:
-        if goal := quality_target(run.job):
-            groups.setdefault(f"{run.job['dataset']['name']}, {goal}", []).append(run)
-    return [_analyze(title, group_repeats(group)) for title, group in groups.items()]
+        if target := quality_target(run.job):
+            groups.setdefault((target, run.job["dataset"]["name"]), []).append(run)
+    return [_analyze(*key, group_repeats(group)) for key, group in groups.items()]
 
 
-def _analyze(title: str, configurations: Sequence[Configuration]) -> Targets:
+def _analyze(target: QualityTarget, dataset: str, configurations: Sequence[Configuration]) -> Targets:
     ranked = {cost.configuration: cost for cost in costs_to_target(configurations)}
     scopes = comparable([*ranked.values()])
     front = pareto_front([*ranked.values()]) if len(scopes) == 1 else set()
@@ -104,15 +110,16 @@ def _analyze(title: str, configurations: Sequence[Configuration]) -> Targets:
         cost = ranked.get(configuration)
         time_s, energy_j = (cost.time, cost.energy) if cost else (_mean(reached, TIME), _mean(reached, ENERGY))
         epochs, on_front = reached.mean(EPOCHS), configuration in front
-        title_of, numbers = configuration.title, configuration.numbers
-        points.append(TargetResult(title_of, numbers, reached.numbers, epochs, time_s, energy_j, on_front))
+        title, numbers = configuration.title, configuration.numbers
+        points.append(TargetResult(title, numbers, reached.numbers, epochs, time_s, energy_j, on_front))
     choices = find_best(configurations)[:2] if ranked else []
     ratios: tuple[Estimate | None, Estimate | None] = (None, None)
     if len(scopes) == 1 and choices[0].configuration is not choices[-1].configuration:
         fastest, least = choices[0].configuration, choices[-1].configuration
         ratios = ratio_of(TIME, least, fastest), ratio_of(ENERGY, fastest, least)
     return Targets(
-        title,
+        target,
+        dataset,
         points=sorted(points, key=lambda point: (not point.always, point.time_s.value if point.time_s else math.inf)),
         choices=choices,
         covers=[*scopes],

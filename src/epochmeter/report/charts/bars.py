@@ -11,12 +11,13 @@ from epochmeter.report.charts import vega
 from epochmeter.report.charts.points import MeanSd, Palette, by_energy_scope, mean_sd, scopes, tooltip
 from epochmeter.report.charts.vega import Chart
 from epochmeter.report.formatting import percent, quantity
+from epochmeter.report.render import phrase
 from epochmeter.report.runs.configuration import Configuration
+from epochmeter.report.runs.costs import ENERGY, TIME
 
 MAX_BARS, MAX_FOLDED_BARS = 15, 60
-TIMES = {name: f"{name.replace(' ', '_')}_s" for name in ("data stall", "copy", "compute", "overhead")}
-ENERGIES = {name: f"{name.split()[-1]}_energy_j" for name in TIMES}
-PART_COLORS = dict(zip(TIMES, (vega.VERMILION, vega.ORANGE, vega.BLUE, vega.GRAY), strict=True))
+PARTS = {"data_stall": vega.VERMILION, "copy": vega.ORANGE, "compute": vega.BLUE, "overhead": vega.GRAY}
+"""Part of an epoch -> its color."""
 DOMAIN_COLORS = (vega.BLUE, vega.ORANGE, vega.GREEN, vega.PURPLE, vega.SKY, vega.VERMILION, vega.BROWN)
 DOMAIN = re.compile(r"steady/energy_(?!per_sample_j$|uncertainty_j$)(?!.*_sampled_j$)(.+)_j")
 REST = "rest"
@@ -29,24 +30,25 @@ Bar = tuple[Configuration, MeanSd, Mapping[str, float]]
 
 def epoch_parts(configurations: Sequence[Configuration]) -> list[Chart]:
     """Draw the parts of the time of a steady epoch."""
-    bars = _bars(configurations, "steady/e2e_s", lambda configuration, total: _all_known(configuration, TIMES))
+    metrics = {part: f"{part}_s" for part in PARTS}
+    bars = _bars(configurations, TIME, lambda configuration, total: _all_known(configuration, metrics))
     caption = {"by_activity": True, "measured_separately": True}
-    return _stacked("epoch_parts", "Time per epoch", "part", "s", configurations, bars, PART_COLORS, caption)
+    return _stacked("epoch_parts", "s", configurations, bars, PARTS, caption)
 
 
 def energy_parts(configurations: Sequence[Configuration]) -> list[Chart]:
     """Draw the energy of a steady epoch by domain and by phase, one chart per energy scope."""
-    charts, label = [], "Energy per epoch"
+    charts, metrics = [], {part: f"{part.removeprefix('data_')}_energy_j" for part in PARTS}
     for suffix, group in by_energy_scope(configurations):
-        bars = _bars(group, "steady/energy_j", energy_domains)
+        bars = _bars(group, ENERGY, energy_domains)
         names = sorted({part for _, _, parts in bars for part in parts} - {REST})
         colors = {name: DOMAIN_COLORS[place % len(DOMAIN_COLORS)] for place, name in enumerate(names)}
         colors[REST] = vega.GRAY
         caption = {"by_component": True, "scope": scopes(group)}
-        charts += _stacked(f"energy_domains{suffix}", label, "component", "J", group, bars, colors, caption)
-        bars = _bars(group, "steady/energy_j", lambda configuration, total: _all_known(configuration, ENERGIES))
+        charts += _stacked(f"energy_domains{suffix}", "J", group, bars, colors, caption)
+        bars = _bars(group, ENERGY, lambda configuration, total: _all_known(configuration, metrics))
         caption = {"by_activity": True, "scope": scopes(group)}
-        charts += _stacked(f"energy_phases{suffix}", label, "part", "J", group, bars, PART_COLORS, caption)
+        charts += _stacked(f"energy_phases{suffix}", "J", group, bars, PARTS, caption)
     return charts
 
 
@@ -55,7 +57,7 @@ def time_bars(
 ) -> Chart:
     """Draw time to a target where energy is unknown, the fastest on top."""
     shown = sorted(times_s, key=lambda pair: pair[1].mean)[:MAX_BARS]
-    axis = vega.make_axis("Time to the target", [time.mean for _, time in shown], "s", zero=True)
+    axis = vega.make_axis(phrase("time_to_target"), [time.mean for _, time in shown], "s", zero=True)
     rows = [
         {**tooltip(configuration, time=time.text("s")), "bar": bar, "part": palette.kind(configuration), "start": 0,
          "end": axis.value(time.mean)}
@@ -63,7 +65,7 @@ def time_bars(
     ]  # fmt: skip
     names = [configuration.title for configuration, _ in shown]
     spec = vega.stacked_bars(axis.title, rows, names, palette.colors, "title", "time", "runs")
-    return Chart(name, title, spec, {"energy_unknown": True, **caption, **_fewer(len(times_s), "fastest")})
+    return Chart(name, title, spec, {"energy_unknown": True, **caption, **_fewer("s", len(times_s))})
 
 
 def energy_domains(configuration: Configuration, total_j: float) -> dict[str, float]:
@@ -92,7 +94,7 @@ def _domain(metric: str) -> str | None:
 
 
 def _all_known(configuration: Configuration, metrics: Mapping[str, str]) -> dict[str, float]:
-    """Return the means of metrics by their names in the chart; empty unless all are known."""
+    """Return the means of metrics by part; empty unless all are known."""
     means = {name: configuration.mean(f"steady/{metric}") for name, metric in metrics.items()}
     finite = {name: mean for name, mean in means.items() if mean is not None and math.isfinite(mean)}
     return finite if len(finite) == len(metrics) else {}
@@ -109,39 +111,39 @@ def _bars(
 
 
 def _stacked(
-    name: str, label: str, what: str, base: str, configurations: Sequence[Configuration], bars: Sequence[Bar],
-    colors: Mapping[str, str], caption: vega.Caption,
+    name: str, base: str, configurations: Sequence[Configuration], bars: Sequence[Bar], colors: Mapping[str, str],
+    caption: vega.Caption,
 ) -> list[Chart]:  # fmt: skip
     """Draw the first bars, and the next ones in a chart that the page folds."""
-    title, missing = f"{label} by {what}", len(configurations) - len(bars)
-    caption = {
-        **caption,
-        **_fewer(len(bars), "fastest" if base == "s" else "most frugal"),
-        "unknown_parts": missing and (missing, len(configurations)),
-    }
+    label = phrase("time_per_epoch" if base == "s" else "energy_per_epoch")
+    title = phrase("by_component" if "by_component" in caption else "by_part", label=label)
+    missing = len(configurations) - len(bars)
+    unknown = {"unknown_parts": missing and (missing, len(configurations))}
     first, more = bars[:MAX_BARS], bars[MAX_BARS : MAX_BARS + MAX_FOLDED_BARS]
+    caption = {**caption, **_fewer(base, len(bars)), **unknown}
     charts = [Chart(name, title, _parts_spec(label, base, first, colors), caption)] if first else []
     if more:
-        spec, title = _parts_spec(label, base, more, colors), f"{title}: further configurations"
+        spec, title = _parts_spec(label, base, more, colors), phrase("further", title=title)
         charts.append(Chart(f"{name}_more", title, spec, {"next": len(more)}, is_folded=True))
     return charts
 
 
 def _parts_spec(label: str, base: str, bars: Sequence[Bar], colors: Mapping[str, str]) -> vega.Spec:
     axis = vega.make_axis(label, [total.mean for _, total, _ in bars], base, zero=True)
+    names = {part: phrase(part) if part in (*PARTS, REST) else part for part in colors}
     rows: list[dict[str, object]] = []
     for bar, (configuration, total, parts) in enumerate(bars):
         end = 0.0
         for part in filter(parts.get, colors):
             start, end = end, end + axis.value(parts[part])
             text = f"{quantity(parts[part], base, total.mean)} ({percent(parts[part] / total.mean)})"
-            lines = tooltip(configuration, part=part, value=text, total=total.text(base))
+            lines = tooltip(configuration, part=names[part], value=text, total=total.text(base))
             rows.append({**lines, "bar": bar, "start": start, "end": end})
     used = {row["part"] for row in rows}
-    shown = {part: color for part, color in colors.items() if part in used}
-    names = [configuration.title for configuration, *_ in bars]
-    return vega.stacked_bars(axis.title, rows, names, shown, "title", "part", "value", "total", "runs")
+    shown = {names[part]: color for part, color in colors.items() if names[part] in used}
+    titles = [configuration.title for configuration, *_ in bars]
+    return vega.stacked_bars(axis.title, rows, titles, shown, "title", "part", "value", "total", "runs")
 
 
-def _fewer(count: int, order: str) -> dict[str, object]:
-    return {"fewer": (MAX_BARS, order, count)} if count > MAX_BARS else {}
+def _fewer(base: str, count: int) -> dict[str, object]:
+    return {"fastest_of" if base == "s" else "frugal_of": (MAX_BARS, count)} if count > MAX_BARS else {}

@@ -17,6 +17,7 @@ from epochmeter.report.charts.points import (
 )
 from epochmeter.report.charts.vega import Chart, channel
 from epochmeter.report.formatting import number
+from epochmeter.report.render import phrase
 from epochmeter.report.runs.configuration import Configuration, on_several_hosts, varied
 from epochmeter.report.runs.costs import ENERGY, ENERGY_TO_TARGET, TIME, TIME_TO_TARGET, costs_to_target
 
@@ -44,13 +45,13 @@ def heatmaps(configurations: Sequence[Configuration]) -> list[Chart]:
     others = [key for key in keys if key not in axes]
     if len(others) == 1 and len({configuration.value(others[0]) for configuration in configurations}) <= MAX_PANELS:
         axes, others = [*axes, *others], []
-    of, time, energy = "per epoch", TIME, ENERGY
+    of, time, energy = "per_epoch", TIME, ENERGY
     if costs_to_target(configurations):
-        of, time, energy = "to the target", TIME_TO_TARGET, ENERGY_TO_TARGET
-    charts = [_heatmap("grid_time", f"Time {of}", "s", time, configurations, axes, others)]
+        of, time, energy = "to_target", TIME_TO_TARGET, ENERGY_TO_TARGET
+    charts = [_heatmap("grid_time", phrase(f"time_{of}"), "s", time, configurations, axes, others)]
     for suffix, group in by_energy_scope(configurations):
         shown = [*group, *(configuration for configuration in configurations if configuration.energy_scope is None)]
-        charts.append(_heatmap(f"grid_energy{suffix}", f"Energy {of}", "J", energy, shown, axes, others))
+        charts.append(_heatmap(f"grid_energy{suffix}", phrase(f"energy_{of}"), "J", energy, shown, axes, others))
     return [chart for chart in charts if chart]
 
 
@@ -81,7 +82,8 @@ def _heatmap(
         "without_energy": without_energy(shown, len(measured)) if base == "J" else None,
         "scope": scopes(shown) if base == "J" else "",
     }
-    return Chart(name, f"{label} by {words[0]} and {words[1]}", _spec(label, base, cells, words), caption)
+    title = phrase("by_keys", label=label, first=words[0], second=words[1])
+    return Chart(name, title, _spec(label, base, cells, words), caption)
 
 
 def _spec(label: str, base: str, cells: Cells, words: Sequence[str]) -> vega.Spec:

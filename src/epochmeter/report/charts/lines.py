@@ -12,6 +12,7 @@ from epochmeter.report.charts import vega
 from epochmeter.report.charts.points import Palette, by_energy_scope, mean_sd, scopes, tooltip
 from epochmeter.report.charts.vega import Chart, channel
 from epochmeter.report.formatting import interval, percent, quantity
+from epochmeter.report.render import phrase
 from epochmeter.report.runs.configuration import Configuration, device_unit
 from epochmeter.report.runs.costs import TIME
 from epochmeter.report.runs.power import Power
@@ -25,10 +26,10 @@ def epochs(configurations: Sequence[Configuration], palette: Palette) -> list[Ch
     """Draw the time, and the energy per energy scope, of each epoch of the fastest configurations."""
     times = [(time.mean, place) for place, entry in enumerate(configurations) if (time := mean_sd(entry, TIME))]
     fastest = [configurations[place] for _, place in sorted(times)]
-    charts = [_epochs("epochs_time", "Time by epoch", "epoch/e2e_s", "s", fastest, palette)]
+    charts = [_epochs("epochs_time", "time", "epoch/e2e_s", "s", fastest, palette)]
     for suffix, group in by_energy_scope(fastest):
         name, scope = f"epochs_energy{suffix}", scopes(group)
-        charts.append(_epochs(name, "Energy by epoch", "epoch/energy_j", "J", group, palette, scope))
+        charts.append(_epochs(name, "energy", "epoch/energy_j", "J", group, palette, scope))
     return [chart for chart in charts if chart]
 
 
@@ -37,12 +38,17 @@ def power_over_time(powers: Sequence[Power], configurations: Sequence[Configurat
     if not powers:
         return None
     by_run = {run.number: configuration for configuration in configurations for run in configuration.runs}
-    x = vega.make_axis("Time since the first sample", [power.times_s[-1] for power in powers], "s", zero=True)
-    y = vega.make_axis("Power", [watts for power in powers for watts in power.powers_w], "W", zero=True)
+    x = vega.make_axis(phrase("time_of_samples"), [power.times_s[-1] for power in powers], "s", zero=True)
+    y = vega.make_axis(phrase("power"), [watts for power in powers for watts in power.powers_w], "W", zero=True)
     rows = []
     for power in powers:
         configuration = by_run.get(power.run.number)
-        panel = f"{configuration.title} (run {power.run.number})" if configuration else f"run {power.run.number}"
+        number = power.run.number
+        panel = (
+            phrase("run_of", title=configuration.title, number=number)
+            if configuration
+            else phrase("run", number=number)
+        )
         color = palette.color(configuration) if configuration else vega.COLORS[0]
         for time_s, watts in zip(power.times_s, power.powers_w, strict=True):
             rows.append({"panel": panel, "x": x.value(time_s), "y": y.value(watts), "color": color})
@@ -53,7 +59,7 @@ def power_over_time(powers: Sequence[Power], configurations: Sequence[Configurat
         "mean_of": longest_s and quantity(longest_s, "s"),
         "power_scope": "; ".join(covers),
     }
-    return Chart("power", "Power over time", _panels(rows, x.title, y.title, has_points=False), caption)
+    return Chart("power", phrase("power_over_time"), _panels(rows, x.title, y.title, has_points=False), caption)
 
 
 def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuration]) -> Chart | None:
@@ -65,8 +71,8 @@ def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuratio
     lines = [(name, list(group)) for name, group in groupby(scalings, key=_line)]
     rows = [_efficiency_row(name, result, links) for name, group in lines[:MAX_LINES] for result in group]
     place = {
-        "x": channel("devices:O", title="Devices", axis={"labelAngle": 0}),
-        "y": channel("y:Q", title="Scaling efficiency (%)"),
+        "x": channel("devices:O", title=phrase("devices"), axis={"labelAngle": 0}),
+        "y": channel("y:Q", title=phrase("efficiency_percent")),
         "color": channel("line:N", legend={"title": None, "columns": 1, "labelLimit": 0}, sort=None),
     }
     shown = {"href": channel("link:N"), "tooltip": vega.tooltips("title", "efficiency", "speedup", "runs")}
@@ -81,7 +87,7 @@ def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuratio
         "first_lines": len(lines) > MAX_LINES and (MAX_LINES, len(lines)),
     }
     spec = vega.make_spec({"layer": layers, "height": vega.HEIGHT_PX}, {"results": rows, "ideal": [{"y": 100}]})
-    return Chart("scaling", "Scaling efficiency", spec, caption)
+    return Chart("scaling", phrase("scaling_efficiency"), spec, caption)
 
 
 def _efficiency_row(name: str, result: Scaling, links: Mapping[int, str]) -> dict[str, object]:
@@ -101,7 +107,7 @@ def _efficiency_row(name: str, result: Scaling, links: Mapping[int, str]) -> dic
 
 
 def _epochs(
-    name: str, title: str, metric: str, base: str, fastest: Sequence[Configuration], palette: Palette, scope: str = ""
+    name: str, what: str, metric: str, base: str, fastest: Sequence[Configuration], palette: Palette, scope: str = ""
 ) -> Chart | None:
     """Draw the first of these configurations that have several epochs, one panel each."""
     with_epochs = ((entry, values) for entry in fastest if len(values := _by_epoch(entry, metric)) > 1)
@@ -109,7 +115,7 @@ def _epochs(
     if not shown:
         return None
     every = [value for _, values in shown for value in values.values()]
-    axis = vega.make_axis(title.partition(" ")[0], every, base, zero=True)
+    axis = vega.make_axis(phrase(what), every, base, zero=True)
     rows = []
     for configuration, values in shown:
         warm_up = configuration.job.get("warmup_epochs", 0)
@@ -124,7 +130,8 @@ def _epochs(
         "fastest": len(fastest) > MAX_PANELS and MAX_PANELS,
         "scope": scope,
     }
-    return Chart(name, title, _panels(rows, "Epoch", axis.title, has_points=True), caption)
+    spec = _panels(rows, phrase("epoch"), axis.title, has_points=True)
+    return Chart(name, phrase(f"epochs_{what}"), spec, caption)
 
 
 def _panels(rows: vega.Rows, x: str, y: str, *, has_points: bool) -> vega.Spec:
@@ -167,4 +174,5 @@ def _by_epoch(configuration: Configuration, metric: str) -> dict[int, float]:
 
 
 def _line(result: Scaling) -> str:
-    return f"{result.title}, {result.strategy}, {result.kind} scaling, batch {result.device_batch:g} per device"
+    values = {"title": result.title, "strategy": result.strategy, "kind": result.kind}
+    return phrase("scaling_line", **values, batch=result.device_batch)

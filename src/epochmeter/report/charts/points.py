@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from epochmeter.report.charts.vega import COLORS, SHAPES
 from epochmeter.report.formatting import quantity
-from epochmeter.report.runs.configuration import Configuration, varied
+from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, varied
 from epochmeter.report.statistics import deviation
 
 MAX_KINDS = 7
@@ -117,15 +117,20 @@ def scopes(configurations: Iterable[Configuration]) -> str:
     return "; ".join(sorted({scope for configuration in configurations if (scope := configuration.energy_scope)}))
 
 
-def without_energy(configurations: Sequence[Configuration], shown: int) -> tuple[int, int, str] | None:
-    """Return for a caption how many configurations a chart lacks, of how many, and the first reason of their runs."""
+class WithoutEnergy(NamedTuple):
+    """What a caption tells of the configurations that a chart lacks: their number, that of all, and why."""
+
+    lacking: int
+    total: int
+    why: NoEnergy | None
+
+
+def without_energy(configurations: Sequence[Configuration], shown: int) -> WithoutEnergy | None:
+    """Return what a chart with `shown` of these configurations lacks; None if it has all."""
     if shown == len(configurations):
         return None
-    runs = [run for configuration in configurations if not configuration.energy_scope for run in configuration.runs]
-    reasons = [run.no_energy.rstrip(".") for run in runs if run.no_energy] or [
-        "their runs measured different parts of the machine"
-    ]
-    return len(configurations) - shown, len(configurations), f" ({reasons[0]})" if runs else ""
+    lacking = [configuration for configuration in configurations if not configuration.energy_scope]
+    return WithoutEnergy(len(configurations) - shown, len(configurations), no_energy(lacking))
 
 
 def _kind(key: str, value: str) -> str:

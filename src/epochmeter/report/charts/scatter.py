@@ -18,7 +18,8 @@ from epochmeter.report.charts.points import (
     without_energy,
 )
 from epochmeter.report.charts.vega import HEIGHT_PX, Axis, Chart, Rows, channel
-from epochmeter.report.runs.configuration import Configuration, quality_target
+from epochmeter.report.render import phrase, render_macro
+from epochmeter.report.runs.configuration import Configuration, QualityTarget, quality_target
 from epochmeter.report.runs.costs import (
     ENERGY,
     ENERGY_TO_TARGET,
@@ -32,14 +33,6 @@ from epochmeter.report.runs.costs import (
 if TYPE_CHECKING:
     from epochmeter.report.analyses.best import Best
 
-BEST_LABELS = {
-    "fastest": "fastest",
-    "least_energy": "least energy",
-    "tradeoff": "best trade-off",
-    "within_slowdown": "least energy within slowdown",
-    "power_budget": "fastest within power budget",
-    "deadline": "least energy by deadline",
-}
 MAX_FULL_MARKS = 150
 """Marks up to which they have their full size."""
 HALO = {"style": "halo", "strokeWidth": 4, "strokeJoin": "round"}
@@ -72,41 +65,46 @@ class Box(NamedTuple):
 
 def energy_by_time(configurations: Sequence[Configuration], palette: Palette, best: Sequence[Best] = ()) -> list[Chart]:
     """Draw energy against time of a steady epoch, one chart per energy scope, with labels at the best."""
-    labels: dict[Configuration, list[str]] = {}
-    for choice in best:
-        labels.setdefault(choice.configuration, []).append(BEST_LABELS[choice.name])
     charts, front = [], pareto_front(costs(configurations))
     for suffix, measured in _by_scope(configurations, TIME, ENERGY):
         caption = {"without_energy": None if suffix else without_energy(configurations, len(measured))}
-        name, title = f"energy_by_time{suffix}", "Energy and time per epoch"
-        charts.append(_scatter(name, title, "per epoch", measured, palette, front, labels, caption))
+        name, title = f"energy_by_time{suffix}", phrase("energy_by_time")
+        charts.append(_scatter(name, title, "per_epoch", measured, palette, front, _labels(best), caption))
     return charts
 
 
-def to_target(configurations: Sequence[Configuration], palette: Palette) -> list[Chart]:
+def to_target(configurations: Sequence[Configuration], palette: Palette, best: Sequence[Best] = ()) -> list[Chart]:
     """Draw energy against time to each target; time alone if there is no energy.
 
     The mean of a configuration that reached the target only in some runs is shown, but is not on the front.
     """
-    groups: dict[tuple[str, str], list[Configuration]] = {}
+    groups: dict[tuple[QualityTarget, str], list[Configuration]] = {}
     for configuration in configurations:
-        if goal := quality_target(configuration.job):
-            groups.setdefault((goal, configuration.value("dataset")), []).append(configuration)
+        if target := quality_target(configuration.job):
+            groups.setdefault((target, configuration.value("dataset")), []).append(configuration)
     charts: list[Chart] = []
-    for index, ((goal, dataset), group) in enumerate(groups.items()):
+    for index, (key, group) in enumerate(groups.items()):
         suffix = f"_{index}" if len(groups) > 1 else ""
-        charts += _to_target(f"target{suffix}", f"Time and energy to {goal}, {dataset}", group, palette)
+        title = render_macro("phrases.j2", "target_title", *key, is_plain=True).strip()
+        charts += _to_target(f"target{suffix}", title, group, palette, _labels(best))
     return charts
 
 
-def _to_target(name: str, title: str, group: Sequence[Configuration], palette: Palette) -> list[Chart]:
+def _labels(best: Sequence[Best]) -> Labels:
+    labels: dict[Configuration, list[str]] = {}
+    for choice in best:
+        labels.setdefault(choice.configuration, []).append(phrase(choice.name))
+    return labels
+
+
+def _to_target(name: str, title: str, group: Sequence[Configuration], palette: Palette, labels: Labels) -> list[Chart]:
     reached = [result for configuration in group if (result := _reached(configuration))]
     missed, partly = len(group) - len(reached), len({*reached} - {*group})
     caption = {"never_reached": missed and (missed, len(group)), "partly_reached": partly}
     charts, front = [], pareto_front(costs_to_target([result for result in reached if result in group]))
     for suffix, measured in _by_scope(reached, TIME_TO_TARGET, ENERGY_TO_TARGET):
         lacking = {**caption, "without_energy": None if suffix else without_energy(reached, len(measured))}
-        charts.append(_scatter(f"{name}{suffix}", title, "to the target", measured, palette, front, {}, lacking))
+        charts.append(_scatter(f"{name}{suffix}", title, "to_target", measured, palette, front, labels, lacking))
     times_s = [(configuration, time) for configuration in reached if (time := mean_sd(configuration, TIME_TO_TARGET))]
     return charts or ([time_bars(name, title, times_s, palette, caption)] if times_s else [])
 
@@ -116,7 +114,7 @@ def _reached(configuration: Configuration) -> Configuration | None:
     runs, count = [run for run in configuration.runs if TIME_TO_TARGET in run.metrics], len(configuration.runs)
     if not runs or len(runs) == count:
         return configuration if runs else None
-    return Configuration(runs, f"{configuration.title}, reached by {len(runs)} of {count} runs")
+    return Configuration(runs, phrase("partly_reached", title=configuration.title, reached=len(runs), runs=count))
 
 
 def _by_scope(configurations: Sequence[Configuration], time: str, energy: str) -> list[tuple[str, list[Measured]]]:
@@ -134,8 +132,8 @@ def _scatter(
     labels: Labels, caption: vega.Caption,
 ) -> Chart:  # fmt: skip
     """Draw energy against time."""
-    x = vega.make_axis(f"Time {of}", _positive_ends(time for _, time, _ in measured), "s")
-    y = vega.make_axis(f"Energy {of}", _positive_ends(energy for *_, energy in measured), "J", margin=0.16)
+    x = vega.make_axis(phrase(f"time_{of}"), _positive_ends(time for _, time, _ in measured), "s")
+    y = vega.make_axis(phrase(f"energy_{of}"), _positive_ends(energy for *_, energy in measured), "J", margin=0.16)
     rows = [_row(*cost, x, y, palette) for cost in measured]
     places = [{"x": row["x"], "y": row["y"]} for row in rows]
     front = [place for place, (entry, *_) in zip(places, measured, strict=True) if entry in on_front]
@@ -143,15 +141,15 @@ def _scatter(
     for place, (configuration, *_) in zip(places, measured, strict=True):
         if words := list(dict.fromkeys(labels.get(configuration, ()))):
             is_only = len(labels) == 1 and len(words) > 2
-            texts.append({**place, "text": "best in all" if is_only else "\n".join(words), "is_best": True})
+            texts.append({**place, "text": phrase("best_in_all") if is_only else "\n".join(words), "is_best": True})
         elif configuration in on_front and len(front) <= MAX_LABELS:
             texts.append({**place, "text": configuration.title, "is_best": False})
-    sd_over = dict.fromkeys(value.over for cost in measured for value in cost[1:] if value.sd is not None)
+    sd_over = {f"over_{value.over}": True for cost in measured for value in cost[1:] if value.sd is not None}
     caption = {
         "each_mark": True,
         "colors": palette.key.replace("_", " "),
         "front": len(front) > 1,
-        "deviation": " or ".join(sd_over),
+        **sd_over,
         "scope": scopes(configuration for configuration, *_ in measured),
         **caption,
     }

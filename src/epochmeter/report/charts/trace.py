@@ -8,6 +8,7 @@ from epochmeter.report.analyses.trace import BACKEND, PHASES, TraceView
 from epochmeter.report.charts import vega
 from epochmeter.report.charts.vega import channel, layer
 from epochmeter.report.formatting import percent, quantity
+from epochmeter.report.render import phrase
 from epochmeter.shared.record import Record
 
 COLORS = dict(zip(PHASES, (vega.BLUE, vega.ORANGE, vega.PURPLE, vega.VERMILION, vega.GRAY), strict=True))
@@ -22,7 +23,7 @@ def module_bars(view: TraceView) -> list[vega.Chart]:
         return []
     steps, total_s = view.metrics["steps"], view.attribution["total_s"]
     sums_s = [sum(group.phases_s.values()) / steps for group in view.groups]
-    axis = vega.make_axis("Time per step", sums_s, "s", zero=True)
+    axis = vega.make_axis(phrase("time_per_step"), sums_s, "s", zero=True)
     rows = []
     for bar, group in enumerate(view.groups):
         end = 0.0
@@ -35,7 +36,7 @@ def module_bars(view: TraceView) -> list[vega.Chart]:
     spec = vega.stacked_bars(axis.title, rows, names, colors, "module", "part", "time")
     on_device = view.attribution["basis"] == "device"
     caption = {"kernel_time": on_device, "thread_time": not on_device, "module_groups": True}
-    return [vega.Chart("trace_modules", "Time by module", spec, caption)]
+    return [vega.Chart("trace_modules", phrase("modules"), spec, caption)]
 
 
 def roofline(record: Record, view: TraceView) -> list[vega.Chart]:
@@ -45,15 +46,18 @@ def roofline(record: Record, view: TraceView) -> list[vega.Chart]:
     if any(name not in metrics for name in names):
         return []
     peak, bandwidth, intensity, hfu = (metrics[name] for name in names)
-    points = [_point("mean epoch", intensity, hfu * peak, peak, bandwidth), *_operators(record, view, peak, bandwidth)]
+    points = [
+        _point(phrase("mean_epoch"), intensity, hfu * peak, peak, bandwidth),
+        *_operators(record, view, peak, bandwidth),
+    ]
     ends = [min(point["x"] for point in points), peak / bandwidth, max(point["x"] for point in points)]
     ends = [min(ends) / ROOM, ends[1], max(ends) * ROOM]
-    roof = [{"x": x, "y": min(x * bandwidth, peak) / GIGA, "name": "measured peaks"} for x in ends]
+    roof = [{"x": x, "y": min(x * bandwidth, peak) / GIGA, "name": phrase("measured_peaks")} for x in ends]
     sheet = metrics.get("roofline/datasheet_flop_per_s")
-    sheets = [{"x": x, "y": sheet / GIGA, "name": "datasheet"} for x in ends[1:]] if sheet else []
+    sheets = [{"x": x, "y": sheet / GIGA, "name": phrase("datasheet")} for x in ends[1:]] if sheet else []
     low = min([point["y"] for point in points] + [roof[0]["y"]])
     scales = {"x": (ends[0], ends[-1]), "y": (low / ROOM, ROOM * max(row["y"] for row in (*roof, *sheets)))}
-    titles = {"x": "Arithmetic intensity (FLOP/B)", "y": "GFLOP/s"}
+    titles = {"x": phrase("intensity"), "y": phrase("gflop_per_s")}
     place = {
         name: channel(f"{name}:Q", title=titles[name], scale={"type": "log", "domain": scales[name], "nice": False})
         for name in scales
@@ -70,7 +74,7 @@ def roofline(record: Record, view: TraceView) -> list[vega.Chart]:
     labels = {"labels": [point for point in points if not point["name"].endswith("_backward")]}
     labels["labels_backward"] = [point for point in points if point not in labels["labels"]]
     data = {"roof": roof, "points": points, **labels, **({"sheet": sheets} if sheets else {})}
-    return [vega.Chart("roofline", "Roofline", vega.make_spec({"layer": layers, "height": 320}, data), caption)]
+    return [vega.Chart("roofline", phrase("roofline"), vega.make_spec({"layer": layers, "height": 320}, data), caption)]
 
 
 def _operators(record: Record, view: TraceView, peak: float, bandwidth: float) -> list[dict[str, Any]]:
@@ -91,7 +95,7 @@ def _point(name: str, intensity: float, flop_per_s: float, peak: float, bandwidt
         "name": name,
         "x": intensity,
         "y": flop_per_s / GIGA,
-        "rate": f"{flop_per_s / GIGA:.3g} GFLOP/s",
-        "of_roof": f"{fraction:.1%} of the line",
-        "color": vega.VERMILION if name == "mean epoch" else vega.BLUE,
+        "rate": f"{flop_per_s / GIGA:.3g} {phrase('gflop_per_s')}",
+        "of_roof": phrase("of_line", fraction=fraction),
+        "color": vega.VERMILION if name == phrase("mean_epoch") else vega.BLUE,
     }

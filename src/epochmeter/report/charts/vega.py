@@ -19,7 +19,7 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v6.1.0.json"
 TYPES = {"Q": "quantitative", "N": "nominal", "O": "ordinal"}
 Rows = Sequence[Mapping[str, object]]
 Caption = Mapping[str, object]
-"""Sentence of `captions.j2` -> its values; no sentence if they are empty."""
+"""Sentence of `phrases.j2` -> its values; no sentence if they are empty."""
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A", "#8C564B")
 """After M. Okabe and K. Ito, Color Universal Design, 2008, without the colors that vanish on white or on black."""
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, GRAY, BROWN = COLORS

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from epochmeter.report.charts.draw import Artist, missing_packages
 from epochmeter.report.output import table
-from epochmeter.report.output.render import page_file, render_html
-from epochmeter.report.pages import TITLES, Page
+from epochmeter.report.pages import SWEEP_PAGES, Page
+from epochmeter.report.render import page_file, render_html, render_notes
 from epochmeter.shared.atomic_files import lock_folder, write_atomically, write_json
 from epochmeter.shared.record import Record
 
@@ -33,7 +33,7 @@ def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = lock_folder(folder, wait=False)
         if descriptor is None:
-            say(f"Waiting for another report that is written to {folder}.")
+            say(*render_notes("waiting", folder))
             descriptor = lock_folder(folder)
         try:
             yield
@@ -55,7 +55,7 @@ def write_report(report: Report, folder: Path, say: Callable[[str], None], artis
     else:
         written = _write_with_charts(report, folder, artist)
     if has_earlier:
-        names = [f"{name}.{suffix}" for name in TITLES if name != "trace" for suffix in ("json", "md", "xml")]
+        names = [f"{name}.{suffix}" for name in SWEEP_PAGES for suffix in ("json", "md", "xml")]
         pictures = [] if missing else [path for path in (folder / CHARTS).iterdir() if path.suffix in (".png", ".svg")]
         for path in {*pictures, *(folder / name for name in names)} - {*written}:
             path.unlink(missing_ok=True)
@@ -64,7 +64,7 @@ def write_report(report: Report, folder: Path, say: Callable[[str], None], artis
 
 def _missing_packages(say: Callable[[str], None]) -> list[str]:
     if missing := missing_packages():
-        say(f"No page and no charts: {', '.join(missing)} not installed. For them: make .venv/.with-report")
+        say(*render_notes("missing_packages", missing))
     return missing
 
 

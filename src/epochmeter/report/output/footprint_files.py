@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from epochmeter.config.schema import SCRIPT
+from epochmeter.report.render import render_notes
 from epochmeter.report.runs.run import Run
 from epochmeter.results.footprint import JOULES_PER_KWH, country_means
 from epochmeter.results.reuse import READ_ERRORS
@@ -40,11 +41,11 @@ def write_footprint_files(runs: Sequence[Run], folder: Path, say: Callable[[str]
             if "total/co2e_g" in run.metrics:
                 scores.append(software_carbon_intensity(run))
         except READ_ERRORS as error:
-            say(f"Run {run.number} is not exported, as its record is damaged: {error}")
+            say(*render_notes("damaged_record", run.number, error))
     if scores:
         reports["sci.json"] = scores
     else:
-        say(f"No sci.json: no run has {'an intensity (`footprint.intensity=`)' if reports else 'measured energy'}.")
+        say(*render_notes("no_score", bool(reports)))
     for name, report in reports.items():
         write_json(folder / name, report)
     return [folder / name for name in reports]

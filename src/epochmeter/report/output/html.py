@@ -8,10 +8,10 @@ import json
 from collections.abc import Sequence
 
 from epochmeter.report.charts.vega import Chart, javascript, theme
-from epochmeter.report.output.render import page_body, page_opening, page_summary, render_html
 from epochmeter.report.pages import Page
+from epochmeter.report.render import page_body, page_opening, page_summary, phrase, render_html
 
-FIRST_PAGES = ("answer", "gate", "comparison")
+FIRST_PAGES = ("answer", "gate", "comparison", "targets")
 """Pages directly below the first chart."""
 MAX_FIRST = 3
 """Sentences before the first chart."""
@@ -38,8 +38,16 @@ def report_html(
         "specs": {chart.name: chart.spec for chart in charts},
         "themes": {"light": theme(), "dark": theme(is_dark=True)},
     }
-    shown = [chart for chart in charts if not chart.is_folded]
-    runs = [{"name": "all-runs", "title": "All runs"}] if table_html else []
+    shown = [(chart.name, chart.title) for chart in charts if not chart.is_folded]
+    headings = {page.name: phrase(page.name) for page in pages}
+    contents = [
+        *shown[:1],
+        *((page.name, headings[page.name]) for page in first_pages),
+        *shown[1:],
+        *((page.name, headings[page.name]) for page in other_pages),
+        *([("all-runs", phrase("all_runs"))] if table_html else []),
+        *((page.name, headings[page.name]) for page in last_pages),
+    ]
     return render_html(
         "report.html.j2",
         title=title,
@@ -47,7 +55,8 @@ def report_html(
         notes=notes,
         summary=_first_sentences(pages),
         body=page_body,
-        contents=[*shown[:1], *first_pages, *shown[1:], *other_pages, *runs, *last_pages],
+        headings=headings,
+        contents=contents,
         first_charts=charts[:1],
         charts=charts[1:],
         first_pages=first_pages,
@@ -60,8 +69,12 @@ def report_html(
 
 
 def _first_sentences(pages: Sequence[Page]) -> str:
-    """Return the first paragraphs of the page: the openings of analyses, then the summaries of `FIRST_PAGES`."""
-    texts = [*map(page_opening, pages), *(page_summary(page) for page in pages if page.name in FIRST_PAGES)]
+    """Return the first paragraphs of the page: the openings of analyses, then summaries.
+
+    The summaries are those of `FIRST_PAGES`; without any of these, that of the first page, such as the failures.
+    """
+    summarized = [page for page in pages if page.name in FIRST_PAGES] or pages[:1]
+    texts = [*map(page_opening, pages), *map(page_summary, summarized)]
     paragraphs = [paragraph for text in texts for paragraph in text.split("\n\n") if paragraph.strip()]
     return "\n\n".join(paragraphs[:MAX_FIRST])
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from epochmeter.config.installation import display_path, with_own_commands
 from epochmeter.report.analyses.best import find_best
-from epochmeter.report.build import run_analyses
+from epochmeter.report.build import ranked_configurations, run_analyses
 from epochmeter.report.output import table
 from epochmeter.report.output.files import write_page
-from epochmeter.report.output.render import (
+from epochmeter.report.pages import Page
+from epochmeter.report.render import (
     page_file,
     page_markdown,
+    phrase,
     print_markdown,
     render_macro,
     render_notes,
 )
-from epochmeter.report.pages import Page
-from epochmeter.report.runs.configuration import group_repeats, without_synthetic
 from epochmeter.report.runs.filter import select_any
 from epochmeter.report.runs.load import read
 
@@ -38,7 +38,7 @@ MAX_PRINTED = 40
 
 def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
     """Return the configurations of a sweep with the least time and the least energy, and the command of its report."""
-    configurations = group_repeats(without_synthetic(select_any(read(folder)).runs))
+    configurations = ranked_configurations(select_any(read(folder)).ended)
     if not configurations:
         return []
     choices = find_best(configurations) if is_choice and len(configurations) > 1 else []
@@ -84,8 +84,8 @@ def print_report(report: Report, console: Console) -> None:
         print_page(page, console)
     if report.rows and all(page.name in REPORT_PAGES for page in report.pages):
         _print_runs(report.rows[:MAX_PRINTED], console)
-        if (more := len(report.rows) - MAX_PRINTED) > 0:
-            print_text(console, f"{more} more are in report.csv.")
+        for note in render_notes("more_runs", len(report.rows) - MAX_PRINTED):
+            print_text(console, note)
         console.print()
     if report.incomplete:
         _print_missing(report.incomplete, console)
@@ -102,7 +102,7 @@ def print_text(console: Console, text: str, style: str = "") -> None:
 
 def print_page(page: Page, console: Console) -> None:
     """Print the text of an analysis under its title."""
-    print_markdown(f"## {page.title}\n\n{page_markdown(page, is_plain=not console.is_terminal)}", console)
+    print_markdown(f"## {phrase(page.name)}\n\n{page_markdown(page, is_plain=not console.is_terminal)}", console)
 
 
 def _print_runs(runs: Sequence[Run], console: Console) -> None:

@@ -15,33 +15,37 @@ from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from markupsafe import Markup
 
 from epochmeter.report.formatting import ABSENT, number
-from epochmeter.report.output.render import escape_markdown, render_html, table
+from epochmeter.report.render import escape_markdown, phrase, render_html, table
+from epochmeter.report.runs.costs import ENERGY, ENERGY_TO_TARGET, POWER, TIME, TIME_TO_TARGET
 from epochmeter.report.runs.frames import column_order, run_columns
 from epochmeter.report.runs.load import MAX_ONE_PROCESS
 from epochmeter.report.runs.run import Run
 
-COLUMNS = {"e2e (s)": "steady/e2e_s", "stall (s)": "steady/data_stall_s", "copy (s)": "steady/copy_s",
-           "compute (s)": "steady/compute_s", "overhead (s)": "steady/overhead_s",
-           "samples/s": "steady/samples_per_s", "tokens/s": "steady/tokens_per_s", "MFU": "steady/mfu",
-           "GPU busy": "trace/gpu_busy_fraction",
-           "energy (J)": "steady/energy_j", "power (W)": "steady/power_mean_w",
-           "time to target (s)": "total/time_to_target_s", "energy to target (J)": "total/energy_to_target_j",
-           "CO2e (g)": "steady/co2e_g", "CO2e of run (g)": "total/co2e_g",
-           "CO2e to target (g)": "total/co2e_to_target_g",
-           "cost": "steady/cost", "cost of run": "total/cost", "cost to target": "total/cost_to_target",
-           "loss": "steady/train_loss", "accuracy": "steady/train_accuracy"}  # fmt: skip
-"""Column of Markdown and HTML -> metric."""
-COST = "cost"
-"""Beginning of the columns whose titles get the currency."""
-PARTS = ("stall (s)", "copy (s)", "compute (s)", "overhead (s)")
-"""Columns with the decimals of `e2e (s)`, of which they are parts."""
-Cells = tuple[Sequence[str], Sequence[Sequence[str]]]
-"""The headers of the table, and the cells of its rows."""
+PARTS = ("steady/data_stall_s", "steady/copy_s", "steady/compute_s", "steady/overhead_s")
+"""Metrics with the decimals of the time, of which they are parts."""
+COSTS = ("steady/cost", "total/cost", "total/cost_to_target")
+"""Metrics with a column per currency."""
+METRICS = (
+    TIME, *PARTS, "steady/samples_per_s", "steady/tokens_per_s", "steady/mfu", "trace/gpu_busy_fraction", ENERGY, POWER,
+    TIME_TO_TARGET, ENERGY_TO_TARGET, "steady/co2e_g", "total/co2e_g", "total/co2e_to_target_g", *COSTS,
+    "steady/train_loss", "steady/train_accuracy",
+)  # fmt: skip
+"""Metrics of Markdown and HTML; `phrases.j2` has their titles."""
+
+
+class Cells(NamedTuple):
+    """The table: titles of the columns, cells of the rows, and the titles of the columns with numbers."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    numbers: Sequence[str]
+
+
 MIN_FILTERED = 11
 """Rows from which the HTML table has a filter per column, a search field and several pages."""
 FORMULA = ("=", "+", "-", "@")
@@ -92,35 +96,36 @@ def write_csv(runs: Sequence[Run], file: TextIO) -> None:
 def columns_and_rows(runs: Sequence[Run]) -> Cells:
     """Return the keys in which runs differ and their main metrics; a metric that no run has is left out."""
     keys = varied(runs)
-    values = _metrics(runs)
-    smallest = {name: _smallest(column) for name, column in values.items()}
-    smallest |= {name: smallest["e2e (s)"] for name in PARTS if "e2e (s)" in smallest}
-    columns = [[Markup(number(value, smallest[name])) for value in column] for name, column in values.items()]
-    cells = zip(runs, *columns, strict=True)
+    columns = [(metric, *column) for metric in METRICS for column in _columns(runs, metric)]
+    smallest = {metric: _smallest(values) for metric, _, values in columns}
+    smallest |= {metric: smallest[TIME] for metric in PARTS if TIME in smallest}
+    texts = [[Markup(number(value, smallest[metric])) for value in values] for metric, _, values in columns]
+    cells = zip(runs, *texts, strict=True)
     rows = [[str(run.number), *(value_of(run, key) for key in keys), *measured] for run, *measured in cells]
-    return ["run", *keys, *values], rows
+    titles = [title for _, title, _ in columns]
+    return Cells(["run", *keys, *titles], rows, ["run", *titles])
 
 
-def _metrics(runs: Sequence[Run]) -> dict[str, list[float | None]]:
-    """Return the main metrics by column; one that no run has is left out, and a cost has a column per currency."""
-    currencies = [(run.job.get("footprint") or {}).get("currency") for run in runs]
-    columns: dict[str, list[float | None]] = {}
-    for name, metric in COLUMNS.items():
-        values = [run.metrics.get(metric) for run in runs]
-        if name.startswith(COST):
-            for currency in dict.fromkeys(currencies):
-                pairs = zip(values, currencies, strict=True)
-                columns[f"{name} ({currency})"] = [value if own == currency else None for value, own in pairs]
-        else:
-            columns[name] = values
-    return {name: column for name, column in columns.items() if any(value is not None for value in column)}
+def _columns(runs: Sequence[Run], metric: str) -> list[tuple[str, list[float | None]]]:
+    """Return the title and the values of a metric, of a cost per currency; nothing if no run has it."""
+    values = [run.metrics.get(metric) for run in runs]
+    if metric not in COSTS:
+        columns = [(phrase(metric), values)]
+    else:
+        currencies = [(run.job.get("footprint") or {}).get("currency") for run in runs]
+        columns = [
+            (
+                phrase(metric, currency=currency),
+                [value if own == currency else None for value, own in zip(values, currencies, strict=True)],
+            )
+            for currency in dict.fromkeys(currencies)
+        ]
+    return [column for column in columns if any(value is not None for value in column[1])]
 
 
 def markdown(cells: Cells, *, is_plain: bool = False) -> str:
     """Format the table as Markdown, or as plain text."""
-    columns, rows = cells
-    numbers = [column for column in columns if column in ("run", *COLUMNS) or column.startswith(COST)]
-    return f"Runs, means of their steady epochs:\n\n{table(columns, rows, numbers, is_plain=is_plain)}\n"
+    return f"{phrase('runs')}\n\n{table(*cells, is_plain=is_plain)}\n"
 
 
 def markdown_file(cells: Cells, title: str) -> str:
@@ -133,12 +138,13 @@ def html(runs: Sequence[Run], cells: Cells) -> str:
 
     The scripts are those of itables; its functions would import pandas, which takes as long as a short report.
     """
-    columns, rows = cells
-    heads = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    heads = "".join(f"<th>{escape(column)}</th>" for column in cells.columns)
     is_long = len(runs) >= MIN_FILTERED
     options = {
         "classes": ["display", "compact"],
-        "data_json": json.dumps([[_linked(run), *map(_escape, row[1:])] for run, row in zip(runs, rows, strict=True)]),
+        "data_json": json.dumps(
+            [[_linked(run), *map(_escape, row[1:])] for run, row in zip(runs, cells.rows, strict=True)]
+        ),
         "layout": {} if is_long else dict.fromkeys(("topStart", "topEnd", "bottomStart", "bottomEnd")),
         "lengthMenu": [10, 25, 100, 1000],
         "order": [],

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from epochmeter.report.runs.run import NON_CONFIG_KEYS, Run, fingerprint
 from epochmeter.report.statistics import Estimate, ratio
@@ -124,6 +124,14 @@ class Configuration:
         return f"{prefix}{self.value(key)}"
 
 
+class QualityTarget(NamedTuple):
+    """The least accuracy and the largest loss that end a training, of its evaluation or while it is training."""
+
+    accuracy: float | None
+    loss: float | None
+    is_training: bool
+
+
 @dataclass(frozen=True)
 class NoEnergy:
     """Why the energies of runs cannot be compared.
@@ -165,12 +173,10 @@ def without_synthetic(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if not run.job.get("synthetic_batches")] or list(runs)
 
 
-def quality_target(job: Mapping[str, Any]) -> str | None:
-    """Return the quality target of a configuration as text; None without one."""
-    targets = {"accuracy of at least": job.get("target_accuracy"), "loss of at most": job.get("target_loss")}
-    texts = [f"{name} {value:g}" for name, value in targets.items() if value is not None]
-    where = "" if job.get("evaluate", True) else " while training"
-    return f"{' and '.join(texts)}{where}" if texts else None
+def quality_target(job: Mapping[str, Any]) -> QualityTarget | None:
+    """Return the quality target of a configuration; None without one."""
+    target = QualityTarget(job.get("target_accuracy"), job.get("target_loss"), not job.get("evaluate", True))
+    return None if target.accuracy is None and target.loss is None else target
 
 
 def device_unit(strategy: str) -> str:

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from epochmeter.report.runs.configuration import Configuration, quality_target
+from epochmeter.report.runs.configuration import Configuration, QualityTarget, quality_target
 from epochmeter.report.statistics import Estimate, Rounds, positive_means
 from epochmeter.results.pareto import is_pareto_front
 
 TIME, ENERGY, POWER, PEAK = (f"steady/{name}" for name in ("e2e_s", "energy_j", "power_mean_w", "power_peak_w"))
 TIME_TO_TARGET, ENERGY_TO_TARGET = "total/time_to_target_s", "total/energy_to_target_j"
 LIMIT, HIGHEST = "total/power_limit_w", "total/power_limit_max_w"
-PER_EPOCH = "per epoch"
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Cost:
     Attributes:
         times_s: One value per run.
         joules: One value per run; empty unless all runs measured the energy of the same parts of the machine.
-        per: `per epoch`, or the target that time and energy lead to.
+        target: The quality target that time and energy lead to; None if they are those per epoch.
         time: Mean time, with an interval from the variances of all configurations.
     """
 
@@ -32,7 +31,7 @@ class Cost:
     times_s: Sequence[float]
     joules: Sequence[float]
     covers: str | None
-    per: str
+    target: QualityTarget | None
     time: Estimate
     energy: Estimate | None
 
@@ -63,13 +62,13 @@ class Cost:
         """Mean power; None without energy."""
         if self.energy_j is None:
             return None
-        watts = positive_values(self.configuration, POWER) if self.per == PER_EPOCH else []
+        watts = positive_values(self.configuration, POWER) if self.target is None else []
         return math.fsum(watts) / len(watts) if watts else self.energy_j / self.time_s
 
 
 def costs(configurations: Sequence[Configuration]) -> list[Cost]:
     """Return the costs per epoch, of the configurations whose time is known."""
-    return list(_costs(tuple(configurations), TIME, ENERGY, PER_EPOCH))
+    return list(_costs(tuple(configurations), TIME, ENERGY, None))
 
 
 def costs_to_target(configurations: Sequence[Configuration]) -> list[Cost]:
@@ -78,8 +77,8 @@ def costs_to_target(configurations: Sequence[Configuration]) -> list[Cost]:
     Empty unless all configurations have the same target on the same dataset: others cannot be compared.
     """
     goals = {(quality_target(configuration.job), configuration.value("dataset")) for configuration in configurations}
-    goal = next(iter(goals))[0] if len(goals) == 1 else None
-    return list(_costs(tuple(configurations), TIME_TO_TARGET, ENERGY_TO_TARGET, f"to {goal}")) if goal else []
+    target = next(iter(goals))[0] if len(goals) == 1 else None
+    return list(_costs(tuple(configurations), TIME_TO_TARGET, ENERGY_TO_TARGET, target)) if target else []
 
 
 def ranked_costs(configurations: Sequence[Configuration]) -> list[Cost]:
@@ -127,7 +126,9 @@ def max_power(ranked: Sequence[Cost]) -> tuple[float, str]:
 
 
 @lru_cache(maxsize=8)  # several parts of a report need those of the same configurations
-def _costs(configurations: tuple[Configuration, ...], time: str, energy: str, per: str) -> list[Cost]:
+def _costs(
+    configurations: tuple[Configuration, ...], time: str, energy: str, target: QualityTarget | None
+) -> list[Cost]:
     measured = [configuration for configuration in configurations if positive_values(configuration, time)]
     times_s = [positive_values(configuration, time) for configuration in measured]
     energies_j = [positive_values(entry, energy) if entry.energy_scope else [] for entry in measured]
@@ -135,7 +136,7 @@ def _costs(configurations: tuple[Configuration, ...], time: str, energy: str, pe
     results = []
     for entry, seconds, joules, time_s in zip(measured, times_s, energies_j, positive_means(times_s), strict=True):
         covers, energy_j = (entry.energy_scope, next(means_j)) if joules else (None, None)
-        results.append(Cost(entry, seconds, joules, covers, per, time_s, energy_j))
+        results.append(Cost(entry, seconds, joules, covers, target, time_s, energy_j))
     return results
 
 

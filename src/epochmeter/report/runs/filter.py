@@ -13,14 +13,13 @@ from difflib import get_close_matches
 from typing import Any
 
 from epochmeter.config.validation import flatten, format_value
-from epochmeter.report.runs.run import ESTIMATED, NOT_COMPLETED, TOO_SHORT, Run, Sweep
+from epochmeter.report.runs.run import COMPLETED, ESTIMATED, ESTIMATES, FAILURES, REHEARSALS, Run, Sweep
 
-FAILURES, REHEARSALS, ESTIMATES = "failures", "rehearsals", "estimates"
 KINDS = (REHEARSALS, ESTIMATES, FAILURES)
 """Values of `include=`."""
 MEASURED_TO_THE_END = (REHEARSALS, ESTIMATES)
 """Kinds that are reported if nothing else is left."""
-AN_ESTIMATE = "an estimate, not measured"
+AN_ESTIMATE = "an estimate"
 """Value of `energy_covers` of an estimate."""
 RUN_KEYS = {"run": "number", "sweep": "sweep", "host": "host", "state": "state", "experiment": "experiment"}
 """Keys to select by besides those of the configuration -> attribute of a run."""
@@ -63,16 +62,21 @@ class Selection:
     def read_errors(self) -> list[str]:
         return [f"run {run.number}: {error}" for run in self.flawed for error in run.read_errors]
 
-    def exclusions(self, reported: Container[int]) -> Counter[str]:
-        """Count the reasons why runs are not reported, given the numbers of the reported ones; failures by state."""
-        unreported = (run for run in (*self.ended, *self.excluded) if run.number not in reported)
-        reasons = ((run.excluded_because, f"{NOT_COMPLETED} ({run.state})") for run in unreported)
-        return Counter(state if why.startswith(NOT_COMPLETED) else why for why, state in reasons if why)
+    def exclusions(self, reported: Container[int]) -> Counter[tuple[str, str]]:
+        """Count the kinds and reasons of runs that are not reported, given the numbers of the reported ones.
+
+        Failures are counted by state.
+        """
+        unreported = [run for run in (*self.ended, *self.excluded) if run.number not in reported]
+        reasons = [(run, *next(iter(reasons_of(run).items()), (run.excluded_because, ""))) for run in unreported]
+        return Counter((kind, run.state if kind == FAILURES else why) for run, kind, why in reasons if kind)
 
     def doubtful(self, reported: Container[int]) -> list[tuple[str, dict[int, str], bool]]:
         """Return the reported runs that are not results: kind, run -> reason, and whether there are other runs."""
         runs = [run for run in self.ended if run.number in reported]
-        by_kind = {kind: {run.number: why for run in runs if (why := reasons_of(run).get(kind))} for kind in KINDS}
+        by_kind = {
+            kind: {run.number: reasons[kind] for run in runs if kind in (reasons := reasons_of(run))} for kind in KINDS
+        }
         return [
             (kind, reasons, len(reasons) < len(runs))
             for kind, reasons in by_kind.items()
@@ -100,8 +104,6 @@ def select(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequen
     for run in _runs_where(sweep.runs, where or {}):
         reasons = reasons_of(run)
         is_short = "steady/e2e_s" not in run.metrics
-        why = next((_exclusion(kind, why) for kind, why in reasons.items()), TOO_SHORT if is_short else None)
-        run = run if run.excluded_because == why else replace(run, excluded_because=why)
         if reasons.keys() - set(include) or (is_short and FAILURES in reasons):
             excluded.append(run)
         else:
@@ -117,14 +119,14 @@ def select_any(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Se
 
 
 def reasons_of(run: Run) -> dict[str, str]:
-    """Return why a run is no result: kind -> reason."""
+    """Return why a run is no result, although it has one: kind -> reason, which may be empty."""
     reasons = {}
-    if run.excluded_because and run.excluded_because.startswith(NOT_COMPLETED):
-        reasons[FAILURES] = run.excluded_because
+    if run.state != COMPLETED:
+        reasons[FAILURES] = ": ".join(filter(None, (run.state, run.failure)))
     if run.rehearsal:
         reasons[REHEARSALS] = "; ".join(run.rehearsal)
     if run.energy_source == ESTIMATED and run.energy_covers in (None, AN_ESTIMATE):
-        reasons[ESTIMATES] = run.no_energy or "no meter"
+        reasons[ESTIMATES] = (run.no_energy or "").rstrip(".")
     return reasons
 
 
@@ -137,12 +139,6 @@ def texts_of(values: Any) -> list[str]:
 def has_values(run: Run, where: Mapping[str, Any]) -> bool:
     """Whether a run has the value, or one of the values, of each key."""
     return all(_matches(run, key, texts_of(values)) for key, values in where.items())
-
-
-def _exclusion(kind: str, why: str) -> str:
-    if kind == REHEARSALS:
-        return f"a rehearsal ({why})"
-    return f"its energy is an estimate ({why.rstrip('.')})" if kind == ESTIMATES else why
 
 
 def _with_estimate(run: Run) -> Run:

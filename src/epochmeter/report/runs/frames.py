@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-FACTS = ("number", "sweep", "state", "excluded_because", "host", "experiment", "devices", "power_limited_devices",
-         "cores", "samples", "energy_source", "energy_covers", "no_energy", "link", "reused")  # fmt: skip
+FACTS = ("number", "sweep", "state", "excluded_because", "failure", "host", "experiment", "devices",
+         "power_limited_devices", "cores", "samples", "energy_source", "energy_covers", "no_energy", "link",
+         "reused")  # fmt: skip
 """Attributes of a run with one value each; column `run.sweep`."""
 LISTS = ("added", "energy_domains", "rehearsal", "read_errors")
 Columns = Mapping[str, Any]

@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from epochmeter.report.runs.run import COMPLETED, NOT_COMPLETED, RUNNING, TOO_SHORT, UNFINISHED, Run, Sweep
+from epochmeter.report.runs.run import COMPLETED, RUNNING, UNFINISHED, Run, Sweep
 from epochmeter.results.reuse import READ_ERRORS, REFERENCE, read_reference, referenced_record
 from epochmeter.results.run_info import DISTURBED, EPOCH_METRICS, device_count, platform_info
 from epochmeter.shared.process_identity import is_alive, recorded_process
@@ -37,7 +37,6 @@ CLOCKS = ("cores", "cpu_hz", "gpu_hz", "emc_hz")
 YAML_VALUES = {"True": "true", "False": "false", "None": "null"}
 """Values of overrides as Hydra's sweeps write them -> as one types them."""
 _SHARED: dict[bytes, Any] = {}
-TO_RUN = "Run first: python src/train.py -m experiment=stalls"
 
 
 def load_sweep(sweeps: Sequence[str], study: str | None, multirun: Path) -> Sweep:
@@ -54,7 +53,7 @@ def load_sweep(sweeps: Sequence[str], study: str | None, multirun: Path) -> Swee
     if not sweeps:
         folders = sweep_folders(multirun)[-1 if study is None else 0 :]
     if not folders:
-        raise ValueError(f"There are no runs yet. {TO_RUN}")
+        raise ValueError("there are no runs yet\n  hint: run `python src/train.py -m experiment=stalls` first")
     loaded = [read(folder) for folder in dict.fromkeys(folders)]
     if study is None:
         return merge_sweeps(loaded, multirun)
@@ -186,9 +185,10 @@ def _matching_folders(sweep: str, multirun: Path) -> list[Path]:
     if matching := sweep_folders(multirun, sweep):
         return matching
     last = sweep_folders(multirun)[-1:]
-    none = "There are none yet: run python src/train.py first."
-    other = f"The last sweep with runs is {last[0].name}." if last else none
-    raise ValueError(f"no runs in {sweep}: there is no job.json in it or in its numbered folders. {other}")
+    raise ValueError(
+        f"no runs in `{sweep}`: there is no job.json in it or in its numbered folders\n  hint: "
+        + (f"the last sweep with runs is {last[0].name}" if last else "run `python src/train.py` first")
+    )
 
 
 def _is_run(folder: str) -> bool:
@@ -229,8 +229,10 @@ def _load_record(folder: Path) -> Run:
     epochs, broken_lines = _epochs(f"{folder}/epochs.jsonl")
     summary = _summary(f"{folder}/summary.json", run)
     measured, state = summary["metrics"], summary["state"]
+    if state == COMPLETED and not _is_completed(folder, run["identity"]):
+        state = UNFINISHED
     metrics = _finite(measured)
-    errors = [f"{name} is no finite number" for name in measured if measured[name] is not None and name not in metrics]
+    errors = [f"{name}: not finite" for name in measured if measured[name] is not None and name not in metrics]
     energy = run.get("energy") or {}
     is_metered = "steady/energy_j" in metrics or "total/energy_j" in metrics
     overrides = _override_values(run["overrides"])
@@ -241,10 +243,10 @@ def _load_record(folder: Path) -> Run:
         keys=_keys(overrides),
         metrics=metrics,
         state=state,
-        excluded_because=_excluded_because(summary, _is_completed(folder, run["identity"]), run["rehearsal"], metrics),
+        failure=(summary.get("failure") or {}).get("message", "").partition("\n")[0],
         energy_covers=energy.get("covers") if is_metered else None,
         energy_domains=(energy.get("domains") or ()) if is_metered else (),
-        no_energy=None if is_metered else energy.get("reason") or "no energy was measured",
+        no_energy=None if is_metered else energy.get("reason"),
         cores=(host.get("cpu") or {}).get("cores"),
         storage=_share(run.get("storage") or {}),
         epochs=epochs,
@@ -264,7 +266,7 @@ def _load_record(folder: Path) -> Run:
         board=board,
         mode=mode,
         mode_clocks=mode_clocks,
-        read_errors=errors + ([f"{broken_lines} of the lines of epochs.jsonl cannot be read"] if broken_lines else []),
+        read_errors=errors + ([f"epochs.jsonl: {broken_lines} unreadable lines"] if broken_lines else []),
     )
 
 
@@ -279,17 +281,6 @@ def _power_modes(host: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Sequen
         return "", "", {}
     clocks = {names[mode["id"]]: [mode[key] for key in CLOCKS] for mode in modes}
     return (host.get("board") or {}).get("model") or "unknown", names[current], _share(clocks)
-
-
-def _excluded_because(
-    summary: Mapping[str, Any], is_completed: bool, rehearsal: Sequence[str], metrics: Mapping[str, float]
-) -> str | None:
-    if summary["state"] != COMPLETED or not is_completed:
-        cause = (summary.get("failure") or {}).get("message", "").partition("\n")[0]
-        return f"{NOT_COMPLETED} ({summary['state']}{f': {cause}' if cause else ''})"
-    if rehearsal:
-        return f"a rehearsal ({'; '.join(rehearsal)})"
-    return None if "steady/e2e_s" in metrics else TOO_SHORT
 
 
 def _finite(metrics: Mapping[str, float | None]) -> Mapping[str, float]:

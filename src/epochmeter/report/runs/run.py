@@ -14,8 +14,8 @@ from epochmeter.config.validation import format_value
 
 Value = TypeVar("Value")
 COMPLETED = "completed"
-TOO_SHORT = "no epoch after its warm-up: give more epochs"
-NOT_COMPLETED = "not completed"
+FAILURES, REHEARSALS, ESTIMATES, TOO_SHORT = "failures", "rehearsals", "estimates", "too_short"
+"""Kinds of runs that are no results; the last one has no epoch after its warm-up."""
 MAX_TITLE_SWEEPS = 3
 """Sweeps that are named in a title."""
 ESTIMATED, UNFINISHED, RUNNING = "estimated", "unfinished", "running"
@@ -33,8 +33,8 @@ class Run:
         number: Number in its sweep; runs of several sweeps are numbered consecutively.
         keys: Overrides as typed: `batch` -> `64`.
         metrics: `steady/`, `std/`, `total/` and `model/` values of its summary; empty without one.
-        state: How it ended: `completed`, `failed`, `killed`; without a summary `running` on this host, or `unfinished`.
-        excluded_because: Why it is not a result; None if it is.
+        state: How it ended: `completed`, `failed`, `killed`; otherwise `running` on this host, or `unfinished`.
+        failure: First line of the error that ended it, if any.
         energy_covers: The parts of the machine that its energy includes; None without energy.
         energy_domains: The domains that its energy is the sum of; all other domains are parts of these.
         epochs: Metrics by epoch number, warm-up included; unreadable epochs are absent.
@@ -61,7 +61,7 @@ class Run:
     keys: Mapping[str, str]
     metrics: Mapping[str, float]
     state: str
-    excluded_because: str | None = None
+    failure: str = ""
     energy_covers: str | None = None
     energy_domains: Sequence[str] = ()
     no_energy: str | None = None
@@ -92,6 +92,15 @@ class Run:
     def name(self) -> str:
         """Unique name of the record: `2026-11-20_12-00-00-1a2b3c4d/3`."""
         return self.reused or f"{self.sweep}/{self.folder.name if self.folder else self.number}"
+
+    @property
+    def excluded_because(self) -> str | None:
+        """Why it is not a result, as a kind of runs; None if it is."""
+        if self.state != COMPLETED:
+            return FAILURES
+        if self.rehearsal:
+            return REHEARSALS
+        return None if "steady/e2e_s" in self.metrics else TOO_SHORT
 
     @property
     def round(self) -> tuple[str, int] | None:

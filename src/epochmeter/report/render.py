@@ -11,13 +11,13 @@ macro or `code` returns is not escaped again. In plain text, for files and pipes
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from html import escape
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -30,13 +30,18 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from rich.console import Console
 
-TEMPLATES = Path(__file__).parent.parent / "templates"
+TEMPLATES = Path(__file__).parent / "templates"
 MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)[.)](?= )")
 """Characters that Markdown may read as markup: no underscore within a word, and lists only at the start."""
 FILTERS = ("interval", "join_or_more", "number", "percent", "plural", "quantity", "times", "with_bounds")
 """Functions of `formatting` that are filters of the templates."""
 MAX_ROWS = 200
 """Rows of a table; the JSON file has all."""
+
+
+def phrase(name: str, **values: object) -> str:
+    """Return a text of `phrases.j2` with its values."""
+    return _phrases()[name].format(**values)
 
 
 def page_opening(page: Page) -> str:
@@ -64,7 +69,7 @@ def page_markdown(page: Page, *, is_plain: bool = False) -> str:
 def page_file(page: Page, title: str, banner: Sequence[str] = (), notes: Sequence[str] = ()) -> str:
     """Render the Markdown file of an analysis of a sweep: the banner, its text, and the notes."""
     warnings = [f"**{escape_markdown(warning)}**" for warning in banner]
-    heading = escape_markdown(f"{page.title}: {title}")
+    heading = escape_markdown(f"{phrase(page.name)}: {title}")
     return "\n\n".join([f"# {heading}", *warnings, page_markdown(page).strip(), *map(escape_markdown, notes)]) + "\n"
 
 
@@ -133,16 +138,17 @@ def table(
     return Markup("\n".join(f"| {' | '.join(row)} |" for row in cells))
 
 
-def more_rows(rows: Sequence[object], shown: int = MAX_ROWS) -> str:
-    """Return how many rows a table leaves out; empty if none. To be used after the blank line below the table."""
-    return f"{len(rows) - shown:,} more rows are in the JSON file." if len(rows) > shown else ""
-
-
 def code(text: str) -> str:
     """Format a command as Markdown code."""
     text = with_own_commands(text)
     fence = "``" if "`" in text else "`"
     return Markup(f"{fence}{' '.join(text.split())}{fence}")
+
+
+@cache
+def _phrases() -> Mapping[str, str]:
+    module: Any = _environment(one_line).get_template("phrases.j2").module
+    return dict(module.phrases)
 
 
 @lru_cache(maxsize=1024)  # many cells of a table are equal
@@ -190,5 +196,6 @@ def _environment(to_text: Callable[[object], str] | None) -> Environment:
     )
     environment.filters |= {"code": code, "markdown": markdown_to_html}
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
-    environment.globals |= {"max_rows": MAX_ROWS, "more_rows": more_rows, "recommended_repeats": RECOMMENDED_REPEATS}
+    environment.globals |= {"max_rows": MAX_ROWS, "recommended_repeats": RECOMMENDED_REPEATS}
+    environment.globals["more_rows"] = environment.get_template("notes.md.j2").module.more_rows  # type: ignore[attr-defined]
     return environment

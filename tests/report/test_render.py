@@ -1,11 +1,12 @@
 """Templates to Markdown, HTML and the terminal."""
 
+import shutil
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
-from epochmeter.report.output import render
+from epochmeter.report import render
 
 HOSTILE = "a|b*_c_ `d` <script>alert(1)</script>\n[link](http://x)"
 
@@ -13,6 +14,7 @@ HOSTILE = "a|b*_c_ `d` <script>alert(1)</script>\n[link](http://x)"
 @pytest.fixture
 def rendered(tmp_path, monkeypatch):
     """Return a function that renders the body of a macro with two arguments."""
+    shutil.copy(render.TEMPLATES / "notes.md.j2", tmp_path)
     monkeypatch.setattr(render, "TEMPLATES", tmp_path)
     render._environment.cache_clear()
 
