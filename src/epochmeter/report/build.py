@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -102,42 +102,28 @@ def build_report(
     """
     selection = select_any(sweep, options.where, options.include)
     write_csv = table.begin_csv(selection.ended)
-    numbers = {run.number for run in selection.ended}
-    on_synthetic = len(group_repeats(selection.runs)) - len(group_repeats(without_synthetic(selection.runs)))
     ranked, own = ranked_configurations(selection.ended), {run.name for run in selection.ended}
     prior = read_prior(options.prior, own) if options.prior and options.criteria.predict else None
     result = answer.analyze(ranked, options.criteria, prior)
     best = result.choices if result else []
-    power_runs = choose_runs(selection.ended, options.power_of, [choice.configuration for choice in best])
-    power = powers(power_runs)
+    power = powers(choose_runs(selection.ended, options.power_of, [choice.configuration for choice in best]))
     draw(charts := all_charts(selection.ended, best, power))
     analyzed = run_analyses(sweep, options.where, options.include)
-    is_to_target = bool(best and best[0].cost.target)
-    analyses = [_below_answer(page, is_to_target) for page in _under_banners(analyzed, numbers)]
-    undrawn = [run.number for run in power_runs if run.number not in {curve.run.number for curve in power}]
-    where = {key: texts_of(values) for key, values in options.where.items()}
-    results = {
-        "answer": result,
-        "gate": _baseline_checks(result, ranked, options.gate) if not against else None,
+    answers = {"answer": result, "gate": None if against else _baseline_checks(result, ranked, options.gate)}
+    others = {
         "footprint": footprint.analyze(sweep.runs),
         "failures": failures.analyze(selection),
         "differences": table.platform_differences(selection.ended),
     }
-    first, second, *last = (Page(name, results) if results else None for name, results in results.items())
+    pages = [*_pages(answers), *_analysis_pages(analyzed, selection, result), *_pages(others)]
     report = Report(
         title=sweep.title,
         rows=selection.ended,
         write_csv=write_csv,
-        pages=[page for page in (first, second, *analyses, *last) if page],
+        pages=pages,
         charts=charts,
-        banner=render_notes("warnings", selection, numbers),
-        notes=[
-            *render_notes("on_synthetic_batches", on_synthetic),
-            *render_notes("chosen", where, selection.count - len(sweep.unreadable), len(sweep.runs)),
-            *render_notes("left_out", selection, numbers),
-            *render_notes("disturbed", _disturbances(selection.ended)),
-            *render_notes("without_power", undrawn if options.power_of else [], len(power), MOST_RUNS),
-        ],
+        banner=render_notes("warnings", selection, {run.number for run in selection.ended}),
+        notes=_notes(sweep, selection, options, power),
         incomplete=analyzed.incomplete,
     )
     return _with_comparison(report, selection.runs, against, options) if against else report
@@ -225,21 +211,39 @@ def _baseline_checks(
     return gate.check_bounds(pairs, bounds, interleaved=True)
 
 
-def _below_answer(page: Page, is_to_target: bool) -> Page:
-    """Return an analysis without the best configurations to the target if the answer names them."""
-    if page.name != "targets" or not is_to_target:
-        return page
-    return replace(page, results=[replace(result, is_ranked_above=True) for result in page.results])
+def _pages(results: Mapping[str, Any]) -> list[Page]:
+    return [Page(name, result) for name, result in results.items() if result]
 
 
-def _under_banners(analyzed: Analyses, numbers: Container[int]) -> list[Page]:
-    """Return the analyses; one of runs that the rest of the report leaves out starts with a warning."""
+def _analysis_pages(analyzed: Analyses, selection: Selection, result: answer.Answer | None) -> list[Page]:
+    """Return the analyses; one of runs that the rest of the report leaves out starts with a warning.
+
+    That of targets does not repeat the best configurations if the answer names them.
+    """
+    reported = {run.number for run in selection.ended}
     pages = []
     for page in analyzed.pages:
-        if any(number not in numbers for number in page.numbers):
+        if not reported.issuperset(page.numbers):
             page = replace(page, warnings=render_notes("warnings", analyzed.selection, {*page.numbers}, False))
+        if page.name == "targets" and result and result.choices[0].cost.target:
+            page = replace(page, results=[replace(group, is_ranked_above=True) for group in page.results])
         pages.append(page)
     return pages
+
+
+def _notes(sweep: Sweep, selection: Selection, options: ReportOptions, power: Sequence[Power]) -> list[str]:
+    """Return which runs the report leaves out, and why."""
+    reported, with_power = {run.number for run in selection.ended}, {curve.run.number for curve in power}
+    on_synthetic = len(group_repeats(selection.runs)) - len(group_repeats(without_synthetic(selection.runs)))
+    where = {key: texts_of(values) for key, values in options.where.items()}
+    undrawn = [number for number in options.power_of if number not in with_power]
+    return [
+        *render_notes("on_synthetic_batches", on_synthetic),
+        *render_notes("chosen", where, selection.count - len(sweep.unreadable), len(sweep.runs)),
+        *render_notes("left_out", selection, reported),
+        *render_notes("disturbed", _disturbances(selection.ended)),
+        *render_notes("without_power", undrawn, len(power), MOST_RUNS),
+    ]
 
 
 def _with_comparison(report: Report, runs: Sequence[Run], against: Sweep, options: ReportOptions) -> Report:

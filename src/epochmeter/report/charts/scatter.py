@@ -43,8 +43,6 @@ NARROW_PX, LINE_PX, LETTER_PX, LABEL_GAP_PX = 480, 14, 6.4, 12
 """Size of a narrow chart and of its labels, by which labels are kept apart."""
 LABEL_PLACES = [(is_right, down) for down in (0, 1.2, -1.2, 2, -2) for is_right in (True, False)]
 """Places of a label in order of preference: right of its point or left of it, and lines below it."""
-FAR = 10
-"""More lines than a label may be from its point."""
 Measured = tuple[Configuration, MeanSd, MeanSd]
 """A configuration, its time and its energy."""
 Labels = Mapping[Configuration, Sequence[str]]
@@ -57,6 +55,11 @@ class Box(NamedTuple):
     x_high: float
     y_low: float
     y_high: float
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether it is within a narrow chart."""
+        return self.x_low >= 0 and self.x_high <= NARROW_PX and self.y_low >= 0 and self.y_high <= HEIGHT_PX
 
     def overlaps(self, other: Box) -> bool:
         is_clear = self.x_high <= other.x_low or other.x_high <= self.x_low
@@ -135,15 +138,10 @@ def _scatter(
     x = vega.make_axis(phrase(f"time_{of}"), _positive_ends(time for _, time, _ in measured), "s")
     y = vega.make_axis(phrase(f"energy_{of}"), _positive_ends(energy for *_, energy in measured), "J", margin=0.16)
     rows = [_row(*cost, x, y, palette) for cost in measured]
-    places = [{"x": row["x"], "y": row["y"]} for row in rows]
-    front = [place for place, (entry, *_) in zip(places, measured, strict=True) if entry in on_front]
-    texts = []
-    for place, (configuration, *_) in zip(places, measured, strict=True):
-        if words := list(dict.fromkeys(labels.get(configuration, ()))):
-            is_only = len(labels) == 1 and len(words) > 2
-            texts.append({**place, "text": phrase("best_in_all") if is_only else "\n".join(words), "is_best": True})
-        elif configuration in on_front and len(front) <= MAX_LABELS:
-            texts.append({**place, "text": configuration.title, "is_best": False})
+    places = {entry: {"x": row["x"], "y": row["y"]} for row, (entry, *_) in zip(rows, measured, strict=True)}
+    front = [place for entry, place in places.items() if entry in on_front]
+    labeled = on_front if len(front) <= MAX_LABELS else set[Configuration]()
+    texts = [{**place, **text} for entry, place in places.items() if (text := _text(entry, labels, labeled))]
     sd_over = {f"over_{value.over}": True for cost in measured for value in cost[1:] if value.sd is not None}
     caption = {
         "each_mark": True,
@@ -153,7 +151,15 @@ def _scatter(
         "scope": scopes(configuration for configuration, *_ in measured),
         **caption,
     }
-    return Chart(name, title, _spec(x, y, rows, front, _placed(texts, places, x, y), palette), caption)
+    return Chart(name, title, _spec(x, y, rows, front, _placed(texts, rows, x, y), palette), caption)
+
+
+def _text(configuration: Configuration, labels: Labels, on_front: Set[Configuration]) -> dict[str, object]:
+    """Return the label of a configuration: the criteria that it is the best by, or its title on the front."""
+    if words := list(dict.fromkeys(labels.get(configuration, ()))):
+        is_best_in_all = len(labels) == 1 and len(words) > 2
+        return {"text": phrase("best_in_all") if is_best_in_all else "\n".join(words), "is_best": True}
+    return {"text": configuration.title, "is_best": False} if configuration in on_front else {}
 
 
 def _positive_ends(values: Iterable[MeanSd]) -> list[float]:
@@ -205,36 +211,37 @@ def _row(
 def _placed(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, object]]:
     """Place each label next to its point, inside the chart and clear of other labels and points.
 
-    The labels of the best configurations come first, and rather cover points than are above or below their point.
+    The labels of the best configurations come first, and rather cover points than are far above or below their point.
     Others are dropped where there is no room.
     """
-
-    def pixels(row: Mapping[str, object]) -> tuple[float, float]:
-        across, up = (axis.fraction(float(str(row[name]))) for name, axis in (("x", x), ("y", y)))
-        return across * NARROW_PX, (1 - up) * HEIGHT_PX
-
-    marks = [Box(at_x, at_x, at_y, at_y) for at_x, at_y in map(pixels, points)]
+    marks = [Box(at_x, at_x, at_y, at_y) for at_x, at_y in (_pixels(point, x, y) for point in points)]
     placed: list[dict[str, object]] = []
-    boxes: list[Box] = []
+    taken: list[Box] = []
     for text in sorted(texts, key=lambda text: not text["is_best"]):
-        at_x, at_y = pixels(text)
-        lines = str(text["text"]).split("\n")
-        width = LETTER_PX * max(map(len, lines))
+        (at_x, at_y), lines = _pixels(text, x, y), str(text["text"]).split("\n")
         candidates = []
         for is_right, down in LABEL_PLACES:
-            x_low = at_x + (LABEL_GAP_PX if is_right else -LABEL_GAP_PX - width)
-            y_low = at_y + (down - len(lines) / 2) * LINE_PX
-            box = Box(x_low, x_low + width, y_low, y_low + len(lines) * LINE_PX)
-            is_inside = box.x_low >= 0 and box.x_high <= NARROW_PX and box.y_low >= 0 and box.y_high <= HEIGHT_PX
-            if is_inside and not any(map(box.overlaps, boxes)):
-                covers = any(map(box.overlaps, marks))
-                candidates.append((abs(down) + covers * (1 if text["is_best"] else FAR), covers, is_right, box))
-        if not candidates:
-            continue
-        _, covers, is_right, box = min(candidates, key=itemgetter(0))
-        if covers and not text["is_best"]:
-            continue
-        boxes.append(box)
-        side = {"align": "left", "dx": LABEL_GAP_PX} if is_right else {"align": "right", "dx": -LABEL_GAP_PX}
-        placed.append({**text, "text": lines, **side, "dy": box.y_low + LINE_PX / 2 - at_y})
+            box = _label_box(at_x, at_y, lines, is_right=is_right, down=down)
+            covers = any(map(box.overlaps, marks))
+            if box.is_inside and not any(map(box.overlaps, taken)) and (text["is_best"] or not covers):
+                candidates.append((abs(down) + covers, is_right, box))
+        if candidates:
+            _, is_right, box = min(candidates, key=itemgetter(0))
+            taken.append(box)
+            side = {"align": "left", "dx": LABEL_GAP_PX} if is_right else {"align": "right", "dx": -LABEL_GAP_PX}
+            placed.append({**text, "text": lines, **side, "dy": box.y_low + LINE_PX / 2 - at_y})
     return placed
+
+
+def _label_box(at_x: float, at_y: float, lines: Sequence[str], *, is_right: bool, down: float) -> Box:
+    """Return the place of a label on one side of its point, `down` lines below it."""
+    width, height = LETTER_PX * max(map(len, lines)), LINE_PX * len(lines)
+    x_low = at_x + (LABEL_GAP_PX if is_right else -LABEL_GAP_PX - width)
+    y_low = at_y + down * LINE_PX - height / 2
+    return Box(x_low, x_low + width, y_low, y_low + height)
+
+
+def _pixels(row: Mapping[str, object], x: Axis, y: Axis) -> tuple[float, float]:
+    """Return the place of a point in a narrow chart, from the top left corner."""
+    across, up = (axis.fraction(float(str(row[name]))) for name, axis in (("x", x), ("y", y)))
+    return across * NARROW_PX, (1 - up) * HEIGHT_PX
