@@ -58,10 +58,10 @@ def test_damaged_records_are_named_with_their_sweep(multirun):
 @pytest.mark.parametrize(
     ("folder", "sweeps", "study", "message"),
     [
-        ("multirun", ("other",), None, f"no runs in other: .* The last sweep with runs is {THIRD}"),
-        ("multirun", ("reports",), None, "no runs in reports"),
+        ("multirun", ("other",), None, f"(?s)no runs in `other`: .* the last sweep with runs is {THIRD}"),
+        ("multirun", ("reports",), None, "no runs in `reports`"),
         ("multirun", (), "smoke", "no run took it. There are runs of edge/grid. Run: .* -m experiment=smoke"),
-        ("none", (), None, r"There are no runs yet\. Run first: python src/train.py"),
+        ("none", (), None, "(?s)there are no runs yet.*python src/train.py"),
     ],
 )
 def test_missing_sweep_or_study_lists_existing_ones(multirun, folder, sweeps, study, message):

@@ -97,9 +97,11 @@ def columns_and_rows(runs: Sequence[Run]) -> Cells:
     """Return the keys in which runs differ and their main metrics; a metric that no run has is left out."""
     keys = varied(runs)
     columns = [(metric, *column) for metric in METRICS for column in _columns(runs, metric)]
-    smallest = {metric: _smallest(values) for metric, _, values in columns}
-    smallest |= {metric: smallest[TIME] for metric in PARTS if TIME in smallest}
-    texts = [[Markup(number(value, smallest[metric])) for value in values] for metric, _, values in columns]
+    times = _smallest([run.metrics.get(TIME) for run in runs])
+    smallest = [(metric in PARTS and times) or _smallest(values) for metric, _, values in columns]
+    texts = [
+        [Markup(number(value, size)) for value in values] for size, (_, _, values) in zip(smallest, columns, strict=True)
+    ]
     cells = zip(runs, *texts, strict=True)
     rows = [[str(run.number), *(value_of(run, key) for key in keys), *measured] for run, *measured in cells]
     titles = [title for _, title, _ in columns]
