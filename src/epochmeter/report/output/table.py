@@ -98,10 +98,10 @@ def columns_and_rows(runs: Sequence[Run]) -> Cells:
     keys = varied(runs)
     columns = [(metric, *column) for metric in METRICS for column in _columns(runs, metric)]
     times = _smallest([run.metrics.get(TIME) for run in runs])
-    smallest = [(metric in PARTS and times) or _smallest(values) for metric, _, values in columns]
-    texts = [
-        [Markup(number(value, size)) for value in values] for size, (_, _, values) in zip(smallest, columns, strict=True)
-    ]
+    texts = []
+    for metric, _, values in columns:
+        smallest = (metric in PARTS and times) or _smallest(values)
+        texts.append([Markup(number(value, smallest)) for value in values])
     cells = zip(runs, *texts, strict=True)
     rows = [[str(run.number), *(value_of(run, key) for key in keys), *measured] for run, *measured in cells]
     titles = [title for _, title, _ in columns]
