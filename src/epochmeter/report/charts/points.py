@@ -118,7 +118,7 @@ def scopes(configurations: Iterable[Configuration]) -> str:
 
 
 class WithoutEnergy(NamedTuple):
-    """What a caption tells of the configurations that a chart lacks: their number, that of all, and why."""
+    """The configurations that a chart lacks, for its caption: their number, that of all, and why."""
 
     lacking: int
     total: int
