@@ -107,6 +107,11 @@ PRIOR = Rule(
 PATH = Rule("an existing file or folder", lambda value: isinstance(value, str) and Path(value).exists())
 FILE = Rule("an existing file", lambda value: isinstance(value, str) and Path(value).is_file())
 MAPPING = Rule("a mapping, {key: value}", lambda value: isinstance(value, Mapping))
+NAMES = Rule("a list of names, [a,b]", lambda value: isinstance(value, list) and all(map(TEXT.is_allowed, value)))
+METERS = Rule(
+    "a list of meters, [{_target_: ...}]",
+    lambda value: isinstance(value, list) and all(isinstance(part, Mapping) and "_target_" in part for part in value),
+)
 WRITABLE = Rule("a writable folder", lambda value: isinstance(value, str) and is_writable(Path(value)))
 NORMALIZATION = Rule(
     "mean and std as lists of numbers, with std above 0, such as {mean: [0.5], std: [0.5]}", is_normalization
@@ -142,7 +147,10 @@ RULES = {
     **same_rule("storage.reread meter.cross_check tracking.tensorboard report.predict footprint.export", FLAG),
     **same_rule("storage.root model.name profiler.program tracking.experiment source", TEXT),
     **same_rule("dataset.root tracking.uri out", or_null(TEXT)),
-    **same_rule("meter.rails device.rails device.match", or_null(MAPPING)),
+    **same_rule("meter.rails device.rails meter.sensors device.sensors device.match", or_null(MAPPING)),
+    **same_rule("meter.rails.total device.rails.total", NAMES),
+    **same_rule("meter.rails.shunt_ohm device.rails.shunt_ohm", positive("ohms")),
+    "meter.parts": METERS,
     **same_rule("sweep.cooldown_s sweep.cool_wait_s meter.idle_s", SECONDS),
     **same_rule("strategy.timeout_s profiler.timeout_s meter.period_s", positive("seconds")),
     **same_rule("sweep.timeout_s sweep.hung_after_s", or_null(positive("seconds"), "no limit")),

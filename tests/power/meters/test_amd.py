@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from controls import Board
 
+from epochmeter.machine.amd import find_cards
+from epochmeter.power.meters import amd
 from epochmeter.power.meters.amd import open_amd
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -70,6 +72,18 @@ def test_energy_is_absent_unless_every_gpu_has_an_instrument(tmp_path, gpus, sen
     energy, _ = energy_of(*gpus, root=Board(tmp_path).with_amdgpu(**sensors).root)
     assert energy["source"] == "none"
     assert reason in energy["reason"]
+
+
+@pytest.mark.parametrize("key", ["energy_accumulator", "power"], ids=["amdsmi 6.2.1 and later", "before"])
+def test_counter_of_every_version_of_amdsmi_is_read(tmp_path, monkeypatch, key):
+    class Gpu:
+        def __init__(self, bus):
+            self.call = lambda function: {key: 2_000_000, "counter_resolution": 15.3, "timestamp": 1}
+
+    monkeypatch.setattr(amd, "AmdSmiGpu", Gpu)
+    monkeypatch.setattr(amd, "check_counter", lambda *counter: None)
+    (card,) = find_cards(Board(tmp_path).with_amdgpu(power1_average=100_000_000).root)
+    assert amd.counter_of(card, Path("/")).read() == pytest.approx(30.6)
 
 
 def test_rocm_counter_is_in_joules_and_a_missing_or_wrong_one_is_refused_with_the_reason(amd_smi, tmp_path):

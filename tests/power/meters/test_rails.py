@@ -99,6 +99,8 @@ def test_device_files_state_responses_that_drivers_do_not_report(tmp_path, board
 def test_invalid_sensor_table_is_refused_with_the_key(entry):
     with pytest.raises(ValueError, match=rf"device\.sensors\.ina3221\.{next(iter(entry))} is not valid"):
         response_of({"ina3221": entry}, "ina3221")
+    with pytest.raises(ValueError, match=r"device\.sensors\.ina3221 is not valid"):
+        response_of({"ina3221": 0.1}, "ina3221")
 
 
 @pytest.mark.parametrize("text", ["", "\n", "garbage\n", "12 mW\n"])

@@ -61,6 +61,7 @@ def test_total_is_that_of_the_rail_table(recording):
         ("monotonic_ns,total_w\n", "11", "no power of a domain"),
         (HEAD, None, "at least two samples"),
         (HEAD, "eleven", "could not convert string to float: 'eleven'"),
+        (HEAD, "1" * 200_000, "field larger than field limit"),
     ],
 )
 def test_file_that_is_not_a_recording_is_refused_with_the_reason(recording, head, second, reason):

@@ -65,7 +65,8 @@ def counter_of(card: Card, root: Path) -> Instrument:
 
     def read() -> float:
         count = gpu.call("amdsmi_get_energy_count")
-        return float(count["energy_accumulator"] * count["counter_resolution"] / 1e6)
+        ticks = count["energy_accumulator"] if "energy_accumulator" in count else count["power"]  # before amdsmi 6.2.1
+        return float(ticks * count["counter_resolution"] / 1e6)
 
     check_counter(card, read, power_of(card, CHECK_DURATION_S).read)
     return Instrument(Domain("counter", COUNTER_PERIOD_S, scope_of(card)), read)

@@ -28,7 +28,7 @@ def open_replay(
     try:
         times_s, watts = load_recording(Path(file))
         total = total_of(list(watts), rails or RailTable()).rails
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, csv.Error) as error:
         return NullMeter(f"Cannot replay meter.file={file}: {error}")
     begun_s = time.monotonic()
     powers = {
