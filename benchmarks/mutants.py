@@ -67,7 +67,7 @@ MUTANTS = [
         "gap[0] > opened_ns and gap[1] < closed_ns",
         "power/test_power_series.py power/test_window_energy.py",
     ),
-    Mutant("power/window_energy.py", "if after[name] > before[name] or", "if after[name] >= before[name] or"),
+    Mutant("power/window_energy.py", "elif increase_j > 0:", "elif increase_j >= 0:"),
     Mutant("power/window_energy.py", "total_j - idle_w * seconds", "total_j - idle_w"),
     Mutant("power/window_energy.py", "abs(mean_w) * max(0.0, seconds - window_s) + ", ""),
     Mutant("power/sampler.py", "return max(MAX_SILENCE_S,", "return min(MAX_SILENCE_S,"),

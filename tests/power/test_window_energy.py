@@ -80,7 +80,7 @@ def test_sampling_statistics_exclude_the_readings_at_the_borders():
     """The readings take samples themselves, which are at the borders of the window rather than in it."""
     meter, windows = sampled(VDD_IN=0.0), []
     meter.sampling = lambda *window: windows.append(window)
-    energy_of_window(Reading(1000, {}, took_ns=600), Reading(9000, {}, took_ns=400), meter, 1.0)
+    energy_of_window(Reading(1000, {}, 300, 300), Reading(9000, {}, 200, 200), meter, 1.0)
     assert windows == [(1300, 8800)]
 
 
@@ -153,12 +153,15 @@ def test_idle_energy_is_the_difference_over_the_idle_time():
     assert energy.metrics["energy_j"] == 60
 
 
-def test_reading_has_the_middle_of_its_duration_as_timestamp(monkeypatch):
+def test_reading_of_a_counter_is_at_its_middle_and_sampled_power_is_integrated_to_its_end(monkeypatch):
     clock = {"now_ns": 1000}
 
-    def slow_read():
+    def slow_read(**_):
         clock["now_ns"] += 600
         return 7.0
 
     monkeypatch.setattr("time.monotonic_ns", lambda: clock["now_ns"])
-    assert take_reading(counters(gpu0=slow_read)) == Reading(1300, {"gpu0": 7.0}, took_ns=600)
+    assert take_reading(counters(gpu0=slow_read)) == Reading(1300, {"gpu0": 7.0}, 300, 300)
+    waits = sampled(VDD_IN=0.0)
+    monkeypatch.setattr(waits, "read", lambda: {"VDD_IN": slow_read()})
+    assert take_reading(waits) == Reading(2200, {"VDD_IN": 7.0}, 600, 0)

@@ -18,19 +18,26 @@ TERM_KEYS = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j
 
 
 class Reading(NamedTuple):
-    """A meter reading that took `took_ns`, with the middle of that time (monotonic clock)."""
+    """A meter reading; times are of the monotonic clock.
+
+    Attributes:
+        at_ns: The moment up to which the joules are counted.
+        begun_before_ns: How long before `at_ns` the reading began.
+        ended_after_ns: How long after `at_ns` it ended.
+    """
 
     at_ns: int
     joules: dict[str, float]
-    took_ns: int = 0
+    begun_before_ns: int = 0
+    ended_after_ns: int = 0
 
     @property
     def begun_ns(self) -> int:
-        return self.at_ns - self.took_ns // 2
+        return self.at_ns - self.begun_before_ns
 
     @property
     def ended_ns(self) -> int:
-        return self.begun_ns + self.took_ns
+        return self.at_ns + self.ended_after_ns
 
 
 class WindowEnergy(NamedTuple):
@@ -54,11 +61,16 @@ class WindowEnergy(NamedTuple):
 
 
 def take_reading(meter: Meter) -> Reading:
-    """Read a meter now."""
+    """Read a meter now.
+
+    Sampled power is integrated up to the end of the reading, which may first wait for a sample. Counters are read at
+    some moment in between: in the middle, on average.
+    """
     begun_ns = time.monotonic_ns()
     joules = meter.read()
-    took_ns = time.monotonic_ns() - begun_ns
-    return Reading(begun_ns + took_ns // 2, joules, took_ns)
+    ended_ns = time.monotonic_ns()
+    at_ns = ended_ns if meter.energy["source"] == "sampled" else (begun_ns + ended_ns) // 2
+    return Reading(at_ns, joules, at_ns - begun_ns, ended_ns - at_ns)
 
 
 def energy_of_window(
@@ -71,56 +83,45 @@ def energy_of_window(
     """
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     sampling = meter.sampling(before.ended_ns, after.begun_ns)
-    unread = sampling.unavailable if sampling else {}
-    sampled = {name for name, domain in meter.domains.items() if domain.source == "sampled"}
-    failed = {name: why for name, why in unread.items() if name in sampled}
+    failed = _failed_sensors(meter, sampling)
     short = {name: why for name in meter.domains if (why := too_short_reason(name, meter, seconds, sampling))}
-    used = energy_between(before.joules, after.joules, meter.domains)
-    for name, correction_j in sampling.correction_j.items() if sampling else ():
-        if name in used and name in sampled:
-            used[name] += correction_j
+    used = energy_between(before.joules, after.joules, meter.domains, sampling.correction_j if sampling else {})
     available = {name: used[name] for name in sorted(used) if name not in failed}
     joules = {name: value for name, value in available.items() if name not in short}
     # A counter may not advance in a short window; it then counts that energy in the next one.
     idle = {name: 0.0 for name in short.keys() - failed if before.joules.get(name, -1.0) == after.joules.get(name)}
     summable = {**idle, **available}
     total = _total_metrics(summable, seconds, window_s, meter, sampling, idle_w)
-    machine = meter.energy["machine"]["domains"] if "machine" in meter.energy else ()
-    term = {name: value for name, value in (total | _machine_metrics(machine, summable)).items() if name in TERM_KEYS}
-    if term:
-        slowest = max((meter.domains[name] for name in meter.energy["domains"]), key=shortest_s)
-        # The delay of a power sensor is in the half-width of its samples, however short the window is.
-        term["period_s"] = 0.0 if slowest.source == "sampled" else slowest.period_s
-        term["shortest_s"] = shortest_s(slowest)
-    if unsampled_j := meter.unsampled_j(summable, seconds, sampling) if "energy_uncertainty_j" in term else 0.0:
-        term["unsampled_j"] = unsampled_j
     has_total = meter.total(joules) is not None
-    metrics = (total if has_total else {}) | _machine_metrics(machine, joules)
+    metrics = (total if has_total else {}) | _machine_metrics(meter, joules)
     if meter.energy["source"] != "estimated":
         metrics |= {f"energy_{name}_j": value for name, value in joules.items()}
     # If the total has an energy, domains outside of it, such as a cross-check, may lack one without a note.
-    needed = machine if has_total else meter.domains
+    needed = _machine_domains(meter) if has_total else meter.domains
     missing = [name for name in meter.domains if name in failed or (name in needed and name not in joules)]
-    reason_of = short | {name: f"{why}." for name, why in failed.items()}
-    reasons = {name: reason_of.get(name, FAILED_COUNTER) for name in missing}
+    reasons = {name: (short | failed).get(name, FAILED_COUNTER) for name in missing}
     notes = _notes(reasons)
     if sampling and sampling.failed:
         notes.append(f"{sampling.failed} power readings failed; short gaps are interpolated.")
     failures = {} if has_total else {name: reasons[name] for name in missing if name in failed or name not in short}
-    return WindowEnergy(available, metrics, notes, failures, term)
+    return WindowEnergy(available, metrics, notes, failures, _term(summable, total, seconds, meter, sampling))
 
 
-def energy_between(before: Joules, after: Joules, domains: Mapping[str, Domain]) -> dict[str, float]:
-    """Joules of each domain between two readings.
+def energy_between(
+    before: Joules, after: Joules, domains: Mapping[str, Domain], correction_j: Joules
+) -> dict[str, float]:
+    """Joules of each domain between two readings, with the corrections of sampled domains added.
 
     A counter that ran backwards was reset, and one that did not advance is slower than the window: both are left out.
     """
-    read_twice = before.keys() & after.keys()
-    return {
-        name: after[name] - before[name]
-        for name in read_twice
-        if after[name] > before[name] or domains[name].source == "sampled"
-    }
+    used = {}
+    for name in before.keys() & after.keys():
+        increase_j = after[name] - before[name]
+        if domains[name].source == "sampled":
+            used[name] = increase_j + correction_j.get(name, 0.0)
+        elif increase_j > 0:
+            used[name] = increase_j
+    return used
 
 
 def too_short_reason(name: str, meter: Meter, seconds: float, sampling: Sampling | None) -> str | None:
@@ -144,6 +145,29 @@ def measure_idle(meter: Meter, seconds: float, sleep: Callable[[float], None] = 
     return energy_of_window(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
 
 
+def _failed_sensors(meter: Meter, sampling: Sampling | None) -> dict[str, str]:
+    """Why sampled domains have no energy; a counter needs no samples, also if power is sampled under its name."""
+    unavailable = sampling.unavailable if sampling else {}
+    return {name: f"{why}." for name, why in unavailable.items() if meter.domains[name].source == "sampled"}
+
+
+def _term(
+    joules: Joules, total: Mapping[str, float], seconds: float, meter: Meter, sampling: Sampling | None
+) -> dict[str, float]:
+    """The term of a window in a sum over windows, given the metrics of its total; empty if nothing can be summed."""
+    metrics = {**total, **_machine_metrics(meter, joules)}
+    term = {name: value for name, value in metrics.items() if name in TERM_KEYS}
+    if not term:
+        return {}
+    slowest = max((meter.domains[name] for name in meter.energy["domains"]), key=shortest_s)
+    # The delay of a power sensor is in the half-width of its samples, however short the window is.
+    term["period_s"] = 0.0 if slowest.source == "sampled" else slowest.period_s
+    term["shortest_s"] = shortest_s(slowest)
+    if "energy_uncertainty_j" in term and (unsampled_j := meter.unsampled_j(joules, seconds, sampling)):
+        term["unsampled_j"] = unsampled_j
+    return term
+
+
 def _total_metrics(
     joules: Joules, seconds: float, window_s: float, meter: Meter, sampling: Sampling | None, idle_w: float | None
 ) -> dict[str, float]:
@@ -165,11 +189,16 @@ def _total_metrics(
     return {**metrics, "energy_uncertainty_j": half_width_j}
 
 
-def _machine_metrics(domains: Sequence[str], joules: Joules) -> dict[str, float]:
+def _machine_metrics(meter: Meter, joules: Joules) -> dict[str, float]:
     """The machine's energy; none unless it has domains and all of them have an energy."""
+    domains = _machine_domains(meter)
     if not domains or not joules.keys() >= set(domains):
         return {}
     return {"machine_energy_j": math.fsum(joules[name] for name in domains)}
+
+
+def _machine_domains(meter: Meter) -> Sequence[str]:
+    return meter.energy["machine"]["domains"] if "machine" in meter.energy else ()
 
 
 def _notes(reasons: Mapping[str, str]) -> list[str]:
