@@ -67,29 +67,49 @@ def test_late_limit_is_waited_for_and_restored(monkeypatch, journal, stub, appli
 class Daemon(BaseHTTPRequestHandler):
     """The part of zeusd that sets a limit."""
 
-    limit_file = None
+    limit_file = refusal = None
 
     def do_GET(self):
         devices = {"gpus": [{"id": 0, "name": "stub"}], "cpus": [], "auth_required": False}
         self.reply({**devices, "enabled_api_groups": ["gpu-read", "gpu-control"]})
 
     def do_POST(self):
+        if self.refusal:
+            self.reply(self.refusal, "403 Forbidden")
+            return
         query = parse_qs(urlsplit(self.path).query)
         self.limit_file.write_text(query["power_limit_mw"][0])
         self.reply({})
 
-    def reply(self, content):
+    def reply(self, content, status="200 OK"):
         body = json.dumps(content)
-        self.wfile.write(f"HTTP/1.0 200 OK\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+        self.wfile.write(f"HTTP/1.0 {status}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
 
 
-def test_ordinary_user_sets_the_limit_by_zeusd(tmp_path, open_folder, monkeypatch):
+@pytest.fixture
+def zeusd(tmp_path, open_folder, monkeypatch):
+    """The service, for a user who may not set the limit directly."""
     monkeypatch.setenv("STUB", "nopermission")
     monkeypatch.setenv("ZEUSD_SOCK_PATH", str(tmp_path / "zeusd"))
     monkeypatch.setattr(Daemon, "limit_file", open_folder / "limit")
-    knob = open_nvml_limit(["GPU-aaaa"])
     with socketserver.UnixStreamServer(str(tmp_path / "zeusd"), Daemon) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        knob.set("150 W")
+        yield
         server.shutdown()
+
+
+def test_ordinary_user_sets_the_limit_by_zeusd(zeusd):
+    knob = open_nvml_limit(["GPU-aaaa"])
+    knob.set("150 W")
     assert knob.get() == "150 W"
+
+
+def test_refusal_by_zeusd_is_an_error_with_its_reason(zeusd, tmp_path, monkeypatch):
+    monkeypatch.setattr(Daemon, "refusal", {"error": "the token lacks gpu-control"})
+    knob = open_nvml_limit(["GPU-aaaa"])
+    with pytest.raises(RuntimeError, match=r"GPU-aaaa to 150 W: zeusd: .*the token lacks gpu-control"):
+        knob.set("150 W")
+    assert knob.get() == "250 W"
+    monkeypatch.setenv("ZEUSD_SOCK_PATH", str(tmp_path / "none"))
+    with pytest.raises(RuntimeError, match="zeusd: Cannot reach"):
+        knob.set("150 W")

@@ -48,11 +48,13 @@ print(json.dumps({"energy": meter.energy, "domains": meter.domains, **window}))
 """
 
 CONNECTED = """
-import multiprocessing, sys
+import multiprocessing, os, sys
 import jtop.service
 from epochmeter.power.meters.jtop import connect_client
 
 multiprocessing.set_start_method(sys.argv[1] or None, force=True)
+if os.geteuid() == 0:
+    os.seteuid(65534)  # which may not use what only root may
 for jtop.service.JTOP_PIPE in sys.argv[2:]:
     try:
         with connect_client(0.1, limit_s=0.5):
@@ -80,17 +82,19 @@ def python(*command):
 
 
 @pytest.fixture
-def service(tmp_path):
+def service(open_folder):
     """Function of a script: start a service that follows it, and return its socket and process id."""
     if not CLIENT:
         pytest.skip("jetson-stats is not installed")
     started = []
 
     def start(script):
-        command = [sys.executable, SERVICE, tmp_path / "jtop.sock", json.dumps({"interval_s": PERIOD_S, **script})]
+        socket = open_folder / "jtop.sock"
+        command = [sys.executable, SERVICE, socket, json.dumps({"interval_s": PERIOD_S, **script})]
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         assert started[-1].stdout.readline() == "ready\n"
-        return str(tmp_path / "jtop.sock"), str(started[-1].pid)
+        socket.chmod(0o666)
+        return str(socket), str(started[-1].pid)
 
     yield start
     for process in started:
@@ -166,6 +170,13 @@ def test_service_that_does_not_answer_is_a_timeout(service):
     socket, _ = service({"deaf": True})
     message, _ = python("-c", CONNECTED, "", socket).splitlines()
     assert message.endswith("within 0.5 s. Restart it: sudo systemctl restart jtop")
+
+
+def test_user_outside_of_the_services_group_gets_the_command_to_join_it(service):
+    socket, _ = service({"power": ORIN_NANO})
+    os.chmod(socket, 0)
+    message, _ = python("-c", CONNECTED, "", socket).splitlines()
+    assert message == "jtop's service refuses this user: sudo usermod -aG jtop $USER, then log in again."
 
 
 @pytest.mark.parametrize("method", ["", "spawn"])

@@ -51,7 +51,7 @@ def gpu_limit(uuid: str, gpu: nvml.NvmlGpu) -> DeviceLimit:
 def set_by_zeusd(index: int, watts: float) -> None:
     """Set the limit of a GPU, by its index in PCI order, through zeusd; OSError if that fails."""
     try:
-        from zeus.device.gpu.common import ZeusGPUNoPermissionError
+        from httpx import HTTPError
         from zeus.device.gpu.nvidia import ZeusdNVIDIAGPU
         from zeus.exception import ZeusBaseError
         from zeus.utils.zeusd import ZeusdClient, ZeusdConfig
@@ -62,7 +62,5 @@ def set_by_zeusd(index: int, watts: float) -> None:
             warnings.simplefilter("ignore")  # its warning about root is part of the error
             # Not zeus's own list of GPUs, which does not support UUIDs in CUDA_VISIBLE_DEVICES.
             ZeusdNVIDIAGPU(index, ZeusdClient(ZeusdConfig.from_env())).set_power_management_limit(round(watts * 1000))
-    except ZeusGPUNoPermissionError as error:
-        raise PermissionError(str(error)) from error
-    except ZeusBaseError as error:
-        raise OSError(str(error)) from error
+    except (ZeusBaseError, HTTPError) as error:
+        raise OSError(f"zeusd: {error}") from error
