@@ -49,14 +49,15 @@ def start(module: str) -> None:
     """Run a module of `epochmeter.commands` with the arguments in `sys.argv`, and end with its exit code."""
     if interpreter.missing_requirements():
         sys.exit(interpreter.missing_requirements())
+    from epochmeter.machine import signals
+
+    signals.Stop().install()
     try:
         code = import_module("epochmeter.commands." + module).main()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output has ended, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
-    from epochmeter.machine import signals
-
     signals.end_at_once(code)
     sys.exit(code)
 

@@ -22,8 +22,9 @@ from epochmeter.config import errors
 from epochmeter.config.errors import InputError, input_error
 from epochmeter.config.secrets import redact, redact_tree
 from epochmeter.config.validation import problems_of
+from epochmeter.run.detection import device_of
 from epochmeter.sweep import sweep_folder
-from epochmeter.sweep.compose import SweepLoader, device_of
+from epochmeter.sweep.compose import SweepLoader
 from epochmeter.sweep.grid import check_size, draw_sample, shuffle_points
 from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS, REPEAT, is_sweep_override, key_of, repeats_override
 

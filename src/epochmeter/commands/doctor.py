@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from epochmeter.config import app, errors, validation
 from epochmeter.config.job import value_for_board
-from epochmeter.sweep.compose import device_of
+from epochmeter.run.detection import device_of
 
 if TYPE_CHECKING:
     from epochmeter.run.capabilities import Row

@@ -23,10 +23,9 @@ from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, job
 from epochmeter.config.secrets import redact
-from epochmeter.machine import signals
 from epochmeter.run import nodes
+from epochmeter.run.detection import device_of
 from epochmeter.sweep import sweep_folder
-from epochmeter.sweep.compose import device_of
 
 if TYPE_CHECKING:
     from epochmeter.console.console import Terminal
@@ -85,7 +84,6 @@ def run_all(doc: str | None, command: Sequence[str] = ()) -> "tuple[list[RunResu
         script = [f"measure.command={os.getcwd()}:{shlex.join(command)}"] if command else []
         return sweep_folder.open_sweep_folder(job.ROOT / "multirun", datetime.now(), [*keys, *script], many, again)
 
-    signals.Stop().install()
     folder_factory = create_folder if command else nodes.run_folder_factory(create_folder, os.environ)
     job.register(folder_factory, device_of, command)
     try:

@@ -16,13 +16,6 @@ from omegaconf.errors import OmegaConfBaseException
 from epochmeter.config import job
 
 
-def device_of(root: str) -> str:
-    """Return the device, by its name in conf/device, of the machine whose files are below a root."""
-    from epochmeter.machine import host
-
-    return host.detect_device(job.device_matches(), host.device_facts(root))
-
-
 class SweepLoader(ConfigLoaderImpl):
     """Hydra's config loader, made fast for the many configurations of one sweep.
 
