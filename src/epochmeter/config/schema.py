@@ -285,6 +285,12 @@ class Job(Section):
     machine: Machine
     sweep: Sweep
 
+    @property
+    def device_settings(self) -> dict[str, str | float]:
+        """The device settings that the run requests, by key; without those that stay as they are."""
+        unchanged = {"power_limit": None, "clocks": "keep", "fan": "keep"}
+        return {key: value for key, kept in unchanged.items() if (value := getattr(self, key)) != kept}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Examination(Section):

@@ -271,7 +271,11 @@ def settings(plan: Plan) -> Plan:
     requests = None
     if plan.is_requested_device and job.rehearse is not True:
         requests = requested_settings(
-            job, trains_on_gpu=plan.on_gpu, gpus=plan.used_gpus, root=job.machine.root, journal=plan.journal
+            job.device_settings,
+            trains_on_gpu=plan.on_gpu,
+            gpus=plan.used_gpus,
+            root=job.machine.root,
+            journal=plan.journal,
         )
     # The GPU of a Jetson exists although no driver lists it.
     gpu_count = max(1, len(plan.used_gpus)) if plan.on_gpu else 0

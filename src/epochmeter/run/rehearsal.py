@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from epochmeter.config.job import RunRequest
 from epochmeter.config.schema import Strategy
-from epochmeter.power.knobs.requests import DEFAULTS, SettingRequest
+from epochmeter.power.knobs.requests import SettingRequest
 
 
 def rehearsal_reasons(
@@ -40,8 +40,8 @@ def rehearsal_reasons(
     missing = {setting.key: setting.missing_message for setting in settings or [] if setting.missing_message}
     reasons += missing.values()
     if reasons or settings is None:
-        values = {key: getattr(job, key) for key, default in DEFAULTS.items() if getattr(job, key) != default}
-        reasons += [f"{key}={value} requested, not applied" for key, value in values.items() if key not in missing]
+        unapplied = {key: value for key, value in job.device_settings.items() if key not in missing}
+        reasons += [f"{key}={value} requested, not applied" for key, value in unapplied.items()]
     if reasons and job.rehearse is False:
         raise ValueError(f"{'; '.join(reasons)}\n  hint: `rehearse=false` does not allow this; omit it for a rehearsal")
     if job.rehearse is True:

@@ -3,7 +3,6 @@
 from itertools import product
 
 import pytest
-from default_jobs import job_of
 
 from epochmeter.power.knobs import requests, restore_journal
 from epochmeter.power.knobs.requests import requested_settings, resolve_targets, restore_after_kill
@@ -14,12 +13,10 @@ AMD = {"vendor": "amd", "bus": "0000:03:00.0"}
 
 @pytest.fixture
 def requested(board, journal):
-    """Function of (trains_on_gpu, gpus, overrides): the device settings that a job requests on the board."""
+    """Function of (trains_on_gpu, gpus, values): the device settings that these values request on the board."""
 
-    def of(trains_on_gpu=False, gpus=(), **overrides):
-        return requested_settings(
-            job_of(**overrides), trains_on_gpu=trains_on_gpu, gpus=gpus, root=str(board.root), journal=journal
-        )
+    def of(trains_on_gpu=False, gpus=(), **values):
+        return requested_settings(values, trains_on_gpu=trains_on_gpu, gpus=gpus, root=str(board.root), journal=journal)
 
     return of
 

@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from epochmeter.config.schema import Job
 from epochmeter.machine.signals import uninterruptible
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.file_limits import open_amd_cap, open_rapl_limit
@@ -19,8 +18,6 @@ from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.permission import JTOP_SOCKET
 from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
 
-DEFAULTS: Mapping[str, object] = {"power_limit": None, "clocks": "keep", "fan": "keep"}
-"""The keys that request a device setting, with the value that leaves the setting unchanged."""
 AUTO = "auto"
 """The value of `power_limit` with which the best limit is searched during training."""
 PERSISTENT_KNOBS = ("nvpmodel", "fan")
@@ -44,19 +41,22 @@ class SettingRequest(NamedTuple):
 
 
 def requested_settings(
-    job: Job, *, trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], root: str, journal: RestoreJournal
+    values: Mapping[str, str | float],
+    *,
+    trains_on_gpu: bool,
+    gpus: Sequence[Mapping[str, str]],
+    root: str,
+    journal: RestoreJournal,
 ) -> list[SettingRequest]:
-    """List the device settings that a job requests, in the order in which they are changed."""
-    requested = []
-    if job.power_limit is not None:
-        requested.append(SettingRequest("power_limit", job.power_limit, power_limit_knob(trains_on_gpu, gpus, root)))
-    if job.clocks != "keep":
-        requested.append(SettingRequest("clocks", job.clocks, open_jetson_clocks(root, journal.folder)))
-    if job.fan != "keep":
-        requested.append(SettingRequest("fan", job.fan, open_fan(root)))
-    if requested:
+    """List the requested device settings, given by key, in the order in which they are changed."""
+    if values:
         refuse_replay(root)
-    return requested
+    openers: Mapping[str, Callable[[], Knob | None]] = {
+        "power_limit": lambda: power_limit_knob(trains_on_gpu, gpus, root),
+        "clocks": lambda: open_jetson_clocks(root, journal.folder),
+        "fan": lambda: open_fan(root),
+    }
+    return [SettingRequest(key, values[key], opener()) for key, opener in openers.items() if key in values]
 
 
 def refuse_replay(root: str) -> None:
@@ -111,12 +111,9 @@ def restore_after_kill(journal: RestoreJournal, say: Notify, tried: Sequence[Sav
         try:
             with journal.locked():
                 for entry in (entry for entry in journal.unrestored() if entry not in failed):
-                    with uninterruptible():
-                        try:
-                            messages.append(restore_one(entry, journal))
-                        except (Exception, SystemExit) as error:  # the other settings are restored anyway
-                            failed.append(entry)
-                            messages.append(f"warning: {restore_error(entry, error, journal)}")
+                    is_restored, message = try_to_restore(entry, journal)
+                    messages.append(message)
+                    failed += [] if is_restored else [entry]
         except RuntimeError as error:
             messages.append(f"warning: {error}")
             failed += [entry for entry in journal.unrestored() if entry not in failed]
@@ -124,6 +121,15 @@ def restore_after_kill(journal: RestoreJournal, say: Notify, tried: Sequence[Sav
         with suppress(Exception, SystemExit):  # the terminal may be gone
             say(text)
     return failed
+
+
+def try_to_restore(entry: SavedSetting, journal: RestoreJournal) -> tuple[bool, str]:
+    """Restore the setting of a journal entry uninterrupted; returns whether that succeeded, and a message."""
+    with uninterruptible():
+        try:
+            return True, restore_one(entry, journal)
+        except (Exception, SystemExit) as error:  # the other settings are restored anyway
+            return False, f"warning: {restore_error(entry, error, journal)}"
 
 
 def refuse_unrestored(knobs: Sequence[Knob], journal: RestoreJournal) -> None:

@@ -13,7 +13,6 @@ from multiprocessing.managers import BaseProxy
 from pathlib import Path
 from typing import Any
 
-from epochmeter.config.installation import with_own_commands
 from epochmeter.machine.slurm import sharing_reason
 from epochmeter.power.meter import Domain, Meter, NullMeter, PowerSource
 from epochmeter.power.meters.board_total import RailTable, rail_scope, total_of
@@ -43,7 +42,7 @@ def connect_client(interval_s: float, limit_s: float = LIMIT_S) -> Iterator[Any]
 
         client = jtop.jtop(interval=interval_s)
     except ImportError as error:
-        remedy = with_own_commands("`make jtop` adds it here, `sudo pip3 install jetson-stats` installs the service.")
+        remedy = "`make jtop` adds it here, `sudo pip3 install jetson-stats` installs the service."
         raise RuntimeError(f"jtop's client is not installed: {remedy}") from error
     finally:
         multiprocessing.set_start_method(method, force=True)  # importing jtop sets it to fork
