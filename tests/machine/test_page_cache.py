@@ -140,6 +140,22 @@ def test_stop_during_mincore_is_not_replaced_by_an_error(folder, monkeypatch):
         share(folder)
 
 
+def test_fraction_of_files_that_change_meanwhile_is_unknown_with_the_reason(folder, monkeypatch):
+    residency, fstat = Residency(folder), os.fstat
+
+    def truncating(descriptor):
+        status = fstat(descriptor)
+        os.truncate(f"/proc/self/fd/{descriptor}", 0)
+        return status
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstat", truncating)
+        assert residency.fraction() is None
+    assert residency.reason.startswith("the files cannot be examined: ")
+    (folder / "a").unlink()
+    assert residency.fraction() is None
+
+
 def test_cached_fraction_is_that_of_the_training_files(folder):
     (folder / "train").mkdir()
     (folder / "train/d").write_bytes(b"x" * PAGE)

@@ -13,6 +13,7 @@ import mmap
 import os
 import random
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from epochmeter.machine import privilege
@@ -40,7 +41,7 @@ class Residency:
         """Measure the cached fraction, 0 to 1; None, with `reason`, if it is unknown."""
         try:
             fraction = resident_fraction(self._sample)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # such as a file that was removed or truncated meanwhile
             self.reason = f"the files cannot be examined: {error}"
             return None
         if fraction is None:
@@ -80,23 +81,30 @@ def iter_files(folder: Path) -> Iterator[str]:
     if os.path.isfile(folder):
         yield str(folder)
         return
-    pending, visited = [str(folder)], set()
+    pending: list[str] = [str(folder)]
+    visited: set[tuple[int, int]] = set()
     while pending:
-        path = pending.pop()
-        try:
-            status = os.stat(path)
-            if (status.st_dev, status.st_ino) in visited:
-                continue  # a circular link
-            visited.add((status.st_dev, status.st_ino))
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    linked = entry.is_symlink()
-                    if os.path.isdir(entry.path) if linked else entry.is_dir():
-                        pending.append(entry.path)
-                    elif os.path.isfile(entry.path) if linked else entry.is_file():  # a pipe would block
-                        yield entry.path
-        except OSError:
-            continue
+        for path, is_folder in _entries(pending.pop(), visited):
+            if is_folder:
+                pending.append(path)
+            else:
+                yield path
+
+
+def _entries(folder: str, visited: set[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
+    """Yield the path of each folder and file in a folder, and whether it is a folder."""
+    with suppress(OSError):
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in visited:
+            return  # a circular link
+        visited.add((status.st_dev, status.st_ino))
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                is_link = entry.is_symlink()
+                if os.path.isdir(entry.path) if is_link else entry.is_dir():
+                    yield entry.path, True
+                elif os.path.isfile(entry.path) if is_link else entry.is_file():  # a pipe would block
+                    yield entry.path, False
 
 
 def sample_paths(paths: Iterable[str], most: int) -> list[str]:
