@@ -215,36 +215,41 @@ class LimitSearch:
 
     def _promising(self, best: int) -> list[int]:
         """The untried neighbors of the best that may have a lower cost and keep the bounds, the best first."""
-        times_s = {limit: math.exp(mean) for limit, mean in self._times.mean.items()}
-        powers_w = {limit: math.exp(mean) for limit, mean in self._powers.mean.items()}
-        has_effect = max(powers_w.values()) > EFFECT * min(powers_w.values())
-        lowest_cost = math.exp(self._costs.mean[best])
-
-        def least_cost(limit: int) -> float:
-            """Lower bound of the cost: its time is that of the next higher limit, its power that of the next lower."""
-            above = min((other for other in times_s if other > limit), default=None)
-            below = max((other for other in times_s if other < limit), default=None)
-            step_s = times_s[above] if above is not None else 0.0
-            if below is not None:
-                return self._cost(step_s, powers_w[below])
-            assert above is not None  # a tried limit is above or below
-            return self._cost(step_s, powers_w[above] * min(1.0, self._limits_w[limit] / self._limits_w[above]))
-
-        def is_promising(limit: int) -> bool:
-            if limit in times_s or not 0 <= limit < len(self._limits_w):
-                return False
-            if any(other > limit and self._slow_for_sure(other) for other in times_s):
-                return False
-            if any(other < limit and self._exceeds_power(other) for other in times_s):
-                return False
-            return not self._is_allowed(best) or not has_effect or least_cost(limit) < lowest_cost
-
-        too_slow = max((limit for limit in times_s if limit < best and self._is_too_slow(limit)), default=None)
-        if too_slow is not None and is_promising(middle := (too_slow + best) // 2):
+        too_slow = max((limit for limit in self.tried if limit < best and self._is_too_slow(limit)), default=None)
+        if too_slow is not None and self._is_promising(middle := (too_slow + best) // 2, best):
             return [middle]
-        distances = range(1, 2 if has_effect else WIDE + 1)
-        near = filter(is_promising, (best + sign * distance for distance in distances for sign in (-1, 1)))
-        return sorted(near, key=lambda limit: (abs(limit - best), least_cost(limit)))
+        distances = range(1, 2 if self._has_effect() else WIDE + 1)
+        near = [best + sign * distance for distance in distances for sign in (-1, 1)]
+        promising = [limit for limit in near if self._is_promising(limit, best)]
+        return sorted(promising, key=lambda limit: (abs(limit - best), self._least_cost(limit)))
+
+    def _is_promising(self, limit: int, best: int) -> bool:
+        """Whether a limit is untried, and may have a lower cost than the best and keep the bounds."""
+        if limit in self.tried or not 0 <= limit < len(self._limits_w):
+            return False
+        if any(other > limit and self._slow_for_sure(other) for other in self.tried):
+            return False
+        if any(other < limit and self._exceeds_power(other) for other in self.tried):
+            return False
+        if not self._is_allowed(best) or not self._has_effect():
+            return True
+        return self._least_cost(limit) < math.exp(self._costs.mean[best])
+
+    def _has_effect(self) -> bool:
+        """Whether the tried limits have clearly different powers."""
+        powers = self._powers.mean.values()
+        return max(powers) - min(powers) > math.log(EFFECT)
+
+    def _least_cost(self, limit: int) -> float:
+        """Lower bound of the cost: its time is that of the next higher limit, its power that of the next lower."""
+        above = min((other for other in self.tried if other > limit), default=None)
+        below = max((other for other in self.tried if other < limit), default=None)
+        step_s = math.exp(self._times.mean[above]) if above is not None else 0.0
+        if below is not None:
+            return self._cost(step_s, math.exp(self._powers.mean[below]))
+        assert above is not None  # a tried limit is above or below
+        fraction = min(1.0, self._limits_w[limit] / self._limits_w[above])
+        return self._cost(step_s, math.exp(self._powers.mean[above]) * fraction)
 
     def _slow_for_sure(self, limit: int) -> bool:
         """Whether a limit is likely to be slower than allowed, so that lower limits are as well."""

@@ -5,6 +5,7 @@ Sampled power checks the counter, and replaces it on GPUs without one. This modu
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -57,16 +58,11 @@ def open_nvml(
 
 def open_instruments(uuid: str, period_s: float, sensors: Sensors | None) -> GpuInstruments:
     """Open the instruments of a GPU; OSError if it has none, or if they cover more than the slice that is used."""
-    if uuid.startswith("MIG-"):
-        raise OSError(f"{uuid}: {SLICE_REASON}")
-    gpu = nvml.open_gpu(uuid)
-    if gpu.is_in_mig_mode():
-        raise OSError(f"{gpu.name} is in MIG mode: {SLICE_REASON}")
-    try:
-        capability: tuple[int, int] | None = gpu.compute_capability()
-    except OSError:
-        capability = None
-    name = ".".join(map(str, capability or ()))
+    gpu = open_undivided(uuid)
+    capability: tuple[int, ...] = ()
+    with suppress(OSError):
+        capability = gpu.compute_capability()
+    name = ".".join(map(str, capability))
     response = response_of(sensors, name, UNKNOWN)
     counted = response_of(sensors, f"{name} counter", response)
     scope = MODULE_SCOPE if gpu.is_superchip() else BOARD_SCOPE
@@ -82,11 +78,20 @@ def open_instruments(uuid: str, period_s: float, sensors: Sensors | None) -> Gpu
         try:
             return Instrument(sampled(scope, STEP, response), checked(gpu.instant_power_w, zero))
         except OSError:
-            is_mean = capability is not None and capability > GA100
-            usual = sampled(BOARD_SCOPE, STEP, MEAN_RESPONSE if is_mean else response)
+            usual = sampled(BOARD_SCOPE, STEP, MEAN_RESPONSE if capability > GA100 else response)
             return Instrument(usual, checked(gpu.power_w, zero))
 
     return open_gpu(gpu.name, open_counter, open_power)
+
+
+def open_undivided(uuid: str) -> nvml.NvmlGpu:
+    """Open a GPU; OSError if it is divided into slices, of which the run uses one."""
+    if uuid.startswith("MIG-"):
+        raise OSError(f"{uuid}: {SLICE_REASON}")
+    gpu = nvml.open_gpu(uuid)
+    if gpu.is_in_mig_mode():
+        raise OSError(f"{gpu.name} is in MIG mode: {SLICE_REASON}")
+    return gpu
 
 
 def checked(read: Callable[[], float], zero: str) -> Callable[[], float]:
