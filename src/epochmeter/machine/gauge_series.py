@@ -136,23 +136,28 @@ def _rates(before: Counters, now: Counters, elapsed_s: float, disks: int) -> dic
         increases = [after - earlier for after, earlier in zip(counts, before.get(name, counts), strict=True)]
         seconds = elapsed_s if name in before else 0.0
         if name == "disk":
-            reads, _, read_sectors, read_ms, writes, _, written_sectors, write_ms, _, busy_ms, queued_ms = increases
-            cells |= {
-                "disk_reads_per_s": _quotient(reads, seconds),
-                "disk_writes_per_s": _quotient(writes, seconds),
-                "disk_read_bytes_per_s": _quotient(read_sectors * SECTOR_BYTES, seconds),
-                "disk_written_bytes_per_s": _quotient(written_sectors * SECTOR_BYTES, seconds),
-                "disk_read_await_s": _quotient(read_ms * MILLISECOND, reads),
-                "disk_write_await_s": _quotient(write_ms * MILLISECOND, writes),
-                "disk_queue_requests": _quotient(queued_ms * MILLISECOND, seconds),
-                "disk_utilization": _quotient(busy_ms * MILLISECOND, seconds * disks),
-            }
+            cells |= _disk_rates(increases, seconds, disks)
         elif name == "network":
             cells["network_received_bytes_per_s"] = _quotient(increases[0], seconds)
             cells["network_sent_bytes_per_s"] = _quotient(increases[1], seconds)
         else:
             cells[f"{name}_utilization"] = _quotient(*increases)
     return cells
+
+
+def _disk_rates(increases: Sequence[int], seconds: float, disks: int) -> dict[str, float | None]:
+    """Return the cells of `disk_counters`, given their increases."""
+    reads, _, read_sectors, read_ms, writes, _, written_sectors, write_ms, _, busy_ms, queued_ms = increases
+    return {
+        "disk_reads_per_s": _quotient(reads, seconds),
+        "disk_writes_per_s": _quotient(writes, seconds),
+        "disk_read_bytes_per_s": _quotient(read_sectors * SECTOR_BYTES, seconds),
+        "disk_written_bytes_per_s": _quotient(written_sectors * SECTOR_BYTES, seconds),
+        "disk_read_await_s": _quotient(read_ms * MILLISECOND, reads),
+        "disk_write_await_s": _quotient(write_ms * MILLISECOND, writes),
+        "disk_queue_requests": _quotient(queued_ms * MILLISECOND, seconds),
+        "disk_utilization": _quotient(busy_ms * MILLISECOND, seconds * disks),
+    }
 
 
 def _quotient(numerator: float, denominator: float) -> float | None:

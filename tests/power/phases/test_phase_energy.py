@@ -153,6 +153,7 @@ def test_contradictory_or_incomplete_measurements_are_refused_with_the_reason():
     known = epoch(seed=1, step_s=0.5)
     refused = {
         "add up to": {"gross_j": 2 * known.gross_j},
+        "used no energy": {"gross_j": 0.0, "watts": array("d", bytes(8 * len(known.watts)))},
         "longer than the window": {"closed_ns": known.closed_ns - 5_000_000_000},
         "power samples in half": {"times_ns": known.times_ns[:900], "watts": known.watts[:900]},
         "no steps": {"rows": array("f")},

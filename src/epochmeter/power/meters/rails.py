@@ -77,17 +77,14 @@ def find_rails(root: Path, shunt_ohm: float | None = None, sensors: Sensors | No
     for sensor in sorted((root / "sys/bus/i2c/devices").glob("*")):
         kind = read_text(sensor / "name")
         response = response_of(sensors, kind)
+        hwmons = sorted(sensor.glob("hwmon/hwmon*"))
         if kind.startswith("ina3221"):
             for folder in sorted(sensor.glob("iio:device*")):
                 yield from _iio_rails(folder, shunt_ohm, response)
-            for folder in sorted(sensor.glob("hwmon/hwmon*")):
-                channels = sum(read_text(folder / f"in{channel}_enable") != "0" for channel in range(1, 4)) or 3
-                yield from _hwmon_rails(folder, _shown_response(folder, INA3221_US, channels) or response)
-        elif kind.startswith("ina238"):  # the input rail of Thor's carrier board, in microwatts
-            for folder in sorted(sensor.glob("hwmon/hwmon*")):
-                read = partial(_watts, (str(folder / "power1_input"),), 1e-6)
-                shown = _shown_response(folder, INA238_US, 1) or response
-                yield Rail(read_text(folder / "in1_label") or "VIN", read, response=shown)
+            for folder in hwmons:
+                yield from _hwmon_rails(folder, response)
+        elif kind.startswith("ina238"):
+            yield from (_carrier_rail(folder, response) for folder in hwmons)
 
 
 def _iio_rails(folder: Path, shunt_ohm: float | None, response: Response) -> Iterator[Rail]:
@@ -102,12 +99,21 @@ def _iio_rails(folder: Path, shunt_ohm: float | None, response: Response) -> Ite
 
 def _hwmon_rails(folder: Path, response: Response) -> Iterator[Rail]:
     """Rails of a hwmon device (JetPack 5 and later): channels 1 to 3, in millivolts and milliamperes."""
-    for channel in range(1, 4):
+    enabled = [channel for channel in range(1, 4) if read_text(folder / f"in{channel}_enable") != "0"]
+    response = _shown_response(folder, INA3221_US, len(enabled)) or response
+    for channel in enabled:
         name = read_text(folder / f"in{channel}_label")
-        if name and name != "NC" and read_text(folder / f"in{channel}_enable") != "0":
+        if name and name != "NC":
             files = (str(folder / f"in{channel}_input"), str(folder / f"curr{channel}_input"))
             step_w = _step_w(folder / f"in{channel}_input", _number_or_0(folder / f"shunt{channel}_resistor") / 1e6)
             yield Rail(name, partial(_watts, files, 1e-6), step_w, response)
+
+
+def _carrier_rail(folder: Path, response: Response) -> Rail:
+    """The input rail of Thor's carrier board, in microwatts."""
+    read = partial(_watts, (str(folder / "power1_input"),), 1e-6)
+    shown = _shown_response(folder, INA238_US, 1) or response
+    return Rail(read_text(folder / "in1_label") or "VIN", read, response=shown)
 
 
 def _watts(files: Sequence[str], unit: float) -> float:

@@ -135,6 +135,7 @@ def _solve(
     gross_half_width_j: float,
     response: Response | None,
 ) -> PhaseEnergy:
+    _require(gross_j > 0, "the window used no energy.")
     half_s = timeline.window_s / 2
     fewest = min(int(((times_s >= from_s) & (times_s < from_s + half_s)).sum()) for from_s in (0, half_s))
     _require(fewest >= MIN_SAMPLES, f"{fewest} power samples in half of the window, at least {MIN_SAMPLES} needed.")
