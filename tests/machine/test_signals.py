@@ -96,3 +96,24 @@ def test_stop_that_python_ignored_is_raised_again(name, stop):
         [sys.executable, "-c", IGNORED.format(name=name)], cwd=ROOT / "src", capture_output=True, text=True, timeout=30
     )
     assert (done.stdout.strip(), done.stderr) == (stop, "")
+
+
+STARTED = """
+import os, signal, sys, time, types
+from epochmeter.__main__ import start
+
+def main():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+    finally:
+        print("closed")
+
+sys.modules["epochmeter.commands.endless"] = types.SimpleNamespace(main=main)
+start("endless")
+"""
+
+
+def test_every_command_closes_its_contexts_when_it_is_stopped():
+    done = subprocess.run([sys.executable, "-c", STARTED], cwd=ROOT / "src", capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, "closed\n", "")

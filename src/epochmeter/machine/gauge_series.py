@@ -1,26 +1,7 @@
 """The time series of the gauges: about one row per second, in the run folder's `gauges.csv`.
 
-The columns of the gauges that the machine has; a cell is empty if it could not be read:
-
-    monotonic_ns                      time of the readings, on the clock of the windows and of power.csv
-    cpu_utilization                   busy fraction (0 to 1) of all cores since the previous row
-    cpu<N>_utilization                busy fraction of one core since the previous row
-    ram_used_bytes                    memory in use: the part that is not available without swapping
-    gpu<N>_utilization                fraction (0 to 1), averaged by the driver
-    gpu<N>_clock_hz                   clock of the GPU
-    gpu<N>_memory_used_bytes          memory in use, of GPUs with their own memory
-    <sensor>_temperature_c            gpu<N>_temperature_c, coretemp_temperature_c, CPU_therm_temperature_c, ...
-    throttling                        devices with lowered clocks since the previous row, and the causes; or `none`
-    disk_reads_per_s                  requests that the dataset's storage device has completed, since the previous row
-    disk_writes_per_s
-    disk_read_bytes_per_s
-    disk_written_bytes_per_s
-    disk_read_await_s                 mean time from a request to its completion; empty if none was completed
-    disk_write_await_s
-    disk_queue_requests               mean number of requests in flight
-    disk_utilization                  fraction of time (0 to 1) with requests in flight; the mean of several devices
-    network_received_bytes_per_s      of all physical interfaces, since the previous row
-    network_sent_bytes_per_s
+docs/metrics.md describes the columns. There are those of the gauges that the machine has; a cell is empty if it could
+not be read.
 """
 
 from collections import Counter
