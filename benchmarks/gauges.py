@@ -11,9 +11,9 @@ from output import print_table, sized
 
 from epochmeter.config.job import ROOT
 from epochmeter.machine.disk import disk_of
+from epochmeter.machine.gauge_sampler import open_gauges
 from epochmeter.machine.gauge_series import GaugeSeries
 from epochmeter.machine.gpus import find_gpus, meter_id
-from epochmeter.machine.utilization import open_gauges
 from epochmeter.run.instruments import write_gauges
 from epochmeter.shared.record import GAUGES, Record
 

@@ -56,7 +56,7 @@ SEARCH = (
 """Modules that import Optuna or SciPy, and are themselves imported only by a search."""
 DIGITS = "epochmeter.datasets.digits"
 """Imports scikit-learn, and is itself imported only by its name, to create the dataset."""
-MEASURING = (*TRAINING, "epochmeter/power/", "epochmeter/machine/utilization", "epochmeter/run/window.py")
+MEASURING = (*TRAINING, "epochmeter/power/", "epochmeter/machine/gauge_sampler", "epochmeter/run/window.py")
 PHRASE = re.compile(r"[A-Za-z]+[,:;]? [a-z]+[,:;]? [a-z]+|[A-Z][a-z]+ [a-z]+")
 NO_PHRASE = re.compile(r"^system-ui|python src/")
 NOTES_THE_TIME = "epochmeter/power/knobs/restore_journal.py"

@@ -4,8 +4,8 @@ import boards
 import pytest
 from controls import Board
 
+from epochmeter.machine.gauge_sampler import open_gauges
 from epochmeter.machine.gauge_series import GaugeSeries
-from epochmeter.machine.utilization import open_gauges
 
 SECOND = 1_000_000_000
 DISK = "sys/class/block/sda1/stat"

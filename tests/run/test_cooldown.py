@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 from default_jobs import sweep_of
 
-from epochmeter.machine.utilization import open_gauges
+from epochmeter.machine.gauge_sampler import open_gauges
 from epochmeter.run import cooldown
 
 ZONE = "sys/class/thermal/thermal_zone{}/"

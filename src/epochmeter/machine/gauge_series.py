@@ -32,7 +32,7 @@ Counters = Mapping[str, Sequence[int]]
 
 
 class GaugeSeries:
-    """Rows of gauges, from the readings of the sampler in `utilization`.
+    """Rows of gauges, from the readings of `gauge_sampler`.
 
     Args:
         period_s: Mean period of rows, in seconds.

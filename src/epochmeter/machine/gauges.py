@@ -1,4 +1,4 @@
-"""Gauges in kernel files: memory, temperatures, a GPU's utilization and clock, and throttling."""
+"""Gauges, in kernel files and of NVML: memory, temperatures, a GPU's utilization and clock, and throttling."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from epochmeter.machine.amd import find_card, find_cards
 from epochmeter.machine.jetson import gpu_devfreqs
+from epochmeter.machine.nvml import NvmlGpu
 from epochmeter.machine.sysfs import match_group, read_text
 
 JETSON_LOADS = (
@@ -50,7 +51,7 @@ class Gauge(NamedTuple):
 
 
 def find_gauges(root: Path, gpus: Sequence[str]) -> Iterator[Gauge]:
-    """List the gauges of a machine; those of NVIDIA GPUs are in `utilization`."""
+    """List the gauges of a machine in kernel files."""
     yield Gauge("cpu_utilization", "/proc/stat", partial(cpu_ticks, root / "proc/stat"))
     yield Gauge("ram_peak_bytes", "/proc/meminfo", partial(used_bytes, root / "proc/meminfo"))
     yield Gauge("network_bytes", "/proc/net/dev", partial(network_bytes, root))
@@ -108,6 +109,24 @@ def _throttling(root: Path, by_heat: str) -> Iterator[Gauge]:
             label = f"{read_text(kind)} thermal throttling"
             read = partial(is_active, kind.with_name("cur_state"), by_heat, label)
             yield Gauge("throttling", "cooling devices", read)
+
+
+def nvml_gauges(gpu: NvmlGpu) -> Iterator[Gauge]:
+    """List the gauges of an NVIDIA GPU, by NVML."""
+
+    def throttling() -> ThrottleCauses:
+        power, thermal = gpu.throttle_reasons()
+        return {
+            POWER_CAPPED: [f"{gpu.name} {reason}" for reason in power],
+            THERMAL: [f"{gpu.name} {reason}" for reason in thermal],
+        }
+
+    source = f"NVML, {gpu.name}"
+    yield Gauge("gpu_utilization", source, gpu.utilization, gpu.name)
+    yield Gauge("gpu_clock_mean_hz", source, gpu.clock_hz, gpu.name)
+    yield Gauge("gpu_memory_bytes", source, gpu.memory_used_bytes, gpu.name)
+    yield Gauge("temperature_max_c", source, gpu.temperature_c, gpu.name)
+    yield Gauge("throttling", source, throttling)
 
 
 def read_number(path: Path) -> float:

@@ -18,11 +18,11 @@ from epochmeter.config.schema import Device, Examination, Storage
 from epochmeter.datasets.ready import training_folder
 from epochmeter.machine import host
 from epochmeter.machine.disk import describe, disk_of, satisfies
+from epochmeter.machine.gauge_sampler import PERIOD_S, open_gauges
 from epochmeter.machine.gpu_counters import REMEDIES, counter_ids, is_amd, open_counters
 from epochmeter.machine.gpus import Gpu, find_gpus, meter_id, select_gpus
 from epochmeter.machine.page_cache import iter_files, resident_fraction
 from epochmeter.machine.sysfs import match_group, read_text
-from epochmeter.machine.utilization import PERIOD_S, open_gauges
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
 from epochmeter.power.knobs.knob import Knob

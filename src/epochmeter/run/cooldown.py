@@ -8,7 +8,7 @@ from contextlib import closing
 
 from epochmeter.config.schema import Sweep
 from epochmeter.console.console import Terminal
-from epochmeter.machine.utilization import Gauges, open_gauges
+from epochmeter.machine.gauge_sampler import Gauges, open_gauges
 from epochmeter.results.run_result import RunResult
 from epochmeter.run.plan import Plan
 from epochmeter.sweep.progress import SweepProgress

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.console.console import Terminal
+from epochmeter.machine.gauge_sampler import Gauges, open_gauges
 from epochmeter.machine.gauge_series import GaugeSeries
 from epochmeter.machine.gpu_counters import NO_COUNTERS, GpuCounters, counter_ids, open_counters
 from epochmeter.machine.gpu_processes import NO_GPUS, GpuProcessMonitor, open_gpu_monitor
-from epochmeter.machine.utilization import Gauges, open_gauges
 from epochmeter.power.meter import Meter, open_meter
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.window_energy import Reading, measure_idle, take_reading

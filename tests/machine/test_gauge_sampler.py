@@ -6,7 +6,7 @@ import boards
 import pytest
 from controls import Board
 
-from epochmeter.machine.utilization import READ_LIMIT_S, Unavailable, open_gauges
+from epochmeter.machine.gauge_sampler import READ_LIMIT_S, Unavailable, open_gauges
 
 
 @contextmanager

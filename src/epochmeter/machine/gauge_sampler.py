@@ -1,9 +1,9 @@
-"""Utilization, clocks, temperatures, memory and throttling of the machine during a window."""
+"""Samples of all gauges: utilization, clocks, temperatures, memory and throttling of the machine during a window."""
 
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from operator import attrgetter
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from epochmeter.machine import nvml
 from epochmeter.machine.amd import find_card, find_cards
 from epochmeter.machine.gauge_series import GaugeSeries, level_columns
-from epochmeter.machine.gauges import POWER_CAPPED, THERMAL, Gauge, ThrottleCauses, find_gauges
+from epochmeter.machine.gauges import POWER_CAPPED, THERMAL, Gauge, ThrottleCauses, find_gauges, nvml_gauges
 from epochmeter.machine.periodic_thread import PeriodicThread
 from epochmeter.shared.units import NANOSECOND
 
@@ -204,24 +204,8 @@ def open_gauges(*, gpus: Sequence[str], root: str | Path = "/", series: GaugeSer
     with ExitStack() as opened:
         try:
             opened.callback(nvml.start())
-            gauges += [gauge for uuid in nvidia for gauge in _nvml_gauges(nvml.open_gpu(uuid))]
+            gauges += [gauge for uuid in nvidia for gauge in nvml_gauges(nvml.open_gpu(uuid))]
         except OSError as error:
             reasons = dict.fromkeys(("gpu_utilization", "gpu_clock_mean_hz"), str(error))
             return Gauges(gauges, reasons=reasons, series=series)
         return Gauges(gauges, close=opened.pop_all().close, series=series)
-
-
-def _nvml_gauges(gpu: nvml.NvmlGpu) -> Iterator[Gauge]:
-    def throttling() -> ThrottleCauses:
-        power, thermal = gpu.throttle_reasons()
-        return {
-            POWER_CAPPED: [f"{gpu.name} {reason}" for reason in power],
-            THERMAL: [f"{gpu.name} {reason}" for reason in thermal],
-        }
-
-    source = f"NVML, {gpu.name}"
-    yield Gauge("gpu_utilization", source, gpu.utilization, gpu.name)
-    yield Gauge("gpu_clock_mean_hz", source, gpu.clock_hz, gpu.name)
-    yield Gauge("gpu_memory_bytes", source, gpu.memory_used_bytes, gpu.name)
-    yield Gauge("temperature_max_c", source, gpu.temperature_c, gpu.name)
-    yield Gauge("throttling", source, throttling)
