@@ -141,9 +141,19 @@ def check_arguments(arguments: Sequence[str], entry: str) -> None:
 
 def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: str) -> Problem:
     """Return the problem that an error of Hydra describes."""
-    text = f"{error}\n{error.__cause__ or ''}"
-    lines = (str(error) or type(error).__name__).splitlines()
-    first = " ".join(lines[:2] if lines[0].endswith(":") else lines[:1]).rstrip(".")
+    problem = problem_by_type(error, arguments) or problem_by_text(error, entry)
+    if problem:
+        return problem
+    first, text = first_line(error), text_with_cause(error)
+    cause = str(error.__cause__ or "").partition("\n")[0]
+    key = re.search(r"full_key: (\S+)", text)
+    message = f"{first}: {cause}" if cause and cause not in first else first
+    message += f" (key `{key[1]}`)" if key and key[1] not in message else ""
+    return Problem(message, f"list all keys and their values: `python src/{entry}.py --cfg job`")
+
+
+def problem_by_type(error: BaseException, arguments: Sequence[str]) -> Problem | None:
+    """Return the problem of an error whose type identifies it: of a file, a reference or the syntax of an override."""
     if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
         where = f"{mark.name}, line {mark.line + 1}, column {mark.column + 1}"
         hint = "fix the YAML; indent with spaces, not tabs"
@@ -153,7 +163,7 @@ def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: 
         return Problem(f"cannot parse `{error.override}`", hint)
     if isinstance(error, InterpolationResolutionError | RecursionError):
         references = " ".join(f"`{argument}`" for argument in arguments if "${" in argument)
-        cause = re.sub(r"^\w+ raised while resolving interpolation: ", "", first)
+        cause = re.sub(r"^\w+ raised while resolving interpolation: ", "", first_line(error))
         message = f"cannot resolve {references or 'a reference ${...} in a file'}: {cause}"
         return Problem(message, "give a value, or refer to an existing key, such as `${batch}`")
     if isinstance(error, MissingConfigException) and (
@@ -161,10 +171,16 @@ def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: 
     ):
         return unknown_choice_problem(*missing.groups())
     if isinstance(error, OSError) and error.errno:
-        what = f"cannot use `{error.filename or 'a file'}`: {error.strerror or first}"
+        what = f"cannot use `{error.filename or 'a file'}`: {error.strerror or first_line(error)}"
         return Problem(what, "give another path, or fix the permissions")
     if isinstance(error, SearchPathException):
-        return Problem(first, "give an existing folder")
+        return Problem(first_line(error), "give an existing folder")
+    return None
+
+
+def problem_by_text(error: BaseException, entry: str) -> Problem | None:
+    """Return the problem of an error that only its text identifies: of a key or a value."""
+    text = text_with_cause(error)
     if unknown := re.search(r"Could not override '([^']+)'", text):
         return unknown_key_problem(unknown[1], entry)
     if several := re.match(r"Ambiguous value for argument '(.*)'", text):
@@ -174,11 +190,17 @@ def describe_hydra_error(error: BaseException, arguments: Sequence[str], entry: 
         for pattern, allowed in ALLOWED_VALUES.items():
             if match := re.search(pattern, text):
                 return Problem(f"`{merged[1]}` is not valid", f"give {allowed.format(*match.groups())}")
-    cause = str(error.__cause__ or "").partition("\n")[0]
-    key = re.search(r"full_key: (\S+)", text)
-    message = f"{first}: {cause}" if cause and cause not in first else first
-    message += f" (key `{key[1]}`)" if key and key[1] not in message else ""
-    return Problem(message, f"list all keys and their values: `python src/{entry}.py --cfg job`")
+    return None
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, with the next one if it ends with a colon."""
+    lines = (str(error) or type(error).__name__).splitlines()
+    return " ".join(lines[:2] if lines[0].endswith(":") else lines[:1]).rstrip(".")
+
+
+def text_with_cause(error: BaseException) -> str:
+    return f"{error}\n{error.__cause__ or ''}"
 
 
 def help_page(entry: str, doc: str) -> str:
