@@ -115,7 +115,7 @@ def energy_between(
     A counter that ran backwards was reset, and one that did not advance is slower than the window: both are left out.
     """
     used = {}
-    for name in before.keys() & after.keys():
+    for name in domains.keys() & before.keys() & after.keys():
         increase_j = after[name] - before[name]
         if domains[name].source == "sampled":
             used[name] = increase_j + correction_j.get(name, 0.0)
