@@ -17,7 +17,7 @@ from epochmeter.run.experiment import run, start_training
 from epochmeter.run.finish import finalizing, resume_hint
 from epochmeter.run.instruments import check_idle
 from epochmeter.run.nodes import Node
-from epochmeter.run.plan import resolve_plan
+from epochmeter.run.resolve import resolve_plan
 from epochmeter.run.worker_process import WorkerError
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
 from epochmeter.sweep.progress import SweepProgress

@@ -9,9 +9,9 @@ from controls import Board
 from project import put
 
 from epochmeter.machine.disk import Disk
-from epochmeter.run import plan
+from epochmeter.run import plan, resolve
 from epochmeter.run.nodes import Node
-from epochmeter.run.plan import plan_warnings, resolve_plan
+from epochmeter.run.resolve import plan_warnings, resolve_plan
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA
 
 GPU = "GPU-6d5a4f3e-0000-1111-2222-333344445555"
@@ -42,7 +42,7 @@ def node(tmp_path, monkeypatch):
 @pytest.fixture
 def cores(monkeypatch):
     """cores(8) gives this process 8 cores."""
-    return lambda count: monkeypatch.setattr(plan.os, "sched_getaffinity", lambda pid: {*range(count)})
+    return lambda count: monkeypatch.setattr(resolve.os, "sched_getaffinity", lambda pid: {*range(count)})
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_fewer_gpus_than_ranks_are_a_rehearsal(order, rehearsal, node, monkeypat
 
 
 def test_dataset_on_another_storage_device_is_a_rehearsal(order, rehearsal, monkeypatch):
-    monkeypatch.setattr(plan, "disk_of", lambda folder: Disk(("nvme0n1p1",), "nvme", "ext4"))
+    monkeypatch.setattr(resolve, "disk_of", lambda folder: Disk(("nvme0n1p1",), "nvme", "ext4"))
     (reason,) = rehearsal("storage=sd")
     assert reason.startswith("storage=sd requested, ")
     assert reason.endswith("is on nvme")

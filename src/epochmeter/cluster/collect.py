@@ -16,8 +16,7 @@ from epochmeter.console.tables import state_name
 from epochmeter.machine import slurm
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import recorded_status
-from epochmeter.run.finish import build_summary, note_links
-from epochmeter.run.plan import remove_empty_folders
+from epochmeter.run.finish import build_summary, note_links, remove_empty_folders
 from epochmeter.shared.record import Record
 from epochmeter.tracking import queue
 from epochmeter.tracking.client import LONG_TIMEOUT_S, destination_of, load_mlflow

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from epochmeter.config.job import ROOT, RunRequest, affects_measurement, hash_value, identity
+from epochmeter.config.job import RunRequest, affects_measurement, hash_value, identity
 from epochmeter.config.secrets import redact_tree
-from epochmeter.datasets.ready import dataset_checksum
 from epochmeter.machine import slurm
+from epochmeter.run.preflight import dataset_digest
 
 NON_SBATCH_KEYS = ("python", "setup", "poll_s", "options")
 """Keys of the launcher that are not options of sbatch."""
@@ -60,7 +60,7 @@ def make_run_task(request: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
         options=options,
         python=device_keys.get("python") or launcher["python"] or shlex.quote(sys.executable),
         digest=hash_value([identity(request.job, None, host=""), measured_on]),
-        dataset=dataset_checksum(request.job.dataset, request.job.storage, ROOT),
+        dataset=dataset_digest(request.job),
     )
 
 

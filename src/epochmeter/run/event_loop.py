@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from epochmeter.config.schema import Job
@@ -14,16 +13,17 @@ from epochmeter.machine import gpus
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.requests import AUTO
 from epochmeter.power.meter import Meter
+from epochmeter.power.window_energy import Reading
 from epochmeter.results.footprint import epoch_footprint, forecast_cost
 from epochmeter.results.forecast import Forecaster, no_forecast_reason
 from epochmeter.results.roofline import epoch_utilization
 from epochmeter.results.summary import reaches_target
-from epochmeter.run.instruments import WindowInstruments, write_gauges, write_powers
+from epochmeter.run.instruments import WindowInstruments, write_gauges
 from epochmeter.run.plan import Plan
 from epochmeter.run.window import Window, build_window, node_window
-from epochmeter.run.worker_process import WorkerError, WorkerProcess
+from epochmeter.run.worker_process import WorkerProcess
 from epochmeter.shared import protocol
-from epochmeter.shared.protocol import Message, Traced
+from epochmeter.shared.protocol import Message, WindowOpening
 from epochmeter.tracking.publisher import Tracker
 
 if TYPE_CHECKING:
@@ -38,112 +38,162 @@ FIRST_WAIT_S = 10.0
 """Time limit of the first window's wait for MLflow, which includes its import; later ones wait for a second at most."""
 
 
-def run_event_loop(
-    messages: Iterator[Message], worker: WorkerProcess, plan: Plan, instruments: WindowInstruments,
-    settings: AppliedSettings, tracker: Tracker, terminal: Terminal,
-) -> None:  # fmt: skip
-    """Handle messages until training has ended: read the counters at each border, record and publish in between."""
-    job = plan.job
+class EventLoop:
+    """The loop of the first node, which records and publishes each window."""
 
-    def utilization(metrics: Mapping[str, float]) -> Mapping[str, float]:
-        return epoch_utilization(metrics, plan.run, job.roofline.flops)
+    def __init__(
+        self, worker: WorkerProcess, plan: Plan, instruments: WindowInstruments,
+        settings: AppliedSettings, tracker: Tracker, terminal: Terminal,
+    ) -> None:  # fmt: skip
+        self._worker, self._plan, self._instruments = worker, plan, instruments
+        self._settings, self._tracker, self._terminal = settings, tracker, terminal
+        self._forecaster = Forecaster(plan.record.windows(), plan.job.warmup_epochs, plan.record.last_steps)
+        self._forecast: dict[str, float] = {}
+        self._probing = open_probing(plan, instruments.meter, settings, terminal)
+        self._opened: WindowOpening
+        self._before: Reading
+        self._after: Reading
+        self._cache_notes: list[str] = []
+        self._is_traced = False
+        """Whether the profiler, which may slow steps, was active in a script's open window."""
+        self._unsaved: Mapping[str, Any] | None = None
+        """The last window's line, until it is written to the record."""
+        self._published_s = self._gauges_written_s = time.monotonic()
 
-    def save(line: Mapping[str, Any]) -> None:
-        if job.measure.command:  # a script has written its steps, but not waited for the disk
+    def run(self, messages: Iterator[Message]) -> None:
+        """Handle messages until training has ended."""
+        try:
+            for message in messages:
+                if not isinstance(message, WindowOpening):
+                    self._save()
+                if isinstance(message, protocol.Trained):
+                    self._terminal.stage("Saving results and recording the profiler's trace")
+                    self._worker.reply()
+                    break
+                self._handle(message)
+        finally:
+            self._save()
+        if self._probing:
+            self._probing.end()
+
+    def _handle(self, message: Message) -> None:
+        match message:
+            case protocol.Built():
+                self._start(message)
+            case WindowOpening():
+                self._open_window(message)
+            case protocol.Progress():
+                self._show_progress(message)
+            case protocol.WindowClosed():
+                self._close_window(message)
+            case protocol.WindowMeasured():
+                self._record_window(message)
+            case protocol.Traced():  # of a script
+                self._is_traced = True
+                self._plan.describe(traced={**message._asdict(), "reason": TRACED_IN_EPOCH})
+            case protocol.TraceFailed():
+                self._is_traced = True
+
+    def _start(self, built: protocol.Built) -> None:
+        self._plan.describe(model=built.model, training=built.training)
+        check_metered(self._plan, self._instruments.meter)
+        self._instruments.gpu_monitor.own_pids.update(self._worker.pids)
+        write_gauges(self._instruments.gauges, self._plan.record)
+        self._terminal.stage("Waiting for MLflow")
+        self._tracker.flush(FIRST_WAIT_S)
+        self._terminal.stage("Loading samples")
+        self._worker.reply()
+
+    def _open_window(self, opened: WindowOpening) -> None:
+        job, is_epoch = self._plan.job, opened.window == "epoch"
+        self._opened = opened
+        self._terminal.stage("Preparing the page cache")
+        self._cache_notes = self._instruments.data_source.prepare(opened.epoch) if is_epoch else []
+        self._terminal.window_opened(opened.window, opened.epoch, job.epochs, opened.steps)
+        if is_epoch:
+            self._forecast = make_forecast(self._forecaster, opened, self._plan)
+            self._terminal.forecast(self._forecast, job.footprint.currency)
+        self._before = self._instruments.read_start()
+        self._worker.reply()
+        self._save()
+        if self._probing:
+            self._probing.open_window(opened, self._before)
+
+    def _show_progress(self, progress: protocol.Progress) -> None:
+        opened, record = self._opened, self._plan.record
+        self._terminal.progress(progress.steps, progress.loss)
+        if opened.window == "epoch":
+            done = {"epoch": opened.epoch, "steps": progress.steps, "epoch_steps": opened.steps}
+            record.append_progress({**done, "parts": progress.parts or {}})
+        if time.monotonic() - self._gauges_written_s >= GAUGES_WRITE_S:
+            write_gauges(self._instruments.gauges, record, durably=False)
+            self._gauges_written_s = time.monotonic()
+        if self._probing:
+            self._probing.progress(progress.steps)
+
+    def _close_window(self, closed: protocol.WindowClosed) -> None:
+        self._after = self._instruments.read_end()
+        self._worker.reply()
+        self._instruments.gauges.mark()
+        opened = self._opened
+        if closed.window is not None and closed.epoch is not None:
+            opened = opened._replace(window=closed.window, epoch=closed.epoch)
+        if closed.steps is not None:
+            opened = opened._replace(steps=closed.steps, partial=True, epoch_steps=opened.steps)
+        self._opened = opened
+        self._plan.record.end_progress()
+        if self._probing:
+            self._probing.close_window(self._after, opened)
+
+    def _record_window(self, measured: protocol.WindowMeasured) -> None:
+        plan, instruments = self._plan, self._instruments
+        window = build_window(self._opened, measured, self._before, self._after, instruments, plan.record)
+        metrics = {**window.line["metrics"], **self._derived_metrics(window.line)}
+        window = window._replace(line={**window.line, "metrics": metrics})
+        remarks = notes_and_flags(window, self._cache_notes, self._settings.drift_messages())
+        self._unsaved = {**window.line, **self._warmup_mark(window.line), **remarks}
+        self._forecaster.add(self._unsaved)
+        # A script waits for MLflow at times, and never for the disk alone: its line is written while the next window
+        # is open.
+        if not plan.job.measure.command or time.monotonic() - self._published_s >= SCRIPT_PUBLISH_S:
+            self._save()
+            self._tracker.flush()
+            self._published_s = time.monotonic()
+        self._worker.reply(recorded(window, plan))
+
+    def _derived_metrics(self, line: Mapping[str, Any]) -> Mapping[str, float]:
+        """Return an epoch's metrics that follow from measured ones: utilization, carbon, cost and forecast."""
+        if line["window"] != "epoch":
+            return {}
+        plan = self._plan
+        measured = {name.removeprefix("epoch/"): value for name, value in line["metrics"].items()}
+        utilization = epoch_utilization(measured, plan.run, plan.job.roofline.flops)
+        named = {f"epoch/{name}": value for name, value in utilization.items()}
+        return {**named, **epoch_footprint(line, plan.run, plan.job.footprint), **self._forecast}
+
+    def _warmup_mark(self, line: Mapping[str, Any]) -> dict[str, bool]:
+        """Return the mark of an epoch that is not representative: resumed, traced, or with probed power limits."""
+        mark = resume_warmup(self._plan.job, self._plan.run, line)
+        if not mark and self._probing:
+            mark = self._probing.measured(line)
+        is_traced, self._is_traced = self._is_traced, False
+        return {"warmup": True} if is_traced else mark
+
+    def _save(self) -> None:
+        """Write the last window to the record and show it, unless that has been done."""
+        if self._unsaved is None:
+            return
+        plan, line, self._unsaved = self._plan, self._unsaved, None
+        if plan.job.measure.command:  # a script has written its steps, but not waited for the disk
             plan.record.flush_steps()
         plan.record.append(line)
-        write_gauges(instruments.gauges, plan.record)
+        write_gauges(self._instruments.gauges, plan.record)
         plan.set_flags(line.get("flags", {}))
-        terminal.window_closed()
-        terminal.window_measured(line, job.epochs)
-
-    published_s = written_s = time.monotonic()
-    forecast: dict[str, float] = {}
-    is_traced = False
-    forecaster = Forecaster(plan.record.windows(), job.warmup_epochs, plan.record.last_steps)
-    probing = open_probing(plan, instruments.meter, settings, terminal)
-    with ExitStack() as unsaved:
-        for message in messages:
-            if not isinstance(message, protocol.WindowOpening):
-                unsaved.close()
-            match message:
-                case protocol.Built():
-                    plan.describe(model=message.model, training=message.training)
-                    check_metered(plan, instruments.meter)
-                    instruments.gpu_monitor.own_pids.update(worker.pids)
-                    write_gauges(instruments.gauges, plan.record)
-                    terminal.stage("Waiting for MLflow")
-                    tracker.flush(FIRST_WAIT_S)
-                    terminal.stage("Loading samples")
-                    worker.reply()
-                case protocol.WindowOpening():
-                    opened = message
-                    terminal.stage("Preparing the page cache")
-                    cache_notes = instruments.data_source.prepare(opened.epoch) if opened.window == "epoch" else []
-                    terminal.window_opened(opened.window, opened.epoch, job.epochs, opened.steps)
-                    if opened.window == "epoch":
-                        forecast = make_forecast(forecaster, opened, plan)
-                        terminal.forecast(forecast, job.footprint.currency)
-                    before = instruments.read_start()
-                    worker.reply()
-                    unsaved.close()
-                    if probing:
-                        probing.open_window(opened, before)
-                case protocol.Progress():
-                    terminal.progress(message.steps, message.loss)
-                    if opened.window == "epoch":
-                        progress = {"epoch": opened.epoch, "steps": message.steps, "epoch_steps": opened.steps}
-                        plan.record.append_progress({**progress, "parts": message.parts or {}})
-                    if time.monotonic() - written_s >= GAUGES_WRITE_S:
-                        write_gauges(instruments.gauges, plan.record, durably=False)
-                        written_s = time.monotonic()
-                    if probing:
-                        probing.progress(message.steps)
-                case protocol.TraceFailed():  # of a script; the profiler may have slowed the epoch
-                    is_traced = True
-                case protocol.Traced():
-                    is_traced = True
-                    plan.describe(traced={**message._asdict(), "reason": TRACED_IN_EPOCH})
-                case protocol.WindowClosed():
-                    after = instruments.read_end()
-                    worker.reply()
-                    instruments.gauges.mark()
-                    if message.window is not None and message.epoch is not None:
-                        opened = opened._replace(window=message.window, epoch=message.epoch)
-                    if message.steps is not None:
-                        opened = opened._replace(steps=message.steps, partial=True, epoch_steps=opened.steps)
-                    plan.record.end_progress()
-                    if probing:
-                        probing.close_window(after, opened)
-                case protocol.WindowMeasured():
-                    window = build_window(opened, message, before, after, instruments, plan.record, utilization)
-                    if opened.window == "epoch":
-                        carbon_and_cost = epoch_footprint(window.line, plan.run, job.footprint)
-                        metrics = {**window.line["metrics"], **carbon_and_cost, **forecast}
-                        window = window._replace(line={**window.line, "metrics": metrics})
-                    remarks = notes_and_flags(window, cache_notes, settings.drift_messages())
-                    warmup = resume_warmup(job, plan.run, window.line)
-                    warmup = warmup or (probing.measured(window.line) if probing else {})
-                    warmup |= {"warmup": True} if is_traced else {}
-                    is_traced = False
-                    forecaster.add({**window.line, **warmup})
-                    unsaved.callback(save, {**window.line, **warmup, **remarks})
-                    # A script waits for MLflow at times, and never for the disk alone: its line is written while the
-                    # next window is open.
-                    if not job.measure.command or time.monotonic() - published_s >= SCRIPT_PUBLISH_S:
-                        unsaved.close()
-                        tracker.flush()
-                        published_s = time.monotonic()
-                    worker.reply(recorded(window, plan))
-                case protocol.Trained():
-                    terminal.stage("Saving results and recording the profiler's trace")
-                    worker.reply()
-                    break
-    if probing:
-        probing.end()
+        self._terminal.window_closed()
+        self._terminal.window_measured(line, plan.job.epochs)
 
 
-def make_forecast(forecaster: Forecaster, opened: protocol.WindowOpening, plan: Plan) -> dict[str, float]:
+def make_forecast(forecaster: Forecaster, opened: WindowOpening, plan: Plan) -> dict[str, float]:
     """Return the forecast of a run's totals before an epoch; if there is none, the reason is recorded."""
     epochs = opened.epochs if plan.job.measure.command else plan.job.epochs
     reason = no_forecast_reason(plan.job, epochs)
@@ -192,7 +242,7 @@ def run_secondary_event_loop(
                 check_metered(plan, instruments.meter)
                 instruments.gpu_monitor.own_pids.update(worker.pids)
                 worker.reply()
-            case protocol.WindowOpening():
+            case WindowOpening():
                 if message.window == "epoch":
                     instruments.data_source.prepare(message.epoch)
                 before = instruments.read_start()
@@ -204,45 +254,6 @@ def run_secondary_event_loop(
                 return
             case _:
                 worker.reply()
-
-
-def finish_trace(messages: Iterator[Message], plan: Plan, meter: Meter) -> list[str]:
-    """Record the power of the profiler's trace; return why there is no trace, which does not fail the run."""
-    notes = []
-    try:
-        for message in messages:
-            match message:
-                case protocol.TraceFailed():
-                    notes.append(message.reason)
-                case protocol.Traced():
-                    plan.describe(traced=traced_power(message, plan, meter))
-    except WorkerError as error:
-        return [f"no trace: {error}"]
-    return notes
-
-
-def traced_power(traced: Traced, plan: Plan, meter: Meter) -> dict[str, object]:
-    """Record the power samples of traced steps; return their times, uncertainty in J and sensor response, or a reason.
-
-    The energy itself is computed by the analysis of the trace.
-    """
-    sampling = meter.sampling(traced.opened_ns, traced.closed_ns)
-    powers = write_powers(meter, plan.record)
-    reason = None
-    if sampling is None or not powers.times_ns:
-        reason = meter.energy["reason"] or "power is not sampled."
-    elif meter.energy["source"] == "estimated":
-        reason = "energy is estimated, not measured."
-    elif (plan.ranks or 1) * plan.node.nodes > 1:
-        reason = "several ranks train, and their modules run at different times."
-    elif sampling.unavailable:
-        reason = "; ".join(f"{domain}: {why}" for domain, why in sampling.unavailable.items())
-    elif sampling.peak_w is None:
-        reason = "the parts of the total are sampled at different times."
-    if reason or not sampling:
-        return {**traced._asdict(), "reason": reason}
-    response = powers.response._asdict() if powers.response else None
-    return {**traced._asdict(), "energy_uncertainty_j": sampling.half_width_j, "response": response}
 
 
 def check_metered(plan: Plan, meter: Meter) -> None:

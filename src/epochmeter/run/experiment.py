@@ -1,6 +1,6 @@
 """One run, from its request to its result.
 
-make the plan: detect, compose, preflight, claim, settings (plan.py)
+make the plan: detect, compose, preflight, claim, settings (resolve.py)
 skip the run if it is completed, or refer to a completed run of another sweep
 lock the devices, restore settings that a killed run left changed, open the record
 prepare the dataset, let the device cool down
@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from epochmeter.config.job import ROOT, RunRequest
 from epochmeter.config.script import is_program
@@ -27,21 +28,22 @@ from epochmeter.machine.host import git_commit
 from epochmeter.machine.signals import prefer_stop
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.requests import refuse_unrestored, restore_after_kill
+from epochmeter.power.knobs.restore_journal import SavedSetting
 from epochmeter.results.reuse import write_reference
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.throughput import check_length
 from epochmeter.run import launch
 from epochmeter.run.cooldown import cool_down
-from epochmeter.run.event_loop import finish_trace, run_event_loop, run_secondary_event_loop
-from epochmeter.run.finish import finalizing
+from epochmeter.run.event_loop import EventLoop, run_secondary_event_loop
+from epochmeter.run.finish import finalizing, remove_empty_folders
 from epochmeter.run.instruments import check_idle, measure_idle_w, open_instruments, write_powers
 from epochmeter.run.nodes import forbid_multi_node_resume
 from epochmeter.run.nsight import profile_steps
-from epochmeter.run.plan import Plan, open_restore_journal, plan_warnings, remove_empty_folders, resolve_plan
+from epochmeter.run.plan import Plan, open_restore_journal
+from epochmeter.run.profiler_trace import analyze_trace, finish_trace
+from epochmeter.run.resolve import plan_warnings, resolve_plan
 from epochmeter.run.script import ScriptProcess, check_trained, running_script
-from epochmeter.run.trace_analysis import analyze_trace
 from epochmeter.run.worker_process import WorkerError, WorkerProcess
-from epochmeter.shared.record import Record
 from epochmeter.sweep.progress import SINGLE_RUN, SweepProgress
 from epochmeter.tracking.publisher import make_tracker
 
@@ -61,27 +63,15 @@ def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGL
             unrestored = restore_after_kill(open_restore_journal(request), terminal.warn)
             plan = resolve_plan(request)
             terminal.stage()
-            if (plan.of_sweep or plan.job.sweep.resume) and plan.is_already_completed:
-                forbid_multi_node_resume(plan.node, plan.record.folder)
-                terminal.was_completed(plan.record.folder, plan.of_sweep)
-                return outcome.was_completed(plan.record)
             name = progress.label(request.number) or plan.run["name"]
-            if completed := plan.completed_elsewhere:
-                return record_reuse(completed, outcome, name, terminal)
+            if is_measured_already(plan, outcome, name, terminal):
+                return outcome
             if not is_program(plan.job.measure.command):
                 launch.check_interpreter(plan.job.device.python)
             outcome.rehearsal = plan.run["rehearsal"]
-            forecast = progress.forecast(request.number)
-            terminal.run_started(name, plan.record.folder, outcome.rehearsal, plan_warnings(plan), forecast)
-            locked = plan.devices if plan.job.measure.lock else []
-            outcome.notes += [] if locked else [UNLOCKED]
-            with device_lock.lock_devices(locked, plan.job.machine.lock_dir, plan.holder, terminal.warn):
-                # Again: a run that held the device until now may have been killed.
-                unrestored = restore_after_kill(plan.journal, terminal.warn, unrestored)
-                refuse_unrestored([knob for knob, _ in plan.targets.values()], plan.journal)
-                outcome.notes += [
-                    f"{entry.knob} could not be restored to its original {entry.was}." for entry in unrestored
-                ]
+            eta = progress.forecast(request.number)
+            terminal.run_started(name, plan.record.folder, outcome.rehearsal, plan_warnings(plan), eta)
+            with claimed_devices(plan, unrestored, outcome, terminal):
                 terminal.stage("Recording the state of the machine")
                 outcome.notes += plan.open_record()
                 terminal.stage()
@@ -99,13 +89,38 @@ def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGL
     return outcome
 
 
-def record_reuse(record: Record, outcome: RunResult, name: str, terminal: Terminal) -> RunResult:
-    """Write a reference to a completed run into the run's folder, and return its outcome."""
-    assert outcome.folder
-    write_reference(outcome.folder, record, redact_tree(outcome.overrides))
-    outcome.reused = record.folder
-    terminal.reused(name, record, git_commit(ROOT))
-    return outcome.was_completed(record)
+def is_measured_already(plan: Plan, outcome: RunResult, name: str, terminal: Terminal) -> bool:
+    """Return whether a completed run has the result: this one, or one that another command measured.
+
+    The outcome is then that run's, and this run's folder refers to the other run.
+    """
+    if (plan.of_sweep or plan.job.sweep.resume) and plan.is_already_completed:
+        forbid_multi_node_resume(plan.node, plan.record.folder)
+        terminal.was_completed(plan.record.folder, plan.of_sweep)
+        outcome.was_completed(plan.record)
+        return True
+    completed = plan.completed_elsewhere
+    if completed:
+        write_reference(plan.record.folder, completed, redact_tree(outcome.overrides))
+        outcome.reused = completed.folder
+        terminal.reused(name, completed, git_commit(ROOT))
+        outcome.was_completed(completed)
+    return completed is not None
+
+
+@contextmanager
+def claimed_devices(
+    plan: Plan, unrestored: list[SavedSetting], outcome: RunResult, terminal: Terminal
+) -> Iterator[None]:
+    """Lock the devices of a run, and restore what a killed run left changed on them."""
+    locked = plan.devices if plan.job.measure.lock else []
+    outcome.notes += [] if locked else [UNLOCKED]
+    with device_lock.lock_devices(locked, plan.job.machine.lock_dir, plan.holder, terminal.warn):
+        # Again: a run that held the device until now may have been killed.
+        unrestored = restore_after_kill(plan.journal, terminal.warn, unrestored)
+        refuse_unrestored([knob for knob, _ in plan.targets.values()], plan.journal)
+        outcome.notes += [f"{entry.knob} could not be restored to its original {entry.was}." for entry in unrestored]
+        yield
 
 
 def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress: SweepProgress) -> None:
@@ -131,7 +146,7 @@ def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress:
             terminal.stage("Starting the training process")
             with start_training(plan, outcome) as worker:
                 messages = worker.messages()
-                run_event_loop(messages, worker, plan, instruments, settings, tracker, terminal)
+                EventLoop(worker, plan, instruments, settings, tracker, terminal).run(messages)
                 outcome.notes += finish_trace(messages, plan, instruments.meter)
             if isinstance(worker, ScriptProcess):
                 check_trained(worker, plan)

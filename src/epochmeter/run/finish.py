@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from epochmeter.config.job import NON_MEASUREMENT_KEYS, recorded_job
+from epochmeter.config.job import NON_MEASUREMENT_KEYS, RunRequest, recorded_job
 from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
@@ -205,3 +205,10 @@ def note_links(published: Published | str | None, outcome: RunResult) -> None:
         sweep = outcome.folder.parent.name if outcome.of_sweep and outcome.folder else None
         if outcome.state == "completed":
             outcome.compare_link = views.results_link(published, sweep, bool(outcome.rehearsal))
+
+
+def remove_empty_folders(request: RunRequest) -> None:
+    """Remove the folders of a refused run, if they are empty."""
+    for folder in (request.folder, request.folder.parent):
+        with suppress(OSError):
+            folder.rmdir()

@@ -24,7 +24,7 @@ from epochmeter.config.script import is_program
 from epochmeter.config.suggestions import check_overrides
 from epochmeter.config.validation import check_values
 from epochmeter.datasets.manifest import without_secrets
-from epochmeter.datasets.ready import peek_manifest, training_folder
+from epochmeter.datasets.ready import dataset_checksum, peek_manifest, training_folder
 from epochmeter.machine import host
 from epochmeter.results.footprint import check_footprint
 from epochmeter.results.throughput import check_length
@@ -165,6 +165,11 @@ def training_samples(job: Job) -> int | None:
     if not manifest or manifest.version != dataset.version or manifest.maker != without_secrets(dataset.make):
         return None
     return manifest.splits["train"]
+
+
+def dataset_digest(job: Job) -> str | None:
+    """Return the checksum of a job's dataset; None if it is not known before the dataset is prepared."""
+    return dataset_checksum(job.dataset, job.storage, ROOT)
 
 
 def check_capacity(job: Job, root: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from epochmeter.machine.nvml import POWER_LIMIT_REASON
@@ -55,36 +55,25 @@ def build_window(
     after: Reading,
     instruments: WindowInstruments,
     record: Record,
-    utilization: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda metrics: {},
 ) -> Window:
-    """Build a window from the training process's messages and the readings at its borders.
-
-    `utilization` computes further metrics of an epoch from its metrics by short names.
-    """
+    """Build a window from the training process's messages and the readings at its borders."""
     name, ranks, nodes, gauges = opened.window, measured.ranks, measured.nodes, instruments.gauges
     merged = merge_ranks(ranks)
     used = sum_nodes(_window_energy(merged.opened_ns, merged.closed_ns, before, after, instruments), nodes)
     powers = write_powers(instruments.meter, record)
-    throttled = gauges.throttled(before.at_ns, after.at_ns)
-    others = instruments.other_gpu_processes()
-    others += [f"{node.node}: {text}" for node in nodes for text in node.other_gpu_processes]
     phases = PhaseEnergy()
     if name == "epoch":
         phases = _phases(merged, used, powers, record, is_single=len(ranks) == 1 and not nodes)
-        metrics = _epoch_metrics(merged, used, phases, gauges.window(before.at_ns, after.at_ns), record)
-        metrics |= instruments.gpu_counters.metrics
-        metrics |= utilization(metrics)
+        metrics = _epoch_metrics(merged, used, phases, record)
+        metrics |= {**gauges.window(before.at_ns, after.at_ns), **instruments.gpu_counters.metrics}
     else:
-        metrics = {key: merged.parts[key] for key in ("e2e_s", "skipped_samples") if key in merged.parts}
-        metrics |= _scores(merged) | {key: joules for key, joules in used.metrics.items() if key in ENERGIES}
+        metrics = _other_metrics(merged, used)
     metrics |= instruments.data_source.window(name, merged.parts["e2e_s"])
+    throttled = gauges.throttled(before.at_ns, after.at_ns)
     gauges.discard_before(after.at_ns)
-    causes = {
-        "diverged": _divergence_note(name, merged, record),
-        "partial": f"ended after {opened.steps} of {opened.epoch_steps} steps" if opened.partial else "",
-        "paused": PAUSED_NOTE if merged.paused else "",
-    }
-    causes = {flag: cause for flag, cause in causes.items() if cause}
+    others = instruments.other_gpu_processes()
+    others += [f"{node.node}: {text}" for node in nodes for text in node.other_gpu_processes]
+    causes = _causes(opened, merged, record)
     line: dict[str, object] = {
         "window": name,
         "epoch": opened.epoch,
@@ -94,29 +83,22 @@ def build_window(
         "closed_ns": merged.closed_ns,
         "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)}
         | {f"rank_max/{key}": value for key, value in merged.rank_max.items() if name == "epoch"},
-        "energy": {"opened_ns": before.at_ns, "closed_ns": after.at_ns, "joules": used.joules, "term": {**used.term}}
-        | ({"nodes": [node._asdict() for node in nodes]} if nodes else {}),
+        "energy": _energy_entry(before, after, used, nodes),
         **({"phases": phases.to_record()} if phases.energy_j else {}),
     }
-    title = f"epoch {opened.epoch + 1}" + {"epoch": "", "val": ", evaluation"}.get(name, f", {name}")
-    phases_lacking = "of some phases" if phases.energy_j else "by phase"
     notes = [
         *used.notes,
         *clock_disagreement_note(ranks),
         *throttled,
         *(f"{text}." for text in others),
-        *([f"no energy {phases_lacking}: {phases.reason}"] if phases.reason else []),
+        *missing_phases_note(phases),
         *skipped_samples_note(merged),
         *not_finite_notes(metrics),
         *(f"{cause}{FLAG_CONSEQUENCES[flag]}." for flag, cause in causes.items()),
     ]
-    flags = {
-        "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.unavailable.items()),
-        "throttled": "; ".join(text for text in throttled if POWER_LIMIT_REASON not in text),
-        "gpu_shared": "; ".join(others),
-        **{flag: f"{title}: {cause}" for flag, cause in causes.items()},
-    }
-    return Window(line, [f"{title}: {text}" for text in notes], {flag: text for flag, text in flags.items() if text})
+    title = f"epoch {opened.epoch + 1}" + {"epoch": "", "val": ", evaluation"}.get(name, f", {name}")
+    flags = {**_interference_flags(used, throttled, others), **{flag: f"{title}: {causes[flag]}" for flag in causes}}
+    return Window(line, [f"{title}: {text}" for text in notes], flags)
 
 
 def node_window(
@@ -164,6 +146,13 @@ def clock_disagreement_note(ranks: Sequence[RankWindow]) -> list[str]:
     return [f"its parts miss {fraction:.2%} of its end-to-end time."] if fraction > MAX_RESIDUAL_FRACTION else []
 
 
+def missing_phases_note(phases: PhaseEnergy) -> list[str]:
+    """Return a note on why there is no energy of some or all phases."""
+    return (
+        [f"no energy {'of some phases' if phases.energy_j else 'by phase'}: {phases.reason}"] if phases.reason else []
+    )
+
+
 def skipped_samples_note(measured: MergedWindow) -> list[str]:
     """Return a note on skipped samples, with the names of the first few."""
     count, named = int(measured.parts.get("skipped_samples", 0)), measured.bad
@@ -182,7 +171,17 @@ def not_finite_notes(metrics: Mapping[str, float]) -> list[str]:
     ]
 
 
-def _divergence_note(name: str, measured: MergedWindow, record: Record) -> str:
+def _causes(opened: WindowOpening, measured: MergedWindow, record: Record) -> dict[str, str]:
+    """Return the flags of `FLAG_CONSEQUENCES` that a window has, each with its cause."""
+    causes = {
+        "diverged": _divergence(opened.window, measured, record),
+        "partial": f"ended after {opened.steps} of {opened.epoch_steps} steps" if opened.partial else "",
+        "paused": PAUSED_NOTE if measured.paused else "",
+    }
+    return {flag: cause for flag, cause in causes.items() if cause}
+
+
+def _divergence(name: str, measured: MergedWindow, record: Record) -> str:
     """Return the first step of an epoch whose loss was not finite, counted over all epochs; empty if all were."""
     if measured.loss is None or math.isfinite(measured.loss):
         return ""
@@ -207,16 +206,37 @@ def _window_energy(
     return WindowEnergy({}, {}, [note], used.unavailable, term)
 
 
-def _epoch_metrics(
-    measured: MergedWindow, used: WindowEnergy, phases: PhaseEnergy, gauges: Mapping[str, float], record: Record
-) -> dict[str, float]:
+def _interference_flags(used: WindowEnergy, throttled: Sequence[str], others: Sequence[str]) -> dict[str, str]:
+    """Return the flags of lost energy, of throttling except by a power limit, and of other processes on the GPUs."""
+    flags = {
+        "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.unavailable.items()),
+        "throttled": "; ".join(text for text in throttled if POWER_LIMIT_REASON not in text),
+        "gpu_shared": "; ".join(others),
+    }
+    return {flag: text for flag, text in flags.items() if text}
+
+
+def _energy_entry(
+    before: Reading, after: Reading, used: WindowEnergy, nodes: Sequence[NodeWindow]
+) -> dict[str, object]:
+    """Return the energy between two readings for the record, on all nodes."""
+    entry = {"opened_ns": before.at_ns, "closed_ns": after.at_ns, "joules": used.joules, "term": {**used.term}}
+    return {**entry, **({"nodes": [node._asdict() for node in nodes]} if nodes else {})}
+
+
+def _epoch_metrics(measured: MergedWindow, used: WindowEnergy, phases: PhaseEnergy, record: Record) -> dict[str, float]:
     metrics = {**measured.parts, **_scores(measured, "train_"), **used.metrics}
     metrics |= {rate: metrics[count] / metrics["e2e_s"] for count, rate in RATES.items() if count in metrics}
     if "energy_j" in metrics and "samples" in metrics:
         metrics["energy_per_sample_j"] = metrics["energy_j"] / metrics["samples"]
-    by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}
     percentiles = step_percentiles(record.last_steps(int(measured.parts["steps"])))
-    return {**metrics, **gauges, **percentiles, **by_phase}
+    return {**metrics, **percentiles, **{f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}}
+
+
+def _other_metrics(measured: MergedWindow, used: WindowEnergy) -> dict[str, float]:
+    """Return the metrics of an evaluation, or of a window that a script has named itself."""
+    parts = {key: measured.parts[key] for key in ("e2e_s", "skipped_samples") if key in measured.parts}
+    return {**parts, **_scores(measured), **{key: used.metrics[key] for key in ENERGIES if key in used.metrics}}
 
 
 def _scores(measured: MergedWindow, prefix: str = "") -> dict[str, float]:
