@@ -22,11 +22,12 @@ from epochmeter.config import errors
 from epochmeter.config.errors import InputError, input_error
 from epochmeter.config.secrets import redact, redact_tree
 from epochmeter.config.validation import problems_of
+from epochmeter.results.sweep_files import RECOMMENDED_REPEATS, read_points
 from epochmeter.run.detection import device_of
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import SweepLoader
 from epochmeter.sweep.grid import check_size, draw_sample, shuffle_points
-from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS, REPEAT, is_sweep_override, key_of, repeats_override
+from epochmeter.sweep.sweep_folder import REPEAT, is_sweep_override, key_of, repeats_override
 
 if TYPE_CHECKING:  # with Python 3.10, Hydra fails if a plugin's module has such an alias
     from epochmeter.sweep.grid import Point
@@ -115,8 +116,8 @@ def warn_of_consecutive_repeats(overrides: Sequence[str]) -> None:
 
 def print_completed(folder: Path, points: Sequence[Point]) -> None:
     """Print how many runs an earlier start of the same command completed; changes are checked later."""
-    before = sweep_folder.read_points(folder)
-    sweep_folder.read_points.cache_clear()
+    before = read_points(folder)
+    read_points.cache_clear()
     if before.completed and list(before.overrides) == redact_tree(points):
         remaining = len(points) - len(before.completed)
         rest = f"{remaining} left to run" if remaining else "nothing to do unless a default or the dataset has changed"

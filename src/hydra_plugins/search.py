@@ -17,8 +17,8 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
 from epochmeter.config.errors import input_error
+from epochmeter.results.sweep_files import SEARCH_FILE
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.sweep.sweep_folder import SEARCH_FILE
 from hydra_plugins.grid import check_configurations, with_sweep_loader
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from hydra.core.plugins import Plugins
 from omegaconf import OmegaConf
 
 from epochmeter.config.errors import InputError
+from epochmeter.results.sweep_files import read_points
 from epochmeter.sweep.grid import draw_sample, shuffle_points
-from epochmeter.sweep.sweep_folder import read_points
 
 Plugins.instance()  # reloads Hydra's own plugins: classes derived from them are imported after that
 from hydra_plugins import grid as plugin  # noqa: E402

@@ -17,9 +17,10 @@ from epochmeter.results.reuse import (
     reuse_pool,
     write_reference,
 )
+from epochmeter.results.sweep_files import read_points
 from epochmeter.shared.atomic_files import read_json, write_json
 from epochmeter.shared.record import INTERVALS, Record
-from epochmeter.sweep.sweep_folder import read_points, write_points
+from epochmeter.sweep.sweep_folder import write_points
 
 CONFIGURATION = "batch8"
 

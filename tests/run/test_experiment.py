@@ -12,6 +12,7 @@ from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.commands.train import is_last
 from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
+from epochmeter.results.sweep_files import Points
 from epochmeter.run import experiment, launch
 from epochmeter.run.experiment import run, start_training
 from epochmeter.run.finish import finalizing, resume_hint
@@ -21,7 +22,6 @@ from epochmeter.run.resolve import resolve_plan
 from epochmeter.run.worker_process import WorkerError
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
 from epochmeter.sweep.progress import SweepProgress
-from epochmeter.sweep.sweep_folder import Points
 from epochmeter.tracking import queue
 from epochmeter.tracking.publisher import Tracker
 

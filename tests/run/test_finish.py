@@ -7,11 +7,11 @@ from default_jobs import job_keys
 
 from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.results.run_status import status_of
+from epochmeter.results.sweep_files import SUBMISSIONS_FILE
 from epochmeter.run.finish import close_orphans, oom_message
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
-from epochmeter.sweep.sweep_folder import SUBMISSIONS_FILE
 from epochmeter.tracking import queue
 
 NOTE = "epoch 1: no energy of VDD_IN: gone."
@@ -109,6 +109,9 @@ def test_largest_batch_of_completed_runs_with_the_same_memory_is_the_hint(tmp_pa
         if is_completed:
             write_json(record.folder / "completed.json", {"identity": "1d", "finished": "now"})
     (tmp_path / "9").mkdir()  # a run without a record yet
+    (tmp_path / "10").mkdir()
+    for name in ("job.json", "completed.json"):
+        (tmp_path / "10" / name).write_text("{")  # damaged
     hint = f"; the largest batch size that fit in this sweep is batch={64 if fits else 32}."
     assert oom_message("batch=512 ran out of memory. Reduce it.", record) == (
         f"batch=512 ran out of memory. Reduce it{hint}"

@@ -6,8 +6,8 @@ from datetime import datetime
 import pytest
 
 from epochmeter.results.run_result import RunResult
+from epochmeter.results.sweep_files import Points
 from epochmeter.sweep.progress import SINGLE_RUN, SweepProgress
-from epochmeter.sweep.sweep_folder import Points
 
 NOON = datetime(2026, 11, 20, 12, 0, 0)
 OVERRIDES = [["model=lenet", f"batch={batch}"] for batch in (8, 16, 32, 64)]

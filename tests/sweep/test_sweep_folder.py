@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from project import put
 
+from epochmeter.results.sweep_files import read_points
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.sweep_folder import SLURM_OVERRIDE, command_hash
 
@@ -122,11 +123,11 @@ def test_points_are_read_with_varied_keys_and_completed_runs_and_are_empty_if_mi
     sweep_folder.write_points(tmp_path, overrides)
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "completed.json").write_text("{}")
-    assert sweep_folder.read_points(tmp_path) == (overrides, {"batch=8", "batch=16"}, {1})
+    assert read_points(tmp_path) == (overrides, {"batch=8", "batch=16"}, {1})
     for name, text in {"none": None, "empty": "", "truncated": '{"points": [["batch=8"'}.items():
         if text is not None:
             put(tmp_path, {f"{name}/points.json": text})
-        assert sweep_folder.read_points(tmp_path / name) == ((), frozenset(), frozenset())
+        assert read_points(tmp_path / name) == ((), frozenset(), frozenset())
 
 
 @pytest.mark.parametrize(("resume", "has_run"), [(False, False), (True, False), (False, True)])

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.results.run_status import recorded_status
+from epochmeter.results.sweep_files import SUBMISSIONS_FILE
 from epochmeter.shared.atomic_files import read_json, write_json
 from epochmeter.shared.record import Record
-from epochmeter.sweep.sweep_folder import SUBMISSIONS_FILE
-from epochmeter.tracking.queue import READ_ERRORS
 
 
 @dataclass(frozen=True)

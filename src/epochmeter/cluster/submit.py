@@ -15,9 +15,9 @@ from epochmeter.cluster.task import RunTask, check_constraint
 from epochmeter.config.installation import IMPORT_PATH, display_path
 from epochmeter.config.job import ROOT
 from epochmeter.machine import slurm
+from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.run.nodes import exec_train
 from epochmeter.shared.record import CHECKPOINT, Record
-from epochmeter.tracking.queue import READ_ERRORS
 
 NOTICE_S = 90
 """Time before a job's limit at which it gets SIGTERM, to restore device settings and write its summary."""

@@ -14,9 +14,9 @@ from epochmeter.cluster.submit import CANCEL_LIMIT_S, Notify, cancel_jobs, forma
 from epochmeter.cluster.task import RunTask
 from epochmeter.console.console import Terminal
 from epochmeter.machine import slurm
+from epochmeter.results.sweep_files import read_points
 from epochmeter.shared.record import Record
 from epochmeter.sweep.progress import SweepProgress
-from epochmeter.sweep.sweep_folder import read_points
 
 FILE_VISIBILITY_S = 10.0
 """Time until files written on a node are visible on other hosts (NFS caches)."""

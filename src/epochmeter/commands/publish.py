@@ -20,9 +20,9 @@ from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.config.installation import with_own_commands
 from epochmeter.config.job import ROOT
 from epochmeter.results.run_status import RUNNING, recorded_status, status_of
+from epochmeter.results.sweep_files import is_remote
 from epochmeter.run.finish import close_orphans
 from epochmeter.shared.record import Record
-from epochmeter.sweep.sweep_folder import is_remote
 from epochmeter.tracking import queue, tensorboard, views
 from epochmeter.tracking.client import (
     EXPERIMENT,

@@ -23,6 +23,7 @@ from omegaconf import DictConfig
 
 from epochmeter.config import app, errors, job
 from epochmeter.config.secrets import redact
+from epochmeter.results.sweep_files import read_points
 from epochmeter.run import nodes
 from epochmeter.run.detection import device_of
 from epochmeter.sweep import sweep_folder
@@ -68,7 +69,7 @@ def run_all(doc: str | None, command: Sequence[str] = ()) -> "tuple[list[RunResu
             # Hydra's description of the sweep may contain secrets; the records have the same without them.
             (request.folder.parent / "multirun.yaml").unlink(missing_ok=True)
         requests.append(request)
-        progress = SweepProgress(sweep_folder.read_points(request.folder.parent), outcomes)
+        progress = SweepProgress(read_points(request.folder.parent), outcomes)
         run = collect_result if request.remote else partial(experiment.run, progress=progress)
         outcome = run(request, terminal)
         outcomes.append(outcome)

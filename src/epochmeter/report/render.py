@@ -24,7 +24,7 @@ from markupsafe import Markup
 from epochmeter.config.installation import cache_folder, with_own_commands
 from epochmeter.report import formatting
 from epochmeter.report.pages import Page
-from epochmeter.sweep.sweep_folder import RECOMMENDED_REPEATS
+from epochmeter.results.sweep_files import RECOMMENDED_REPEATS
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import traceback
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -18,15 +19,16 @@ from epochmeter.console.console import Terminal
 from epochmeter.machine.signals import deferred_signals, prefer_stop
 from epochmeter.results import footprint
 from epochmeter.results.memory import memory_metrics
+from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.results.roofline import mfu_by_convention, roofline_metrics, utilization_notes
 from epochmeter.results.run_result import RunResult, is_measured, no_energy_reason
 from epochmeter.results.run_status import FAILED, KILLED, recorded_status, status_of
-from epochmeter.results.summary import no_total_note, summarize, training_windows, variance_warning
+from epochmeter.results.summary import Window, no_total_note, summarize, training_windows, variance_warning
+from epochmeter.results.sweep_files import is_remote
 from epochmeter.results.throughput import measure_throughput
 from epochmeter.run.plan import Plan, write_error
 from epochmeter.run.worker_process import WorkerError
 from epochmeter.shared.record import Record
-from epochmeter.sweep.sweep_folder import is_remote
 from epochmeter.tracking import queue, views
 from epochmeter.tracking.client import destination_of
 from epochmeter.tracking.publish import Published
@@ -85,23 +87,27 @@ def write_summary(plan: Plan, outcome: RunResult) -> None:
 
 
 def oom_message(message: str, record: Record) -> str:
-    """Return the error of a run that ran out of memory, with the largest batch size that fits in its sweep, if any.
+    """Return the error of a run that ran out of memory, with the largest batch size that fits in its sweep, if any."""
+    batch = largest_fitting_batch(record)
+    if batch is None:
+        return message
+    what, newline, hint = message.partition("\n")
+    return f"{what.rstrip('.')}; the largest batch size that fit in this sweep is batch={batch}." + newline + hint
 
-    Only completed runs that need the same memory per sample are considered.
-    """
+
+def largest_fitting_batch(record: Record) -> int | None:
+    """Return the largest batch of the completed runs of a sweep that need the same memory per sample; None without."""
 
     def memory_keys(job: Mapping[str, Any]) -> Mapping[str, object]:
         return {key: value for key, value in job.items() if key not in (*NON_MEMORY_KEYS, *NON_MEASUREMENT_KEYS)}
 
-    own = memory_keys(record.job())
-    siblings = (Record(path.parent) for path in record.folder.parent.glob("*/job.json"))
-    jobs = [sibling.job() for sibling in siblings if sibling.folder.name.isdecimal() and sibling.is_completed()]
-    largest = max((job["batch"] for job in jobs if memory_keys(job) == own), default=None)
-    if largest is None:
-        return message
-    what, newline, hint = message.partition("\n")
-    fitted = f"{what.rstrip('.')}; the largest batch size that fit in this sweep is batch={largest}."
-    return fitted + newline + hint
+    own, batches = memory_keys(record.job()), []
+    for path in record.folder.parent.glob("[0-9]*/completed.json"):
+        with suppress(*READ_ERRORS):  # a damaged record
+            job = Record(path.parent).job()
+            if memory_keys(job) == own:
+                batches.append(job["batch"])
+    return max(batches, default=None)
 
 
 def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
@@ -110,7 +116,7 @@ def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
     Runs of a cluster are closed by the command that submitted them. A run that cannot be read or written is skipped.
     """
     for record in queue.pending_runs(multirun):
-        with suppress(*queue.READ_ERRORS), record.locked():
+        with suppress(*READ_ERRORS), record.locked():
             if is_remote(record.folder.parent):
                 continue
             state = status_of(record)
@@ -133,25 +139,8 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
     windows = record.windows()
     outcome.notes = dedupe_notes([*outcome.notes, *(note for window in windows for note in window.get("notes", []))])
     if windows:
-        outcome.no_energy = no_energy_reason(run)
-        if is_measured(run) and (reason := run["energy"]["reason"]):
-            outcome.notes.append(f"energy: {reason}")
-        outcome.metrics = summarize(windows, record.steps(), job)
-        outcome.notes += [*no_total_note(training_windows(windows)), *variance_warning(outcome.metrics)]
-        carbon_and_cost, reasons = footprint.evaluate(windows, run, job)
-        outcome.metrics.update(carbon_and_cost)
-        outcome.notes += reasons
-        outcome.metrics.update(roofline_metrics(outcome.metrics, run, job.roofline.flops, job.precision))
-        outcome.mfu = mfu_by_convention(outcome.metrics, run, job.roofline.flops)
-        outcome.notes += utilization_notes(outcome.metrics, run, job.roofline.flops)
-        throughput, reason = measure_throughput(windows, record.steps(), job)
-        outcome.metrics.update(throughput)
-        outcome.notes += [f"no throughput: {reason}"] if reason else []
-        epochs, warmup = outcome.metrics["total/epochs"], job.warmup_epochs
-        if 0 < epochs <= warmup and outcome.state == "completed" and not throughput:
-            outcome.notes.append(f"no means: all {epochs:g} epochs are warm-up (`warmup_epochs={warmup}`)")
-    outcome.metrics.update(run_metrics(run))
-    outcome.metrics.update(memory_metrics(record, job.batch))
+        _evaluate_windows(windows, record.steps(), job, run, outcome)
+    outcome.metrics.update({**run_metrics(run), **memory_metrics(record, job.batch)})
     if analysis := record.trace_analysis():
         outcome.metrics.update({f"trace/{name}": value for name, value in analysis["metrics"].items()})
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
@@ -159,6 +148,28 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
         {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}
     )
     return summary
+
+
+def _evaluate_windows(
+    windows: Sequence[Window], steps: array, job: Job, run: Mapping[str, Any], outcome: RunResult
+) -> None:
+    """Set the means and totals of a run's windows in its outcome, and why any are absent or unusual."""
+    convention, metrics = job.roofline.flops, summarize(windows, steps, job)
+    outcome.no_energy = no_energy_reason(run)
+    if is_measured(run) and (reason := run["energy"]["reason"]):
+        outcome.notes.append(f"energy: {reason}")
+    outcome.notes += [*no_total_note(training_windows(windows)), *variance_warning(metrics)]
+    carbon_and_cost, reasons = footprint.evaluate(windows, run, job)
+    metrics |= carbon_and_cost
+    metrics |= roofline_metrics(metrics, run, convention, job.precision)
+    outcome.mfu = mfu_by_convention(metrics, run, convention)
+    outcome.notes += [*reasons, *utilization_notes(metrics, run, convention)]
+    throughput, reason = measure_throughput(windows, steps, job)
+    outcome.notes += [f"no throughput: {reason}"] if reason else []
+    epochs, warmup = metrics["total/epochs"], job.warmup_epochs
+    if 0 < epochs <= warmup and outcome.state == "completed" and not throughput:
+        outcome.notes.append(f"no means: all {epochs:g} epochs are warm-up (`warmup_epochs={warmup}`)")
+    outcome.metrics = metrics | throughput
 
 
 def resume_hint(plan: Plan) -> list[str]:

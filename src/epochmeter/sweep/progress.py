@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import COMPLETED, FAILED
-from epochmeter.sweep.sweep_folder import Points
+from epochmeter.results.sweep_files import Points
 
 
 class SweepProgress(NamedTuple):

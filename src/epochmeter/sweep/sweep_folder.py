@@ -1,43 +1,26 @@
-"""A sweep's folder: `multirun/<date_time>-<command hash>`, with one run folder per number.
-
-points.json   the overrides of each run by number; written before the first run
-0, 1, ...     the run folders
-slurm         what was submitted to a cluster, if anything
-"""
+"""Open the folder of a command's runs: `multirun/<date_time>-<command hash>`; its files: results/sweep_files.py."""
 
 from __future__ import annotations
 
 import platform
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import lru_cache
-from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 from epochmeter.config.job import affects_measurement, hash_value
 from epochmeter.config.secrets import redact_tree
-from epochmeter.results.reuse import REFERENCE, referenced_record
-from epochmeter.shared.atomic_files import lock_folder, read_json, write_json
+from epochmeter.results.sweep_files import POINTS_FILE, sort_key
+from epochmeter.shared.atomic_files import lock_folder, write_json
 
 SAMPLING_KEYS = ("sweep.sample", "sweep.order", "sweep.seed")
 """Keys that do not affect a run's measurement, but which points of a grid are run, and their numbers."""
 REPEAT, REPEATS = "repeat", "sweep.repeats"
-RECOMMENDED_REPEATS = "sweep.repeats=3 sweep.order=random"
-"""Recommended repeats: rounds of all configurations, so that drift does not appear as a difference between them."""
 SLURM_OVERRIDE = "hydra/launcher=slurm"
 """Runs on cluster nodes: the sweep is the same from all login nodes."""
-POINTS_FILE = "points.json"
-SEARCH_FILE = "search.json"
-"""File with the objectives of a search."""
-SUBMISSIONS_FILE = "slurm/jobs.json"
 AGAIN_MARKER = ".again"
 """File that marks a sweep started with `sweep.again=true`, also for a later command that resumes it."""
 TIME_FORMAT = "%Y-%m-%d_%H-%M-%S"
-NAME_PATTERN = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:\.(\d+))?-")
-"""Start of folder names: the time, and a counter within the second."""
 _held_locks: list[int] = []
 """Locks of the folders that this process writes to, held until it ends."""
 _created_folders: list[Path] = []
@@ -120,42 +103,9 @@ def write_points(folder: Path, points: Sequence[Sequence[str]]) -> None:
     write_json(folder / POINTS_FILE, {"points": redact_tree(points)})
 
 
-class Points(NamedTuple):
-    """The points of a sweep by number, as it started."""
-
-    overrides: Sequence[Sequence[str]] = ()
-    varied_keys: frozenset[str] = frozenset()  # overrides that not all points have
-    completed: frozenset[int] = frozenset()  # numbers of the runs that were completed before
-
-
-@lru_cache(maxsize=1)
-def read_points(folder: Path) -> Points:
-    """Return the points of a sweep; empty without points.json, as for a single run."""
-    try:
-        overrides = read_json(folder / POINTS_FILE)["points"]
-    except (OSError, ValueError, KeyError):
-        return Points()
-    common = set(overrides[0]).intersection(*overrides)
-    own = [path.parent for path in folder.glob("*/completed.json")]
-    reused = [path.parent for path in folder.glob(f"*/{REFERENCE}") if referenced_record(path.parent)]
-    completed = frozenset(int(run.name) for run in (*own, *reused) if run.name.isdecimal())
-    return Points(overrides, frozenset(chain(*overrides)) - common, completed)
-
-
 def reuses_none(folder: Path) -> bool:
     """Whether a sweep does not reuse runs that other commands measured."""
     return (folder / AGAIN_MARKER).exists()
-
-
-def is_remote(folder: Path) -> bool:
-    """Whether the runs of a sweep are submitted to a cluster."""
-    return (folder / SUBMISSIONS_FILE).exists()
-
-
-def sort_key(name: str) -> tuple[str, int]:
-    """Return a sort key for folder names by creation time; a renamed folder sorts first."""
-    match = NAME_PATTERN.match(name)
-    return (match[1], int(match[2] or 1)) if match else ("", 0)
 
 
 def _create_folder(multirun: Path, stamp: str, key: str) -> Path:

@@ -25,7 +25,7 @@ from epochmeter.report.runs.load import error_text, has_runs, load_run, typed_ke
 from epochmeter.report.runs.run import Run, Sweep
 from epochmeter.results.reuse import READ_ERRORS, is_run, record_of
 from epochmeter.results.run_status import COMPLETED, status_of
-from epochmeter.sweep.sweep_folder import POINTS_FILE, read_points
+from epochmeter.results.sweep_files import POINTS_FILE, read_points
 from epochmeter.watch.run_watcher import (
     ENDED,
     RunWatcher,

@@ -9,8 +9,8 @@ from pathlib import Path
 from epochmeter.report.runs.configuration import NoEnergy, group_repeats, no_energy
 from epochmeter.report.runs.run import Run
 from epochmeter.results.pareto import is_pareto_front, to_losses
+from epochmeter.results.sweep_files import SEARCH_FILE
 from epochmeter.shared.atomic_files import read_json
-from epochmeter.sweep.sweep_folder import SEARCH_FILE
 
 
 @dataclass(frozen=True)

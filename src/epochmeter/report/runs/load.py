@@ -26,9 +26,9 @@ from typing import Any
 from epochmeter.report.runs.run import COMPLETED, RUNNING, UNFINISHED, Run, Sweep
 from epochmeter.results.reuse import READ_ERRORS, REFERENCE, read_reference, referenced_record
 from epochmeter.results.run_info import DISTURBED, EPOCH_METRICS, device_count, platform_info
+from epochmeter.results.sweep_files import sort_key
 from epochmeter.shared.process_identity import is_alive, recorded_process
 from epochmeter.shared.record import SCHEMA, is_steady
-from epochmeter.sweep.sweep_folder import sort_key
 
 MAX_ONE_PROCESS = 1000
 """More records than these are read by two processes: sending runs takes a third of the time to read them."""

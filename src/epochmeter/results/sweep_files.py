@@ -1,0 +1,59 @@
+"""The files of a sweep's folder, next to the run folders `0`, `1`, ...
+
+points.json     the overrides of each run by number; written before the first run
+search.json     the objectives of a search
+slurm/jobs.json the jobs that were submitted to a cluster
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from epochmeter.results.reuse import REFERENCE, referenced_record
+from epochmeter.shared.atomic_files import read_json
+
+POINTS_FILE = "points.json"
+SEARCH_FILE = "search.json"
+SUBMISSIONS_FILE = "slurm/jobs.json"
+RECOMMENDED_REPEATS = "sweep.repeats=3 sweep.order=random"
+"""Recommended repeats: rounds of all configurations, so that drift does not appear as a difference between them."""
+NAME_PATTERN = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:\.(\d+))?-")
+"""Start of folder names: the time, and a counter within the second."""
+
+
+class Points(NamedTuple):
+    """The points of a sweep by number, as it started."""
+
+    overrides: Sequence[Sequence[str]] = ()
+    varied_keys: frozenset[str] = frozenset()  # overrides that not all points have
+    completed: frozenset[int] = frozenset()  # numbers of the runs that were completed before
+
+
+@lru_cache(maxsize=1)
+def read_points(folder: Path) -> Points:
+    """Return the points of a sweep; empty without points.json, as for a single run."""
+    try:
+        overrides = read_json(folder / POINTS_FILE)["points"]
+    except (OSError, ValueError, KeyError):
+        return Points()
+    common = set(overrides[0]).intersection(*overrides)
+    own = [path.parent for path in folder.glob("*/completed.json")]
+    reused = [path.parent for path in folder.glob(f"*/{REFERENCE}") if referenced_record(path.parent)]
+    completed = frozenset(int(run.name) for run in (*own, *reused) if run.name.isdecimal())
+    return Points(overrides, frozenset(chain(*overrides)) - common, completed)
+
+
+def is_remote(folder: Path) -> bool:
+    """Whether the runs of a sweep are submitted to a cluster."""
+    return (folder / SUBMISSIONS_FILE).exists()
+
+
+def sort_key(name: str) -> tuple[str, int]:
+    """Return a sort key for folder names by creation time; a renamed folder sorts first."""
+    match = NAME_PATTERN.match(name)
+    return (match[1], int(match[2] or 1)) if match else ("", 0)
