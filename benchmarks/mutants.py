@@ -146,7 +146,7 @@ MUTANTS = [
     # Results: ranks, means, totals
     Mutant("results/rank_merge.py", "opened_ns=min(", "opened_ns=max("),
     Mutant("results/rank_merge.py", "and len(correct) == len(ranks) else None", "and correct else None"),
-    Mutant("results/summary.py", "if number >= job.warmup_epochs", "if number > job.warmup_epochs"),
+    Mutant("results/summary.py", 'return epoch["epoch"] >= warmup_epochs', 'return epoch["epoch"] > warmup_epochs'),
     Mutant(
         "results/summary.py",
         "if not values or None in values else math.fsum(values)",

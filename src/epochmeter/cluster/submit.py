@@ -51,22 +51,15 @@ def submit_missing(
     missing, unreported = [], []
     for task in tasks:
         entry, record = entries.get(task.number, Submission()), Record(task.folder)
-        is_same = entry.digest == task.digest
-        is_active = entry.job in jobs and not jobs[entry.job].has_ended
-        if is_active and not is_same:
-            raise ValueError(
-                f"run {task.number} is still active as job {entry.job}, submitted before a default was changed\n"
-                f"  hint: wait for it, or cancel it: scancel {entry.job}"
-            )
-        is_completed = is_same and record.is_completed()
-        if is_active or (is_completed and entry.job and not entry.reported and has_started(record, entry)):
+        is_completed = entry.digest == task.digest and record.is_completed()
+        is_unreported = bool(entry.job) and not entry.reported and has_started(record, entry)
+        if is_active(entry, jobs, task) or (is_completed and is_unreported):
             awaited[task.number] = entry.job
         elif is_completed and is_still_valid(record, task):
             earlier[task.number] = replace(entry, earlier=True)
         else:
             missing.append(task)
-            if entry.job and not entry.reported and has_started(record, entry):
-                unreported.append(task.number)
+            unreported += [task.number] if is_unreported else []
     log.write(earlier)
     if awaited:
         notify(f"{format_count(len(awaited), 'run')} submitted earlier: not submitted again.")
@@ -74,6 +67,18 @@ def submit_missing(
         numbers = ", ".join(map(str, unreported))
         notify(f"Runs submitted earlier that did not complete: {numbers}; archived and submitted again.")
     return {**awaited, **submit_tasks(missing, log, launcher, cluster_nodes, notify)}
+
+
+def is_active(entry: Submission, jobs: Mapping[str, slurm.SlurmJob], task: RunTask) -> bool:
+    """Return whether the job of a task has not ended; ValueError if it has another configuration."""
+    if entry.job not in jobs or jobs[entry.job].has_ended:
+        return False
+    if entry.digest != task.digest:
+        raise ValueError(
+            f"run {task.number} is still active as job {entry.job}, submitted before a default was changed\n"
+            f"  hint: wait for it, or cancel it: scancel {entry.job}"
+        )
+    return True
 
 
 def is_still_valid(record: Record, task: RunTask) -> bool:

@@ -67,37 +67,51 @@ def iter_ended(
 
     The log has the job's final state before its number is yielded.
     """
-    progress = SweepProgress(read_points(log.sweep))
-    until = time.monotonic() + limit_s
-    running: set[int] = set()
-    known_reasons = {*NORMAL_PENDING_REASONS}
+    monitor, until = JobMonitor(log, poll_s, notify), time.monotonic() + limit_s
     ended_s: dict[int, float] = {}
-    has_failed = False
     while True:
-        try:
-            jobs = slurm.list_jobs(log.name)
-        except RuntimeError as error:
-            if not has_failed:
-                notify(f"warning: {error}. The jobs continue; asking again every {poll_s:g} s.")
-            has_failed = True
-        else:
-            has_failed = False
-            for number, job_id in list(awaited.items()):
-                job = jobs.get(job_id, slurm.SlurmJob(job_id, slurm.GONE))
-                if not job.has_ended:
-                    if job.state == "RUNNING" and number not in running:
-                        running.add(number)
-                        notify(f"{job.node}: {progress.label(number) or f'run {number}'}")
-                    elif job.is_waiting and job.reason not in known_reasons:
-                        known_reasons.add(job.reason)
-                        notify(f"run {number} is waiting in Slurm: {job.reason}")
-                elif is_visible(number, log, ended_s.setdefault(number, time.monotonic())):
-                    del awaited[number]
-                    log.update(number, state=job.state, node=job.node)
-                    yield number
+        for number, job in monitor.jobs(awaited).items():
+            if not job.has_ended:
+                monitor.announce(number, job)
+            elif is_visible(number, log, ended_s.setdefault(number, time.monotonic())):
+                del awaited[number]
+                log.update(number, state=job.state, node=job.node)
+                yield number
         if not awaited or time.monotonic() > until:
             return
         time.sleep(poll_s)
+
+
+class JobMonitor:
+    """Reads the state of a sweep's jobs from Slurm, and prints each change once."""
+
+    def __init__(self, log: SubmissionLog, poll_s: float, notify: Notify) -> None:
+        self._name, self._poll_s, self._notify = log.name, poll_s, notify
+        self._progress = SweepProgress(read_points(log.sweep))
+        self._running: set[int] = set()
+        self._printed_reasons = {*NORMAL_PENDING_REASONS}
+        self._has_failed = False
+
+    def jobs(self, awaited: Mapping[int, str]) -> dict[int, slurm.SlurmJob]:
+        """Return the jobs by run number; none if Slurm does not answer."""
+        try:
+            jobs = slurm.list_jobs(self._name)
+        except RuntimeError as error:
+            if not self._has_failed:
+                self._notify(f"warning: {error}. The jobs continue; asking again every {self._poll_s:g} s.")
+            self._has_failed = True
+            return {}
+        self._has_failed = False
+        return {number: jobs.get(job_id, slurm.SlurmJob(job_id, slurm.GONE)) for number, job_id in awaited.items()}
+
+    def announce(self, number: int, job: slurm.SlurmJob) -> None:
+        """Print that a job has started, or an unusual reason why it has not."""
+        if job.state == "RUNNING" and number not in self._running:
+            self._running.add(number)
+            self._notify(f"{job.node}: {self._progress.label(number) or f'run {number}'}")
+        elif job.is_waiting and job.reason not in self._printed_reasons:
+            self._printed_reasons.add(job.reason)
+            self._notify(f"run {number} is waiting in Slurm: {job.reason}")
 
 
 def is_visible(number: int, log: SubmissionLog, ended_s: float) -> bool:

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from epochmeter.config.schema import SCRIPT, Job
 from epochmeter.config.secrets import redact
 from epochmeter.console import tables
 from epochmeter.results.run_result import RunResult
-from epochmeter.shared.record import Record
 
 STAGE_DELAY_S = 1.0
 """Time after which a running stage is printed in a file, in seconds."""
@@ -134,16 +132,13 @@ class Terminal:
         if not of_sweep:
             self.info(f"Already completed: {display_path(folder)}\n  hint: to measure it again add `sweep.again=true`")
 
-    def reused(self, name: str, record: Record, now: str | None) -> None:
-        """Print that a completed run is reused; warn once per git commit that differs from the current one, `now`."""
-        self.info(f"{name}: reused from {display_path(record.folder)}")
-        then = None
-        with suppress(OSError, ValueError, AttributeError):
-            then = record.host().get("git", {}).get("commit")
-        if then and now and then != now and then not in _already_warned:
-            _already_warned.add(then)
+    def reused(self, name: str, folder: Path, commit: str | None, current: str | None) -> None:
+        """Print that a completed run is reused; warn once per git commit that is not the current one."""
+        self.info(f"{name}: reused from {display_path(folder)}")
+        if commit and current and commit != current and commit not in _already_warned:
+            _already_warned.add(commit)
             self.warn(
-                f"warning: reused runs were measured at git commit {then[:12]}, the current one is {now[:12]}\n"
+                f"warning: reused runs were measured at git commit {commit[:12]}, the current one is {current[:12]}\n"
                 "  hint: if the change affects the measurement, measure them again with `sweep.again=true`"
             )
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from epochmeter.results.bottleneck import STALLS, run_bottleneck
 from epochmeter.results.roofline import TERA, verdict
 from epochmeter.results.run_result import RunResult
-from epochmeter.shared.record import is_partial, is_steady
+from epochmeter.results.summary import is_averaged
 
 MINUTE_S = 60.0
 MISSING_CELL = "-"
@@ -71,7 +71,7 @@ def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, floa
         table.add_row(epoch_title(row, warmup), *cells)
     if not any(name.startswith("steady/") for name in metrics):
         return table
-    averaged = [row["epoch"] for row in rows if row["epoch"] >= warmup and is_steady(row)]
+    averaged = [row["epoch"] for row in rows if is_averaged(row, warmup)]
     steady_scores = [value for epoch in averaged if (value := scores.get(epoch)) is not None]
     cells = [_cell(metrics.get(f"steady/{name}"), form) for name, (_, form) in columns.items()]
     cells += [_cell(statistics.fmean(steady_scores) if steady_scores else None, form) for _, form in val_columns]
@@ -230,7 +230,7 @@ def state_name(outcome: RunResult) -> str:
 def epoch_title(row: Mapping[str, Any], warmup: int) -> str:
     """Return the number of an epoch, counted from 1, and why it is not part of the means."""
     flags = {
-        "partial": is_partial(row),
+        "partial": row.get("partial"),
         "paused": row.get("paused"),
         "warm-up": row["epoch"] < warmup or row.get("warmup"),
     }

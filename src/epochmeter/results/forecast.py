@@ -8,8 +8,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 
 from epochmeter.config.schema import Job
-from epochmeter.results.summary import MAX_VARIATION, Window, step_durations, total_metrics
-from epochmeter.shared.record import is_steady
+from epochmeter.results.summary import MAX_VARIATION, Window, is_averaged, step_durations, total_metrics
 
 PRIOR_STD = MAX_VARIATION
 """Relative standard deviation of epochs until two steady ones are measured: the largest that causes no warning."""
@@ -77,8 +76,7 @@ class Forecaster:
         return metrics
 
     def _last_totals(self) -> tuple[dict[str, float], bool]:
-        epoch = self._last[0]
-        return total_metrics(self._last), epoch["epoch"] >= self._warmup_epochs and is_steady(epoch)
+        return total_metrics(self._last), is_averaged(self._last[0], self._warmup_epochs)
 
 
 def predicted_sum(sample: list[float], count: int, error: float = 0.0) -> tuple[float, float]:

@@ -142,6 +142,13 @@ def referenced_record(folder: Path) -> Record | None:
     return None
 
 
+def measured_commit(record: Record) -> str | None:
+    """Return the git commit at which a run was measured; None if it is not recorded."""
+    with suppress(*READ_ERRORS):
+        return str(record.host()["git"]["commit"])
+    return None
+
+
 def is_run(folder: Path) -> bool:
     """Return whether a folder has a record or a reference to one."""
     return (folder / "job.json").exists() or (folder / REFERENCE).exists()

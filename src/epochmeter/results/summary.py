@@ -28,14 +28,19 @@ def summarize(windows: Sequence[Window], steps: array, job: Job) -> dict[str, fl
     which the run was paused. Totals include them. `steps` are the rows of `steps.bin`.
     """
     steady, rows, end = [], array("f"), 0
-    for number, epoch in enumerate(window for window in windows if window["window"] == "epoch"):
+    for epoch in (window for window in windows if window["window"] == "epoch"):
         begin, end = end, end + len(INTERVALS) * int(epoch["metrics"]["epoch/steps"])
-        if number >= job.warmup_epochs and is_steady(epoch):
+        if is_averaged(epoch, job.warmup_epochs):
             steady.append(epoch)
             rows += steps[begin:end]
     own = training_windows(windows)
     totals = total_metrics(own) | target_metrics(own, job)
     return steady_metrics(steady, rows) | {f"total/{name}": value for name, value in totals.items()}
+
+
+def is_averaged(epoch: Window, warmup_epochs: int) -> bool:
+    """Return whether an epoch is one of those whose means are the `steady/` metrics."""
+    return epoch["epoch"] >= warmup_epochs and is_steady(epoch)
 
 
 def steady_metrics(epochs: Sequence[Window], steps: array) -> dict[str, float]:

@@ -29,7 +29,7 @@ from epochmeter.machine.signals import prefer_stop
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.requests import refuse_unrestored, restore_after_kill
 from epochmeter.power.knobs.restore_journal import SavedSetting
-from epochmeter.results.reuse import write_reference
+from epochmeter.results.reuse import measured_commit, write_reference
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.throughput import check_length
 from epochmeter.run import launch
@@ -103,7 +103,7 @@ def is_measured_already(plan: Plan, outcome: RunResult, name: str, terminal: Ter
     if completed:
         write_reference(plan.record.folder, completed, redact_tree(outcome.overrides))
         outcome.reused = completed.folder
-        terminal.reused(name, completed, git_commit(ROOT))
+        terminal.reused(name, completed.folder, measured_commit(completed), git_commit(ROOT))
         outcome.was_completed(completed)
     return completed is not None
 
