@@ -146,7 +146,8 @@ def test_keys_of_other_commands_are_validated_and_they_refuse_sweeps():
     ("overrides", "options", "reason"),
     [
         ("batch=range(1,2,0)", {}, "has no values"),
-        ("batch=interval(1,2)", {}, "for searches only"),
+        ("batch=interval(1,2)", {}, "infinitely many values"),
+        ("batch=range(1,inf)", {}, "infinitely many values"),
         ("batch=range(1,1000000000)", {}, "999,999,999 configurations"),
         ("batch=range(0,200) seed=range(0,200)", {}, "40,000 configurations"),
         (f"batch=range(0,1000) seed=range(0,{MAX_POINTS // 1000})", {"sample": 10}, None),

@@ -82,21 +82,25 @@ class SimulatedRun:
             plan, self.meter, self.settings, terminal, read=gpu.read, now_ns=lambda: round(gpu.now_s * 1e9)
         )
 
-    def train(self, steps, slower=lambda epoch: 1.0):
-        """Train all epochs with progress messages as in a run; return the marks of the epochs."""
+    def train(self, steps, slower=lambda epoch: 1.0, is_announced=True):
+        """Train all epochs with progress messages as in a run; return the marks of the epochs.
+
+        A script's number of steps may not be announced.
+        """
         marks = []
         with self.settings:
             probing = self.make()
             for epoch in range(self.epochs):
                 self.gpu.slower = slower(epoch)
-                probing.open_window(WindowOpening("epoch", epoch, steps), self.gpu.read())
+                announced = WindowOpening("epoch", epoch, steps if is_announced else 0)
+                probing.open_window(announced, self.gpu.read())
                 opened_s = reported_s = self.gpu.now_s
                 for step in range(1, steps + 1):
                     self.gpu.train_step()
                     if self.gpu.now_s - reported_s >= PROGRESS_S:
                         reported_s = self.gpu.now_s
                         probing.progress(step)
-                probing.close_window(self.gpu.read(), WindowOpening("epoch", epoch, steps))
+                probing.close_window(self.gpu.read(), announced)
                 metrics = {"epoch/e2e_s": self.gpu.now_s - opened_s, "epoch/steps": steps}
                 marks.append(probing.measured({"window": "epoch", "metrics": metrics}))
                 # A script's evaluation is known at its end only.
@@ -143,6 +147,13 @@ def test_limit_with_the_least_energy_is_found_while_training(run, steps):
     assert probed == sorted(probed, reverse=True), "probing comes first"
     assert 0 < sum(probed) < len(probed)
     assert gpu.get() == "250 W", "the limit is restored"
+
+
+def test_limits_are_probed_within_an_epoch_whose_number_of_steps_is_unknown(run):
+    simulated = run(SimulatedGpu())
+    assert sum(map(bool, simulated.train(2000, is_announced=False))) == 1
+    assert simulated.search["chosen"] == "150 W"
+    check_probes(simulated)
 
 
 @pytest.mark.parametrize("auto", [{"objective": "eta", "eta": 0.97}, {"objective": "time", "power_budget": 170.0}])

@@ -66,8 +66,12 @@ def test_sweeps_of_hydra_become_dimensions():
     ]
 
 
-@pytest.mark.parametrize("override", ["a=interval(2, 1)", "a=tag(log, interval(0, 1))", "a=range(0, 0)"])
-def test_empty_sweep_is_refused(override):
+@pytest.mark.parametrize(
+    "override",
+    ["a=interval(2, 1)", "a=tag(log, interval(0, 1))", "a=range(0, 0)", "a=range(0, inf)", "a=interval(0.1, inf)",
+     "a=interval(nan, 1)"],
+)  # fmt: skip
+def test_empty_or_infinite_sweep_is_refused(override):
     with pytest.raises(SearchError):
         dimensions(override)
 

@@ -265,10 +265,10 @@ def check_metered(plan: Plan, meter: Meter) -> None:
     reported = [] if on_cpu else training.get("gpus_here") or training.get("gpus") or [training["gpu"].get("uuid")]
     trained = sorted({uuid for uuid in reported if uuid})  # empty with an old torch
     are_metered = all(any(gpus.matches_uuid(uuid, name) for name in plan.gpus) for uuid in trained)
-    is_one_of_several = (
-        bool(plan.job.measure.command) and plan.job.strategy.ranks != 1
-    )  # `check_trained` has the others
-    if on_cpu or (trained and not (are_metered and (len(trained) == len(plan.gpus) or is_one_of_several))):
+    # The GPUs of a script's other ranks are checked by `check_trained`.
+    may_be_fewer = plan.job.measure.command and plan.job.strategy.ranks != 1
+    are_complete = len(trained) == len(plan.gpus) or may_be_fewer
+    if on_cpu or (trained and not (are_metered and are_complete)):
         training_gpus = ",".join(f"GPU-{uuid}" for uuid in trained)
         raise RuntimeError(
             f"{training_gpus or 'the CPU'} trains, but {','.join(plan.gpus)} is metered\n"

@@ -101,7 +101,8 @@ class LimitProbing:
         if seconds + self._pieces.seconds >= self._probe_s and steps - begin_steps + self._pieces.steps >= MIN_STEPS:
             self._add_piece(self._read(), steps)
             remaining_s = (self._window_steps - steps) * self._pieces.seconds / max(1, self._pieces.steps)
-            self._finish_probe(is_near_end=remaining_s < max(SETTLE_S, 3 * self._change_s))
+            is_near_end = self._window_steps > 0 and remaining_s < max(SETTLE_S, 3 * self._change_s)
+            self._finish_probe(is_near_end)
 
     def close_window(self, reading: Reading, closed: WindowOpening) -> None:
         """Note the end of a window: a probe that has begun continues in the next epoch.
@@ -206,8 +207,8 @@ class LimitProbing:
     def _finish_probe(self, is_near_end: bool = False) -> None:
         """Add the probe to the search and go on to the next limit, unless it must last longer.
 
-        Near the end of a window the limit is changed after it, since a change may take long, and would delay the
-        reading of the counters.
+        Near the end of a window, if that is known, the limit is changed after it, since a change may take long, and
+        would delay the reading of the counters.
         """
         probe, search = self._pieces, self._search
         if probe.steps < MIN_STEPS or probe.seconds < self._probe_s or not search:

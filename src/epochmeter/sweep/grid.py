@@ -30,7 +30,8 @@ def check_size(overrides: Sequence[Override], sample: int | None, repeats: int |
         if count == 0:
             raise input_error(f"`{text}` has no values to sweep over", "give a list or a range with values")
         if count == math.inf:
-            raise input_error(f"`{text}` is an interval, for searches only", "add hydra/sweeper=optuna, or give a list")
+            cause = f"`{text}` has infinitely many values, which only searches can use"
+            raise input_error(cause, "give a list or a range; or add hydra/sweeper=optuna with interval(low, high)")
     size = math.prod(counts.values())
     runs = min(size, sample * (repeats or 1)) if sample else size
     if runs > MAX_RUNS or size > MAX_POINTS:
@@ -42,14 +43,15 @@ def check_size(overrides: Sequence[Override], sample: int | None, repeats: int |
 
 
 def value_count(override: Override) -> float:
-    """Return the number of values that an override sweeps over; infinite for an interval."""
+    """Return the number of values that an override sweeps over; infinite for an interval, and without finite ends."""
     values = override.value()
     if isinstance(values, IntervalSweep):
         return math.inf
     if isinstance(values, RangeSweep):
         assert values.start is not None
         assert values.stop is not None
-        return max(0, math.ceil((values.stop - values.start) / values.step)) if values.step else 0
+        count = (values.stop - values.start) / values.step if values.step else 0
+        return max(0, math.ceil(count)) if math.isfinite(count) else math.inf
     return sum(1 for _ in override.sweep_string_iterator())
 
 

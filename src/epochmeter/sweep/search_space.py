@@ -99,8 +99,9 @@ def make_dimension(override: Override) -> SearchDimension:
     low, high, log = sweep.start, sweep.end, "log" in sweep.tags
     assert isinstance(low, int | float)
     assert isinstance(high, int | float)
-    if low > high or (log and low <= 0):
-        raise SearchError(f"`{key}=interval({low}, {high})` is empty", "give a lower end (log: above 0) and an upper")
+    if not -math.inf < low <= high < math.inf or (log and low <= 0):
+        cause = f"`{key}=interval({low}, {high})` is empty or infinite"
+        raise SearchError(cause, "give a lower end (log: above 0) and an upper")
     if isinstance(low, int) and isinstance(high, int):
         return SearchDimension(key, IntDistribution(low, high, log=log))
     return SearchDimension(key, FloatDistribution(low, high, log=log))
