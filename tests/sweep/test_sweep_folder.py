@@ -1,4 +1,4 @@
-"""Folders of sweeps: names, resume, locks, the identity of a command, and points."""
+"""Folders of sweeps: names, resume, locks, and the identity of a command."""
 
 import os
 import subprocess
@@ -7,9 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from project import put
 
-from epochmeter.results.sweep_files import read_points
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.sweep_folder import SLURM_OVERRIDE, command_hash
 
@@ -116,18 +114,6 @@ def test_hash_is_that_of_the_keys_that_affect_a_measurement(monkeypatch):
     monkeypatch.setattr(sweep_folder.platform, "node", lambda: "elsewhere")
     assert command_hash(COMMAND, many=True) != HASH, "on another host"
     assert command_hash(on_cluster, many=True) == before, "a cluster chooses the hosts"
-
-
-def test_points_are_read_with_varied_keys_and_completed_runs_and_are_empty_if_missing_or_damaged(tmp_path):
-    overrides = [["batch=8", "workers=0"], ["batch=16", "workers=0"]]
-    sweep_folder.write_points(tmp_path, overrides)
-    (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "completed.json").write_text("{}")
-    assert read_points(tmp_path) == (overrides, {"batch=8", "batch=16"}, {1})
-    for name, text in {"none": None, "empty": "", "truncated": '{"points": [["batch=8"'}.items():
-        if text is not None:
-            put(tmp_path, {f"{name}/points.json": text})
-        assert read_points(tmp_path / name) == ((), frozenset(), frozenset())
 
 
 @pytest.mark.parametrize(("resume", "has_run"), [(False, False), (True, False), (False, True)])

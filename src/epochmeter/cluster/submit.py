@@ -137,16 +137,20 @@ def submit_tasks(
                     task.number: Submission(job, task.digest, attempt)
                     for task, job, attempt in zip(array, ids, previous, strict=True)
                 })  # fmt: skip
-                runs, nodes = format_count(len(array), "run"), format_count(len(matching), "node")
-                devices = ", ".join(dict.fromkeys(task.device for task in array))
-                down = ", ".join(f"{node.name} is {node.state}" for node in matching if not node.is_in_use)
-                waits = f", of which {down}" if down else ""
-                notify(f"{runs} for device={devices}: job {ids[0].partition('_')[0]}, on {nodes}{waits}.")
+                notify(array_message(array, ids[0].partition("_")[0], matching))
     except BaseException:
         cancel_jobs(jobs.values(), log, notify)
         raise
     notify(f"Logs: {display_path(log.folder)}/*_log.out")
     return jobs
+
+
+def array_message(array: Sequence[RunTask], job: str, matching: Sequence[slurm.SlurmNode]) -> str:
+    """Return the message that an array was submitted, with the nodes that match it and are not in use."""
+    runs, nodes = format_count(len(array), "run"), format_count(len(matching), "node")
+    devices = ", ".join(dict.fromkeys(task.device for task in array))
+    down = ", ".join(f"{node.name} is {node.state}" for node in matching if not node.is_in_use)
+    return f"{runs} for device={devices}: job {job}, on {nodes}{f', of which {down}' if down else ''}."
 
 
 def cancel_jobs(job_ids: Collection[str] | None, log: SubmissionLog, notify: Notify) -> bool:

@@ -60,12 +60,11 @@ def build_window(
     name, ranks, nodes, gauges = opened.window, measured.ranks, measured.nodes, instruments.gauges
     merged = merge_ranks(ranks)
     used = sum_nodes(_window_energy(merged.opened_ns, merged.closed_ns, before, after, instruments), nodes)
-    powers = write_powers(instruments.meter, record)
-    phases = PhaseEnergy()
+    powers, phases = write_powers(instruments.meter, record), PhaseEnergy()
     if name == "epoch":
         phases = _phases(merged, used, powers, record, is_single=len(ranks) == 1 and not nodes)
-        metrics = _epoch_metrics(merged, used, phases, record)
-        metrics |= {**gauges.window(before.at_ns, after.at_ns), **instruments.gpu_counters.metrics}
+        gauge_metrics = gauges.window(before.at_ns, after.at_ns)
+        metrics = {**_epoch_metrics(merged, used, phases, record), **gauge_metrics, **instruments.gpu_counters.metrics}
     else:
         metrics = _other_metrics(merged, used)
     metrics |= instruments.data_source.window(name, merged.parts["e2e_s"])
