@@ -14,7 +14,7 @@ def rehearsal_reasons(
     other_device: str | None,
     storage: str | None,
     settings: Sequence[SettingRequest] | None,
-    gpus: str | None = None,
+    gpus: str | None,
 ) -> list[str]:
     """Return why a run is a rehearsal; empty if it is a measurement as requested.
 

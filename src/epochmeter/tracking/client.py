@@ -116,14 +116,14 @@ def open_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: 
     return Store(client, uri, _experiment_id(client, experiment, artifacts))
 
 
-def open_existing_store(experiment: str = EXPERIMENT, uri: str | None = None, timeout_s: int = TIMEOUT_S) -> Store:
+def open_existing_store(experiment: str, uri: str | None) -> Store:
     """Open an existing experiment for reading; LookupError if the database or the experiment does not exist."""
     uri = uri or tracking_uri()
     if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
         raise LookupError(
             f"no database at {redact(uri)}: publish the runs first (python src/publish.py), or set {URI_VARIABLE}."
         )
-    client = load_mlflow(timeout_s).MlflowClient(uri)
+    client = load_mlflow(LONG_TIMEOUT_S).MlflowClient(uri)
     match = client.get_experiment_by_name(experiment)
     if match is None or match.lifecycle_stage == "deleted":
         names = ", ".join(sorted(other.name for other in client.search_experiments()))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from epochmeter.results.reuse import write_reference
 from epochmeter.shared.record import Record
-from epochmeter.tracking.client import EXPERIMENT, LONG_TIMEOUT_S, Store, open_existing_store
+from epochmeter.tracking.client import EXPERIMENT, Store, open_existing_store
 from epochmeter.tracking.publish import MEASURED, SWEEPS, Published
 from epochmeter.tracking.views import run_link
 
@@ -37,7 +37,7 @@ def download_records(
         LookupError: The database or the experiment does not exist.
         Exception: Errors of MLflow, as for a server that is down.
     """
-    store = open_existing_store(experiment, uri, LONG_TIMEOUT_S)
+    store = open_existing_store(experiment, uri)
     by_sweep: dict[str, list[tuple[str, Run]]] = {}
     for run in _iter_pages(store):
         names = [f"{run.data.tags['epochmeter.sweep_id']}/{_number(run)}", *run.data.tags.get(SWEEPS, "").split()]
@@ -55,7 +55,7 @@ def download_records(
 
 def run_links(sweeps: Iterable[str], experiment: str = EXPERIMENT, uri: str | None = None) -> dict[str, str]:
     """Return the page address of each published run of these sweeps, by `sweep/number`."""
-    store = open_existing_store(experiment, uri, LONG_TIMEOUT_S)
+    store = open_existing_store(experiment, uri)
     queries = (f"{MEASURED} and tags.`epochmeter.sweep_id` = '{sweep}'" for sweep in sweeps if "'" not in sweep)
     return {
         f"{run.data.tags['epochmeter.sweep_id']}/{_number(run)}": run_link(

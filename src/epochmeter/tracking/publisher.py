@@ -22,6 +22,8 @@ from epochmeter.tracking.publish import Published, close_dead_runs, include_reus
 from epochmeter.tracking.tensorboard import Events
 
 LOADING_LIMIT_S = 60.0
+CLOSE_LIMIT_S = 30.0
+"""Time limit for publishing the end of a run or of a sweep."""
 CATCH_UP_LIMIT_S = 10.0
 """Time limit for publishing queued runs after a run; the next run continues."""
 NOTICE_S = 3.0
@@ -72,7 +74,7 @@ class Tracker:
         """Publish the record's current content, within a time limit in seconds."""
         self._write_events(Events.add)
 
-    def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str | None:
+    def close(self, limit_s: float = CLOSE_LIMIT_S, ended: str | None = None) -> Published | str | None:
         """Publish the end; `ended` is the state of the run, for a record whose end could not be written.
 
         Returns:
@@ -142,7 +144,7 @@ class Publisher(Tracker):
         self._loading_limit_s = 0.0
         self._work_within(limit_s, self._publish_record)
 
-    def close(self, limit_s: float = 30.0, ended: str | None = None) -> Published | str:
+    def close(self, limit_s: float = CLOSE_LIMIT_S, ended: str | None = None) -> Published | str:
         self._write_events(Events.finish)
         self._ended = ended
         outcome = self._work_within(limit_s, self._publish_record)
@@ -252,7 +254,7 @@ def pending_records(destination: Destination | None, multirun: Path) -> Iterator
                 yield record
 
 
-def publish_pending(multirun: Path, tracking: Mapping[str, Any], limit_s: float = 30.0) -> str | None:
+def publish_pending(multirun: Path, tracking: Mapping[str, Any], limit_s: float = CLOSE_LIMIT_S) -> str | None:
     """Publish queued runs while no run is measured; return a warning if not all are published."""
     destination = destination_of(tracking)
     first = next(pending_records(destination, multirun), None)
@@ -267,12 +269,12 @@ def publish_pending(multirun: Path, tracking: Mapping[str, Any], limit_s: float 
     )
 
 
-def include_all(folders: Sequence[Path], tracking: Mapping[str, Any], limit_s: float = 30.0) -> Published | str | None:
+def include_all(folders: Sequence[Path], tracking: Mapping[str, Any]) -> Published | str | None:
     """Publish the runs that a sweep's folders reference as part of it; return one of them in MLflow, or a warning."""
     destination = destination_of(tracking)
     if destination is None or not folders:
         return None
-    outcome = Publisher(Record(folders[0]), partial(open_store, *destination)).include(folders, limit_s)
+    outcome = Publisher(Record(folders[0]), partial(open_store, *destination)).include(folders, CLOSE_LIMIT_S)
     if isinstance(outcome, Published):
         return outcome
     return f"warning: MLflow does not show the reused runs in this sweep: {outcome}\n  hint: run the same command again"
