@@ -151,7 +151,7 @@ def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: Run
 
 
 def _evaluate_windows(
-    windows: Sequence[Window], steps: array, job: Job, run: Mapping[str, Any], outcome: RunResult
+    windows: Sequence[Window], steps: array[float], job: Job, run: Mapping[str, Any], outcome: RunResult
 ) -> None:
     """Set the means and totals of a run's windows in its outcome, and why any are absent or unusual."""
     convention, metrics = job.roofline.flops, summarize(windows, steps, job)

@@ -234,7 +234,9 @@ def _epoch_metrics(measured: MergedWindow, used: WindowEnergy, phases: PhaseEner
 
 def _other_metrics(measured: MergedWindow, used: WindowEnergy) -> dict[str, float]:
     """Return the metrics of an evaluation, or of a window that a script has named itself."""
-    parts = {key: measured.parts[key] for key in ("e2e_s", "skipped_samples") if key in measured.parts}
+    parts: dict[str, float] = {
+        key: measured.parts[key] for key in ("e2e_s", "skipped_samples") if key in measured.parts
+    }
     return {**parts, **_scores(measured), **{key: used.metrics[key] for key in ENERGIES if key in used.metrics}}
 
 
