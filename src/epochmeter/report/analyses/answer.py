@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -153,13 +153,18 @@ class Answer:
         named: list[tuple[str, Cost]] = [(choice.name, choice.cost) for choice in self.choices]
         if self.baseline:
             named.append(("baseline", self.baseline))
-        times, energies = (_ratios_to(self.baseline, self.costs, values) for values in (TIMES, JOULES))
-        rows: dict[Configuration, Row] = {}
-        for name, cost in named:
-            key = cost.configuration
-            row = Row(cost, self.bottlenecks.get(key), [], times.get(key), energies.get(key))
-            rows.setdefault(key, row).best_by.append(name)
-        return [*rows.values()]
+        shown = {cost.configuration: cost for _, cost in reversed(named)}
+        times, energies = (_ratios_to(self.baseline, self.costs, values, shown) for values in (TIMES, JOULES))
+        return [
+            Row(
+                shown[key],
+                self.bottlenecks.get(key),
+                [name for name, cost in named if cost.configuration is key],
+                times.get(key),
+                energies.get(key),
+            )
+            for key in dict.fromkeys(cost.configuration for _, cost in named)
+        ]
 
     @property
     def chosen_from(self) -> int | None:
@@ -252,8 +257,14 @@ def _find_baseline(costs: Sequence[Cost], values: Mapping[str, Any] | str) -> Co
     return matching[0]
 
 
-def _ratios_to(baseline: Cost | None, costs: Sequence[Cost], values: Values) -> dict[Configuration, Estimate]:
-    """Return time or energy of the other configurations, as multiples of that of the baseline, if comparable."""
+def _ratios_to(
+    baseline: Cost | None, costs: Sequence[Cost], values: Values, shown: Container[Configuration]
+) -> dict[Configuration, Estimate]:
+    """Return time or energy of the shown configurations, as multiples of that of the baseline, if comparable.
+
+    Args:
+        costs: All configurations, whose rounds and variances are estimated together.
+    """
     if baseline is None or not values(baseline):
         return {}
     compared = [cost for cost in costs if values is TIMES or (cost.joules and cost.covers == baseline.covers)]
@@ -261,8 +272,8 @@ def _ratios_to(baseline: Cost | None, costs: Sequence[Cost], values: Values) -> 
     fitted = fits(logs, [cost.rounds for cost in compared], [cost.started for cost in compared])
     configurations = [cost.configuration for cost in compared]
     base = configurations.index(baseline.configuration)
-    ratios = {key: ratio_in_fits(fitted, place, base) for place, key in enumerate(configurations)}
-    return {key: ratio for key, ratio in ratios.items() if key is not baseline.configuration}
+    places = [place for place, key in enumerate(configurations) if key in shown and place != base]
+    return {configurations[place]: ratio_in_fits(fitted, place, base) for place in places}
 
 
 def _choice_values(choice: Best, row: Row) -> dict[str, object]:

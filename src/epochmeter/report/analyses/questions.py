@@ -249,7 +249,7 @@ def _first_epoch(configuration: Configuration, configurations: Sequence[Configur
     complete = {part: values for part, values in differences.items() if len(values) == len(configuration.runs)}
     if E2E not in complete:
         return None
-    first_s, later_s = (statistics.fmean(seconds for seconds in side if seconds) for side in means[E2E])
+    first_s, later_s = (statistics.fmean(seconds for seconds in side if seconds is not None) for side in means[E2E])
     more_s = mean(complete.pop(E2E))
     parts_s = {part: statistics.fmean(values) for part, values in complete.items()}
     title = _title(configuration, configurations)
