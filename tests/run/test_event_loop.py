@@ -11,9 +11,10 @@ from default_jobs import job_of
 
 from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.results.forecast import Forecaster
+from epochmeter.run import event_loop
 from epochmeter.run.event_loop import EventLoop, check_metered, make_forecast, notes_and_flags
 from epochmeter.run.window import Window
-from epochmeter.shared.protocol import Progress, WindowClosed, WindowOpening
+from epochmeter.shared.protocol import Progress, TraceFailed, Trained, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.shared.record import PROGRESS, Record
 
 
@@ -47,6 +48,49 @@ def test_progress_of_an_epoch_is_recorded_until_the_epoch_ends(tmp_path):
         {"epoch": 2, "steps": 45, "epoch_steps": 90, "parts": parts},
         {"epoch": 2, "steps": 50, "epoch_steps": 90, "parts": {}},
     ]
+
+
+@pytest.mark.parametrize("command", [["train.py"], []], ids=["script", "own loop"])
+def test_line_has_derived_metrics_and_marks_and_that_of_a_script_is_written_in_the_next_window(
+    tmp_path, monkeypatch, command
+):
+    record, worker, lines = Record(tmp_path), Mock(), []
+    metrics = {"epoch/e2e_s": 2.0, "epoch/samples": 100, "epoch/steps": 0, "epoch/energy_j": 3.6e6}
+    energy = {"opened_ns": 0, "closed_ns": 2_000_000_000, "term": {}}
+
+    def window(opened, *_):
+        line = {"window": "epoch", "epoch": opened.epoch, "metrics": metrics, "energy": energy}
+        return Window(line, ["epoch 1: a note"], {"paused": "epoch 1"})
+
+    def messages():
+        for epoch in range(4):
+            yield WindowOpening("epoch", epoch, 9, epochs=4)
+            yield WindowClosed(1, 2)
+            if epoch == 1:
+                yield TraceFailed("slow")
+            before = len(record.windows())
+            yield WindowMeasured([], [])
+            lines.append(len(record.windows()) - before)
+        yield Trained()
+
+    job = job_of(measure={"command": command}, footprint={"price": 0.5, "currency": "EUR"}, epochs=4, warmup_epochs=1)
+    facts = {"training": {"peaks": {"flop_per_s": 1e12}}, "model": {"flops_per_sample": 4e9}}
+    run, flags = {**facts, "energy": {"reason": ""}, "resumed": [{"epoch": 0}]}, {}
+    plan = SimpleNamespace(record=record, job=job, targets={}, run=run, set_flags=flags.update)
+    instruments = Mock(gauges=Mock(series=None), data_source=Mock(prepare=lambda epoch: [f"cache {epoch}"]))
+    settings = Mock(drift_messages=lambda: ["RAPL was changed."])
+    monkeypatch.setattr(event_loop, "build_window", window)
+    EventLoop(worker, plan, instruments, settings, Mock(), Mock()).run(messages())
+    assert lines == ([0] if command else [1]) * 4, "written before the next window opens"
+    first, *_, last = windows = record.windows()
+    derived = {"epoch/mfu": 0.2, "epoch/hfu": 0.2, "epoch/energy_per_gflop_j": 9000.0, "epoch/cost": 0.5}
+    assert first["metrics"] == {**metrics, **derived}
+    assert last["metrics"]["forecast/e2e_s"] == 8.0
+    assert [line.get("warmup", False) for line in windows] == [True, True, False, False], "resumed, traced"
+    assert first["notes"] == ["cache 0", "epoch 1: a note", "RAPL was changed."]
+    assert flags == first["flags"] == {"paused": "epoch 1", "setting_changed": "RAPL was changed."}
+    replies = [call.args[0] for call in worker.reply.call_args_list if call.args]
+    assert [reply.metrics for reply in replies] == [line["metrics"] for line in windows]
 
 
 def test_script_without_a_number_of_epochs_has_no_forecast_but_the_reason():
