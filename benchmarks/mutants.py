@@ -116,7 +116,7 @@ MUTANTS = [
     ),
     Mutant("shared/record.py", 'return identity is None or completion["identity"] == identity', "return True"),
     # Training process: clock, checkpoint, statistics
-    Mutant("worker/clock.py", "stall = min(gap, wait)", "stall = max(gap, wait)"),
+    Mutant("worker/clock.py", "map(min, gaps, waits)", "map(max, gaps, waits)"),
     Mutant("worker/clock.py", 'sums["gap"] - sums["stall"] + tail', 'sums["gap"] - sums["stall"]'),
     Mutant("worker/timeline.py", "elapsed_time(event) * 1e6", "elapsed_time(event) * 1e3", "worker/test_clock.py"),
     Mutant("worker/checkpoint.py", "if epochs % self._every:", "if (epochs + 1) % self._every:"),

@@ -9,6 +9,8 @@ from epochmeter.shared.protocol import Proceed, Recorded, WindowClosed, WindowMe
 class Connection:
     """The agent's end of a connection to a controller that measures 2 J per window, until it fails with `error`."""
 
+    reads_counters = True
+
     def __init__(self, path, rank=0, sends_requests=True):
         self.sent, self.windows, self.parts, self.parts_so_far, self.error = [], [], [], [], None
         self.read = []  # kinds of the messages whose replies were read
@@ -23,12 +25,14 @@ class Connection:
 
     def post(self, message):
         reply = self._reply(message)
+        if not getattr(message, "is_awaited", True):
+            return None
         return lambda: self.read.append(type(message)) or reply
 
     def _reply(self, message):
         self.send(message)
         if not isinstance(message, WindowMeasured):
-            return Proceed()
+            return Proceed(self.reads_counters)
         closed, parts = self.of(WindowClosed)[-1], message.ranks[0].parts
         self.windows.append((closed.window, closed.epoch, parts["steps"]))
         self.parts.append(parts)
@@ -56,7 +60,7 @@ class Script:
 
     @property
     def connection(self):
-        return self.agent._connection
+        return self.agent._recorder._connection
 
     @property
     def windows(self):

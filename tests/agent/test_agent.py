@@ -11,10 +11,10 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from epochmeter.agent import agent as module
-from epochmeter.agent import hooks
+from epochmeter.agent import hooks, recorder
 from epochmeter.agent.agent import Agent
 from epochmeter.agent.iterators import READ_AHEAD
-from epochmeter.shared.protocol import Finished, NotMeasured, WindowClosed, WindowOpening
+from epochmeter.shared.protocol import Finished, NotMeasured, WindowClosed, WindowMeasured, WindowOpening
 from epochmeter.worker.connection import ControllerGoneError
 
 STEPS = 8
@@ -104,7 +104,7 @@ def test_early_break_and_accumulated_gradients_end_their_epoch_with_their_steps(
     script.train(loader, steps=3)
     script.train(loader, every=4)
     assert script.windows == [("epoch", 0, 3), ("epoch", 1, 8)]
-    assert len(script.agent._record.steps()) == 4 * (3 + 8)
+    assert len(script.agent._recorder._record.steps()) == 4 * (3 + 8)
 
 
 def test_endless_loader_has_windows_of_equal_steps_and_a_partial_last_one(script):
@@ -148,7 +148,7 @@ def test_without_a_loader_steps_are_backward_passes_only_if_there_is_no_optimize
             script.optimizer.step()
     script.agent.end()
     assert script.windows == [("epoch", 0, 5), ("epoch", 1, 5), ("epoch", 2, 2)]
-    assert script.connection.of(NotMeasured) == [NotMeasured(module.NO_PARTS.format(5, unit))]
+    assert script.connection.of(NotMeasured) == [NotMeasured(recorder.NO_PARTS.format(5, unit))]
 
 
 def test_script_may_train_in_another_thread(script, loader):
@@ -292,14 +292,13 @@ def test_error_of_the_agent_is_reported_once_and_loses_no_batch(script, loader, 
 def test_error_in_a_clock_within_a_pass_loses_no_batch(script, loader, monkeypatch, capsys):
     batches = script.batches(loader)
     values = [next(batches)[0][0, 0].item()]
-    monkeypatch.setattr(script.agent._window, "add", None)
-    monkeypatch.setattr(script.agent._clock._timeline, "_marks", None)
+    monkeypatch.setattr(script.agent.clock, "_mark_at", None)
     values += [inputs[0, 0].item() for inputs, _ in batches]
     assert values == [2.0 * number for number in range(STEPS)]
     assert "the script continues" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("interrupted_in", ["agent._open", "agent._clock._timeline.mark"])
+@pytest.mark.parametrize("interrupted_in", ["agent._open", "agent.clock._mark_at"])
 def test_error_of_the_scripts_signal_handler_reaches_the_script(script, loader, monkeypatch, interrupted_in):
     def handle(number, frame):
         raise TimeoutError("own")
@@ -347,6 +346,36 @@ def test_reason_is_sent_if_nothing_was_measured(script, loader):
     connection = script.connection
     script.agent.end()
     assert connection.sent[-2:] == [NotMeasured(module.NO_STEP), Finished()]
+
+
+@pytest.mark.parametrize(
+    ("reads_counters", "interval_ns", "openings"),
+    [(True, 10**12, [True] * 4), (False, 10**12, [True, False, False, False]), (False, 0, [True] * 4)],
+)
+def test_script_waits_at_borders_if_counters_are_read_there_and_otherwise_seldom(
+    script, loader, monkeypatch, reads_counters, interval_ns, openings
+):
+    monkeypatch.setattr(Connection, "reads_counters", reads_counters)
+    monkeypatch.setattr(recorder, "AWAIT_INTERVAL_NS", interval_ns)
+    monkeypatch.setattr(recorder, "MAX_UNREAD", 2)
+    monkeypatch.setattr(recorder, "monotonic_ns", lambda: 10**12)
+    for _ in range(4):
+        script.train(loader)
+    assert [message.is_awaited for message in script.connection.of(WindowOpening)] == openings
+    assert [message.is_awaited for message in script.connection.of(WindowClosed)] == [reads_counters] * 4
+    assert script.windows == [("epoch", number, 8) for number in range(4)]
+    read = script.connection.read
+    assert read.count(WindowMeasured) == (3 if openings[-1] else 1)
+    script.agent.read_replies()
+    assert (read.count(WindowMeasured), script.agent.recorded["epoch"].metrics["epoch/energy_j"]) == (4, 2.0)
+
+
+def test_backward_passes_are_hooked_until_an_epoch_has_had_an_optimizer_step(script, loader):
+    hooked = torch.autograd.backward
+    script.train(loader)
+    assert torch.autograd.backward is hooked.__wrapped__
+    script.train(loader)
+    assert script.windows == [("epoch", 0, 8), ("epoch", 1, 8)]
 
 
 def test_random_numbers_and_batches_are_those_without_the_agent(script):

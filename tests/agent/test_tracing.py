@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
-from epochmeter.agent import agent as module
+from epochmeter.agent import recorder
 from epochmeter.agent.agent import Agent
 from epochmeter.shared.protocol import Traced, TraceFailed
 from epochmeter.worker.trace import TorchTrace
@@ -24,7 +24,7 @@ TWO_EPOCHS = [("epoch", 0, STEPS), ("val", 0, STEPS), ("epoch", 1, STEPS), ("val
 @pytest.fixture
 def train(tmp_path, monkeypatch):
     """train(trace arguments) -> the weights, the measured windows, and the messages about the trace."""
-    monkeypatch.setattr(module, "ControllerConnection", Connection)
+    monkeypatch.setattr(recorder, "ScriptConnection", Connection)
 
     def run(ends_after=STEPS, **trace):
         torch.manual_seed(0)
@@ -43,7 +43,7 @@ def train(tmp_path, monkeypatch):
             with torch.no_grad():
                 for inputs, _ in agent.iterate(loader, iter):
                     model(inputs)
-        connection = agent._connection
+        connection = agent._recorder._connection
         agent.end()
         hook.remove()
         weights = [parameter.tolist() for parameter in model.parameters()]

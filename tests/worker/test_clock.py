@@ -162,6 +162,36 @@ def test_work_after_the_last_step_is_overhead_unless_another_batch_is_requested(
 
 
 @pytest.mark.parametrize("timeline", [on_cpu, on_device])
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        (2, {"e2e": 47, "data_stall": 9, "host_wait": 9, "compute": 30, "overhead": 8, "loader_start": 5}),
+        (0, {"e2e": 10, "overhead": 10}),
+    ],
+)
+def test_consumer_that_requests_batches_itself_has_no_copies(timeline, batches, expected):
+    world = World()
+    clock = timeline(world, copies=False)
+    clock.open()
+    world.host(2)
+    clock.add_early_wait(2 * MS)
+    for wait, compute in [(3, 10), (4, 20)][:batches]:
+        requested = clock.request()
+        world.host(wait)
+        clock.receive(requested)
+        world.host(compute)
+    clock.end_step()
+    world.host(7)
+    requested = clock.request()
+    world.host(1)
+    clock.end(requested)
+    clock.close()
+    assert times(clock) == {**expected, "loader_stop": 1 if batches else 3}
+    assert rows_ms(clock) == [(5, 5, 0, 10), (4, 4, 0, 20)][:batches]
+    assert "copy_s" not in clock.parts()
+
+
+@pytest.mark.parametrize("timeline", [on_cpu, on_device])
 def test_slow_clock_readings_do_not_break_steps(timeline):
     world = World()
     clock = timeline(world, wall=lambda: world.host(0.1) or world.now())

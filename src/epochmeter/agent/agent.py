@@ -5,43 +5,24 @@ windows only, and changes no batch. If it fails, it reports that once and stops 
 """
 
 import contextlib
-import itertools
 import os
 import sys
 import threading
-import weakref
 
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from epochmeter.agent.iterators import InnerIterator, MeasuredIterator, is_from_signal_handler
 from epochmeter.agent.open_window import OpenWindow
-from epochmeter.agent.ranks import UnansweredConnection, own_rank
+from epochmeter.agent.pass_kinds import PassKinds, reference
+from epochmeter.agent.recorder import NO_PARTS, WindowRecorder, used_device
 from epochmeter.agent.tracing import ScriptTrace
-from epochmeter.shared.protocol import (
-    Built,
-    Finished,
-    NotMeasured,
-    RankFailed,
-    RankWindow,
-    WindowClosed,
-    WindowMeasured,
-    WindowOpening,
-)
-from epochmeter.shared.record import Record
-from epochmeter.worker.clock import Clock
-from epochmeter.worker.connection import ControllerConnection, ControllerGoneError
-from epochmeter.worker.device import describe_device, make_timeline
+from epochmeter.shared.protocol import Finished, NotMeasured, RankFailed
+from epochmeter.worker.connection import ControllerGoneError
 from epochmeter.worker.timeline import perf_counter_ns
 
 NO_LOADER = "training steps were seen, but no pass over a torch DataLoader: only these are measured"
 NO_STEP = "no optimizer step and no backward pass was seen"
-NO_PARTS = "no pass over a torch DataLoader: an epoch is {} {}, and waits for data are not measured"
-LOADER_PARTS = ("data_stall_s", "host_wait_s", "compute_s", "overhead_s", "loader_start_s", "loader_stop_s")
-"""Absent without a DataLoader."""
 LATE_DEVICE = "the first window was discarded: CUDA was initialized within it"
-REPLY_LIMIT_S = 30
-"""How long the script waits for the controller, which may be stopped (SIGSTOP)."""
 
 
 class Agent:
@@ -52,28 +33,38 @@ class Agent:
         folder: The run folder.
         steps_per_window: Batches per window over a DataLoader without a length.
         trace: Further arguments of `ScriptTrace`; None: no steps are traced.
+
+    Attributes:
+        window: The open window, or None.
+        thread: Identifier of the thread that trains; None before the first window.
+        trace: The trace of steps; None if no steps are traced, or no more.
+        counts_steps: Whether training steps are measured: without a pass over a DataLoader, and without a `Meter`.
+        is_fetching: Whether a measured loader is at work: passes that it makes itself are parts of its own.
+        remove_backward_hook: Ends the calls of `backward_ended`, which are not needed after an optimizer step.
+        reason: Why measuring ended.
     """
 
     def __init__(self, socket, folder, steps_per_window, trace=None):
-        self._socket, self._record, self._steps_per_window = socket, Record(folder), steps_per_window
-        self._owner = None  # the process and thread that trains
-        self._is_on = True
-        self._connection = self._clock = self._window = self._forward_hook = None
-        self._trace = ScriptTrace(folder, **trace) if trace else None
-        self._model = lambda: None  # the module of the first forward pass
-        self._known = weakref.WeakSet()  # loaders of earlier windows
-        self._ahead = weakref.WeakSet()  # loaders whose next batch is fetched before the script trains on a batch
-        self._epochs = self._optimizer_steps = self._backward_passes = 0
-        self._expected_epochs = None
-        self.counts_steps = False
-        """Whether training steps are measured: without a pass over a DataLoader, and without a `Meter`."""
-        self.is_fetching = False
-        """Whether a measured loader is at work: passes that it makes itself are parts of its own."""
-        self.recorded = {}
-        """The controller's reply to the last window of each name, after `read_reply`."""
-        self._unread = None  # name of the last window, and a function that waits for its reply
+        self.window = self.thread = self._pid = None
+        self.trace = ScriptTrace(folder, **trace) if trace else None
+        self.counts_steps = self.is_fetching = False
+        self.remove_backward_hook = lambda: None
         self.reason = ""
-        """Why measuring ended."""
+        self._steps_per_window = steps_per_window
+        self._recorder = WindowRecorder(socket, folder, self._report_progress)
+        self._kinds = PassKinds()
+        self._is_on = True
+        self._has_optimizer = self._has_backward = False  # whether the script made such a step
+
+    @property
+    def clock(self):
+        """The clock of the last window."""
+        return self._recorder.clock
+
+    @property
+    def recorded(self):
+        """The controller's reply to the last window of each name, after `read_replies`."""
+        return self._recorder.recorded
 
     def iterate(self, loader, make_iterator, name=None, is_explicit=False):
         """Return an iterator over a loader, which is measured unless another pass is being measured."""
@@ -91,17 +82,17 @@ class Agent:
             raise
         finally:
             self.is_fetching = False
-        return MeasuredIterator(self, window, iterator, perf_counter_ns() - called_ns)
+        self.clock.add_early_wait(perf_counter_ns() - called_ns)
+        return MeasuredIterator(self, window, iterator)
 
-    def read_reply(self):
-        """Read the controller's reply to the last window; the script has not waited for it at the window's end."""
-        if self._unread is not None and self.is_ready():
-            (name, reply), self._unread = self._unread, None
-            self.recorded[name] = reply()
+    def read_replies(self):
+        """Read the controller's replies to windows; the script has not waited for them at their ends."""
+        if self.is_ready():
+            self.guarded(self._recorder.read_replies)
 
     def expect_epochs(self, count):
         """Note how many epochs follow, which a forecast of the run needs; None: not known."""
-        self._expected_epochs = None if count is None else self._epochs + count
+        self._recorder.expected_epochs = None if count is None else self._recorder.epochs + count
 
     def open_named(self, name):
         """Open a window of the script's own; return None if another one is open, which it is a part of."""
@@ -109,51 +100,46 @@ class Agent:
 
     def optimizer_stepped(self, optimizer, arguments, keywords):
         """Note a step of any optimizer."""
-        self._optimizer_steps += 1
-        if self.counts_steps and self.is_ready():
-            if self._optimizer_steps == 1:
-                self._discard_counted()  # its steps are backward passes
-            self.guarded(self._next_step)
-        window = self._window
-        if window is None:
-            return
-        is_last = window.add_step(optimizer)
-        if window.is_exhausted:
-            self.close(window)
-        elif is_last:
-            self._clock.end_last_step()  # the script may save or evaluate now, and request no more batches
+        try:
+            if self.counts_steps:
+                self._count_optimizer_step()
+            self._has_optimizer = True
+            window = self.window
+            if window is None:
+                return
+            window.training_steps += 1
+            window.learning_rate = optimizer.param_groups[0].get("lr")
+            if window.batches == window.length:
+                self._end_last_step(window)
+        except BaseException as error:
+            if self.is_of_script(error):
+                raise
 
     def backward_ended(self):
         """Note a backward pass: a training step of a script that changes its weights without an optimizer of torch."""
-        if self._optimizer_steps or not self.is_ready():
+        if self._has_optimizer or not self.is_ready():
             return
-        self._backward_passes += 1
+        self._has_backward = True
         if self.counts_steps:
             self.guarded(self._next_step)
-        if self._window is not None:
-            self._window.training_steps += 1
+        if self.window is not None:
+            self.window.training_steps += 1
 
     def trace_step(self, window):
         """Trace the next step of a pass that trains, if it is one of the steps to trace."""
-        trace = self._trace
-        if trace is None or window is not self._window or not window.training_steps or not self.is_ready():
-            return
-        if self._is_first and self._epochs == trace.epoch and not trace.is_done:
-            self.guarded(lambda: self._send(trace.step(window, self._model())))
-
-    def timed(self, window, source, waited_ns=0):
-        """Return an iterator that times the batches of `source`."""
-        return self._clock.batches(source, window.add, waited_ns)
+        is_traced = self._recorder.is_first and self._recorder.epochs == self.trace.epoch
+        if is_traced and window.training_steps and self.is_ready():
+            self._report_trace(self.trace.step(window, self._kinds.model()))
 
     def close(self, window=None):
         """Close a window, unless it is closed already; without one, close the window that is open."""
-        if self.is_ready() and self._window is not None and window in (None, self._window):
+        if self.is_ready() and self.window is not None and window in (None, self.window):
             self.guarded(self._close)
 
     def end_pass(self, window, error):
         """Close a window after the loader's error or end, or later if batches were fetched ahead."""
-        if isinstance(error, StopIteration) and window.training_steps and contains(self._ahead, window.loader):
-            window.is_exhausted = True
+        if isinstance(error, StopIteration) and window.training_steps and self._kinds.is_fetched_ahead(window):
+            window.exhaust()
         else:
             self.close(window)
 
@@ -163,9 +149,9 @@ class Agent:
         If the earlier request was in the same step, the inner pass is a loop of its own, such as an evaluation. Its
         time is overhead then. Otherwise it gets further samples for the step.
         """
-        step = (self._window, self._window.batches) if self.is_ready() and self._window else None
+        step = (self.window, self.window.batches) if self.is_ready() and self.window else None
         if step and step == earlier:
-            self._clock.end_step()
+            self.clock.end_step()
         return step
 
     def renew(self, window):
@@ -176,18 +162,18 @@ class Agent:
 
     def end(self, error=None):
         """Close the last window at the script's end, unless an exception ended it, and measure no more."""
-        if self._owner is not None and self._owner[0] == os.getpid():
-            self._owner = os.getpid(), threading.get_ident()  # the thread that trained has ended
+        if self._pid == os.getpid():
+            self.thread = threading.get_ident()  # the thread that trained has ended
         if not self.is_ready():
             return
         error = error or uncaught_error()
         if error is None:
             self.close()
-        self.guarded(self.read_reply)
-        has_trained = self._optimizer_steps or self._backward_passes
-        if self._connection is None and has_trained:
+        self.read_replies()
+        has_trained = self._has_optimizer or self._has_backward
+        if not self._recorder.is_connected and has_trained:
             self.guarded(self._connect)
-        reason = NO_STEP if not has_trained else "" if self._epochs else NO_LOADER
+        reason = NO_STEP if not has_trained else "" if self._recorder.epochs else NO_LOADER
         self._switch_off(
             *([NotMeasured(reason)] if reason and not self.recorded else []),
             RankFailed("exception", describe_error(error), 0) if error else Finished(),
@@ -197,14 +183,21 @@ class Agent:
         """Call a function of the agent and return its result; if it fails, report that and measure no more."""
         try:
             return act(*arguments) if self._is_on else None
-        except (Exception, ControllerGoneError) as error:  # not a SystemExit of the script's signal handler
-            self.fail(error)
-            if is_from_signal_handler(error):
+        except BaseException as error:
+            if self.is_of_script(error):
                 raise
             return None
-        except KeyboardInterrupt as error:  # the controller's reply may be missing
+
+    def is_of_script(self, error):
+        """Measure no more after an error in the agent's code, and return whether the script has to get it.
+
+        These are an interrupt, which may have cost a reply of the controller, errors of the script's signal handlers,
+        and an exit by them, which does not end measuring.
+        """
+        is_of_agent = isinstance(error, (Exception, ControllerGoneError))
+        if is_of_agent or isinstance(error, KeyboardInterrupt):
             self.fail(error)
-            raise
+        return not is_of_agent or is_from_signal_handler(error)
 
     def fail(self, error):
         """Report an error of the agent on stderr and to the controller, and measure no more."""
@@ -214,51 +207,51 @@ class Agent:
                 print("epochmeter: measuring ended, the script continues: {}".format(reason), file=sys.stderr)
         self._switch_off(NotMeasured(reason))
 
-    def _send(self, message):
-        if message is not None:
-            self._connection.send(message)
-
-    def _switch_off(self, *messages):
-        if self._trace is not None:
-            self._trace.close()
-        self._is_on, self._window = False, None
-        self._remove_forward_hook()
-        if self._connection is not None:
-            with contextlib.suppress(OSError):
-                for message in messages:
-                    self._connection.send(message)
-            self._connection.close()
-
     def is_ready(self):
         """Whether the agent is on, and this is the process and thread that trains: not a DataLoader worker's."""
-        return self._is_on and self._owner in (None, (os.getpid(), threading.get_ident()))
+        is_owner = self._pid is None or (self._pid == os.getpid() and self.thread == threading.get_ident())
+        return self._is_on and is_owner
+
+    def _switch_off(self, *messages):
+        if self.trace is not None:
+            self.trace.close()
+        self._is_on, self.window, self.trace = False, None, None
+        self._kinds.unwatch()
+        self._recorder.end(messages)
 
     def _begin_pass(self, loader, name, is_explicit):
         """Open a window for a pass; None for a pass within another pass, whose time is overhead of the outer pass."""
         self._stop_counting()
-        if self._window is not None:
+        if self.window is not None:
             # Lightning leaves an evaluation before training, and keeps its iterator.
-            is_over = self._window.is_complete() or torch.is_grad_enabled() > self._window.has_gradients
-            if self._window.loader() is not loader and not is_over:
+            is_over = self.window.is_complete() or torch.is_grad_enabled() > self.window.has_gradients
+            if self.window.loader() is not loader and not is_over:
                 if not torch.is_grad_enabled():
-                    self._clock.end_step()
+                    self.clock.end_step()
                 return None
             self._close()  # the script requests no more batches of this pass, and still holds its iterator
-        length = len(loader) if has_length(loader) else None
+        length = length_of(loader)
         limit = None if is_explicit or length is not None else self._steps_per_window
         return self._open(limit or length or 0, reference(loader), limit, length, name, is_explicit)
 
+    def _count_optimizer_step(self):
+        if self.is_ready():
+            if not self._has_optimizer:
+                self._discard_counted()  # its steps are backward passes
+            self._next_step()
+
     def _next_step(self):
         """Begin a step of a script that has no DataLoader: it ends with the next training step."""
-        window = self._window
+        window = self.window
         if window is None or window.batches == window.limit:
             if window is not None:
                 self._close()
             limit = self._steps_per_window
-            window = self._open(limit, limit=limit, name="epoch")
-            window.steps = self._clock.batches(itertools.repeat(None), window.add)
-        self.trace_step(window)
-        next(window.steps)
+            window = self._open(limit, limit=limit, name="epoch", is_counted=True)
+        if self.trace is not None:
+            self.trace_step(window)
+        self.clock.receive(self.clock.request())
+        window.batches += 1
 
     def _stop_counting(self):
         """Count no more steps, and discard the window of counted steps: the script has other windows."""
@@ -266,161 +259,76 @@ class Agent:
         self._discard_counted()
 
     def _discard_counted(self):
-        if self._window is not None and self._window.steps is not None:
-            self._window.name = ""
+        if self.window is not None and self.window.is_counted:
+            self.window.name = ""
             self.close()
+
+    def _end_last_step(self, window):
+        """Note that the script may have done the last step of a pass."""
+        if window.is_exhausted:
+            self.close(window)
+        elif window.may_be_complete():
+            self.clock.end_last_step()  # the script may save or evaluate now, and request no more batches
 
     def _open_named(self, name):
         self._stop_counting()
-        if self._window is not None and not self._window.is_complete():
-            self._clock.end_step()
+        if self.window is not None and not self.window.is_complete():
+            self.clock.end_step()
             return None
         self.close()
         return self._open(0, name=name)
 
     def _open(self, steps, *properties, **named):
-        if self._connection is None:
+        if not self._recorder.is_connected:
             self._connect()
         window = OpenWindow(used_device(), *properties, **named)
-        if self._clock is None or self._clock_device != window.device:
-            self._clock_device = window.device
-            self._clock = Clock(make_timeline(window.device), observe=self._progress)
-        is_known = contains(self._known, window.loader) and not contains(self._ahead, window.loader)
-        if window.name is None and not is_known:
-            self._forward_hook = register_module_forward_pre_hook(self._on_first_forward)
-        if window.device.type == "cuda":
-            torch.cuda.synchronize()
-        opening = WindowOpening(window.name or "epoch", self._epochs, steps, epochs=self._expected_epochs)
-        reply = self._connection.post(opening)
-        self.read_reply()
-        reply()
-        self._window = window
-        self._clock.open()
+        self._kinds.watch(window)
+        self._recorder.open(window, steps)
+        self.window = window
         return window
 
-    def _progress(self, steps, now_ns, parts):
-        """Send the progress of an epoch; a pass without training steps so far may be an evaluation."""
-        window = self._window
-        if window is not None and window.training_steps:
-            measured = (lambda: without_copies(parts())) if window.steps is None else None
-            self._connection.progress(steps, now_ns, measured)
-
     def _connect(self):
-        self._owner = os.getpid(), threading.get_ident()
+        self._pid, self.thread = os.getpid(), threading.get_ident()
         os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured
-        rank, ranks, self._is_first = own_rank()
-        connection = (ControllerConnection if self._is_first else UnansweredConnection)(
-            self._socket, rank, self._is_first
-        )
-        self._connection = connection
-        connection.reply_limit_s = REPLY_LIMIT_S
-        facts = describe_device(used_device())
-        try:
-            connection.request(Built({}, dict(facts, ranks=ranks) if ranks > 1 else facts))
-        except (ControllerGoneError, ConnectionError):
-            raise RuntimeError(
-                "the controller is gone or silent, or it measures another process of the script"
-            ) from None
+        self._recorder.connect()
+
+    def _report_progress(self, steps, now_ns, parts):
+        """Send the progress of an epoch; a pass without training steps so far may be an evaluation."""
+        window = self.window
+        if window is not None and window.training_steps and self.is_ready():
+            self._recorder.progress(steps, now_ns, None if window.is_counted else parts)
+
+    def _report_trace(self, message):
+        """Send the result of the trace, if there is one: then no more steps are traced."""
+        if message is not None:
+            self._recorder.send(message)
+            self.trace = None
 
     def _close(self):
-        window, self._window = self._window, None
-        self._send(self._trace and self._trace.close())
-        self._clock.close()
-        self._remove_forward_hook()
-        parts = self._clock.parts()
+        window, self.window = self.window, None
+        if self.trace is not None:
+            self._report_trace(self.trace.close())
+        self.clock.close()
+        self._kinds.unwatch()
+        if self._has_optimizer:
+            self.remove_backward_hook()
+        is_first = not self._recorder.epochs
         # Timestamps of the first steps are not those of a device that was initialized later.
-        flaw = window.flaw or (LATE_DEVICE if window.device != used_device() else None)
-        if flaw:
-            self._connection.send(NotMeasured(flaw))
-        name = None if flaw else self._name(window, parts["steps"])
-        if window.loader() is not None and name:
-            with contextlib.suppress(TypeError):  # such as a list, which cannot be referenced weakly
-                self._known.add(window.loader())
-        times = (self._clock.opened_ns, self._clock.closed_ns)
-        steps = None if window.limit in (None, parts["steps"]) else parts["steps"]
-        epoch = self._epochs if name == "epoch" else max(0, self._epochs - 1)
-        self._connection.request(WindowClosed(*times, name or "", epoch, steps))
-        if not name:
-            return
-        if window.steps is not None:
-            if not self._epochs:
-                steps_of = "optimizer steps" if self._optimizer_steps else "backward passes"
-                self._connection.send(NotMeasured(NO_PARTS.format(window.limit, steps_of)))
-            parts = {part: value for part, value in parts.items() if part not in (*LOADER_PARTS, "copy_s")}
-        else:
-            late_s = self._clock.tail_s - parts["loader_stop_s"] if window.is_exhausted else 0.0
-            parts = dict(without_copies(parts), compute_s=parts["compute_s"] + late_s)
-            parts["overhead_s"] -= late_s
-        if window.samples is not None:
-            parts["samples"] = window.samples
-        if name == "epoch":
-            if window.learning_rate is not None:
-                parts["learning_rate"] = float(window.learning_rate)
-            if self._is_first:
-                self._record.append_steps(self._clock.rows, durably=False)  # the controller waits for the disk
-            self._epochs += 1
-        measured = RankWindow(*times, 0, parts, [], False, 0.0, 0.0, None)
-        self._unread = name, self._connection.post(WindowMeasured([measured], []))
-
-    def _name(self, window, steps):
-        """Return a window's name; None for a pass before the first epoch, or one that only reads samples."""
-        if window.name not in (None, "epoch", "val"):
-            return window.name
-        if not steps:
-            return None
-        if window.name or window.training_steps:
-            return window.name or "epoch"
-        if window.is_explicit and not self._optimizer_steps and torch.is_grad_enabled():
-            return "epoch"  # of a script without an optimizer of torch
-        is_used = window.is_explicit or window.has_forward or contains(self._known, window.loader)
-        return "val" if self._epochs and is_used else None
-
-    def _on_first_forward(self, module, inputs):
-        window = self._window
-        if window is not None:
-            window.has_forward = True
-            self._model = weakref.ref(module)
-            self._remove_forward_hook()
-            if window.loader() is not None:
-                with contextlib.suppress(TypeError):
-                    (self._ahead.add if window.batches > 1 else self._ahead.discard)(window.loader())
-
-    def _remove_forward_hook(self):
-        if self._forward_hook is not None:
-            self._forward_hook.remove()
-            self._forward_hook = None
+        reason = window.flaw or (LATE_DEVICE if window.device != used_device() else "")
+        name = None if reason else self._kinds.name(window, is_first, self._has_optimizer)
+        if name and window.is_counted and is_first:
+            reason = NO_PARTS.format(window.limit, "optimizer steps" if self._has_optimizer else "backward passes")
+        if reason:
+            self._recorder.send(NotMeasured(reason))
+        self._recorder.close(window, name)
 
 
-def without_copies(parts):
-    """Return parts with `copy_s`, the agent's own work, added to the overhead; the script's copies are in compute."""
-    parts = dict(parts, overhead_s=parts["overhead_s"] + parts["copy_s"])
-    del parts["copy_s"]
-    return parts
-
-
-def reference(loader):
-    """Return a function that returns the loader; the agent does not keep it alive, if that is possible."""
+def length_of(loader):
+    """Return a loader's number of batches; None if it does not know it."""
     try:
-        return weakref.ref(loader)
-    except TypeError:  # such as a list or a generator
-        return lambda: loader
-
-
-def contains(loaders, reference):
-    """Return whether a set of loaders contains a loader that still exists."""
-    try:
-        return reference() is not None and reference() in loaders
-    except TypeError:  # not hashable
-        return False
-
-
-def has_length(loader):
-    """Return whether a loader knows its number of batches."""
-    try:
-        len(loader)
+        return len(loader)
     except (TypeError, NotImplementedError):
-        return False
-    return True
+        return None
 
 
 def describe_error(error):
@@ -436,10 +344,3 @@ def uncaught_error():
 def is_interactive():
     """Return whether this is a notebook or an interactive Python."""
     return hasattr(sys, "ps1") or "IPython" in sys.modules
-
-
-def used_device():
-    """Return the device of the script: the current GPU if it has initialized CUDA, else the CPU."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")

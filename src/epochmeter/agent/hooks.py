@@ -7,7 +7,8 @@ register_optimizer_step_post_hook  a pass with an optimizer step is an epoch of 
                                    number of optimizer steps is one. Before torch 2.0, which has no such hook, `step`
                                    of each class is wrapped when its first optimizer is made
 torch.autograd.backward            before the script's first optimizer step, a backward pass is a training step: some
-                                   scripts change their weights without an optimizer of torch
+                                   scripts change their weights without an optimizer of torch. The wrapper is removed
+                                   after the first epoch with an optimizer step
 register_module_forward_pre_hook   a pass with forward passes only is an evaluation; this hook is removed by the
                                    first forward pass, since it slows down each module
 atexit                             to close a window that is open when the script ends
@@ -73,7 +74,7 @@ def install():
     agent.counts_steps = True
     hook_loaders(agent)
     hook_optimizer_steps(agent.optimizer_stepped)
-    hook_backward_passes(agent.backward_ended)
+    agent.remove_backward_hook = hook_backward_passes(agent.backward_ended)
     atexit.register(agent.end)
 
 
@@ -137,7 +138,7 @@ def hook_optimizer_steps(act):
 
 
 def hook_backward_passes(act):
-    """Call `act` after each backward pass, by `Tensor.backward` too."""
+    """Call `act` after each backward pass, by `Tensor.backward` too, and return a function that ends this."""
     autograd = importlib.import_module("torch.autograd")
     backward = autograd.backward
 
@@ -146,4 +147,9 @@ def hook_backward_passes(act):
         backward(*arguments, **keywords)
         act()
 
+    def remove():
+        if autograd.backward is measured_backward:
+            autograd.backward = backward
+
     autograd.backward = measured_backward
+    return remove

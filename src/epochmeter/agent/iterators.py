@@ -1,103 +1,103 @@
 """Iterators over a script's data that deliver the same batches and errors as without the agent."""
 
 import signal
+from threading import get_ident
 
 READ_AHEAD = "the pass was discarded: another thread requests the batches, so that waits for data are not known"
-
-
-class Source:
-    """Iterator over a loader's batches that keeps the fetched batch until it is delivered, and the loader's error."""
-
-    def __init__(self, agent, iterator):
-        self.agent = agent
-        self.iterator = iterator
-        self.fetched, self.error = [], None
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        self.agent.is_fetching = True
-        try:
-            batch = next(self.iterator)
-        except BaseException as error:
-            self.error = error
-            raise
-        finally:
-            self.agent.is_fetching = False
-        self.fetched = [batch]
-        return batch
 
 
 class LoaderIterator:
     """Iterator over a loader; other attributes are those of the loader's own iterator."""
 
+    def __init__(self, agent, iterator):
+        self._agent, self._iterator = agent, iterator
+
     def __iter__(self):
         return self
 
     def __len__(self):
-        return len(self._source.iterator)
+        return len(self._iterator)
 
     def __getattr__(self, name):
-        if name.startswith("__") or "_source" not in self.__dict__:
+        if name.startswith("__") or "_iterator" not in self.__dict__:
             raise AttributeError(name)
-        return getattr(self._source.iterator, name)
+        return getattr(self._iterator, name)
+
+    def _fetch(self):
+        """Return the next batch, unmeasured."""
+        was_fetching, self._agent.is_fetching = self._agent.is_fetching, True
+        try:
+            return next(self._iterator)
+        finally:
+            self._agent.is_fetching = was_fetching
 
 
 class InnerIterator(LoaderIterator):
     """Iterator over a loader within a pass over another one, which it notifies of requests."""
 
-    def __init__(self, agent, iterator):
-        self._agent, self._source, self._step = agent, Source(agent, iterator), None
+    _step = None
 
     def __next__(self):
         self._step = self._agent.inner_step(self._step)
-        return next(self._source.iterator)
+        return self._fetch()
 
 
 class MeasuredIterator(LoaderIterator):
     """Iterator over a loader that times its batches."""
 
-    def __init__(self, agent, window, iterator, waited_ns):
-        self._agent, self._window = agent, window
-        self._source = Source(agent, iterator)
-        self._batches = agent.timed(window, self._source, waited_ns)
+    def __init__(self, agent, window, iterator):
+        super().__init__(agent, iterator)
+        self._window, self._clock = window, agent.clock
 
     def __next__(self):
-        if self._window is not None and not self._agent.is_ready():
-            self._window.flaw, self._window, self._batches = READ_AHEAD, None, self._source
-        if self._window is not None and self._window.batches == self._window.limit:
-            self._window = self._agent.renew(self._window)
-            self._batches = self._agent.timed(self._window, self._source) if self._window else self._source
-        if self._window is not None:
-            self._agent.trace_step(self._window)
+        # This and `Agent.optimizer_stepped` run in every step, after work that has filled the processor's caches: then
+        # each call of a function takes about a microsecond.
+        agent, window, clock = self._agent, self._window, self._clock
+        if (
+            window is not agent.window
+            or window is None
+            or window.batches == window.limit
+            or get_ident() != agent.thread
+        ):
+            return self._fetch_rarely()
+        is_fetching = is_fetched = False
         try:
-            batch = next(self._batches)
+            if agent.trace is not None:
+                agent.trace_step(window)
+            requested_ns = clock.request()
+            agent.is_fetching = is_fetching = True
+            batch = next(self._iterator)
+            agent.is_fetching = is_fetching = False
+            is_fetched = True
+            clock.receive(requested_ns)
+            window.add(batch)
         except BaseException as error:
-            if self._window is None:
+            if is_fetching:
+                self._end(error, requested_ns)
                 raise
-            return self._after(error)
-        self._source.fetched = []
+            if agent.is_of_script(error):
+                raise
+            return batch if is_fetched else self._fetch()
         return batch
 
-    def _after(self, error):
-        """Raise the loader's error, or its end, as without the agent; otherwise return the next batch, unmeasured."""
-        window, self._window, self._batches = self._window, None, self._source
-        is_of_loader = self._source.error is not None
-        self._source.error = None
-        if is_of_loader:
-            self._agent.end_pass(window, error)
-        elif isinstance(error, StopIteration):  # another pass has closed the window
-            return next(self._source)
-        else:
-            self._agent.fail(error)
-        # Errors that are not of the agent, such as KeyboardInterrupt.
-        if is_of_loader or not isinstance(error, Exception) or is_from_signal_handler(error):
-            try:
-                raise error
-            finally:
-                del error  # it would refer to itself by this frame, and keep the loader's iterator alive
-        return self._source.fetched.pop() if self._source.fetched else next(self._source)
+    def _fetch_rarely(self):
+        """Return a batch that begins another window, or that is not measured."""
+        agent, window = self._agent, self._window
+        if window is not None and window is agent.window:
+            if agent.is_ready():
+                self._window, self._clock = agent.renew(window), agent.clock
+                return next(self)
+            window.flaw = READ_AHEAD
+        self._window = None
+        return self._fetch()
+
+    def _end(self, error, requested_ns):
+        """End the measured pass after an error of the loader, or its end."""
+        self._agent.is_fetching = False
+        window, self._window = self._window, None
+        if isinstance(error, StopIteration):
+            self._clock.end(requested_ns)
+        self._agent.end_pass(window, error)
 
     def __del__(self):
         if self.__dict__.get("_window") is not None:

@@ -187,7 +187,7 @@ class Meter:
         """Return the last `Measurement` of a window: `epoch`, `val`, or a name given to `window`."""
         agent = self._agent
         if agent is not None:
-            agent.guarded(agent.read_reply)
+            agent.read_replies()
         if agent is None or agent.reason:
             return Measurement(reason=agent.reason if agent else self._reason or "nothing was measured yet")
         name = window if window in RESERVED else metric_prefix(window)

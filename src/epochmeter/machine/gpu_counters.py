@@ -73,6 +73,11 @@ class GpuCounters:
         self.reason = ""
         self.remedy: str | None = None
 
+    @property
+    def are_open(self) -> bool:
+        """Whether any counters are read."""
+        return bool(self._gpus)
+
     def set_failed(self, error: OSError) -> None:
         """Record the reason and the remedy of an error, and read no counters from now on."""
         self._gpus, self.metrics, self.reason = (), {}, str(error)

@@ -102,11 +102,13 @@ class EventLoop:
         self._terminal.stage("Waiting for MLflow")
         self._tracker.flush(FIRST_WAIT_S)
         self._terminal.stage("Loading samples")
-        self._worker.reply()
+        self._worker.reply(protocol.Proceed(self._instruments.has_border_counters))
 
     def _open_window(self, opened: WindowOpening) -> None:
         job, is_epoch = self._plan.job, opened.window == "epoch"
         self._opened = opened
+        if job.measure.command and opened.is_awaited and time.monotonic() - self._published_s >= SCRIPT_PUBLISH_S:
+            self._publish()
         self._terminal.stage("Preparing the page cache")
         self._cache_notes = self._instruments.data_source.prepare(opened.epoch) if is_epoch else []
         self._terminal.window_opened(opened.window, opened.epoch, job.epochs, opened.steps)
@@ -114,7 +116,8 @@ class EventLoop:
             self._forecast = make_forecast(self._forecaster, opened, self._plan)
             self._terminal.forecast(self._forecast, job.footprint.currency)
         self._before = self._instruments.read_start()
-        self._worker.reply()
+        if opened.is_awaited:
+            self._worker.reply()
         self._save()
         if self._probing:
             self._probing.open_window(opened, self._before)
@@ -133,7 +136,8 @@ class EventLoop:
 
     def _close_window(self, closed: protocol.WindowClosed) -> None:
         self._after = self._instruments.read_end()
-        self._worker.reply()
+        if closed.is_awaited:
+            self._worker.reply()
         self._instruments.gauges.mark()
         opened = self._opened
         if closed.window is not None and closed.epoch is not None:
@@ -155,10 +159,8 @@ class EventLoop:
         self._forecaster.add(self._unsaved)
         # A script waits for MLflow at times, and never for the disk alone: its line is written while the next window
         # is open.
-        if not plan.job.measure.command or time.monotonic() - self._published_s >= SCRIPT_PUBLISH_S:
-            self._save()
-            self._tracker.flush()
-            self._published_s = time.monotonic()
+        if not plan.job.measure.command:
+            self._publish()
         self._worker.reply(recorded(window, plan))
 
     def _derived_metrics(self, line: Mapping[str, Any]) -> Mapping[str, float]:
@@ -178,6 +180,11 @@ class EventLoop:
             mark = self._probing.measured(line)
         is_traced, self._is_traced = self._is_traced, False
         return {"warmup": True} if is_traced else mark
+
+    def _publish(self) -> None:
+        self._save()
+        self._tracker.flush()
+        self._published_s = time.monotonic()
 
     def _save(self) -> None:
         """Write the last window to the record and show it, unless that has been done."""

@@ -18,7 +18,7 @@ from epochmeter.power.meter import Meter, open_meter
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.window_energy import Reading, measure_idle, take_reading
 from epochmeter.results.run_result import RunResult
-from epochmeter.run.data_source import DataSource, open_data_source
+from epochmeter.run.data_source import DataSource, FileSource, open_data_source
 from epochmeter.run.plan import Plan
 from epochmeter.shared.record import Record
 
@@ -42,6 +42,11 @@ class WindowInstruments(NamedTuple):
     idle_w: float | None = None
     gpu_monitor: GpuProcessMonitor = NO_GPUS
     gpu_counters: GpuCounters = NO_COUNTERS
+
+    @property
+    def has_border_counters(self) -> bool:
+        """Whether anything except the gauges is read, or prepared, at the borders of windows."""
+        return bool(self.meter.domains) or self.gpu_counters.are_open or isinstance(self.data_source, FileSource)
 
     def read_start(self) -> Reading:
         """Read everything before a window; the energy last, so that the two readings enclose little more than it."""

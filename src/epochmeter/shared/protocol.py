@@ -3,7 +3,8 @@
 They are JSON objects, one per line, over a Unix stream socket that the controller listens on. Each rank has its own
 connection, and so has torchrun where it starts them. Only the first rank of a node sends requests. It waits for the
 reply, and all ranks wait for it, so that nobody trains while the controller reads counters. The ranks of a script do
-not wait for each other: those other than the first send Built, WindowClosed and WindowMeasured without a reply.
+not wait for each other: those other than the first get no replies. The first one gets none to messages that are not
+`is_awaited`, if no counters are read at the borders of windows.
 
     message           sender                      reply         meaning
     Joined            every process               -             connected
@@ -51,6 +52,7 @@ class WindowOpening(NamedTuple):
         partial: whether the run ends before the last step of this epoch.
         epoch_steps: of a complete epoch, if `partial`.
         epochs: number of epochs of a script; None if it is not known.
+        is_awaited: whether the sender waits for the reply.
     """
 
     window: str
@@ -59,6 +61,7 @@ class WindowOpening(NamedTuple):
     partial: bool = False
     epoch_steps: Optional[int] = None
     epochs: Optional[int] = None
+    is_awaited: bool = True
 
 
 class Progress(NamedTuple):
@@ -83,6 +86,7 @@ class WindowClosed(NamedTuple):
         window: its name, if that is known only at its end; empty: the window is discarded.
         epoch: its epoch, if that is known only at its end.
         steps: its number of steps, if it is less than announced.
+        is_awaited: whether the sender waits for the reply.
     """
 
     opened_ns: int
@@ -90,6 +94,7 @@ class WindowClosed(NamedTuple):
     window: Optional[str] = None
     epoch: Optional[int] = None
     steps: Optional[int] = None
+    is_awaited: bool = True
 
 
 class RankWindow(NamedTuple):
@@ -193,7 +198,13 @@ class RankExited(NamedTuple):
 
 
 class Proceed(NamedTuple):
-    """Go on."""
+    """Go on.
+
+    Attributes:
+        reads_counters: of the reply to Built: whether the controller reads counters at the borders of windows.
+    """
+
+    reads_counters: bool = True
 
 
 class Recorded(NamedTuple):

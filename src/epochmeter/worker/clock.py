@@ -6,7 +6,7 @@ For step i, on the device's timeline:
 
     gap_i     = ready_i - end_{i-1}, for the first step ready - open: the device is idle
     stall_i   = min(gap_i, host_wait_i): the part of the gap explained by waiting for data
-    copy_i    = copied_i - ready_i
+    copy_i    = copied_i - ready_i, unless the consumer copies: then that is part of compute
     compute_i = end_i - copied_i
     overhead  = the rest of the gaps, and close - last end
 
@@ -14,8 +14,7 @@ The host never waits for a timestamp. Host wait is the host's time inside `next(
 `next()`. End to end time has its own clock and is never a sum; the residual is its difference from the sum.
 """
 
-import collections
-import weakref
+import itertools
 from array import array
 
 from epochmeter.shared.units import NANOSECOND
@@ -38,6 +37,7 @@ class Clock:
         wall: Clock shared with the controller, ns.
         collect_interval_ns: Shortest time between two collections. Collecting several short steps at once halves the
             cost per step.
+        copies: Whether the copy of each batch has a timestamp of its own.
 
     Attributes:
         rows: gap, host wait, copy and compute of each step in seconds, flattened (`record.INTERVALS`).
@@ -46,21 +46,25 @@ class Clock:
     """
 
     def __init__(self, timeline, synchronous=False, observe=lambda steps, now_ns, parts: None,
-                 host=perf_counter_ns, wall=monotonic_ns, collect_interval_ns=COLLECT_INTERVAL_NS):  # fmt: skip
+                 host=perf_counter_ns, wall=monotonic_ns, collect_interval_ns=COLLECT_INTERVAL_NS,
+                 copies=True):  # fmt: skip
         self._timeline = timeline
+        self._mark_at = timeline.mark_at
         self._synchronous = synchronous
         self._observe = observe
         self._host = host
         self._wall = wall
         self._collect_interval_ns = collect_interval_ns
+        self._copies = copies
 
     def open(self):
         """Wait for the device and start a pass."""
         self._steps = 0
-        self._pass = lambda: None
-        self._waits = collections.deque()
-        self._is_computing = False
-        self._first = None
+        self._waits = []
+        self._early_wait = 0
+        self._is_computing = self._may_have_ended = False
+        self._collect_at = self._host() + self._collect_interval_ns
+        self._first = 0
         self._sums = dict.fromkeys(("gap", "stall", "host_wait", "copy", "compute"), 0)
         self._at_end = 0
         self._intervals = []
@@ -68,75 +72,81 @@ class Clock:
         self._timeline.synchronize()
         self.opened_ns, _ = self._bracketed_mark(self._timeline.start)
 
-    def batches(self, loader, move, waited_ns=0):
+    def batches(self, loader, move):
         """Iterate over a loader, with timestamps around each batch's copy (`move`) and compute.
 
         A step's compute lasts until the next batch is requested. If the consumer leaves early, its last step ends then.
-        `waited_ns` is the host's time for the loader's `iter()` if that was called before.
         """
-        batches = self._timestamped(loader, move, waited_ns)
-        self._pass = weakref.ref(batches)  # dead if a consumer that left early released it: then it is closed
-        return batches
-
-    def end_step(self):
-        """End the compute of the current step now, before the next batch is requested: the rest is overhead."""
-        if self._is_computing:
-            self._timeline.mark()
-            self._is_computing = False
-
-    def end_last_step(self):
-        """Note that the work of the pass's last step may be done. What follows is overhead, unless the consumer
-        requests another batch: then that is the end of the step. Call it once per pass.
-        """
-        if self._is_computing:
-            self._timeline.mark()
-
-    def _timestamped(self, loader, move, waited_ns):
-        host, mark = self._host, self._timeline.mark
-        collected = host()
-        requested = collected - waited_ns
+        requested = self._host()
         iterator = iter(loader)
+        self.add_early_wait(self._host() - requested)
         while True:
+            requested = self.request()
             try:
                 batch = next(iterator)
             except StopIteration:
-                self._at_end = host() - requested
+                self.end(requested)
                 return
-            self._waits.append(host() - requested)
-            mark()
+            self.receive(requested)
             batch = move(batch)
-            mark()
-            self._is_computing = True
+            self._timeline.mark()
             try:
                 yield batch
-            finally:  # also when the consumer leaves early
+            except GeneratorExit:
                 self.end_step()
+                raise
             if self._synchronous:
+                self.end_step()
                 self._timeline.synchronize()
-            requested = host()
-            if requested - collected >= self._collect_interval_ns:
-                self._collect_steps()
-                self._observe(self._steps, requested, self.parts_so_far)
-                collected = requested = host()
+
+    def add_early_wait(self, wait):
+        """Add the host's time for the loader's `iter()` to the wait for the first batch, in ns."""
+        self._early_wait = wait
+
+    def request(self):
+        """End the step, since the next batch is requested; return the host's time, for `receive` or `end`."""
+        now = self._host()
+        if self._is_computing:
+            self._mark_at(now)
+            self._is_computing = False
+        return self._collect(now) if now >= self._collect_at and self._waits else now
+
+    def receive(self, requested):
+        """Begin a step with the batch that was requested at that time."""
+        now = self._host()
+        self._mark_at(now)
+        self._waits.append(now - requested)
+        self._is_computing = True
+
+    def end(self, requested):
+        """Note that the loader has no further batch."""
+        is_empty = not (self._waits or self._steps)
+        self._at_end = self._host() - requested + (self._early_wait if is_empty else 0)
+
+    def end_step(self):
+        """End the compute of the current step now, before the next batch is requested: the rest is overhead."""
+        if self._is_computing and not self._may_have_ended:
+            self._timeline.mark()
+        self._is_computing = self._may_have_ended = False
+
+    def end_last_step(self):
+        """Note that the work of the pass's last step may be done. What follows is overhead, unless the consumer
+        requests another batch: then that is the end of the step. Call it once per step.
+        """
+        if self._is_computing:
+            self._timeline.mark()
+            self._may_have_ended = True
+            self._collect_at = 0
 
     def close(self):
         """End the pass: wait for the device and collect its remaining timestamps."""
-        generator = self._pass()
-        if generator is not None:  # the consumer left early and still holds the generator
-            generator.close()
+        self.end_step()
         self._timeline.synchronize()
         self._collect_steps()
-        after_last = sum(self._intervals)  # since `end_last_step`
-        if self._at_end and self._intervals:
-            self._sums["compute"] += after_last
-            self.rows[-1] += after_last * NANOSECOND
-            after_last = 0
         _, self.closed_ns = self._bracketed_mark(self._timeline.mark)
         self._timeline.synchronize()
         # One interval, or several if the closing timestamp was repeated: their sum is the tail.
-        tail = []
-        self._timeline.drain(tail.append)
-        self._tail = after_last + sum(tail)
+        self._tail = sum(self._intervals) + sum(self._timeline.drain())
 
     @property
     def tail_s(self):
@@ -150,8 +160,8 @@ class Clock:
     def _split(self, tail):
         sums = self._sums
         overhead = sums["gap"] - sums["stall"] + tail
-        return {"data_stall_s": sums["stall"], "copy_s": sums["copy"], "compute_s": sums["compute"],
-                "overhead_s": overhead}  # fmt: skip
+        copy = {"copy_s": sums["copy"]} if self._copies else {}
+        return {"data_stall_s": sums["stall"], **copy, "compute_s": sums["compute"], "overhead_s": overhead}
 
     def parts(self):
         """Metrics of the closed pass by name, in seconds and counts."""
@@ -161,7 +171,7 @@ class Clock:
             **split,
             "host_wait_s": self._sums["host_wait"],
             "clock_residual_s": e2e - sum(split.values()),
-            "loader_start_s": self._first or 0,
+            "loader_start_s": self._first,
             "loader_stop_s": min(self._tail, self._at_end),
         }
         parts = {name: value * NANOSECOND for name, value in nanoseconds.items()}
@@ -180,26 +190,38 @@ class Clock:
                 break
         return before, after
 
+    def _collect(self, now):
+        """Collect the completed steps and report the progress; return the host's time after that."""
+        if self._may_have_ended:
+            self._timeline.drop_last_but_one()
+            self._may_have_ended = False
+        self._collect_steps()
+        self._observe(self._steps, now, self.parts_so_far)
+        now = self._host()
+        self._collect_at = now + self._collect_interval_ns
+        return now
+
     def _collect_steps(self):
         """Add up the steps whose timestamps have all passed; intervals of unfinished steps are kept."""
         intervals = self._intervals
-        self._timeline.drain(intervals.append)
-        consumed = 0
-        while len(intervals) - consumed >= 3:
-            self._add_step(*intervals[consumed : consumed + 3])
-            consumed += 3
-        del intervals[:consumed]
-
-    def _add_step(self, gap, copy, compute):
-        wait = self._waits.popleft()
-        stall = min(gap, wait)
-        if self._first is None:
-            self._first = stall
-        sums = self._sums
-        sums["gap"] += gap
-        sums["stall"] += stall
-        sums["host_wait"] += wait
-        sums["copy"] += copy
-        sums["compute"] += compute
-        self._steps += 1
-        self.rows.extend((gap * NANOSECOND, wait * NANOSECOND, copy * NANOSECOND, compute * NANOSECOND))
+        intervals += self._timeline.drain()
+        columns = 3 if self._copies else 2
+        steps = len(intervals) // columns
+        if not steps:
+            return
+        gaps, *copies, computes = (intervals[column : steps * columns : columns] for column in range(columns))
+        del intervals[: steps * columns]
+        waits = self._waits[:steps]
+        del self._waits[:steps]
+        if not self._steps:
+            waits[0] += self._early_wait
+        stalls = list(map(min, gaps, waits))
+        if not self._steps:
+            self._first = stalls[0]
+        copies = copies[0] if copies else [0] * steps
+        sums = (("gap", gaps), ("stall", stalls), ("host_wait", waits), ("copy", copies), ("compute", computes))
+        for name, values in sums:
+            self._sums[name] += sum(values)
+        self._steps += steps
+        rows = itertools.chain.from_iterable(zip(gaps, waits, copies, computes))
+        self.rows.extend([interval * NANOSECOND for interval in rows])

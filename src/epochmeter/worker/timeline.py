@@ -1,6 +1,7 @@
 """Timelines of devices: timestamps from the host's clock or from CUDA events, read without waiting."""
 
 import collections
+import operator
 import time
 
 
@@ -34,6 +35,8 @@ class HostTimeline:
         self._now = now
         self._last = None
         self._marks = []
+        self.mark_at = self._marks.append
+        """Record a reading of the host's clock as a timestamp."""
 
     def synchronize(self):
         """Do nothing: the CPU has no queue."""
@@ -47,14 +50,16 @@ class HostTimeline:
         """Record a timestamp."""
         self._marks.append(self._now())
 
-    def drain(self, take):
-        """Pass the intervals between completed timestamps to `take`, in ns and in order."""
-        last = self._last
-        for mark in self._marks:
-            take(mark - last)
-            last = mark
-        self._last = last
+    def drop_last_but_one(self):
+        """Drop the last timestamp but one, which is not drained yet."""
+        del self._marks[-2]
+
+    def drain(self):
+        """Return the intervals between completed timestamps, in ns and in order."""
+        marks = [self._last, *self._marks]
+        self._last = marks[-1]
         self._marks.clear()
+        return list(map(operator.sub, marks[1:], marks))
 
 
 class EventTimeline:
@@ -89,13 +94,21 @@ class EventTimeline:
     def mark(self):
         self._pending.append(self._recorded())
 
-    def drain(self, take):
-        pending = self._pending
+    def mark_at(self, now_ns):
+        """Record a timestamp of the device, whose clock is not the host's."""
+        self.mark()
+
+    def drop_last_but_one(self):
+        del self._pending[-2]
+
+    def drain(self):
+        pending, intervals = self._pending, []
         while pending and (self._has_room() or self._wait()) and pending[0].query():
             event = pending.popleft()
-            take(self._passed.elapsed_time(event) * 1e6)
+            intervals.append(self._passed.elapsed_time(event) * 1e6)
             self._free.append(self._passed)
             self._passed = event
+        return intervals
 
     def _recorded(self):
         event = self._free.pop() if self._free else self._make_event()

@@ -1,12 +1,16 @@
-"""The ranks of a script that trains in several processes, each with an agent of its own."""
+"""The connection of a script's process to the controller, by which the script waits as little as possible."""
 
 import os
+import socket
+import struct
 
 from torch import distributed
 
 from epochmeter.shared.protocol import Proceed, Recorded, WindowClosed, WindowMeasured
-from epochmeter.worker.connection import ControllerConnection
+from epochmeter.worker.connection import ControllerConnection, ControllerGoneError
 
+LIMIT_S = 30
+"""How long the script waits for the controller, which may be stopped (SIGSTOP)."""
 NO_ENERGY = "the first rank has the energy of all ranks"
 
 
@@ -19,7 +23,23 @@ def own_rank():
     return rank, ranks, int(os.environ.get("LOCAL_RANK", first)) == 0
 
 
-class UnansweredConnection(ControllerConnection):
+class ScriptConnection(ControllerConnection):
+    """The connection of the first rank: a controller that neither reads nor replies for `LIMIT_S` is an error."""
+
+    def __init__(self, path, rank=0, sends_requests=True):
+        super().__init__(path, rank, sends_requests)
+        self.reply_limit_s = LIMIT_S
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", LIMIT_S, 0))
+
+    def send(self, message):
+        """Send a message that has no reply."""
+        try:
+            super().send(message)
+        except BlockingIOError:
+            raise ControllerGoneError("the controller read nothing for {} s".format(LIMIT_S)) from None
+
+
+class UnansweredConnection(ScriptConnection):
     """The connection of a rank other than the first: it waits neither for the controller nor for another rank.
 
     The script itself keeps its ranks together. The controller merges the windows of the ranks by time.

@@ -1,0 +1,160 @@
+"""Opens and closes the windows of a script: its clock, the messages to the controller, the steps in the record."""
+
+import collections
+import contextlib
+
+import torch
+
+from epochmeter.agent.connection import ScriptConnection, UnansweredConnection, own_rank
+from epochmeter.shared.protocol import Built, RankWindow, WindowClosed, WindowMeasured, WindowOpening
+from epochmeter.shared.record import Record
+from epochmeter.worker.clock import Clock
+from epochmeter.worker.connection import ControllerGoneError
+from epochmeter.worker.device import describe_device, make_timeline
+from epochmeter.worker.timeline import monotonic_ns
+
+NO_PARTS = "no pass over a torch DataLoader: an epoch is {} {}, and waits for data are not measured"
+LOADER_PARTS = ("data_stall_s", "host_wait_s", "compute_s", "overhead_s", "loader_start_s", "loader_stop_s")
+"""Absent without a DataLoader."""
+COLLECT_INTERVAL_NS = 100 * 1000 * 1000
+"""Interval between two reads of the device's timestamps, which cost more in a script's step than between windows."""
+AWAIT_INTERVAL_NS = 12 * 1000 * 1000 * 1000
+"""How long the script opens windows without waiting for the controller, which publishes to MLflow when it waits.
+
+It is longer than the controller's shortest time between two updates.
+"""
+MAX_UNREAD = 16
+"""Number of unread replies for which the socket has room."""
+
+
+class WindowRecorder:
+    """Measures and records the windows of a script.
+
+    The script waits for the controller if counters are read at the borders of windows, and otherwise seldom.
+
+    Args:
+        socket: Path of the controller's socket.
+        folder: The run folder.
+        observe: As that of `Clock`.
+
+    Attributes:
+        is_connected: Whether a window was opened.
+        is_first: Whether this is the first rank on its node.
+        clock: The clock of the last window.
+        epochs: Number of measured epochs.
+        expected_epochs: Number of epochs at the script's end; None: not known.
+        recorded: The controller's reply to the last window of each name, after `read_replies`.
+    """
+
+    def __init__(self, socket, folder, observe):
+        self.clock = None
+        self.epochs = 0
+        self.expected_epochs = None
+        self.recorded = {}
+        self._socket, self._record, self._observe = socket, Record(folder), observe
+        self._connection = self._device = None
+        self._reads_counters = True
+        self._awaited_ns = 0
+        self._unread = collections.deque()  # names of windows, and functions that wait for the replies to them
+
+    @property
+    def is_connected(self):
+        return self._connection is not None
+
+    def connect(self):
+        """Connect to the controller."""
+        rank, ranks, self.is_first = own_rank()
+        self._connection = (ScriptConnection if self.is_first else UnansweredConnection)(
+            self._socket, rank, self.is_first
+        )
+        facts = describe_device(used_device())
+        try:
+            reply = self._connection.request(Built({}, dict(facts, ranks=ranks) if ranks > 1 else facts))
+        except (ControllerGoneError, ConnectionError):
+            raise RuntimeError(
+                "the controller is gone or silent, or it measures another process of the script"
+            ) from None
+        self._reads_counters = self.is_first and reply.reads_counters
+
+    def send(self, message):
+        """Send a message that has no reply."""
+        self._connection.send(message)
+
+    def progress(self, steps, now_ns, parts):
+        """Send the progress of the open window."""
+        self._connection.progress(steps, now_ns, parts)
+
+    def open(self, window, steps):
+        """Open a window of `steps` steps (0: not known): the controller reads its counters, then the clock starts."""
+        if window.device != self._device:
+            self._device = window.device
+            self.clock = Clock(
+                make_timeline(window.device), observe=self._observe, collect_interval_ns=COLLECT_INTERVAL_NS,
+                copies=False,
+            )  # fmt: skip
+        if window.device.type == "cuda":
+            torch.cuda.synchronize()
+        now_ns = monotonic_ns()
+        is_awaited = self.is_first and (self._reads_counters or now_ns - self._awaited_ns >= AWAIT_INTERVAL_NS)
+        name = window.name or "epoch"
+        opening = WindowOpening(name, self.epochs, steps, epochs=self.expected_epochs, is_awaited=is_awaited)
+        reply = self._connection.post(opening)
+        if is_awaited:
+            self.read_replies()
+            reply()
+            self._awaited_ns = now_ns
+        else:
+            self.read_replies(but=MAX_UNREAD)
+        self.clock.open()
+
+    def close(self, window, name):
+        """Record a window under this name, whose clock is closed; None: it is discarded."""
+        times = self.clock.opened_ns, self.clock.closed_ns
+        epoch = self.epochs if name == "epoch" else max(0, self.epochs - 1)
+        steps = None if window.limit in (None, window.batches) else window.batches
+        reply = self._connection.post(WindowClosed(*times, name or "", epoch, steps, self._reads_counters))
+        parts = self._parts(window)
+        if name == "epoch":
+            if window.learning_rate is not None:
+                parts["learning_rate"] = float(window.learning_rate)
+            if self.is_first:
+                self._record.append_steps(self.clock.rows, durably=False)  # the controller waits for the disk
+            self.epochs += 1
+        if self._reads_counters:
+            reply()
+        if name:
+            measured = RankWindow(*times, 0, parts, [], False, 0.0, 0.0, None)
+            self._unread.append((name, self._connection.post(WindowMeasured([measured], []))))
+
+    def read_replies(self, but=0):
+        """Read the controller's replies to all windows, but to this number of the last ones."""
+        while len(self._unread) > but:
+            name, reply = self._unread.popleft()
+            self.recorded[name] = reply()
+
+    def end(self, messages):
+        """Send last messages, and end the connection."""
+        if self._connection is not None:
+            with contextlib.suppress(OSError, ControllerGoneError):
+                for message in messages:
+                    self._connection.send(message)
+            self._connection.close()
+
+    def _parts(self, window):
+        """Return a window's measurements, without those that are unknown."""
+        parts = self.clock.parts()
+        if window.is_counted:
+            parts = {part: value for part, value in parts.items() if part not in LOADER_PARTS}
+        elif window.is_exhausted:
+            late_s = self.clock.tail_s - parts["loader_stop_s"]
+            parts.update(compute_s=parts["compute_s"] + late_s, overhead_s=parts["overhead_s"] - late_s)
+        if window.samples is not None:
+            parts["samples"] = window.samples
+        return parts
+
+
+def used_device():
+    """Return the device of the script: the current GPU if it has initialized CUDA, else the CPU."""
+    if torch.cuda.is_initialized():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
