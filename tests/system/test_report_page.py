@@ -7,12 +7,10 @@ from project import Project
 from sweeps import trained
 from system.conftest import OVERFLOWING, new_page
 
-from epochmeter.report.analyses import answer
-from epochmeter.report.build import all_charts
+from epochmeter.report.build import ReportOptions, build_report
 from epochmeter.report.output import table
 from epochmeter.report.output.html import report_html
-from epochmeter.report.pages import Page
-from epochmeter.report.runs.configuration import group_repeats
+from epochmeter.report.runs.run import Sweep
 
 pytestmark = pytest.mark.system
 EVIL = "<script>alert(1)</script>"
@@ -36,11 +34,10 @@ def ran(number, batch, limit, model="resnet152"):
 
 
 def written(runs, path):
-    result = answer.analyze(group_repeats(runs))
-    charts = all_charts(runs, result.choices if result else [])
-    pages = [Page("answer", result)] if result else []
-    cells = table.columns_and_rows(runs)
-    path.write_text(report_html("a sweep", pages, charts, table.html(runs, cells)), encoding="utf-8")
+    report = build_report(Sweep(path.parent, runs, {}), ReportOptions())
+    rows = report.rows and table.html(report.rows, table.columns_and_rows(report.rows))
+    html = report_html("a sweep", report.pages, report.charts, rows or "", report.notes, report.banner)
+    path.write_text(html, encoding="utf-8")
     return path
 
 
@@ -49,7 +46,8 @@ def open_page(browser, path, width=1280, **options):
     page = new_page(browser, width, **options)
     page.goto(path.as_uri())
     page.wait_for_function("document.documentElement.dataset.drawn", timeout=60_000)
-    page.wait_for_selector("#runs.dataTable", timeout=60_000)
+    if page.locator("#all-runs").count():
+        page.wait_for_selector("#runs.dataTable", timeout=60_000)
     return page
 
 
@@ -75,6 +73,21 @@ def without_energy(run):
     "runs",
     [
         pytest.param([ran(0, 8, 100)], id="one run"),
+        pytest.param(
+            [replace(ran(n, 8, 100), state="failed", failure="no memory " * 40) for n in range(3)], id="failed"
+        ),
+        pytest.param([replace(ran(n, 8 + n, 100), rehearsal=["device=nano"]) for n in range(2)], id="rehearsals"),
+        pytest.param(
+            [
+                replace(
+                    run,
+                    metrics={**run.metrics, "total/time_to_target_s": 9.0 + run.number},
+                    job={**run.job, "target_accuracy": 0.9},
+                )
+                for run in (ran(0, 8, 100), ran(1, 16, 100))
+            ],
+            id="target",
+        ),
         pytest.param([without_energy(ran(0, 8, 100)), without_energy(ran(1, 16, 100))], id="without energy"),
         pytest.param([ran(n, 2**n, 100 + 10 * limit) for limit in range(60) for n in range(10)], id="600 runs"),
     ],
@@ -134,6 +147,9 @@ def test_nothing_overflows_and_charts_follow_the_color_scheme(browser, path, wid
     assert ink == {"light": "#1c2430", "dark": "#e8ebef"}[scheme]
     places = page.locator(".plot").evaluate_all("(all) => all.map((one) => [one.clientWidth, one.scrollWidth])")
     assert all(inner <= outer for outer, inner in places)
+    page.emulate_media(media="print")
+    shown = page.locator("#energy_by_time .plot").evaluate("(plot) => getComputedStyle(plot).filter")
+    assert ("invert" in shown) == (scheme == "dark"), "paper is light"
     page.close()
 
 

@@ -138,6 +138,14 @@ def table(
     return Markup("\n".join(f"| {' | '.join(row)} |" for row in cells))
 
 
+def by_frequency(items: Iterable[object], attribute: str) -> list[tuple[str, list[object]]]:
+    """Group items by an attribute, the largest group first."""
+    groups: dict[str, list[object]] = {}
+    for item in items:
+        groups.setdefault(getattr(item, attribute), []).append(item)
+    return sorted(groups.items(), key=lambda group: -len(group[1]))
+
+
 def code(text: str) -> str:
     """Format a command as Markdown code."""
     text = with_own_commands(text)
@@ -194,7 +202,7 @@ def _environment(to_text: Callable[[object], str] | None) -> Environment:
         finalize=to_text,
         bytecode_cache=Compiled(str(cache_folder()), f"%s.{to_text.__name__ if to_text else 'html'}"),
     )
-    environment.filters |= {"code": code, "markdown": markdown_to_html}
+    environment.filters |= {"code": code, "markdown": markdown_to_html, "by_frequency": by_frequency}
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
     environment.globals |= {"max_rows": MAX_ROWS, "recommended_repeats": RECOMMENDED_REPEATS}
     environment.globals["more_rows"] = environment.get_template("notes.md.j2").module.more_rows  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from epochmeter.report.build import all_charts
 from epochmeter.report.charts.bars import energy_domains
 from epochmeter.report.charts.draw import to_png, to_svg
 from epochmeter.report.charts.points import Palette, mean_sd
-from epochmeter.report.charts.vega import even_columns, make_axis
+from epochmeter.report.charts.vega import even_columns, make_axis, small_multiples
 from epochmeter.report.runs.configuration import NoEnergy, group_repeats
 from epochmeter.report.runs.power import Power
 from epochmeter.report.statistics import ratio
@@ -234,6 +234,8 @@ def test_the_fastest_with_several_epochs_are_drawn_with_integer_ticks_in_full_ro
     assert chart.spec["spec"]["layer"][0]["encoding"]["x"]["axis"]["values"] == [1, 5, 9, 13, 17]
     columns = {1: [1], 2: [2, 1], 3: [3, 1], 4: [2, 1], 6: [3, 2, 1]}
     assert {panels: even_columns(panels, 3) for panels in columns} == columns
+    five = small_multiples({}, [], [*"abcde"], 3)
+    assert (five["columns"], five["resolve"]) == (3, {"axis": {"x": "independent"}}), "each panel has its axis"
 
 
 def test_power_is_drawn_in_a_readable_unit():

@@ -78,6 +78,12 @@ def test_at_most_three_sentences_come_before_the_first_chart():
     ]
 
 
+def test_the_best_to_several_targets_come_before_those_per_epoch():
+    html = report_html("a sweep", [page("answer", "batch 8"), page("targets", "batch 16")], CHARTS, "")
+    assert html.index("opening: batch 16") < html.index('section id="answer"') < html.index('section id="targets"')
+    assert "summary: batch 8" not in html
+
+
 def test_failures_are_summarized_first_if_there_is_nothing_else():
     failures, answer = page("failures", "out of memory"), page("answer", "Fastest: batch 8.")
     html = report_html("a sweep", [failures], [], "")

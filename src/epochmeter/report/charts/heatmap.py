@@ -22,6 +22,7 @@ from epochmeter.report.runs.configuration import Configuration, on_several_hosts
 from epochmeter.report.runs.costs import ENERGY, ENERGY_TO_TARGET, TIME, TIME_TO_TARGET, costs_to_target
 
 PREFERRED_KEYS = ("batch", "power_limit", "workers")
+TARGETS = ("target_accuracy", "target_loss")
 MAX_VALUES = 24
 """Values of a key on an axis."""
 MAX_PANELS, MAX_COLUMNS = 6, 2
@@ -58,7 +59,11 @@ def heatmaps(configurations: Sequence[Configuration]) -> list[Chart]:
 def _is_axis(key: str, configurations: Sequence[Configuration]) -> bool:
     values = {configuration.value(key) for configuration in configurations}
     numbers = sum(not natural_order(value)[0] for value in values)
-    return 1 < len(values) <= MAX_VALUES and (key == "power_limit" or numbers >= len(values) - 1 > 0)
+    return (
+        key not in TARGETS
+        and 1 < len(values) <= MAX_VALUES
+        and (key == "power_limit" or numbers >= len(values) - 1 > 0)
+    )
 
 
 def _heatmap(

@@ -59,7 +59,7 @@ def power_over_time(powers: Sequence[Power], configurations: Sequence[Configurat
         "mean_of": longest_s and quantity(longest_s, "s"),
         "power_scope": "; ".join(covers),
     }
-    return Chart("power", phrase("power_over_time"), _panels(rows, x.title, y.title, has_points=False), caption)
+    return Chart("power", phrase("power_over_time"), _panels(rows, x.title, y, has_points=False), caption)
 
 
 def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuration]) -> Chart | None:
@@ -130,16 +130,16 @@ def _epochs(
         "fastest": len(fastest) > MAX_PANELS and MAX_PANELS,
         "scope": scope,
     }
-    spec = _panels(rows, phrase("epoch"), axis.title, has_points=True)
+    spec = _panels(rows, phrase("epoch"), axis, has_points=True)
     return Chart(name, phrase(f"epochs_{what}"), spec, caption)
 
 
-def _panels(rows: vega.Rows, x: str, y: str, *, has_points: bool) -> vega.Spec:
+def _panels(rows: vega.Rows, x: str, y: vega.Axis, *, has_points: bool) -> vega.Spec:
     """Return the specification of lines, one panel each, with points that are hollow in the warm-up."""
     ticks = {"values": _epoch_ticks(rows), "format": "d"} if has_points else {}
     place = {
         "x": channel("x:Q", title=x, axis=ticks, scale={"zero": False, "nice": not has_points}),
-        "y": channel("y:Q", title=y, axis={"tickCount": 4}),
+        "y": channel("y:Q", title=y.title, axis={"tickCount": 4}, scale={"domain": y.domain}),
         "color": channel("color:N", scale=None),
     }
     layers = [vega.layer(None, "line", place, strokeWidth=1.4, aria=False)]

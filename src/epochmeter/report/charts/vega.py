@@ -77,12 +77,12 @@ def make_axis(label: str, values: Sequence[float], base: str, *, zero: bool = Fa
     # Minutes only from 10 min on, so that few axes have them.
     unit = [unit for unit in units if unit.start <= largest and (unit.name != "min" or largest >= 600)][-1]
     title = f"{label} ({unit.name})" if unit.name else label
-    low, high = min(values) / unit.size, max(values) / unit.size
+    low, high = 0.0 if zero else min(values) / unit.size, max(values) / unit.size
     if not zero and low > 0 and high > LOG_RATIO * low:
         room = (high / low) ** margin
         return Axis(title, unit, "log", (low / room, high * room))
     room = margin * ((high - low) or abs(high) or 1)
-    start = 0.0 if zero or 0 <= low < 2 * room else low - room
+    start = 0.0 if 0 <= low < 2 * room else low - room
     return Axis(title, unit, "linear", (start, high + room))
 
 
@@ -123,6 +123,9 @@ def small_multiples(view: Spec, rows: Rows, panels: Sequence[str], most: int) ->
     """Return the specification of one panel per value of `panel`, all with the same axes."""
     columns = even_columns(len(panels), most)
     faceted = {"facet": channel("panel:N", sort=panels), "columns": columns[0], "data": {"name": "values"}}
+    if len(columns) == 1 < len(panels):  # the last row has a gap, so that the axis is not below each column
+        columns = [*range(most, 0, -1)]
+        faceted |= {"columns": most, "resolve": {"axis": {"x": "independent"}}}
     return make_spec({**faceted, "spec": view}, {"values": rows}, columns=columns)
 
 

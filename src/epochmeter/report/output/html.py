@@ -71,10 +71,13 @@ def report_html(
 def _first_sentences(pages: Sequence[Page]) -> str:
     """Return the first paragraphs of the page: the openings of analyses, then summaries.
 
-    The summaries are those of `FIRST_PAGES`; without any of these, that of the first page, such as the failures.
+    The summaries are those of `FIRST_PAGES`; without any of these, that of the first page, such as the failures. The
+    best per epoch are left out if there are some to several targets.
     """
+    openings = {page.name: page_opening(page) for page in pages}
     summarized = [page for page in pages if page.name in FIRST_PAGES] or pages[:1]
-    texts = [*map(page_opening, pages), *map(page_summary, summarized)]
+    texts = [*openings.values()]
+    texts += [page_summary(page) for page in summarized if not (page.name == "answer" and openings.get("targets"))]
     paragraphs = [paragraph for text in texts for paragraph in text.split("\n\n") if paragraph.strip()]
     return "\n\n".join(paragraphs[:MAX_FIRST])
 

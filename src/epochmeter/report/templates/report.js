@@ -45,12 +45,12 @@ for (const table of document.querySelectorAll(".words table")) {
   }
 }
 
-// Fits a chart to the width of its place.
+// Fits a chart to the width of its place; small multiples share the axis on their left.
 function fit(spec, width) {
   const { columns } = spec.usermeta;
   if (!columns.length) return { ...spec, width: "container", autosize: { type: "fit-x", contains: "padding" } };
   const fitting = columns.find((count) => count * PANEL_PX <= width) ?? 1;
-  return { ...spec, columns: fitting, spec: { ...spec.spec, width: Math.floor(width / fitting) - 75 } };
+  return { ...spec, columns: fitting, spec: { ...spec.spec, width: Math.floor((width - 60) / fitting) - 15 } };
 }
 
 async function draw(place, spec, themes) {
@@ -74,6 +74,7 @@ async function draw(place, spec, themes) {
   drawn.set(place, embedded);
   place.dataset.width = width;
   place.classList.add("drawn");
+  place.classList.toggle("dark", isDark.matches);
 }
 
 async function drawAll() {
