@@ -166,7 +166,7 @@ MUTANTS = [
     Mutant("trace/device.py", "by_host = launched_ns > gaps.start", "by_host = launched_ns > 0"),
     Mutant("trace/kineto.py", "np.lexsort((-columns", "np.lexsort((columns", "trace/test_attribution.py"),
     Mutant("trace/owners.py", "self.event[-1] = event", "pass", "trace/test_attribution.py"),
-    Mutant("trace/device.py", "trace.thread[kernels])", "trace.category[kernels])"),
+    Mutant("trace/device.py", "trace.thread[activities])", "trace.category[activities])"),
     Mutant("trace/energy.py", "self.opened_ns, self.closed_ns]) + delay_ns", "self.opened_ns, self.closed_ns])"),
     Mutant("trace/analysis.py", "epoch[step % len(epoch)]", "epoch[0]"),
     # Report: statistics, the best, stalls, gate

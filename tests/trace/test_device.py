@@ -117,5 +117,7 @@ def test_use_of_the_device_is_weighted_by_time(tmp_path):
 def test_launch_latency_excludes_queues_and_disagreeing_clocks(kineto, tmp_path):
     kineto.launch("next", 60, 40, launched=50)
     kineto.launch("queued", 100, 10, launched=70)
-    kineto.launch("before its launch", 111, 1, launched=112)
+    kineto.launch("Memcpy HtoD (Pageable -> Device)", 112, 8, launched=111, cat="gpu_memcpy")
+    kineto.launch("after a copy", 120, 1, launched=113)
+    kineto.launch("before its launch", 121, 1, launched=122)
     assert measure(kineto, tmp_path).launch_latency_s == pytest.approx((5 + 10) / 2 * US)

@@ -147,6 +147,7 @@ def measure_device(trace: Trace) -> DeviceTime | None:
     for device in devices:
         _add_device(time, trace, activities[trace.device[activities] == device], (start, end))
     _add_kernels(time, trace, kernels)
+    time.launch_latency_s = _launch_latency_s(trace, activities)
     return time
 
 
@@ -219,7 +220,6 @@ def _add_kernels(time: DeviceTime, trace: Trace, kernels: Ints) -> None:
     time.by_precision_s = dict(by_precision)
     time.sm_efficiency = weighted_mean(np.minimum(trace.blocks_per_sm[kernels], 1), durations_s)
     time.occupancy = weighted_mean(trace.occupancy[kernels], durations_s)
-    time.launch_latency_s = _launch_latency_s(trace, kernels)
 
 
 def weighted_mean(values: NDArray[Any], weights: NDArray[Any]) -> float | None:
@@ -229,13 +229,14 @@ def weighted_mean(values: NDArray[Any], weights: NDArray[Any]) -> float | None:
     return float((values[has_value] * weights[has_value]).sum() / total) if total else None
 
 
-def _launch_latency_s(trace: Trace, kernels: Ints) -> float | None:
+def _launch_latency_s(trace: Trace, activities: Ints) -> float | None:
     latencies = []
-    for stream in np.unique(trace.thread[kernels]):
-        events = kernels[trace.thread[kernels] == stream]
+    for stream in np.unique(trace.thread[activities]):
+        events = activities[trace.thread[activities] == stream]
         calls = trace.launch[events]
         idle_since = np.r_[np.iinfo(np.int64).min, np.maximum.accumulate(trace.end_ns[events])[:-1]]
-        found_idle = (calls != NONE) & (trace.start_ns[calls] > idle_since)
+        is_kernel = trace.category[events] == Category.KERNEL
+        found_idle = is_kernel & (calls != NONE) & (trace.start_ns[calls] > idle_since)
         latencies.append((trace.start_ns[events] - trace.start_ns[calls])[found_idle])
     all_ns = np.concatenate(latencies)
     plausible = all_ns[all_ns >= 0]  # below zero the clocks of host and device disagree
