@@ -67,6 +67,15 @@ def test_a_backward_pass_includes_its_start_and_its_end(kineto, tmp_path):
     assert (modules["conv"], modules["(training loop)"]) == ({"forward": 20, "backward": 25}, {"loop": 14})
 
 
+def test_time_between_steps_is_not_counted_and_an_event_ends_with_its_caller(kineto, tmp_path):
+    step(kineto, 300)
+    kineto.host("aten::late", 395, 20)
+    result = attribute(kineto.load(tmp_path))
+    operators = {row.name: row.total_s for row in result.operators}
+    assert operators["aten::late"] == pytest.approx(5 * US)
+    assert sum(operators.values()) == pytest.approx(result.total_s) == pytest.approx(300 * US)
+
+
 def test_operators_have_their_own_time_and_shapes_and_threads_a_fraction(kineto, tmp_path):
     kineto.host("aten::mm", 20, 50, tid=2)
     result = attribute(kineto.load(tmp_path))

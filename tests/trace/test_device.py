@@ -115,9 +115,9 @@ def test_use_of_the_device_is_weighted_by_time(tmp_path):
 
 
 def test_launch_latency_excludes_queues_and_disagreeing_clocks(kineto, tmp_path):
-    kineto.launch("next", 60, 40, launched=50)
-    kineto.launch("queued", 100, 10, launched=70)
-    kineto.launch("Memcpy HtoD (Pageable -> Device)", 112, 8, launched=111, cat="gpu_memcpy")
-    kineto.launch("after a copy", 120, 1, launched=113)
-    kineto.launch("before its launch", 121, 1, launched=122)
+    kineto.launch("next", 60, 10, launched=50)
+    kineto.launch("queued", 70, 5, launched=65)
+    kineto.launch("Memcpy HtoD (Pageable -> Device)", 80, 8, launched=79, cat="gpu_memcpy")
+    kineto.launch("after a copy", 88, 1, launched=81)
+    kineto.launch("before its launch", 95, 1, launched=97)
     assert measure(kineto, tmp_path).launch_latency_s == pytest.approx((5 + 10) / 2 * US)

@@ -154,7 +154,7 @@ class Trace:
     def step(self) -> Ints:
         """Index in `steps` of the step of each event: by its start, and on a device by its launch; -1 outside."""
         index = np.searchsorted(self.steps[:, 1], self.start_ns, side="right") - 1
-        step = np.where((index >= 0) & (self.start_ns < np.r_[self.steps[:, 2], 0][index]), index, NONE)
+        step = np.where(self.start_ns < np.r_[self.steps[:, 2], 0][index], index, NONE)
         launched = np.flatnonzero(self.launch != NONE)
         step[launched] = step[self.launch[launched]]
         return step

@@ -108,19 +108,17 @@ class _Thread:
         self.node_module = 0
         """Module of the last backward node, which those without a forward operator belong to, as AccumulateGrad."""
         self._open = [(sys.maxsize, NONE)]  # end and event, the innermost last
-        self._follows_child = False
 
     def begin(self, event: int, start_ns: int, end_ns: int, is_node: bool) -> int:
         """Begin an event, which ends with its caller at the latest; return the caller, or -1.
 
-        The time of the autograd engine, between two of its nodes, belongs to the second one.
+        The time of the autograd engine, before each of its nodes, belongs to that node.
         """
         self.end_until(start_ns)
         caller_end_ns, caller = self._open[-1]
-        if is_node and self._follows_child and caller != NONE:
+        if is_node and caller != NONE:
             self.event[-1] = event
         self._begin_stretch(start_ns, event)
-        self._follows_child = False
         self._open.append((min(end_ns, caller_end_ns), event))
         return caller
 
@@ -129,7 +127,6 @@ class _Thread:
         while self._open[-1][0] <= at_ns:
             end_ns, _ = self._open.pop()
             self._begin_stretch(end_ns, self._open[-1][1])
-            self._follows_child = True
 
     def _begin_stretch(self, at_ns: int, event: int) -> None:
         self.begin_ns.append(at_ns)
@@ -164,6 +161,6 @@ class _Search:
             module, phase = ranges.modules[OUTSIDE], FORWARD
         if is_operator and name not in ranges.owners:
             operator = event
-            if sequence != NONE and phase != BACKWARD:
+            if sequence != NONE:
                 self._forward_module[sequence] = module
         self.module[event], self.phase[event], self.operator[event] = module, phase, operator

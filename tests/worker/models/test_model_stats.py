@@ -3,6 +3,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from epochmeter.worker.models import model_stats
 from epochmeter.worker.models.lenet import LeNet
 from epochmeter.worker.models.model_stats import compute_model_stats
 from epochmeter.worker.models.operators import OperatorCounter, cache_bytes
@@ -120,6 +121,15 @@ def test_operators_are_counted_with_calls_flops_and_bytes_except_views():
     assert (counter.calls, counter.flops, counter.bytes) == (2, 2 * 4 * 4 * 8, sum(read_and_written.values()))
     assert counter.uncached_bytes == read_and_written["mm"]
     assert counter.operators == {"aten::mm": {"calls": 1, "flops": 256, "bytes": read_and_written["mm"]}}
+
+
+def test_operators_of_the_optimizer_are_counted_on_a_cpu_only(monkeypatch):
+    monkeypatch.setattr(model_stats, "cache_bytes", lambda device: 0)
+    calls = [
+        stats_of(Polynomial(4), job(features=4), Regression("mse_loss"), device)["operator_calls"]
+        for device in ("cpu", "cuda")
+    ]
+    assert calls[0] == calls[1] + 2, "one per parameter: weights and bias"
 
 
 class Checkpointed(nn.Sequential):
