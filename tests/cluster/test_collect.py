@@ -1,7 +1,5 @@
 """Results of runs on a cluster's nodes."""
 
-from array import array
-
 import pytest
 from default_jobs import job_keys, job_of
 
@@ -75,22 +73,6 @@ def test_record_without_an_end_gets_slurms(make_run, slurm_state, state, kind):
     assert result.failure.endswith(f"(Slurm job 17_0: {slurm_state})")
     assert record.summary()["failure"] == {"kind": kind, "message": result.failure}
     assert not record.is_completed()
-
-
-def test_run_without_an_end_has_the_metrics_of_its_windows(make_run):
-    request, record = make_run("NODE_FAIL")
-    keys = {"batch": 4, "warmup_epochs": 1, "target_accuracy": None, "target_loss": None, "evaluate": False}
-    run = {**record.run(), "model": {"parameters": 61706}, "idle": {"before_w": 2.0}}
-    record.describe({**record.job(), **keys, "throughput": {"start": 0, "stop": 2}}, run)
-    window = {"window": "epoch", "epoch": 0, "metrics": {"epoch/steps": 2, "epoch/samples": 8, "epoch/e2e_s": 4.0}}
-    record.append({**window, "energy": {"term": {}}, "notes": ["no energy"]})
-    record.append_steps(array("f", [0.0, 0.0, 0.0, 2.0] * 2))
-    result = collect_result(request, Terminal())
-    assert result.metrics == record.summary()["metrics"]
-    expected = {"total/e2e_s": 4.0, "total/idle_power_w": 2.0, "total/power_limit_w": 15.0}
-    expected |= {"model/parameters": 61706, "throughput/samples_per_s": 2.0}
-    assert result.metrics.items() >= expected.items()
-    assert result.notes == record.summary()["notes"] == ["no energy"]
 
 
 def test_job_that_did_not_start_its_run_keeps_the_previous_attempt_and_one_that_archived_it_has_started(

@@ -41,5 +41,5 @@ def test_tracking_is_checked_before_submission(plugin, log, monkeypatch):
     monkeypatch.setattr(plugin, "_compose", lambda number, overrides: number)
     monkeypatch.setattr(plugin, "_run", lambda number, task: result)
     monkeypatch.setattr(wait, "run_on_cluster", lambda *_: pytest.fail("submitted"))
-    with pytest.raises(CompactHydraException, match=r"tracking\.uri=http://\*\*\*@board: the password"):
+    with pytest.raises(CompactHydraException, match=r"tracking\.uri=http://\*\*\*@board`: the password"):
         plugin.launch([[]], 0)

@@ -79,11 +79,8 @@ def test_each_kind_of_node_has_an_array_with_one_job_per_node_at_a_time(make_tas
     of_nano, of_agx, *_ = submit_all.lines
     assert of_nano.endswith("device=nano: job 17, on 2 nodes, of which b2 is down*.")
     assert of_agx.endswith("device=agx: job 18, on 1 node.")
-
-
-def test_long_arrays_are_split(make_task, cluster, submit_all):
     cluster.array_limit = 2
-    assert submit_all(*(make_task(number=number) for number in range(3))) == {0: "17_0", 1: "17_1", 2: "18"}
+    assert submit_all(*(make_task(number=number) for number in range(6, 9))) == {6: "19_0", 7: "19_1", 8: "20"}
 
 
 def test_script_execs_the_command_after_setup_and_gets_a_signal_before_its_limit(

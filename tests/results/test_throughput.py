@@ -74,12 +74,12 @@ def test_unknown_throughput_has_a_reason(windows, start, stop, part):
 @pytest.mark.parametrize(
     ("count", "ranks", "keys", "stop", "error"),
     [
-        (101, 1, {}, 22, r"Set throughput\.stop=22 or less"),
-        (109, 1, {"drop_last": True}, 20, r"Set throughput\.stop=20 or less"),
-        (100, 3, {}, 8, r"Set throughput\.stop=8 or less"),
-        (119, 2, {"drop_last": True}, 12, r"Set throughput\.stop=12 or less"),  # the last is filled up to 60
-        (1000, 1, {}, 200, r"Set throughput\.stop=200 or less, or epochs=3 or more"),
-        (1000, 2, {}, 100, r"per rank \(2 ranks\).*throughput\.stop=100 or less"),
+        (101, 1, {}, 22, r"set throughput\.stop=22 or less"),
+        (109, 1, {"drop_last": True}, 20, r"set throughput\.stop=20 or less"),
+        (100, 3, {}, 8, r"set throughput\.stop=8 or less"),
+        (119, 2, {"drop_last": True}, 12, r"set throughput\.stop=12 or less"),  # the last is filled up to 60
+        (1000, 1, {}, 200, r"set throughput\.stop=200 or less, or epochs=3 or more"),
+        (1000, 2, {}, 100, r"(?s)per rank \(2 ranks\).*throughput\.stop=100 or less"),
         (1000, 1, {}, None, None),
         (50, 1, {"batch": 51}, None, None),
     ],
@@ -92,7 +92,7 @@ def test_run_with_too_few_steps_is_an_error_with_the_largest_values(count, ranks
 
 
 def test_epoch_without_a_step_is_an_error_with_the_largest_batch():
-    with pytest.raises(ValueError, match="Set batch=50 or less, or drop_last=false"):
+    with pytest.raises(ValueError, match="set batch=50 or less, or drop_last=false"):
         check_length(job(None, None, batch=51, drop_last=True), 50, 1)
     with pytest.raises(ValueError, match=r"25 training samples per rank \(2 ranks\)"):
         check_length(job(None, None, batch=26, drop_last=True), 50, 2)

@@ -1,6 +1,7 @@
 """Runs whose process was killed are closed by the next command."""
 
 import json
+from array import array
 
 import pytest
 from default_jobs import job_keys
@@ -49,16 +50,19 @@ def closed(tmp_path):
 
 def test_run_of_an_ended_process_is_closed_as_killed_once_with_the_notes_of_its_windows(begun, closed):
     record = begun("0", GONE)
-    keys = {"target_accuracy": None, "target_loss": None, "evaluate": False}
-    record.describe({**JOB, **keys, "throughput": {"start": None, "stop": None}}, record.run())
-    line = {"window": "epoch", "epoch": 0, "metrics": {"epoch/steps": 0, "epoch/e2e_s": 1.0}, "energy": {"term": {}}}
-    record.append({**line, "notes": [NOTE]})
+    keys = {"batch": 4, "target_accuracy": None, "target_loss": None, "evaluate": False}
+    run = {**record.run(), "model": {"parameters": 61706}, "idle": {"before_w": 2.0}}
+    record.describe({**JOB, **keys, "throughput": {"start": 0, "stop": 2}}, run)
+    metrics = {"epoch/steps": 2, "epoch/samples": 8, "epoch/e2e_s": 4.0}
+    record.append_steps(array("f", [0.0, 0.0, 0.0, 2.0] * 2))
+    record.append({"window": "epoch", "epoch": 0, "metrics": metrics, "energy": {"term": {}}, "notes": [NOTE]})
     (message,) = closed()
     assert message.startswith("run sweep/0 is marked as killed: epochmeter was killed, the machine stopped")
     assert status_of(record) == "killed"
     summary = record.summary()
     assert (summary["state"], summary["failure"]["kind"], summary["notes"]) == ("killed", "killed", [NOTE])
-    assert summary["metrics"]["total/power_limit_w"] == 15.0
+    expected = {"total/e2e_s": 4.0, "total/idle_power_w": 2.0, "total/power_limit_w": 15.0, "model/parameters": 61706}
+    assert summary["metrics"].items() >= {**expected, "throughput/samples_per_s": 2.0}.items()
     assert closed() == []
 
 

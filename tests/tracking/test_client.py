@@ -33,7 +33,10 @@ def test_address_is_the_configured_one_then_the_environments_then_the_projects(m
     [
         (None, r"set tracking\.uri=http://HOST:5000 or MLFLOW_TRACKING_URI"),
         ("postgresql://db/mlflow", "not `postgresql://db/mlflow`"),
-        ("http://ann:hunter2@tracker", r"tracking\.uri=http://\*\*\*@tracker: .*MLFLOW_TRACKING_PASSWORD"),
+        (
+            "http://ann:hunter2@tracker",
+            r"(?s)`tracking\.uri=http://\*\*\*@tracker`: .*hint: .*MLFLOW_TRACKING_PASSWORD",
+        ),
     ],
 )
 def test_missing_server_or_password_in_the_address_is_an_error(monkeypatch, uri, message):

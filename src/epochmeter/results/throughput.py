@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from epochmeter.config.errors import input_error
 from epochmeter.config.schema import Job
 from epochmeter.shared.record import INTERVALS
 
@@ -63,18 +64,19 @@ def _step_samples(epoch: Mapping[str, Any], batch: int, used: range) -> list[int
 
 
 def check_length(job: Job, count: int, ranks: int) -> None:
-    """Raise ValueError if a run on `count` samples has no step, or ends before `throughput.stop`."""
+    """Refuse a run on `count` samples that has no step, or ends before `throughput.stop`; raises InputError."""
     stop, samples = job.throughput.stop, math.ceil(count / ranks)
     steps = samples // job.batch if job.drop_last else math.ceil(samples / job.batch)
     per_rank = f" per rank ({ranks} ranks)" if ranks > 1 else ""
     if count and not steps:
-        raise ValueError(
-            f"batch={job.batch} exceeds the {samples} training samples{per_rank}, and drop_last=true drops smaller "
-            f"batches: an epoch has no step. Set batch={samples} or less, or drop_last=false."
+        raise input_error(
+            f"`batch={job.batch}` exceeds the {samples} training samples{per_rank}, and `drop_last=true` drops smaller "
+            "batches: an epoch has no step",
+            f"set batch={samples} or less, or drop_last=false",
         )
     if steps and stop is not None and stop > job.epochs * steps:
-        raise ValueError(
-            f"throughput.stop={stop} exceeds the run's {job.epochs * steps} steps ({job.epochs} epochs of {steps} "
-            f"steps{per_rank}). Set throughput.stop={job.epochs * steps} or less, or epochs={math.ceil(stop / steps)} "
-            "or more."
+        raise input_error(
+            f"`throughput.stop={stop}` exceeds the run's {job.epochs * steps} steps: {job.epochs} epochs of {steps} "
+            f"steps{per_rank}",
+            f"set throughput.stop={job.epochs * steps} or less, or epochs={math.ceil(stop / steps)} or more",
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from epochmeter.config.errors import input_error
 from epochmeter.config.job import ROOT
 from epochmeter.config.secrets import redact
 
@@ -70,18 +71,18 @@ def tracking_uri() -> str:
 
 
 def check(tracking: Mapping[str, Any]) -> None:
-    """Check the tracking configuration: ValueError for a missing server, or an address that contains a password."""
+    """Refuse a missing server, and an address that contains a password; raises InputError."""
     uri = tracking.get("uri")
     if uri and redact(uri) != uri:
-        raise ValueError(
-            f"tracking.uri={redact(uri)}: the password in this address would be written to every run folder. Set "
-            "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, in the environment."
+        raise input_error(
+            f"`tracking.uri={redact(uri)}`: the password in this address would be written to every run folder",
+            "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN, in the environment",
         )
     address = uri or os.environ.get(URI_VARIABLE) or ""
     if tracking["name"] == "server" and not address.startswith(("http://", "https://")):
-        raise ValueError(
-            f"tracking=server needs the address of an MLflow server, not `{redact(address)}`: set "
-            f"tracking.uri=http://HOST:5000 or {URI_VARIABLE}."
+        raise input_error(
+            f"`tracking=server` needs the address of an MLflow server, not `{redact(address)}`",
+            f"set tracking.uri=http://HOST:5000 or {URI_VARIABLE}",
         )
 
 

@@ -32,8 +32,8 @@ def log_report(sweep: str, files: Iterable[Path], tracking: Mapping[str, Any]) -
         return _log_files(sweep, {path.relative_to(folder).as_posix(): path for path in paths}, store)
     except Exception as error:
         raise RuntimeError(
-            f"cannot publish the report to MLflow at {destination}: {error_reason(error)}. Its files are in "
-            f"{paths[0].parent}. When MLflow is back, create the report again."
+            f"cannot publish the report to MLflow at {destination}: {error_reason(error)}\n"
+            f"  hint: its files are in {paths[0].parent}; create the report again when MLflow is available"
         ) from error
 
 

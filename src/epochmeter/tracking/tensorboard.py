@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from epochmeter.config.errors import input_error
 from epochmeter.results.run_status import RUNNING, status_of
 from epochmeter.shared.record import Record
 from epochmeter.tracking import scalars
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def check_installed(tracking: Mapping[str, Any]) -> None:
-    """Check the configuration: ValueError if TensorBoard is enabled and its package is missing."""
+    """Refuse TensorBoard without its package; raises InputError."""
     if tracking.get("tensorboard") and find_spec("tensorboard") is None:
-        raise ValueError(
-            "tracking.tensorboard=true needs the package tensorboard, which is not installed. Install it with make "
-            ".venv/.with-tensorboard or pip install tensorboard, or set tracking.tensorboard=false."
+        raise input_error(
+            "`tracking.tensorboard=true` needs the package tensorboard, which is not installed",
+            "make .venv/.with-tensorboard or pip install tensorboard, or set tracking.tensorboard=false",
         )
 
 
