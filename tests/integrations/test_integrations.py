@@ -10,8 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from epochmeter import Meter
-from epochmeter.agent import agent as module
-from epochmeter.agent import controller, hooks
+from epochmeter.agent import controller, hooks, recorder
 from epochmeter.agent.agent import Agent
 
 pytestmark = pytest.mark.system
@@ -99,7 +98,7 @@ def connections(monkeypatch):
         made.append(Connection(path))
         return made[-1]
 
-    monkeypatch.setattr(module, "ControllerConnection", connect)
+    monkeypatch.setattr(recorder, "ScriptConnection", connect)
     return made
 
 
@@ -132,5 +131,5 @@ def test_epochs_and_evaluations_are_complete_and_weights_unchanged(loop, connect
     measured, callback = weights(loop, True, tmp_path)
     assert measured == plain
     assert callback is None or callback.meter.last.energy_j == 2.0
-    assert callback is None or callback.meter._agent._expected_epochs == 2
+    assert callback is None or callback.meter._agent._recorder.expected_epochs == 2
     assert [connection.windows for connection in connections] == [OF_TWO_EPOCHS, OF_TWO_EPOCHS]

@@ -4,7 +4,7 @@ import json
 from array import array
 from contextlib import nullcontext
 from types import SimpleNamespace
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 from default_jobs import job_of
@@ -12,9 +12,20 @@ from default_jobs import job_of
 from epochmeter.power.meter import Domain, Instrument, Meter
 from epochmeter.results.forecast import Forecaster
 from epochmeter.run import event_loop
+from epochmeter.run.data_source import FileSource
 from epochmeter.run.event_loop import EventLoop, check_metered, make_forecast, notes_and_flags
+from epochmeter.run.instruments import WindowInstruments
 from epochmeter.run.window import Window
-from epochmeter.shared.protocol import Progress, TraceFailed, Trained, WindowClosed, WindowMeasured, WindowOpening
+from epochmeter.shared.protocol import (
+    Built,
+    Proceed,
+    Progress,
+    TraceFailed,
+    Trained,
+    WindowClosed,
+    WindowMeasured,
+    WindowOpening,
+)
 from epochmeter.shared.record import PROGRESS, Record
 
 
@@ -48,6 +59,23 @@ def test_progress_of_an_epoch_is_recorded_until_the_epoch_ends(tmp_path):
         {"epoch": 2, "steps": 45, "epoch_steps": 90, "parts": parts},
         {"epoch": 2, "steps": 50, "epoch_steps": 90, "parts": {}},
     ]
+
+
+@pytest.mark.parametrize("has_counters", [True, False])
+def test_script_learns_whether_counters_are_read_and_gets_replies_where_it_waits(tmp_path, has_counters):
+    messages = [
+        Built({}, {}),
+        *(WindowOpening("epoch", 0, 9, is_awaited=is_awaited) for is_awaited in (True, False)),
+        *(WindowClosed(1, 2, is_awaited=is_awaited) for is_awaited in (False, True)),
+    ]
+    job = job_of(measure={"command": ["train.py"]})
+    plan = SimpleNamespace(record=Record(tmp_path), job=job, targets={}, run={"training": {}}, describe=Mock(), gpus=[])
+    meter = Mock(domains={}, energy={"source": "none"})
+    source = Mock(FileSource) if has_counters else Mock(prepare=lambda epoch: [])
+    instruments = WindowInstruments(meter, Mock(series=None), source, gpu_monitor=Mock())
+    worker = Mock(pids=[])
+    EventLoop(worker, plan, instruments, Mock(), Mock(), Mock()).run(iter(messages))
+    assert worker.reply.mock_calls == [call(Proceed(has_counters)), call(), call()]
 
 
 @pytest.mark.parametrize("command", [["train.py"], []], ids=["script", "own loop"])
