@@ -105,6 +105,8 @@ def test_use_of_the_device_is_weighted_by_time(tmp_path):
     trace = Kineto()
     trace.host("aten::mm", 0, 10)
     assert measure(trace, tmp_path) is None, "a trace of a CPU"
+    trace.launch("sgemm", 0, 0)
+    assert measure(trace, tmp_path) is None, "a trace of a kernel without a duration"
     trace.launch("sgemm", 0, 30, **{"blocks per SM": 4, "est. achieved occupancy %": 50})
     trace.launch("hgemm", 30, 10, **{"blocks per SM": 0.2, "est. achieved occupancy %": 10})
     trace.launch("other", 40, 10)

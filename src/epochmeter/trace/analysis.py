@@ -163,13 +163,12 @@ def _step_metrics(
 ) -> dict[str, float | None]:
     steps = len(trace.steps)
     traced_s = float((trace.steps[:, 2] - trace.steps[:, 1]).sum()) * S_PER_NS
-    operators = trace.where(Category.OPERATOR)
     return {
         "steps": steps,
         "traced_step_s": traced_s / steps,
         "untraced_step_s": untraced_s / steps if untraced_s else None,
         "kernels_per_step": time.kernels / steps if time else None,
-        "operators_per_step": np.count_nonzero(trace.step[operators] >= 0) / steps,
+        "operators_per_step": len(trace.in_steps(Category.OPERATOR)) / steps,
         "host_busy_fraction": max(attribution.threads.values(), default=None),
         "explained_fraction": attribution.explained_fraction,
     }

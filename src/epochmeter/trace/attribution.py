@@ -112,11 +112,8 @@ def attribute(trace: Trace, power: TracedPower | None = None) -> Attribution:
     if not len(trace.steps):
         raise ValueError("the trace has no steps (ProfilerStep)")
     owners = find_owners(trace)
-    kernels = trace.where(Category.KERNEL)
-    kernels = kernels[trace.step[kernels] != NONE]
-    if not len(kernels):
-        return _attribute_host(trace, owners, power)
-    return _attribute_kernels(trace, owners, kernels, power)
+    kernels = trace.in_steps(Category.KERNEL)
+    return _attribute_kernels(trace, owners, kernels, power) if len(kernels) else _attribute_host(trace, owners, power)
 
 
 def _attribute_host(trace: Trace, owners: Owners, power: TracedPower | None) -> Attribution:
@@ -261,8 +258,7 @@ def _shapes(trace: Trace, inputs: Ints) -> str | None:
 
 
 def _thread_fractions(trace: Trace) -> dict[str, float]:
-    operators = trace.where(Category.OPERATOR)
-    operators = operators[trace.step[operators] != NONE]
+    operators = trace.in_steps(Category.OPERATOR)
     wall_ns = int((trace.steps[:, 2] - trace.steps[:, 1]).sum())
     fractions = {}
     for thread in np.unique(trace.thread[operators]):

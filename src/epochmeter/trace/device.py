@@ -119,33 +119,21 @@ def busy_fraction(kernel_s: float, untraced_wall_s: float) -> float:
     return kernel_s / untraced_wall_s
 
 
-def window_of(trace: Trace) -> tuple[int, int]:
-    """Return start and end in ns of the traced steps, including the end of what they launched.
-
-    Without steps that is the time from the first to the last activity of the device, or event.
-    """
-    device = trace.where(*DEVICE)
-    if len(trace.steps):
-        device = device[trace.step[device] != NONE]
-        ends = trace.end_ns[device].max(initial=trace.steps[:, 2].max())
-        return int(trace.steps[:, 1].min()), int(ends)
-    events = device if len(device) else np.arange(len(trace.start_ns))
-    return int(trace.start_ns[events].min()), int(trace.end_ns[events].max())
-
-
 def measure_device(trace: Trace) -> DeviceTime | None:
-    """Measure the activities that the traced steps launched, or all without steps; None if there is no kernel."""
-    start, end = window_of(trace)
-    activities = trace.where(*DEVICE)
-    if len(trace.steps):
-        activities = activities[trace.step[activities] != NONE]
+    """Measure the activities that the traced steps launched, or all without steps; None if no kernel took any time.
+
+    The window includes the end of what the steps launched. Without steps it is from the first activity to the last.
+    """
+    activities = trace.in_steps(*DEVICE) if len(trace.steps) else trace.where(*DEVICE)
     kernels = activities[trace.category[activities] == Category.KERNEL]
-    devices = np.unique(trace.device[kernels])
-    if not len(devices):
+    if not trace.duration_ns[kernels].any():
         return None
-    time = DeviceTime(len(devices), (end - start) * S_PER_NS)
+    starts_ns = trace.steps[:, 1] if len(trace.steps) else trace.start_ns[activities]
+    window = int(starts_ns.min()), int(np.r_[trace.steps[:, 2], trace.end_ns[activities]].max())
+    devices = np.unique(trace.device[kernels])
+    time = DeviceTime(len(devices), (window[1] - window[0]) * S_PER_NS)
     for device in devices:
-        _add_device(time, trace, activities[trace.device[activities] == device], (start, end))
+        _add_device(time, trace, activities[trace.device[activities] == device], window)
     _add_kernels(time, trace, kernels)
     time.launch_latency_s = _launch_latency_s(trace, activities)
     return time

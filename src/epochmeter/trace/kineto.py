@@ -163,6 +163,10 @@ class Trace:
         """Return the indices of the events of these categories, in order of their start."""
         return np.flatnonzero(np.isin(self.category, categories))
 
+    def in_steps(self, *categories: Category) -> Ints:
+        """Return the indices of the events of these categories that belong to a step."""
+        return np.flatnonzero(np.isin(self.category, categories) & (self.step != NONE))
+
 
 def load(path: Path) -> Trace:
     """Read a trace, plain or compressed with gzip.

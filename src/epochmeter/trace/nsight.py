@@ -56,24 +56,22 @@ def analyze_pipes(path: Path) -> dict[str, Any]:
         if not values["total_s"] > 0:  # also NaN
             raise NsightError(f"{path.name} has a kernel without `{DURATION}`")
         kernels.setdefault(name, []).append(values)
-    launches = [launch for group in kernels.values() for launch in group]
-    if not launches:
+    if not kernels:
         raise NsightError(f"{path.name} has no kernels: none ran in the profiled steps")
-    means = _weighted_means(launches)
+    rows = [{"name": name, "calls": len(group), **_summary(group)} for name, group in kernels.items()]
+    total = _summary([launch for group in kernels.values() for launch in group])
+    fractions = {pipe: total[pipe] for pipe in PIPES}
     return {
         "source": source,
-        "metrics": {f"pipe_{pipe}_fraction": mean for pipe, mean in means.items() if mean is not None},
+        "metrics": {f"pipe_{pipe}_fraction": mean for pipe, mean in fractions.items() if mean is not None},
         "missing": missing
         + [
             f"no utilization of the pipe {pipe}: {source} has no `{PIPES[pipe]}` of some kernels"
-            for pipe, mean in means.items()
+            for pipe, mean in fractions.items()
             if mean is None
         ],
-        "kernels": [
-            {"name": name, "calls": len(group), "total_s": _total_s(group), **_weighted_means(group)}
-            for name, group in sorted(kernels.items(), key=lambda kernel: -_total_s(kernel[1]))
-        ],
-        "total_s": _total_s(launches),
+        "kernels": sorted(rows, key=lambda row: -row["total_s"]),
+        "total_s": total["total_s"],
     }
 
 
@@ -147,11 +145,9 @@ def _number(text: str) -> float:
     return float(text.replace(",", "")) if NUMBER.fullmatch(text) else math.nan
 
 
-def _total_s(launches: list[dict[str, float]]) -> float:
-    return sum(launch["total_s"] for launch in launches)
-
-
-def _weighted_means(launches: list[dict[str, float]]) -> dict[str, float | None]:
-    """Return the mean utilization by pipe, weighted by duration; None if it is not known of all launches."""
+def _summary(launches: list[dict[str, float]]) -> Mapping[str, Any]:
+    """Return the total time, and the mean utilization by pipe, weighted by time; None if any launch lacks it."""
+    total_s = sum(launch["total_s"] for launch in launches)
     busy_s = {pipe: sum(launch["total_s"] * launch[pipe] for launch in launches) for pipe in PIPES}
-    return {pipe: busy / _total_s(launches) if math.isfinite(busy) else None for pipe, busy in busy_s.items()}
+    means = {pipe: busy / total_s if math.isfinite(busy) else None for pipe, busy in busy_s.items()}
+    return {"total_s": total_s, **means}
