@@ -100,7 +100,7 @@ def tried(wave: str, step_s: float, name: str, shares: tuple[float, ...], seed: 
     kind, profile = WAVES[wave]
     truth = epoch(seed=seed, step_s=step_s, sensor=SENSORS[name], shares=shares, profile=profile)
     for is_known in KNOWN:
-        answer = phase_energy(*truth.given(), response=facts(SENSORS[name], seed) if is_known else None)
+        answer = phase_energy(*truth.given(facts(SENSORS[name], seed) if is_known else None))
         for phase, true_j in truth.known_j.items():
             if true_j < NEGLIGIBLE * truth.gross_j:
                 continue

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from epochmeter.power.phases.sensor_model import TOLERANCE_FRACTION, TOLERANCE_S
+from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import Response
 
 LEVELS_W = {"overhead": 6.0, "stall": 5.0, "copy": 8.0, "compute": 15.0}
@@ -35,8 +36,9 @@ class Epoch(NamedTuple):
     gross_j: float
     known_j: dict[str, float]
 
-    def given(self) -> tuple[array, int, int, array, array, float]:
-        return self[:6]
+    def given(self, response: Response | None = None) -> tuple[array, int, int, PowerSamples, float]:
+        powers = PowerSamples(self.times_ns, {}, self.watts, response)
+        return self.rows, self.opened_ns, self.closed_ns, powers, self.gross_j
 
 
 class Sensor(NamedTuple):

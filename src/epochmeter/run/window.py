@@ -260,4 +260,4 @@ def _phases(
         return PhaseEnergy(reason="the parts of the total are sampled at different times.")
     window, steps = (measured.opened_ns, measured.closed_ns), record.last_steps(int(measured.parts["steps"]))
     total = (used.metrics["energy_j"], used.metrics.get("energy_uncertainty_j", 0.0))
-    return phase_energy(steps, *window, powers.times_ns, powers.total_w, *total, powers.response)
+    return phase_energy(steps, *window, powers, *total)

@@ -14,6 +14,7 @@ import numpy as np
 
 from epochmeter.power.phases.phase_energy import MAX_MISFIT, PhaseEnergy, UnresolvedError, timeline_energy
 from epochmeter.power.phases.step_timeline import Timeline
+from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import Response
 from epochmeter.shared.record import POWER, Record
 from epochmeter.shared.units import NANOSECOND
@@ -75,9 +76,10 @@ class TracedPower:
         group = np.full(len(names), len(longest))
         group[longest] = np.arange(len(longest))
         timeline = Timeline(group[labels], length_ns * NANOSECOND, [*(names[index] for index in longest), OTHERS])
-        samples = array("q", self.times_ns.tolist()), array("d", self.watts.tolist())
+        samples = array("q", self.times_ns.tolist()), {}, array("d", self.watts.tolist())
+        powers = PowerSamples(*samples, self.response)
         try:
-            return timeline_energy(timeline, self.opened_ns, *samples, self.gross_j, self.half_width_j, self.response)
+            return timeline_energy(timeline, self.opened_ns, powers, self.gross_j, self.half_width_j)
         except UnresolvedError as reason:
             return PhaseEnergy(reason=str(reason))
 

@@ -19,7 +19,7 @@ TOLERANCE = 0.01
 
 
 def estimated(known, response=None, half_width_j=0.0):
-    return phase_energy(*known.given(), half_width_j, response)
+    return phase_energy(*known.given(response), half_width_j)
 
 
 def outside(known, answer):

@@ -13,6 +13,7 @@ import numpy as np
 
 from epochmeter.power.phases.sensor_model import Sensor, SensorFit
 from epochmeter.power.phases.step_timeline import StepTimeline, Timeline
+from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import NORMAL_95, Response
 from epochmeter.shared.units import NANOSECOND
 
@@ -67,24 +68,15 @@ class UnresolvedError(Exception):
 
 
 def phase_energy(
-    rows: array,
-    opened_ns: int,
-    closed_ns: int,
-    times_ns: array,
-    watts: array,
-    gross_j: float,
-    gross_half_width_j: float = 0.0,
-    response: Response | None = None,
+    rows: array, opened_ns: int, closed_ns: int, powers: PowerSamples, gross_j: float, gross_half_width_j: float = 0.0
 ) -> PhaseEnergy:
     """Estimate the energy used during each phase of a window.
 
     Args:
         rows: The window's steps, as rows of `INTERVALS` in seconds.
-        times_ns: Times of the samples, from about the window's start to about its end.
-        watts: Sampled total power; NaN if it was not read.
+        powers: Samples from about the window's start to about its end. If they have no response, it is estimated.
         gross_j: Energy of the window, to which the phases sum.
         gross_half_width_j: Half-width of the 95 % confidence interval of `gross_j`.
-        response: The response of the power sensor, from the device's table; None: estimated from the samples.
     """
     window_s = (closed_ns - opened_ns) * NANOSECOND
     if not len(rows):
@@ -93,25 +85,19 @@ def phase_energy(
     if timeline.steps_s > window_s * (1 + MAX_MISFIT):
         reason = f"the steps take {timeline.steps_s:.3f} s, longer than the window of {window_s:.3f} s."
         return PhaseEnergy(reason=reason)
-    return timeline_energy(timeline, opened_ns, times_ns, watts, gross_j, gross_half_width_j, response)
+    return timeline_energy(timeline, opened_ns, powers, gross_j, gross_half_width_j)
 
 
 def timeline_energy(
-    timeline: Timeline,
-    opened_ns: int,
-    times_ns: array,
-    watts: array,
-    gross_j: float,
-    gross_half_width_j: float = 0.0,
-    response: Response | None = None,
+    timeline: Timeline, opened_ns: int, powers: PowerSamples, gross_j: float, gross_half_width_j: float = 0.0
 ) -> PhaseEnergy:
     """Estimate the energy used during each phase of a timeline; arguments as those of `phase_energy`."""
-    power = np.frombuffer(watts)
-    read = np.isfinite(power)
-    times_s = (np.frombuffer(times_ns, np.int64)[read] - opened_ns) * NANOSECOND
+    watts = np.frombuffer(powers.total_w)
+    read = np.isfinite(watts)
+    times_s = (np.frombuffer(powers.times_ns, np.int64)[read] - opened_ns) * NANOSECOND
     kept = _subsample(len(times_s))
     try:
-        return _solve(timeline, times_s[kept], power[read][kept], gross_j, gross_half_width_j, response)
+        return _solve(timeline, times_s[kept], watts[read][kept], gross_j, gross_half_width_j, powers.response)
     except UnresolvedError as reason:
         return PhaseEnergy(reason=str(reason))
     except np.linalg.LinAlgError:
