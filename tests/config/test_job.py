@@ -26,6 +26,8 @@ def test_power_limit_is_watts_or_a_power_mode(made):
 def test_identity_changes_with_keys_that_affect_the_measurement_dataset_and_host(made, monkeypatch):
     for override in ("tracking=none", "sweep.again=true", "machine.lock_dir=/tmp"):
         assert job.identity(made(override), "digest") == job.identity(made(), "digest"), override
+    nano = ["device=nano", "device.slurm.constraint=other"]  # the node's own properties are in the identity
+    assert job.identity(made(*nano), "digest") == job.identity(made(nano[0]), "digest")
     for override in ("repeat=1", "device=cpu", "optimizer.lr=0.1", "meter=estimate"):
         assert job.identity(made(override), "digest") != job.identity(made(), "digest"), override
     assert len({job.identity(made(), digest) for digest in ("0a", "0b", None)}) == 3

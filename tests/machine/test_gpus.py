@@ -35,6 +35,7 @@ def test_first_visible_gpu_is_used(gpus, visible, minors, expected):
         ({"ROCR_VISIBLE_DEVICES": "GPU-C625E6FA38FDC9E1"}, 1),
         ({"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "2"}, 1),
         ({"HIP_VISIBLE_DEVICES": ""}, 0),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 0),
         ({"ROCR_VISIBLE_DEVICES": "2,1", "HIP_VISIBLE_DEVICES": "1"}, 1),
         ({"ROCR_VISIBLE_DEVICES": "2", "HIP_VISIBLE_DEVICES": "1"}, None),
     ],

@@ -65,8 +65,9 @@ def test_energy_of_a_node_that_may_be_shared_is_refused(program):
     assert sharing_reason({}) is None
     program("scontrol", "echo 'JobId=17 JobName=x OverSubscribe=NO Contiguous=0'")
     assert sharing_reason(job) is None
-    program("scontrol", "echo 'JobId=17 JobName=x OverSubscribe=OK Contiguous=0'")
-    assert "job 17 shares its node" in sharing_reason(job)
+    for shared in ("OK", "YES", "USER"):
+        program("scontrol", f"echo 'JobId=17 JobName=x OverSubscribe={shared} Contiguous=0'")
+        assert "job 17 shares its node" in sharing_reason(job)
     program("scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
     assert "exclusively: scontrol failed: Unable to contact" in sharing_reason(job)
 

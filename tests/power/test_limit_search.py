@@ -77,7 +77,7 @@ def test_confidence_covers_and_regret_is_small_with_noise_and_drift(bound, perce
     is_allowed = [step_s(watts) <= bound * step_s(300) for watts in LIMITS_W]
     costs = [step_s(watts) * power_w(watts) for watts in LIMITS_W]
     best = min(cost for cost, allowed in zip(costs, is_allowed, strict=True) if allowed)
-    regrets, covered, confidences, violated = [], [], [], []
+    regrets, covered, confidences, violated, references = [], [], [], [], []
     for seed in range(60):
         found = search(noise=0.02, drift=0.003, seed=seed, max_slowdown=bound if bound < math.inf else None)
         choice = found.choice()
@@ -85,10 +85,12 @@ def test_confidence_covers_and_regret_is_small_with_noise_and_drift(bound, perce
         covered.append(costs[choice.limit] <= 1.01 * min(costs[limit] for limit in found.tried if is_allowed[limit]))
         confidences.append(choice.confidence)
         violated.append(not is_allowed[choice.limit])
+        references.append(sum(probe.limit == DEFAULT for probe in found.probes))
     assert np.median(regrets) <= 0.01
     assert np.percentile(regrets, 95) <= percentile_95
     assert np.mean(covered) >= np.mean(confidences) - 2 * math.sqrt(0.05 * 0.95 / 60)
     assert np.mean(violated) <= 0.05
+    assert np.mean(references) > (4 if bound < math.inf else 1), "a slowdown is relative to a time that may drift"
 
 
 def test_limits_without_effect_are_tried_widely():

@@ -5,8 +5,9 @@ import pytest
 import yaml
 from power.conftest import ScriptedPowers
 
-from epochmeter.power.meter import Domain, Instrument, Meter, open_meter
+from epochmeter.power.meter import Domain, Instrument, Meter, open_meter, shortest_s
 from epochmeter.power.power_series import PowerSeries
+from epochmeter.power.uncertainty import UNKNOWN, Response
 
 CONF = Path(__file__).parents[2] / "conf/meter"
 
@@ -38,6 +39,15 @@ def test_samples_of_a_part_are_not_the_power_of_the_total():
     assert list(drained.watts["gpu1"]) == [200.0] * 5
     assert all(map(math.isnan, drained.total_w))
     assert len(drained.total_w) == 5
+
+
+@pytest.mark.parametrize(
+    ("source", "response", "least_s"),
+    [("sampled", Response(0.4224, 0.0, 0.4224), 1.7), ("sampled", UNKNOWN, 0.4), ("counter", UNKNOWN, 1.0)],
+    ids=["JetPack 4", "NVIDIA GPU without a counter", "counter"],
+)
+def test_shortest_window_is_that_of_the_documentation(source, response, least_s):
+    assert shortest_s(Domain(source, 0.1, "all", response=response)) == pytest.approx(least_s, rel=0.01)
 
 
 @pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)

@@ -92,9 +92,10 @@ def test_windows_too_short_alone_are_exact_terms_of_a_sum():
     assert {(term["period_s"], term["shortest_s"]) for term in terms} == {(0.1, 1.0)}
 
 
-def test_sensor_unavailable_within_the_window_has_no_energy():
+@pytest.mark.parametrize("seconds", [1.0, 0.03])
+def test_sensor_unavailable_within_the_window_has_no_energy_also_if_it_is_short(seconds):
     lost = WELL._replace(unavailable={"VDD_IN": "unread for 3.0 s: No such device"})
-    energy = used(sampled(lost, VDD_IN=0.02), {"VDD_IN": 1.0}, {"VDD_IN": 9.0})
+    energy = used(sampled(lost, VDD_IN=0.02), {"VDD_IN": 1.0}, {"VDD_IN": 9.0}, seconds)
     assert (energies(energy), energy.term) == ({}, {})
     assert energy.notes == ["no energy of VDD_IN: unread for 3.0 s: No such device."]
     assert energy.unavailable == {"VDD_IN": "unread for 3.0 s: No such device."}

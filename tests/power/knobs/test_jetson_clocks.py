@@ -23,8 +23,9 @@ def lows(board):
 
 
 def test_partial_lock_is_undone(board, knob):
-    """The program may lock only some of the clocks."""
+    """The program may lock only some of the clocks. A file of an earlier run does not replace the original clocks."""
     before = lows(board)
+    board.put(**{"state/l4t_dfs.conf": f"{GPU.format('min')}:1\n"})
     knob.set("locked")
     assert lows(board) == ["1510400", "1510400", "624750000"]
     board.put(**{GPU.format("min"): before[2]})

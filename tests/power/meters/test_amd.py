@@ -55,7 +55,7 @@ def test_first_die_of_a_dual_board_measures_both(tmp_path, name):
     board.with_amdgpu(dies[1], "0x7408", power1_average=0).with_amdgpu(power1_average=9_000_000)
     energy, domains = energy_of(*(dies if name == "both" else [name]), root=tmp_path)
     assert {name: domain.covers for name, domain in domains.items()} == {"gpu1": "GPU board, both its dies"}
-    assert energy["covers"] == "GPUs used (whole boards, both dies of each)"
+    assert (energy["covers"], energy["domains"]) == ("GPUs used (whole boards, both dies of each)", ["gpu1"])
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,17 @@ import json
 import os
 import subprocess
 import sys
+import time
+from datetime import timedelta
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from epochmeter.power.meter import Domain
+from epochmeter.power.meters.jtop import JtopSampler
 
 SERVICE = Path(__file__).parents[1] / "jtop_service.py"
 SOURCE = Path(__file__).parents[3] / "src"
@@ -131,6 +137,17 @@ def test_sample_has_the_timestamp_of_the_service(metered):
     assert len(window["samples"]) >= 2
     for uptime_s, watts in window["samples"]:
         assert watts == pytest.approx(uptime_s % 1000, abs=0.02)
+
+
+def test_sample_has_the_time_of_the_monotonic_clock_also_after_a_suspend(monkeypatch):
+    """The service's time includes 100 s in which this machine was suspended."""
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: time.monotonic() + 100)
+    uptime = timedelta(seconds=time.monotonic() + 100)
+    client = SimpleNamespace(interval=60.0, uptime=uptime, power=ORIN_NANO, ok=lambda spin: True)
+    sampler = JtopSampler(client, {"VDD_IN": Domain("sampled", 60.0, "module")}, total=["VDD_IN"])
+    (at_ns,) = sampler.drain(2 * time.monotonic_ns()).times_ns
+    sampler.close()
+    assert abs(time.monotonic_ns() - at_ns) < 10e9
 
 
 def test_sampling_period_of_another_client_applies_without_duplicates(metered):

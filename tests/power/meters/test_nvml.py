@@ -63,6 +63,15 @@ def test_cross_check_is_not_part_of_the_total(opened):
     assert watts["gpu0"] == pytest.approx(200, rel=0.1)
 
 
+@pytest.mark.parametrize(("stub", "waits"), [("ticks,instant", False), ("nocounter,instant", True)])
+def test_border_waits_for_delayed_readings_only_if_they_count(opened, monkeypatch, stub, waits):
+    meter, pauses_s = opened("GPU-aaaa", stub=stub), []
+    monkeypatch.setattr(time, "sleep", pauses_s.append)
+    now_ns = time.monotonic_ns()
+    meter.sampling(now_ns - 1000, now_ns)
+    assert bool(pauses_s) == waits
+
+
 def test_sampled_power_is_the_total_if_there_is_no_counter(opened):
     meter = opened("GPU-aaaa", stub="nocounter,ga100", cross_check=False)
     assert meter.domains == {"gpu0": ("sampled", 0.05, "GPU board", 0.001, UNKNOWN)}
