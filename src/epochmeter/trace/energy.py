@@ -76,8 +76,8 @@ class TracedPower:
         group = np.full(len(names), len(longest))
         group[longest] = np.arange(len(longest))
         timeline = Timeline(group[labels], length_ns * NANOSECOND, [*(names[index] for index in longest), OTHERS])
-        samples = array("q", self.times_ns.tolist()), {}, array("d", self.watts.tolist())
-        powers = PowerSamples(*samples, self.response)
+        times_ns, watts = array("q", self.times_ns.tolist()), array("d", self.watts.tolist())
+        powers = PowerSamples(times_ns, {}, watts, self.response)
         try:
             return timeline_energy(timeline, self.opened_ns, powers, self.gross_j, self.half_width_j)
         except UnresolvedError as reason:
