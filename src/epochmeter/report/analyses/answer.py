@@ -246,8 +246,8 @@ def _find_baseline(costs: Sequence[Cost], values: Mapping[str, Any] | str) -> Co
         titles = join_or_more([cost.title for cost in costs], 10, "; ")
         text = ", ".join(f"{key}: {value}" for key, value in values.items())
         raise ValueError(
-            f"report.baseline: {len(matching)} configurations have the values {{{text}}}. "
-            f"Give values that one of these has: {titles}."
+            f"report.baseline: {len(matching)} configurations have the values {{{text}}}\n"
+            f"  hint: give values that one of these has: {titles}"
         )
     return matching[0]
 
