@@ -46,9 +46,9 @@ def wait_until_cool(
         The waiting time and the hottest sensor's temperature, for the record; notes if the device may be too hot.
     """
     begun_s = clock()
-    if ended_s is not None and (left_s := ended_s + sweep.cooldown_s - begun_s) > 0:
-        say(f"Cooling down for {left_s:.0f} s (sweep.cooldown_s={sweep.cooldown_s:g}).")
-        pause(left_s)
+    if ended_s is not None and (remaining_s := ended_s + sweep.cooldown_s - begun_s) > 0:
+        say(f"Cooling down for {remaining_s:.0f} s (sweep.cooldown_s={sweep.cooldown_s:g}).")
+        pause(remaining_s)
     below_c, most_s = sweep.cool_below_c, sweep.cool_wait_s
     temperature_c, cooling_s = gauges.now(TEMPERATURE_KEY), clock()
     if below_c is not None and temperature_c is not None and temperature_c >= below_c:

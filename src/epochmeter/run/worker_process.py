@@ -112,7 +112,7 @@ class WorkerProcess:
     def accept_connections(self, listener: socket.socket, processes: int) -> None:
         """Accept connections until all processes are connected or the training process has ended."""
         while len(self._connections) < processes:
-            ready, _, _ = select.select([listener.fileno(), self._ended], [], [], self._silence_limit_left_s())
+            ready, _, _ = select.select([listener.fileno(), self._ended], [], [], self._message_limit_s())
             if not ready:
                 raise self._timeout_error()
             if listener.fileno() not in ready:
@@ -145,7 +145,7 @@ class WorkerProcess:
         connections = list(self._connections)
         while True:
             remaining_s = self.remaining_s()
-            patience_s = EXIT_WAIT_S if self._failing_ranks else self._silence_limit_left_s()
+            patience_s = EXIT_WAIT_S if self._failing_ranks else self._message_limit_s()
             waited: list[Any] = [*connections, self._ended]
             ready, _, _ = select.select(waited, [], [], patience_s)
             readable: list[Connection] = [item for item in ready if item is not self._ended]
@@ -218,7 +218,7 @@ class WorkerProcess:
         """Return the time until `sweep.timeout_s`; None without a limit."""
         return None if self._limit_s is None else max(0.0, self._begun_s + self._limit_s - time.monotonic())
 
-    def _silence_limit_left_s(self) -> float | None:
+    def _message_limit_s(self) -> float | None:
         """Return the maximum wait for the next message; None without a limit."""
         return min((limit_s for limit_s in (self.remaining_s(), self._silence_s) if limit_s is not None), default=None)
 

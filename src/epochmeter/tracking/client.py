@@ -80,8 +80,9 @@ def check(tracking: Mapping[str, Any]) -> None:
         )
     address = uri or os.environ.get(URI_VARIABLE) or ""
     if tracking["name"] == "server" and not address.startswith(("http://", "https://")):
+        other = f", not `{redact(address)}`" if address else ""
         raise input_error(
-            f"`tracking=server` needs the address of an MLflow server, not `{redact(address)}`",
+            f"`tracking=server` needs the address of an MLflow server{other}",
             f"set tracking.uri=http://HOST:5000 or {URI_VARIABLE}",
         )
 
