@@ -196,6 +196,12 @@ def test_run_is_completed_only_with_the_same_identity_and_rehearsal(order):
     first.open_record()
     first.record.write_summary({"state": "completed"}, first.run["identity"])
     assert (first.is_already_completed, other.is_already_completed) == (True, False)
+    for name in ("job.json", "summary.json"):
+        content = (first.record.folder / name).read_bytes()
+        (first.record.folder / name).write_text("{")  # damaged: it is measured again
+        assert not first.is_already_completed
+        (first.record.folder / name).write_bytes(content)
+    assert first.is_already_completed
     first.run["rehearsal"] = []
     assert not first.is_already_completed
 

@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -83,10 +84,12 @@ class Plan:
 
     @property
     def is_already_completed(self) -> bool:
-        """Whether the run is completed, and was a rehearsal for the same reasons, if any."""
+        """Whether the run is completed, and was a rehearsal for the same reasons, if any; not if it is damaged."""
         if not self.record.is_completed(self.run["identity"]):
             return False
-        return bool(self.record.run()["rehearsal"] == self.run["rehearsal"])
+        with suppress(*reuse.READ_ERRORS):
+            return bool(self.record.run()["rehearsal"] == self.run["rehearsal"] and self.record.summary())
+        return False
 
     @property
     def completed_elsewhere(self) -> Record | None:
