@@ -16,7 +16,6 @@ from epochmeter.console.console import Terminal
 from epochmeter.machine import slurm
 from epochmeter.results.sweep_files import read_points
 from epochmeter.shared.record import Record
-from epochmeter.sweep.progress import SweepProgress
 
 FILE_VISIBILITY_S = 10.0
 """Time until files written on a node are visible on other hosts (NFS caches)."""
@@ -87,7 +86,7 @@ class JobMonitor:
 
     def __init__(self, log: SubmissionLog, poll_s: float, notify: Notify) -> None:
         self._name, self._poll_s, self._notify = log.name, poll_s, notify
-        self._progress = SweepProgress(read_points(log.sweep))
+        self._points = read_points(log.sweep)
         self._running: set[int] = set()
         self._printed_reasons = {*NORMAL_PENDING_REASONS}
         self._has_failed = False
@@ -108,7 +107,7 @@ class JobMonitor:
         """Print that a job has started, or an unusual reason why it has not."""
         if job.state == "RUNNING" and number not in self._running:
             self._running.add(number)
-            self._notify(f"{job.node}: {self._progress.label(number) or f'run {number}'}")
+            self._notify(f"{job.node}: {self._points.label(number) or f'run {number}'}")
         elif job.is_waiting and job.reason not in self._printed_reasons:
             self._printed_reasons.add(job.reason)
             self._notify(f"run {number} is waiting in Slurm: {job.reason}")

@@ -33,6 +33,14 @@ class Points(NamedTuple):
     varied_keys: frozenset[str] = frozenset()  # overrides that not all points have
     completed: frozenset[int] = frozenset()  # numbers of the runs that were completed before
 
+    def label(self, number: int) -> str:
+        """Return the label of a run: `[2/4] run 1: batch=16`; empty if the runs of the sweep are not known."""
+        total = len(self.overrides)
+        if number >= total:
+            return ""
+        varied = " ".join(override for override in self.overrides[number] if override in self.varied_keys)
+        return f"[{number + 1}/{total}] run {number}" + (f": {varied}" if varied else "")
+
 
 @lru_cache(maxsize=1)
 def read_points(folder: Path) -> Points:

@@ -63,7 +63,7 @@ def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGL
             unrestored = restore_after_kill(open_restore_journal(request), terminal.warn)
             plan = resolve_plan(request)
             terminal.stage()
-            name = progress.label(request.number) or plan.run["name"]
+            name = progress.points.label(request.number) or plan.run["name"]
             if is_measured_already(plan, outcome, name, terminal):
                 return outcome
             if not is_program(plan.job.measure.command):

@@ -18,13 +18,6 @@ class SweepProgress(NamedTuple):
     points: Points = Points()
     outcomes: Sequence[RunResult] = ()
 
-    def label(self, number: int) -> str:
-        """Return the label of a run: `[2/4] run 1: batch=16`; empty if the runs of the sweep are not known."""
-        if number >= self.total:
-            return ""
-        varied = " ".join(override for override in self.points.overrides[number] if override in self.points.varied_keys)
-        return f"[{number + 1}/{self.total}] run {number}" + (f": {varied}" if varied else "")
-
     def forecast(self, number: int, now: datetime | None = None) -> str:
         """Return when the sweep will end, by the median time of the runs that this process completed."""
         now = now or datetime.now()
