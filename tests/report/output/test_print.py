@@ -60,7 +60,7 @@ def test_runs_on_several_devices_have_scaling_and_questions_without_failed_ones(
 
 def test_runs_with_a_target_have_time_and_energy_to_it(tmp_path):
     text = printed(sweep(tmp_path, [reaching(0, 100.0, 900.0), reaching(1, 60.0, 1000.0, batch=128)]))
-    assert "Fastest: batch 128: 60.0 s to accuracy of at least 0.9, 1.00 kJ" in text
+    assert "jpeg, accuracy of at least 0.9: Fastest: batch 128: 60.0 s, 1.00 kJ" in text
     assert files(tmp_path) == ["targets.json", "targets.md"]
     (values,) = json.loads((tmp_path / "targets.json").read_text())
     assert [point["on_front"] for point in values["points"]] == [True, True]
