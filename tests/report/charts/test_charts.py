@@ -292,13 +292,13 @@ def test_scaling_efficiency_has_the_interval_of_a_ratio_and_one_line_per_host():
     ones = [trained(n, speed, repeat=n) for n, speed in enumerate((90.0, 110.0))]
     twos = [replace(ddp(2 + n, speed, repeat=n), link=LINK)
             for n, speed in enumerate((170.0, 210.0))]  # fmt: skip
-    (row,) = rows(drawn([*ones, *twos])["scaling"], "results")
+    (row,) = rows(drawn([*ones, *twos])["efficiency"], "results")
     expected = ratio([170.0, 210.0], [90.0, 110.0]).scaled(50)
     assert (row["y"], row["y_low"], row["y_high"]) == pytest.approx((expected.value, expected.low, expected.high))
     assert row["link"] == LINK
     runs = [replace(trained(0, speed, strategy=strategy, ranks=ranks), host=host) for host in ("h1", "h2")
             for strategy, ranks, speed in (("single", 1, 100.0), ("ddp", 2, 190.0), ("ddp", 4, 360.0))]  # fmt: skip
-    values = rows(drawn(runs)["scaling"], "results", "line", "devices", "y", "y_low")
+    values = rows(drawn(runs)["efficiency"], "results", "line", "devices", "y", "y_low")
     assert len({line for line, *_ in values}) == 2
     assert [value[1:] for value in values] == [(2, pytest.approx(95.0), None), (4, pytest.approx(90.0), None)] * 2
 

@@ -2,6 +2,7 @@
 
 import csv
 import queue
+import re
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -49,6 +50,14 @@ def test_report_has_a_page_charts_and_a_table_and_replaces_charts_of_an_earlier_
     (folder / "report/old.svg").touch()
     assert set(write(content, folder)[0]) == set(written)
     assert not (folder / "report/old.svg").exists()
+
+
+def test_each_link_of_the_contents_leads_to_one_place(tmp_path):
+    write(report(trained(0, 100.0), ddp(1, 190.0)), tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    links, ids = re.findall(r'href="#([^"]+)"', page), re.findall(r' id="([^"]+)"', page)
+    assert {"efficiency", "scaling", "all-runs"} <= {*links} <= {*ids}
+    assert (len(links), len(ids)) == (len({*links}), len({*ids}))
 
 
 def test_pages_of_an_earlier_report_are_removed_and_other_files_kept_also_without_the_packages(tmp_path, monkeypatch):

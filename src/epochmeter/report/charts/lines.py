@@ -87,7 +87,7 @@ def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuratio
         "first_lines": len(lines) > MAX_LINES and (MAX_LINES, len(lines)),
     }
     spec = vega.make_spec({"layer": layers, "height": vega.HEIGHT_PX}, {"results": rows, "ideal": [{"y": 100}]})
-    return Chart("scaling", phrase("scaling_efficiency"), spec, caption)
+    return Chart("efficiency", phrase("scaling_efficiency"), spec, caption)
 
 
 def _efficiency_row(name: str, result: Scaling, links: Mapping[int, str]) -> dict[str, object]:

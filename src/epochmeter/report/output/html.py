@@ -33,35 +33,22 @@ def report_html(
     """
     first_pages = [page for page in pages if page.name in FIRST_PAGES]
     last_pages = [page for page in pages if page.name in LAST_PAGES]
-    other_pages = [page for page in pages if page.name not in (*FIRST_PAGES, *LAST_PAGES)]
+    other_pages = [page for page in pages if page not in (*first_pages, *last_pages)]
     specs = {
         "specs": {chart.name: chart.spec for chart in charts},
         "themes": {"light": theme(), "dark": theme(is_dark=True)},
     }
-    shown = [(chart.name, chart.title) for chart in charts if not chart.is_folded]
-    headings = {page.name: phrase(page.name) for page in pages}
-    contents = [
-        *shown[:1],
-        *((page.name, headings[page.name]) for page in first_pages),
-        *shown[1:],
-        *((page.name, headings[page.name]) for page in other_pages),
-        *([("all-runs", phrase("all_runs"))] if table_html else []),
-        *((page.name, headings[page.name]) for page in last_pages),
-    ]
     return render_html(
         "report.html.j2",
         title=title,
         banner=banner,
         notes=notes,
         summary=_first_sentences(pages),
+        headings={page.name: phrase(page.name) for page in pages} | {chart.name: chart.title for chart in charts},
         body=page_body,
-        headings=headings,
-        contents=contents,
-        first_charts=charts[:1],
-        charts=charts[1:],
-        first_pages=first_pages,
-        pages=other_pages,
-        last_pages=last_pages,
+        sections=[*charts[:1], *first_pages, *charts[1:], *other_pages],
+        last_sections=last_pages,
+        all_runs=phrase("all_runs"),
         table=pack(table_html) if table_html else "",
         vega=pack(javascript()) if charts else "",
         specs=pack(json.dumps(specs, separators=(",", ":"))) if charts else "",
