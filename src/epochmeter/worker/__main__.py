@@ -92,7 +92,7 @@ def run_training(record, connection):
     observe = partial(ranks.progress, last_loss=trainer.last_loss) if job["log_loss"] else ranks.progress
     clock = Clock(make_timeline(trainer.device), synchronous=job["timing"] == "synchronous", observe=observe)
     windows = WindowRunner(record, ranks, clock, trainer, strategy, SuspendCounter(), until=last_step(job))
-    built = describe(record, job, strategy, trainer)
+    built = describe_training(record, job, strategy, trainer)
     checkpoint = Checkpoint(record, trainer, (training, *validation), strategy, job["checkpoint"]["every"])
     completed, ended = checkpoint.resume()  # just before training: other code may draw random numbers
     ranks.request(built)
@@ -107,12 +107,12 @@ def run_training(record, connection):
     if job["save_model"] and strategy.rank == 0:
         torch.save(trainer.model.state_dict(), str(record.folder / "weights.pt"))
     ranks.request(Trained())
-    profile(record, job, strategy, trainer, training, connection)
+    record_profile(record, job, strategy, trainer, training, connection)
     connection.send(Finished())
     strategy.close()
 
 
-def describe(record, job, strategy, trainer):
+def describe_training(record, job, strategy, trainer):
     """Return the message with the model's statistics, and facts about training such as the peaks of the device."""
     model, facts = trainer.model_stats(), dict(describe_device(trainer.device), **strategy.describe())
     facts.update({name: model.pop(name) for name in ("operators", "conventions") if name in model})
@@ -121,7 +121,7 @@ def describe(record, job, strategy, trainer):
     return Built(model, facts)
 
 
-def profile(record, job, strategy, trainer, loader, connection):
+def record_profile(record, job, strategy, trainer, loader, connection):
     """Write the first rank's trace, memory and counters, after all measurements; all ranks train the same steps."""
     first = strategy.rank == 0
     path = str(record.folder / TRACE) if first else None
@@ -169,18 +169,17 @@ def write_trace(path, job, trainer, loader, model):
         Why one of these is missing, which does not fail the run, or None; and begin and end of the traced steps, or
         None without a trace.
     """
-    endless, traced_ns = endless_batches(trainer, loader), None
+    endless, missing, traced_ns = endless_batches(trainer, loader), "trace", None
     try:
         with module_ranges(model):
             profiler = instantiate_spec(job["profiler"])
             profiler.record_trace(path, endless, trainer.train_epoch)
-            traced_ns = getattr(profiler, "traced_ns", None)
+            missing, traced_ns = "memory by kind", getattr(profiler, "traced_ns", None)
             if profiler.records_memory and hasattr(torch.autograd.graph, "saved_tensors_hooks"):
                 record_memory(path and os.path.join(os.path.dirname(path), MEMORY), trainer, next(endless))
     except Exception as error:
         traceback.print_exc()
         if not is_peer_rank_error(error):
-            missing = "memory by kind" if traced_ns else "trace"
             return "no {}: {}".format(missing, describe_failure(error, job)[1]), traced_ns
     return None, traced_ns
 
