@@ -7,6 +7,7 @@ from sweeps import ddp, reaching, row, rows, trained
 
 from epochmeter.report.analyses.best import Criteria
 from epochmeter.report.build import ReportOptions, build_report
+from epochmeter.report.render import page_opening
 from epochmeter.report.runs.run import Sweep
 
 
@@ -54,6 +55,8 @@ def test_gate_compares_with_the_baseline_or_with_another_sweep():
     report = build_report(sweep(*repeated()), options, sweep(*repeated("before")))
     assert names(report)[:3] == ["answer", "comparison", "gate"]
     assert len(report.pages[2].values) == 2
+    changed, gate = map(page_opening, report.pages[1:3])
+    assert ("1.00 times" in changed, "2 checks" in gate) == (True, True), "the report starts with the change"
 
 
 def test_run_that_both_sweeps_share_is_not_compared():
