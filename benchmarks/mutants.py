@@ -196,6 +196,12 @@ MUTANTS = [
         "report/analyses/stalls.py", "stall.value < -neglected_s and", "False and", "report/analyses/test_bottleneck.py"
     ),
     Mutant("report/analyses/gate.py", "elif within <= ALPHA:", "elif violation > ALPHA:"),
+    Mutant("report/runs/run.py", "if self.state != COMPLETED:", "if False:", "report/runs/test_load.py"),
+    Mutant("report/render.py", "-len(group[1])", "len(group[1])", "report/analyses/test_failures.py"),
+    Mutant(
+        "report/build.py", "for chart in per_epoch if targeted]", "for chart in per_epoch if False]", "report/charts"
+    ),
+    Mutant("report/build.py", "is_ranked_above=True", "is_ranked_above=False"),
     Mutant("report/charts/bars.py", "if len(total) > 1 or not within:", "if not within:", "report/charts"),
 ]
 

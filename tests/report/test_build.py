@@ -7,7 +7,7 @@ from sweeps import ddp, reaching, row, rows, trained
 
 from epochmeter.report.analyses.best import Criteria
 from epochmeter.report.build import ReportOptions, build_report
-from epochmeter.report.render import page_opening
+from epochmeter.report.render import page_markdown, page_opening
 from epochmeter.report.runs.run import Sweep
 
 
@@ -76,6 +76,9 @@ def test_target_reached_within_the_warm_up_ranks_the_configurations():
     report = build_report(sweep(*runs), ReportOptions())
     fastest = report.pages[0].results.choices[0].cost
     assert (fastest.title, fastest.time_s, fastest.target) == ("batch 9", 59.0, (0.9, None, False))
+    (targets,) = [page for page in report.pages if page.name == "targets"]
+    assert page_opening(targets) == "", "the answer has the best"
+    assert "Fastest" not in page_markdown(targets)
     assert report.notes == []
 
 

@@ -12,10 +12,10 @@ OOM = "CUDA is out of memory at batch 512\n  hint: `batch=256` did fit"
 
 
 def test_failures_have_their_reasons_and_hints(tmp_path):
-    for number, message in enumerate([OOM, "process 7 was killed", None]):
+    for number, message in enumerate([OOM, "process 7 was killed", None, None, "process 7 was killed"]):
         run = trained(number, 100.0, typed={"batch": str(128 << number)})
         record = write(tmp_path, run, state="failed" if message else "completed")
         if message:
             write_json(record.folder / "summary.json", {**record.summary(), "failure": {"message": message}})
-    write(tmp_path, trained(3, 100.0)).folder.joinpath("job.json").write_text("{")
+    write(tmp_path, trained(5, 100.0)).folder.joinpath("job.json").write_text("{")
     assert_golden("failures", failures.analyze(select(read(tmp_path))))
