@@ -25,6 +25,7 @@ from epochmeter.report.analyses.gaussian import (
     Error,
     Grid,
     Model,
+    Predictor,
     cross_validate,
     encode,
     fit_weighted,
@@ -225,6 +226,7 @@ def _predict(
 ) -> Prediction | NoPrediction:  # fmt: skip
     """Predict the missing points of the grid, which follow the measured configurations."""
     count = len(measured)
+    not_run = grid[count:]
     runs = grid[sorted(random.Random(0).sample(range(count), min(count, MAX_CONFIGURATIONS)))]
     weights, (time_error, *others) = cross_validate(models, runs)
     if not time_error.is_useful:
@@ -232,19 +234,12 @@ def _predict(
     is_power_useful = bool(others) and others[0].is_useful
     errors = {TIME: time_error, **(dict(zip((POWER, ENERGY), others, strict=True)) if is_power_useful else {})}
     predict_logs = fit_weighted(models, weights, runs)
-    chunks = [predict_logs(grid[start : start + CHUNK]).marginals for start in range(count, len(grid), CHUNK)]
-    means, deviations = np.concatenate([np.stack(chunk) for chunk in chunks], axis=2)[:, : len(errors)]
-    halves = deviations * np.array([[error.width] for error in errors.values()])
-    units = {TIME: 1.0, POWER: grid.full_w, ENERGY: grid.full_w}
-    columns = [
-        [Estimate(mean, mean - half, mean + half).exp().scaled(units[name]) for mean, half in zip(*row, strict=True)]
-        for name, *row in zip(errors, means.tolist(), halves.tolist(), strict=True)
-    ]
+    means, columns = _estimates(predict_logs, not_run, errors)
     rows = zip(missing, *columns, strict=True)
     points = [_predicted(measured[0], keys, followers, *estimates) for keys, *estimates in rows]
     near = np.argsort(means[0] + means[-1], kind="stable")[:CHUNK]  # the least time x energy
     quantities = 1 + is_power_useful
-    proposed = choose_runs(predict_logs(grid[count + near]).first(quantities), runs.logs[:quantities], count_next)
+    proposed = choose_runs(predict_logs(not_run[near]).first(quantities), runs.logs[:quantities], count_next)
     return Prediction(
         points=sorted(points, key=lambda point: point.time_s.value),
         errors=errors,
@@ -255,6 +250,20 @@ def _predict(
         weights=weights,
         prior=prior,
     )
+
+
+def _estimates(
+    predict_logs: Predictor, not_run: Grid, errors: Mapping[str, Error]
+) -> tuple[Array, list[list[Estimate]]]:
+    """Return predicted logarithms, and time, power and energy with calibrated intervals; one row per quantity."""
+    chunks = [predict_logs(not_run[start : start + CHUNK]).marginals for start in range(0, len(not_run), CHUNK)]
+    means, deviations = np.concatenate([np.stack(chunk) for chunk in chunks], axis=2)[:, : len(errors)]
+    halves = deviations * np.array([[error.width] for error in errors.values()])
+    units = {TIME: 1.0, POWER: not_run.full_w, ENERGY: not_run.full_w}
+    return means, [
+        [Estimate(mean, mean - half, mean + half).exp().scaled(units[name]) for mean, half in zip(*row, strict=True)]
+        for name, *row in zip(errors, means.tolist(), halves.tolist(), strict=True)
+    ]
 
 
 def _no_power(measured: Sequence[Cost]) -> NoEnergy:
