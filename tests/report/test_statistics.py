@@ -19,7 +19,6 @@ from epochmeter.report.statistics import (
     mean,
     pairwise_ratios,
     positive_means,
-    ratio,
     ratio_in_fits,
     repeats_to_distinguish,
     tukey_critical_value,
@@ -30,17 +29,17 @@ def bounds(estimate):
     return estimate.low, estimate.high
 
 
-def test_ratio_has_the_interval_of_the_logarithms():
+def test_difference_has_welchs_interval():
     samples = [190.0, 192.0, 188.0], [100.0, 101.0, 99.0]
-    known = ttest_ind(*([math.log(value) for value in values] for values in samples), equal_var=False)
-    found = ratio(*samples)
-    assert found.value == pytest.approx(1.9, rel=1e-4)
-    assert bounds(found) == pytest.approx([math.exp(log) for log in known.confidence_interval()])
+    known = ttest_ind(*samples, equal_var=False)
+    assert difference(*samples).value == pytest.approx(90.0)
+    assert bounds(difference(*samples)) == pytest.approx([*known.confidence_interval()])
+    exponential = Estimate(0.0, -1.0, 1.0).exp()
+    assert (exponential.value, *bounds(exponential)) == pytest.approx((1.0, 1 / math.e, math.e))
 
 
 @pytest.mark.parametrize("values", [([3.0], [2.0]), ([3.0, 3.0], [2.0]), ([3.0], [2.0, 2.0])])
 def test_single_run_has_no_interval(values):
-    assert ratio(*values) == Estimate(pytest.approx(1.5))
     assert difference(*values) == Estimate(1.0)
     assert Estimate(2.0).scaled(0.5) == Estimate(1.0)
 

@@ -254,11 +254,6 @@ def difference(more: Sequence[float], less: Sequence[float], *, rounds: Sequence
     return contrast({"more": 1.0, "less": -1.0}, {"more": more, "less": less}, labels)
 
 
-def ratio(above: Sequence[float], below: Sequence[float], *, rounds: Sequence[Rounds] = ()) -> Estimate:
-    """Return the ratio of geometric means, with the interval of a difference of logarithms; all values are positive."""
-    return difference([math.log(value) for value in above], [math.log(value) for value in below], rounds=rounds).exp()
-
-
 def contrast(weights: Mapping[str, float], samples: Samples, rounds: Mapping[str, Rounds] | None = None) -> Estimate:
     """Return a weighted sum of the means of conditions.
 

@@ -119,6 +119,13 @@ def test_baseline_is_compared_by_its_repeats():
     assert (best.cost.title, best.time.value) == ("batch 32", pytest.approx((64.8 / 101.0) ** 0.5))
     assert best.time.low < best.time.value < 0.9
     assert (baseline.best_by[-1], baseline.time, baseline.energy) == ("baseline", None, None)
+    more = [run(4 + n, 9.0 + n % 2 / 10, batch=8 << n // 2, repeat=n % 2) for n in range(4)]
+    together = answer(*runs, *more, baseline={"batch": 64}).rows[0]
+    assert together.time.value == pytest.approx(best.time.value)
+    assert together.time.high - together.time.low < 0.7 * (best.time.high - best.time.low), "variances are shared"
+    assert (best.energy.value, together.energy.value) == pytest.approx([(102 * 103 / 100 / 101) ** 0.5] * 2)
+    module = [replace(one, energy_covers="module") for one in runs[:2]]
+    assert answer(*module, *runs[2:], baseline={"batch": 64}).rows[0].energy is None
 
 
 @pytest.mark.parametrize(("baseline", "count"), [({"batch": 9}, 0), ({"model": "resnet152"}, 3), ({"bach": 8}, 0)])

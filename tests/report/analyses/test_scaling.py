@@ -51,6 +51,18 @@ def test_overhead_is_the_longer_compute_time_per_step():
     assert result.has_overhead
 
 
+def test_effects_of_rounds_cancel_in_the_overhead_and_the_speedup():
+    """Each round is slower than the one before, by seconds of compute per epoch."""
+    rounds = {"order": "random", "repeats": 3}
+    runs = [run(n + first, speed / (1 + n), repeat=n, sweep=rounds, steady={"compute_s": (9 + 16 * n) * share})
+            for first, run, speed, share in ((0, trained, 100.0, 1.0), (3, ddp, 190.0, 0.6))
+            for n in range(3)]  # fmt: skip
+    result = one(runs)
+    assert (result.speedup.low, result.speedup.high) == pytest.approx((1.9, 1.9))
+    free = one([replace(run, job={**run.job, "sweep": {}}) for run in runs])
+    assert result.overhead_s.high - result.overhead_s.low < 0.5 * (free.overhead_s.high - free.overhead_s.low)
+
+
 @pytest.mark.parametrize(
     ("more", "has_overhead"),
     [

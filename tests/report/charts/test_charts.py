@@ -1,5 +1,6 @@
 """The rows that charts draw, their captions, and which charts there are."""
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from epochmeter.report.charts.points import Palette, mean_sd
 from epochmeter.report.charts.vega import even_columns, make_axis, small_multiples
 from epochmeter.report.runs.configuration import NoEnergy, group_repeats
 from epochmeter.report.runs.power import Power
-from epochmeter.report.statistics import ratio
+from epochmeter.report.statistics import fits, ratio_in_fits
 
 pytest.importorskip("vl_convert")
 PARTS = {"data_stall_s": 2.0, "copy_s": 0.5, "compute_s": 7.0, "overhead_s": 0.5}
@@ -293,7 +294,8 @@ def test_scaling_efficiency_has_the_interval_of_a_ratio_and_one_line_per_host():
     twos = [replace(ddp(2 + n, speed, repeat=n), link=LINK)
             for n, speed in enumerate((170.0, 210.0))]  # fmt: skip
     (row,) = rows(drawn([*ones, *twos])["efficiency"], "results")
-    expected = ratio([170.0, 210.0], [90.0, 110.0]).scaled(50)
+    logs = [[math.log(value) for value in values] for values in ([90.0, 110.0], [170.0, 210.0])]
+    expected = ratio_in_fits(fits(logs), 1, 0).scaled(50)
     assert (row["y"], row["y_low"], row["y_high"]) == pytest.approx((expected.value, expected.low, expected.high))
     assert row["link"] == LINK
     runs = [replace(trained(0, speed, strategy=strategy, ranks=ranks), host=host) for host in ("h1", "h2")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -27,12 +26,13 @@ from epochmeter.report.analyses.importance import KeyShare, key_shares
 from epochmeter.report.analyses.next_runs import Suggestion, suggest_runs
 from epochmeter.report.analyses.prediction import NoPrediction, Prediction, predict
 from epochmeter.report.analyses.prior import Prior
+from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.formatting import join_or_more
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, varied
 from epochmeter.report.runs.costs import TIME_TO_TARGET, Cost, positive_values, ranked_costs
 from epochmeter.report.runs.filter import has_values
 from epochmeter.report.runs.run import Run
-from epochmeter.report.statistics import MIN_EFFECT, Estimate, fits, ratio_in_fits, repeats_to_distinguish
+from epochmeter.report.statistics import MIN_EFFECT, Estimate, repeats_to_distinguish
 from epochmeter.results.bottleneck import Bottleneck
 from epochmeter.results.summary import excessive_variation
 
@@ -153,11 +153,11 @@ class Answer:
         named: list[tuple[str, Cost]] = [(choice.name, choice.cost) for choice in self.choices]
         if self.baseline:
             named.append(("baseline", self.baseline))
-        times, energies = (_ratios_to(self.baseline, self.costs, values) for values in (TIMES, JOULES))
+        times, energies = (_ratios(self.baseline, self.costs, values) for values in (TIMES, JOULES))
         rows: dict[Configuration, Row] = {}
         for name, cost in named:
             key = cost.configuration
-            row = Row(cost, self.bottlenecks.get(key), [], times.get(key), energies.get(key))
+            row = Row(cost, self.bottlenecks.get(key), [], times(key), energies(key))
             rows.setdefault(key, row).best_by.append(name)
         return [*rows.values()]
 
@@ -252,17 +252,14 @@ def _find_baseline(costs: Sequence[Cost], values: Mapping[str, Any] | str) -> Co
     return matching[0]
 
 
-def _ratios_to(baseline: Cost | None, costs: Sequence[Cost], values: Values) -> dict[Configuration, Estimate]:
-    """Return time or energy of the other configurations, as multiples of that of the baseline, if comparable."""
-    if baseline is None or not values(baseline):
-        return {}
-    compared = [cost for cost in costs if values is TIMES or (cost.joules and cost.covers == baseline.covers)]
-    logs = [[math.log(value) for value in values(cost)] for cost in compared]
-    fitted = fits(logs, [cost.rounds for cost in compared], [cost.started for cost in compared])
-    configurations = [cost.configuration for cost in compared]
-    base = configurations.index(baseline.configuration)
-    ratios = {key: ratio_in_fits(fitted, place, base) for place, key in enumerate(configurations)}
-    return {key: ratio for key, ratio in ratios.items() if key is not baseline.configuration}
+def _ratios(baseline: Cost | None, costs: Sequence[Cost], values: Values) -> Callable[[Configuration], Estimate | None]:
+    """Return a function that gives a configuration's time or energy as a multiple of the baseline's, if comparable."""
+    if baseline is None:
+        return lambda _: None
+    base = baseline.configuration
+    compared = [cost for cost in costs if values is TIMES or cost.covers == baseline.covers]
+    ratios = Ratios({cost.configuration: values(cost) for cost in compared})
+    return lambda configuration: None if configuration is base else ratios.between(configuration, base)
 
 
 def _choice_values(choice: Best, row: Row) -> dict[str, object]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from epochmeter.report.analyses import scaling
+from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.analyses.scaling import WEAK, Scaling
 from epochmeter.report.runs.configuration import (
     DATA_PARALLEL,
@@ -21,7 +22,6 @@ from epochmeter.report.runs.configuration import (
     group_repeats,
     groups,
     on_several_hosts,
-    ratio_of,
     varied,
 )
 from epochmeter.report.runs.run import Run
@@ -149,11 +149,12 @@ def analyze(rows: Sequence[Run]) -> Questions | None:
     ranks = [result for result in compared if result.strategy == DISTRIBUTED]
     first_epochs = [_first_epoch(configuration, configurations) for configuration in configurations]
     sized = [configuration for configuration in configurations if configuration.mean(PARAMETERS)]
+    speeds = Ratios.of_metric(SPEED, configurations)
     models = _neighbors("model", sized, lambda configuration: -(configuration.mean(PARAMETERS) or 0.0))
     batches = _neighbors("batch", configurations, lambda configuration: configuration.job["batch"])
 
     def effects(keys: Sequence[str], pairs: Iterable[Pair]) -> list[Effect]:
-        return [_effect(keys, *pair, configurations) for pair in pairs]
+        return [_effect(keys, *pair, configurations, speeds) for pair in pairs]
 
     return Questions(
         devices=_device_uses(configurations),
@@ -219,7 +220,11 @@ def _neighbors(
 
 
 def _effect(
-    keys: Sequence[str], base: Configuration, other: Configuration, configurations: Sequence[Configuration]
+    keys: Sequence[str],
+    base: Configuration,
+    other: Configuration,
+    configurations: Sequence[Configuration],
+    speeds: Ratios,
 ) -> Effect:
     """Compare two of the configurations that differ in these keys."""
     pairs = {name: (base.mean(metric), other.mean(metric)) for name, metric in METRICS.items()}
@@ -228,7 +233,7 @@ def _effect(
         _title(base, configurations, *keys),
         base.named(keys),
         other.named(keys),
-        ratio_of(SPEED, other, base),
+        speeds.between(other, base),
         {name: (old, new) for name, (old, new) in pairs.items() if old is not None and new is not None},
         same_work=base.global_batch == other.global_batch,
     )
@@ -249,7 +254,7 @@ def _first_epoch(configuration: Configuration, configurations: Sequence[Configur
     complete = {part: values for part, values in differences.items() if len(values) == len(configuration.runs)}
     if E2E not in complete:
         return None
-    first_s, later_s = (statistics.fmean(seconds for seconds in side if seconds) for side in means[E2E])
+    first_s, later_s = (statistics.fmean(seconds for seconds in side if seconds is not None) for side in means[E2E])
     more_s = mean(complete.pop(E2E))
     parts_s = {part: statistics.fmean(values) for part, values in complete.items()}
     title = _title(configuration, configurations)

@@ -6,9 +6,11 @@ samples per second, efficiency is speedup divided by the number of devices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
+from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.runs.configuration import (
     SINGLE,
     Configuration,
@@ -16,14 +18,15 @@ from epochmeter.report.runs.configuration import (
     group_repeats,
     no_energy,
     on_several_hosts,
-    ratio_of,
     varied,
 )
+from epochmeter.report.runs.costs import positive_values
 from epochmeter.report.runs.run import Run, fingerprint
-from epochmeter.report.statistics import MIN_EFFECT, Estimate, difference, mean, positive_means, ratio
+from epochmeter.report.statistics import MIN_EFFECT, Estimate, difference, mean, positive_means
 
 WEAK, STRONG = "weak", "strong"
 SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
+ENERGY = "steady/energy_per_sample_j"
 VARIED = ("strategy", "batch")
 """Keys in which a configuration on several devices may differ from that on one."""
 
@@ -109,7 +112,8 @@ def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
     configurations = group_repeats(runs)
     names = [name for name in dict.fromkeys(["model", "dataset", *varied(configurations)]) if name not in VARIED]
     several_hosts = on_several_hosts(configurations)
-    measured = [configuration for configuration in configurations if configuration.values(SPEED)]
+    measured = [configuration for configuration in configurations if positive_values(configuration, SPEED)]
+    measures = _measures(measured)
     ones: dict[str, list[Configuration]] = {}
     for configuration in measured:
         if configuration.devices == 1:
@@ -120,25 +124,44 @@ def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
         if configuration.devices != 1:
             title = configuration.named(names, several_hosts)
             partners = ones.get(fingerprint(configuration.job, VARIED), [])
-            results = _compare_kinds(configuration, partners, title)
+            results = _compare_kinds(configuration, partners, title, measures)
             compared += results
             unpaired += [] if results else [_unpaired(configuration, partners, title)]
     return ScalingAnalysis(compared, unpaired) if compared or unpaired else None
 
 
-def _compare_kinds(configuration: Configuration, ones: Sequence[Configuration], title: str) -> list[Scaling]:
+class _Measures(NamedTuple):
+    """Speed of each configuration, and ratios of speed and of energy per sample."""
+
+    speeds: Mapping[Configuration, Estimate]
+    speedups: Ratios
+    energies: Ratios
+
+
+def _measures(measured: Sequence[Configuration]) -> _Measures:
+    means = positive_means([configuration.values(SPEED) for configuration in measured])
+    speedups, energies = (Ratios.of_metric(name, measured) for name in (SPEED, ENERGY))
+    return _Measures(dict(zip(measured, means, strict=True)), speedups, energies)
+
+
+def _compare_kinds(
+    configuration: Configuration, ones: Sequence[Configuration], title: str, measures: _Measures
+) -> list[Scaling]:
     """Compare with one device of the same host, preferably by `strategy=single`."""
     here = sorted((one for one in ones if one.host == configuration.host), key=lambda one: one.strategy != SINGLE)
     results = []
     for kind, batch in {WEAK: configuration.device_batch, STRONG: configuration.global_batch}.items():
-        matching = [one for one in here if one.device_batch == batch]
-        results += [_compare(kind, configuration, one, title) for one in matching[:1]]
+        one = next((one for one in here if one.device_batch == batch), None)
+        if one and (speedup := measures.speedups.between(configuration, one)):
+            results.append(_compare(kind, configuration, one, title, speedup, measures))
     return results
 
 
-def _compare(kind: str, configuration: Configuration, one: Configuration, title: str) -> Scaling:
+def _compare(
+    kind: str, configuration: Configuration, one: Configuration, title: str, speedup: Estimate, measures: _Measures
+) -> Scaling:
     devices = configuration.devices or 1
-    speedup = ratio(configuration.values(SPEED), one.values(SPEED))
+    rounds = [[run.round for run in member.runs] for member in (configuration, one)]
     why = no_energy([configuration, one])
     steps = [member.per_step("compute_s") for member in (configuration, one)]
     return Scaling(
@@ -149,12 +172,12 @@ def _compare(kind: str, configuration: Configuration, one: Configuration, title:
         device_batch=configuration.device_batch or 0.0,
         numbers=configuration.numbers,
         one_numbers=one.numbers,
-        samples_per_s=positive_means([configuration.values(SPEED)])[0],
+        samples_per_s=measures.speeds[configuration],
         speedup=speedup,
         efficiency=speedup.scaled(1 / devices),
-        energy=None if why else ratio_of("steady/energy_per_sample_j", configuration, one),
+        energy=None if why else measures.energies.between(configuration, one),
         no_energy=why,
-        overhead_s=difference(*steps) if kind == WEAK and all(steps) else None,
+        overhead_s=difference(*steps, rounds=rounds) if kind == WEAK and all(steps) else None,
         step_s=mean(steps[1]).value if steps[1] else None,
         memory_bytes=configuration.mean(MEMORY),
     )

@@ -11,7 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from epochmeter.report.analyses.best import Best, find_best
+from epochmeter.report.analyses.best import JOULES, TIMES, Best, find_best
+from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.runs.configuration import (
     Configuration,
     NoEnergy,
@@ -19,7 +20,6 @@ from epochmeter.report.runs.configuration import (
     group_repeats,
     no_energy,
     quality_target,
-    ratio_of,
 )
 from epochmeter.report.runs.costs import ENERGY_TO_TARGET as ENERGY
 from epochmeter.report.runs.costs import TIME_TO_TARGET as TIME
@@ -116,7 +116,8 @@ def _analyze(target: QualityTarget, dataset: str, configurations: Sequence[Confi
     ratios: tuple[Estimate | None, Estimate | None] = (None, None)
     if len(scopes) == 1 and choices[0].configuration is not choices[-1].configuration:
         fastest, least = choices[0].configuration, choices[-1].configuration
-        ratios = ratio_of(TIME, least, fastest), ratio_of(ENERGY, fastest, least)
+        times, energies = ({key: values(cost) for key, cost in ranked.items()} for values in (TIMES, JOULES))
+        ratios = Ratios(times).between(least, fastest), Ratios(energies).between(fastest, least)
     return Targets(
         target,
         dataset,

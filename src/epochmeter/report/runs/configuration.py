@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from epochmeter.report.runs.run import NON_CONFIG_KEYS, Run, fingerprint
-from epochmeter.report.statistics import Estimate, ratio
 
 FIRST_KEYS = ("model", "dataset", "strategy", "batch")
 """Keys that come first in a title."""
@@ -219,14 +218,6 @@ def _varied(configurations: tuple[Configuration, ...]) -> list[str]:
         and len({configuration.runs[0].keys.get(key) for configuration in configurations}) > 1
     ]
     return visible + [key for key in below if key not in visible]
-
-
-def ratio_of(name: str, above: Configuration, below: Configuration) -> Estimate | None:
-    """Return the ratio of a metric of two configurations; None unless all runs have a positive value."""
-    values = above.values(name), below.values(name)
-    if not all(values) or min(map(min, values)) <= 0:
-        return None
-    return ratio(*values, rounds=[[run.round for run in configuration.runs] for configuration in (above, below)])
 
 
 def no_energy(configurations: Iterable[Configuration], metric: str | None = None) -> NoEnergy | None:
