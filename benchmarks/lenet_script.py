@@ -1,16 +1,19 @@
 """A training script of a user: LeNet on digits, with the loss and accuracy of each epoch.
 
-`python lenet_script.py FOLDER EPOCHS TOOL`: TOOL is `lightning` or one of `PARTS`. If the environment variable GATE
-names a socket, each epoch waits there for its turn (see gated.py).
+`python lenet_script.py FOLDER EPOCHS TOOL`: TOOL is `lightning`, `meter` or one of `PARTS`. If the environment variable
+GATE names a socket, each epoch waits there for its turn (see gated.py).
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 
 import torch
 from gated import gate, scatter
@@ -18,12 +21,15 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
+from epochmeter import Meter
 from epochmeter.worker.data.images import ImageFiles
 from epochmeter.worker.data.transforms import preprocessing
 from epochmeter.worker.models.lenet import LeNet
 
 DIGITS = {"size": 32, "channels": 1, "normalize": {"mean": [0.305], "std": [0.324]}}
 BATCH, LEARNING_RATE = 16, 0.1
+STRETCH = 3
+"""Epochs without a change of tool, of `meter`."""
 Part = Callable[[], AbstractContextManager[object]]
 
 
@@ -78,6 +84,17 @@ def train_with_lightning(model: nn.Module, loader: DataLoader, epochs: int, turn
     lightning.Trainer(max_epochs=epochs, accelerator="cpu", logger=loggers).fit(Module(), loader)
 
 
+def train_with_and_without_meter(model: nn.Module, loader: DataLoader, epochs: int) -> None:
+    """Train stretches of epochs in turns, with a Meter and bare; print the seconds of each stretch as JSON."""
+    meter = Meter("tracking=none", f"machine.lock_dir={Path('locks').absolute()}")
+    for number in range(epochs // STRETCH):
+        is_measured = number % 4 in (0, 3)
+        data = meter.batches(loader) if is_measured else loader
+        began = time.perf_counter()
+        train(model, data, STRETCH, lambda: None, nullcontext, nullcontext)
+        print(json.dumps({"is_measured": is_measured, "took_s": time.perf_counter() - began}), flush=True)
+
+
 def codecarbon_parts(model: nn.Module) -> tuple[Part, Part]:
     from codecarbon import OfflineEmissionsTracker
 
@@ -130,6 +147,8 @@ def main() -> None:
     model, loader = LeNet(1, 10), DataLoader(samples, BATCH, shuffle=True)
     if tool == "lightning":
         train_with_lightning(model, loader, int(epochs), gate())
+    elif tool == "meter":
+        train_with_and_without_meter(model, loader, int(epochs))
     else:
         train(model, loader, int(epochs), gate(), *PARTS[tool](model))
 

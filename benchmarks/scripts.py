@@ -6,13 +6,14 @@ import json
 import os
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from gated import interleaved
 from jobs import digits_folder, measured
-from lenet_script import LEARNING_RATE
+from lenet_script import LEARNING_RATE, STRETCH
 from output import print_table, sized
 from pairs import COLUMNS, median
 from stalls import Part
@@ -22,6 +23,8 @@ from epochmeter.shared.record import Record
 
 PAIRS, EPOCHS = sized(5, 1), sized(30, 2)
 """Pairs of processes, and measured epochs of each, after the first one."""
+STRETCHES = sized(162, 6)
+"""Stretches of epochs of one process, half of them bare."""
 SCRIPTS = ROOT / "benchmarks"
 JOB = ["model=lenet", "dataset=digits", "batch=16", "workers=0", "evaluate=false"]
 JOB += [f"optimizer.lr={LEARNING_RATE}", "optimizer.momentum=0.9", "scheduler._target_=gated.GatedSchedule"]
@@ -65,6 +68,21 @@ def per_step(pairs: list[tuple[dict[str, float], dict[str, float]]], part: str) 
     return [part, f"{statistics.median(script):.3f}", f"{statistics.median(job):.3f}", *median(ratios).cells()]
 
 
+def costs() -> list[float]:
+    """Return the ratios of measured to bare stretches of epochs, which one process trains in turns."""
+    epochs = [str(digits_folder()), str(STRETCHES * STRETCH), "meter"]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, str(SCRIPTS / "lenet_script.py"), *epochs], cwd=folder, check=True, text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True,
+        )  # fmt: skip
+    stretches = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    by_kind: dict[bool, list[float]] = {True: [], False: []}
+    for stretch in stretches[2:]:  # the first two are the warm-up
+        by_kind[stretch["is_measured"]].append(stretch["took_s"])
+    return [measured_s / bare_s for measured_s, bare_s in zip(by_kind[True], by_kind[False], strict=True)]
+
+
 def waits(name: str, workers: int, steps: int, every: int) -> list[str]:
     """Return a row of a script with known waits: simulated stall, errors, and difference from the waits in its loop."""
     record, output = measured(str(SCRIPTS / "waits_script.py"), str(workers), str(steps), str(every))
@@ -84,6 +102,8 @@ def main() -> None:
     title = "Time per step of `src/measure.py` and `src/train.py`: LeNet on digits, batch 16, workers 0, one thread"
     columns: tuple[str, ...] = ("part", "script ms", "train.py ms", *(f"ratio: {column}" for column in COLUMNS))
     print_table(title, columns, [per_step(pairs, part) for part in PARTS])
+    title = "Epoch time of a script with a `Meter` / bare, in turns within one process"
+    print_table(title, COLUMNS, [median(costs()).cells()])
     columns = ("script", "true stall ms", "error ms", "error %", "stall - the script's own waits ms",
                "largest clock residual / e2e", "within 2 % or 2 ms")  # fmt: skip
     rows = [waits(name, *case) for name, case in sized(CASES, {"0 workers": (0, 5, 1)}).items()]
