@@ -81,6 +81,7 @@ def test_device_use_is_absent_without_driver_metrics():
         ({0: FIRST}, 1, []),
         ({0: {"epoch/compute_s": 6.0}, 1: LATER}, 1, []),
         ({1: LATER, 2: LATER}, 1, []),
+        ({0: epoch(0.0), 1: epoch(5.0)}, 1, [5.0]),
         ({0: epoch(9.0), 1: epoch(7.0), 3: epoch(5.0)}, 1, [6.0]),
         ({0: epoch(10.0), 1: epoch(8.0), 2: epoch(5.0)}, 0, [6.5]),
         ({0: epoch(10.0), 1: epoch(8.0), 2: epoch(5.0)}, 2, [5.0]),
