@@ -212,6 +212,7 @@ class Board:
         zone = f"sys/class/powercap/{folder}"
         self.put(**{f"{zone}/name": name, f"{zone}/enabled": 1, f"{zone}/energy_uj": 1})
         self.put(**{f"{zone}/constraint_0_name": "short_term", f"{zone}/constraint_0_power_limit_uw": 150_000_000})
+        self.put(**{f"{zone}/constraint_2_name": "peak_power", f"{zone}/constraint_2_power_limit_uw": 200_000_000})
         self.put(**{f"{zone}/constraint_1_name": "long_term", f"{zone}/constraint_1_max_power_uw": 120_000_000})
         self.put(**{f"{zone}/constraint_1_power_limit_uw": round(watts * 1e6)})
 

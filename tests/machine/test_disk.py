@@ -113,8 +113,9 @@ def test_all_devices_of_a_btrfs_count_its_reads(tree):
     pool.mkdir(parents=True)
     for path in (SATA, other):
         (pool / Path(path).name).symlink_to(tree.root / "sys" / path)
-    tree.mount("0:40", "/media/data", "btrfs", "/dev/sda", within="/@data")
-    assert tree.find("0:40") == Disk(("sda", "sdc"), "hdd", "btrfs")
+    tree.mount("0:40", "/media/data", "btrfs", "/dev/sda", within="/@data").mount("0:41", "/", "xfs")
+    for number in ("0:40", "0:42"):  # a subvolume's number is not in the table
+        assert tree.find(number) == Disk(("sda", "sdc"), "hdd", "btrfs")
 
 
 @pytest.mark.parametrize(
@@ -187,3 +188,12 @@ def test_reads_are_summed_over_all_devices_and_absent_unless_all_have_counters(m
     assert read_counters(Disk((), "ram", "tmpfs", "tmpfs is in memory")) is None
     monkeypatch.setattr(psutil, "disk_io_counters", unreadable)
     assert read_counters(Disk(("sda",), "hdd", "ext4")) is None
+
+
+def test_counters_of_a_disk_that_was_attached_again_start_at_zero(monkeypatch):
+    """By default psutil would add the counts from before."""
+    counts = []
+    for count in (100, 3):
+        monkeypatch.setattr(psutil._psplatform, "disk_io_counters", lambda reads=count, **_: {"sda": (reads,) * 9})
+        counts.append(read_counters(Disk(("sda",), "hdd", "ext4")).count)
+    assert counts == [100, 3]
