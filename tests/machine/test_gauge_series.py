@@ -53,6 +53,11 @@ def test_counters_are_rates_since_the_previous_row_and_unknown_in_the_first(rows
     assert second == pytest.approx({"monotonic_ns": 12 * SECOND, **RATES, "ram_used_bytes": 5.0})
 
 
+def test_several_disks_are_summed_and_their_utilization_is_the_mean(rows):
+    _, both = rows((1, IDLE, ()), (2, disk(reads=30, busy_ms=500), ()), devices=("sda1", "sda1"))
+    assert (both["disk_reads_per_s"], both["disk_utilization"]) == (60.0, 0.5)
+
+
 def test_nothing_read_is_never_a_zero(rows):
     gone = {**IDLE, DISK: "", "proc/stat": "cpu 1"}
     _, idle, broken, back = rows((1, IDLE, (5, 5)), (2, IDLE, (5, 5)), (3, gone, ()), (4, IDLE, (4, 5)))
@@ -70,10 +75,10 @@ def test_counters_that_start_again_and_absent_gauges(rows):
 def test_rows_follow_at_the_mean_period_and_throttling_of_all_samples_counts(tree):
     series = GaugeSeries(tree(), 1.0)
     slowed = {0.7: ["gpu0 power-capped"], 1.1: ["a, b"], 1.6: [], 2.2: []}
-    for seconds in (0.1, 0.7, 1.1, 1.6, 2.2, 2.9, 4.05):
+    for seconds in (0.1, 0.7, 1.1, 1.6, 2.2, 3.15, 4.2):
         series.add(round(seconds * SECOND), {}, (), slowed.get(seconds))
     cells = [(row["monotonic_ns"] / SECOND, row.get("throttling")) for row in series.drain()]
-    assert cells == [(0.1, None), (1.1, "gpu0 power-capped; a  b"), (2.2, "none"), (4.05, None)]
+    assert cells == [(0.1, None), (1.1, "gpu0 power-capped; a  b"), (2.2, "none"), (3.15, None), (4.2, None)]
     assert series.drain() == []
 
 

@@ -128,7 +128,15 @@ def test_spikes_in_samples_before_the_window_are_in_its_uncertainty():
     for number, at_s in enumerate(spiky):
         power.add(round((6 + at_s) * S), {"VDD_IN": 30.0 if at_s < 0 and number % 50 == 0 else 5.0})
     assert quiet.sampling(0, S).half_width_j == pytest.approx(0)
+    power.drain(6 * S)
     assert power.sampling(6 * S, 7 * S).half_width_j > 25 * 0.01
+
+
+def test_one_more_of_a_rare_spike_is_assumed_than_was_hit():
+    power = sampled(lambda at_s: 30.0 if at_s == 0.5 else 5.0, [0.01 * hundredth for hundredth in range(101)])
+    spike_j = 25 * 0.01
+    stated_j = power.sampling(0, S).half_width_j
+    assert stated_j == pytest.approx(math.hypot(1.96 * spike_j + spike_j, spike_j), rel=0.02)
 
 
 def test_failed_read_is_interpolated_and_counted():

@@ -68,6 +68,13 @@ def test_border_takes_its_own_sample(rail):
         assert before_ns <= powers.times_ns[-2] < powers.times_ns[-1] <= after_ns < before_ns + S
 
 
+def test_first_border_finds_a_sample_although_it_takes_none(rail):
+    rail.free.clear()
+    threading.Timer(0.05, rail.free.set).start()  # the sensor is slow
+    with sampling(LONG_PERIOD_S, VDD_IN=rail) as sampler_:
+        assert sampler_.joules(fresh=False).keys() == {"VDD_IN"}
+
+
 @pytest.mark.parametrize("error", [OSError("No such device"), ValueError("in1_input holds '', no number")], ids=repr)
 def test_unavailable_sensor_is_logged_once_and_other_domains_continue(quick, rail, error, caplog):
     with sampling(0.005, VDD_IN=rail, VDD_SOC=Rail(1.0)) as sampler_:

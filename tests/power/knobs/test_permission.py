@@ -108,6 +108,11 @@ def test_all_files_of_a_limit_must_be_allowed_and_none_is_written(knob, board, u
     assert [file.read_text() for file in files] == ["95000000\n", "95000000\n"]
 
 
+def test_programs_write_their_messages_in_english(monkeypatch):
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    assert privilege.run_program("sh", "-c", "echo $LC_ALL") == "C\n"
+
+
 def test_file_outside_sysfs_is_never_opened_by_tee(knob, board, user, monkeypatch):
     monkeypatch.setattr(privilege, "SYSFS", Path("/proc"))
     user(*(("tee", board.root / LIMIT.format(package)) for package in (0, 1)))

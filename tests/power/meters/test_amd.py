@@ -53,9 +53,11 @@ def test_first_die_of_a_dual_board_measures_both(tmp_path, name):
     dies = ["0000:c1:00.0", "0000:c6:00.0"]
     board = Board(tmp_path).with_amdgpu(dies[0], "0x7408", power1_average=180_000_000)
     board.with_amdgpu(dies[1], "0x7408", power1_average=0).with_amdgpu(power1_average=9_000_000)
+    for bus in ("0000:83:00.0", "0000:88:00.0"):  # another board
+        board.with_amdgpu(bus, "0x7408", power1_average=70_000_000)
     energy, domains = energy_of(*(dies if name == "both" else [name]), root=tmp_path)
-    assert {name: domain.covers for name, domain in domains.items()} == {"gpu1": "GPU board, both its dies"}
-    assert (energy["covers"], energy["domains"]) == ("GPUs used (whole boards, both dies of each)", ["gpu1"])
+    assert {name: domain.covers for name, domain in domains.items()} == {"gpu3": "GPU board, both its dies"}
+    assert (energy["covers"], energy["domains"]) == ("GPUs used (whole boards, both dies of each)", ["gpu3"])
 
 
 @pytest.mark.parametrize(
