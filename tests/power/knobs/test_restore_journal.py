@@ -3,6 +3,7 @@ import platform
 
 import pytest
 
+from epochmeter.power.knobs import restore_journal
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 from epochmeter.shared.process_identity import start_ticks
 
@@ -36,6 +37,14 @@ def test_no_setting_is_changed_without_a_journal(tmp_path):
     journal = RestoreJournal(str(tmp_path / "file"), root="/", boot_id="", command="")
     with pytest.raises(RuntimeError, match=r"(?s)cannot write the journal.*machine\.state_dir="):
         journal.note("RAPL", [], "95 W", "by hand")
+
+
+def test_entry_is_on_disk_before_the_setting_is_changed(journal, monkeypatch):
+    """Otherwise a power failure could lose the file's name in its folder."""
+    flushed = []
+    monkeypatch.setattr(restore_journal, "fsync_folder", lambda folder: flushed.append(len(list(folder.iterdir()))))
+    journal.note("RAPL", [], "95 W", "by hand")
+    assert flushed == [1]
 
 
 def test_damaged_entry_is_an_error_with_its_file(journal):

@@ -77,6 +77,12 @@ def test_smoothing_at_borders_is_corrected_and_its_bound_grows_with_the_averagin
     assert widths == sorted(widths)
 
 
+def test_unknown_sensor_widens_the_intervals():
+    known = epoch(seed=1, step_s=0.5, shares=TWO, sensor=Sensor(averaging_s=0.05, lag_s=0.02))
+    stated, unknown = (estimated(known, response).half_width_j for response in (Response(0.05, 0.02), None))
+    assert all(unknown[phase] > 1.05 * stated[phase] for phase in ("stall", "compute"))
+
+
 GOAL = {
     "instant, known": (Sensor(lag_s=0.05), True, {0.06: FOUR, 0.5: TWO}),
     "100 ms, known": (Sensor(averaging_s=0.1), True, {0.5: TWO, 1.6: FOUR}),
