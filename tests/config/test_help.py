@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,10 @@ def test_docs_of_the_configuration_name_every_option_and_key_and_the_sampling_pe
     periods = {meter: OmegaConf.load(CONF / f"meter/{meter}.yaml").get("period_s") for meter in list_choices("meter")}
     for meter, period_s in periods.items():
         assert period_s is None or re.search(rf" {period_s} of [^,;]*`{meter}`", row), meter
+
+
+def test_multirun_may_be_given_between_overrides(tmp_path):
+    command = [sys.executable, ROOT / "src/train.py", "batch=8", "-m", "epochs=0", f"hydra.sweep.dir={tmp_path}/sweep"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert "`epochs=0` is not valid" in ended.stderr

@@ -68,6 +68,12 @@ def test_override_that_would_mislabel_the_run_is_refused(choices, override, hint
     assert problem.hint.startswith(hint)
 
 
+def test_only_zero_and_one_are_numbers_of_a_flag():
+    check_overrides(["evaluate=1", "compile=0", "evaluate=true", "batch=2"], {})
+    with pytest.raises(InputError, match="`evaluate=2` is not valid\n  hint: give true or false"):
+        check_overrides(["evaluate=2"], {})
+
+
 def test_names_that_an_option_uses_and_other_keys_may_be_overridden():
     check_overrides(["model.name=resnet34"], {"model": "torchvision"})
     check_overrides(["model.name=lenet", "model.activation=ReLU", "batch=8"], {"model": "lenet"})

@@ -248,6 +248,18 @@ def test_other_settings_are_restored_if_a_library_exits(tmp_path):
     assert knobs[0].get() == "95 W"
 
 
+def test_setting_that_cannot_be_read_at_the_end_is_reported(tmp_path, monkeypatch):
+    def unreadable():
+        raise OSError("Input/output error")
+
+    limit, _ = two_limits(tmp_path)
+    changed = AppliedSettings([(limit, limit.target_for(65))], make_journal(tmp_path), print)
+    with changed as holding, monkeypatch.context() as patch:
+        patch.setattr(limit, "get", unreadable)
+        (message,) = holding.drift_messages()
+    assert message == "cannot read RAPL, which was set to 65 W: Input/output error"
+
+
 def test_pending_request_of_a_killed_run_is_reverted(open_folder, monkeypatch):
     """jtop's service applies a request late, when the run that made it has ended."""
     board = Board(open_folder).with_modes("nx").with_clocks()
