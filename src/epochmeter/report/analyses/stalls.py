@@ -100,8 +100,8 @@ class Incomplete:
 
 
 def analyze(runs: Sequence[Run]) -> list[StallAnalysis | Incomplete]:
-    """Analyze each configuration and host with runs of two conditions or more."""
-    groups = data_source.by_job(runs)
+    """Analyze each configuration and host with runs of two conditions or more; each with a positive time."""
+    groups = data_source.by_job([run for run in runs if run.metrics["steady/e2e_s"] > 0])
     firsts = [Configuration(next(iter(group.runs.values()))) for group in groups]
     keys = dict.fromkeys(["model", "dataset", "batch", "workers", *varied(firsts)])
     named = [key for key in keys if key not in data_source.SET_BY_DATA_SOURCE]
