@@ -77,7 +77,9 @@ def test_a_terminal_that_is_too_small_shows_how_many_lines_are_hidden(tmp_path):
     console = Console(width=80, height=8, force_terminal=True, color_system=None)
     snapshot = Watcher(write_run(tmp_path / "0", epochs(3))).read()
     complete = draw(snapshot, 80)
-    *lines, last = re.split("\n|\x1b\\[[HJK]", _screen(snapshot, "", console))
+    text = _screen(snapshot, "", console)
+    *lines, last = re.split("\n|\x1b\\[[HJK]", text)
+    assert (text.count("\x1b[K"), text.count("\n")) == (7, 7), "each line is cleared"
     assert [line for line in lines if line] == [line for line in plain(complete[:7], console) if line]
     assert re.search(r"(\d+) more lines", last)[1] == str(len(complete) - 7)
 
@@ -95,7 +97,8 @@ def test_texts_of_users_cannot_command_the_terminal_or_use_markup(tmp_path):
     write_points(tmp_path, [f"note={HOSTILE}"], ["note=[red]b"])
     failure = {"kind": "exception", "message": HOSTILE}
     write_ended(tmp_path, 0, 1.0, 1.0, state="failed", failure=failure, note=HOSTILE)
-    write_run(tmp_path / "1", epochs(2), number=1, name=HOSTILE, flags={"x": HOSTILE}, rehearsal=[HOSTILE])
+    job = {**JOB, "footprint": {"price": 1, "currency": HOSTILE, "pue": 1}}
+    write_run(tmp_path / "1", epochs(2), number=1, name=HOSTILE, flags={"x": HOSTILE}, rehearsal=[HOSTILE], job=job)
     for folder in (tmp_path, tmp_path / "1"):
         text = "\n".join(picture(folder, 160))
         assert "[bold]name[/bold]" in text
@@ -127,6 +130,7 @@ def test_an_ended_sweep_of_rehearsals_is_marked(tmp_path):
 def test_a_sparkline_scales_from_zero_and_is_blank_without_samples():
     series = Series([0.0, 30.0, 58.0, 59.0], [1.0, 2.0, 3.0, 5.0], 5.0)
     assert terminal._sparkline(series, 6) == "▃  ▅ █"
+    assert len(terminal._sparkline(series, 100)) == 30, "a character has a sample"
 
 
 def test_a_damaged_record_is_drawn_as_far_as_it_is_readable(tmp_path):

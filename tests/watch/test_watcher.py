@@ -140,6 +140,8 @@ def test_metrics_of_a_long_run_are_computed_from_time_to_time_and_at_its_end(tmp
         ({"model": {"parameters": 1}}, "training", ""),
         ({"lines": epochs(3)}, "training", ""),
         ({"lines": epochs(3), "silent_s": 40}, "stalled", "no new record for 40 s; its process is alive (PID)"),
+        ({"lines": [window("epoch", 0, 50, 8.0, energy_j=1.0), *epochs(3), window("epoch", 3, 14, 20.0, energy_j=1.0)],
+          "silent_s": 40}, "training", ""),
         ({"lines": epochs(3), "silent_s": 40, "host": "node7"}, "stalled", "no new record for 40 s; its host is node7"),
         ({"lines": epochs(3), "silent_s": 40, **GONE}, "interrupted",
          f"no new record for 40 s; the process {GONE['pid']} is gone"),
@@ -170,6 +172,10 @@ def test_a_record_that_is_written_or_damaged_shows_its_readable_part(tmp_path):
     view = own.read().active[0]
     assert view.progress.recorded == 2
     assert view.warnings[0] == "2 of the lines of epochs.jsonl cannot be read"
+    (folder / "epochs.jsonl").unlink()
+    write_run(folder, epochs(1))
+    view = own.read().active[0]
+    assert (view.progress.recorded, view.warnings) == (1, []), "the run was started again"
 
 
 def test_looking_changes_nothing_in_the_folder(tmp_path):
@@ -225,9 +231,9 @@ def test_without_a_meter_one_reason_explains_energy_and_power(tmp_path, energy, 
 
 
 def test_notes_that_differ_in_their_numbers_are_shown_once(tmp_path):
-    lines = [{**line, "notes": [f"epoch {line['epoch'] + 1}: slow"]} for line in epochs(3)]
+    lines = [{**line, "notes": [f"epoch {line['epoch'] + 1}: {why}" for why in ("slow", "hot")]} for line in epochs(3)]
     view = look(write_run(tmp_path / "0", lines, flags={"throttled": "heat"})).active[0]
-    assert view.warnings == ["heat", "epoch 3: slow"]
+    assert view.warnings == ["heat", "epoch 3: hot", "epoch 3: slow"]
 
 
 @pytest.mark.parametrize("make", [lambda path: None, Path.mkdir, Path.touch])
