@@ -37,7 +37,9 @@ from pairs import COLUMNS, Ratio, median
 from watched import JOB
 
 from epochmeter.config.job import ROOT
-from epochmeter.watch import terminal
+from epochmeter.watch import feed
+
+Processes = Sequence[subprocess.Popen[str]]
 
 MINUTES = float(ARGUMENTS[0]) if ARGUMENTS else 10.0
 WATCHERS, MIN_PAIRS = sized(10, 1), sized(20, 2)
@@ -46,16 +48,16 @@ STRETCH_S = sized(0.15, 0.05)
 RECORDED = 30
 """Epochs in the record at the start: the five minutes of samples that are shown."""
 TERMINAL = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
-WATCH = f"""
+SERVE = f"""
 import sys
 from epochmeter.__main__ import start
-from epochmeter.watch import feed, server, terminal
-terminal.PERIOD_S = feed.PERIOD_S = {1.5 * STRETCH_S}
+from epochmeter.watch import feed, server
+feed.PERIOD_S = {1.5 * STRETCH_S}
 server.POLL_S = feed.PERIOD_S / 2
 sys.argv[0] = "watch"
 start("watch")
 """
-"""Watches with a period between one and two stretches: watchers that were suspended for one look at once, and once."""
+"""Serves with a period between one and two stretches: a server that was suspended for one looks at once, and once."""
 
 
 def main() -> None:
@@ -77,8 +79,8 @@ def main() -> None:
         ways = (f"{WATCHERS} terminals", terminals), (f"1 page server, {WATCHERS} viewers", page)
         for number, (name, watchers) in enumerate(ways, 1):
             until_s = begun_s + sized(60 * MINUTES, 0) * number / len(ways)
-            with watchers(record.folder) as processes:
-                result, used_s = compare(processes, append, bench.bare, until_s)
+            with watchers(record.folder) as (processes, wake):
+                result, used_s = compare(processes, wake, append, bench.bare, until_s)
             rows.append([name, *result.cells(), f"{1e3 * used_s / WATCHERS:.2f} ms"])
             print(*rows[-1], file=sys.stderr)
     columns = ("watchers", *COLUMNS, "processor time per watcher and look")
@@ -87,12 +89,17 @@ def main() -> None:
 
 
 def compare(
-    processes: Sequence[subprocess.Popen[str]], append: Callable[[], None], train: Callable[[], float], until_s: float
+    processes: Processes,
+    wake: Callable[[], None],
+    append: Callable[[], None],
+    train: Callable[[], float],
+    until_s: float,
 ) -> tuple[Ratio, float]:
     """Return the time next to watchers that look once per second / without, and the processor time of their looks in s.
 
     Args:
         processes: The watchers.
+        wake: Lets watchers that continue look at once.
         append: Appends an epoch to the record.
         train: Trains for a stretch.
         until_s: Monotonic time at which the measurement ends.
@@ -102,6 +109,8 @@ def compare(
     def stretch_s(command: signal.Signals) -> float:
         append()
         begun_s = time.perf_counter()
+        if command == signal.SIGCONT:
+            wake()
         for process in processes:
             process.send_signal(command)
         train()
@@ -114,15 +123,15 @@ def compare(
     stretch_s(signal.SIGSTOP)
     used_s, ratios = -processor_s(), []
     while len(ratios) < MIN_PAIRS or time.monotonic() < until_s:
-        ratios.append(1 + (stretch_s(signal.SIGCONT) - stretch_s(signal.SIGSTOP)) / terminal.PERIOD_S)
+        ratios.append(1 + (stretch_s(signal.SIGCONT) - stretch_s(signal.SIGSTOP)) / feed.PERIOD_S)
     return median(ratios), (used_s + processor_s()) / len(ratios)
 
 
 @contextmanager
-def terminals(folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
-    """Show a run in terminals whose output is read and dropped."""
+def terminals(folder: Path) -> Iterator[tuple[Processes, Callable[[], None]]]:
+    """Show a run in terminals whose output is read and dropped; they look when a key is pressed."""
     pairs = [pty.openpty() for _ in range(WATCHERS)]
-    watch = [sys.executable, "-c", WATCH, str(folder)]
+    watch = [sys.executable, "src/watch.py", str(folder)]
     processes = [
         subprocess.Popen(watch, cwd=ROOT, stdin=own, stdout=own, stderr=own, env=TERMINAL, text=True)
         for _, own in pairs
@@ -131,15 +140,15 @@ def terminals(folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
     for screen in screens:
         os.read(screen, 1)  # the first picture
     with _dropped(screens), _running(processes):
-        yield processes
+        yield processes, lambda: [os.write(screen, b" ") for screen in screens]
     for descriptor in sum(pairs, ()):
         os.close(descriptor)
 
 
 @contextmanager
-def page(folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
+def page(folder: Path) -> Iterator[tuple[Processes, Callable[[], None]]]:
     """Serve a run's page to viewers that read all events."""
-    serve = [sys.executable, "-c", WATCH, str(folder), "page=true", "port=0"]
+    serve = [sys.executable, "-c", SERVE, str(folder), "page=true", "port=0"]
     server = subprocess.Popen(serve, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     with _running([server]):
         address = urlsplit(server.stdout.readline().split()[-1]).netloc
@@ -149,11 +158,11 @@ def page(folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
             connection.request("GET", "/events")
             responses.append(connection.getresponse())
         with _dropped([response.fileno() for response in responses]):
-            yield [server]
+            yield [server], lambda: None
 
 
 @contextmanager
-def _running(processes: Sequence[subprocess.Popen[str]]) -> Iterator[None]:
+def _running(processes: Processes) -> Iterator[None]:
     try:
         yield
         if any(process.poll() is not None for process in processes):
