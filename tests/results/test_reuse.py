@@ -92,7 +92,9 @@ def test_repeat_k_reuses_the_run_of_its_number_or_one_of_k_plus_1_completed_runs
 def test_a_sweep_reuses_neither_its_own_runs_nor_one_run_twice(tmp_path, new):
     completed(new / "0")
     assert taken(new, 0) == [None]
-    refer(new / "1", completed(tmp_path / "A" / "0"), "batch=8")
+    origin = completed(tmp_path / "A" / "0")
+    assert taken(new, 1) == [None], "the second repeat needs two completed runs"
+    refer(new / "1", origin, "batch=8")
     assert taken(new, 0) == [None]
 
 

@@ -3,6 +3,7 @@
 import json
 import signal
 import zipfile
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.sweep_files import Points
 from epochmeter.run import experiment, launch
-from epochmeter.run.experiment import run, start_training
+from epochmeter.run.experiment import claimed_devices, run, start_training
 from epochmeter.run.finish import finalizing, resume_hint
 from epochmeter.run.instruments import check_idle
 from epochmeter.run.nodes import Node
@@ -135,6 +136,18 @@ def test_interrupted_run_has_a_hint_to_resume(order, of_sweep, submitted, comman
     with zipfile.ZipFile(plan.record.folder / CHECKPOINT, "w") as archive:
         archive.writestr(CHECKPOINT_METADATA, json.dumps({"record_id": plan.run["record_id"], "epochs": 2}))
     assert resume_hint(plan) == [f"a checkpoint after 2 epochs is kept: run the same command {command} to resume"]
+
+
+def test_settings_of_a_killed_run_are_restored_again_once_the_devices_are_locked(order, terminal, monkeypatch):
+    plan, outcome, calls = resolve_plan(order()), RunResult(0, []), []
+    lost = SimpleNamespace(knob="fan", was="80")
+    monkeypatch.setattr(experiment, "restore_after_kill", lambda journal, say, tried: [*tried, lost])
+    monkeypatch.setattr(experiment, "refuse_unrestored", lambda knobs, journal: calls.append("refuse"))
+    monkeypatch.setattr(experiment.device_lock, "lock_devices", lambda *_: nullcontext(calls.append("lock")))
+    with claimed_devices(plan, [], outcome, terminal):
+        calls.append("run")
+    assert calls == ["lock", "refuse", "run"]
+    assert outcome.notes == ["fan could not be restored to its original 80."]
 
 
 def test_refused_run_is_a_failure_and_leaves_no_folder(order, terminal):

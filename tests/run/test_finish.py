@@ -4,12 +4,13 @@ import json
 from array import array
 
 import pytest
-from default_jobs import job_keys
+from default_jobs import job_keys, job_of
 
 from epochmeter.cluster.submissions import SubmissionLog
+from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import status_of
 from epochmeter.results.sweep_files import SUBMISSIONS_FILE
-from epochmeter.run.finish import close_orphans, oom_message
+from epochmeter.run.finish import build_summary, close_orphans, oom_message
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
@@ -64,6 +65,23 @@ def test_run_of_an_ended_process_is_closed_as_killed_once_with_the_notes_of_its_
     expected = {"total/e2e_s": 4.0, "total/idle_power_w": 2.0, "total/power_limit_w": 15.0, "model/parameters": 61706}
     assert summary["metrics"].items() >= {**expected, "throughput/samples_per_s": 2.0}.items()
     assert closed() == []
+
+
+def test_summary_has_the_cost_and_why_there_is_no_total_and_that_epoch_times_vary(tmp_path):
+    record = Record(tmp_path)
+    measured = {"energy_j": 7.2e6, "energy_uncertainty_j": 0.0}
+    job = job_of(warmup_epochs=0, footprint={"price": 0.5, "currency": "EUR"})
+    for epoch, e2e_s in enumerate((1.0, 9.0)):
+        metrics = {"epoch/steps": 0, "epoch/e2e_s": e2e_s, "epoch/energy_j": 7.2e6}
+        energy = {"opened_ns": 0, "closed_ns": 10**9, "joules": {}, "term": {} if epoch else measured}
+        record.append({"window": "epoch", "epoch": epoch, "metrics": metrics, "energy": energy})
+        outcome = RunResult(0, [])
+        build_summary(record, job, {**RUN, "energy": {"source": "counter", "reason": ""}}, outcome)
+        if not epoch:
+            assert outcome.metrics["total/cost"] == 1.0
+    assert "total/cost" not in outcome.metrics
+    parts = ("no total energy: it was not measured in epoch 2", "warning: epoch times vary by 113 %", "no cost")
+    assert all(part in note for part, note in zip(parts, outcome.notes, strict=True))
 
 
 def test_run_with_a_full_disk_at_its_end_is_closed_as_failed(begun, closed, tmp_path):

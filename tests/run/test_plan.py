@@ -114,6 +114,17 @@ def test_applied_power_limit_is_recorded(order, rapl, ranks, reported, watts, de
     assert (run["power_limit_w"], run["power_limit_max_w"], run["power_limit_devices"]) == (watts, 120, devices)
 
 
+def test_run_that_this_machine_cannot_make_is_refused_before_it_waits_for_the_devices(order, rapl, monkeypatch):
+    def refuse(knobs, journal):
+        raise RuntimeError(f"{[knob.name for knob in knobs]} is not restored")
+
+    monkeypatch.setattr(resolve, "refuse_unrestored", refuse)
+    with pytest.raises(RuntimeError, match=r"\['RAPL'\] is not restored"):
+        resolve_plan(order("power_limit=100", f"machine.root={rapl}"))
+    with pytest.raises(ValueError, match=r"`workers=100000` is too many"):
+        resolve_plan(order("workers=100000"))
+
+
 def test_resumed_run_has_the_flags_of_the_windows_that_it_keeps(order):
     first = resolve_plan(order(of_sweep=True))
     first.open_record()

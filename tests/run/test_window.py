@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from epochmeter.machine.nvml import POWER_LIMIT_REASON
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
 from epochmeter.power.phases.phase_energy import PhaseEnergy
 from epochmeter.power.power_series import PowerSamples, Sampling
@@ -164,13 +165,14 @@ HOT = Scripted(throttled=["gpu0 slowed for heat"], cpu_utilization=0.5, temperat
         ({"measured": with_parts(clock_residual_s=-0.02)}, {}, ["its parts miss 0.50% of its end-to-end time."], {}),
         ({"gauges": HOT}, {"cpu_utilization": 0.5, "temperature_max_c": 71.0},
          ["gpu0 slowed for heat"], {"throttled": "gpu0 slowed for heat"}),
+        ({"gauges": Scripted(throttled=[f"gpu0 {POWER_LIMIT_REASON}"])}, {}, [f"gpu0 {POWER_LIMIT_REASON}"], {}),
         ({"measured": with_parts(["a.png", "b.png"], skipped_samples=7)}, {"skipped_samples": 7},
          ["7 bad samples were skipped: a.png, b.png and 5 more."], {}),
         ({"measured": with_parts(["a.png", "b.png"], skipped_samples=2)}, {"skipped_samples": 2},
          ["2 bad samples were skipped: a.png, b.png."], {}),
         ({"measured": with_parts(skipped_samples=0)}, {"skipped_samples": 0}, [], {}),
     ],
-    ids=["normal", "partial", "paused", "clocks disagree", "gauges", "skipped", "two skipped", "none skipped"],
+    ids=["normal", "partial", "paused", "clocks", "gauges", "power limit", "skipped", "two skipped", "none skipped"],
 )  # fmt: skip
 def test_conditions_of_an_epoch_have_metrics_notes_and_flags(close, how, metrics, notes, flags):
     closed = close(at(99.99), at(104.01), NONE, **how)
