@@ -38,7 +38,7 @@ def test_run_and_operators_with_a_known_time_are_points_below_the_line(record):
         ("convolution", 20.0, 40, "40.0% of the line"),
     ]
     assert max(row["y"] for row in chart.spec["datasets"]["roof"]) == 100
-    assert "sheet" not in chart.spec["datasets"]
+    assert "datasheet" not in chart.spec["datasets"]
     assert "convolution" in to_svg({**chart.spec, "title": chart.title})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from epochmeter.report.analyses.trace import BACKEND, PHASES, TraceView
@@ -15,6 +16,8 @@ COLORS = dict(zip(PHASES, (vega.BLUE, vega.ORANGE, vega.PURPLE, vega.VERMILION, 
 GIGA = 1e9
 ROOM = 3.0
 """Factor between the outermost points and the ends of an axis."""
+DASHES = {"roof": [1, 0], "datasheet": [4, 4]}
+Points = list[dict[str, Any]]
 
 
 def module_bars(view: TraceView) -> list[vega.Chart]:
@@ -46,38 +49,49 @@ def roofline(record: Record, view: TraceView) -> list[vega.Chart]:
     if any(name not in metrics for name in names):
         return []
     peak, bandwidth, intensity, hfu = (metrics[name] for name in names)
-    points = [
-        _point(phrase("mean_epoch"), intensity, hfu * peak, peak, bandwidth),
-        *_operators(record, view, peak, bandwidth),
-    ]
-    ends = [min(point["x"] for point in points), peak / bandwidth, max(point["x"] for point in points)]
-    ends = [min(ends) / ROOM, ends[1], max(ends) * ROOM]
-    roof = [{"x": x, "y": min(x * bandwidth, peak) / GIGA, "name": phrase("measured_peaks")} for x in ends]
-    sheet = metrics.get("roofline/datasheet_flop_per_s")
-    sheets = [{"x": x, "y": sheet / GIGA, "name": phrase("datasheet")} for x in ends[1:]] if sheet else []
-    low = min([point["y"] for point in points] + [roof[0]["y"]])
-    scales = {"x": (ends[0], ends[-1]), "y": (low / ROOM, ROOM * max(row["y"] for row in (*roof, *sheets)))}
+    mean = _point(phrase("mean_epoch"), intensity, hfu * peak, peak, bandwidth)
+    points = [mean, *_operators(record, view, peak, bandwidth)]
+    lines = _roof(points, peak, bandwidth, metrics.get("roofline/datasheet_flop_per_s"))
+    caption = {"roof": True, "datasheet": "datasheet" in lines, "operator_times": len(points) > 1, "bytes": True}
+    return [vega.Chart("roofline", phrase("roofline"), _roofline_spec(points, lines), caption)]
+
+
+def _roof(points: Points, peak: float, bandwidth: float, sheet: float | None) -> dict[str, Points]:
+    """Return the lines of the measured peaks and of the datasheet, if it is known, as wide as the chart."""
+    ridge = peak / bandwidth
+    places = [ridge, *(point["x"] for point in points)]
+    ends = [min(places) / ROOM, ridge, max(places) * ROOM]
+    name = phrase("measured_peaks")
+    lines: dict[str, Points] = {"roof": [{"x": x, "y": min(x * bandwidth, peak) / GIGA, "name": name} for x in ends]}
+    if sheet:
+        lines["datasheet"] = [{"x": x, "y": sheet / GIGA, "name": phrase("datasheet")} for x in ends[1:]]
+    return lines
+
+
+def _roofline_spec(points: Points, lines: Mapping[str, Points]) -> vega.Spec:
+    every = [*points, *(row for rows in lines.values() for row in rows)]
+    heights, roof = [row["y"] for row in every], lines["roof"]
+    domains = {"x": (roof[0]["x"], roof[-1]["x"]), "y": (min(heights) / ROOM, ROOM * max(heights))}
     titles = {"x": phrase("intensity"), "y": phrase("gflop_per_s")}
     place = {
-        name: channel(f"{name}:Q", title=titles[name], scale={"type": "log", "domain": scales[name], "nice": False})
-        for name in scales
+        name: channel(f"{name}:Q", title=titles[name], scale={"type": "log", "domain": domain, "nice": False})
+        for name, domain in domains.items()
     }
-    marks = {**place, "tooltip": vega.tooltips("name", "rate", "of_roof")}
-    layers = [
-        layer("roof", "line", place, color=vega.GRAY),
-        *([layer("sheet", "line", place, color=vega.GRAY, strokeDash=[4, 4])] if sheets else []),
-        layer("points", "point", {**marks, "color": channel("color:N", scale=None)}, filled=True, size=90),
-        layer("labels", "text", {**place, "text": channel("name:N")}, align="left", dx=8, dy=4),
-        layer("labels_backward", "text", {**place, "text": channel("name:N")}, align="right", dx=-8, dy=-6),
+    shown = {**place, "color": channel("color:N", scale=None), "tooltip": vega.tooltips("name", "rate", "of_roof")}
+    text = {**place, "text": channel("name:N")}
+    layers = [layer(name, "line", place, color=vega.GRAY, strokeDash=DASHES[name]) for name in lines]
+    layers += [
+        layer("points", "point", shown, filled=True, size=90),
+        layer("forward", "text", text, align="left", dx=8, dy=4),
+        layer("backward", "text", text, align="right", dx=-8, dy=-6),
     ]
-    caption = {"roof": True, "datasheet": sheets, "operator_times": len(points) > 1, "bytes": True}
-    labels = {"labels": [point for point in points if not point["name"].endswith("_backward")]}
-    labels["labels_backward"] = [point for point in points if point not in labels["labels"]]
-    data = {"roof": roof, "points": points, **labels, **({"sheet": sheets} if sheets else {})}
-    return [vega.Chart("roofline", phrase("roofline"), vega.make_spec({"layer": layers, "height": 320}, data), caption)]
+    backward = [point for point in points if point["name"].endswith("_backward")]
+    forward = [point for point in points if point not in backward]
+    data = {**lines, "points": points, "forward": forward, "backward": backward}
+    return vega.make_spec({"layer": layers, "height": 320}, data)
 
 
-def _operators(record: Record, view: TraceView, peak: float, bandwidth: float) -> list[dict[str, Any]]:
+def _operators(record: Record, view: TraceView, peak: float, bandwidth: float) -> Points:
     """Return the points of operators whose FLOPs were counted and whose time is in the trace."""
     training = record.run()["training"]
     devices = peak / training["peaks"]["flop_per_s"]  # the trace is of one
