@@ -54,3 +54,11 @@ def test_bottleneck_and_data_stalls_are_fractions_of_the_epoch_time():
     equal = steady(e2e_s=1.0, compute_s=0.5, data_stall_s=0.49, copy_s=0.0, overhead_s=0.01)
     line = "Bottleneck: compute-bound or prep-bound (about equal), 50 % and 49 % of epoch time."
     assert tables.bottleneck_line(equal, in_memory=True).startswith(line)
+
+
+def test_mean_row_has_the_range_of_its_epochs_or_their_number_and_flagged_epochs_their_flag():
+    titles = {(1, 2, 3): "mean 2-4", (1,): "mean 2", (1, 3): "mean of 2", (): "mean"}
+    assert {epochs: tables.mean_title(epochs) for epochs in titles} == titles
+    flags = {(): "3", ("partial",): "3 (partial)", ("paused",): "3 (paused)", ("warmup",): "3 (warm-up)"}
+    rows = {keys: {"epoch": 2, **dict.fromkeys(keys, True)} for keys in flags}
+    assert {keys: tables.epoch_title(row, 1) for keys, row in rows.items()} == flags

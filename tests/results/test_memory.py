@@ -13,6 +13,8 @@ def test_largest_batch_fills_the_memory_that_the_fixed_kinds_leave(tmp_path):
     (tmp_path / MEMORY).write_text(json.dumps(MEASURED))
     found = memory_metrics(Record(tmp_path), batch=8)
     assert found["memory/largest_batch"] == 80  # (1227 - 420) / 10
+    (tmp_path / MEMORY).write_text(json.dumps({**MEASURED, "capacity_bytes": 400}))
+    assert memory_metrics(Record(tmp_path), batch=8)["memory/largest_batch"] == 0
     assert (found["memory/peak_bytes"], found["memory/activations_bytes"]) == (480, 60)
 
 

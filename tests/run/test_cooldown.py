@@ -48,7 +48,14 @@ def cooling(tmp_path):
         ([60], None, {"cooldown_s": 60, "cool_below_c": 61}, 0, 60, None),
         ([60], 900, {"cooldown_s": 60, "cool_below_c": 61}, 0, 60, None),
         ([45, 63], None, {"cool_below_c": 50}, 14, 49, "Device temperature 63 C: waiting up to 600 s for less than 50"),
-        ([70], 1000, {"cooldown_s": 10, "cool_below_c": 50}, 21, 49, "Cooling down for 10 s (sweep.cooldown_s=10)."),
+        (
+            [70],
+            1000,
+            {"cooldown_s": 10, "cool_below_c": 50, "cool_wait_s": 12},
+            21,
+            49,
+            "Cooling down for 10 s (sweep.cooldown_s=10).",
+        ),
     ],
     ids=["rest of the time", "no run before", "long ago", "hottest sensor", "time, then temperature"],
 )

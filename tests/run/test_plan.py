@@ -72,6 +72,7 @@ def test_rehearsal_has_every_reason(rehearsal, rapl, tmp_path):
         ],
     }
     assert {overrides: rehearsal(*overrides) for overrides in reasons} == reasons
+    assert rehearsal("rehearse=false") == []
 
 
 @pytest.mark.parametrize(

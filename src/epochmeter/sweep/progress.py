@@ -21,7 +21,7 @@ class SweepProgress(NamedTuple):
     def forecast(self, number: int, now: datetime | None = None) -> str:
         """Return when the sweep will end, by the median time of the runs that this process completed."""
         now = now or datetime.now()
-        completed = [outcome for outcome in self.outcomes if outcome.state == COMPLETED and not outcome.earlier]
+        completed = [outcome for outcome in self.outcomes if outcome.state == COMPLETED]
         durations_s = [outcome.duration_s for outcome in completed if outcome.duration_s is not None]
         if not durations_s or number >= self.total:
             return ""
