@@ -54,3 +54,12 @@ def test_truncated_or_damaged_archive_is_an_error(tmp_path, name, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=rf"{path} is not a complete tar archive"):
         unpack(path, tmp_path / "out", print)
+
+
+@pytest.mark.parametrize("second", ["top/a", "top/a/b"])
+def test_archive_with_a_path_twice_is_an_error_of_the_archive(tmp_path, second):
+    with tarfile.open(tmp_path / "archive.tar", "w") as tar:
+        for name in ("top/a", second):
+            tar.addfile(tarfile.TarInfo(name), io.BytesIO(b""))
+    with pytest.raises(ValueError, match=f"contains two files for {tmp_path}/out/{second}"):
+        unpack(tmp_path / "archive.tar", tmp_path / "out", print)

@@ -70,7 +70,10 @@ def iter_files(tar: tarfile.TarFile, archive: Path) -> Iterator[tuple[str, IO[by
 
 
 def write_file(file: IO[bytes], path: Path) -> None:
-    """Write a file's contents to a new file; FileExistsError if the archive contains it twice."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "xb") as out:
-        shutil.copyfileobj(file, out, 1 << 20)
+    """Write a file's contents to a new file; ValueError if the archive contains it twice."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "xb") as out:
+            shutil.copyfileobj(file, out, 1 << 20)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ValueError(f"the archive contains two files for {path}. Use the official archive.") from error

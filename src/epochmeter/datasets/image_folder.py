@@ -61,8 +61,8 @@ def _count_images(folder: Path, say: Notify) -> dict[str, int]:
         raise ValueError(f"{folder} has no class folders. Put the images of each class into a folder of their own.")
     if empty := sorted(name for name, count in counts.items() if not count):
         raise ValueError(
-            f"{folder} has classes without images: {_first_names(empty)}. Delete these folders, or add images "
-            f"({', '.join(IMAGE_SUFFIXES)})."
+            f"{folder} has classes without images: {_first_names(empty)}. Add images ({', '.join(IMAGE_SUFFIXES)}), or "
+            "set dataset.root= to a folder that has only the folders of the classes."
         )
     return counts
 
