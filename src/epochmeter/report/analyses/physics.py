@@ -16,7 +16,6 @@ posterior is computed for the model linearized at the most probable parameters.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -57,8 +56,6 @@ SOFTNESS = 0.08
 """Range of the limit's logarithm in which the power begins to decrease."""
 SAME_WORKLOAD, MAX_SAME = 0.6, 4
 """Correlation of the deviations, and the number of other sweeps with the same workload that are used."""
-SAME_BOARD, OF_BOARD = 0.8, ("floor", "cpu", "dram", "voltage")
-"""Correlation of these parameters in sweeps on the same board, with any workload."""
 SCALE, OF_SCALE = 0.4, ("peak", "idle")
 """Standard deviation of the power at the highest clocks, relative to the runs, and the parameters that it changes."""
 PSEUDO_WORKLOADS = (1.0, 8.0)
@@ -171,33 +168,15 @@ def _with_level(population: Population, grid: Grid) -> tuple[Array, Array]:
 
     The time of an epoch depends on the dataset. With power modes, power is relative to the highest of the runs.
     """
-    mean, covariance = _of_board(population, grid)
+    mean, covariance = population.mean.copy(), population.covariance.copy()
     mean[0], covariance[0], covariance[:, 0] = 0.0, 0.0, 0.0
     shifts = np.mean(grid.logs - mean_logs(mean, grid), axis=1)
     mean[0], covariance[0, 0] = shifts[0], PARAMETERS["level"][1] ** 2
     if grid.board and len(shifts) > 1:
-        scale = _indices(OF_SCALE)
+        scale = [[*PARAMETERS].index(name) for name in OF_SCALE]
         mean[scale] += shifts[1]
         covariance[np.ix_(scale, scale)] += SCALE**2
     return mean, covariance
-
-
-def _of_board(population: Population, grid: Grid) -> tuple[Array, Array]:
-    """Return mean and covariance of the parameters, given those of the same board with other workloads."""
-    mean, covariance = population.mean.copy(), population.covariance.copy()
-    pairs = zip(population.grids, population.parameters, strict=True)
-    if grid.board and (same := [best for other, best in pairs if other.board == grid.board]):
-        own = _indices(OF_BOARD)
-        weight = len(same) * SAME_BOARD / (1 + (len(same) - 1) * SAME_BOARD)
-        mean[own] += weight * (np.mean(same, axis=0) - mean)[own]
-        scale = np.ones(len(mean))
-        scale[own] = math.sqrt(1 - weight * SAME_BOARD)
-        covariance *= np.outer(scale, scale)
-    return mean, covariance
-
-
-def _indices(names: Sequence[str]) -> list[int]:
-    return [[*PARAMETERS].index(name) for name in names]
 
 
 def _deviations(population: Population, grid: Grid) -> tuple[Array, Array]:
