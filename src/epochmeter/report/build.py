@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from epochmeter.report.analyses import (
     answer,
@@ -62,7 +62,7 @@ class Report:
     """Everything that a report prints, draws and writes.
 
     Attributes:
-        rows: Runs of the table, which `write_csv` writes to a file.
+        rows: Runs of the table.
         banner: Warnings above everything else.
         notes: Which runs are left out, and why.
         incomplete: Configurations that lack runs for an analysis of stalls.
@@ -70,7 +70,6 @@ class Report:
 
     title: str
     rows: Sequence[Run]
-    write_csv: Callable[[TextIO], None]
     pages: Sequence[Page]
     charts: Sequence[Chart]
     banner: Sequence[str]
@@ -101,7 +100,6 @@ def build_report(
         ValueError: An option is out of range, or no run matches it.
     """
     selection = select_any(sweep, options.where, options.include)
-    write_csv = table.begin_csv(selection.ended)
     ranked, own = ranked_configurations(selection.ended), {run.name for run in selection.ended}
     prior = read_prior(options.prior, own) if options.prior and options.criteria.predict else None
     result = answer.analyze(ranked, options.criteria, prior)
@@ -119,7 +117,6 @@ def build_report(
     report = Report(
         title=sweep.title,
         rows=selection.ended,
-        write_csv=write_csv,
         pages=pages,
         charts=charts,
         banner=render_notes("warnings", selection, {run.number for run in selection.ended}),

@@ -61,17 +61,6 @@ def test_costs_have_a_column_per_currency():
     assert table.markdown(made).count("---:") == len(columns)
 
 
-def test_long_table_is_made_by_a_second_process(monkeypatch):
-    rows = [trained(number, 100.0 + number, batch=8 + number) for number in range(4)]
-    texts = []
-    for limit in (1000, 3):
-        monkeypatch.setattr(table, "MAX_ONE_PROCESS", limit)
-        table.begin_csv(rows)(file := io.StringIO())
-        texts.append(file.getvalue())
-    assert texts[0].count("\n") == 5
-    assert texts[0] == texts[1]
-
-
 def test_parts_of_the_time_have_the_decimals_of_the_time():
     parts = {"data_stall_s": 0.0004, "copy_s": 0.1, "overhead_s": 0.0}
     rows = [trained(n, speed, steady=parts) for n, speed in enumerate((100.0, 240.0))]

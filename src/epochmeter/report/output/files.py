@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +118,7 @@ def _write_with_charts(report: Report, folder: Path, artist: Artist | None) -> l
 
 def _write_texts(report: Report, folder: Path, cells: table.Cells) -> list[Path]:
     written = [folder / TABLE, _write_text(folder / "report.md", table.markdown_file(cells, report.title))]
-    write_atomically(folder / TABLE, report.write_csv)
+    write_atomically(folder / TABLE, partial(table.write_csv, report.rows))
     for page in report.pages:
         markdown = page_file(page, report.title, report.banner, report.notes)
         written += write_page(folder, page.name, markdown, page.values)

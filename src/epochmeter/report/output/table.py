@@ -5,16 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import math
-import shutil
 from base64 import b64encode
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import lru_cache
 from html import escape
 from importlib.metadata import distribution
 from itertools import chain
-from multiprocessing import get_context
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, NamedTuple, TextIO
 
 from markupsafe import Markup
@@ -23,7 +20,6 @@ from epochmeter.report.formatting import ABSENT, number
 from epochmeter.report.render import escape_markdown, phrase, render_html, table
 from epochmeter.report.runs.costs import ENERGY, ENERGY_TO_TARGET, POWER, TIME, TIME_TO_TARGET
 from epochmeter.report.runs.frames import column_order, run_columns
-from epochmeter.report.runs.load import MAX_ONE_PROCESS
 from epochmeter.report.runs.run import Run
 
 PARTS = ("steady/data_stall_s", "steady/copy_s", "steady/compute_s", "steady/overhead_s")
@@ -50,28 +46,6 @@ MIN_FILTERED = 11
 """Rows from which the HTML table has a filter per column, a search field and several pages."""
 FORMULA = ("=", "+", "-", "@")
 """Beginnings of a text that a spreadsheet would run as a formula."""
-
-
-def begin_csv(runs: Sequence[Run]) -> Callable[[TextIO], None]:
-    """Return a function that writes the table of runs as CSV; a second process starts at once to make a long table."""
-    if len(runs) <= MAX_ONE_PROCESS:
-        return partial(write_csv, runs)
-    content = TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  # closed when the report has been written
-
-    def make() -> None:
-        write_csv(runs, content)
-        content.flush()
-
-    def copy(file: TextIO) -> None:
-        process.join()
-        if process.exitcode:
-            raise OSError("the table of runs could not be written")
-        content.seek(0)
-        shutil.copyfileobj(content, file)
-
-    process = get_context("fork").Process(target=make, daemon=True)
-    process.start()
-    return copy
 
 
 def write_csv(runs: Sequence[Run], file: TextIO) -> None:
