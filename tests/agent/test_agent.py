@@ -215,6 +215,21 @@ def test_iterator_of_a_complete_pass_ends_also_after_an_evaluation(script, loade
     assert script.windows == [("epoch", 0, 8), ("val", 0, 8), ("epoch", 1, 8), ("val", 1, 8)]
 
 
+@pytest.mark.parametrize("steps_per_batch", [1, 2])
+def test_time_after_the_last_optimizer_step_of_a_held_pass_is_overhead(script, loader, steps_per_batch):
+    held, computed_s = script.batches(loader), 0.0
+    for _ in range(STEPS):
+        next(held)
+        for _ in range(steps_per_batch):
+            computed_s += pause(0.02)
+            script.optimizer.step()
+    paused_s = pause(0.2)
+    script.evaluate(DataLoader(DATA))
+    parts = script.connection.parts[0]
+    assert parts["compute_s"] == pytest.approx(computed_s, rel=0.05)
+    assert parts["overhead_s"] == pytest.approx(paused_s, rel=0.1)
+
+
 def test_time_of_an_evaluation_within_an_epoch_is_overhead(script, loader):
     for number, (inputs, _) in enumerate(script.batches(loader)):
         script.model(inputs)
