@@ -98,12 +98,11 @@ def run_search(
         say: Receives progress messages.
     """
     results: dict[Point, TrialResult] = {}
-    objectives = spec.objectives
 
     def measure_point(number: int, point: Point) -> None:
-        nonlocal objectives
+        previous = available_objectives(spec, results)
         results[point] = result = measure(number, point)
-        previous, objectives = objectives, available_objectives(spec, results)
+        objectives = available_objectives(spec, results)
         if dropped := [name for name in previous if name not in objectives]:
             why = (result.no_energy or "").rstrip(".")
             say(f"No {' and no '.join(dropped)}: {why}. The search continues with {' and '.join(objectives)} only.")
