@@ -208,6 +208,11 @@ MUTANTS = [
     ),
     Mutant("report/build.py", "is_ranked_above=True", "is_ranked_above=False"),
     Mutant("report/charts/bars.py", "if len(total) > 1 or not within:", "if not within:", "report/charts"),
+    # Live view: growing files, access, hostile texts
+    Mutant("watch/appended.py", "if second < self._second:", "if False:"),
+    Mutant("watch/server.py", "if self.server.token is None:", "if True:"),
+    Mutant("watch/feed.py", r'return text.replace("<", "\\u003c")', "return text", "watch/test_server.py"),
+    Mutant("watch/terminal.py", "if text.isprintable():", "if True:"),
 ]
 
 
