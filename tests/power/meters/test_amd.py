@@ -11,6 +11,7 @@ from controls import Board
 from epochmeter.machine.amd import find_cards
 from epochmeter.power.meters import amd
 from epochmeter.power.meters.amd import open_amd
+from epochmeter.power.uncertainty import UNKNOWN, Response
 
 SOURCE = Path(__file__).parents[3] / "src"
 UUID = "GPU-1f25e6fa38fdc9e1"
@@ -58,6 +59,14 @@ def test_first_die_of_a_dual_board_measures_both(tmp_path, name):
     energy, domains = energy_of(*(dies if name == "both" else [name]), root=tmp_path)
     assert {name: domain.covers for name, domain in domains.items()} == {"gpu3": "GPU board, both its dies"}
     assert (energy["covers"], energy["domains"]) == ("GPUs used (whole boards, both dies of each)", ["gpu3"])
+
+
+@pytest.mark.parametrize(("file", "response"), [("power1_average", Response(1.0, 0.0, 0.1)), ("power1_input", UNKNOWN)])
+def test_power_has_the_response_of_its_file_in_the_device_table(tmp_path, file, response):
+    Board(tmp_path).with_amdgpu(**{file: 90_000_000})
+    table = {"power1_average": {"averaging_s": 1.0, "renewal_s": 0.1}}
+    with closing(open_amd(gpus=["0000:03:00.0"], root=tmp_path, period_s=0.01, sensors=table)) as meter:
+        assert meter.domains["gpu0"].response == response
 
 
 @pytest.mark.parametrize(
