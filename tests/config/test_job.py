@@ -31,10 +31,19 @@ def test_identity_changes_with_keys_that_affect_the_measurement_dataset_and_host
     for override in ("repeat=1", "device=cpu", "optimizer.lr=0.1", "meter=estimate"):
         assert job.identity(made(override), "digest") != job.identity(made(), "digest"), override
     assert len({job.identity(made(), digest) for digest in ("0a", "0b", None)}) == 3
+    assert len({job.identity(made(), "digest", nodes) for nodes in (1, 2, 3)}) == 3
     here, anywhere = job.identity(made(), "digest"), job.identity(made(), "digest", host="")
     monkeypatch.setattr(job.platform, "node", lambda: "another")
     assert job.identity(made(), "digest") != here
     assert job.identity(made(), "digest", host="") == anywhere
+
+
+def test_record_without_keys_of_a_later_version_has_their_defaults_but_not_those_of_groups(composed):
+    keys = job.to_plain(composed("sweep.repeats=3"))
+    del keys["sweep"]["hung_after_s"], keys["roofline"], keys["compile"]
+    assert job.recorded_job(keys) == job.composed_job(composed("sweep.repeats=3"))
+    with pytest.raises(KeyError, match="model"):
+        job.recorded_job({key: value for key, value in keys.items() if key != "model"})
 
 
 def test_request_for_the_detected_device_keeps_overrides_and_selects_its_meter(order):

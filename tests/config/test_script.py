@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from hydra import compose, initialize_config_dir
+from stub import executable
 
 from epochmeter.config import job
 from epochmeter.config.errors import InputError
@@ -62,6 +63,10 @@ def test_identity_depends_on_values_and_code_and_folder(composed_script, tmp_pat
     assert first == identity(1) != identity(2)
     (tmp_path / "train.py").write_text("2")
     assert first != identity(1)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/train.py").write_text("1")
+    monkeypatch.chdir(tmp_path / "other")
+    assert first != identity(1)
 
 
 def test_code_of_modules_is_that_of_their_files(tmp_path, monkeypatch):
@@ -80,8 +85,9 @@ def test_placeholders_and_values_must_match():
         check_placeholders(["{lr}"], ["script.lr"])
 
 
-def test_programs_are_neither_files_nor_modules(monkeypatch):
-    monkeypatch.setenv("PATH", "")
+def test_programs_are_neither_files_nor_modules(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
     assert find_program("python3") == f"{os.path.dirname(sys.executable)}/python3"
+    assert find_program(executable(tmp_path / "own-launcher", "#!/bin/sh\n").name) == f"{tmp_path}/own-launcher"
     assert [is_program([word]) for word in ("train.py", "-m", "torchrun")] == [False, False, True]
     assert not is_program(None)

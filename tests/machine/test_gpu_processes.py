@@ -43,6 +43,11 @@ def test_no_process_is_reported_on_an_unshared_gpu(looks, other_process):
     assert looks(f"{OWN}:1000:50", f"{other_process.pid}:500:5") == looks() == [[], []]
 
 
+def test_mps_service_itself_computes_nothing(looks, monkeypatch):
+    monkeypatch.setattr(gpu_processes, "command_name", lambda pid: "nvidia-cuda-mps-server")
+    assert looks(f"{OWN}:1000:50", f"{OTHER}:3072:45") == [[], []]
+
+
 def test_unreported_values_are_unknown(looks):
     (text,), _ = looks(f"{OTHER}:-1:45", stub="noutil")
     assert text.endswith("memory unknown, utilization unknown")

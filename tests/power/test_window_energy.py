@@ -134,6 +134,12 @@ def test_uncertainty_includes_power_that_a_part_time_sensor_misses(averaging_s, 
     assert meter.half_width_j({"gpu0": 100.0}, 10.0, sampling) == pytest.approx(half_width_j, rel=0.01)
 
 
+def test_uncertainty_of_a_counter_includes_its_step_and_the_lag_of_its_sensor():
+    domain = Domain("counter", 0.1, "GPU board", 5.0, Response(0.1, 0.02, 0.1))
+    meter = Meter(counters={"gpu0": Instrument(domain, float)}, total=["gpu0"], covers="all")
+    assert meter.half_width_j({"gpu0": 100.0}, 10.0, None) == pytest.approx(10.0 * (0.1 + 0.02) + 5.0)
+
+
 @pytest.mark.parametrize(
     ("meter", "uncertainty_j"),
     [

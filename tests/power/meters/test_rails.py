@@ -8,6 +8,7 @@ import pytest
 import yaml
 from boards import LAYOUTS, write
 
+from epochmeter.power.meters.board_total import total_of
 from epochmeter.power.meters.rails import find_rails, open_rails
 from epochmeter.power.uncertainty import Response, response_of
 from epochmeter.power.window_energy import energy_of_window, take_reading
@@ -64,6 +65,7 @@ MEAN16 = Response(0.1056, 0.0, 0.1056)
         pytest.param(16, 7, MEAN16, id="Linux from 6.7 on: the time of one round"),
         pytest.param(64, 422, Response(0.4224, 0.0, 0.4224), id="64 averages"),
         pytest.param(1, 7, Response(0.0, 0.0, 0.0066), id="no averaging"),
+        pytest.param(4, 3, Response(0.01104, 0.0, 0.01104), id="both fit: the longer one"),
         pytest.param(None, 7, Response(0.2, 0.01, 0.3), id="no samples file: the device's table"),
         pytest.param(16, None, Response(0.2, 0.01, 0.3), id="no interval file: the device's table"),
         pytest.param(1, 0, Response(0.2, 0.01, 0.3), id="a time that the chip cannot have"),
@@ -101,6 +103,16 @@ def test_invalid_sensor_table_is_refused_with_the_key(entry):
         response_of({"ina3221": entry}, "ina3221")
     with pytest.raises(ValueError, match=r"device\.sensors\.ina3221 is not valid"):
         response_of({"ina3221": 0.1}, "ina3221")
+
+
+def test_unconnected_channel_of_jetpack_4_is_no_rail(tmp_path):
+    tree = write(tmp_path, "nano")
+    (tree.folder(0) / "rail_name_1").write_text("NC\n")
+    assert [rail.name for rail in find_rails(tmp_path)] == ["POM_5V_IN", "POM_5V_CPU"]
+
+
+def test_board_with_two_input_rails_has_the_carriers_as_total():
+    assert total_of(["VDD_IN", "VDD_SOC", "VIN"], {})[:2] == (["VIN"], "input of the carrier board")
 
 
 @pytest.mark.parametrize("text", ["", "\n", "garbage\n", "12 mW\n"])

@@ -1,0 +1,27 @@
+"""Errors as they are printed."""
+
+import pytest
+
+from epochmeter.config.app import friendly_hydra_errors
+from epochmeter.config.errors import MAX_LENGTH, format_error
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("Cannot read it. Mount the disk.", "error: Cannot read it\n  hint: Mount the disk."),
+        ("batch=0 is wrong: give 1 or more", "error: batch=0 is wrong\n  hint: give 1 or more"),
+        ("one. sentence", "error: one. sentence"),
+        ("why\nhint: do this", "error: why\n  hint: do this"),
+    ],
+)
+def test_remedy_in_a_message_is_printed_as_a_hint(text, printed):
+    assert format_error(text) == printed
+
+
+def test_long_lines_are_shortened_and_credentials_hidden():
+    assert len(format_error("x" * 10 * MAX_LENGTH)) < 1.1 * MAX_LENGTH
+    refused = pytest.raises(SystemExit, match=r"`~dataset\.password=\*\*\*` deletes")
+    with refused as end, friendly_hydra_errors(["~dataset.password=hunter2"], "train"):
+        pytest.fail("accepted an override that deletes a required key")
+    assert "hunter2" not in str(end.value)
