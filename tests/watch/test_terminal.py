@@ -152,10 +152,10 @@ def test_output_that_is_no_terminal_gets_the_state_once(tmp_path, capsys):
 
 
 def test_a_reader_of_the_output_that_ends_is_no_error_of_the_record(tmp_path, monkeypatch):
-    def write(console, text):
+    def write(*lines, **options):
         raise BrokenPipeError
 
-    monkeypatch.setattr(terminal, "_write", write)
+    monkeypatch.setattr(terminal, "print", write, raising=False)
     config = OmegaConf.load(installation.CONF / "watch.yaml")
     config.update(folder=str(write_run(tmp_path / "0")), hydra=None, defaults=None)
     with pytest.raises(BrokenPipeError):

@@ -1,4 +1,4 @@
-"""Files of a record that change: only their new content is read, and no file is kept open."""
+"""Files of a record that grow: only the part appended since the last look is read, and no file is kept open."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any
 
-from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.units import NANOSECOND
 
 HISTORY_S = 300
@@ -35,27 +33,6 @@ class Series:
     times_s: Sequence[float]
     values: Sequence[float]
     latest: float
-
-
-class ReplacedJson:
-    """A JSON file that is only replaced as a whole, and is read again only then.
-
-    Args:
-        path: The file; it may not exist yet.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._version: tuple[int, int, int] | None = None
-        self._content: Mapping[str, Any] = {}
-
-    def read(self) -> Mapping[str, Any]:
-        """Return the content; raises OSError without a file, and ValueError if it is damaged."""
-        status = os.stat(self._path)
-        version = status.st_ino, status.st_mtime_ns, status.st_size
-        if version != self._version:
-            self._content, self._version = read_json(self._path), version
-        return self._content
 
 
 class AppendedFile:

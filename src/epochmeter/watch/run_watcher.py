@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,11 @@ from epochmeter.results.reuse import READ_ERRORS, record_of
 from epochmeter.results.run_result import no_energy_reason
 from epochmeter.results.run_status import COMPLETED, FAILED, KILLED, RUNNING, recorded_status, status_of
 from epochmeter.results.summary import steady_metrics, total_metrics, training_windows, variance_warning
+from epochmeter.shared.atomic_files import read_json
 from epochmeter.shared.process_identity import is_alive, recorded_process
 from epochmeter.shared.record import GAUGES, MAX_PROGRESS_BYTES, POWER, PROGRESS, is_steady, since_resumed
 from epochmeter.shared.units import NANOSECOND
-from epochmeter.watch.appended import AppendedFile, RecentSamples, ReplacedJson
+from epochmeter.watch.appended import AppendedFile, RecentSamples
 from epochmeter.watch.snapshot import ACTIVE, Progress, RunView, Split, State
 
 Windows = Sequence[Mapping[str, Any]]
@@ -56,7 +57,6 @@ class RunWatcher:
     def __init__(self, folder: Path) -> None:
         self._record = record_of(folder)
         self._folder = self._record.folder
-        self._description, self._summary = (ReplacedJson(self._folder / name) for name in ("job.json", "summary.json"))
         self._lines = AppendedFile(self._folder / "epochs.jsonl")
         self._open_epoch = AppendedFile(self._folder / PROGRESS, MAX_PROGRESS_BYTES)
         self._power, self._gauges = (RecentSamples(self._folder / name) for name in (POWER, GAUGES))
@@ -77,9 +77,9 @@ class RunWatcher:
 
     def read(self, now_s: float) -> RunView:
         """Return the state of the run; `READ_ERRORS` if its job.json or summary.json is damaged."""
-        description = self._description.read()
+        description = _read_unchanged(self._folder / "job.json")
         job, run = description["job"], description["run"]
-        status, summary = self._status(run), self._recorded_end()
+        status, summary = self._status(run), self._record.summary() or {}
         self._read_windows()
         self._read_current()
         silent_s = max(0.0, now_s - last_change_s(self._folder, now_s))
@@ -87,10 +87,8 @@ class RunWatcher:
         end_s = now_s if state in ACTIVE else recorded_end_s(summary) or now_s - silent_s
         to_unix_s = partial(_unix_s, since_resumed(run, math.inf)["clock"])
         warmup = job["warmup_epochs"]
-        if metrics := summary.get("metrics"):
-            mean = self._mean_title(warmup)
-        else:
-            mean, metrics = self._metrics_so_far(warmup, state, now_s)
+        mean, metrics = self._metrics_so_far(warmup, state, now_s)
+        metrics = summary.get("metrics") or metrics
         progress = self._progress(job, run, total_energy_j(metrics), state in ACTIVE, end_s, silent_s)
         if state == "training" and len(self._epochs) == progress.epochs and not progress.remaining_s:
             reason = "all epochs are trained; the run ends"
@@ -129,11 +127,6 @@ class RunWatcher:
         is_running = is_alive(recorded_process(run))  # first, since a process may record its end and be gone
         return recorded_status(self._record) or (RUNNING if is_running else status_of(self._record))
 
-    def _recorded_end(self) -> Mapping[str, Any]:
-        with suppress(FileNotFoundError):
-            return self._summary.read()
-        return {}
-
     def _read_windows(self) -> None:
         lines, is_new = self._lines.new_lines()
         if is_new:
@@ -147,8 +140,8 @@ class RunWatcher:
     def _add_window(self, window: Mapping[str, Any]) -> None:
         took_ns = window["closed_ns"] - window["opened_ns"]
         steps = int(window["metrics"].get("epoch/steps", 0))
+        _ = window["epoch"] + 0, window["energy"]["term"].items()
         if window["window"] == "epoch":
-            _ = window["epoch"] + 0
             self._epochs.append(window)
         self._windows.append(window)
         self._steps += steps
@@ -193,25 +186,16 @@ class RunWatcher:
                 return "; the disk of the run folder is full"
         return ""
 
-    def _steady_epochs(self, warmup: int) -> Windows:
-        return [*filter(is_steady, self._epochs[warmup:])]
-
-    def _mean_title(self, warmup: int) -> str:
-        """Return the title of the mean epoch; empty without one."""
-        steady = self._steady_epochs(warmup)
-        return mean_title([epoch["epoch"] for epoch in steady]) if steady else ""
-
     def _metrics_so_far(self, warmup: int, state: State, now_s: float) -> tuple[str, dict[str, float]]:
         """Return the mean epoch's title, and metrics as the summary will have them, without percentiles of steps."""
         count, computed_s = self._computed
         is_due = state not in ACTIVE or now_s - computed_s >= METRICS_AGE_S * len(self._windows)
         if count != len(self._windows) and is_due:
             self._computed = len(self._windows), now_s
-            windows = training_windows(self._windows)
+            steady, windows = [*filter(is_steady, self._epochs[warmup:])], training_windows(self._windows)
             totals = total_metrics(windows) if windows else {}
-            metrics = steady_metrics(self._steady_epochs(warmup), array("f"))
-            metrics.update({f"total/{name}": value for name, value in totals.items()})
-            self._metrics = self._mean_title(warmup), metrics
+            metrics = steady_metrics(steady, array("f")) | {f"total/{name}": value for name, value in totals.items()}
+            self._metrics = (mean_title([epoch["epoch"] for epoch in steady]) if steady else "", metrics)
         return self._metrics
 
     def _progress(
@@ -296,6 +280,18 @@ class RunWatcher:
         notes = [*reversed(summary.get("notes") or [])] or self._notes
         damaged = [f"{self._damaged} of the lines of epochs.jsonl cannot be read"] if self._damaged else []
         return [*damaged, *run["flags"].values(), *_distinct([*variance_warning(metrics), *notes])]
+
+
+def _read_unchanged(path: Path) -> Mapping[str, Any]:
+    """Read a JSON file, unless it has not changed since the last call."""
+    status = os.stat(path)
+    return _read_version(path, status.st_ino, status.st_ctime_ns)
+
+
+@lru_cache(maxsize=64)
+def _read_version(path: Path, inode: int, changed_ns: int) -> Mapping[str, Any]:
+    content: Mapping[str, Any] = read_json(path)
+    return content
 
 
 def _bottleneck(splits: Mapping[str, Split], in_memory: bool) -> tuple[str, dict[str, float]]:

@@ -111,19 +111,14 @@ def show(read: Callable[[], Snapshot], console: Console, *, once: bool = False) 
         gc.freeze()  # so that collections skip the modules
         with suppress(KeyboardInterrupt), _keyboard() as is_quit, console.screen():
             while True:
-                _write(console, _screen(snapshot, error, console))
+                print(_screen(snapshot, error, console), end="", file=console.file, flush=True)
                 if is_quit(PERIOD_S):
                     break
                 try:
                     snapshot, error = read(), ""
                 except READ_ERRORS as failure:
                     error = error_text(failure)
-    _write(console, "".join(f"{line}\n" for line in _rendered(draw(snapshot, console.width), console)))
-
-
-def _write(console: Console, text: str) -> None:
-    console.file.write(text)
-    console.file.flush()
+    print(*_rendered(draw(snapshot, console.width), console), sep="\n", file=console.file, flush=True)
 
 
 def _screen(snapshot: Snapshot, error: str, console: Console) -> str:
