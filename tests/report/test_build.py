@@ -86,7 +86,7 @@ def test_rehearsals_alone_are_reported_below_a_banner_which_two_sweeps_have_once
     warning = "REHEARSAL, not a result of the requested configuration: rehearse=true."
     before, after = ([row(0, "storage", 1.0, rehearsal=["rehearse=true"], sweep=name)] for name in ("before", "after"))
     result = row(1, "storage", 1.0, sweep="after")
-    excluded = "Left out: 1 of 2 runs: a rehearsal (rehearse=true)."
+    excluded = "Left out: 1 of 2 runs: rehearsal (rehearse=true)."
     for runs, others, banner, notes in (
         (after, None, [warning], []),
         ([*after, result], None, [], [excluded]),
@@ -101,7 +101,7 @@ def test_only_the_analyses_of_a_rehearsal_have_its_banner():
     why = "2 GPUs asked for, 1 there"
     report = build_report(sweep(trained(0, 100.0), ddp(1, 101.0, rehearsal=[why])), ReportOptions())
     assert [row.number for row in report.rows] == [0]
-    assert (report.banner, report.notes) == ([], [f"Left out: 1 of 2 runs: a rehearsal ({why})."])
+    assert (report.banner, report.notes) == ([], [f"Left out: 1 of 2 runs: rehearsal ({why})."])
     firsts = {page.name: page.warnings for page in report.pages if page.name != "answer"}
     warnings = [
         f"REHEARSAL, not a result of the requested configuration (run 1): {why}.",

@@ -146,9 +146,9 @@ def run_analyses(sweep: Sweep, where: Mapping[str, Any] | None = None, include: 
 
 
 def ranked_configurations(ended: Sequence[Run]) -> list[Configuration]:
-    """Return the configurations to choose from, which load samples: those with a target, or else with a time per epoch.
+    """Return the configurations that are ranked: none on synthetic batches, and all with a time per epoch.
 
-    A target may be reached within the warm-up, before any epoch counts.
+    With a quality target, the time per epoch may be missing, as a target may be reached within the warm-up.
     """
     with_target = group_repeats(without_synthetic(ended))
     return with_target if costs_to_target(with_target) else group_repeats(without_synthetic(_with_time(ended)))
@@ -157,15 +157,15 @@ def ranked_configurations(ended: Sequence[Run]) -> list[Configuration]:
 def all_charts(ended: Sequence[Run], best: Sequence[Best] = (), power: Sequence[Power] = ()) -> list[Chart]:
     """Return every chart for which the runs have data, in the order of the page, with labels at the best.
 
-    Configurations on synthetic batches are in the charts of parts, but are never the best. With a target, costs per
-    epoch are compared on request only.
+    Configurations on synthetic batches are in the charts of parts, but are never the best. With a quality
+    target, the charts of costs per epoch are folded.
     """
     runs, ranked = _with_time(ended), ranked_configurations(ended)
     configurations, real = group_repeats(runs), group_repeats(without_synthetic(runs))
     palette, scaled = Palette.of(group_repeats(ended)), scaling.analyze(runs)
     is_to_target = bool(costs_to_target(ranked))
     targeted = to_target(group_repeats(without_synthetic(ended)), palette, best if is_to_target else ())
-    # One point compares nothing.
+    # A chart of one point shows no comparison.
     per_epoch = energy_by_time(real, palette, () if is_to_target else best) if len(real) > 1 else []
     parts, grids = [*epoch_parts(configurations), *energy_parts(configurations)], heatmaps(ranked)
     charts = [
@@ -213,9 +213,10 @@ def _pages(results: Mapping[str, Any]) -> list[Page]:
 
 
 def _analysis_pages(analyzed: Analyses, selection: Selection, result: answer.Answer | None) -> list[Page]:
-    """Return the analyses; one of runs that the rest of the report leaves out starts with a warning.
+    """Return the pages of the analyses.
 
-    That of targets does not repeat the best configurations if the answer names them.
+    A page on runs that the rest of the report leaves out starts with a warning. The page of targets does not repeat the
+    best configurations if the answer names them.
     """
     reported = {run.number for run in selection.ended}
     pages = []
@@ -229,7 +230,7 @@ def _analysis_pages(analyzed: Analyses, selection: Selection, result: answer.Ans
 
 
 def _notes(sweep: Sweep, selection: Selection, options: ReportOptions, power: Sequence[Power]) -> list[str]:
-    """Return which runs the report leaves out, and why."""
+    """Return notes on runs that are left out, on disturbed runs, and on power that is not drawn."""
     reported, with_power = {run.number for run in selection.ended}, {curve.run.number for curve in power}
     on_synthetic = len(group_repeats(selection.runs)) - len(group_repeats(without_synthetic(selection.runs)))
     where = {key: texts_of(values) for key, values in options.where.items()}

@@ -4,8 +4,8 @@ Three methods make verdicts possible with few repeats:
 
 - Repeats that are rounds of a sweep are blocks. The effect of a round, such as a warmer room, and drift within rounds
   are removed from differences.
-- The variance of each configuration is moderated by the pooled variance of all configurations. If there are many
-  configurations, the more, the more equal their variances are.
+- The variance of each configuration is moderated by the pooled variance of all configurations. Between two sweeps, the
+  pooled variance has more weight if the variances seem equal.
 - Multiple comparisons are corrected, so that the best of many equal configurations is seldom called different.
 
 `benchmarks/verdicts.py` prints how often the verdicts are wrong and what they detect.
@@ -38,8 +38,8 @@ BORROWED_DOF, BORROWED_PER_CONFIGURATION = 2.0, 0.25
 most two. More of them detect smaller differences if all configurations have the same noise, and raise false alarms if
 the noise differs."""
 MANY_CONFIGURATIONS = 16
-"""From more on, two sweeps may borrow one degree of freedom for each configuration, if their variances seem equal. The
-variances of fewer configurations do not show it."""
+"""With more configurations in two sweeps, each of them may add one borrowed degree of freedom if the variances seem
+equal. Fewer variances do not show whether they are equal."""
 MIN_DOF_OF_TREND = 3
 """Degrees of freedom that must remain for effects of rounds and a trend to be estimated together."""
 POWER, MAX_REPEATS = 0.8, 200
@@ -200,7 +200,7 @@ def repeats_to_decide(distance: float, variance: float, critical_value: Callable
 def ratio_in_fits(fitted: Sequence[Fit], above: int, below: int) -> Estimate:
     """Return the ratio of two configurations' geometric means from fits of logarithms.
 
-    The interval includes those of all fits; without any repeats there is none.
+    The interval covers the intervals of all fits; without any repeats there is none.
     """
     differences = [fit.difference(above, below) for fit in fitted]
     intervals = [interval(*pair).exp() for fit, pair in zip(fitted, differences, strict=True) if fit.dof]
@@ -436,13 +436,13 @@ def _fit(samples: Values, covariates: Any = None, *, pools_equal: bool = False) 
 
 
 def _borrowed_dof(squares: Any, dofs: Any, pools_equal: bool) -> float:
-    """Return the degrees of freedom that the pooled variance counts for.
+    """Return the degrees of freedom that the pooled variance counts as.
 
     Args:
         squares: Sum of squared residuals of each configuration.
         dofs: Its degrees of freedom.
-        pools_equal: Whether the pooled variance counts for more if the variances seem equal. This suits tests near a
-            level of 5 %; at the much lower levels of many comparisons with the best, it raises false alarms.
+        pools_equal: Whether the pooled variance has more weight if the variances seem equal. This suits tests near a
+            level of 5 %. At the much lower levels of many comparisons with the best, it causes false alarms.
     """
     few, repeated = BORROWED_PER_CONFIGURATION * len(dofs), int((dofs > 0).sum())
     least = min(BORROWED_DOF, few)

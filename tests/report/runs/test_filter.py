@@ -44,7 +44,7 @@ def test_runs_without_results_are_excluded_and_counted_by_reason():
     found = select(mixed())
     assert (numbers(found.runs), numbers(found.ended), found.count) == ([0], [0, 4], 6)
     said = render_notes("left_out", found, [0, 4])
-    reasons = ("not completed (failed)", "a rehearsal (rehearse=true)", "its energy is an estimate (no meter here)",
+    reasons = ("not completed (failed)", "rehearsal (rehearse=true)", "estimated energy (no meter here)",
                "whose records cannot be read: 5 (JSONDecodeError: half of it)")  # fmt: skip
     assert all(reason in "".join(said) for reason in reasons)
     assert len(said) == 4

@@ -59,7 +59,8 @@ class Difference:
         title: The configuration; empty if over all of them.
         metric: Full name: `steady/e2e_s`.
         is_equivalent: Whether the interval excludes any difference that matters.
-        basis: Source of the interval: `runs`, or `configurations` if over all of them; `one each`: none.
+        basis: Source of the interval: `runs`, or `configurations` if over all of them; `one each`: no
+            interval, as both ran once.
         before: Mean before, in the metric's unit; None over all configurations.
         counts: Runs before and after; over all configurations, their number.
         p_value: Of no difference; None without repeats.

@@ -1,4 +1,4 @@
-"""Ratios between configurations of one sweep, by rounds and with the variances of all of them."""
+"""Ratios between configurations of one sweep, with effects of rounds removed and variances moderated."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Ratios:
         """Fit the values of all runs.
 
         Args:
-            samples: Configuration -> the value of each run; without values, or with one that is not positive, a
-                configuration has no ratios.
+            samples: Configuration -> the value of each run. A configuration without values, or with a value that is not
+                positive, has no ratios.
         """
         measured = {key: values for key, values in samples.items() if values and min(values) > 0}
         logs = [[math.log(value) for value in values] for values in measured.values()]
@@ -33,7 +33,7 @@ class Ratios:
 
     @classmethod
     def of_metric(cls, name: str, configurations: Iterable[Configuration]) -> Ratios:
-        """Return the ratios of a metric, for the configurations of which all runs have it."""
+        """Return the ratios of a metric, for the configurations whose runs all have it."""
         return cls({configuration: configuration.values(name) for configuration in configurations})
 
     def between(self, above: Configuration, below: Configuration) -> Estimate | None:

@@ -1,4 +1,4 @@
-"""Stacked bars of time and energy by part, and bars of time to a target; the fastest or most frugal is on top."""
+"""Stacked bars of time and energy by part, and bars of time to a target; the configuration with the least is on top."""
 
 from __future__ import annotations
 
@@ -146,4 +146,4 @@ def _parts_spec(label: str, base: str, bars: Sequence[Bar], colors: Mapping[str,
 
 
 def _fewer(base: str, count: int) -> dict[str, object]:
-    return {"fastest_of" if base == "s" else "frugal_of": (MAX_BARS, count)} if count > MAX_BARS else {}
+    return {"fastest_of" if base == "s" else "least_energy_of": (MAX_BARS, count)} if count > MAX_BARS else {}

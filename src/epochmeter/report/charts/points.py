@@ -118,19 +118,25 @@ def scopes(configurations: Iterable[Configuration]) -> str:
 
 
 class WithoutEnergy(NamedTuple):
-    """The configurations that a chart lacks, for its caption: their number, that of all, and why."""
+    """Caption of a chart that omits configurations without energy.
 
-    lacking: int
+    Attributes:
+        missing: Number of omitted configurations.
+        total: Number of all configurations.
+        why: Why their energy is unknown.
+    """
+
+    missing: int
     total: int
     why: NoEnergy | None
 
 
 def without_energy(configurations: Sequence[Configuration], shown: int) -> WithoutEnergy | None:
-    """Return what a chart with `shown` of these configurations lacks; None if it has all."""
+    """Return the caption of a chart that has `shown` of these configurations; None if it has all."""
     if shown == len(configurations):
         return None
-    lacking = [configuration for configuration in configurations if not configuration.energy_scope]
-    return WithoutEnergy(len(configurations) - shown, len(configurations), no_energy(lacking))
+    unknown = [configuration for configuration in configurations if not configuration.energy_scope]
+    return WithoutEnergy(len(configurations) - shown, len(configurations), no_energy(unknown))
 
 
 def _kind(key: str, value: str) -> str:

@@ -106,8 +106,8 @@ def _to_target(name: str, title: str, group: Sequence[Configuration], palette: P
     caption = {"never_reached": missed and (missed, len(group)), "partly_reached": partly}
     charts, front = [], pareto_front(costs_to_target([result for result in reached if result in group]))
     for suffix, measured in _by_scope(reached, TIME_TO_TARGET, ENERGY_TO_TARGET):
-        lacking = {**caption, "without_energy": None if suffix else without_energy(reached, len(measured))}
-        charts.append(_scatter(f"{name}{suffix}", title, "to_target", measured, palette, front, labels, lacking))
+        with_missing = {**caption, "without_energy": None if suffix else without_energy(reached, len(measured))}
+        charts.append(_scatter(f"{name}{suffix}", title, "to_target", measured, palette, front, labels, with_missing))
     times_s = [(configuration, time) for configuration in reached if (time := mean_sd(configuration, TIME_TO_TARGET))]
     return charts or ([time_bars(name, title, times_s, palette, caption)] if times_s else [])
 
@@ -211,8 +211,8 @@ def _row(
 def _placed(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, object]]:
     """Place each label next to its point, inside the chart and clear of other labels and points.
 
-    The labels of the best configurations come first, and rather cover points than are far above or below their point.
-    Others are dropped where there is no room.
+    Labels of the best configurations are placed first, and may cover other points. Other labels are dropped if there is
+    no free place.
     """
     marks = [Box(at_x, at_x, at_y, at_y) for at_x, at_y in (_pixels(point, x, y) for point in points)]
     placed: list[dict[str, object]] = []

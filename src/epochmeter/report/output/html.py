@@ -58,8 +58,8 @@ def report_html(
 def _first_sentences(pages: Sequence[Page]) -> str:
     """Return the first paragraphs of the page: the openings of analyses, then summaries.
 
-    The summaries are those of `FIRST_PAGES`; without any of these, that of the first page, such as the failures. The
-    best per epoch are left out if there are some to several targets.
+    The pages of `FIRST_PAGES` are summarized, or without them the first page, such as the failures. The best
+    configurations per epoch are left out if there are best configurations for quality targets.
     """
     openings = {page.name: page_opening(page) for page in pages}
     summarized = [page for page in pages if page.name in FIRST_PAGES] or pages[:1]

@@ -23,7 +23,7 @@ from epochmeter.report.runs.frames import column_order, run_columns
 from epochmeter.report.runs.run import Run
 
 PARTS = ("steady/data_stall_s", "steady/copy_s", "steady/compute_s", "steady/overhead_s")
-"""Metrics with the decimals of the time, of which they are parts."""
+"""Parts of the time per epoch, shown with as many decimals as the time."""
 COSTS = ("steady/cost", "total/cost", "total/cost_to_target")
 """Metrics with a column per currency."""
 METRICS = (
@@ -35,7 +35,7 @@ METRICS = (
 
 
 class Cells(NamedTuple):
-    """The table: titles of the columns, cells of the rows, and the titles of the columns with numbers."""
+    """A table: titles of its columns, its cells by row, and the titles of the columns with numbers."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -83,7 +83,7 @@ def columns_and_rows(runs: Sequence[Run]) -> Cells:
 
 
 def _columns(runs: Sequence[Run], metric: str) -> list[tuple[str, list[float | None]]]:
-    """Return the title and the values of a metric, of a cost per currency; nothing if no run has it."""
+    """Return the title and values of a metric's column, or of one per currency; none if no run has the metric."""
     values = [run.metrics.get(metric) for run in runs]
     if metric not in COSTS:
         columns = [(phrase(metric), values)]

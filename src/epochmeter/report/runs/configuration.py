@@ -124,7 +124,13 @@ class Configuration:
 
 
 class QualityTarget(NamedTuple):
-    """The least accuracy and the largest loss that end a training, of its evaluation or while it is training."""
+    """A quality target, which ends a run.
+
+    Attributes:
+        accuracy: Least accuracy.
+        loss: Largest loss.
+        is_training: Whether accuracy and loss are those of training epochs, not of the evaluation.
+    """
 
     accuracy: float | None
     loss: float | None

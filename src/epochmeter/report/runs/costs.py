@@ -23,7 +23,7 @@ class Cost:
     Attributes:
         times_s: One value per run.
         joules: One value per run; empty unless all runs measured the energy of the same parts of the machine.
-        target: The quality target that time and energy lead to; None if they are those per epoch.
+        target: The quality target if time and energy are those to reach it; None if they are per epoch.
         time: Mean time, with an interval from the variances of all configurations.
     """
 

@@ -119,7 +119,7 @@ def select_any(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Se
 
 
 def reasons_of(run: Run) -> dict[str, str]:
-    """Return why a run is no result, although it has one: kind -> reason, which may be empty."""
+    """Return why the measurements of a run are not a result: kind -> reason, which may be empty."""
     reasons = {}
     if run.state != COMPLETED:
         reasons[FAILURES] = ": ".join(filter(None, (run.state, run.failure)))

@@ -15,7 +15,7 @@ from epochmeter.config.validation import format_value
 Value = TypeVar("Value")
 COMPLETED = "completed"
 FAILURES, REHEARSALS, ESTIMATES, TOO_SHORT = "failures", "rehearsals", "estimates", "too_short"
-"""Kinds of runs that are no results; the last one has no epoch after its warm-up."""
+"""Kinds of runs that are not results. `TOO_SHORT` are runs without an epoch after the warm-up."""
 MAX_TITLE_SWEEPS = 3
 """Sweeps that are named in a title."""
 ESTIMATED, UNFINISHED, RUNNING = "estimated", "unfinished", "running"
@@ -95,7 +95,7 @@ class Run:
 
     @property
     def excluded_because(self) -> str | None:
-        """Why it is not a result, as a kind of runs; None if it is."""
+        """Why the run is not a result: one of the kinds above; None if it is a result."""
         if self.state != COMPLETED:
             return FAILURES
         if self.rehearsal:
