@@ -38,6 +38,28 @@ from epochmeter.tracking.publisher import error_reason
 
 
 def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    close_orphans(ROOT / "multirun", print)
+    records_by_folder = {folder: records_below(folder) for folder in options.folders or [ROOT / "multirun"]}
+    empty = [folder for folder in options.folders if not records_by_folder[folder]]
+    for folder in empty:
+        print(f"error: {folder} contains no runs: there is no job.json in it or below it", file=sys.stderr)
+        print("  hint: name a run or a sweep in multirun/, or nothing for all", file=sys.stderr)
+    records = [record for records in records_by_folder.values() for record in records]
+    ready = [record for record in records if options.uri or not is_pending_on_cluster(record)]
+    if len(ready) < len(records):
+        print(f"skipped {len(records) - len(ready)} submitted runs, which the submitting command publishes")
+    by_destination: dict[Destination, list[Record]] = {}
+    for record in ready:
+        own = destination_of_record(record)
+        destination = Destination(options.experiment or own.experiment, options.uri or own.uri)
+        by_destination.setdefault(destination, []).append(record)
+    published = [publish_records(records, where, options.tensorboard) for where, records in by_destination.items()]
+    return 0 if all(published) and not empty else 1
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """Return the options of the command line, or end with the reason why they are invalid."""
     parser = argparse.ArgumentParser(
         description=with_own_commands(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -50,25 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
         tensorboard.check_installed({"tensorboard": options.tensorboard})
     except ValueError as error:
         parser.error(str(error))
-    close_orphans(ROOT / "multirun", print)
-    records_by_folder = {folder: records_below(folder) for folder in options.folders or [ROOT / "multirun"]}
-    empty = [folder for folder in options.folders if not records_by_folder[folder]]
-    for folder in empty:
-        print(f"error: {folder} contains no runs: there is no job.json in it or below it", file=sys.stderr)
-        print("  hint: name a run or a sweep in multirun/, or nothing for all", file=sys.stderr)
-    skipped = 0
-    by_destination: dict[Destination, list[Record]] = {}
-    for record in [record for records in records_by_folder.values() for record in records]:
-        if not options.uri and is_pending_on_cluster(record):
-            skipped += 1
-            continue
-        own = destination_of_record(record)
-        destination = Destination(options.experiment or own.experiment, options.uri or own.uri)
-        by_destination.setdefault(destination, []).append(record)
-    if skipped:
-        print(f"skipped {skipped} submitted runs, which the submitting command publishes")
-    published = [publish_records(records, where, options.tensorboard) for where, records in by_destination.items()]
-    return 0 if all(published) and not empty else 1
+    return options
 
 
 def destination_of_record(record: Record) -> Destination:

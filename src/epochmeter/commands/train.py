@@ -46,40 +46,7 @@ def run_all(doc: str | None, command: Sequence[str] = ()) -> "tuple[list[RunResu
         doc: Docstring of the command, for `--help`.
         command: The script to measure, with its arguments; empty: this project trains.
     """
-    requests: list[job.RunRequest] = []
-    outcomes: list[RunResult] = []
-    stop_reasons: list[str] = []
-
-    def task(config: DictConfig) -> None:
-        # Imported late, so that --help, --cfg and tab completion are fast.
-        from epochmeter.cluster.collect import collect_result
-        from epochmeter.run import experiment
-        from epochmeter.run.finish import close_orphans
-        from epochmeter.sweep.progress import SweepProgress
-
-        terminal = make_terminal(of_script=bool(command))
-        if command and not requests:
-            sys.argv += ["--", *command]  # for the record of the command line; Hydra has read it
-        try:
-            request = job.current_request(config)
-        except ValueError as error:
-            sys.exit(errors.format_error(redact(str(error))))
-        if not requests:
-            close_orphans(request.folder.parents[1], terminal.warn)
-            # Hydra's description of the sweep may contain secrets; the records have the same without them.
-            (request.folder.parent / "multirun.yaml").unlink(missing_ok=True)
-        requests.append(request)
-        progress = SweepProgress(read_points(request.folder.parent), outcomes)
-        run = collect_result if request.remote else partial(experiment.run, progress=progress)
-        outcome = run(request, terminal)
-        outcomes.append(outcome)
-        has_exit_code = outcome.exit_code is not None and not request.of_sweep  # a script's, which this command has too
-        if outcome.stop and not has_exit_code and not (outcome.state == "completed" and is_last(request, progress)):
-            raise outcome.stop
-        reason = progress.stop_reason(request.job.sweep.max_failures)
-        if reason:
-            stop_reasons.append(reason)
-            sys.exit(1)
+    runs = Runs(command)
 
     def create_folder(keys: Sequence[str], many: bool, again: bool) -> Path:
         script = [f"measure.command={os.getcwd()}:{shlex.join(command)}"] if command else []
@@ -88,16 +55,69 @@ def run_all(doc: str | None, command: Sequence[str] = ()) -> "tuple[list[RunResu
     folder_factory = create_folder if command else nodes.run_folder_factory(create_folder, os.environ)
     job.register(folder_factory, device_of, command)
     try:
-        app.run("train", task, doc)
-        include_reused(requests, outcomes)
+        app.run("train", runs.run, doc)
+        include_reused(runs.requests, runs.outcomes)
     except KeyboardInterrupt:
-        return outcomes, 128 + signal.SIGINT
+        return runs.outcomes, 128 + signal.SIGINT
     finally:
         sweep_folder.remove_empty()
-        print_sweep(outcomes, stop_reasons, of_script=bool(command))
-    if requests and all(outcome.earlier for outcome in outcomes):  # any other run has published queued runs too
-        publish_pending(requests[-1])
-    return outcomes, int(any(outcome.state != "completed" for outcome in outcomes))
+        print_sweep(runs.outcomes, runs.stop_reasons, of_script=bool(command))
+    if runs.requests and all(outcome.earlier for outcome in runs.outcomes):
+        publish_pending(runs.requests[-1])  # any other run has published queued runs too
+    return runs.outcomes, int(any(outcome.state != "completed" for outcome in runs.outcomes))
+
+
+class Runs:
+    """The runs of a command, one after another.
+
+    Attributes:
+        requests: What was to be run, of each run so far.
+        outcomes: How it ended.
+        stop_reasons: Why the command stopped before its last run; empty if it did not.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.requests: list[job.RunRequest] = []
+        self.outcomes: list[RunResult] = []
+        self.stop_reasons: list[str] = []
+        self._command = command
+
+    def run(self, config: DictConfig) -> None:
+        """Make the next run; SystemExit or KeyboardInterrupt if the command has to stop."""
+        # Imported late, so that --help, --cfg and tab completion are fast.
+        from epochmeter.cluster.collect import collect_result
+        from epochmeter.run import experiment
+        from epochmeter.sweep.progress import SweepProgress
+
+        terminal = make_terminal(of_script=bool(self._command))
+        request = self._next_request(config, terminal)
+        progress = SweepProgress(read_points(request.folder.parent), self.outcomes)
+        run = collect_result if request.remote else partial(experiment.run, progress=progress)
+        outcome = run(request, terminal)
+        self.outcomes.append(outcome)
+        has_exit_code = outcome.exit_code is not None and not request.of_sweep  # a script's, which this command has too
+        if outcome.stop and not has_exit_code and not (outcome.state == "completed" and is_last(request, progress)):
+            raise outcome.stop
+        if reason := progress.stop_reason(request.job.sweep.max_failures):
+            self.stop_reasons.append(reason)
+            sys.exit(1)
+
+    def _next_request(self, config: DictConfig, terminal: "Terminal") -> job.RunRequest:
+        """Return what is to be run; before the first run, close those that could not write their end."""
+        from epochmeter.run.finish import close_orphans
+
+        if self._command and not self.requests:
+            sys.argv += ["--", *self._command]  # for the record of the command line; Hydra has read it
+        try:
+            request = job.current_request(config)
+        except ValueError as error:
+            sys.exit(errors.format_error(redact(str(error))))
+        if not self.requests:
+            close_orphans(request.folder.parents[1], terminal.warn)
+            # Hydra's description of the sweep may contain secrets; the records have the same without them.
+            (request.folder.parent / "multirun.yaml").unlink(missing_ok=True)
+        self.requests.append(request)
+        return request
 
 
 def make_terminal(*, of_script: bool) -> "Terminal":
