@@ -1,7 +1,6 @@
 """The web server of the live view, on loopback: what it serves, to whom, and how often it reads the folder."""
 
 import json
-import os
 import socket
 import threading
 import time
@@ -106,17 +105,6 @@ def test_a_stream_has_the_state_and_then_the_changes_within_two_seconds(record):
         assert time.monotonic() - appended_s < 2
         assert change["is_full"] is False
         assert change["snapshot"]["active"][0]["metrics"]["steady/e2e_s"] == 12.0
-
-
-def test_only_streams_have_the_lowest_priority(record, monkeypatch):
-    calls = []
-    monkeypatch.setattr(os, "setpriority", lambda *call: calls.append((*call, threading.get_native_id())))
-    with serving(Watcher(record.folder).read) as opened:
-        assert get(opened).status == 200
-        assert calls == []
-        next_event(get(opened, "/events"))
-    ((which, thread, priority, caller),) = calls
-    assert (which, thread, priority) == (os.PRIO_PROCESS, caller, 19)
 
 
 def test_viewers_share_one_reading_per_period(record, monkeypatch):

@@ -179,8 +179,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def _stream(self) -> None:
         """Send the state, and then each change, until the viewer goes away."""
-        with suppress(OSError):  # of this thread: the processes that are measured come first
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         self._start(200, "text/event-stream; charset=utf-8")
         version, sent_s = -2, 0.0  # the first event is never a change of an earlier state
         while True:
@@ -207,6 +205,8 @@ def serve(read: Callable[[], Snapshot], options: PageOptions, announce: Callable
         InputError: The port is in use, or this machine does not have the address.
     """
     server = open_server(read, options)
+    with suppress(OSError):
+        os.nice(19)  # the processes that are measured come first
     announce(f"Page: {server.url}")
     if options.host is None:
         port = server.server_address[1]
