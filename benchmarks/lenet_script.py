@@ -29,7 +29,7 @@ from epochmeter.worker.models.lenet import LeNet
 DIGITS = {"size": 32, "channels": 1, "normalize": {"mean": [0.305], "std": [0.324]}}
 BATCH, LEARNING_RATE = 16, 0.1
 STRETCH = 3
-"""Epochs without a change of tool, of `meter`."""
+"""Consecutive epochs with or without measurement, for the tool `meter`."""
 Part = Callable[[], AbstractContextManager[object]]
 
 
@@ -85,7 +85,7 @@ def train_with_lightning(model: nn.Module, loader: DataLoader, epochs: int, turn
 
 
 def train_with_and_without_meter(model: nn.Module, loader: DataLoader, epochs: int) -> None:
-    """Train stretches of epochs in turns, with a Meter and bare; print the seconds of each stretch as JSON."""
+    """Alternate stretches of epochs with and without a Meter; print the seconds of each stretch as JSON."""
     meter = Meter("tracking=none", f"machine.lock_dir={Path('locks').absolute()}")
     for number in range(epochs // STRETCH):
         is_measured = number % 4 in (0, 3)

@@ -69,7 +69,7 @@ def per_step(pairs: list[tuple[dict[str, float], dict[str, float]]], part: str) 
 
 
 def costs() -> list[float]:
-    """Return the ratios of measured to bare stretches of epochs, which one process trains in turns."""
+    """Return the ratios of measured to bare stretches of epochs, which alternate in one process."""
     epochs = [str(digits_folder()), str(STRETCHES * STRETCH), "meter"]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(

@@ -1,12 +1,12 @@
-"""Cost of watching: LeNet's time next to ten watchers divided by its time without; and their processor time.
+"""Cost of watching: LeNet's time next to ten watchers divided by its time alone, and the watchers' processor time.
 
 Two ways to watch: ten live views in terminals, and one page server with ten viewers. The browsers that draw pages are
 not measured. The argument is the time limit in minutes.
 
-Short stretches of training alternate: in one the watchers continue, and each looks once; in the next they are
-suspended. The difference is the cost of one look of each watcher, of which there is one per second. A second is longer
-than a stretch, so that noise counts less than in a ratio of epochs. Before each stretch, the record has a new epoch
-with ten seconds of samples.
+Short stretches of training alternate: in one the watchers continue, and each refreshes once; in the next they are
+suspended. The difference is the cost of one refresh of each watcher. Watchers refresh once per second, which is longer
+than a stretch, so noise counts less than in a ratio of epochs. Before each stretch, the record gets a new epoch with
+ten seconds of samples.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Processes = Sequence[subprocess.Popen[str]]
 MINUTES = float(ARGUMENTS[0]) if ARGUMENTS else 10.0
 WATCHERS, MIN_PAIRS = sized(10, 1), sized(20, 2)
 STRETCH_S = sized(0.15, 0.05)
-"""Duration of a stretch, in seconds: several times what all looks take."""
+"""Duration of a stretch, in seconds: several times the duration of all refreshes."""
 RECORDED = 30
 """Epochs in the record at the start: the five minutes of samples that are shown."""
 TERMINAL = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
@@ -57,7 +57,7 @@ server.POLL_S = feed.PERIOD_S / 2
 sys.argv[0] = "watch"
 start("watch")
 """
-"""Serves with a period between one and two stretches: a server that was suspended for one looks at once, and once."""
+"""Serves with a period between one and two stretches: a server that was suspended for one refreshes at once."""
 
 
 def main() -> None:
@@ -83,7 +83,7 @@ def main() -> None:
                 result, used_s = compare(processes, wake, append, bench.bare, until_s)
             rows.append([name, *result.cells(), f"{1e3 * used_s / WATCHERS:.2f} ms"])
             print(*rows[-1], file=sys.stderr)
-    columns = ("watchers", *COLUMNS, "processor time per watcher and look")
+    columns = ("watchers", *COLUMNS, "processor time per watcher and refresh")
     title = f"LeNet's time next to {WATCHERS} watchers at 1 Hz / without, in stretches of {steps} steps"
     print_table(title, columns, rows)
 
@@ -95,11 +95,11 @@ def compare(
     train: Callable[[], float],
     until_s: float,
 ) -> tuple[Ratio, float]:
-    """Return the time next to watchers that look once per second / without, and the processor time of their looks in s.
+    """Return the time next to watchers at 1 Hz / without, and the processor time of their refreshes in s.
 
     Args:
         processes: The watchers.
-        wake: Lets watchers that continue look at once.
+        wake: Makes watchers that continue refresh at once.
         append: Appends an epoch to the record.
         train: Trains for a stretch.
         until_s: Monotonic time at which the measurement ends.
@@ -129,7 +129,7 @@ def compare(
 
 @contextmanager
 def terminals(folder: Path) -> Iterator[tuple[Processes, Callable[[], None]]]:
-    """Show a run in terminals whose output is read and dropped; they look when a key is pressed."""
+    """Show a run in terminals whose output is read and dropped; they refresh when a key is pressed."""
     pairs = [pty.openpty() for _ in range(WATCHERS)]
     watch = [sys.executable, "src/watch.py", str(folder)]
     processes = [

@@ -132,7 +132,7 @@ def test_spikes_in_samples_before_the_window_are_in_its_uncertainty():
     assert power.sampling(6 * S, 7 * S).half_width_j > 25 * 0.01
 
 
-def test_one_more_of_a_rare_spike_is_assumed_than_was_hit():
+def test_uncertainty_includes_one_missed_spike_per_rare_spike_that_was_sampled():
     power = sampled(lambda at_s: 30.0 if at_s == 0.5 else 5.0, [0.01 * hundredth for hundredth in range(101)])
     spike_j = 25 * 0.01
     stated_j = power.sampling(0, S).half_width_j

@@ -68,7 +68,7 @@ def test_border_takes_its_own_sample(rail):
         assert before_ns <= powers.times_ns[-2] < powers.times_ns[-1] <= after_ns < before_ns + S
 
 
-def test_first_border_finds_a_sample_although_it_takes_none(rail):
+def test_first_reading_waits_for_the_first_sample_of_a_slow_sensor(rail):
     rail.free.clear()
     threading.Timer(0.05, rail.free.set).start()  # the sensor is slow
     with sampling(LONG_PERIOD_S, VDD_IN=rail) as sampler_:

@@ -259,7 +259,7 @@ def test_equal_variances_of_many_pairs_are_pooled(pairs, dof):
     assert p_value == pytest.approx(2 * t_distribution.sf(0.2 / math.sqrt(0.02), dof))
 
 
-def share_called_different(factors, repeats, noises, count=50):
+def fractions_called_different(factors, repeats, noises, count=50):
     """Return the fractions of pairs that are called different, and of comparisons in which any is."""
     chance, different = random.Random(0), []
     for _ in range(count):
@@ -273,7 +273,7 @@ def share_called_different(factors, repeats, noises, count=50):
 @pytest.mark.parametrize(("repeats", "least"), [(2, 0.49), (3, 0.78)])
 def test_common_slowdown_of_all_configurations_is_detected(repeats, least):
     """5 % at 2 % noise in 12 pairs; a t-test of each pair alone detects 1 to 3 % and 20 to 37 % of them."""
-    assert share_called_different([1.05] * 12, repeats, lambda _: [0.02] * 12)[0] >= least
+    assert fractions_called_different([1.05] * 12, repeats, lambda _: [0.02] * 12)[0] >= least
 
 
 @pytest.mark.parametrize("repeats", [2, 3])
@@ -283,7 +283,7 @@ def test_unequal_noise_of_two_sweeps_raises_few_false_alarms(repeats):
     def noises(chance):
         return [0.005 * 8 ** chance.random() for _ in range(12)]
 
-    assert share_called_different([1.0] * 12, repeats, noises, 200)[1] <= 0.1
+    assert fractions_called_different([1.0] * 12, repeats, noises, 200)[1] <= 0.1
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_output_that_is_no_terminal_gets_the_state_once(tmp_path, capsys):
     assert "stalled" in out
 
 
-def test_a_reader_of_the_output_that_ends_is_no_error_of_the_record(tmp_path, monkeypatch):
+def test_closed_output_is_not_reported_as_an_error_of_the_record(tmp_path, monkeypatch):
     def write(*lines, **options):
         raise BrokenPipeError
 

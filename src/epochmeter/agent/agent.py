@@ -37,10 +37,10 @@ class Agent:
     Attributes:
         window: The open window, or None.
         thread: Identifier of the thread that trains; None before the first window.
-        trace: The trace of steps; None if no steps are traced, or no more.
+        trace: The trace of steps; None if no steps are traced, or if tracing has ended.
         counts_steps: Whether training steps are measured: without a pass over a DataLoader, and without a `Meter`.
-        is_fetching: Whether a measured loader is at work: passes that it makes itself are parts of its own.
-        remove_backward_hook: Ends the calls of `backward_ended`, which are not needed after an optimizer step.
+        is_fetching: Whether a measured loader is fetching a batch. Its own passes over other loaders are not measured.
+        remove_backward_hook: Removes the hook that calls `backward_ended`; not needed after an optimizer step.
         reason: Why measuring ended.
     """
 
@@ -91,11 +91,11 @@ class Agent:
             self.guarded(self._recorder.read_replies)
 
     def expect_epochs(self, count):
-        """Note how many epochs follow, which a forecast of the run needs; None: not known."""
+        """Note how many epochs follow, for the forecast of the run; None: unknown."""
         self._recorder.expected_epochs = None if count is None else self._recorder.epochs + count
 
     def open_named(self, name):
-        """Open a window of the script's own; return None if another one is open, which it is a part of."""
+        """Open a window of the script's own; return None within another window, whose part it then is."""
         return self.guarded(self._open_named, name) if self.is_ready() else None
 
     def optimizer_stepped(self, optimizer, arguments, keywords):
@@ -189,10 +189,10 @@ class Agent:
             return None
 
     def is_of_script(self, error):
-        """Measure no more after an error in the agent's code, and return whether the script has to get it.
+        """Return whether the script must get an error that was raised in the agent's code.
 
-        These are an interrupt, which may have cost a reply of the controller, errors of the script's signal handlers,
-        and an exit by them, which does not end measuring.
+        It gets interrupts, exits, and errors of its own signal handlers. All of them except exits end measuring. After
+        an interrupt, a reply of the controller may be missing.
         """
         is_of_agent = isinstance(error, (Exception, ControllerGoneError))
         if is_of_agent or isinstance(error, KeyboardInterrupt):
@@ -299,7 +299,7 @@ class Agent:
             self._recorder.progress(steps, now_ns, None if window.is_counted else parts)
 
     def _report_trace(self, message):
-        """Send the result of the trace, if there is one: then no more steps are traced."""
+        """Send the result of the trace, if there is one, and end tracing."""
         if message is not None:
             self._recorder.send(message)
             self.trace = None
@@ -324,7 +324,7 @@ class Agent:
 
 
 def length_of(loader):
-    """Return a loader's number of batches; None if it does not know it."""
+    """Return a loader's number of batches; None if it is unknown."""
     try:
         return len(loader)
     except (TypeError, NotImplementedError):
@@ -337,7 +337,7 @@ def describe_error(error):
 
 
 def uncaught_error():
-    """Return the exception that ended the script; None if there is none, and in interactive sessions, which go on."""
+    """Return the exception that ended the script; None without one, and in interactive sessions, which continue."""
     return None if is_interactive() else getattr(sys, "last_value", None)
 
 

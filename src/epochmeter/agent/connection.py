@@ -1,4 +1,4 @@
-"""The connection of a script's process to the controller, by which the script waits as little as possible."""
+"""The connection of a script's process to the controller, which delays the script as little as possible."""
 
 import os
 import socket

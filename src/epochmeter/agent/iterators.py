@@ -50,8 +50,8 @@ class MeasuredIterator(LoaderIterator):
         self._window, self._clock = window, agent.clock
 
     def __next__(self):
-        # This and `Agent.optimizer_stepped` run in every step, after work that has filled the processor's caches: then
-        # each call of a function takes about a microsecond.
+        # This and `Agent.optimizer_stepped` run in every step, when the processor's caches have other content. Each
+        # function call then takes about a microsecond.
         agent, window, clock = self._agent, self._window, self._clock
         if (
             window is not agent.window

@@ -56,7 +56,7 @@ class OpenWindow:
                 self.samples = None
 
     def may_be_complete(self):
-        """Return whether the last optimizer step may be the last on the last batch; call it after each of them."""
+        """Return whether this optimizer step may be the last of the pass; call it after each step on the last batch."""
         if self._steps_before_last is None:
             self._steps_before_last = self.training_steps - 1
         steps_per_batch = math.ceil(self._steps_before_last / max(1, self.length - 1))

@@ -1,4 +1,4 @@
-"""What a pass over a loader is: an epoch of training, an evaluation, or neither."""
+"""Classification of passes over a loader: an epoch of training, an evaluation, or neither."""
 
 import contextlib
 import weakref
@@ -11,7 +11,7 @@ class PassKinds:
     """Names passes by what the script does in them.
 
     Attributes:
-        model: Returns the module of the last first forward pass; None if there was none, or it does not exist any more.
+        model: Returns the module of the last noted forward pass; None if there was none, or if the module was deleted.
     """
 
     def __init__(self):
@@ -33,7 +33,7 @@ class PassKinds:
             self._hook = None
 
     def is_fetched_ahead(self, window):
-        """Return whether the script fetches batches before it trains on the ones before."""
+        """Return whether the script fetches the next batch before it trains on the current one."""
         return contains(self._ahead, window.loader)
 
     def name(self, window, is_first_epoch, has_optimizer):

@@ -19,12 +19,13 @@ LOADER_PARTS = ("data_stall_s", "host_wait_s", "compute_s", "overhead_s", "loade
 COLLECT_INTERVAL_NS = 400 * 1000 * 1000
 """Interval between two reads of the device's timestamps: a read takes 0.1 ms of a script's step.
 
-It is short enough for two reports of the progress per second, and for the events of 2,000 steps.
+It allows two progress reports per second, and needs at most the events of 2,000 steps.
 """
 AWAIT_INTERVAL_NS = 12 * 1000 * 1000 * 1000
-"""How long the script opens windows without waiting for the controller, which publishes to MLflow when it waits.
+"""How long the script opens windows without waiting for the controller.
 
-It is longer than the controller's shortest time between two updates.
+The controller publishes to MLflow while the script waits. This interval is longer than the shortest one between two
+publications.
 """
 MAX_UNREAD = 16
 """Number of unread replies for which the socket has room."""
@@ -33,7 +34,7 @@ MAX_UNREAD = 16
 class WindowRecorder:
     """Measures and records the windows of a script.
 
-    The script waits for the controller if counters are read at the borders of windows, and otherwise seldom.
+    If counters are read at the borders of windows, the script waits for the controller there, otherwise rarely.
 
     Args:
         socket: Path of the controller's socket.
@@ -107,11 +108,11 @@ class WindowRecorder:
             reply()
             self._awaited_ns = now_ns
         else:
-            self.read_replies(but=MAX_UNREAD)
+            self.read_replies(unread=MAX_UNREAD)
         self.clock.open()
 
     def close(self, window, name):
-        """Record a window under this name, whose clock is closed; None: it is discarded."""
+        """Record a closed window under a name; discard it if the name is None."""
         times = self.clock.opened_ns, self.clock.closed_ns
         epoch = self.epochs if name == "epoch" else max(0, self.epochs - 1)
         steps = None if window.limit in (None, window.batches) else window.batches
@@ -129,14 +130,14 @@ class WindowRecorder:
             measured = RankWindow(*times, 0, parts, [], False, 0.0, 0.0, None)
             self._unread.append((name, self._connection.post(WindowMeasured([measured], []))))
 
-    def read_replies(self, but=0):
-        """Read the controller's replies to all windows, but to this number of the last ones."""
-        while len(self._unread) > but:
+    def read_replies(self, unread=0):
+        """Read the controller's replies to windows until this number of replies is unread."""
+        while len(self._unread) > unread:
             name, reply = self._unread.popleft()
             self.recorded[name] = reply()
 
     def end(self, messages):
-        """Send last messages, and end the connection."""
+        """Send the last messages and close the connection."""
         if self._connection is not None:
             with contextlib.suppress(OSError, ControllerGoneError):
                 for message in messages:

@@ -64,7 +64,7 @@ def take_reading(meter: Meter) -> Reading:
     """Read a meter now.
 
     Sampled power is integrated up to the end of the reading, which may first wait for a sample. Counters are read at
-    some moment in between: in the middle, on average.
+    some moment during the reading, on average in the middle.
     """
     begun_ns = time.monotonic_ns()
     joules = meter.read()
@@ -146,7 +146,7 @@ def measure_idle(meter: Meter, seconds: float, sleep: Callable[[float], None] = 
 
 
 def _failed_sensors(meter: Meter, sampling: Sampling | None) -> dict[str, str]:
-    """Why sampled domains have no energy; a counter needs no samples, also if power is sampled under its name."""
+    """Why sampled domains have no energy; a counter needs no samples, even if power is sampled under the same name."""
     unavailable = sampling.unavailable if sampling else {}
     return {name: f"{why}." for name, why in unavailable.items() if meter.domains[name].source == "sampled"}
 

@@ -56,7 +56,7 @@ def steady_metrics(epochs: Sequence[Window], steps: array) -> dict[str, float]:
         rule, mean = EPOCH.get(short, "mean"), statistics.fmean(values)
         if rule in ("mean", "maximum"):
             metrics[f"steady/{short}"] = max(values) if rule == "maximum" else mean
-        if len(values) > 1:  # statistics.stdev takes many times longer, in each look of a live view
+        if len(values) > 1:  # statistics.stdev is many times slower, and a live view needs this at each refresh
             metrics[f"std/{short}"] = math.dist(values, [mean] * len(values)) / math.sqrt(len(values) - 1)
     for name, above, below in (
         ("samples_per_s", "samples", "e2e_s"),

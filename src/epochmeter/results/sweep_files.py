@@ -27,10 +27,10 @@ NAME_PATTERN = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:\.(\d+))?-")
 
 
 class Points(NamedTuple):
-    """The points of a sweep by number, as it started."""
+    """The runs of a sweep by number, as of its start."""
 
     overrides: Sequence[Sequence[str]] = ()
-    varied_keys: frozenset[str] = frozenset()  # overrides that not all points have
+    varied_keys: frozenset[str] = frozenset()  # overrides that differ between runs
     completed: frozenset[int] = frozenset()  # numbers of the runs that were completed before
 
     def label(self, number: int) -> str:

@@ -1,10 +1,10 @@
-"""Detection of the device that a machine is, before a configuration is composed."""
+"""Detect the device type of a machine, before a configuration is composed."""
 
 from epochmeter.config.job import device_matches
 
 
 def device_of(root: str) -> str:
-    """Return the device, by its name in conf/device, of the machine whose files are below a root."""
+    """Return the name in conf/device of the machine whose files are below a root."""
     from epochmeter.machine import host  # late, so that --help is fast
 
     return host.detect_device(device_matches(), host.device_facts(root))

@@ -157,8 +157,7 @@ class EventLoop:
         remarks = notes_and_flags(window, self._cache_notes, self._settings.drift_messages())
         self._unsaved = {**window.line, **self._warmup_mark(window.line), **remarks}
         self._forecaster.add(self._unsaved)
-        # A script waits for MLflow at times, and never for the disk alone: its line is written while the next window
-        # is open.
+        # A script sometimes waits for MLflow, but never for the disk alone: its line is written during the next window.
         if not plan.job.measure.command:
             self._publish()
         self._worker.reply(recorded(window, plan))

@@ -96,7 +96,7 @@ def oom_message(message: str, record: Record) -> str:
 
 
 def largest_fitting_batch(record: Record) -> int | None:
-    """Return the largest batch of the completed runs of a sweep that need the same memory per sample; None without."""
+    """Return the largest batch of the completed runs of a sweep that need the same memory per sample, if any."""
 
     def memory_keys(job: Mapping[str, Any]) -> Mapping[str, object]:
         return {key: value for key, value in job.items() if key not in (*NON_MEMORY_KEYS, *NON_MEASUREMENT_KEYS)}

@@ -205,10 +205,10 @@ class LimitProbing:
         )
 
     def _finish_probe(self, is_near_end: bool = False) -> None:
-        """Add the probe to the search and go on to the next limit, unless it must last longer.
+        """Add the probe to the search and apply the next limit, unless the probe must last longer.
 
-        Near the end of a window, if that is known, the limit is changed after it, since a change may take long, and
-        would delay the reading of the counters.
+        Near the end of a window whose length is known, the limit is changed after the window. A change may take long
+        and would delay the reading of the counters.
         """
         probe, search = self._pieces, self._search
         if probe.steps < MIN_STEPS or probe.seconds < self._probe_s or not search:

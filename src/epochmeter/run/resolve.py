@@ -66,7 +66,7 @@ def detect(request: RunRequest) -> Plan:
 def compose(plan: Plan) -> Plan:
     """Step 2: compose the job for the detected device if `device=auto`; adapt a job for another machine to this one.
 
-    It gets the accelerator and Python of this machine, unless overrides set them.
+    An adapted job gets the accelerator and Python of this machine, unless overrides set them.
     """
     request = plan.request
     if request.choices["device"] == "auto":

@@ -3,8 +3,8 @@
 They are JSON objects, one per line, over a Unix stream socket that the controller listens on. Each rank has its own
 connection, and so has torchrun where it starts them. Only the first rank of a node sends requests. It waits for the
 reply, and all ranks wait for it, so that nobody trains while the controller reads counters. The ranks of a script do
-not wait for each other: those other than the first get no replies. The first one gets none to messages that are not
-`is_awaited`, if no counters are read at the borders of windows.
+not wait for each other, and only the first rank gets replies. Messages without `is_awaited` get no reply: the first
+rank sends them if no counters are read at the borders of windows.
 
     message           sender                      reply         meaning
     Joined            every process               -             connected
@@ -198,17 +198,17 @@ class RankExited(NamedTuple):
 
 
 class Proceed(NamedTuple):
-    """Go on.
+    """Continue.
 
     Attributes:
-        reads_counters: of the reply to Built: whether the controller reads counters at the borders of windows.
+        reads_counters: in the reply to Built: whether the controller reads counters at the borders of windows.
     """
 
     reads_counters: bool = True
 
 
 class Recorded(NamedTuple):
-    """A window is recorded; go on.
+    """A window is recorded; continue.
 
     Attributes:
         stop: this window was the last, as the target is reached.

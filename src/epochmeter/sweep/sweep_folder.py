@@ -1,4 +1,4 @@
-"""Open the folder of a command's runs: `multirun/<date_time>-<command hash>`; its files: results/sweep_files.py."""
+"""Open the folder of a command's runs, `multirun/<date_time>-<command hash>`; its files: results/sweep_files.py."""
 
 from __future__ import annotations
 

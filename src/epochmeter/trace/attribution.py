@@ -164,9 +164,12 @@ def _add_energy(
     idle: NDArray[np.bool_],
     power: TracedPower,
 ) -> None:
-    """Set the energy of modules and operators, from the begins of stretches of time, and the event of each.
+    """Set the energy of modules and operators, from consecutive stretches of time and the event of each.
 
-    The device does nothing in the `idle` stretches.
+    Args:
+        begin_ns: Begin of each stretch.
+        events: Event of each stretch.
+        idle: Whether the device is idle in each stretch.
     """
     start_ns, end_ns = trace.steps[0, 1], trace.steps[-1, 2]
     begin_ns = np.r_[start_ns, np.clip(begin_ns, start_ns, end_ns), end_ns] - start_ns
@@ -216,7 +219,7 @@ def _divide(trace: Trace, owners: Owners, events: Ints, times_ns: Ints, basis: s
 
 
 def _name_indices(trace: Trace, events: Ints) -> Ints:
-    """Return the index of each event's name; that after the last name for no event."""
+    """Return the index of each event's name; for no event, the index after the last name."""
     return np.where(events == NONE, len(trace.names), trace.name[events])
 
 

@@ -122,7 +122,8 @@ def busy_fraction(kernel_s: float, untraced_wall_s: float) -> float:
 def measure_device(trace: Trace) -> DeviceTime | None:
     """Measure the activities that the traced steps launched, or all without steps; None if no kernel took any time.
 
-    The window includes the end of what the steps launched. Without steps it is from the first activity to the last.
+    The window lasts until all activities that the steps launched have ended. Without steps, it lasts from the first
+    activity to the last.
     """
     activities = trace.in_steps(*DEVICE) if len(trace.steps) else trace.where(*DEVICE)
     kernels = activities[trace.category[activities] == Category.KERNEL]

@@ -127,7 +127,7 @@ class Trace:
     def launch(self) -> Ints:
         """Index of the call that launched each event of the device; -1 for others, or if the call is not in the trace.
 
-        One call may launch several kernels, as that of a CUDA graph.
+        One call may launch several kernels, such as the launch of a CUDA graph.
         """
         launch = np.full(len(self.start_ns), NONE)
         calls = np.flatnonzero((self.category == Category.RUNTIME) & (self.correlation != NONE))

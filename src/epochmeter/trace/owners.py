@@ -29,7 +29,7 @@ OPTIMIZER_RANGE = re.compile(r"Optimizer\.(step|zero_grad)#")
 
 @dataclass
 class Owners:
-    """What each event of a trace belongs to; the row after the last, -1, is that of no event.
+    """What each event of a trace belongs to; a further row at the end, index -1, stands for no event.
 
     Attributes:
         module: Index in `modules`; -1 outside of forward, backward, optimizer and data.
@@ -106,7 +106,7 @@ class _Thread:
         self.begin_ns: list[int] = []
         self.event: list[int] = []
         self.node_module = 0
-        """Module of the last backward node, which those without a forward operator belong to, as AccumulateGrad."""
+        """Module of the last backward node; nodes without a forward operator, such as AccumulateGrad, belong to it."""
         self._open = [(sys.maxsize, NONE)]  # end and event, the innermost last
 
     def begin(self, event: int, start_ns: int, end_ns: int, is_node: bool) -> int:

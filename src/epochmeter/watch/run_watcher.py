@@ -44,11 +44,11 @@ MIN_FREE_BYTES = 2**14
 RECENT_WINDOWS = 200
 """Number of windows from which the remaining time is estimated."""
 METRICS_AGE_S = 0.02
-"""Age that the metrics of an active run may have, per window, so that a run of thousands of epochs costs little."""
+"""Maximum age in s of an active run's metrics, per recorded window: long runs are summarized less often."""
 
 
 class RunWatcher:
-    """Reads one run. A look costs the same however many epochs are recorded.
+    """Reads one run. The cost of a refresh does not depend on the number of recorded epochs.
 
     Args:
         folder: Its run folder.
@@ -123,7 +123,7 @@ class RunWatcher:
         )
 
     def _status(self, run: Mapping[str, Any]) -> str:
-        """Return the same as `status_of`, which always reads job.json."""
+        """Return the status as `status_of` does, but without reading job.json again while the run is active."""
         is_running = is_alive(recorded_process(run))  # first, since a process may record its end and be gone
         return recorded_status(self._record) or (RUNNING if is_running else status_of(self._record))
 
@@ -232,8 +232,8 @@ class RunWatcher:
     def _trained(self, job: Mapping[str, Any], run: Mapping[str, Any], now_s: float) -> tuple[float | None, float]:
         """Return the trained epochs, with a fraction of the current one, and the time per epoch in s; None, 0: unknown.
 
-        The time is the median from the start of an epoch to the next, of the last ones. In the first epoch, it follows
-        from its steps.
+        The time is the median interval between the starts of the last epochs. In the first epoch, it follows from its
+        steps.
         """
         steps, epoch_steps = self._current.get("steps"), self._current.get("epoch_steps")
         if not self._epochs and steps and epoch_steps:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 POLL_S = 0.5
-"""Time between two looks of a viewer's thread at the latest reading."""
+"""Interval at which a viewer's thread checks for a new reading."""
 HEARTBEAT_S = 5.0
 """Longest silence on a stream of events, by which the page notices that the connection is lost."""
 TIMEOUT_S = 10.0

@@ -167,7 +167,7 @@ class Snapshot:
     """What a folder shows at one moment.
 
     Attributes:
-        at_s: Unix time of the look.
+        at_s: Unix time at which the folder was read.
         remaining_s: Estimated time to the end; None if it is not known. The same holds for the energy.
         active: The runs in detail: the single run; of a sweep, those that are active.
         fraction: Fraction of the runs of a sweep that have ended, with the parts of those that train; None for a run.

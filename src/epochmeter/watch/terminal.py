@@ -35,7 +35,7 @@ from epochmeter.watch.snapshot import BY_INTEREST, PARTS, RunView, Snapshot, Swe
 Line = Sequence[tuple[str, str]]
 """A line of the picture: texts without control characters, each with its style.
 
-Ten views next to a run may take 0.2 % of its time, so that rich's own layout is too slow.
+Ten views next to a run may take at most 0.2 % of its time; rich's own layout is too slow for this.
 """
 PERIOD_S = 1.0
 """Period of reading the record and drawing the view."""

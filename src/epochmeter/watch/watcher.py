@@ -1,7 +1,7 @@
 """Read the state of a run or a sweep from its folder, again and again, while other processes write to it.
 
-Files are only read, never locked or kept open. Of files that grow, only the part appended since the last look is read,
-and ended runs are read once.
+Files are only read, never locked or kept open. Of files that grow, only the part appended since the last refresh is
+read, and ended runs are read once.
 """
 
 from __future__ import annotations

@@ -166,8 +166,8 @@ def write_trace(path, job, trainer, loader, model):
     """Trace a few steps and record the memory of one more; the modules of `model` are marked.
 
     Returns:
-        Why one of these is missing, which does not fail the run, or None; and begin and end of the traced steps, or
-        None without a trace.
+        Why a result is missing, or None: this does not fail the run. Then begin and end of the traced steps, or None
+        without a trace.
     """
     endless, missing, traced_ns = endless_batches(trainer, loader), "trace", None
     try:

@@ -6,7 +6,7 @@ For step i, on the device's timeline:
 
     gap_i     = ready_i - end_{i-1}, for the first step ready - open: the device is idle
     stall_i   = min(gap_i, host_wait_i): the part of the gap explained by waiting for data
-    copy_i    = copied_i - ready_i, unless the consumer copies: then that is part of compute
+    copy_i    = copied_i - ready_i; if the consumer copies, the copy is part of compute
     compute_i = end_i - copied_i
     overhead  = the rest of the gaps, and close - last end
 
@@ -130,8 +130,9 @@ class Clock:
         self._is_computing = self._may_have_ended = False
 
     def end_last_step(self):
-        """Note that the work of the pass's last step may be done. What follows is overhead, unless the consumer
-        requests another batch: then that is the end of the step. Call it once per step.
+        """Note that the last step of the pass may have ended; call it once per step.
+
+        Later time is overhead. If the consumer requests another batch, the step ends at that request instead.
         """
         if self._is_computing:
             self._timeline.mark()

@@ -51,7 +51,7 @@ class HostTimeline:
         self._marks.append(self._now())
 
     def drop_last_but_one(self):
-        """Drop the last timestamp but one, which is not drained yet."""
+        """Drop the timestamp before the last, which is not drained yet."""
         del self._marks[-2]
 
     def drain(self):
