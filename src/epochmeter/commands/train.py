@@ -71,8 +71,8 @@ class Runs:
     """The runs of a command, one after another.
 
     Attributes:
-        requests: What was to be run, of each run so far.
-        outcomes: How it ended.
+        requests: Requests of the runs so far.
+        outcomes: Their outcomes.
         stop_reasons: Why the command stopped before its last run; empty if it did not.
     """
 
@@ -83,7 +83,7 @@ class Runs:
         self._command = command
 
     def run(self, config: DictConfig) -> None:
-        """Make the next run; SystemExit or KeyboardInterrupt if the command has to stop."""
+        """Execute the next run; raise SystemExit or KeyboardInterrupt if the command has to stop."""
         # Imported late, so that --help, --cfg and tab completion are fast.
         from epochmeter.cluster.collect import collect_result
         from epochmeter.run import experiment
@@ -103,7 +103,7 @@ class Runs:
             sys.exit(1)
 
     def _next_request(self, config: DictConfig, terminal: "Terminal") -> job.RunRequest:
-        """Return what is to be run; before the first run, close those that could not write their end."""
+        """Return the request of the next run; before the first run, close the records of killed runs."""
         from epochmeter.run.finish import close_orphans
 
         if self._command and not self.requests:
