@@ -82,11 +82,12 @@ def test_script_learns_whether_counters_are_read_and_gets_replies_where_it_waits
 def test_line_has_derived_metrics_and_marks_and_that_of_a_script_is_written_in_the_next_window(
     tmp_path, monkeypatch, command
 ):
-    record, worker, lines = Record(tmp_path), Mock(), []
-    metrics = {"epoch/e2e_s": 2.0, "epoch/samples": 100, "epoch/steps": 0, "epoch/energy_j": 3.6e6}
+    record, worker, lines, earlier_steps = Record(tmp_path), Mock(), [], []
+    metrics = {"epoch/e2e_s": 2.0, "epoch/samples": 100, "epoch/steps": 5, "epoch/energy_j": 3.6e6}
     energy = {"opened_ns": 0, "closed_ns": 2_000_000_000, "term": {}}
 
-    def window(opened, *_):
+    def window(opened, *others):
+        earlier_steps.append(others[-1])
         line = {"window": "epoch", "epoch": opened.epoch, "metrics": metrics, "energy": energy}
         return Window(line, ["epoch 1: a note"], {"paused": "epoch 1"})
 
@@ -110,6 +111,7 @@ def test_line_has_derived_metrics_and_marks_and_that_of_a_script_is_written_in_t
     monkeypatch.setattr(event_loop, "build_window", window)
     EventLoop(worker, plan, instruments, settings, Mock(), Mock()).run(messages())
     assert lines == ([0] if command else [1]) * 4, "written before the next window opens"
+    assert earlier_steps == [0, 5, 10, 15]
     first, *_, last = windows = record.windows()
     derived = {"epoch/mfu": 0.2, "epoch/hfu": 0.2, "epoch/energy_per_gflop_j": 9000.0, "epoch/cost": 0.5}
     assert first["metrics"] == {**metrics, **derived}

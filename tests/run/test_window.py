@@ -58,10 +58,11 @@ def at(seconds, **joules):
 
 @pytest.fixture
 def record(tmp_path):
-    """A record whose last two steps took 1 s and 3 s, after one of another epoch that took 50 s."""
+    """A record of two steps of 1 s and 3 s, after one of an earlier epoch of 50 s, and before one of a later epoch."""
     record = Record(tmp_path)
     record.append_steps(array("f", [0, 0, 0, 50]))
     record.append_steps(array("f", [0, 0, 0, 1, 1, 1, 1, 1]))
+    record.append_steps(array("f", [0, 0, 0, 90]))
     return record
 
 
@@ -78,7 +79,7 @@ def close(record):
 
     def made(before, after, meter, opened=OPENED, measured=MEASURED, gauges=None, source=None, idle_w=None):
         instruments = WindowInstruments(meter, gauges or Scripted(), source or ScriptedSource(), idle_w)
-        return build_window(opened, WindowMeasured([measured], []), before, after, instruments, record)
+        return build_window(opened, WindowMeasured([measured], []), before, after, instruments, record, 1)
 
     return made
 

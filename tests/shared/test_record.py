@@ -45,13 +45,13 @@ def test_completion_without_a_job_or_with_a_partial_file_is_ignored(record, tmp_
     assert not record.is_completed()
 
 
-def test_steps_are_little_endian_floats_and_the_last_steps_are_at_most_all_steps(record, tmp_path):
+def test_steps_are_little_endian_floats_and_can_be_read_in_parts(record, tmp_path):
     record.append_steps(steps(1))
     assert INTERVALS == ("gap_s", "host_wait_s", "copy_s", "compute_s")
     assert (tmp_path / "steps.bin").read_bytes() == struct.pack("<4f", *step(1))
     record.append_steps(steps(2, 3))
-    for count, expected in ((0, []), (2, [2, 3]), (9, [1, 2, 3])):
-        assert record.last_steps(count) == steps(*expected)
+    for since, count, expected in ((1, 0, []), (1, 1, [2]), (1, 9, [2, 3]), (9, 1, []), (1, None, [2, 3])):
+        assert record.steps(since, count) == steps(*expected)
 
 
 def test_each_attempt_is_archived_completely_in_its_own_folder(record, tmp_path):

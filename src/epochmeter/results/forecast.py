@@ -28,7 +28,7 @@ class Forecaster:
 
     Args:
         windows: Windows measured before, of a resumed run.
-        last_steps: Returns the last rows of `steps.bin`, as many as requested.
+        last_steps: Returns the steps of the last epoch, given their number, as rows of `steps.bin`.
     """
 
     def __init__(self, windows: Iterable[Window], warmup_epochs: int, last_steps: Callable[[int], array]) -> None:

@@ -24,6 +24,7 @@ from epochmeter.run.window import Window, build_window, node_window
 from epochmeter.run.worker_process import WorkerProcess
 from epochmeter.shared import protocol
 from epochmeter.shared.protocol import Message, WindowOpening
+from epochmeter.shared.record import step_count
 from epochmeter.tracking.publisher import Tracker
 
 if TYPE_CHECKING:
@@ -47,7 +48,12 @@ class EventLoop:
     ) -> None:  # fmt: skip
         self._worker, self._plan, self._instruments = worker, plan, instruments
         self._settings, self._tracker, self._terminal = settings, tracker, terminal
-        self._forecaster = Forecaster(plan.record.windows(), plan.job.warmup_epochs, plan.record.last_steps)
+        earlier = plan.record.windows()
+        self._steps = step_count(earlier)
+        """Number of steps of the measured windows. A script may have recorded those of later ones already."""
+        self._forecaster = Forecaster(
+            earlier, plan.job.warmup_epochs, lambda count: plan.record.steps(self._steps - count, count)
+        )
         self._forecast: dict[str, float] = {}
         self._probing = open_probing(plan, instruments.meter, settings, terminal)
         self._opened: WindowOpening
@@ -151,7 +157,9 @@ class EventLoop:
 
     def _record_window(self, measured: protocol.WindowMeasured) -> None:
         plan, instruments = self._plan, self._instruments
-        window = build_window(self._opened, measured, self._before, self._after, instruments, plan.record)
+        readings = self._before, self._after
+        window = build_window(self._opened, measured, *readings, instruments, plan.record, self._steps)
+        self._steps += step_count([window.line])
         metrics = {**window.line["metrics"], **self._derived_metrics(window.line)}
         window = window._replace(line={**window.line, "metrics": metrics})
         remarks = notes_and_flags(window, self._cache_notes, self._settings.drift_messages())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -55,16 +56,21 @@ def build_window(
     after: Reading,
     instruments: WindowInstruments,
     record: Record,
+    earlier_steps: int = 0,
 ) -> Window:
-    """Build a window from the training process's messages and the readings at its borders."""
+    """Build a window from the training process's messages and the readings at its borders.
+
+    `earlier_steps` is the number of steps in the record before the window; those of later windows may follow.
+    """
     name, ranks, nodes, gauges = opened.window, measured.ranks, measured.nodes, instruments.gauges
     merged = merge_ranks(ranks)
     used = sum_nodes(_window_energy(merged.opened_ns, merged.closed_ns, before, after, instruments), nodes)
     powers, phases = write_powers(instruments.meter, record), PhaseEnergy()
     if name == "epoch":
-        phases = _phases(merged, used, powers, record, is_single=len(ranks) == 1 and not nodes)
+        steps = record.steps(earlier_steps, int(merged.parts["steps"]))
+        phases = _phases(merged, used, powers, steps, is_single=len(ranks) == 1 and not nodes)
         gauge_metrics = gauges.window(before.at_ns, after.at_ns)
-        metrics = {**_epoch_metrics(merged, used, phases, record), **gauge_metrics, **instruments.gpu_counters.metrics}
+        metrics = {**_epoch_metrics(merged, used, phases, steps), **gauge_metrics, **instruments.gpu_counters.metrics}
     else:
         metrics = _other_metrics(merged, used)
     metrics |= instruments.data_source.window(name, merged.parts["e2e_s"])
@@ -223,13 +229,15 @@ def _energy_entry(
     return {**entry, **({"nodes": [node._asdict() for node in nodes]} if nodes else {})}
 
 
-def _epoch_metrics(measured: MergedWindow, used: WindowEnergy, phases: PhaseEnergy, record: Record) -> dict[str, float]:
+def _epoch_metrics(
+    measured: MergedWindow, used: WindowEnergy, phases: PhaseEnergy, steps: array[float]
+) -> dict[str, float]:
     metrics = {**measured.parts, **_scores(measured, "train_"), **used.metrics}
     metrics |= {rate: metrics[count] / metrics["e2e_s"] for count, rate in RATES.items() if count in metrics}
     if "energy_j" in metrics and "samples" in metrics:
         metrics["energy_per_sample_j"] = metrics["energy_j"] / metrics["samples"]
-    percentiles = step_percentiles(record.last_steps(int(measured.parts["steps"])))
-    return {**metrics, **percentiles, **{f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}}
+    by_phase = {f"{phase}_energy_j": joules for phase, joules in phases.energy_j.items()}
+    return {**metrics, **step_percentiles(steps), **by_phase}
 
 
 def _other_metrics(measured: MergedWindow, used: WindowEnergy) -> dict[str, float]:
@@ -247,7 +255,7 @@ def _scores(measured: MergedWindow, prefix: str = "") -> dict[str, float]:
 
 
 def _phases(
-    measured: MergedWindow, used: WindowEnergy, powers: PowerSamples, record: Record, *, is_single: bool
+    measured: MergedWindow, used: WindowEnergy, powers: PowerSamples, steps: array[float], *, is_single: bool
 ) -> PhaseEnergy:
     """Return the energy of each phase of an epoch, if power was sampled and a single rank trains."""
     if "energy_j" not in used.metrics or not powers.times_ns:
@@ -258,6 +266,5 @@ def _phases(
         return PhaseEnergy(reason="several ranks train, and their phases differ.")
     if all(math.isnan(watts) for watts in powers.total_w):
         return PhaseEnergy(reason="the parts of the total are sampled at different times.")
-    window, steps = (measured.opened_ns, measured.closed_ns), record.last_steps(int(measured.parts["steps"]))
     total = (used.metrics["energy_j"], used.metrics.get("energy_uncertainty_j", 0.0))
-    return phase_energy(steps, *window, powers, *total)
+    return phase_energy(steps, measured.opened_ns, measured.closed_ns, powers, *total)

@@ -225,13 +225,9 @@ class Record:
                 os.fsync(file.fileno())
             fsync_folder(self.folder)
 
-    def steps(self):
-        """Return all rows of `INTERVALS` as one flat `array('f')`."""
-        return self._read_rows("steps.bin", len(INTERVALS))
-
-    def last_steps(self, count):
-        """Return the last `count` rows, or all if there are fewer."""
-        return self._read_rows("steps.bin", len(INTERVALS), last=count)
+    def steps(self, since=0, count=None):
+        """Return the rows of `INTERVALS` after the first `since`, at most `count`, as one flat `array('f')`."""
+        return self._read_rows("steps.bin", len(INTERVALS), since, count)
 
     def append_losses(self, losses):
         """Append an epoch's losses: an `array('f')` with one value per step."""
@@ -240,16 +236,15 @@ class Record:
 
     def losses(self, since=0):
         """Return the loss of each step after the first `since`, epoch after epoch, as an `array('f')`."""
-        return self._read_rows("losses.bin", 1, first=since)
+        return self._read_rows("losses.bin", 1, since)
 
-    def _read_rows(self, name, columns, first=0, last=None):
-        """Return the complete rows of a binary file from the row `first` on, or the `last` ones, as one flat array."""
-        rows, total = array.array("f"), self._row_count(name, columns)
-        if total:
-            first = min(first, total) if last is None else max(0, total - last)
+    def _read_rows(self, name, columns, since, count=None):
+        """Return the complete rows of a binary file after the first `since`, at most `count`, as one flat array."""
+        rows, remaining = array.array("f"), max(0, self._row_count(name, columns) - since)
+        if remaining:
             with open(str(self.folder / name), "rb") as file:
-                file.seek(rows.itemsize * columns * first)
-                rows.fromfile(file, columns * (total - first))
+                file.seek(rows.itemsize * columns * since)
+                rows.fromfile(file, columns * (remaining if count is None else min(count, remaining)))
         return _little_endian(rows)
 
     def _row_count(self, name, columns):
