@@ -44,8 +44,8 @@ class Epoch(NamedTuple):
 class Sensor(NamedTuple):
     """A power sensor that is read about every `period_s`.
 
-    A reading is the mean of the last `averaging_s` (if `fading`, with exponentially decreasing weights), `lag_s` late,
-    renewed every `held_s`, with white noise, rounded to `step_w`.
+    A reading is the mean of the last `averaging_s`, `lag_s` late, and is renewed every `held_s`. It has white noise and
+    is rounded to `step_w`. If `fading`, the weights of the mean decrease exponentially.
     """
 
     averaging_s: float = 0.0

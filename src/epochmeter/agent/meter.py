@@ -156,8 +156,8 @@ class Meter:
 
         Args:
             data: It is iterated over as without this call; each pass is one window.
-            window: `epoch` or `val` (an evaluation). None: a pass with a step of a torch optimizer is an epoch, one
-                without is an evaluation, unless no optimizer of torch is used at all.
+            window: `epoch` or `val` (an evaluation). None: a pass with a step of a torch optimizer is an epoch,
+                another pass is an evaluation. Without any optimizer of torch, each pass with gradients is an epoch.
         """
         return MeasuredBatches(self, data, window)
 

@@ -12,9 +12,9 @@ NORMAL_95 = 1.96
 MARGIN = 0.16
 """Largest error at a border, per second of sensor memory and watt of swing around it.
 
-A single step gives 1/8 at most: a moving mean errs by `averaging / 8`, a mean that is renewed once per averaging time
-by `averaging / 4`, and their memories are `averaging` and `2 x averaging`. Several steps within one averaging time are
-partly averaged out of the readings, so that the swing of the readings is smaller than that of the power: hence more.
+A single step gives 1/8 at most. A moving mean errs by `averaging / 8`, and its memory is `averaging`. A mean that is
+renewed once per averaging time errs by `averaging / 4`, and its memory is `2 x averaging`. Several steps within one
+averaging time are partly averaged out of the readings. The readings then swing less than the power: hence more.
 """
 HIDDEN = 0.1
 """The same error per watt of mean power, for a load whose cycles are shorter than the averaging time.

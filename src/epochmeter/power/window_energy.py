@@ -54,9 +54,9 @@ class WindowEnergy(NamedTuple):
     term: Mapping[str, float] = MappingProxyType({})
     """The energy of this window as a term of a sum over windows, even if the window alone is too short.
 
-    It has the available `TERM_KEYS`, and for the slowest instrument of the total `period_s`, the possible age of a
-    reading, and `shortest_s`, the shortest window that has an energy. `unsampled_j` is the part of the uncertainty that
-    is independent from window to window, if there is any.
+    It has the available `TERM_KEYS`. For the slowest instrument of the total, it also has `period_s`, the possible age
+    of a reading, and `shortest_s`, the shortest window that has an energy. `unsampled_j` is the part of the
+    uncertainty that is independent from window to window, if there is any.
     """
 
 

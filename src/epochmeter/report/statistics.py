@@ -257,8 +257,8 @@ def difference(more: Sequence[float], less: Sequence[float], *, rounds: Sequence
 def contrast(weights: Mapping[str, float], samples: Samples, rounds: Mapping[str, Rounds] | None = None) -> Estimate:
     """Return a weighted sum of the means of conditions.
 
-    If all conditions were run once in each of the same rounds, the sum is taken round by round, so that changes from
-    one round to the next cancel. Otherwise the interval is Welch's.
+    If all conditions were run once in each of the same rounds, the sum is taken round by round. Changes from one round
+    to the next then cancel. Otherwise the interval is Welch's.
     """
     if rounds and (paired := _by_round(weights, samples, rounds)):
         return mean(paired)

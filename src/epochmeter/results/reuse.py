@@ -51,8 +51,8 @@ class ReusePool:
     def take(self, identity: str, configuration: str, repeat: int) -> Record | None:
         """Take a run to reuse for a repeat of a configuration; None if it has to be measured.
 
-        That is a run of the same identity, or else, for repeat k (from 0), one of at least k + 1 completed runs of the
-        configuration, which is identified by its first repeat.
+        A run of the same identity is preferred. Repeat k (from 0) may also take another run of the configuration, if
+        there are at least k + 1 completed ones. A configuration is identified by its first repeat.
         """
         runs = sorted({*self._runs.get(configuration, ()), *self._runs.get(identity, ())})
         usable = [run for run in runs if is_usable(Record(run.folder), run.identity)]

@@ -103,8 +103,8 @@ def step_durations(steps: array) -> list[float]:
 def total_metrics(windows: Sequence[Window]) -> dict[str, float]:
     """Return the `total/` metrics of training and evaluation by their short names; absent if any window lacks them.
 
-    Energy is the sum of the differences between the counters' readings at the borders of each window, so that windows
-    too short for an energy of their own are included. Work between windows counts in neither time nor energy.
+    Energy is the sum of the differences between the counters' readings at the borders of each window. This includes
+    windows too short for an energy of their own. Work between windows counts in neither time nor energy.
     """
     epochs = [window for window in windows if window["window"] == "epoch" and not is_partial(window)]
     totals: dict[str, float] = {"epochs": len(epochs)}

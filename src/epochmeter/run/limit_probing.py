@@ -29,8 +29,8 @@ MIN_STEPS = 10
 MAX_UNCERTAINTY = 0.02
 """A probe lasts until the uncertainty of its energy is at most this fraction, or `MAX_PROBE_S`."""
 SHIFT, SHIFT_DEVIATIONS = 0.1, 3.0
-"""The limits are probed again if the time per step of two epochs in turn differs from its mean before by more than this
-fraction, and by more than this number of standard deviations."""
+"""The limits are probed again if the time per step changes in two successive epochs. The change from the earlier
+mean must be more than this fraction, and more than this number of standard deviations."""
 
 
 class Measured(NamedTuple):

@@ -16,8 +16,8 @@ MIN_VARIANCE = 1e-9
 def choose_runs(posterior: Posterior, measured: Array, count: int) -> list[int]:
     """Return indices of predicted configurations: each reduces the variance near the front most, after those before it.
 
-    The variance is that of the logarithms of time and energy, summed over all configurations and weighted by their
-    probability to be on the front (A-optimal design; K. Chaloner, I. Verdinelli, Bayesian Experimental Design, 1995).
+    The variances of the logarithms of time and energy are summed over all configurations. Their weights are the
+    probabilities to be on the front (A-optimal design; K. Chaloner, I. Verdinelli, Bayesian Experimental Design, 1995).
 
     Args:
         measured: Logarithms of time and, if there is any, power of the runs, as those of the posterior.

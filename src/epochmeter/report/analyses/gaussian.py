@@ -254,8 +254,8 @@ def _error(errors: Array, guesses: Array, deviations: Array, pseudo_errors: floa
 def calibrated_width(errors: Array, deviations: Array, pseudo_errors: float = 0.0) -> float:
     """Return the half-width of a 95 % interval in standard deviations, from the standardized errors.
 
-    It is Student's quantile times their root mean square, so that few errors give wide intervals, or their own 95 %
-    quantile if that is larger, as with outliers. `pseudo_errors` of one standard deviation are added.
+    It is Student's quantile times their root mean square, so that few errors give wide intervals. If their own 95 %
+    quantile is larger, as with outliers, it is that quantile. `pseudo_errors` of one standard deviation are added.
     """
     from scipy.special import stdtrit
 

@@ -1,9 +1,9 @@
 """Data stalls by difference: the same configuration on synthetic batches, from the page cache, and from storage.
 
-With T1, T3 and T2 the time per epoch on synthetic, cached and stored samples, the prep stall is T3 - T1 and the fetch
-stall T2 - T3 (J. Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021). The run is the
-unit of the statistics, as epochs within a run are not independent. Differences are taken round by round if the repeats
-are rounds of a sweep, else compared by Welch's method. They are never clipped: a negative stall is noise.
+T1, T3 and T2 are the times per epoch on synthetic, cached and stored samples. The prep stall is T3 - T1, and the fetch
+stall is T2 - T3 (J. Mohan et al., Analyzing and Mitigating Data Stalls in DNN Training, PVLDB 14(5), 2021). The run is
+the unit of the statistics, as epochs within a run are not independent. Differences are taken round by round if the
+repeats are rounds of a sweep, else compared by Welch's method. They are never clipped: a negative stall is noise.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class StallAnalysis:
         verdict: The bottleneck; with the dataset in memory it is `in_memory`.
         conditions: Assumptions of the verdict; empty if the page cache was in the requested states.
         lives_in_memory: Whether the dataset is in memory, so that there is no fetch stall.
-        definitions_s: Condition -> the data stall per epoch, as measured, by the stall model (the sum over steps of
-            max(read + preprocess - compute, 0)), and as the difference from T1; None if a run did not record it.
+        definitions_s: Condition -> the data stall per epoch, as measured, by the stall model, and as the difference
+            from T1; None if a run did not record it. The model sums max(read + preprocess - compute, 0) over the steps.
         best_change: The smallest change of those predicted to help most; None if none helps.
         full_cache_share: Fraction of the dataset in memory above which no fetch stall is left; None if all of it is.
     """

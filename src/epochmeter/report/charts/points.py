@@ -1,4 +1,4 @@
-"""Configurations as charts show them: mean and standard deviation, color, tooltip, and what captions say of them."""
+"""Configurations as charts show them: mean and standard deviation, color, tooltip and captions."""
 
 from __future__ import annotations
 
