@@ -25,7 +25,7 @@ class Connection:
 
     def post(self, message):
         reply = self._reply(message)
-        if not getattr(message, "is_awaited", True):
+        if not getattr(message, "is_awaited", True) and not isinstance(message, WindowMeasured):
             return None
         return lambda: self.read.append(type(message)) or reply
 

@@ -21,12 +21,8 @@ COLLECT_INTERVAL_NS = 400 * 1000 * 1000
 
 It allows two progress reports per second, and needs at most the events of 2,000 steps.
 """
-AWAIT_INTERVAL_NS = 12 * 1000 * 1000 * 1000
-"""How long the script opens windows without waiting for the controller.
-
-The controller publishes to MLflow while the script waits. This interval is longer than the shortest one between two
-publications.
-"""
+AWAIT_INTERVAL_NS = 10 * 1000 * 1000 * 1000
+"""How long the script opens windows without waiting for the controller, which updates MLflow when the script waits."""
 MAX_UNREAD = 16
 """Number of unread replies for which the socket has room."""
 
@@ -57,7 +53,7 @@ class WindowRecorder:
         self.recorded = {}
         self._socket, self._record, self._observe = socket, Record(folder), observe
         self._connection = self._device = None
-        self._reads_counters = True
+        self._reads_counters = self._awaits_next = True
         self._awaited_ns = 0
         self._unread = collections.deque()  # names of windows, and functions that wait for the replies to them
 
@@ -98,15 +94,14 @@ class WindowRecorder:
             )  # fmt: skip
         if window.device.type == "cuda":
             torch.cuda.synchronize()
-        now_ns = monotonic_ns()
-        is_awaited = self.is_first and (self._reads_counters or now_ns - self._awaited_ns >= AWAIT_INTERVAL_NS)
+        is_awaited = self.is_first and self._awaits_next
         name = window.name or "epoch"
         opening = WindowOpening(name, self.epochs, steps, epochs=self.expected_epochs, is_awaited=is_awaited)
         reply = self._connection.post(opening)
         if is_awaited:
             self.read_replies()
             reply()
-            self._awaited_ns = now_ns
+            self._awaited_ns = monotonic_ns()
         else:
             self.read_replies(unread=MAX_UNREAD)
         self.clock.open()
@@ -128,7 +123,8 @@ class WindowRecorder:
             reply()
         if name:
             measured = RankWindow(*times, 0, parts, [], False, 0.0, 0.0, None)
-            self._unread.append((name, self._connection.post(WindowMeasured([measured], []))))
+            self._awaits_next = self._reads_counters or monotonic_ns() - self._awaited_ns >= AWAIT_INTERVAL_NS
+            self._unread.append((name, self._connection.post(WindowMeasured([measured], [], self._awaits_next))))
 
     def read_replies(self, unread=0):
         """Read the controller's replies to windows until this number of replies is unread."""

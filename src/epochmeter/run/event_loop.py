@@ -113,8 +113,6 @@ class EventLoop:
     def _open_window(self, opened: WindowOpening) -> None:
         job, is_epoch = self._plan.job, opened.window == "epoch"
         self._opened = opened
-        if job.measure.command and opened.is_awaited and time.monotonic() - self._published_s >= SCRIPT_PUBLISH_S:
-            self._publish()
         self._terminal.stage("Preparing the page cache")
         self._cache_notes = self._instruments.data_source.prepare(opened.epoch) if is_epoch else []
         self._terminal.window_opened(opened.window, opened.epoch, job.epochs, opened.steps)
@@ -166,8 +164,11 @@ class EventLoop:
         self._unsaved = {**window.line, **self._warmup_mark(window.line), **remarks}
         self._forecaster.add(self._unsaved)
         # A script sometimes waits for MLflow, but never for the disk alone: its line is written during the next window.
-        if not plan.job.measure.command:
-            self._publish()
+        is_due = time.monotonic() - self._published_s >= SCRIPT_PUBLISH_S and measured.is_awaited
+        if not plan.job.measure.command or is_due:
+            self._save()
+            self._tracker.flush()
+            self._published_s = time.monotonic()
         self._worker.reply(recorded(window, plan))
 
     def _derived_metrics(self, line: Mapping[str, Any]) -> Mapping[str, float]:
@@ -187,11 +188,6 @@ class EventLoop:
             mark = self._probing.measured(line)
         is_traced, self._is_traced = self._is_traced, False
         return {"warmup": True} if is_traced else mark
-
-    def _publish(self) -> None:
-        self._save()
-        self._tracker.flush()
-        self._published_s = time.monotonic()
 
     def _save(self) -> None:
         """Write the last window to the record and show it, unless that has been done."""

@@ -141,10 +141,15 @@ class NodeWindow(NamedTuple):
 
 
 class WindowMeasured(NamedTuple):
-    """The measurements of a window: one entry per rank, and one per node other than the first."""
+    """The measurements of a window: one entry per rank, and one per node other than the first.
+
+    Attributes:
+        is_awaited: whether the sender waits for the reply before it opens another window.
+    """
 
     ranks: List[RankWindow]
     nodes: List[NodeWindow]
+    is_awaited: bool = True
 
 
 class Trained(NamedTuple):
@@ -233,7 +238,7 @@ def encode(message: Union[Message, Reply]) -> bytes:
     """Return a message or a reply as one line of JSON, in bytes."""
     fields = dict(message._asdict())
     if isinstance(message, WindowMeasured):
-        fields = {name: [window._asdict() for window in windows] for name, windows in fields.items()}
+        fields.update({name: [window._asdict() for window in fields[name]] for name in ("ranks", "nodes")})
     return (json.dumps(dict(fields, kind=type(message).__name__)) + "\n").encode("utf-8")
 
 
