@@ -91,7 +91,7 @@ def prepare(tmp_path):
 def test_dataset_is_created_once_and_then_reused(prepare, tmp_path, monkeypatch):
     messages = []
     facts = prepare(tiny(), say=messages.append)
-    assert messages == [f"Preparing dataset tiny in {tmp_path / 'data' / 'tiny'}"]
+    assert messages == [f"preparing dataset tiny in {tmp_path / 'data' / 'tiny'}"]
     assert facts["folder"] == facts["home"] == str(tmp_path / "data" / "tiny")
     assert (facts["splits"], facts["files"]) == ({"train": 2, "val": 0}, 2)
     monkeypatch.setattr(subprocess, "Popen", None)

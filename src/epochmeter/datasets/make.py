@@ -27,7 +27,7 @@ def make(dataset: Dataset, folder: Path, say: Notify) -> None:
             return
         remove_leftovers(folder)  # before the space is checked
         check_free_space(folder.parent, dataset.space_bytes or 0, f"dataset {dataset.name}")
-        say(f"Preparing dataset {dataset.name} in {folder}")
+        say(f"preparing dataset {dataset.name} in {folder}")
         with create_atomically(folder) as partial:
             facts = _get_facts(dataset, "make", partial, say)
             manifest.describe_folder(partial, dataset, facts, "make").write(partial / manifest.MANIFEST_NAME)
