@@ -22,7 +22,7 @@ COLLECT_INTERVAL_NS = 400 * 1000 * 1000
 It allows two progress reports per second, and needs at most the events of 2,000 steps.
 """
 AWAIT_INTERVAL_NS = 10 * 1000 * 1000 * 1000
-"""How long the script opens windows without waiting for the controller, which updates MLflow when the script waits."""
+"""How long the script opens windows without waiting for the controller, which updates MLflow while the script waits."""
 MAX_UNREAD = 16
 """Number of unread replies for which the socket has room."""
 
