@@ -6,7 +6,7 @@ not measured. The argument is the time limit in minutes.
 Short stretches of training alternate: in one the watchers continue, and each refreshes once; in the next they are
 suspended. The difference is the cost of one refresh of each watcher. Watchers refresh once per second, which is longer
 than a stretch, so noise counts less than in a ratio of epochs. Before each stretch, the record gets a new epoch with
-ten seconds of samples.
+a second of samples.
 """
 
 from __future__ import annotations
@@ -69,13 +69,14 @@ def main() -> None:
         steps = max(1, round(STRETCH_S / step_s))
         bench.loader.limit(steps)
         record = live.start(Path(folder) / "0", "lenet digits", job={**JOB, "epochs": 1_000_000})
-        numbers = count()
+        for number in range(RECORDED):
+            live.append_epoch(record, number)
+        numbers = count(RECORDED * live.SAMPLES)
+        live.SAMPLES = 1  # from now on, an epoch has a second of samples
 
         def append() -> None:
             live.append_epoch(record, next(numbers))
 
-        for _ in range(RECORDED):
-            append()
         ways = (f"{WATCHERS} terminals", terminals), (f"1 page server, {WATCHERS} viewers", page)
         for number, (name, watchers) in enumerate(ways, 1):
             until_s = begun_s + sized(60 * MINUTES, 0) * number / len(ways)
