@@ -101,7 +101,7 @@ def make_dimension(override: Override) -> SearchDimension:
     assert isinstance(high, int | float)
     if not -math.inf < low <= high < math.inf or (log and low <= 0):
         cause = f"`{key}=interval({low}, {high})` is empty or infinite"
-        raise SearchError(cause, "give a lower end (log: above 0) and an upper")
+        raise SearchError(cause, "give finite ends with lower <= upper; with log, the lower end is above 0")
     if isinstance(low, int) and isinstance(high, int):
         return SearchDimension(key, IntDistribution(low, high, log=log))
     return SearchDimension(key, FloatDistribution(low, high, log=log))
