@@ -313,7 +313,7 @@ class Agent:
         if self._has_optimizer:
             self.remove_backward_hook()
         is_first = not self._recorder.epochs
-        # Timestamps of the first steps are not those of a device that was initialized later.
+        # If the script initialized a GPU later, the timestamps of the first steps are from another device.
         reason = window.flaw or (LATE_DEVICE if window.device != used_device() else "")
         name = None if reason else self._kinds.name(window, is_first, self._has_optimizer)
         if name and window.is_counted and is_first:

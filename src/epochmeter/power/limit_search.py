@@ -241,7 +241,7 @@ class LimitSearch:
         return max(powers) - min(powers) > math.log(EFFECT)
 
     def _least_cost(self, limit: int) -> float:
-        """Lower bound of the cost: its time is that of the next higher limit, its power that of the next lower."""
+        """Lower bound of the cost: with the time of the next higher limit and the power of the next lower one."""
         above = min((other for other in self.tried if other > limit), default=None)
         below = max((other for other in self.tried if other < limit), default=None)
         step_s = math.exp(self._times.mean[above]) if above is not None else 0.0

@@ -50,7 +50,7 @@ class EventLoop:
         self._settings, self._tracker, self._terminal = settings, tracker, terminal
         earlier = plan.record.windows()
         self._steps = step_count(earlier)
-        """Number of steps of the measured windows. A script may have recorded those of later ones already."""
+        """Number of steps of the measured windows. A script may already have recorded steps of later windows."""
         self._forecaster = Forecaster(
             earlier, plan.job.warmup_epochs, lambda count: plan.record.steps(self._steps - count, count)
         )

@@ -92,7 +92,7 @@ def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGL
 def is_measured_already(plan: Plan, outcome: RunResult, name: str, terminal: Terminal) -> bool:
     """Return whether a completed run has the result: this one, or one that another command measured.
 
-    The outcome is then that run's, and this run's folder refers to the other run.
+    The outcome is then taken from the completed run, and this run's folder refers to it.
     """
     if (plan.of_sweep or plan.job.sweep.resume) and plan.is_already_completed:
         forbid_multi_node_resume(plan.node, plan.record.folder)

@@ -130,7 +130,7 @@ class _Column:
         self._count, self._latest = 0, 0.0
 
     def add(self, second_s: float, value: float) -> None:
-        """Add a sample of a second, which is not before that of the previous sample."""
+        """Add a sample; its second is that of the previous sample or a later one."""
         if self._times_s[-1:] != [second_s]:
             self._times_s.append(second_s)
             self._values.append(0.0)
@@ -140,7 +140,7 @@ class _Column:
         self._latest = value
 
     def since(self, oldest_s: float) -> Series:
-        """Return the seconds after a Unix time; delete the others."""
+        """Return the seconds after a Unix time, and delete earlier ones."""
         first = bisect_right(self._times_s, oldest_s)
         del self._times_s[:first], self._values[:first]
         return Series(self._times_s[:], self._values[:], self._latest)
