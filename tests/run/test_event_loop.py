@@ -78,10 +78,15 @@ def test_script_learns_whether_counters_are_read_and_gets_replies_where_it_waits
     assert worker.reply.mock_calls == [call(Proceed(has_counters)), call(), call()]
 
 
-@pytest.mark.parametrize("command", [["train.py"], []], ids=["script", "own loop"])
-def test_line_has_derived_metrics_and_marks_and_that_of_a_script_is_written_in_the_next_window(
-    tmp_path, monkeypatch, command
+@pytest.mark.parametrize(
+    ("command", "is_awaited", "is_due", "is_written"),
+    [([], True, False, True), (["a"], True, False, False), (["a"], False, True, True), (["a"], True, True, True)],
+    ids=["own loop", "script waits", "script does not wait", "script waits for MLflow"],
+)
+def test_line_has_derived_metrics_and_marks_and_is_written_unless_a_script_would_wait_for_the_disk(
+    tmp_path, monkeypatch, command, is_awaited, is_due, is_written
 ):
+    monkeypatch.setattr(event_loop, "SCRIPT_PUBLISH_S", 0.0 if is_due else 100.0)
     record, worker, lines, earlier_steps = Record(tmp_path), Mock(), [], []
     metrics = {"epoch/e2e_s": 2.0, "epoch/samples": 100, "epoch/steps": 5, "epoch/energy_j": 3.6e6}
     energy = {"opened_ns": 0, "closed_ns": 2_000_000_000, "term": {}}
@@ -98,7 +103,7 @@ def test_line_has_derived_metrics_and_marks_and_that_of_a_script_is_written_in_t
             if epoch == 1:
                 yield TraceFailed("slow")
             before = len(record.windows())
-            yield WindowMeasured([], [])
+            yield WindowMeasured([], [], is_awaited)
             lines.append(len(record.windows()) - before)
         yield Trained()
 
@@ -110,7 +115,7 @@ def test_line_has_derived_metrics_and_marks_and_that_of_a_script_is_written_in_t
     settings = Mock(drift_messages=lambda: ["RAPL was changed."])
     monkeypatch.setattr(event_loop, "build_window", window)
     EventLoop(worker, plan, instruments, settings, Mock(), Mock()).run(messages())
-    assert lines == ([0] if command else [1]) * 4, "written before the next window opens"
+    assert lines == [is_written] * 4, "written before the next window opens"
     assert earlier_steps == [0, 5, 10, 15]
     first, *_, last = windows = record.windows()
     derived = {"epoch/mfu": 0.2, "epoch/hfu": 0.2, "epoch/energy_per_gflop_j": 9000.0, "epoch/cost": 0.5}

@@ -163,13 +163,16 @@ class EventLoop:
         remarks = notes_and_flags(window, self._cache_notes, self._settings.drift_messages())
         self._unsaved = {**window.line, **self._warmup_mark(window.line), **remarks}
         self._forecaster.add(self._unsaved)
-        # A script sometimes waits for MLflow, but never for the disk alone: its line is written during the next window.
+        # A script sometimes waits for MLflow, but never for the disk alone: if it waits, its line is written during the
+        # next window.
         is_due = time.monotonic() - self._published_s >= SCRIPT_PUBLISH_S and measured.is_awaited
         if not plan.job.measure.command or is_due:
             self._save()
             self._tracker.flush()
             self._published_s = time.monotonic()
         self._worker.reply(recorded(window, plan))
+        if not measured.is_awaited:
+            self._save()
 
     def _derived_metrics(self, line: Mapping[str, Any]) -> Mapping[str, float]:
         """Return an epoch's metrics that follow from measured ones: utilization, carbon, cost and forecast."""
