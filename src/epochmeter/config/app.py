@@ -200,6 +200,7 @@ def first_line(error: BaseException) -> str:
 
 
 def text_with_cause(error: BaseException) -> str:
+    """Return an error's text, followed by the text of its cause."""
     return f"{error}\n{error.__cause__ or ''}"
 
 

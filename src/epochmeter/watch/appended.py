@@ -1,4 +1,4 @@
-"""Files of a record that grow: only the part appended since the last look is read, and no file is kept open."""
+"""Files of a record that grow: only the part appended since the last refresh is read, and no file is kept open."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class Clock:
     def _collect(self, now):
         """Collect the completed steps and report the progress; return the host's time after that."""
         if self._may_have_ended:
-            self._timeline.drop_last_but_one()
+            self._timeline.drop_second_to_last()
             self._may_have_ended = False
         self._collect_steps()
         self._observe(self._steps, now, self.parts_so_far)

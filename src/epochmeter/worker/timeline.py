@@ -50,7 +50,7 @@ class HostTimeline:
         """Record a timestamp."""
         self._marks.append(self._now())
 
-    def drop_last_but_one(self):
+    def drop_second_to_last(self):
         """Drop the timestamp before the last, which is not drained yet."""
         del self._marks[-2]
 
@@ -98,7 +98,7 @@ class EventTimeline:
         """Record a timestamp of the device, whose clock is not the host's."""
         self.mark()
 
-    def drop_last_but_one(self):
+    def drop_second_to_last(self):
         del self._pending[-2]
 
     def drain(self):
