@@ -31,7 +31,7 @@ def test_values_cannot_become_markup(rendered):
     markdown = rendered(template, HOSTILE, 3515)
     html = render.markdown_to_html(markdown)
     assert "58.6 min" in markdown
-    assert html.count("<td>a|b*_c_ `d` &lt;script&gt;alert(1)&lt;/script&gt; [link](http://x)</td>") == 1
+    assert html.count("<td>a|b*_c_ <code>d</code> &lt;script&gt;alert(1)&lt;/script&gt; [link](http://x)</td>") == 1
     assert "<script" not in html
     assert "<a " not in html
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)[.)](?= )")
 """Characters that Markdown may read as markup: no underscore within a word, and lists only at the start."""
+CODE = re.compile(r"(`[^`|<&\\]+`)")
+"""Code in an error message, which stays code."""
 FILTERS = ("interval", "join_or_more", "number", "percent", "plural", "quantity", "times", "with_bounds")
 """Functions of `formatting` that are filters of the templates."""
 MAX_ROWS = 200
@@ -161,7 +163,9 @@ def _phrases() -> Mapping[str, str]:
 
 @lru_cache(maxsize=1024)  # many cells of a table are equal
 def _escaped(text: str) -> str:
-    return MARKUP.sub(r"\\\g<0>", escape(text, quote=False))
+    parts = CODE.split(text)
+    parts[::2] = (MARKUP.sub(r"\\\g<0>", escape(part, quote=False)) for part in parts[::2])
+    return "".join(parts)
 
 
 def _join_lines(markdown: str) -> str:
