@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from epochmeter.agent import connection
@@ -15,4 +17,8 @@ def test_script_waits_for_a_controller_that_neither_reads_nor_replies_for_a_limi
             script.request(Trained())
         with pytest.raises(ControllerGoneError, match="read nothing for 1 s"):
             script.send(NotMeasured("longer than the socket has room for" * 100_000))
+        begun_s = time.monotonic()
+        with pytest.raises(ControllerGoneError):
+            script.send(NotMeasured("the controller read nothing"))
+        assert time.monotonic() - begun_s < 0.5, "it waits once"
         script.close()

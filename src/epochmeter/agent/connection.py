@@ -36,6 +36,7 @@ class ScriptConnection(ControllerConnection):
         try:
             super().send(message)
         except BlockingIOError:
+            self._socket.setblocking(False)  # the script waits once
             raise ControllerGoneError("the controller read nothing for {} s".format(LIMIT_S)) from None
 
 

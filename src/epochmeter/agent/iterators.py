@@ -106,7 +106,7 @@ class MeasuredIterator(LoaderIterator):
 
 def is_from_signal_handler(error):
     """Return whether an exception comes from the script's own handler of a signal that arrived in the agent's code."""
-    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in range(1, signal.NSIG)}
     traceback = error.__traceback__
     while traceback is not None:
         if traceback.tb_frame.f_code in handlers:
