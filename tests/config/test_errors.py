@@ -1,7 +1,10 @@
 """Errors as they are printed."""
 
+import sys
+
 import pytest
 
+from epochmeter.config import app
 from epochmeter.config.app import friendly_hydra_errors
 from epochmeter.config.errors import MAX_LENGTH, format_error
 
@@ -25,3 +28,13 @@ def test_long_lines_are_shortened_and_credentials_hidden():
     with refused as end, friendly_hydra_errors(["~dataset.password=hunter2"], "train"):
         pytest.fail("accepted an override that deletes a required key")
     assert "hunter2" not in str(end.value)
+
+
+def test_closed_output_of_a_command_is_raised_without_a_message(monkeypatch, capsys):
+    def write(config):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "argv", ["watch.py"])
+    with pytest.raises(BrokenPipeError):
+        app.run("watch", write, "")
+    assert capsys.readouterr() == ("", "")
