@@ -1,5 +1,6 @@
 import functools
 import importlib
+import os
 import signal
 import threading
 import time
@@ -88,6 +89,28 @@ def test_passes_with_steps_are_epochs_and_passes_without_are_evaluations(script,
     assert script.connection.parts[0]["samples"] == len(DATA)
     assert script.connection.parts[0]["learning_rate"] == 0.5
     assert "copy_s" not in script.connection.parts[0]
+
+
+def test_time_of_the_loaders_end_is_overhead_of_its_own(script):
+    waited_s = 0.0
+
+    class StopsSlowly(IterableDataset):
+        def __iter__(self):
+            nonlocal waited_s
+            yield torch.ones(4), 1
+            waited_s += pause(0.05)
+
+    script.train(DataLoader(StopsSlowly()))
+    script.agent.end()
+    (parts,) = script.connection.parts
+    assert parts["loader_stop_s"] == pytest.approx(waited_s, rel=0.1)
+    assert parts["overhead_s"] > 0.9 * waited_s > parts["data_stall_s"]
+
+
+def test_processes_that_the_script_starts_while_it_trains_have_no_agent(script, loader, monkeypatch):
+    monkeypatch.setenv("EPOCHMETER_AGENT", "{}")
+    script.train(loader)
+    assert "EPOCHMETER_AGENT" not in os.environ
 
 
 def test_passes_that_only_read_and_evaluations_before_the_first_epoch_are_discarded(script, loader):
@@ -293,6 +316,14 @@ def test_data_stall_is_the_known_wait(script, workers, every):
     assert so_far.keys() == {"data_stall_s", "compute_s", "overhead_s"}
     assert 0.5 * known.waited_s < so_far["data_stall_s"] <= parts["data_stall_s"]
     assert abs(parts["clock_residual_s"]) <= 0.001 * parts["e2e_s"]
+
+
+def test_an_evaluation_does_not_report_progress_of_an_epoch(script):
+    slow = DataLoader(Slow(0.01), batch_size=2)
+    script.train(slow)
+    reports = len(script.connection.parts_so_far)
+    script.evaluate(slow)
+    assert len(script.connection.parts_so_far) == reports > 0
 
 
 def test_error_of_the_agent_is_reported_once_and_loses_no_batch(script, loader, capsys):
