@@ -84,6 +84,16 @@ def test_a_terminal_that_is_too_small_shows_how_many_lines_are_hidden(tmp_path):
     assert re.search(r"(\d+) more lines", last)[1] == str(len(complete) - 7)
 
 
+def test_a_row_of_a_table_has_its_color_in_one_column():
+    rows = [["run", "state", "time s"], ["0", "failed", "-"], ["12", "planned", "1.5"]]
+    head, *body = terminal._table(rows, first_number=2, colored=1, colors=["red", "dim"])
+    assert head == (("run  state    time s", "dim"),)
+    assert body == [
+        (("0    ", ""), ("failed ", "red"), ("       -", "")),
+        (("12   ", ""), ("planned", "dim"), ("     1.5", "")),
+    ]
+
+
 @pytest.mark.parametrize(("text", "shown"), [("abcdef", "abcd…"), ("ab世界世", "ab世…"), ("abcde", "abcde")])
 def test_a_line_that_does_not_fit_ends_with_an_ellipsis_and_colors_are_the_terminals(text, shown):
     lines = [[(text[:2], "bold"), (text[2:], "green"), ("", "dim")]]

@@ -192,6 +192,25 @@ def test_consumer_that_requests_batches_itself_has_no_copies(timeline, batches, 
 
 
 @pytest.mark.parametrize("timeline", [on_cpu, on_device])
+def test_a_step_that_is_ended_after_its_last_work_ends_there_also_before_another_batch(timeline):
+    world = World()
+    clock = timeline(world, copies=False)
+    clock.open()
+    clock.receive(clock.request())
+    world.host(10)
+    clock.end_last_step()
+    world.host(5)
+    clock.end_step()
+    world.host(3)
+    requested = clock.request()
+    world.host(2)
+    clock.receive(requested)
+    world.host(4)
+    clock.close()
+    assert rows_ms(clock) == [(0, 0, 0, 10), (10, 2, 0, 4)]
+
+
+@pytest.mark.parametrize("timeline", [on_cpu, on_device])
 def test_slow_clock_readings_do_not_break_steps(timeline):
     world = World()
     clock = timeline(world, wall=lambda: world.host(0.1) or world.now())
