@@ -114,7 +114,8 @@ def test_line_has_derived_metrics_and_marks_and_is_written_unless_a_script_would
     instruments = Mock(gauges=Mock(series=None), data_source=Mock(prepare=lambda epoch: [f"cache {epoch}"]))
     settings = Mock(drift_messages=lambda: ["RAPL was changed."])
     monkeypatch.setattr(event_loop, "build_window", window)
-    EventLoop(worker, plan, instruments, settings, Mock(), Mock()).run(messages())
+    EventLoop(worker, plan, instruments, settings, tracker := Mock(), Mock()).run(messages())
+    assert tracker.flush.call_count == (4 if is_awaited and is_written else 0)
     assert lines == [is_written] * 4, "written before the next window opens"
     assert earlier_steps == [0, 5, 10, 15]
     first, *_, last = windows = record.windows()
