@@ -163,8 +163,8 @@ class EventLoop:
         remarks = notes_and_flags(window, self._cache_notes, self._settings.drift_messages())
         self._unsaved = {**window.line, **self._warmup_mark(window.line), **remarks}
         self._forecaster.add(self._unsaved)
-        # A script sometimes waits for MLflow, but never for the disk alone: if it waits, its line is written during the
-        # next window.
+        # A script may wait for MLflow, but not for the disk alone. If it waits for this reply and MLflow is not due,
+        # the line is written during the next window.
         is_due = time.monotonic() - self._published_s >= SCRIPT_PUBLISH_S and measured.is_awaited
         if not plan.job.measure.command or is_due:
             self._save()
