@@ -91,7 +91,7 @@ def test_passes_with_steps_are_epochs_and_passes_without_are_evaluations(script,
     assert "copy_s" not in script.connection.parts[0]
 
 
-def test_time_of_the_loaders_end_is_overhead_of_its_own(script):
+def test_time_of_the_loaders_end_is_loader_stop_time_and_overhead(script):
     waited_s = 0.0
 
     class StopsSlowly(IterableDataset):

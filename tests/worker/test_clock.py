@@ -192,7 +192,7 @@ def test_consumer_that_requests_batches_itself_has_no_copies(timeline, batches, 
 
 
 @pytest.mark.parametrize("timeline", [on_cpu, on_device])
-def test_a_step_that_is_ended_after_its_last_work_ends_there_also_before_another_batch(timeline):
+def test_ended_last_step_is_not_extended_by_another_batch(timeline):
     world = World()
     clock = timeline(world, copies=False)
     clock.open()

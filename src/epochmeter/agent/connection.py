@@ -36,7 +36,7 @@ class ScriptConnection(ControllerConnection):
         try:
             super().send(message)
         except BlockingIOError:
-            self._socket.setblocking(False)  # the script waits once
+            self._socket.setblocking(False)  # further messages fail at once
             raise ControllerGoneError("the controller read nothing for {} s".format(LIMIT_S)) from None
 
 

@@ -67,7 +67,7 @@ def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None
         return
     # Hydra's parser stops reading overrides at an option between them.
     sys.argv[1:] = sorted(sys.argv[1:], key=lambda argument: argument not in MULTIRUN)
-    closed_outputs: list[BrokenPipeError] = []
+    broken_pipes: list[BrokenPipeError] = []
     with friendly_hydra_errors(sys.argv[1:], entry) as end_composing:
 
         @hydra.main(version_base="1.3", config_path=str(CONF), config_name=entry)
@@ -77,10 +77,10 @@ def run(entry: str, task: Callable[[DictConfig], None], doc: str | None) -> None
             try:
                 task(config)
             except BrokenPipeError as error:  # the reader of the output has ended; Hydra would report it as a failure
-                closed_outputs.append(error)
+                broken_pipes.append(error)
 
         composed_task()
-    for error in closed_outputs:
+    for error in broken_pipes:
         raise error
 
 
