@@ -104,3 +104,6 @@ def test_memory_that_cannot_be_measured_does_not_lose_the_trace(trainer, tmp_pat
     assert missing == "no memory by kind: the step failed"
     assert opened_ns < closed_ns
     assert path.exists()
+    monkeypatch.setattr(program, "is_peer_rank_error", lambda error: True)  # the other rank reports it
+    missing, _ = program.write_trace(str(path), profiler, trainer, loader, trainer.model)
+    assert missing is None
