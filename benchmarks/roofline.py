@@ -15,7 +15,10 @@ from jobs import trained
 from output import ARGUMENTS, print_table, sized
 from torch import nn
 
-WIDTH, SAMPLES = 2048, 4096
+WIDTH = BATCH = 2560
+"""Sizes of matrices below 32 MiB. The C library keeps their memory; for larger ones the system provides new memory at
+each step, which takes several percent of the time."""
+STEPS = 2
 
 
 class Products(nn.Sequential):
@@ -28,8 +31,9 @@ class Products(nn.Sequential):
 
 def job(runs: int) -> list[str]:
     """Return the arguments for a number of runs on large batches of random samples."""
-    dataset = ["dataset=polynomial", f"dataset.features={WIDTH}", f"dataset.count={SAMPLES}", "synthetic_batches=true"]
-    training = [f"batch={SAMPLES}", "epochs=2", "evaluate=false", "workers=0", "profiler=none"]
+    dataset = ["dataset=polynomial", f"dataset.features={WIDTH}", f"dataset.count={STEPS * BATCH}"]
+    dataset += ["synthetic_batches=true"]
+    training = [f"batch={BATCH}", "epochs=2", "evaluate=false", "workers=0", "profiler=none"]
     model = ["model._target_=roofline.Products", "optimizer.lr=0"]
     return ["-m", *dataset, *training, *model, "roofline.peaks=again", "sweep.again=true", f"sweep.repeats={runs}"]
 
