@@ -28,17 +28,19 @@ from epochmeter.worker.models.lenet import LeNet
 
 DIGITS = {"size": 32, "channels": 1, "normalize": {"mean": [0.305], "std": [0.324]}}
 BATCH, LEARNING_RATE = 16, 0.1
-STRETCH = 3
-"""Consecutive epochs with or without measurement, for the tool `meter`."""
 Part = Callable[[], AbstractContextManager[object]]
 
 
 def train(
-    model: nn.Module, loader: DataLoader, epochs: int, turn: Callable[[], object], window: Part, step: Part
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loader: DataLoader,
+    epochs: int,
+    turn: Callable[[], object],
+    window: Part = nullcontext,
+    step: Part = nullcontext,
 ) -> None:
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
     for epoch in range(epochs):
-        scatter(optimizer)
         turn()
         with window():
             model.train()
@@ -78,21 +80,26 @@ def train_with_lightning(model: nn.Module, loader: DataLoader, epochs: int, turn
             turn()
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
-            return torch.optim.SGD(self.parameters(), lr=LEARNING_RATE, momentum=0.9)
+            return sgd(self)
 
     loggers = [CSVLogger("csv"), MLFlowLogger(tracking_uri="sqlite:///mlflow.db")]
     lightning.Trainer(max_epochs=epochs, accelerator="cpu", logger=loggers).fit(Module(), loader)
 
 
 def train_with_and_without_meter(model: nn.Module, loader: DataLoader, epochs: int) -> None:
-    """Alternate stretches of epochs with and without a Meter; print the seconds of each stretch as JSON."""
+    """Alternate epochs with and without a Meter, at the same addresses; print the seconds of each epoch as JSON."""
+    optimizer = sgd(model)
     meter = Meter("tracking=none", f"machine.lock_dir={Path('locks').absolute()}")
-    for number in range(epochs // STRETCH):
+    for number in range(epochs):
         is_measured = number % 4 in (0, 3)
         data = meter.batches(loader) if is_measured else loader
         began = time.perf_counter()
-        train(model, data, STRETCH, lambda: None, nullcontext, nullcontext)
+        train(model, optimizer, data, 1, lambda: None)
         print(json.dumps({"is_measured": is_measured, "took_s": time.perf_counter() - began}), flush=True)
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
 
 
 def codecarbon_parts(model: nn.Module) -> tuple[Part, Part]:
@@ -150,7 +157,8 @@ def main() -> None:
     elif tool == "meter":
         train_with_and_without_meter(model, loader, int(epochs))
     else:
-        train(model, loader, int(epochs), gate(), *PARTS[tool](model))
+        optimizer, wait = sgd(model), gate()
+        train(model, optimizer, loader, int(epochs), lambda: (scatter(optimizer), wait()), *PARTS[tool](model))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gated import interleaved
 from jobs import digits_folder, measured
-from lenet_script import LEARNING_RATE, STRETCH
+from lenet_script import LEARNING_RATE
 from output import print_table, sized
 from pairs import COLUMNS, median
 from stalls import Part
@@ -23,8 +23,8 @@ from epochmeter.shared.record import Record
 
 PAIRS, EPOCHS = sized(5, 1), sized(30, 2)
 """Pairs of processes, and measured epochs of each, after the first one."""
-STRETCHES = sized(162, 6)
-"""Stretches of epochs of one process, half of them bare."""
+TURNS = sized(502, 6)
+"""Epochs of one process, half of them bare."""
 SCRIPTS = ROOT / "benchmarks"
 JOB = ["model=lenet", "dataset=digits", "batch=16", "workers=0", "evaluate=false"]
 JOB += [f"optimizer.lr={LEARNING_RATE}", "optimizer.momentum=0.9", "scheduler._target_=gated.GatedSchedule"]
@@ -69,17 +69,17 @@ def per_step(pairs: list[tuple[dict[str, float], dict[str, float]]], part: str) 
 
 
 def costs() -> list[float]:
-    """Return the ratios of measured to bare stretches of epochs, which alternate in one process."""
-    epochs = [str(digits_folder()), str(STRETCHES * STRETCH), "meter"]
+    """Return the ratios of measured to bare epochs, which alternate in one process."""
+    epochs = [str(digits_folder()), str(TURNS), "meter"]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [sys.executable, str(SCRIPTS / "lenet_script.py"), *epochs], cwd=folder, check=True, text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True,
         )  # fmt: skip
-    stretches = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    took = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     by_kind: dict[bool, list[float]] = {True: [], False: []}
-    for stretch in stretches[2:]:  # the first two are the warm-up
-        by_kind[stretch["is_measured"]].append(stretch["took_s"])
+    for epoch in took[2:]:  # the first two are the warm-up
+        by_kind[epoch["is_measured"]].append(epoch["took_s"])
     return [measured_s / bare_s for measured_s, bare_s in zip(by_kind[True], by_kind[False], strict=True)]
 
 
