@@ -124,7 +124,7 @@ def test_study_where_and_out_select_the_sweeps_the_runs_and_the_folder(report, t
     [
         ("report.eta=2", "report.eta"),
         ("report.baseline=3", "give keys and values, 'report.baseline"),
-        (f"out={ROOT}/conf/report.yaml", "cannot be written to"),
+        (f"out={ROOT}/conf/report.yaml", "cannot write the report to"),
         ("include=[rehearsal]", "give one of rehearsals"),
         ("where={bach: 8}", "Do you mean batch"),
         ("where=batch", "give keys and values"),

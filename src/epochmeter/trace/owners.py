@@ -29,7 +29,7 @@ OPTIMIZER_RANGE = re.compile(r"Optimizer\.(step|zero_grad)#")
 
 @dataclass
 class Owners:
-    """What each event of a trace belongs to; a further row at the end, index -1, stands for no event.
+    """What each event of a trace belongs to; the last row, index -1, means no event.
 
     Attributes:
         module: Index in `modules`; -1 outside of forward, backward, optimizer and data.

@@ -89,7 +89,7 @@ def test_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path, in_th
         (path / "some").mkdir(parents=True)
     else:
         path.write_text("in the way")
-    with pytest.raises(ValueError, match=f"{folder}: .*{path.name}.*out="), files.locked(folder, print):
+    with pytest.raises(ValueError, match=rf"{folder}: .*{path.name}.*\n.*hint: .*out="), files.locked(folder, print):
         write(report(*batches(100.0, 200.0)), folder)
 
 

@@ -60,7 +60,7 @@ def test_damaged_records_are_named_with_their_sweep(multirun):
     [
         ("multirun", ("other",), None, f"(?s)no runs in `other`: .* the last sweep with runs is {THIRD}"),
         ("multirun", ("reports",), None, "no runs in `reports`"),
-        ("multirun", (), "smoke", "no run took it. There are runs of edge/grid. Run: .* -m experiment=smoke"),
+        ("multirun", (), "smoke", "there are runs of edge/grid\\n.*hint: .* -m experiment=smoke"),
         ("none", (), None, "(?s)there are no runs yet.*python src/train.py"),
     ],
 )

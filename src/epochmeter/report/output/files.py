@@ -42,7 +42,9 @@ def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
             os.close(descriptor)
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        raise ValueError(f"The report cannot be written to {folder}: {what}. Name another folder: out=...") from error
+        raise ValueError(
+            f"cannot write the report to {folder}: {what}\n  hint: name another folder: `out=...`"
+        ) from error
 
 
 def write_report(report: Report, folder: Path, say: Callable[[str], None], artist: Artist | None = None) -> list[Path]:

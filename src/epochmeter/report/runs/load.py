@@ -61,8 +61,8 @@ def load_sweep(sweeps: Sequence[str], study: str | None, multirun: Path) -> Swee
     if not any(sweep.runs for sweep in chosen):
         names = dict.fromkeys(run.experiment for sweep in loaded for run in sweep.runs if run.experiment)
         raise ValueError(
-            f"study={study}: no run took it. There are runs of {', '.join(names) or 'none'}. "
-            f"Run: python src/train.py -m experiment={study}"
+            f"study={study}: no run has this experiment; there are runs of {', '.join(names) or 'none'}\n"
+            f"  hint: run `python src/train.py -m experiment={study}`"
         )
     return merge_sweeps([sweep for sweep in chosen if sweep.runs], multirun)
 
