@@ -35,12 +35,6 @@ class Kineto:
             {"ph": "X", "cat": cat, "name": name, "pid": device, "tid": stream, "ts": ts, "dur": dur, "args": args}
         )
 
-    def counted(self, name, device=0, **metrics):
-        """Add a kernel that CUPTI counted; its times have no meaning (libkineto/src/CuptiRangeProfiler.cpp)."""
-        args = {"correlation": len(self.events), **metrics}
-        place = {"pid": device, "tid": 0, "ts": 100 * len(self.events), "dur": 100}
-        self.events.append({"ph": "X", "cat": "cuda_profiler_range", "name": name, **place, "args": args})
-
     def text(self):
         """Return the trace as JSON."""
         return json.dumps({"schemaVersion": 1, "deviceProperties": [self.properties], "traceEvents": self.events})

@@ -26,7 +26,6 @@ REFUSED = {
     "footprint.price": ["-0.1", "free"],
     "footprint.pue": ["0.9", ".inf"],
     "profiler.timeout_s": ["0"],
-    "profiler.counters": ["2"],
     "meter.tdp_w": ["-5", ".nan"],
     "meter.cross_check": ["2"],
     "meter.rails": ["5"],

@@ -18,7 +18,7 @@ def two(new_project):
     """A project with a run of two ranks, which ended at step 9, in its second epoch."""
     project = new_project()
     keys = {**DDP, "epochs": 2, "workers": 1, "tracking": "mlflow", "save_model": "true", "strategy.ranks": 2}
-    keys |= {"throughput.start": 2, "throughput.stop": 9, "throughput.exit": "true", "profiler.counters": "true"}
+    keys |= {"throughput.start": 2, "throughput.stop": 9, "throughput.exit": "true"}
     done = project.run("train", *project.quick(**keys))
     assert done.returncode == 0, done.stdout + done.stderr
     return project
@@ -29,7 +29,6 @@ def test_two_ranks_are_one_run_with_means_and_maxima_over_ranks(two):
     assert record.is_completed()
     assert record.run()["rehearsal"] == []
     assert record.run()["training"].items() >= {"ranks": 2, "backend": "gloo", "gpus": []}.items()
-    assert [note for note in record.summary()["notes"] if note.startswith("no utilization of pipes: CUPTI counts on ")]
     assert {"weights.pt", "trace.json.gz"} <= {path.name for path in record.folder.iterdir()}
     names = {name for (name,) in two.rows("select distinct key from metrics")}
     assert {"epoch/e2e_s", "rank_max/e2e_s", "rank_max/data_stall_s"} <= names

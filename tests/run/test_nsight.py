@@ -11,8 +11,8 @@ from default_jobs import job_of
 from stub import executable
 
 from epochmeter.run.nsight import nsight_command, profile_steps
-from epochmeter.shared.pipes import PIPE_METRICS
 from epochmeter.shared.record import Record
+from epochmeter.trace.nsight import PIPE_METRICS
 
 DATA = Path(__file__).parents[1] / "data/nsight"
 TRAINING = f"""#!{sys.executable}

@@ -6,7 +6,6 @@ import json
 import pytest
 import torch
 
-from epochmeter.shared.pipes import PIPE_METRICS
 from epochmeter.trace.attribution import attribute
 from epochmeter.trace.kineto import load
 from epochmeter.worker.trace import NsightTrace, TorchTrace, module_ranges
@@ -54,42 +53,6 @@ def test_nsight_profiles_the_marked_steps_only(monkeypatch):
         monkeypatch.setattr(module, name, lambda name=name: events.append(name))
     events.extend(NsightTrace("ncu", start=1, stop=3, timeout_s=1).mark_steps(iter(range(9))))
     assert events == [0, "start", "synchronize", 1, 2, "synchronize", "stop"]
-
-
-class CountingProfiler:
-    """Stands in for torch's profiler in a build that counts."""
-
-    def __init__(self, **options):
-        self.options = options
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def export_chrome_trace(self, path):
-        with open(path, "w") as file:
-            json.dump({"options": {key: str(value) for key, value in self.options.items()}, "traceEvents": []}, file)
-
-
-def test_counters_of_pipes_are_requested_for_one_step(monkeypatch, tmp_path, endless, drawn):
-    monkeypatch.setattr(torch.version, "cuda", "12.4")
-    monkeypatch.setattr(torch.profiler, "profile", CountingProfiler)
-    monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", lambda **options: options)
-    TorchTrace(counters=True).record_counters(str(tmp_path / "counters.json.gz"), endless, multiply)
-    assert len(drawn) == 1
-    (path,) = tmp_path.iterdir()
-    config = json.loads(path.read_text())["options"]["experimental_config"]
-    assert config == str({"profiler_metrics": list(PIPE_METRICS), "profiler_measure_per_kernel": True})
-
-
-@pytest.mark.parametrize("cuda", [None, "12.6", "13.2"])
-def test_a_build_that_cannot_count_is_an_error_before_a_step(monkeypatch, tmp_path, endless, drawn, cuda):
-    monkeypatch.setattr(torch.version, "cuda", cuda)
-    with pytest.raises(RuntimeError, match="`profiler=ncu` measures the same"):
-        TorchTrace(counters=True).record_counters(str(tmp_path / "counters.json.gz"), endless, multiply)
-    assert (drawn, list(tmp_path.iterdir())) == ([], [])
 
 
 def test_modules_and_operators_are_in_the_trace(tmp_path):

@@ -127,7 +127,6 @@ class Meter(Group):
 class Profiler(Group):
     """The profiler that records a few steps after the last epoch."""
 
-    counters: bool = False  # whether CUPTI counts the kernels of a step after the trace
     program: str | None = None  # program of NVIDIA Nsight, under which some steps are trained again; null: none
     start: int = 0  # first of these steps, counted from 0
     stop: int = 1  # first step after these steps

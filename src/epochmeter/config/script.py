@@ -60,8 +60,6 @@ def script_job(job: Job, overrides: Sequence[str]) -> Job:
     is_traced = job.profiler.name != "none" and any(item.startswith("profiler") for item in overrides)
     if is_traced and job.profiler.name != "torch":
         raise input_error(f"`profiler={job.profiler.name}` cannot trace a script", "give `profiler=torch`")
-    if is_traced and job.profiler.counters:
-        raise input_error("`profiler.counters=true` cannot count the kernels of a script", "remove it")
     dataset: dict[str, object] = {"name": SCRIPT, "layout": SCRIPT, "open": {SCRIPT: None}}
     ranks = RANKS.search(" ".join(filled_command(job)))
     strategy: dict[str, object] = {"name": SCRIPT, "launcher": SCRIPT, "ranks": int(ranks[1]) if ranks else 1}

@@ -10,9 +10,8 @@ from pathlib import Path
 from epochmeter.run.launch import NSIGHT_LOG, launched
 from epochmeter.run.plan import Plan
 from epochmeter.run.worker_process import WorkerError
-from epochmeter.shared.pipes import PIPE_METRICS
 from epochmeter.shared.record import NCU_CSV
-from epochmeter.trace.nsight import NsightError, analyze_pipes, error_in
+from epochmeter.trace.nsight import PIPE_METRICS, NsightError, analyze_pipes, error_in
 
 RESULTS = {"ncu": "utilization of pipes", "nsys": "report of Nsight Systems"}
 NSYS_REPORT = "nsight"

@@ -10,7 +10,6 @@
     progress.jsonl steps and parts of the open epoch so far, twice per second; deleted at its end
     checkpoint.pt state to resume an interrupted run; deleted when the run is completed
     trace.json.gz the profiler's trace of a few steps; trace_analysis.json has its analysis
-    counters.json.gz  counters of a step's kernels (`profiler.counters=true`)
     ncu.csv       utilization of pipes by kernel (`profiler=ncu`); nsight.nsys-rep is the report of `profiler=nsys`
     memory.json   memory of a training step at its peak, by kind
     summary.json  means, standard deviations, totals, and how the run ended
@@ -52,7 +51,7 @@ POWER, GAUGES = TIME_SERIES = ("power.csv", "gauges.csv")
 """Samples over time, whose clock starts at boot."""
 THROTTLING_COLUMN, NOT_THROTTLED = "throttling", "none"
 """Column of `gauges.csv` with the causes of throttling, and its content without any."""
-NCU_CSV, COUNTERS = "ncu.csv", "counters.json.gz"
+NCU_CSV = "ncu.csv"
 TRACE, TRACE_ANALYSIS = "trace.json.gz", "trace_analysis.json"
 PROGRESS, MAX_PROGRESS_BYTES = "progress.jsonl", 2**16
 """File of the open epoch, and the size above which it is truncated. Lines are appended, since a file that is replaced

@@ -16,7 +16,7 @@ import numpy as np
 from epochmeter.machine.gpu_counters import RESTRICTED
 from epochmeter.power.phases.phase_energy import UnresolvedError
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.shared.record import COUNTERS, INTERVALS, NCU_CSV, TRACE, TRACE_ANALYSIS, Record, is_steady
+from epochmeter.shared.record import INTERVALS, NCU_CSV, TRACE, TRACE_ANALYSIS, Record, is_steady
 from epochmeter.trace.attribution import Attribution, attribute
 from epochmeter.trace.device import S_PER_NS, DeviceTime, busy_fraction, measure_device
 from epochmeter.trace.energy import TracedPower, read_power
@@ -41,9 +41,8 @@ def analyze_run(folder: Path) -> dict[str, Any]:
     except UnresolvedError as reason:
         power = str(reason)
     result = analyze(trace, untraced_wall_s(record, trace.steps[:, 0].tolist()), power)
-    for path in (folder / NCU_CSV, folder / COUNTERS):
-        if path.exists():
-            add_pipes(result, path)
+    if (folder / NCU_CSV).exists():
+        add_pipes(result, folder / NCU_CSV)
     write_json(folder / TRACE_ANALYSIS, result)
     return result
 

@@ -26,7 +26,7 @@ import torch
 
 from epochmeter.shared.instantiate import instantiate_spec
 from epochmeter.shared.protocol import Built, Finished, RankFailed, Traced, TraceFailed, Trained
-from epochmeter.shared.record import COUNTERS, MEMORY, TRACE, Record
+from epochmeter.shared.record import MEMORY, TRACE, Record
 from epochmeter.worker import rng
 from epochmeter.worker.checkpoint import Checkpoint
 from epochmeter.worker.clock import Clock
@@ -122,7 +122,7 @@ def describe_training(record, job, strategy, trainer):
 
 
 def record_profile(record, job, strategy, trainer, loader, connection):
-    """Write the first rank's trace, memory and counters, after all measurements; all ranks train the same steps."""
+    """Write the first rank's trace and memory, after all measurements; all ranks train the same steps."""
     first = strategy.rank == 0
     path = str(record.folder / TRACE) if first else None
     marked = trainer.model if first and not job["compile"] else None  # hooks would compile the model again
@@ -131,8 +131,6 @@ def record_profile(record, job, strategy, trainer, loader, connection):
         connection.send(TraceFailed(missing))
     if traced_ns:
         connection.send(Traced(*traced_ns, wall_offset_ns(), loader.loads()))
-        if job["profiler"].get("counters"):
-            write_counters(str(record.folder / COUNTERS), job, trainer, loader, connection)
 
 
 def last_step(job):
@@ -182,19 +180,6 @@ def write_trace(path, job, trainer, loader, model):
         if not is_peer_rank_error(error):
             return "no {}: {}".format(missing, describe_failure(error, job)[1]), traced_ns
     return None, traced_ns
-
-
-def write_counters(path, job, trainer, loader, connection):
-    """Count the kernels of a step, after the trace; without a result, which does not fail the run, send the reason."""
-    try:
-        if trainer.device.type != "cuda":
-            raise RuntimeError("CUPTI counts on NVIDIA GPUs, but this run does not train on one")
-        if job["strategy"]["name"] != "single":
-            raise RuntimeError("kernels are counted one by one, so devices would wait for each other")
-        profiler = instantiate_spec(job["profiler"])
-        profiler.record_counters(path, endless_batches(trainer, loader), trainer.train_epoch)
-    except Exception as error:
-        connection.send(TraceFailed("no utilization of pipes: {}".format(describe_failure(error, job)[1])))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ import itertools
 import os
 import threading
 
-from epochmeter.shared.pipes import PIPE_METRICS
 from epochmeter.worker.timeline import monotonic_ns
 
 MODULE = "module: "
@@ -14,9 +13,6 @@ BACKWARD = "Tensor.backward"
 """Name of a backward pass's range, which includes the start of the autograd engine and the release of its graph."""
 NAME = "_epochmeter_name"
 """Attribute of modules with their name in the model, while they are marked."""
-
-NO_COUNTERS_CUDA = (12, 6)
-"""First version of CUDA for which Kineto was built without CUPTI's range profiler; it was removed in 2026."""
 
 
 class TorchTrace:
@@ -29,10 +25,9 @@ class TorchTrace:
     records_memory = True
     traced_ns = None
 
-    def __init__(self, warmup_steps=2, steps=5, counters=False):
+    def __init__(self, warmup_steps=2, steps=5):
         self.warmup_steps = warmup_steps
         self.steps = steps
-        self.counters = counters
 
     def record_trace(self, path, batches, run):
         """Train a few steps and write the trace of the last `steps` of them.
@@ -85,31 +80,6 @@ class TorchTrace:
             profiler.step()
             if step == self.warmup_steps - 1:
                 opened_ns = monotonic_ns()
-
-    def record_counters(self, path, batches, run):
-        """Train a step while CUPTI counts; write a trace with the utilization of pipes by kernel.
-
-        CUPTI runs each kernel several times, one by one.
-
-        Raises:
-            RuntimeError: This build of torch cannot count.
-        """
-        import torch
-        from torch.profiler import ProfilerActivity, profile
-
-        cuda = torch.version.cuda
-        if cuda is None or tuple(map(int, cuda.split(".")[:2])) >= NO_COUNTERS_CUDA:
-            raise RuntimeError(
-                "torch {} has no range profiler of CUPTI, which builds for CUDA 11.8 to 12.4 have; "
-                "`profiler=ncu` measures the same".format(torch.__version__)
-            )
-        config = torch._C._profiler._ExperimentalConfig(
-            profiler_metrics=list(PIPE_METRICS), profiler_measure_per_kernel=True
-        )
-        with profile(activities=[ProfilerActivity.CUDA], experimental_config=config) as profiler:
-            run(itertools.islice(batches, 1))
-            _synchronize()
-        _export(profiler, path)
 
 
 class NsightTrace(TorchTrace):

@@ -5,7 +5,6 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from kineto import Kineto
 
 from epochmeter.report.analyses.trace import analyze, find_traced_run, group_modules
 from epochmeter.report.charts.trace import module_bars
@@ -13,7 +12,6 @@ from epochmeter.report.pages import Page
 from epochmeter.report.perfetto import ORIGIN, serve_once
 from epochmeter.report.render import page_markdown
 from epochmeter.shared.atomic_files import write_json
-from epochmeter.shared.pipes import DURATION, PIPES
 from epochmeter.shared.record import Record
 from epochmeter.trace.analysis import analyze_run
 
@@ -98,16 +96,6 @@ def test_a_page_has_the_pipes_of_nsight_compute(tmp_path):
     (tmp_path / "trace_analysis.json").unlink()
     (tmp_path / "ncu.csv").write_text("==ERROR== Failed to find metric")
     assert "- no utilization of pipes: Failed to find metric" in page_of(tmp_path)
-
-
-def test_a_page_has_the_pipes_that_torch_counted(tmp_path):
-    shutil.copy(MI250, tmp_path / "trace.json.gz")
-    trace = Kineto()
-    trace.counted("gemm", **{DURATION: 1000, **dict.fromkeys(PIPES.values(), 25)})
-    trace.write(tmp_path / "counters.json.gz")
-    text = page_of(tmp_path)
-    assert "Utilization of pipes by CUPTI" in text
-    assert "| gemm | 1 | 100.0 % | 25.0 % | 25.0 % | 25.0 % | 25.0 % | 25.0 % |" in text
 
 
 def test_modules_are_grouped_by_the_beginning_of_their_names():
