@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from epochmeter.trace.kineto import DEVICE, HOST, NONE, Category, Ints, Trace
 S_PER_NS = 1e-9
 DATA_WAIT = re.compile(r"enumerate\(DataLoader\)#.*__next__")
 SYNCHRONIZATION = re.compile(r"(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|(cuda|hip)Memcpy(WithStream)?$")
-IDLE_CAUSES = ("copy", "data", "sync", "launch", "other")
+LAST_NS = np.iinfo(np.int64).max
 
 
 @dataclass
@@ -31,21 +30,15 @@ class Intervals:
     def union(cls, start: Ints, end: Ints) -> Intervals:
         """Return the union of any intervals."""
         order = np.argsort(start, kind="stable")
-        start, end = start[order], np.maximum.accumulate(end[order]) if len(end) else end
-        begins = np.r_[True, start[1:] > end[:-1]] if len(start) else np.empty(0, bool)
-        return cls(start[begins], end[np.r_[np.flatnonzero(begins)[1:] - 1, len(end) - 1]] if len(end) else end)
-
-    def clipped(self, start: int, end: int) -> Intervals:
-        """Return the parts between two times."""
-        inside = (self.end > start) & (self.start < end)
-        return Intervals(np.maximum(self.start[inside], start), np.minimum(self.end[inside], end))
+        start, end = start[order], np.maximum.accumulate(end[order])
+        is_apart = start[1:] > end[:-1]
+        return cls(start[np.r_[True, is_apart][: len(start)]], end[np.r_[is_apart, True][: len(end)]])
 
     def gaps(self, start: int, end: int) -> Intervals:
         """Return the intervals between two times that are in none of these."""
-        inner = self.clipped(start, end)
-        starts, ends = np.r_[start, inner.end], np.r_[inner.start, end]
-        nonempty = ends > starts
-        return Intervals(starts[nonempty], ends[nonempty])
+        starts, ends = np.r_[start, self.end], np.r_[self.start, end]
+        starts, ends = np.maximum(starts, start), np.minimum(ends, end)
+        return Intervals(starts[ends > starts], ends[ends > starts])
 
     def __or__(self, other: Intervals) -> Intervals:
         return Intervals.union(np.r_[self.start, other.start], np.r_[self.end, other.end])
@@ -66,15 +59,14 @@ class Intervals:
         return inside
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DeviceTime:
-    """What the devices did in a window of the trace; times in s, sums over devices.
+    """Activities of the devices in a window of the trace; times in s, sums over devices.
 
     Attributes:
         devices: Number of devices that ran kernels.
         wall_s: Length of the window.
         busy_s: Union of the kernels' intervals, per device.
-        compute_s: The same for all kernels except communication.
         communication_s: The same for communication.
         copy_s: The same for copies and settings of memory.
         copy_overlap_s: Part of `copy_s` in which computation ran as well.
@@ -94,29 +86,19 @@ class DeviceTime:
 
     devices: int
     wall_s: float
-    busy_s: float = 0.0
-    compute_s: float = 0.0
-    communication_s: float = 0.0
-    copy_s: float = 0.0
-    copy_overlap_s: float = 0.0
-    communication_overlap_s: float = 0.0
-    idle_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(IDLE_CAUSES, 0.0))
-    kernels: int = 0
-    kernel_s: float = 0.0
-    by_precision_s: dict[str, float] = field(default_factory=dict)
-    tensor_core_s: float | None = None
-    launch_latency_s: float | None = None
-    sm_efficiency: float | None = None
-    occupancy: float | None = None
-
-
-def busy_fraction(kernel_s: float, untraced_wall_s: float) -> float:
-    """Return the GPU compute utilization: time in kernels / wall time of the same steps without the profiler.
-
-    As in H. Zhu et al., Benchmarking and Analyzing Deep Neural Network Training, IISWC 2018, and the TBD suite: the
-    overhead of the profiler lengthens the traced wall time, but hardly the kernels.
-    """
-    return kernel_s / untraced_wall_s
+    busy_s: float
+    communication_s: float
+    copy_s: float
+    copy_overlap_s: float
+    communication_overlap_s: float
+    idle_s: dict[str, float]
+    kernels: int
+    kernel_s: float
+    by_precision_s: dict[str, float]
+    tensor_core_s: float | None
+    launch_latency_s: float | None
+    sm_efficiency: float | None
+    occupancy: float | None
 
 
 def measure_device(trace: Trace) -> DeviceTime | None:
@@ -131,36 +113,54 @@ def measure_device(trace: Trace) -> DeviceTime | None:
         return None
     starts_ns = trace.steps[:, 1] if len(trace.steps) else trace.start_ns[activities]
     window = int(starts_ns.min()), int(np.r_[trace.steps[:, 2], trace.end_ns[activities]].max())
+    busy_ns: Counter[str] = Counter()
+    idle_ns: Counter[str] = Counter()
     devices = np.unique(trace.device[kernels])
-    time = DeviceTime(len(devices), (window[1] - window[0]) * S_PER_NS)
     for device in devices:
-        _add_device(time, trace, activities[trace.device[activities] == device], window)
-    _add_kernels(time, trace, kernels)
-    time.launch_latency_s = _launch_latency_s(trace, activities)
-    return time
+        own = activities[trace.device[activities] == device]
+        busy_ns.update(_busy_ns(trace, own))
+        idle_ns.update(_idle_ns(trace, own, window))
+    durations_s = trace.duration_ns[kernels] * S_PER_NS
+    by_precision_s, tensor_core_s = _by_class(trace, kernels, durations_s)
+    return DeviceTime(
+        devices=len(devices),
+        wall_s=(window[1] - window[0]) * S_PER_NS,
+        **{name: length_ns * S_PER_NS for name, length_ns in busy_ns.items()},
+        idle_s={cause: length_ns * S_PER_NS for cause, length_ns in idle_ns.items()},
+        kernels=len(kernels),
+        kernel_s=float(durations_s.sum()),
+        by_precision_s=by_precision_s,
+        tensor_core_s=tensor_core_s,
+        launch_latency_s=_launch_latency_s(trace, activities),
+        sm_efficiency=weighted_mean(np.minimum(trace.blocks_per_sm[kernels], 1), durations_s),
+        occupancy=weighted_mean(trace.occupancy[kernels], durations_s),
+    )
 
 
 def _union(trace: Trace, events: Ints) -> Intervals:
     return Intervals.union(trace.start_ns[events], trace.end_ns[events])
 
 
-def _add_device(time: DeviceTime, trace: Trace, activities: Ints, window: tuple[int, int]) -> None:
-    """Add the busy and idle times of a device."""
+def _busy_ns(trace: Trace, activities: Ints) -> dict[str, int]:
+    """Return the times of a device in ns, by attribute of `DeviceTime`."""
     is_kernel = trace.category[activities] == Category.KERNEL
-    kernels = activities[is_kernel]
+    kernels, copies = activities[is_kernel], _union(trace, activities[~is_kernel])
     communicates = np.array([classify(name).is_communication for name in trace.names])[trace.name[kernels]]
     compute, communication = _union(trace, kernels[~communicates]), _union(trace, kernels[communicates])
-    copies, busy = _union(trace, activities[~is_kernel]), compute | communication
-    time.busy_s += busy.length_ns * S_PER_NS
-    time.compute_s += compute.length_ns * S_PER_NS
-    time.communication_s += communication.length_ns * S_PER_NS
-    time.copy_s += copies.length_ns * S_PER_NS
-    time.copy_overlap_s += copies.overlap_ns(compute) * S_PER_NS
-    time.communication_overlap_s += communication.overlap_ns(compute) * S_PER_NS
-    active = busy | copies
-    time.idle_s["copy"] += (active.length_ns - busy.length_ns) * S_PER_NS
-    for cause, idle_ns in idle_by_cause(trace, activities, active.gaps(*window)).items():
-        time.idle_s[cause] += idle_ns * S_PER_NS
+    return {
+        "busy_s": (compute | communication).length_ns,
+        "communication_s": communication.length_ns,
+        "copy_s": copies.length_ns,
+        "copy_overlap_s": copies.overlap_ns(compute),
+        "communication_overlap_s": communication.overlap_ns(compute),
+    }
+
+
+def _idle_ns(trace: Trace, activities: Ints, window: tuple[int, int]) -> dict[str, int]:
+    """Return the idle times of a device in a window in ns, by cause."""
+    kernels, active = activities[trace.category[activities] == Category.KERNEL], _union(trace, activities)
+    copy_ns = active.length_ns - _union(trace, kernels).length_ns
+    return {"copy": copy_ns, **idle_by_cause(trace, activities, active.gaps(*window))}
 
 
 def idle_by_cause(trace: Trace, activities: Ints, gaps: Intervals) -> dict[str, int]:
@@ -170,14 +170,13 @@ def idle_by_cause(trace: Trace, activities: Ints, gaps: Intervals) -> dict[str, 
     """
     launch = trace.launch[activities]
     following = np.searchsorted(trace.start_ns[activities], gaps.end, side="left")
-    launched_ns = np.append(np.where(launch == NONE, -1, trace.start_ns[launch]), np.iinfo(np.int64).max)[following]
+    launched_ns = np.append(np.where(launch == NONE, -1, trace.start_ns[launch]), LAST_NS)[following]
     by_host = launched_ns > gaps.start
     host_gaps = Intervals(gaps.start[by_host], gaps.end[by_host])
     data = _union(trace, _named(trace, HOST, DATA_WAIT))
-    synchronizing = _union(trace, _named(trace, (Category.RUNTIME,), SYNCHRONIZATION)).contains(host_gaps.start)
-    synchronized = Intervals(host_gaps.start[synchronizing], host_gaps.end[synchronizing])
-    data_ns, synchronized_data_ns = host_gaps.overlap_ns(data), synchronized.overlap_ns(data)
-    sync_ns = synchronized.length_ns - synchronized_data_ns
+    is_synchronizing = _union(trace, _named(trace, (Category.RUNTIME,), SYNCHRONIZATION)).contains(host_gaps.start)
+    synchronized = Intervals(host_gaps.start[is_synchronizing], host_gaps.end[is_synchronizing])
+    data_ns, sync_ns = host_gaps.overlap_ns(data), synchronized.length_ns - synchronized.overlap_ns(data)
     return {
         "data": data_ns,
         "sync": sync_ns,
@@ -186,7 +185,7 @@ def idle_by_cause(trace: Trace, activities: Ints, gaps: Intervals) -> dict[str, 
     }
 
 
-def _named(trace: Trace, categories: Sequence[Category], pattern: re.Pattern[str]) -> Ints:
+def _named(trace: Trace, categories: tuple[Category, ...], pattern: re.Pattern[str]) -> Ints:
     """Return the events of these categories whose name matches."""
     events = trace.where(*categories)
     matches = np.array([bool(pattern.search(name)) for name in trace.names])
@@ -194,21 +193,18 @@ def _named(trace: Trace, categories: Sequence[Category], pattern: re.Pattern[str
     return selected
 
 
-def _add_kernels(time: DeviceTime, trace: Trace, kernels: Ints) -> None:
-    """Add sums and means over kernels."""
-    durations_s = trace.duration_ns[kernels].astype(np.float64) * S_PER_NS
-    time.kernels, time.kernel_s = len(kernels), float(durations_s.sum())
+def _by_class(trace: Trace, kernels: Ints, durations_s: NDArray[Any]) -> tuple[dict[str, float], float | None]:
+    """Return the time of computation by precision, and its part with tensor cores."""
     by_precision: dict[str, float] = defaultdict(float)
+    tensor_core_s = None
     sums_s = np.bincount(trace.name[kernels], durations_s, len(trace.names))
     for index in np.flatnonzero(sums_s):
         kernel = classify(trace.names[index])
         if not kernel.is_communication:
             by_precision[kernel.precision] += float(sums_s[index])
             if kernel.tensor_cores is not None:
-                time.tensor_core_s = (time.tensor_core_s or 0.0) + kernel.tensor_cores * float(sums_s[index])
-    time.by_precision_s = dict(by_precision)
-    time.sm_efficiency = weighted_mean(np.minimum(trace.blocks_per_sm[kernels], 1), durations_s)
-    time.occupancy = weighted_mean(trace.occupancy[kernels], durations_s)
+                tensor_core_s = (tensor_core_s or 0.0) + kernel.tensor_cores * float(sums_s[index])
+    return dict(by_precision), tensor_core_s
 
 
 def weighted_mean(values: NDArray[Any], weights: NDArray[Any]) -> float | None:
@@ -219,14 +215,13 @@ def weighted_mean(values: NDArray[Any], weights: NDArray[Any]) -> float | None:
 
 
 def _launch_latency_s(trace: Trace, activities: Ints) -> float | None:
-    latencies = []
+    latencies_ns: list[int] = []
     for stream in np.unique(trace.thread[activities]):
         events = activities[trace.thread[activities] == stream]
         calls = trace.launch[events]
-        idle_since = np.r_[np.iinfo(np.int64).min, np.maximum.accumulate(trace.end_ns[events])[:-1]]
+        idle_since_ns = np.r_[-LAST_NS, np.maximum.accumulate(trace.end_ns[events])[:-1]]
         is_kernel = trace.category[events] == Category.KERNEL
-        found_idle = is_kernel & (calls != NONE) & (trace.start_ns[calls] > idle_since)
-        latencies.append((trace.start_ns[events] - trace.start_ns[calls])[found_idle])
-    all_ns = np.concatenate(latencies)
-    plausible = all_ns[all_ns >= 0]  # below zero the clocks of host and device disagree
-    return float(np.median(plausible)) * S_PER_NS if len(plausible) else None
+        found_idle = is_kernel & (calls != NONE) & (trace.start_ns[calls] > idle_since_ns)
+        latencies_ns += (trace.start_ns[events] - trace.start_ns[calls])[found_idle].tolist()
+    plausible_ns = [latency_ns for latency_ns in latencies_ns if latency_ns >= 0]  # else the clocks disagree
+    return float(np.median(plausible_ns)) * S_PER_NS if plausible_ns else None

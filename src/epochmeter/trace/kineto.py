@@ -11,13 +11,13 @@ import math
 import re
 import zlib
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,9 @@ MAX_NUMBER = 2**63
 """Larger numbers do not fit into a column, and are unknown."""
 NONE = -1
 """An unknown number, such as the device of an event on the host."""
-SPACES = re.compile(r"\s*")
+SEPARATORS = re.compile(r"[\s,]*")
+HEADER = re.compile(r'\s*(\{.*?"traceEvents"\s*:\s*)?\[', re.DOTALL)
+"""Text before the first event, of a list of events or of an object with such a list."""
 NOT_A_NUMBER = re.compile("-?(nan|inf)")
 """Values of counters that are not valid in JSON, as Kineto writes them."""
 STEP_NAME = re.compile(r"ProfilerStep#(\d+)")
@@ -69,13 +71,12 @@ CATEGORIES = {
     **dict.fromkeys(("memset", "gpu_memset"), Category.SET),
 }
 """Kineto's categories, in lower case; older versions of torch write the shorter names. All others are skipped."""
-INTEGERS = {"device": "device", "correlation": "correlation", "sequence": "Sequence number"}
+ARGUMENTS = {"device": "device", "correlation": "correlation", "sequence": "Sequence number"}
 """Column of integers -> argument of an event."""
-NUMBERS = {"blocks_per_sm": "blocks per SM", "occupancy": "est. achieved occupancy %"}
+KERNEL_ARGUMENTS = {"blocks_per_sm": "blocks per SM", "occupancy": "est. achieved occupancy %"}
 """Column of numbers -> argument of a kernel."""
-COLUMNS = ("start_us", "duration_us", *NUMBERS, "category", "name", "thread", "inputs", *INTEGERS)
-FLOATS = 2 + len(NUMBERS)
-"""Number of columns of floating-point numbers, which come first."""
+FLOATS = ("start_us", "duration_us", *KERNEL_ARGUMENTS)
+INTEGERS = ("category", "name", "thread", "inputs", *ARGUMENTS)
 
 
 @dataclass
@@ -85,18 +86,14 @@ class Trace:
     An unknown integer is -1, an unknown number is NaN.
 
     Attributes:
-        start_ns: Start of each event.
-        duration_ns: Its duration.
-        category: Its `Category`.
+        category: `Category` of each event.
         name: Index of its name in `names`.
         thread: Index of its process and thread in `threads`; on a device the pair is device and stream.
-        device: Number of the device.
         correlation: Number shared by an activity of the device and the call that launched it.
         sequence: Autograd's sequence number, shared by a forward operator and its backward node.
         blocks_per_sm: Thread blocks of the kernel per streaming multiprocessor (SM).
         occupancy: Achieved occupancy as estimated by Kineto, a fraction.
-        inputs: Index in `shapes` of the sizes of an operator's inputs.
-        shapes: Sizes of an operator's inputs, one list per input.
+        inputs: Index in `shapes`: the sizes of an operator's inputs, one list per input.
         left_out: Number of events left out, by reason.
         incomplete: Categories of which events were left out because there are more than `MAX_EVENTS`.
     """
@@ -115,8 +112,8 @@ class Trace:
     names: list[str]
     threads: list[tuple[str, str]]
     shapes: list[Any]
-    left_out: Counter[str] = field(default_factory=Counter)
-    incomplete: set[Category] = field(default_factory=set)
+    left_out: Counter[str]
+    incomplete: set[Category]
 
     @cached_property
     def end_ns(self) -> Ints:
@@ -129,26 +126,21 @@ class Trace:
 
         One call may launch several kernels, such as the launch of a CUDA graph.
         """
+        calls, device = self.where(Category.RUNTIME)[::-1], self.where(*DEVICE)
+        by_correlation = dict(zip(self.correlation[calls].tolist(), calls.tolist(), strict=True)) | {NONE: NONE}
         launch = np.full(len(self.start_ns), NONE)
-        calls = np.flatnonzero((self.category == Category.RUNTIME) & (self.correlation != NONE))
-        if len(calls):
-            device = self.where(*DEVICE)
-            calls = calls[np.argsort(self.correlation[calls], kind="stable")]
-            place = np.searchsorted(self.correlation[calls], self.correlation[device])
-            call = calls[np.minimum(place, len(calls) - 1)]
-            launch[device] = np.where(self.correlation[call] == self.correlation[device], call, NONE)
+        launch[device] = [by_correlation.get(number, NONE) for number in self.correlation[device].tolist()]
         return launch
 
     @cached_property
     def steps(self) -> Ints:
         """Number, start and end in ns, and thread of each ProfilerStep, one row per step."""
-        numbers = {
-            index: int(match[1]) for index, name in enumerate(self.names) if (match := STEP_NAME.fullmatch(name))
-        }
+        matches = {index: match for index, name in enumerate(self.names) if (match := STEP_NAME.fullmatch(name))}
         host = self.where(*HOST)
-        events = host[np.isin(self.name[host], list(numbers))]
-        number = np.array([numbers[name] for name in self.name[events].tolist()], np.int64)
-        return np.stack([number, self.start_ns[events], self.end_ns[events], self.thread[events]], axis=1)
+        events = host[np.isin(self.name[host], list(matches))]
+        numbers = [int(matches[name][1]) for name in self.name[events].tolist()]
+        columns = [np.array(numbers, np.int64), self.start_ns[events], self.end_ns[events], self.thread[events]]
+        return np.stack(columns, axis=1)
 
     @cached_property
     def step(self) -> Ints:
@@ -175,182 +167,125 @@ def load(path: Path) -> Trace:
         TraceError: The file is missing, empty, truncated, or no trace of torch's profiler.
     """
     columns = _Columns()
-    for event in Reader(path).events():
-        columns.add(event)
+    try:
+        with open(path, "rb") as file:
+            is_compressed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rt", encoding="utf-8") if is_compressed else open(path, encoding="utf-8") as text:
+            for event in _events(text, path):
+                columns.add(event)
+    except OSError as error:  # includes a file that is not, or not completely, compressed
+        raise TraceError(f"cannot read the trace {path}: {error.strerror or error}\n  {HINT}") from error
+    except (EOFError, UnicodeDecodeError, json.JSONDecodeError, zlib.error) as error:
+        raise TraceError(f"the trace {path} is truncated or damaged: {error}\n  {HINT}") from error
     if not columns.count:
         raise TraceError(f"the trace {path} has no events of torch's profiler\n  {HINT}")
     return columns.trace()
 
 
-def _damaged(path: Path, why: str) -> TraceError:
-    return TraceError(f"the trace {path} is truncated or damaged: {why}\n  {HINT}")
-
-
-class Reader:
-    """Decodes the events of a file one by one."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._text, self._at = "", 0
-        self._decoder = json.JSONDecoder()
-
-    def events(self) -> Iterator[dict[str, Any]]:
-        """Yield all events.
-
-        Raises:
-            TraceError: The file is missing, empty, truncated, or no trace of torch's profiler.
-        """
+def _events(file: IO[str], path: Path) -> Iterator[dict[str, Any]]:
+    """Decode the events of a file one by one, with as many reads as each needs."""
+    decoder, text, at = json.JSONDecoder(), _without_header(file, path), 0
+    while not text.startswith("]", at := SEPARATORS.match(text, at).end()):  # type: ignore[union-attr]
         try:
-            yield from self._events()
-        except OSError as error:  # includes a file that is not, or not completely, compressed
-            raise TraceError(f"cannot read the trace {self.path}: {error.strerror or error}\n  {HINT}") from error
-        except (EOFError, UnicodeDecodeError, zlib.error) as error:
-            raise _damaged(self.path, str(error)) from error
+            event, at = decoder.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            if number := NOT_A_NUMBER.match(text, error.pos):
+                text = f"{text[: error.pos]}NaN{text[number.end() :]}"
+                continue
+            more = file.read(CHUNK_CHARACTERS) if len(text) - at <= MAX_EVENT_CHARACTERS else ""
+            if not more:
+                raise
+            text, at = text[at:] + more, 0
+        else:
+            if isinstance(event, dict):
+                yield event
 
-    def _events(self) -> Iterator[dict[str, Any]]:
-        with open(self.path, "rb") as file:
-            is_compressed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(self.path, "rt", encoding="utf-8") if is_compressed else open(self.path, encoding="utf-8") as f:
-            self._file = f
-            self._skip_header()
-            while self._next_character() != "]":
-                event = self._decode()
-                if isinstance(event, dict):
-                    yield event
-                if self._next_character() == ",":
-                    self._at += 1
 
-    def _skip_header(self) -> None:
-        """Go to the first event of a list, or of an object's list `traceEvents`."""
-        if not self._next_character():
-            raise TraceError(f"the trace {self.path} is empty\n  {HINT}")
-        if self._text[self._at] == "[":
-            self._at += 1
-            return
-        while not (match := re.search(r'"traceEvents"\s*:\s*\[', self._text)):
-            if self._text[self._at] != "{" or len(self._text) > MAX_EVENT_CHARACTERS or not self._read():
-                raise TraceError(f"{self.path} is no trace of torch's profiler: it has no `traceEvents`\n  {HINT}")
-        self._at = match.end()
-
-    def _next_character(self) -> str:
-        """Return the next character that is no space, without consuming it; empty at the end of the file."""
-        while True:
-            self._at = SPACES.match(self._text, self._at).end()  # type: ignore[union-attr]
-            if self._at < len(self._text):
-                return self._text[self._at]
-            if not self._read():
-                return ""
-
-    def _read(self) -> bool:
-        """Read more of the file; return whether there was more."""
-        more = self._file.read(CHUNK_CHARACTERS)
-        self._text, self._at = self._text[self._at :] + more, 0
-        return bool(more)
-
-    def _decode(self) -> object:
-        """Decode the next event, with as many reads as it needs."""
-        while True:
-            try:
-                event, self._at = self._decoder.raw_decode(self._text, self._at)
-                return event
-            except json.JSONDecodeError as error:
-                if number := NOT_A_NUMBER.match(self._text, error.pos):
-                    self._text = f"{self._text[: error.pos]}NaN{self._text[number.end() :]}"
-                    continue
-                too_long = len(self._text) - self._at > MAX_EVENT_CHARACTERS
-                if too_long or not self._read():
-                    raise _damaged(self.path, str(error)) from error
+def _without_header(file: IO[str], path: Path) -> str:
+    """Read until the first event, and return the text from there on."""
+    text = file.read(CHUNK_CHARACTERS)
+    if not text.strip():
+        raise TraceError(f"the trace {path} is empty\n  {HINT}")
+    while not (match := HEADER.match(text)):
+        more = file.read(CHUNK_CHARACTERS) if text.lstrip().startswith("{") else ""
+        if not more or len(text) > MAX_EVENT_CHARACTERS:
+            raise TraceError(f"{path} is no trace of torch's profiler: it has no `traceEvents`\n  {HINT}")
+        text += more
+    return text[match.end() :]
 
 
 class _Columns:
     """Growing columns of a trace."""
 
     def __init__(self) -> None:
-        self._arrays = [array("d" if place < FLOATS else "q") for place in range(len(COLUMNS))]
-        self._names: dict[str, int] = {}
-        self._threads: dict[tuple[str, str], int] = {}
-        self._shapes: dict[str, int] = {}
-        self._shape_values: list[Any] = []
-        self._per_category = [0] * len(Category)
-        self._left_out: Counter[str] = Counter()
-        self._incomplete: set[Category] = set()
-
-    @property
-    def count(self) -> int:
-        return len(self._arrays[0])
+        self.arrays = {name: array("d") for name in FLOATS} | {name: array("q") for name in INTEGERS}
+        self.names: defaultdict[str, int] = defaultdict()
+        self.threads: defaultdict[tuple[str, str], int] = defaultdict()
+        self.names.default_factory, self.threads.default_factory = self.names.__len__, self.threads.__len__
+        self.shapes: dict[str, tuple[int, Any]] = {}
+        self.count: Counter[Category] = Counter()
+        self.left_out: Counter[str] = Counter()
 
     def add(self, event: Mapping[str, Any]) -> None:
         """Append an event, or count it as left out; other phases and categories are skipped."""
         category = CATEGORIES.get(str(event.get("cat")).lower()) if event.get("ph") == "X" else None
         if category is None:
             return
-        start: Any = event.get("ts")
-        duration: Any = event.get("dur", 0)
-        if not (is_number(start) and is_number(duration)):
-            self._left_out["without a time"] += 1
-        elif duration < 0:
-            self._left_out["with a negative duration"] += 1
-        elif self._per_category[category] >= MAX_EVENTS:
-            self._left_out[f"more than {MAX_EVENTS:,} of the category {category.name.lower()}"] += 1
-            self._incomplete.add(category)
+        start_us, duration_us = event.get("ts"), event.get("dur", 0)
+        if not (_is_number(start_us) and _is_number(duration_us)):
+            self.left_out["without a time"] += 1
+        elif duration_us < 0:
+            self.left_out["with a negative duration"] += 1
         else:
-            self._per_category[category] += 1
-            row = (start, duration, *self._row(event, category))
-            for column, value in zip(self._arrays, row, strict=True):
-                column.append(value)
+            self.count[category] += 1
+            if self.count[category] <= MAX_EVENTS:
+                row = (start_us, duration_us, *self._row(event, category))
+                for column, value in zip(self.arrays.values(), row, strict=True):
+                    column.append(value)
 
-    def _row(self, event: Mapping[str, Any], category: Category) -> Iterator[float]:
+    def _row(self, event: Mapping[str, Any], category: Category) -> Iterator[Any]:
         """Yield the values of all columns but the times."""
-        given = event.get("args")
-        arguments: Mapping[str, Any] = given if isinstance(given, dict) else {}
-        for key in NUMBERS.values():
-            number: Any = arguments.get(key) if category == Category.KERNEL else None
-            yield number if is_number(number) else math.nan
+        arguments = event["args"] if isinstance(event.get("args"), dict) else {}
+        for key in KERNEL_ARGUMENTS.values():
+            number = arguments.get(key)
+            yield number if _is_number(number) else math.nan
         yield category
-        yield self._names.setdefault(str(event.get("name")), len(self._names))
-        yield self._threads.setdefault((str(event.get("pid")), str(event.get("tid"))), len(self._threads))
-        yield self._inputs(arguments["Input Dims"]) if "Input Dims" in arguments else NONE
-        for key in INTEGERS.values():
+        yield self.names[str(event.get("name"))]
+        yield self.threads[str(event.get("pid")), str(event.get("tid"))]
+        shapes = arguments.get("Input Dims")
+        yield NONE if shapes is None else self.shapes.setdefault(repr(shapes), (len(self.shapes), shapes))[0]
+        for key in ARGUMENTS.values():
             integer = arguments.get(key)
             yield integer if type(integer) is int and abs(integer) < MAX_NUMBER else NONE
 
-    def _inputs(self, shapes: object) -> int:
-        key = repr(shapes)
-        if key not in self._shapes:
-            self._shapes[key] = len(self._shape_values)
-            self._shape_values.append(shapes)
-        return self._shapes[key]
-
     def trace(self) -> Trace:
         """Return the events in order of their start."""
-        columns: dict[str, Any] = {
-            name: np.frombuffer(values, values.typecode) for name, values in zip(COLUMNS, self._arrays, strict=True)
-        }
-        start_us = columns.pop("start_us")
-        near = np.abs(start_us - np.median(start_us)) <= MAX_DISTANCE_US
-        near &= columns["duration_us"] <= MAX_DISTANCE_US
-        if not near.all():
-            self._left_out["more than an hour from the others"] += int(np.count_nonzero(~near))
-        columns["start_ns"] = _nanoseconds(start_us - start_us[near].min())
-        columns["duration_ns"] = _nanoseconds(columns.pop("duration_us"))
+        columns = {name: np.frombuffer(values, values.typecode) for name, values in self.arrays.items()}
+        start_us, duration_us = columns.pop("start_us"), columns.pop("duration_us")
+        near = (np.abs(start_us - np.median(start_us)) <= MAX_DISTANCE_US) & (duration_us <= MAX_DISTANCE_US)
+        start_us = start_us - start_us.min(where=near, initial=start_us.max())
+        columns["start_ns"], columns["duration_ns"] = (
+            np.rint(times_us * NS_PER_US).astype(np.int64) for times_us in (start_us, duration_us)
+        )
         columns["occupancy"] = columns["occupancy"] / 100
         # Of events that start at the same time, the longer one is the caller of the other.
         order = np.lexsort((-columns["duration_ns"], columns["start_ns"]))
         order = order[near[order]]
+        incomplete = {category for category, count in self.count.items() if count > MAX_EVENTS}
+        for category in incomplete:
+            reason = f"more than {MAX_EVENTS:,} of the category {category.name.lower()}"
+            self.left_out[reason] = self.count[category] - MAX_EVENTS
+        self.left_out += Counter({"more than an hour from the others": int((~near).sum())})
         return Trace(
             **{name: values[order] for name, values in columns.items()},
-            names=list(self._names),
-            threads=list(self._threads),
-            shapes=self._shape_values,
-            left_out=self._left_out,
-            incomplete=self._incomplete,
+            names=list(self.names),
+            threads=list(self.threads),
+            shapes=[shapes for _, shapes in self.shapes.values()],
+            left_out=self.left_out,
+            incomplete=incomplete,
         )
 
 
-def is_number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     """Return whether a value is a number that a column can have; true, false, NaN and infinity are not."""
     return type(value) in (int, float) and abs(value) < MAX_NUMBER
-
-
-def _nanoseconds(microseconds: Floats) -> Ints:
-    return np.rint(microseconds * NS_PER_US).astype(np.int64)
