@@ -17,15 +17,34 @@ from epochmeter.machine.gpu_counters import RESTRICTED
 from epochmeter.power.phases.phase_energy import UnresolvedError
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import INTERVALS, NCU_CSV, TRACE, TRACE_ANALYSIS, Record, is_steady
+from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.attribution import Attribution, attribute
-from epochmeter.trace.device import S_PER_NS, DeviceTime, busy_fraction, measure_device
+from epochmeter.trace.device import IDLE_CAUSES, measure_device
 from epochmeter.trace.energy import TracedPower, read_power
-from epochmeter.trace.kernels import UNKNOWN
+from epochmeter.trace.kernels import PRECISIONS
 from epochmeter.trace.kineto import Category, Trace, load
 from epochmeter.trace.nsight import NsightError, analyze_pipes
 
 MAX_ROWS = 500
 """Largest number of rows of a table in the result."""
+RATIOS = {
+    # As in H. Zhu et al., Benchmarking and Analyzing Deep Neural Network Training, IISWC 2018, and the TBD suite.
+    "gpu_busy_fraction": ("busy_s", "untraced_device_s"),
+    "gpu_busy_traced_fraction": ("busy_s", "wall_s"),
+    **{f"idle_{cause}_fraction": (f"idle_{cause}_s", "wall_s") for cause in IDLE_CAUSES},
+    "copy_overlap_fraction": ("copy_overlap_s", "copy_s"),
+    "communication_fraction": ("communication_s", "wall_s"),
+    "communication_overlap_fraction": ("communication_overlap_s", "communication_s"),
+    "tensor_core_fraction": ("tensor_core_s", "computing_s"),
+    **{f"precision_{precision}_fraction": (f"precision_{precision}_s", "computing_s") for precision in PRECISIONS},
+    "kernel_mean_s": ("kernel_s", "kernels"),
+    "kernels_per_step": ("kernels", "steps"),
+    "operators_per_step": ("operators", "steps"),
+    "traced_step_s": ("traced_s", "steps"),
+    "untraced_step_s": ("untraced_s", "steps"),
+}
+"""Metric -> its numerator and denominator."""
+MEANS = ("sm_efficiency", "achieved_occupancy", "launch_latency_s")
 STEP_PARTS = [INTERVALS.index(name) for name in ("gap_s", "copy_s", "compute_s")]
 
 
@@ -86,43 +105,63 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
         power: The power in the traced steps, or why it is unknown.
 
     Returns:
-        `metrics` (names without `trace/`), `missing` (why metrics are absent, one sentence per reason), `device` and
-        `attribution` (see `DeviceTime` and `Attribution`), and the numbers of `left_out` events by reason.
+        `metrics` (names without `trace/`), `missing` (why metrics are absent, one sentence per reason), `device` (see
+        `measure_device`), `attribution` (see `Attribution`), and the numbers of `left_out` events by reason.
     """
-    time = attribution = None
-    metrics: dict[str, float | None] = {}
+    device: dict[str, float] = {}
+    attribution = None
+    metrics: dict[str, float] = {}
     if trace.incomplete:
         names = ", ".join(sorted(category.name.lower() for category in trace.incomplete))
         missing = [f"the trace is too large: events of these categories were left out: {names}"]
     else:
-        time = measure_device(trace)
+        device = measure_device(trace)
         attribution = attribute(trace, None if isinstance(power, str) else power) if len(trace.steps) else None
-        metrics.update(_device_metrics(time, untraced_s) if time else {})
-        metrics.update(_step_metrics(trace, time, attribution, untraced_s) if attribution else {})
-        missing = [*_missing_device(trace, time), *_missing_steps(attribution, untraced_s, power)]
+        metrics = _metrics(trace, device, attribution, untraced_s)
+        missing = [*_missing(trace, device, attribution, untraced_s, power)]
     return {
-        "metrics": {name: value for name, value in metrics.items() if value is not None and math.isfinite(value)},
+        "metrics": {name: value for name, value in metrics.items() if math.isfinite(value)},
         "missing": missing,
-        "device": asdict(time) if time else None,
+        "device": device or None,
         "attribution": _limited(asdict(attribution)) if attribution else None,
         "left_out": dict(trace.left_out),
     }
 
 
-def _missing_device(trace: Trace, time: DeviceTime | None) -> Iterator[str]:
-    """Yield why metrics of a GPU are absent."""
-    if time is None:
+def _metrics(
+    trace: Trace, device: Mapping[str, float], attribution: Attribution | None, untraced_s: float | None
+) -> dict[str, float]:
+    """Return the metrics; without a profiler the traced steps take `untraced_s`."""
+    times = {**device}
+    metrics = {name: device[name] for name in MEANS if name in device}
+    if attribution:
+        metrics["explained_fraction"] = attribution.explained_fraction
+        metrics["steps"] = times["steps"] = len(trace.steps)
+        times["traced_s"] = float((trace.steps[:, 2] - trace.steps[:, 1]).sum()) * NANOSECOND
+        times["operators"] = len(trace.in_steps(Category.OPERATOR))
+        metrics |= {"host_busy_fraction": max(attribution.threads.values())} if attribution.threads else {}
+    if untraced_s:
+        times |= {"untraced_s": untraced_s, "untraced_device_s": untraced_s * device.get("devices", 0)}
+    for name, (part, whole) in RATIOS.items():
+        if part in times and times.get(whole):
+            metrics[name] = times[part] / times[whole]
+    return metrics
+
+
+def _missing(
+    trace: Trace,
+    device: Mapping[str, float],
+    attribution: Attribution | None,
+    untraced_s: float | None,
+    power: TracedPower | str,
+) -> Iterator[str]:
+    """Yield why metrics are absent."""
+    if not device:
         launched = len(trace.where(Category.RUNTIME)) > 0
         cause = f", although some were launched: {RESTRICTED}" if launched else ""
         yield f"no metrics of a GPU: the trace has no kernels{cause}"
-    elif time.occupancy is None:
+    elif "achieved_occupancy" not in device:
         yield "no SM efficiency and occupancy: the trace of this device does not contain them"
-
-
-def _missing_steps(
-    attribution: Attribution | None, untraced_s: float | None, power: TracedPower | str
-) -> Iterator[str]:
-    """Yield why metrics per step, and energy, are absent."""
     if attribution is None:
         yield "no metrics per step, and no time by module and operator: the trace has no ProfilerStep"
         return
@@ -131,46 +170,6 @@ def _missing_steps(
     if isinstance(power, str) and power:
         yield f"no energy of modules and operators: {power.rstrip('.')}"
     yield from attribution.energy_reasons
-
-
-def _device_metrics(time: DeviceTime, untraced_s: float | None) -> dict[str, float | None]:
-    wall_s, compute_s = time.wall_s * time.devices, sum(time.by_precision_s.values())
-    return {
-        "gpu_busy_fraction": busy_fraction(time.busy_s, untraced_s * time.devices) if untraced_s else None,
-        "gpu_busy_traced_fraction": time.busy_s / wall_s,
-        **{f"idle_{cause}_fraction": idle_s / wall_s for cause, idle_s in time.idle_s.items()},
-        "copy_overlap_fraction": time.copy_overlap_s / time.copy_s if time.copy_s else None,
-        "communication_fraction": time.communication_s / wall_s if time.communication_s else None,
-        "communication_overlap_fraction": (
-            time.communication_overlap_s / time.communication_s if time.communication_s else None
-        ),
-        "sm_efficiency": time.sm_efficiency,
-        "achieved_occupancy": time.occupancy,
-        "tensor_core_fraction": None if time.tensor_core_s is None else time.tensor_core_s / compute_s,
-        **{
-            f"precision_{precision}_fraction": seconds / compute_s
-            for precision, seconds in time.by_precision_s.items()
-            if precision != UNKNOWN
-        },
-        "kernel_mean_s": time.kernel_s / time.kernels,
-        "launch_latency_s": time.launch_latency_s,
-    }
-
-
-def _step_metrics(
-    trace: Trace, time: DeviceTime | None, attribution: Attribution, untraced_s: float | None
-) -> dict[str, float | None]:
-    steps = len(trace.steps)
-    traced_s = float((trace.steps[:, 2] - trace.steps[:, 1]).sum()) * S_PER_NS
-    return {
-        "steps": steps,
-        "traced_step_s": traced_s / steps,
-        "untraced_step_s": untraced_s / steps if untraced_s else None,
-        "kernels_per_step": time.kernels / steps if time else None,
-        "operators_per_step": len(trace.in_steps(Category.OPERATOR)) / steps,
-        "host_busy_fraction": max(attribution.threads.values(), default=None),
-        "explained_fraction": attribution.explained_fraction,
-    }
 
 
 def _limited(tables: Mapping[str, Any]) -> dict[str, Any]:

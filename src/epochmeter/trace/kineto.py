@@ -151,9 +151,13 @@ class Trace:
         step[launched] = step[self.launch[launched]]
         return step
 
-    def where(self, *categories: Category) -> Ints:
-        """Return the indices of the events of these categories, in order of their start."""
-        return np.flatnonzero(np.isin(self.category, categories))
+    def where(self, *categories: Category, name: re.Pattern[str] | None = None) -> Ints:
+        """Return the indices of the events of these categories whose name matches, in order of their start."""
+        events = np.flatnonzero(np.isin(self.category, categories))
+        if name is None:
+            return events
+        matches = np.array([bool(name.search(text)) for text in self.names])
+        return events[matches[self.name[events]]]
 
     def in_steps(self, *categories: Category) -> Ints:
         """Return the indices of the events of these categories that belong to a step."""
