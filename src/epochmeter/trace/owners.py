@@ -8,34 +8,40 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from epochmeter.trace.device import DATA_WAIT
 from epochmeter.trace.kineto import HOST, NONE, STEP_NAME, Category, Ints, Trace
 
 PHASES = ("forward", "backward", "optimizer", "data", "loop")
 FORWARD, BACKWARD, OPTIMIZER, DATA, LOOP = range(len(PHASES))
-OUTSIDE, OPTIMIZER_STEP, DATA_LOADING = ("(outside modules)", ""), ("(optimizer)", ""), ("(data)", "")
-"""Further rows: operators that no module calls, such as the loss; the optimizer; the wait for data."""
+FURTHER_ROWS = [("(outside modules)", ""), ("(optimizer)", ""), ("(data)", "")]
+"""Operators that no module calls, such as the loss; the optimizer; the wait for data."""
+OUTSIDE, OPTIMIZER_STEP, DATA_LOADING = range(len(FURTHER_ROWS))
 MODEL = "(model)"
 MODULE = re.compile(r"(?:module: |nn\.Module: )(.*?)(?: \((\w+)\))?")
 NODE = "autograd::engine::evaluate_function"
-BACKWARD_RANGE = "Tensor.backward"
-OPTIMIZER_RANGE = re.compile(r"Optimizer\.(step|zero_grad)#")
+RANGES = (
+    (re.compile(rf"{STEP_NAME.pattern}$"), (NONE, LOOP)),
+    (re.compile(r"Tensor\.backward$"), (OUTSIDE, BACKWARD)),
+    (re.compile(r"Optimizer\.(step|zero_grad)#"), (OPTIMIZER_STEP, OPTIMIZER)),
+    (DATA_WAIT, (DATA_LOADING, DATA)),
+)
+"""Beginning of a range's name, and the module and phase of the events in it."""
 
 
 @dataclass
 class Owners:
-    """What each event of a trace belongs to; the last row, index -1, means no event.
+    """Owners of each event of a trace; the last row, index -1, means no event.
 
     Attributes:
         module: Index in `modules`; -1 outside of forward, backward, optimizer and data.
         phase: Index in `PHASES`.
         operator: The innermost operator: the event itself, or the nearest that called it; -1 if there is none.
-        modules: Name and class of each module, and of the further rows.
+        modules: Name and class of each module, after `FURTHER_ROWS`.
         stretches: By thread, consecutive stretches of time: the begin of each in ns, and the innermost event, or -1.
             The last has no end, and no event.
     """
@@ -48,119 +54,74 @@ class Owners:
 
 
 def find_owners(trace: Trace) -> Owners:
-    """Find the owners of all events of the host, in one pass in order of time."""
-    events = trace.where(*HOST)
-    search = _Search(trace)
-    is_operator = trace.category == Category.OPERATOR
-    columns = (trace.start_ns, trace.end_ns, trace.thread, trace.name, trace.sequence, is_operator)
-    for row in zip(events.tolist(), *(column[events].tolist() for column in columns), strict=True):
-        search.add(*row)
-    for thread in search.threads.values():
-        thread.end_until(int(trace.end_ns.max()))
-    module, phase, operator = (np.array(column, np.int64) for column in (search.module, search.phase, search.operator))
-    stretches = {
-        number: (np.array(thread.begin_ns, np.int64), np.array(thread.event, np.int64))
-        for number, thread in search.threads.items()
-    }
-    return Owners(module, phase, operator, list(search.ranges.modules), stretches)
+    """Find the owners of all events of the host."""
+    is_node = np.array([name.startswith(NODE) for name in trace.names])[trace.name]
+    host, callers, stretches = trace.where(*HOST), np.full(len(trace.start_ns), NONE), {}
+    for thread in np.unique(trace.thread[host]).tolist():
+        stretches[thread] = _nest(trace, host[trace.thread[host] == thread], is_node, callers)
+    modules, ranges = _name_ranges(trace.names)
+    return Owners(*_propagate(trace, host, is_node, callers, ranges), modules, stretches)
 
 
-class _Ranges:
-    """Meaning of the names of a trace's events, by index.
-
-    Attributes:
-        modules: Index of each module.
-        steps: Names of the profiler's steps.
-        nodes: Names of backward nodes.
-        owners: Module and phase of what runs within a range.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.modules = {row: index for index, row in enumerate((OUTSIDE, OPTIMIZER_STEP, DATA_LOADING))}
-        self.steps: set[int] = set()
-        self.nodes: set[int] = set()
-        self.owners: dict[int, tuple[int, int]] = {}
-        for index, name in enumerate(names):
-            if STEP_NAME.fullmatch(name):
-                self.steps.add(index)
-            elif name.startswith(NODE):
-                self.nodes.add(index)
-            elif owner := self._owner(name):
-                self.owners[index] = owner
-
-    def _owner(self, name: str) -> tuple[int, int] | None:
+def _name_ranges(names: list[str]) -> tuple[list[tuple[str, str]], dict[int, tuple[int, int]]]:
+    """Return the modules, and by index of a range's name the module and phase of the events in it."""
+    modules = {row: index for index, row in enumerate(FURTHER_ROWS)}
+    ranges = {}
+    for index, name in enumerate(names):
         if match := MODULE.fullmatch(name):
-            module = (match[1] or MODEL, match[2] or "")
-            return self.modules.setdefault(module, len(self.modules)), FORWARD
-        if OPTIMIZER_RANGE.match(name):
-            return self.modules[OPTIMIZER_STEP], OPTIMIZER
-        if DATA_WAIT.match(name):
-            return self.modules[DATA_LOADING], DATA
-        return (self.modules[OUTSIDE], BACKWARD) if name == BACKWARD_RANGE else None
+            module = match[1] or MODEL, match[2] or ""
+            ranges[index] = modules.setdefault(module, len(modules)), FORWARD
+        elif owner := next((owner for pattern, owner in RANGES if pattern.match(name)), None):
+            ranges[index] = owner
+    return list(modules), ranges
 
 
-class _Thread:
-    """Events of a thread, added in order of their start, and stretches of time by the innermost event."""
+def _nest(trace: Trace, events: Ints, is_node: NDArray[np.bool_], callers: Ints) -> tuple[Ints, Ints]:
+    """Set the callers of a thread's events, and return its stretches; an event ends with its caller at the latest.
 
-    def __init__(self) -> None:
-        self.begin_ns: list[int] = []
-        self.event: list[int] = []
-        self.node_module = 0
-        """Module of the last backward node; nodes without a forward operator, such as AccumulateGrad, belong to it."""
-        self._open = [(sys.maxsize, NONE)]  # end and event, the innermost last
+    The time of the autograd engine, before each of its nodes, belongs to that node.
+    """
+    begin_ns, innermost, running = [], [], [(sys.maxsize, NONE)]  # end and event of those that run, the innermost last
 
-    def begin(self, event: int, start_ns: int, end_ns: int, is_node: bool) -> int:
-        """Begin an event, which ends with its caller at the latest; return the caller, or -1.
+    def end_until(at_ns: int) -> None:
+        while running[-1][0] <= at_ns:
+            begin_ns.append(running.pop()[0])
+            innermost.append(running[-1][1])
 
-        The time of the autograd engine, before each of its nodes, belongs to that node.
-        """
-        self.end_until(start_ns)
-        caller_end_ns, caller = self._open[-1]
-        if is_node and caller != NONE:
-            self.event[-1] = event
-        self._begin_stretch(start_ns, event)
-        self._open.append((min(end_ns, caller_end_ns), event))
-        return caller
-
-    def end_until(self, at_ns: int) -> None:
-        """End the events that end at a time or before."""
-        while self._open[-1][0] <= at_ns:
-            end_ns, _ = self._open.pop()
-            self._begin_stretch(end_ns, self._open[-1][1])
-
-    def _begin_stretch(self, at_ns: int, event: int) -> None:
-        self.begin_ns.append(at_ns)
-        self.event.append(event)
+    columns = (events, trace.start_ns[events], trace.end_ns[events], is_node[events])
+    for event, start_ns, end_ns, node in zip(*(column.tolist() for column in columns), strict=True):
+        end_until(start_ns)
+        caller_end_ns, callers[event] = running[-1]
+        if node and callers[event] != NONE:
+            innermost[-1] = event
+        begin_ns.append(start_ns)
+        innermost.append(event)
+        running.append((min(end_ns, caller_end_ns), event))
+    end_until(sys.maxsize - 1)
+    return np.array(begin_ns), np.array(innermost)
 
 
-class _Search:
-    """Owners of events that are added in order of their start, callers before what they call."""
-
-    def __init__(self, trace: Trace) -> None:
-        rows = len(trace.start_ns) + 1
-        self.ranges = _Ranges(trace.names)
-        self.module, self.phase, self.operator = [NONE] * rows, [LOOP] * rows, [NONE] * rows
-        self.threads: defaultdict[int, _Thread] = defaultdict(_Thread)
-        self._forward_module: dict[int, int] = {}  # by sequence number
-
-    def add(
-        self, event: int, start_ns: int, end_ns: int, thread: int, name: int, sequence: int, is_operator: bool
-    ) -> None:
-        """Add an event."""
-        ranges, own_thread, is_node = self.ranges, self.threads[thread], name in self.ranges.nodes
-        caller = own_thread.begin(event, start_ns, end_ns, is_node)
-        if name in ranges.steps:  # belongs to nothing, as the row of no event
-            return
-        module, phase, operator = self.module[caller], self.phase[caller], self.operator[caller]
-        if is_node:
-            module, phase = self._forward_module.get(sequence, own_thread.node_module), BACKWARD
-            own_thread.node_module = module
-        elif name in ranges.owners:
-            module, phase = ranges.owners[name]
-        elif phase == LOOP and is_operator:
-            module, phase = ranges.modules[OUTSIDE], FORWARD
-        if is_operator and name not in ranges.owners:
-            operator = event
+def _propagate(
+    trace: Trace, host: Ints, is_node: NDArray[np.bool_], callers: Ints, ranges: dict[int, tuple[int, int]]
+) -> tuple[Ints, Ints, Ints]:
+    """Return module, phase and operator of each event: its own, or those of its caller, which starts before it."""
+    rows = len(trace.start_ns) + 1
+    module, phase, operator = [NONE] * rows, [LOOP] * rows, [NONE] * rows
+    forward_module: dict[int, int] = {}  # by sequence number
+    node_module: defaultdict[int, int] = defaultdict(int)  # of the last node in a thread, for nodes without a sequence
+    columns = (host, callers[host], trace.name[host], trace.thread[host], trace.sequence[host], is_node[host])
+    is_operator = (trace.category == Category.OPERATOR).tolist()
+    for event, caller, name, thread, sequence, node in zip(*(column.tolist() for column in columns), strict=True):
+        module[event], phase[event], operator[event] = module[caller], phase[caller], operator[caller]
+        if node:
+            module[event], phase[event] = forward_module.get(sequence, node_module[thread]), BACKWARD
+            node_module[thread] = module[event]
+        elif name in ranges:
+            module[event], phase[event] = ranges[name]
+        elif phase[event] == LOOP and is_operator[event]:
+            module[event], phase[event] = OUTSIDE, FORWARD
+        if is_operator[event] and name not in ranges:
+            operator[event] = event
             if sequence != NONE:
-                self._forward_module[sequence] = module
-        self.module[event], self.phase[event], self.operator[event] = module, phase, operator
+                forward_module[sequence] = module[event]
+    return np.array(module), np.array(phase), np.array(operator)
