@@ -11,6 +11,7 @@ from project import metric_in_docs
 from epochmeter.results.metrics import METRICS
 from epochmeter.shared.record import Record
 from epochmeter.trace.analysis import analyze, analyze_run, untraced_wall_s
+from epochmeter.trace.device import IDLE_CAUSES
 from epochmeter.trace.kineto import load
 
 DATA = Path(__file__).parents[1] / "data/traces"
@@ -64,6 +65,16 @@ def test_overhead_of_the_profiler_does_not_lower_the_busy_fraction(analyzed):
     assert {name: metrics[name] for name in expected} == pytest.approx(expected)
 
 
+def test_compute_utilization_of_the_tbd_suite(tmp_path):
+    """The example of the suite's README: a session of 1.609 s with 1.3 s of profiling overhead, and a raw 0.5 %."""
+    trace = Kineto()
+    trace.step(0, 0, 1.609e6)
+    trace.launch("gemm", 100, 0.005 * 1.609e6, launched=10)
+    metrics = analyze(trace.load(tmp_path), 1.609 - 1.3)["metrics"]
+    assert metrics["gpu_busy_traced_fraction"] == pytest.approx(0.005)
+    assert metrics["gpu_busy_fraction"] == pytest.approx(0.026, abs=0.0005)
+
+
 def test_unknown_metrics_are_absent_with_the_reason(analyzed):
     result = analyzed()
     absent = {"gpu_busy_fraction", "untraced_step_s", "sm_efficiency", "copy_overlap_fraction"}
@@ -102,7 +113,7 @@ def test_real_traces_have_only_listed_metrics(path):
     result = analyze(load(path), 1.0)
     assert {metric_in_docs(f"trace/{name}") for name in result["metrics"]} <= METRICS
     time = result["device"]
-    assert time["busy_s"] + sum(time["idle_s"].values()) == pytest.approx(time["wall_s"])
+    assert time["busy_s"] + sum(time[f"idle_{cause}_s"] for cause in IDLE_CAUSES) == pytest.approx(time["wall_s"])
 
 
 def test_the_process_writes_the_analysis_of_a_run(record, kineto):

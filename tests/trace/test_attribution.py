@@ -1,7 +1,7 @@
 import pytest
 from kineto import Kineto
 
-from epochmeter.trace.attribution import Activity, around_mean, attribute
+from epochmeter.trace.attribution import attribute
 
 US = 1e-6
 NODE = "autograd::engine::evaluate_function: "
@@ -116,17 +116,6 @@ def test_kernels_belong_to_the_module_and_operator_that_launched_them(kineto, tm
     assert (first.name, first.calls, first.inputs, first.precision) == ("sgemm_forward", 2, "2x3x8x8, 4x3x3x3", "fp32")
     assert {row.name: row.calls for row in result.operators}["aten::mkldnn_convolution"] == 1
     assert second.utilization == pytest.approx(0.2)
-    assert result.mean_utilization == pytest.approx((50 * 0.6 + 30 * 0.2 + 10 * 0.4 + 10 * 0.1) / 100)
-    assert [row.name for row in result.above] == ["sgemm_forward"]
-    assert [row.name for row in result.below] == ["sgemm_backward", "elementwise", "ampere_dgemm"]
-
-
-def test_five_longest_kernels_on_each_side_of_the_mean():
-    kernels = [Activity(str(number), 1, 20 - number, utilization=number % 2) for number in range(20)]
-    above, below = around_mean([*kernels, Activity("unknown", 1, 0)], 0.5)
-    assert [row.name for row in above] == ["1", "3", "5", "7", "9"]
-    assert [row.name for row in below] == ["0", "2", "4", "6", "8"]
-    assert around_mean(kernels, None) == ([], [])
 
 
 def test_kernels_have_the_flops_of_their_operator_if_its_shapes_determine_them(kineto, tmp_path):

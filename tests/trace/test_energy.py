@@ -1,10 +1,13 @@
 """Energy by module and operator of generated traces, recorded while a simulated sensor reads known power."""
 
+from array import array
+
 import numpy as np
 import pytest
 from kineto import Kineto
 from power.known_phases import Sensor, epoch, facts
 
+from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import Response
 from epochmeter.shared.record import Record
 from epochmeter.trace.analysis import analyze_run
@@ -96,6 +99,7 @@ def test_a_run_without_samples_gives_the_reason(tmp_path):
 
 def test_energy_of_the_steps_is_integrated_as_late_as_the_sensor_reports_it():
     times_s = np.arange(-2, 14, 0.7)
-    samples = (times_s * 1e9).astype(np.int64), times_s + 2
-    assert TracedPower(0, 10**10, *samples, 0.0, None).gross_j == pytest.approx(5 * 10 + 2 * 10)
-    assert TracedPower(0, 10**10, *samples, 0.0, Response(0.5, 0.75)).gross_j == pytest.approx(6 * 10 + 2 * 10)
+    samples = PowerSamples(array("q", [round(at_s * 1e9) for at_s in times_s]), {}, array("d", times_s + 2))
+    assert TracedPower(0, 10**10, samples, 0.0).gross_j == pytest.approx(5 * 10 + 2 * 10)
+    late = samples._replace(response=Response(0.5, 0.75))
+    assert TracedPower(0, 10**10, late, 0.0).gross_j == pytest.approx(6 * 10 + 2 * 10)

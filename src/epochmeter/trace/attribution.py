@@ -14,18 +14,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from epochmeter.trace.device import S_PER_NS, Intervals, weighted_mean
+from epochmeter.shared.units import NANOSECOND
+from epochmeter.trace.device import Intervals, weighted_mean
 from epochmeter.trace.energy import TracedPower
 from epochmeter.trace.flops import kernel_flops
 from epochmeter.trace.kernels import classify
 from epochmeter.trace.kineto import NONE, Category, Ints, Trace
 from epochmeter.trace.owners import LOOP, PHASES, Owners, find_owners
 
-TRAINING_LOOP = "(training loop)"
-PYTHON = "(Python)"
-IDLE_NAME = "(idle)"
-"""Name of the time without a kernel."""
-AROUND_MEAN = 5
+TRAINING_LOOP, PYTHON, IDLE = "(training loop)", "(Python)", "(idle)"
+"""Names of the time outside modules, outside operators, and without a kernel."""
 
 
 @dataclass
@@ -70,18 +68,12 @@ class Activity:
 
 @dataclass
 class Attribution:
-    """Where the time of the traced steps went.
+    """Where the time of the traced steps went; the longest rows are first.
 
     Attributes:
         basis: `device` if kernels were divided, `host` if the time of the steps' thread was.
         total_s: The divided time: of all kernels, or of all steps.
         explained_fraction: Fraction of it that belongs to a module, an operator, the optimizer or data loading.
-        modules: Time by module, the longest first.
-        operators: Time by operator, the longest first.
-        kernels: Time by kernel, the longest first.
-        above: The longest kernels with at least the mean utilization.
-        below: The longest kernels with less than the mean utilization.
-        mean_utilization: Mean of the kernels' utilization, weighted by duration.
         threads: Fraction of the steps' time in which each thread of the host ran operators.
         energy_reasons: Why modules or operators have no energy.
     """
@@ -92,9 +84,6 @@ class Attribution:
     modules: list[ModuleTime]
     operators: list[Activity]
     kernels: list[Activity] = field(default_factory=list)
-    above: list[Activity] = field(default_factory=list)
-    below: list[Activity] = field(default_factory=list)
-    mean_utilization: float | None = None
     threads: dict[str, float] = field(default_factory=dict)
     energy_reasons: list[str] = field(default_factory=list)
 
@@ -128,31 +117,21 @@ def _attribute_host(trace: Trace, owners: Owners, power: TracedPower | None) -> 
 
 
 def _attribute_kernels(trace: Trace, owners: Owners, kernels: Ints, power: TracedPower | None) -> Attribution:
-    launch, duration_ns = trace.launch[kernels], trace.duration_ns[kernels]
-    result = _divide(trace, owners, launch, duration_ns, "device")
+    start_ns, end_ns, launch = trace.start_ns[kernels], trace.end_ns[kernels], trace.launch[kernels]
+    result = _divide(trace, owners, launch, trace.duration_ns[kernels], "device")
     operator = owners.operator[launch]
-    result.kernels = _activities(trace, kernels, duration_ns, operator)
-    flops = np.bincount(trace.name[kernels], kernel_flops(trace, operator), len(trace.names))
-    by_name = dict(zip(trace.names, flops.tolist(), strict=True))
+    result.kernels = _activities(trace, kernels, trace.duration_ns[kernels], operator)
+    flops = np.bincount(trace.name[kernels], kernel_flops(trace, operator), len(trace.names)).tolist()
+    flops_by_name = dict(zip(trace.names, flops, strict=True))
     for row in result.kernels:
-        kernel = classify(row.name)
-        row.precision, row.tensor_cores = kernel.precision, kernel.tensor_cores
-        row.flops = by_name[row.name] if by_name[row.name] > 0 else None  # NaN if those of any call are unknown
-    result.mean_utilization = weighted_mean(trace.occupancy[kernels], duration_ns)
-    result.above, result.below = around_mean(result.kernels, result.mean_utilization)
-    if power:
-        _add_kernel_energy(result, trace, owners, kernels, power)
-    return result
-
-
-def _add_kernel_energy(result: Attribution, trace: Trace, owners: Owners, kernels: Ints, power: TracedPower) -> None:
-    start_ns, end_ns = trace.start_ns[kernels], trace.end_ns[kernels]
-    if (end_ns[:-1] > start_ns[1:]).any():
+        _, row.precision, row.tensor_cores = classify(row.name)
+        row.flops = flops_by_name[row.name] if flops_by_name[row.name] > 0 else None  # NaN: unknown for any call
+    if power and (end_ns[:-1] > start_ns[1:]).any():
         result.energy_reasons.append("no energy of modules and operators: several kernels ran at the same time")
-        return
-    begin_ns = np.stack([start_ns, end_ns], axis=1).ravel()
-    idle = np.arange(len(begin_ns)) % 2 == 1
-    _add_energy(result, trace, owners, begin_ns, np.repeat(trace.launch[kernels], 2), idle, power)
+    elif power:
+        begin_ns, is_idle = np.stack([start_ns, end_ns], axis=1).ravel(), np.tile([False, True], len(kernels))
+        _add_energy(result, trace, owners, begin_ns, np.repeat(launch, 2), is_idle, power)
+    return result
 
 
 def _add_energy(
@@ -161,27 +140,21 @@ def _add_energy(
     owners: Owners,
     begin_ns: Ints,
     events: Ints,
-    idle: NDArray[np.bool_],
+    is_idle: NDArray[np.bool_],
     power: TracedPower,
 ) -> None:
-    """Set the energy of modules and operators, from consecutive stretches of time and the event of each.
-
-    Args:
-        begin_ns: Begin of each stretch.
-        events: Event of each stretch.
-        idle: Whether the device is idle in each stretch.
-    """
+    """Set the energy of modules and operators, from the begins of consecutive stretches of time and their events."""
     start_ns, end_ns = trace.steps[0, 1], trace.steps[-1, 2]
     begin_ns = np.r_[start_ns, np.clip(begin_ns, start_ns, end_ns), end_ns] - start_ns
-    events, idle = np.r_[NONE, events], np.r_[True, idle]
-    modules = [TRAINING_LOOP, *(name for name, _ in owners.modules), IDLE_NAME]
-    operators = [*trace.names, PYTHON, IDLE_NAME]
+    events, is_idle = np.r_[NONE, events], np.r_[True, is_idle]
+    modules = [TRAINING_LOOP, *(name for name, _ in owners.modules), IDLE]
+    operators = [*trace.names, PYTHON, IDLE]
     tables: tuple[tuple[str, Sequence[ModuleTime | Activity], Ints, list[str]], ...] = (
         ("modules", result.modules, owners.module[events] + 1, modules),
         ("operators", result.operators, _name_indices(trace, owners.operator[events]), operators),
     )
     for what, table, labels, names in tables:
-        energy = power.energy_by_name(begin_ns, np.where(idle, len(names) - 1, labels), names)
+        energy = power.energy_by_name(begin_ns, np.where(is_idle, len(names) - 1, labels), names)
         for row in table:
             row.energy_j, row.energy_half_width_j = energy.energy_j.get(row.name), energy.half_width_j.get(row.name)
         if energy.reason:
@@ -189,29 +162,21 @@ def _add_energy(
             result.energy_reasons.append(f"no energy of {some}{what}: {energy.reason.rstrip('.')}")
 
 
-def around_mean(kernels: Sequence[Activity], mean: float | None) -> tuple[list[Activity], list[Activity]]:
-    """Return the five longest kernels at or above the mean utilization, and the five below, as in the TBD suite."""
-    with_value = [] if mean is None else [kernel for kernel in kernels if kernel.utilization is not None]
-    above = [kernel for kernel in with_value if kernel.utilization >= mean]  # type: ignore[operator]
-    return above[:AROUND_MEAN], [kernel for kernel in with_value if kernel not in above][:AROUND_MEAN]
-
-
 def _divide(trace: Trace, owners: Owners, events: Ints, times_ns: Ints, basis: str) -> Attribution:
     """Sum times by the module and the operator of events."""
     module, phase, operator = owners.module[events], owners.phase[events], owners.operator[events]
     names = [(TRAINING_LOOP, ""), *owners.modules]
-    cells = np.bincount((module + 1) * len(PHASES) + phase, times_ns, len(names) * len(PHASES)) * S_PER_NS
+    cells = np.bincount((module + 1) * len(PHASES) + phase, times_ns, len(names) * len(PHASES)) * NANOSECOND
     by_module = [
         ModuleTime(name, kind, {PHASES[at]: float(phases_s[at]) for at in np.flatnonzero(phases_s)})
         for (name, kind), phases_s in zip(names, cells.reshape(-1, len(PHASES)), strict=True)
         if phases_s.any()
     ]
     total_ns = int(times_ns.sum())
-    loop_ns = int(times_ns[phase == LOOP].sum())
     return Attribution(
         basis=basis,
-        total_s=total_ns * S_PER_NS,
-        explained_fraction=1 - loop_ns / total_ns if total_ns else 0.0,
+        total_s=total_ns * NANOSECOND,
+        explained_fraction=float(times_ns[phase != LOOP].sum()) / total_ns if total_ns else 0.0,
         modules=sorted(by_module, key=lambda row: -row.total_s),
         operators=_activities(trace, operator, times_ns, operator),
         threads=_thread_fractions(trace),
@@ -230,23 +195,16 @@ def _activities(trace: Trace, events: Ints, times_ns: Ints, operators: Ints) -> 
     """
     names, inputs = _name_indices(trace, events), np.where(operators == NONE, NONE, trace.inputs[operators])
     order = np.argsort(names, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(names[order])) + 1) if len(order) else []
-    rows = [_activity(trace, events[group], times_ns[group], inputs[group]) for group in groups]
+    rows = []
+    for group in np.split(order, np.flatnonzero(np.diff(names[order])) + 1) if len(order) else ():
+        own, total_s = events[group], float(times_ns[group].sum()) * NANOSECOND
+        if own[0] == NONE:
+            rows.append(Activity(PYTHON, 0, total_s))
+            continue
+        name, calls, shapes = trace.names[names[group[0]]], len(np.unique(own)), _shapes(trace, inputs[group])
+        occupancy = weighted_mean(trace.occupancy[own], times_ns[group])
+        rows.append(Activity(name, calls, total_s, shapes, utilization=occupancy))
     return sorted(rows, key=lambda row: -row.total_s)
-
-
-def _activity(trace: Trace, events: Ints, times_ns: Ints, inputs: Ints) -> Activity:
-    """Sum the times of events with one name; of no event if they are the time outside operators."""
-    total_s = float(times_ns.sum()) * S_PER_NS
-    if events[0] == NONE:
-        return Activity(PYTHON, 0, total_s)
-    return Activity(
-        name=trace.names[trace.name[events[0]]],
-        calls=len(np.unique(events)),
-        total_s=total_s,
-        inputs=_shapes(trace, inputs),
-        utilization=weighted_mean(trace.occupancy[events], times_ns),
-    )
 
 
 def _shapes(trace: Trace, inputs: Ints) -> str | None:

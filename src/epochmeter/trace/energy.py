@@ -18,12 +18,12 @@ from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.uncertainty import Response
 from epochmeter.shared.record import POWER, Record
 from epochmeter.shared.units import NANOSECOND
-from epochmeter.trace.kineto import Floats, Ints
+from epochmeter.trace.kineto import Ints
 
 LONGEST = 10
 """Names whose energy is estimated; the energy of the others is estimated together."""
 OTHERS = "(others)"
-CONTEXT_S = 10.0
+CONTEXT_NS = 10 * 10**9
 """Samples before and after the traced steps that are read: more than the delay of any sensor."""
 TAIL_BYTES = 1 << 25
 """Most bytes that are read at the end of the power samples: more than half an hour of samples every 10 ms."""
@@ -31,34 +31,31 @@ TAIL_BYTES = 1 << 25
 
 @dataclass(frozen=True)
 class TracedPower:
-    """Power samples around the traced steps; times are of the run's monotonic clock.
+    """Total power around the traced steps; times are of the run's monotonic clock.
 
     Attributes:
         opened_ns: Begin of the first traced step.
         closed_ns: End of the last one.
-        times_ns: Times of the samples.
-        watts: Total power of the samples.
+        samples: The samples, with the response of the power sensor if it is stated.
         half_width_j: Half-width of the 95 % confidence interval of the energy of the traced steps.
-        response: Response of the power sensor; None if it is not stated.
     """
 
     opened_ns: int
     closed_ns: int
-    times_ns: Ints
-    watts: Floats
+    samples: PowerSamples
     half_width_j: float
-    response: Response | None
 
     @property
     def gross_j(self) -> float:
         """Energy of the traced steps, with the power that the sensor reports late."""
-        delay_ns = round((self.response.delay_s if self.response else 0.0) / NANOSECOND)
+        sampled_ns, response = np.array(self.samples.times_ns), self.samples.response
+        delay_ns = round((response.delay_s if response else 0.0) / NANOSECOND)
         borders = np.array([self.opened_ns, self.closed_ns]) + delay_ns
-        if not len(self.times_ns) or not self.times_ns[0] <= borders[0] < borders[1] <= self.times_ns[-1]:
+        if not len(sampled_ns) or not sampled_ns[0] <= borders[0] < borders[1] <= sampled_ns[-1]:
             raise UnresolvedError("no power was sampled at the begin or the end of the traced steps.")
-        inside = self.times_ns[(self.times_ns > borders[0]) & (self.times_ns < borders[1])]
+        inside = sampled_ns[(sampled_ns > borders[0]) & (sampled_ns < borders[1])]
         times_ns = np.concatenate([borders[:1], inside, borders[1:]])
-        watts = np.interp(times_ns, self.times_ns, self.watts)
+        watts = np.interp(times_ns, sampled_ns, self.samples.total_w)
         return float((np.diff(times_ns) * (watts[1:] + watts[:-1])).sum()) / 2 * NANOSECOND
 
     def energy_by_name(self, begin_ns: Ints, labels: Ints, names: Sequence[str]) -> PhaseEnergy:
@@ -76,10 +73,8 @@ class TracedPower:
         group = np.full(len(names), len(longest))
         group[longest] = np.arange(len(longest))
         timeline = Timeline(group[labels], length_ns * NANOSECOND, [*(names[index] for index in longest), OTHERS])
-        times_ns, watts = array("q", self.times_ns.tolist()), array("d", self.watts.tolist())
-        powers = PowerSamples(times_ns, {}, watts, self.response)
         try:
-            return timeline_energy(timeline, self.opened_ns, powers, self.gross_j, self.half_width_j)
+            return timeline_energy(timeline, self.opened_ns, self.samples, self.gross_j, self.half_width_j)
         except UnresolvedError as reason:
             return PhaseEnergy(reason=str(reason))
 
@@ -98,24 +93,24 @@ def read_power(record: Record) -> TracedPower:
     if "energy_uncertainty_j" not in traced:
         reason = traced.get("reason") or run.get("energy", {}).get("reason")
         raise UnresolvedError(reason or "power was not sampled while the steps were traced.")
+    response = Response(**traced["response"]) if traced["response"] else None
     window_ns = traced["opened_ns"], traced["closed_ns"]
     try:
-        times_ns, watts = _read_samples(record, *window_ns)
+        times_ns, watts = _read_samples(record, window_ns[0] - CONTEXT_NS, window_ns[1] + CONTEXT_NS)
     except (OSError, ValueError) as error:
         raise UnresolvedError(f"the power samples cannot be read: {error}.") from error
-    response = Response(**traced["response"]) if traced["response"] else None
-    return TracedPower(*window_ns, times_ns, watts, traced["energy_uncertainty_j"], response)
+    return TracedPower(*window_ns, PowerSamples(times_ns, {}, watts, response), traced["energy_uncertainty_j"])
 
 
-def _read_samples(record: Record, opened_ns: int, closed_ns: int) -> tuple[Ints, Floats]:
-    """Read the total power around a window near the end of the record."""
+def _read_samples(record: Record, since_ns: int, until_ns: int) -> tuple[array[int], array[float]]:
+    """Read times and total power in a window near the end of the record."""
+    times_ns, watts = array("q"), array("d")
     with open(record.folder / POWER, "rb") as file:
         total = file.readline().rstrip().split(b",").index(b"total_w")
         file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - TAIL_BYTES) - 1)
         rows = [line.split(b",") for line in file.read().splitlines()[1:]]
-    rows = [row for row in rows if len(row) > total and row[total]]
-    times_ns = np.array([int(row[0]) for row in rows], np.int64)
-    watts = np.array([float(row[total]) for row in rows])
-    context_ns = round(CONTEXT_S / NANOSECOND)
-    near = (times_ns >= opened_ns - context_ns) & (times_ns <= closed_ns + context_ns)
-    return times_ns[near], watts[near]
+    for row in rows:
+        if len(row) > total and row[total] and since_ns <= int(row[0]) <= until_ns:
+            times_ns.append(int(row[0]))
+            watts.append(float(row[total]))
+    return times_ns, watts
