@@ -11,11 +11,10 @@ import json
 import math
 import os
 import re
-import shutil
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +35,6 @@ RUN, COUNTERS = 1 << 30, {POWER: (1 << 30) + 1, GAUGES: (1 << 30) + 2}
 TITLES = {RUN: "epochmeter: run", COUNTERS[POWER]: "epochmeter: power", COUNTERS[GAUGES]: "epochmeter: gauges"}
 EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 BASE = re.compile(r'"baseTimeNanoseconds"\s*:\s*(\d+)\s*[,}]')
-CHUNK_CHARACTERS, MAX_MATCH = 1 << 20, 100
 
 
 class Slice(NamedTuple):
@@ -56,16 +54,22 @@ def write_perfetto_file(record: Record, folder: Path) -> Path:
         TraceError: The run's trace is damaged.
     """
     trace, path = record.folder / TRACE, folder / PERFETTO
+    text, base_ns = '{"traceEvents": []}', None
+    if trace.exists():
+        try:
+            text = gzip.decompress(trace.read_bytes()).decode()
+        except (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile) as error:
+            raise TraceError(f"the trace {trace} is truncated or damaged: {error}\n  {HINT}") from error
+        base_ns = int(match[1]) if (match := BASE.search(text)) else 0  # older versions of torch write wall times
+    if not (begin := EVENTS.search(text)):
+        raise TraceError(f"{trace} is no trace of torch's profiler: it has no `traceEvents`\n  {HINT}")
+    separator = "" if text.startswith("]", begin.end()) else ",\n"
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with gzip.open(partial, "wt", encoding="utf-8", compresslevel=3) as file:
-            if trace.exists():
-                _merge(trace, run_events(record, _base_ns(trace)), file)
-            else:
-                file.writelines(('{"traceEvents": [\n', ",\n".join(run_events(record)), "\n]}\n"))
+            events = ",\n".join(run_events(record, base_ns))
+            file.writelines((text[: begin.end()], events, separator, text[begin.end() :]))
         partial.replace(path)
-    except (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile) as error:
-        raise TraceError(f"the trace {trace} is truncated or damaged: {error}\n  {HINT}") from error
     finally:
         partial.unlink(missing_ok=True)
     return path
@@ -79,7 +83,7 @@ def run_events(record: Record, base_ns: int | None = None) -> Iterator[str]:
     """
     run = record.run()
     traced = run.get("traced", {})
-    offset_ns = traced.get("wall_offset_ns") or _offset_ns(_last_clock(run))
+    offset_ns = traced.get("wall_offset_ns") or _offset_ns(since_resumed(run, math.inf)["clock"])
     start_ns = run["clock"]["monotonic_ns"]
     zero_ns = start_ns if base_ns is None else base_ns - offset_ns
 
@@ -147,12 +151,6 @@ def _steps(rows: np.ndarray, opened_ns: int, scale: float, skipped: int, first: 
                 yield Slice("steps", "data stall" if phase == "stall" else phase, begin_ns, end_ns, {})
 
 
-def _last_clock(run: Mapping[str, Any]) -> Mapping[str, Any]:
-    starts = [run, *run.get("resumed", [])]
-    clock: Mapping[str, Any] = starts[-1]["clock"]
-    return clock
-
-
 def _offset_ns(clock: Mapping[str, float]) -> int:
     """Return the wall time of zero of the monotonic clock."""
     return round(clock["wall_s"] / NANOSECOND - clock["monotonic_ns"])
@@ -160,31 +158,5 @@ def _offset_ns(clock: Mapping[str, float]) -> int:
 
 def _reboot_shift_ns(run: Mapping[str, Any], epoch: int) -> int:
     """Return the difference of the monotonic clocks, if an epoch was measured before a reboot; else 0."""
-    shift_ns: int = _offset_ns(since_resumed(run, epoch)["clock"]) - _offset_ns(_last_clock(run))
+    shift_ns: int = _offset_ns(since_resumed(run, epoch)["clock"]) - _offset_ns(since_resumed(run, math.inf)["clock"])
     return shift_ns if abs(shift_ns) > REBOOT_NS else 0
-
-
-def _base_ns(trace: Path) -> int:
-    """Return the wall time of zero in a trace; with older versions of torch, that is 0."""
-    text = ""
-    with gzip.open(trace, "rt", encoding="utf-8") as file:
-        while chunk := file.read(CHUNK_CHARACTERS):
-            text = text[-MAX_MATCH:] + chunk
-            if match := BASE.search(text):
-                return int(match[1])
-    return 0
-
-
-def _merge(trace: Path, events: Iterable[str], merged: TextIO) -> None:
-    """Copy a trace, with further events before its own."""
-    with gzip.open(trace, "rt", encoding="utf-8") as file:
-        text = ""
-        while not (match := EVENTS.search(text)):
-            chunk = file.read(CHUNK_CHARACTERS)
-            if not chunk:
-                raise TraceError(f"{trace} is no trace of torch's profiler: it has no `traceEvents`\n  {HINT}")
-            text += chunk
-        merged.write(text[: match.end()])
-        merged.writelines(f"{event},\n" for event in events)
-        merged.write(text[match.end() :])
-        shutil.copyfileobj(file, merged)
