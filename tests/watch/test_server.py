@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from http.client import HTTPConnection
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ import watched
 from epochmeter.config.errors import InputError
 from epochmeter.watch import feed, server
 from epochmeter.watch.feed import Feed, changes_since
-from epochmeter.watch.server import PageOptions, open_server
+from epochmeter.watch.server import open_server
 from epochmeter.watch.watcher import Watcher
 
 EVIL = "</script><script>alert(1)</script>"
@@ -24,7 +24,7 @@ EVIL = "</script><script>alert(1)</script>"
 @contextmanager
 def serving(read, **options):
     """Serve what `read` returns, at a free port unless one is given."""
-    opened = open_server(read, PageOptions(**{"port": 0, **options}))
+    opened = open_server(read, **{"port": 0, **options})
     threading.Thread(target=opened.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield opened
@@ -87,12 +87,6 @@ def test_with_an_address_each_request_needs_the_token(record):
         assert [response.status for response in allowed] == [200, 200]
 
 
-def test_metrics_have_the_format_that_the_client_accepts(record):
-    with serving(Watcher(record.folder).read, metrics=True) as opened:
-        kinds = [get(opened, "/metrics", Accept=kind).headers["Content-Type"] for kind in ("*/*", server.OPENMETRICS)]
-    assert kinds == [server.PLAIN_METRICS, server.OPENMETRICS]
-
-
 def test_a_stream_has_the_state_and_then_the_changes_within_two_seconds(record):
     with serving(Watcher(record.folder).read) as opened:
         stream = get(opened, "/events")
@@ -123,22 +117,6 @@ def test_viewers_share_one_reading_per_period(record, monkeypatch):
     between_s = [later - earlier for earlier, later in pairwise(readings)]
     assert len(readings) >= 3
     assert min(between_s) >= 0.3
-
-
-def test_connections_are_limited_and_free_again_when_closed(record, monkeypatch):
-    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
-    with serving(Watcher(record.folder).read) as opened:
-        silent = [socket.create_connection(opened.server_address) for _ in range(2)]
-        with pytest.raises(ConnectionError):
-            get(opened)
-        for connection in silent:
-            connection.close()
-        until_s = time.monotonic() + 10
-        while time.monotonic() < until_s:
-            with suppress(ConnectionError):
-                assert get(opened).status == 200
-                return
-        pytest.fail("no connection is free")
 
 
 def test_nothing_is_sent_without_a_change_except_a_sign_of_life(record, monkeypatch):
@@ -191,10 +169,10 @@ def test_a_port_in_use_is_refused_or_the_next_one_is_used(record, monkeypatch):
     read = Watcher(record.folder).read
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(InputError, match=f"`{port}`.*\n.*hint: give another port"):
-            open_server(read, PageOptions(port=port))
+        with pytest.raises(InputError, match=f"`{port}`.*\n.*hint: leave `port=` out"):
+            open_server(read, port=port)
         monkeypatch.setattr(server, "DEFAULT_PORT", port)
         with serving(read, port=None) as opened:
             assert port < opened.server_address[1] < port + server.PORTS_TRIED
-    with pytest.raises(InputError, match="hint: give an address of this machine"):
-        open_server(read, PageOptions(host="192.0.2.1", port=0))
+    with pytest.raises(InputError, match="`192.0.2.1`.*\n.*`host=` for this machine"):
+        open_server(read, host="192.0.2.1", port=0)

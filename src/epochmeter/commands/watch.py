@@ -52,9 +52,10 @@ def task(config: DictConfig) -> None:
         validation.check_all_values(OmegaConf.to_container(config, resolve=True))  # type: ignore[arg-type]
         read = Watcher(find_folder(config.folder, MULTIRUN)).read
         if config.page or config.metrics:
-            from epochmeter.watch.server import PageOptions, serve
+            from epochmeter.watch.server import open_server, serve
 
-            serve(read, PageOptions(config.host, config.port, config.token, config.metrics), partial(print, flush=True))
+            server = open_server(read, config.host, config.port, config.token, config.metrics)
+            serve(server, partial(print, flush=True))
         else:
             show(read, Console(highlight=False), once=config.once)
     except errors.InputError as error:

@@ -23,7 +23,6 @@ TIMES = ("at_s", "elapsed_s", "silent_s", "duration_s")
 """Fields that change although the record has not; the page counts on by itself."""
 CORE = re.compile(r"cpu\d+_utilization")
 """Gauges of which the page shows the latest value only."""
-NO_SAMPLES = Series((), (), 0.0)
 
 
 @dataclass(frozen=True)
@@ -81,26 +80,25 @@ class Feed:
 
 
 def changes_since(before: Snapshot, snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot without the samples and the rows of a sweep that an earlier one has.
-
-    The last second of the earlier samples is included, as it may have more now.
-    """
-
-    def newer(series: Mapping[str, Series], earlier: Mapping[str, Series]) -> dict[str, Series]:
-        cut = {}
-        for name, own in series.items():
-            seen = earlier.get(name, NO_SAMPLES).times_s
-            first = bisect_left(own.times_s, seen[-1]) if seen else 0
-            cut[name] = replace(own, times_s=own.times_s[first:], values=own.values[first:])
-        return cut
-
-    views = {view.folder: (view.power, view.gauges) for view in before.active}
-    active = []
-    for view in snapshot.active:
-        power, gauges = views.get(view.folder, ({}, {}))
-        active.append(replace(view, power=newer(view.power, power), gauges=newer(view.gauges, gauges)))
+    """Return a snapshot without the samples and the rows of a sweep that an earlier one has."""
+    views = {view.folder: view for view in before.active}
+    active = [
+        replace(view, power=_newer(view.power, earlier.power), gauges=_newer(view.gauges, earlier.gauges))
+        if (earlier := views.get(view.folder))
+        else view
+        for view in snapshot.active
+    ]
     rows = {row.number: row for row in before.runs}
     return replace(snapshot, active=active, runs=[row for row in snapshot.runs if row != rows.get(row.number)])
+
+
+def _newer(series: Mapping[str, Series], earlier: Mapping[str, Series]) -> dict[str, Series]:
+    """Return new samples, and those of the last second of the earlier ones, as it may have more now."""
+    cut = {}
+    for name, own in series.items():
+        first = bisect_left(own.times_s, earlier[name].times_s[-1]) if name in earlier else 0
+        cut[name] = replace(own, times_s=own.times_s[first:], values=own.values[first:])
+    return cut
 
 
 def to_json(snapshot: Snapshot, error: str = "", *, is_full: bool = False, without: tuple[str, ...] = ()) -> str:
@@ -113,16 +111,13 @@ def to_json(snapshot: Snapshot, error: str = "", *, is_full: bool = False, witho
 
     def convert(part: Any) -> object:
         if isinstance(part, Series):
-            return {
-                "latest": part.latest,
-                "times_s": [round(time_s, 2) for time_s in part.times_s],
-                "values": [float(f"{value:.4g}") for value in part.values],  # for lines of 100 pixels
-            }
+            values = [float(f"{value:.4g}") for value in part.values]  # for lines of 100 pixels
+            return {"latest": part.latest, "times_s": [round(time_s, 2) for time_s in part.times_s], "values": values}
         fields = {name: value for name, value in vars(part).items() if name not in without}
         if "gauges" in fields:
-            latest = {name: replace(NO_SAMPLES, latest=own.latest) if CORE.fullmatch(name) else own
-                      for name, own in part.gauges.items()}  # fmt: skip
-            fields["gauges"] = latest
+            fields["gauges"] = {
+                name: Series((), (), own.latest) if CORE.fullmatch(name) else own for name, own in part.gauges.items()
+            }
         return fields
 
     state = {"is_full": is_full, "error": error, "snapshot": snapshot}

@@ -1,60 +1,46 @@
-"""The state of a run or a sweep for Prometheus: OpenMetrics 1.0, or Prometheus' own text format 0.0.4."""
+"""The state of a run or a sweep for Prometheus, as OpenMetrics 1.0."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from epochmeter.watch.snapshot import ACTIVE, PARTS, RunView, Snapshot, State
 
 PREFIX = "epochmeter_"
-
-
-class Family(NamedTuple):
-    """The type and the meaning of a metric; `unit` is the end of its name, empty without a unit."""
-
-    kind: str
-    unit: str
-    meaning: str
-
-    @property
-    def suffix(self) -> str:
-        """Suffix of the names of its samples."""
-        return {"info": "_info", "counter": "_total"}.get(self.kind, "")
-
-
 FAMILIES = {
-    "run": Family("info", "", "A run that is active, or the single run."),
-    "run_state": Family("stateset", "", "State of the run."),
-    "runs": Family("gauge", "", "Number of runs by state."),
-    "remaining_seconds": Family("gauge", "seconds", "Estimated time to the end of the run or the sweep."),
-    "remaining_joules": Family("gauge", "joules", "Estimated energy to the end of the run or the sweep."),
-    "progress_ratio": Family("gauge", "ratio", "Fraction of the run's epochs that are trained."),
-    "epochs": Family("counter", "", "Recorded epochs."),
-    "steps": Family("counter", "", "Steps of the recorded epochs."),
-    "energy_joules": Family("counter", "joules", "Measured energy of the recorded epochs."),
-    "estimated_energy_joules": Family("counter", "joules", "Estimated energy of the recorded epochs."),
-    "epoch_seconds": Family("gauge", "seconds", "Time of the mean steady epoch."),
-    "epoch_joules": Family("gauge", "joules", "Measured energy of the mean steady epoch."),
-    "epoch_part_seconds": Family("gauge", "seconds", "Time of the mean steady epoch by cause."),
-    "epoch_part_ratio": Family("gauge", "ratio", "Fraction of the mean steady epoch by cause."),
-    "bottleneck_ratio": Family(
-        "gauge", "ratio", "Fraction of the epoch in its largest part, or in several parts that are about equal."
-    ),
-    "current_epoch_steps": Family("gauge", "", "Finished steps of the current epoch."),
-    "current_epoch_part_seconds": Family("gauge", "seconds", "Time of the current epoch's steps by cause."),
-    "power_watts": Family("gauge", "watts", "Sampled power by source."),
-    "utilization_ratio": Family("gauge", "ratio", "Busy fraction of the CPU, its cores, GPUs and the disk."),
-    "temperature_celsius": Family("gauge", "celsius", "Temperature by sensor."),
-    "clock_hertz": Family("gauge", "hertz", "Clock of GPUs."),
-    "memory_used_bytes": Family("gauge", "bytes", "Memory in use."),
-    "throughput_bytes_per_second": Family("gauge", "bytes_per_second", "Bytes from and to disk and network."),
-    "requests_per_second": Family("gauge", "per_second", "Completed requests of the disk."),
-    "latency_seconds": Family("gauge", "seconds", "Mean time of a request of the disk."),
-    "queue_requests": Family("gauge", "requests", "Mean number of requests of the disk in flight."),
+    "run": ("info", "A run that is active, or the single run."),
+    "run_state": ("stateset", "State of the run."),
+    "runs": ("gauge", "Number of runs by state."),
+    "remaining_seconds": ("gauge", "Estimated time to the end of the run or the sweep."),
+    "remaining_joules": ("gauge", "Estimated energy to the end of the run or the sweep."),
+    "progress_ratio": ("gauge", "Fraction of the run's epochs that are trained."),
+    "epochs": ("counter", "Recorded epochs."),
+    "steps": ("counter", "Steps of the recorded epochs."),
+    "energy_joules": ("counter", "Measured energy of the recorded epochs."),
+    "estimated_energy_joules": ("counter", "Estimated energy of the recorded epochs."),
+    "epoch_seconds": ("gauge", "Time of the mean steady epoch."),
+    "epoch_joules": ("gauge", "Measured energy of the mean steady epoch."),
+    "epoch_part_seconds": ("gauge", "Time of the mean steady epoch by cause."),
+    "epoch_part_ratio": ("gauge", "Fraction of the mean steady epoch by cause."),
+    "bottleneck_ratio": ("gauge", "Fraction of the epoch in its largest part, or in parts that are about equal."),
+    "current_epoch_steps": ("gauge", "Finished steps of the current epoch."),
+    "current_epoch_part_seconds": ("gauge", "Time of the current epoch's steps by cause."),
+    "power_watts": ("gauge", "Sampled power by source."),
+    "utilization_ratio": ("gauge", "Busy fraction of the CPU, its cores, GPUs and the disk."),
+    "temperature_celsius": ("gauge", "Temperature by sensor."),
+    "clock_hertz": ("gauge", "Clock of GPUs."),
+    "memory_used_bytes": ("gauge", "Memory in use."),
+    "throughput_bytes_per_second": ("gauge", "Bytes from and to disk and network."),
+    "requests_per_second": ("gauge", "Completed requests of the disk."),
+    "latency_seconds": ("gauge", "Mean time of a request of the disk."),
+    "queue_requests": ("gauge", "Mean number of requests of the disk in flight."),
 }
+"""Metric -> its type and its meaning. A unit is the end of its name."""
+SUFFIXES = {"info": "_info", "counter": "_total"}
+"""Type -> suffix of the names of its samples."""
 COLUMNS = {
     "_utilization": "utilization_ratio",
     "_temperature_c": "temperature_celsius",
@@ -71,32 +57,17 @@ Sample = tuple[str, Mapping[str, str], float | None]
 """Metric, labels, and value; None if there is none."""
 
 
-def to_openmetrics(snapshot: Snapshot, *, is_plain: bool = False) -> str:
-    """Return the state as text; values that were not measured and gauges of ended runs are absent.
-
-    Args:
-        is_plain: Whether the text is in Prometheus' own format, which has fewer types and no units.
-    """
-    lines: dict[str, list[str]] = {name: [] for name in FAMILIES}
+def to_openmetrics(snapshot: Snapshot) -> str:
+    """Return the state as text; values that were not measured and gauges of ended runs are absent."""
+    lines: dict[str, list[str]] = {}
     for name, labels, value in _samples(snapshot):
         if value is not None and math.isfinite(value):
+            kind, meaning = FAMILIES[name]
+            family = lines.setdefault(name, [f"# TYPE {PREFIX}{name} {kind}", f"# HELP {PREFIX}{name} {meaning}"])
             text = ",".join(f'{label}="{_escape(content)}"' for label, content in labels.items())
-            full_name = PREFIX + name + FAMILIES[name].suffix
-            lines[name].append(f"{full_name}{{{text}}} {float(value)!r}" if text else f"{full_name} {float(value)!r}")
-    blocks = [[*_header(name, is_plain), *samples] for name, samples in lines.items() if samples]
-    return "\n".join([line for block in blocks for line in block] + ([] if is_plain else ["# EOF"]) + [""])
-
-
-def _header(name: str, is_plain: bool) -> Iterator[str]:
-    family, full_name = FAMILIES[name], PREFIX + name
-    if is_plain:
-        full_name += family.suffix
-        yield f"# TYPE {full_name} {'counter' if family.kind == 'counter' else 'gauge'}"
-    else:
-        yield f"# TYPE {full_name} {family.kind}"
-        if family.unit:
-            yield f"# UNIT {full_name} {family.unit}"
-    yield f"# HELP {full_name} {family.meaning}"
+            braced = f"{{{text}}}" if text else ""
+            family.append(f"{PREFIX}{name}{SUFFIXES.get(kind, '')}{braced} {float(value)!r}")
+    return "\n".join([*(line for family in lines.values() for line in family), "# EOF\n"])
 
 
 def _samples(snapshot: Snapshot) -> Iterator[Sample]:

@@ -10,22 +10,19 @@ which needs a token.
 
 from __future__ import annotations
 
-import errno
 import hmac
 import os
 import platform
 import secrets
 import socket
 import socketserver
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from epochmeter.config.errors import input_error
@@ -42,8 +39,6 @@ HEARTBEAT_S = 5.0
 """Longest silence on a stream of events, by which the page notices that the connection is lost."""
 TIMEOUT_S = 10.0
 """Time after which a connection that neither sends nor receives is closed."""
-MAX_CONNECTIONS = 64
-"""Connections at the same time, since each has a thread; further ones are closed at once."""
 LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = ("127.0.0.1", "::1", "localhost")
 ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104  # compared with, not listened at
@@ -51,8 +46,6 @@ DEFAULT_PORT, PORTS_TRIED = 8600, 20
 PACKAGE = Path(__file__).parents[1]
 HTML, TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-PLAIN_METRICS = "text/plain; version=0.0.4; charset=utf-8"
-"""Sent unless the client accepts OpenMetrics."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -68,23 +61,6 @@ NO_TOKEN = "a token is missing or wrong: open the address that the server printe
 FOREIGN_NAME = "this page is for this machine: open it by http://127.0.0.1 or http://localhost and the port"
 
 
-@dataclass(frozen=True)
-class PageOptions:
-    """Address and content of the server.
-
-    Attributes:
-        host: Address to listen at; None: loopback.
-        port: None: `DEFAULT_PORT`, or the next free one.
-        token: Token that each request needs; None: a random one if `host` is given, else none.
-        metrics: Whether `/metrics` is served.
-    """
-
-    host: str | None = None
-    port: int | None = None
-    token: str | None = None
-    metrics: bool = False
-
-
 class PageServer(ThreadingHTTPServer):
     """A web server that listens, with one thread per request.
 
@@ -94,12 +70,9 @@ class PageServer(ThreadingHTTPServer):
         metrics: Whether `/metrics` is served.
     """
 
-    request_queue_size = MAX_CONNECTIONS
-
     def __init__(self, host: str, port: int, feed: Feed, token: str | None, metrics: bool) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.feed, self.token, self.metrics = feed, token, metrics
-        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
         super().__init__((host, port), Handler)
 
     @property
@@ -111,16 +84,6 @@ class PageServer(ThreadingHTTPServer):
 
     def server_bind(self) -> None:
         socketserver.TCPServer.server_bind(self)  # HTTPServer.server_bind looks up a name, which may take seconds
-
-    def verify_request(self, request: object, client_address: object) -> bool:
-        """Return whether a thread is free for the connection."""
-        return self._free.acquire(blocking=False)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore connections that broke: a viewer may go away at any time."""
@@ -145,9 +108,7 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/events":
             self._stream()
         elif path == "/metrics" and self.server.metrics:
-            is_plain = OPENMETRICS.partition(";")[0] not in self.headers.get("Accept", "")
-            metrics = to_openmetrics(self.server.feed.latest().snapshot, is_plain=is_plain)
-            self._send(200, PLAIN_METRICS if is_plain else OPENMETRICS, metrics)
+            self._send(200, OPENMETRICS, to_openmetrics(self.server.feed.latest().snapshot))
         else:
             hint = ": start the page with metrics=true" if path == "/metrics" else ""
             self._send(404, TEXT, f"not found{hint}\n")
@@ -171,15 +132,15 @@ class Handler(BaseHTTPRequestHandler):
         self._start(status, kind, {"Content-Length": str(len(content)), **(headers or {})})
         self.wfile.write(content)
 
-    def _start(self, status: int, kind: str, headers: Mapping[str, str] | None = None) -> None:
+    def _start(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
         self.send_response(status)
-        for name, value in {"Content-Type": kind, **HEADERS, **(headers or {})}.items():
+        for name, value in {"Content-Type": kind, **HEADERS, **headers}.items():
             self.send_header(name, value)
         self.end_headers()
 
     def _stream(self) -> None:
         """Send the state, and then each change, until the viewer goes away."""
-        self._start(200, "text/event-stream; charset=utf-8")
+        self._start(200, "text/event-stream; charset=utf-8", {})
         version, sent_s = -2, 0.0  # the first event is never a change of an earlier state
         while True:
             reading = self.server.feed.latest()
@@ -198,44 +159,49 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing about requests, as their addresses may have the token."""
 
 
-def serve(read: Callable[[], Snapshot], options: PageOptions, announce: Callable[[str], None]) -> None:
-    """Serve the page until Ctrl-C, and announce its address.
-
-    Raises:
-        InputError: The port is in use, or this machine does not have the address.
-    """
-    server = open_server(read, options)
+def serve(server: PageServer, announce: Callable[[str], None]) -> None:
+    """Serve the page until Ctrl-C, and announce its address."""
     with suppress(OSError):
         os.nice(19)  # the processes that are measured come first
     announce(f"Page: {server.url}")
-    if options.host is None:
-        port = server.server_address[1]
+    host, port = server.server_address[:2]
+    if host == LOOPBACK:
         announce(f"hint: from another machine, first `ssh -L {port}:{LOOPBACK}:{port} {platform.node()}`")
     announce("Ctrl-C ends the page; the run continues.")
     with server, suppress(KeyboardInterrupt):
         server.serve_forever()
 
 
-def open_server(read: Callable[[], Snapshot], options: PageOptions) -> PageServer:
+def open_server(
+    read: Callable[[], Snapshot],
+    host: str | None = None,
+    port: int | None = None,
+    token: str | None = None,
+    metrics: bool = False,
+) -> PageServer:
     """Return a server that listens.
+
+    Args:
+        read: Function that returns the state now.
+        host: Address to listen at; None: loopback.
+        port: None: `DEFAULT_PORT`, or the next free one.
+        token: Token that each request needs; None: a random one if `host` is given, else none.
+        metrics: Whether `/metrics` is served.
 
     Raises:
         InputError: The port is in use, or this machine does not have the address.
     """
-    host, feed = options.host or LOOPBACK, Feed(read)
     page_template()  # compiled before the first viewer waits for it
-    token = options.token or (secrets.token_urlsafe(16) if options.host else None)
-    ports = range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TRIED) if options.port is None else [options.port]
-    for port in ports:
+    feed, token = Feed(read), token or (secrets.token_urlsafe(16) if host else None)
+    for number in range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TRIED) if port is None else [port]:
         try:
-            return PageServer(host, port, feed, token, options.metrics)
+            return PageServer(host or LOOPBACK, number, feed, token, metrics)
         except OSError as error:
-            refusal = error
-    if refusal.errno in (errno.EADDRINUSE, errno.EACCES):
-        hint = "give another port, `port=0` for any free one, or leave `port=` out"
-        raise input_error(f"cannot use port `{ports[-1]}` of `{host}`: {refusal.strerror}", hint)
-    hint = "give an address of this machine such as `host=0.0.0.0` for all, or leave `host=` out for this machine"
-    raise input_error(f"cannot listen at `{host}`: {refusal.strerror}", hint)
+            refusal = input_error(
+                f"cannot listen at port `{number}` of `{host or LOOPBACK}`: {error.strerror}",
+                "leave `port=` out for a free one, and `host=` for this machine; `host=0.0.0.0` is all its addresses",
+            )
+    raise refusal
 
 
 @lru_cache(maxsize=1)
