@@ -174,5 +174,5 @@ def test_a_port_in_use_is_refused_or_the_next_one_is_used(record, monkeypatch):
         monkeypatch.setattr(server, "DEFAULT_PORT", port)
         with serving(read, port=None) as opened:
             assert port < opened.server_address[1] < port + server.PORTS_TRIED
-    with pytest.raises(InputError, match="`192.0.2.1`.*\n.*`host=` for this machine"):
+    with pytest.raises(InputError, match=r"`192.0.2.1`.*\n.*`host=` for this machine"):
         open_server(read, host="192.0.2.1", port=0)

@@ -6,7 +6,7 @@ or a daemon. DCGM and GPM share the hardware, so GPM fails while DCGM profiles t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from statistics import fmean
 
@@ -61,47 +61,42 @@ class GpuCounters:
     """The counters of the GPUs used, between `start` and `end`.
 
     Attributes:
+        gpus: The counters of each GPU; empty if there are none, or after an error.
         metrics: Of the last window: fractions are means over the GPUs, rates are sums. A counter that a GPU lacks is
             absent.
         reason: Why there are no counters; empty if there are.
         remedy: A fix for the reason; None if there is none.
     """
 
-    def __init__(self, gpus: Sequence[GpmCounters | AmdCounters] = ()) -> None:
-        self._gpus = gpus
+    def __init__(self) -> None:
+        self.gpus: Sequence[GpmCounters | AmdCounters] = ()
         self.metrics: dict[str, float] = {}
         self.reason = ""
         self.remedy: str | None = None
 
-    @property
-    def are_open(self) -> bool:
-        """Whether any counters are read."""
-        return bool(self._gpus)
-
-    def set_failed(self, error: OSError) -> None:
-        """Record the reason and the remedy of an error, and read no counters from now on."""
-        self._gpus, self.metrics, self.reason = (), {}, str(error)
-        self.remedy = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), None)
+    @contextmanager
+    def disabled_on_error(self) -> Iterator[None]:
+        """At an OSError, record its reason and remedy, and read no counters from then on."""
+        try:
+            yield
+        except OSError as error:
+            self.gpus, self.metrics, self.reason = (), {}, str(error)
+            self.remedy = next((text for kind, text in REMEDIES.items() if isinstance(error, kind)), None)
 
     def start(self) -> None:
         """Read the counters before a window."""
-        try:
-            for gpu in self._gpus:
+        with self.disabled_on_error():
+            for gpu in self.gpus:
                 gpu.start()
-        except OSError as error:
-            self.set_failed(error)
 
     def end(self) -> None:
         """Read the counters after a window, and compute its metrics."""
-        try:
-            values = [gpu.end() for gpu in self._gpus]
-        except OSError as error:
-            self.set_failed(error)
-            return
-        names = [name for name in (values[0] if values else ()) if all(name in value for value in values)]
-        self.metrics = {
-            name: (sum if name.endswith("_per_s") else fmean)([value[name] for value in values]) for name in names
-        }
+        with self.disabled_on_error():
+            values = [gpu.end() for gpu in self.gpus]
+            names = [name for name in (values[0] if values else ()) if all(name in value for value in values)]
+            self.metrics = {
+                name: (sum if name.endswith("_per_s") else fmean)([value[name] for value in values]) for name in names
+            }
 
 
 NO_COUNTERS = GpuCounters()
@@ -110,13 +105,20 @@ NO_COUNTERS = GpuCounters()
 @contextmanager
 def open_counters(names: Sequence[str]) -> Iterator[GpuCounters]:
     """Open the counters of GPUs, by the names of `counter_ids`; without GPUs there are none and no reason."""
+    counters = GpuCounters()
     with ExitStack() as opened:
-        counters = GpuCounters()
-        try:
-            counters = GpuCounters(list(_open_gpus(names, opened.callback)))
-        except OSError as error:
-            counters.set_failed(error)
+        with counters.disabled_on_error():
+            counters.gpus = [_open_gpu(name, opened) for name in names]
         yield counters
+
+
+def _open_gpu(name: str, opened: ExitStack) -> GpmCounters | AmdCounters:
+    if is_amd(name):
+        return AmdCounters(name)
+    opened.callback(nvml.start())  # calls are nested
+    gpu = nvml.open_gpu(name)
+    opened.callback(gpu.open_gpm())
+    return GpmCounters(gpu)
 
 
 def counter_ids(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> list[str]:
@@ -130,17 +132,3 @@ def counter_ids(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> list[str
 def is_amd(name: str) -> bool:
     """Return whether a name of `counter_ids` is a PCI address."""
     return ":" in name
-
-
-def _open_gpus(
-    names: Sequence[str], at_end: Callable[[Callable[[], None]], object]
-) -> Iterator[GpmCounters | AmdCounters]:
-    if not all(map(is_amd, names)):
-        at_end(nvml.start())
-    for name in names:
-        if is_amd(name):
-            yield AmdCounters(name)
-        else:
-            gpu = nvml.open_gpu(name)
-            at_end(gpu.open_gpm())
-            yield GpmCounters(gpu)

@@ -46,7 +46,7 @@ class WindowInstruments(NamedTuple):
     @property
     def has_border_counters(self) -> bool:
         """Whether anything except the gauges is read, or prepared, at the borders of windows."""
-        return bool(self.meter.domains) or self.gpu_counters.are_open or isinstance(self.data_source, FileSource)
+        return bool(self.meter.domains) or bool(self.gpu_counters.gpus) or isinstance(self.data_source, FileSource)
 
     def read_start(self) -> Reading:
         """Read everything before a window; the energy last, so that the two readings enclose little more than it."""
