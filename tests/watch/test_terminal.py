@@ -84,13 +84,12 @@ def test_a_terminal_that_is_too_small_shows_how_many_lines_are_hidden(tmp_path):
     assert re.search(r"(\d+) more lines", last)[1] == str(len(complete) - 7)
 
 
-def test_a_row_of_a_table_has_its_color_in_one_column():
-    rows = [["run", "state", "time s"], ["0", "failed", "-"], ["12", "planned", "1.5"]]
-    head, *body = terminal._table(rows, first_number=2, colored=1, colors=["red", "dim"])
-    assert head == (("run  state    time s", "dim"),)
-    assert body == [
-        (("0    ", ""), ("failed ", "red"), ("       -", "")),
-        (("12   ", ""), ("planned", "dim"), ("     1.5", "")),
+def test_numbers_of_a_table_are_aligned_to_the_right():
+    rows = [("dim", ["run", "state", "time s"]), ("red", ["0", "世界", "-"]), ("", ["12", "planned", "1.5"])]
+    assert [line for (line,) in terminal._table(rows, first_number=2)] == [
+        ("run  state    time s", "dim"),
+        ("0    世界          -", "red"),
+        ("12   planned     1.5", ""),
     ]
 
 

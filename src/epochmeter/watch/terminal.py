@@ -33,10 +33,8 @@ from epochmeter.watch.appended import Series
 from epochmeter.watch.snapshot import BY_INTEREST, PARTS, RunView, Snapshot, SweepRow
 
 Line = Sequence[tuple[str, str]]
-"""A line of the picture: texts without control characters, each with its style.
-
-Ten views next to a run may take at most 0.2 % of its time; rich's own layout is too slow for this.
-"""
+"""A line of the picture: texts without control characters, each with its style. Rich's own layout takes more time than
+ten views next to a run may take."""
 PERIOD_S = 1.0
 """Period of reading the record and drawing the view."""
 COLORS = {
@@ -86,9 +84,7 @@ def clean(text: str) -> str:
 def draw(snapshot: Snapshot, width: int, height: int | None = None) -> list[Line]:
     """Return the picture of a snapshot, the most important lines first; the end of a line may not fit.
 
-    Args:
-        width: Columns of the terminal.
-        height: Lines of the terminal, which limit the table of a sweep; None: all runs.
+    The table of a sweep is limited to the `height` of the terminal, unless it is None.
     """
     width = max(MIN_WIDTH, width)
     lines = [*_title(snapshot, width)]
@@ -224,12 +220,12 @@ def _split_lines(view: RunView) -> Iterator[Line]:
     """Yield the parts of the current epoch so far, of the last recorded epoch and of the mean epoch."""
     is_estimate = view.energy_source == "estimated"
     energy_j, title = ("estimated_energy_j", "estimated J") if is_estimate else ("energy_j", "energy J")
-    lines = [["epoch", "time s", "data stall", "copy", "compute", "overhead", title, "power W"]]
+    lines = [("dim", ["epoch", "time s", "data stall", "copy", "compute", "overhead", title, "power W"])]
     for split in view.splits.values():
         metrics, e2e_s = split.metrics, split.metrics.get("e2e_s")
         parts = [percent(metrics[f"{part}_s"] / e2e_s) if e2e_s and f"{part}_s" in metrics else "-" for part in PARTS]
         energy = [_cell(metrics.get(name), "{:.1f}") for name in (energy_j, "power_mean_w")]
-        lines.append([split.title, _cell(e2e_s, "{:.3f}"), *parts, *energy])
+        lines.append(("", [split.title, _cell(e2e_s, "{:.3f}"), *parts, *energy]))
     yield from _table(lines, first_number=1)
 
 
@@ -316,10 +312,10 @@ def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow]) -> Iterator
     places = {row.number: row.host or (f"job {row.slurm_job}" if row.slurm_job else "") for row in runs}
     has_places, has_energy = len({*places.values()} - {""}) > 1, any(row.energy_j is not None for row in runs)
     names = ["run", *keys, "state", *(["host"] if has_places else [])]
-    lines = [[*names, "time s", "stall", *(["energy J"] if has_energy else []), "elapsed"]]
+    lines = [("dim", [*names, "time s", "stall", *(["energy J"] if has_energy else []), "elapsed"])]
     for row in rows:
         epoch = f" {row.progress.epoch}/{row.progress.epochs or '?'}" if row.progress else ""
-        lines.append([
+        cells = [
             f"{row.number}{'*' if row.is_on_front else ''}",
             *(row.overrides.get(key, "") for key in keys),
             f"{'reused' if row.is_reused else row.state}{epoch}",
@@ -328,8 +324,9 @@ def _sweep_table(runs: Sequence[SweepRow], rows: Sequence[SweepRow]) -> Iterator
             "-" if row.stall_fraction is None else percent(row.stall_fraction),
             *([_cell(row.energy_j, "{:.1f}")] if has_energy else []),
             "" if row.duration_s is None else _duration(row.duration_s),
-        ])  # fmt: skip
-    yield from _table(lines, len(names), colored=len(keys) + 1, colors=[COLORS[row.state] for row in rows])
+        ]
+        lines.append((COLORS[row.state], cells))
+    yield from _table(lines, len(names))
 
 
 def _most_interesting(rows: Sequence[SweepRow], count: int) -> list[SweepRow]:
@@ -342,27 +339,14 @@ def _most_interesting(rows: Sequence[SweepRow], count: int) -> list[SweepRow]:
     return sorted(sorted(rows, key=rank)[:count], key=lambda row: row.number)
 
 
-def _table(
-    rows: Sequence[Sequence[str]], first_number: int, colored: int = 0, colors: Sequence[str] = ()
-) -> Iterator[Line]:
-    """Yield the lines of a table, the first one as its head; the columns of numbers are aligned to the right.
-
-    Args:
-        first_number: The first column of numbers.
-        colored: The column with colors.
-        colors: Its color in each row after the head; without any, the table has one color.
-    """
-    cells = [[_shortened(clean(text), MAX_KEY_WIDTH) for text in row] for row in rows]
+def _table(rows: Sequence[tuple[str, Sequence[str]]], first_number: int) -> Iterator[Line]:
+    """Yield the lines of a table, from styles and cells; the columns of numbers are aligned to the right."""
+    cells = [[_shortened(clean(text), MAX_KEY_WIDTH) for text in row] for _, row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
-    for number, row in enumerate(cells):
-        blanks = [" " * (width - cell_len(text)) for text, width in zip(row, widths, strict=True)]
-        texts = [text + blank for text, blank in zip(row[:first_number], blanks, strict=False)]
-        texts += [blank + text for text, blank in zip(row[first_number:], blanks[first_number:], strict=True)]
-        if not number or not colors:
-            yield (("  ".join(texts).rstrip(), "" if number else "dim"),)
-            continue
-        before, after = ("  ".join(part) for part in (texts[:colored], texts[colored + 1 :]))
-        yield (f"{before}  ", ""), (texts[colored], colors[number - 1]), (f"  {after}".rstrip(), "")
+    for (style, _), row in zip(rows, cells, strict=True):
+        texts = [set_cell_size(text, width) for text, width in zip(row[:first_number], widths, strict=False)]
+        texts += [text.rjust(width) for text, width in zip(row[first_number:], widths[first_number:], strict=True)]
+        yield (("  ".join(texts).rstrip(), style),)
 
 
 def _line(text: str, style: str) -> Line:
