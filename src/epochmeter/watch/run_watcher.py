@@ -34,7 +34,6 @@ from epochmeter.shared.units import NANOSECOND
 from epochmeter.watch.appended import AppendedFile, RecentSamples
 from epochmeter.watch.snapshot import ACTIVE, Progress, RunView, Split, State
 
-Windows = Sequence[Mapping[str, Any]]
 ENDED: Mapping[str, State] = {COMPLETED: "completed", FAILED: "failed", KILLED: "interrupted"}
 """State of the record -> state of the view."""
 MIN_STALL_S, STALL_FACTOR = 30.0, 3.0
@@ -48,11 +47,7 @@ METRICS_AGE_S = 0.02
 
 
 class RunWatcher:
-    """Reads one run. The cost of a refresh does not depend on the number of recorded epochs.
-
-    Args:
-        folder: Its run folder.
-    """
+    """Reads one run. The cost of a refresh does not depend on the number of recorded epochs."""
 
     def __init__(self, folder: Path) -> None:
         self._record = record_of(folder)
@@ -60,40 +55,42 @@ class RunWatcher:
         self._lines = AppendedFile(self._folder / "epochs.jsonl")
         self._open_epoch = AppendedFile(self._folder / PROGRESS, MAX_PROGRESS_BYTES)
         self._power, self._gauges = (RecentSamples(self._folder / name) for name in (POWER, GAUGES))
-        self._current: Mapping[str, Any] = {}
-        """The last line about the current epoch."""
+        self._job: Mapping[str, Any] = {}
+        self._run: Mapping[str, Any] = {}
+        self._current: Mapping[str, Any] = {}  # the last line about the current epoch
         self._forget_windows()
 
     def _forget_windows(self) -> None:
         self._windows: list[Mapping[str, Any]] = []
         self._epochs: list[Mapping[str, Any]] = []
+        self._notes: list[str] = []  # of the windows, the newest first
         self._steps = self._damaged = self._longest_ns = 0
-        self._notes: Sequence[str] = ()
-        """Notes of the windows, the newest first."""
-        self._computed: tuple[int, float] = (0, -math.inf)
-        """Number of windows for which `_metrics` were computed, and when, as Unix time."""
-        self._metrics: tuple[str, dict[str, float]] = "", {}
-        """Title of the mean epoch, and metrics of all windows."""
+        self._computed = 0, -math.inf  # number of windows of `_metrics`, and their Unix time
+        self._metrics: tuple[str, dict[str, float]] = "", {}  # title of the mean epoch, and metrics of all windows
 
     def read(self, now_s: float) -> RunView:
         """Return the state of the run; `READ_ERRORS` if its job.json or summary.json is damaged."""
-        description = _read_unchanged(self._folder / "job.json")
-        job, run = description["job"], description["run"]
-        status, summary = self._status(run), self._record.summary() or {}
+        path = self._folder / "job.json"
+        version = os.stat(path)
+        description = _read_version(path, version.st_ino, version.st_ctime_ns)
+        self._job, self._run = job, run = description["job"], description["run"]
+        # First whether the process is alive, since it may record its end and be gone.
+        running = RUNNING if is_alive(recorded_process(run)) else None
+        status = recorded_status(self._record) or running or status_of(self._record)
+        summary = self._record.summary() or {}
         self._read_windows()
         self._read_current()
         silent_s = max(0.0, now_s - last_change_s(self._folder, now_s))
-        state, reason = self._state(status, run, summary, silent_s)
-        end_s = now_s if state in ACTIVE else recorded_end_s(summary) or now_s - silent_s
-        to_unix_s = partial(_unix_s, since_resumed(run, math.inf)["clock"])
-        warmup = job["warmup_epochs"]
-        mean, metrics = self._metrics_so_far(warmup, state, now_s)
+        state, reason = self._state(status, summary, silent_s)
+        mean, metrics = self._metrics_so_far(state, now_s)
         metrics = summary.get("metrics") or metrics
-        progress = self._progress(job, run, total_energy_j(metrics), state in ACTIVE, end_s, silent_s)
+        end_s = now_s if state in ACTIVE else recorded_end_s(summary) or now_s - silent_s
+        progress = self._progress(total_energy_j(metrics), state in ACTIVE, end_s, silent_s)
         if state == "training" and len(self._epochs) == progress.epochs and not progress.remaining_s:
             reason = "all epochs are trained; the run ends"
-        splits = self._splits(mean, metrics, warmup)
+        splits = self._splits(mean, metrics)
         verdict, bottleneck = _bottleneck(splits, job["dataset"].get("layout") not in ("files", SCRIPT))
+        to_unix_s = partial(_unix_s, since_resumed(run, math.inf)["clock"])
         power, gauges = self._power.read(to_unix_s), self._gauges.read(to_unix_s)
         footprint = job.get("footprint") or {}
         price = None if no_energy_reason(run) else footprint.get("price")
@@ -115,17 +112,12 @@ class RunWatcher:
             currency=footprint.get("currency"),
             power=power,
             gauges=gauges,
-            missing=self._missing(run, state, bool(power), bool(gauges)),
+            missing=self._missing(state, bool(power), bool(gauges)),
             throttling=self._gauges.throttling,
-            warnings=self._warnings(run, summary, metrics),
+            warnings=self._warnings(summary, metrics),
             rehearsal=run["rehearsal"],
             failure=(summary.get("failure") or {}).get("message") or "",
         )
-
-    def _status(self, run: Mapping[str, Any]) -> str:
-        """Return the status as `status_of` does, but without reading job.json again while the run is active."""
-        is_running = is_alive(recorded_process(run))  # first, since a process may record its end and be gone
-        return recorded_status(self._record) or (RUNNING if is_running else status_of(self._record))
 
     def _read_windows(self) -> None:
         lines, is_new = self._lines.new_lines()
@@ -146,8 +138,7 @@ class RunWatcher:
         self._windows.append(window)
         self._steps += steps
         self._longest_ns = max(took_ns, self._longest_ns)
-        if notes := window.get("notes"):
-            self._notes = _distinct([*reversed(notes), *self._notes])
+        self._notes = _distinct([*reversed(window.get("notes") or ()), *self._notes])
 
     def _read_current(self) -> None:
         """Read the state of the current epoch; drop the state of an earlier epoch."""
@@ -159,17 +150,16 @@ class RunWatcher:
         if self._current.get("epoch") != len(self._epochs):
             self._current = {}
 
-    def _state(
-        self, status: str, run: Mapping[str, Any], summary: Mapping[str, Any], silent_s: float
-    ) -> tuple[State, str]:
+    def _state(self, status: str, summary: Mapping[str, Any], silent_s: float) -> tuple[State, str]:
+        run, silence = self._run, f"no new record for {format_span(silent_s)}"
         if status in ENDED:
             message = (summary.get("failure") or {}).get("message") or ""
-            gone = f"no new record for {format_span(silent_s)}; the process {run['pid']} is gone{self._disk_note()}"
+            gone = f"{silence}; the process {run['pid']} is gone{self._disk_note()}"
             return ENDED[status], message.partition("\n")[0] or ("" if status == COMPLETED else gone)
         if silent_s > MIN_STALL_S and silent_s > STALL_FACTOR * self._longest_silence_s():
             is_here = run["host"] == platform.node()
             where = f"process is alive ({run['pid']})" if is_here else f"host is {run['host']}"
-            return "stalled", f"no new record for {format_span(silent_s)}; its {where}{self._disk_note()}"
+            return "stalled", f"{silence}; its {where}{self._disk_note()}"
         return ("training" if self._windows or self._current or run.get("model") else "preparing"), ""
 
     def _longest_silence_s(self) -> float:
@@ -186,30 +176,23 @@ class RunWatcher:
                 return "; the disk of the run folder is full"
         return ""
 
-    def _metrics_so_far(self, warmup: int, state: State, now_s: float) -> tuple[str, dict[str, float]]:
+    def _metrics_so_far(self, state: State, now_s: float) -> tuple[str, dict[str, float]]:
         """Return the mean epoch's title, and metrics as the summary will have them, without percentiles of steps."""
         count, computed_s = self._computed
         is_due = state not in ACTIVE or now_s - computed_s >= METRICS_AGE_S * len(self._windows)
         if count != len(self._windows) and is_due:
             self._computed = len(self._windows), now_s
-            steady, windows = [*filter(is_steady, self._epochs[warmup:])], training_windows(self._windows)
+            steady = [*filter(is_steady, self._epochs[self._job["warmup_epochs"] :])]
+            windows = training_windows(self._windows)
             totals = total_metrics(windows) if windows else {}
             metrics = steady_metrics(steady, array("f")) | {f"total/{name}": value for name, value in totals.items()}
             self._metrics = (mean_title([epoch["epoch"] for epoch in steady]) if steady else "", metrics)
         return self._metrics
 
-    def _progress(
-        self,
-        job: Mapping[str, Any],
-        run: Mapping[str, Any],
-        energy_j: float | None,
-        is_active: bool,
-        until_s: float,
-        silent_s: float,
-    ) -> Progress:
+    def _progress(self, energy_j: float | None, is_active: bool, until_s: float, silent_s: float) -> Progress:
         """Return the progress until now, or until the end of the run."""
-        total, recorded = job.get("epochs"), len(self._epochs)
-        trained, epoch_s = self._trained(job, run, until_s) if is_active else (float(recorded), 0.0)
+        job, total, recorded = self._job, self._job.get("epochs"), len(self._epochs)
+        trained, epoch_s = self._trained(until_s) if is_active else (float(recorded), 0.0)
         estimates = {}
         if total and trained is not None:
             rest = max(0.0, total - trained)
@@ -223,13 +206,13 @@ class RunWatcher:
             recorded=recorded,
             epochs=total,
             steps=self._steps,
-            elapsed_s=max(0.0, until_s - run["clock"]["wall_s"]),
+            elapsed_s=max(0.0, until_s - self._run["clock"]["wall_s"]),
             silent_s=silent_s if is_active else 0.0,
             is_maximum=job.get("target_accuracy") is not None or job.get("target_loss") is not None,
             **estimates,
         )
 
-    def _trained(self, job: Mapping[str, Any], run: Mapping[str, Any], now_s: float) -> tuple[float | None, float]:
+    def _trained(self, now_s: float) -> tuple[float | None, float]:
         """Return the trained epochs, with a fraction of the current one, and the time per epoch in s; None, 0: unknown.
 
         The time is the median interval between the starts of the last epochs. In the first epoch, it follows from its
@@ -238,18 +221,18 @@ class RunWatcher:
         steps, epoch_steps = self._current.get("steps"), self._current.get("epoch_steps")
         if not self._epochs and steps and epoch_steps:
             return steps / epoch_steps, math.fsum(self._current["parts"].values()) * epoch_steps / steps
-        start = since_resumed(run, math.inf)
+        start = since_resumed(self._run, math.inf)
         recent = self._windows[-RECENT_WINDOWS:]
         epoch_s = _epoch_s([window for window in recent if window["epoch"] >= start.get("epoch", 0)])
         if not epoch_s:
             return None, 0.0
         recorded, last = len(self._epochs), self._epochs[-1]
         in_epoch_s = now_s - _unix_s(start["clock"], last["opened_ns"])
-        is_evaluating = job.get("evaluate") and self._windows[-1] is last
+        is_evaluating = self._job.get("evaluate") and self._windows[-1] is last
         first = recorded - 1 if is_evaluating else recorded
         return min(first + 1, max(first, recorded - 1 + in_epoch_s / epoch_s)), epoch_s
 
-    def _splits(self, mean: str, metrics: Mapping[str, float], warmup: int) -> dict[str, Split]:
+    def _splits(self, mean: str, metrics: Mapping[str, float]) -> dict[str, Split]:
         """Return the splits that exist; `mean` is the title of the mean epoch."""
         splits = {}
         if self._current.get("steps"):
@@ -258,38 +241,34 @@ class RunWatcher:
             title = f"{len(self._epochs) + 1} so far"
             splits["current"] = Split(title, {"steps": self._current["steps"], **times})
         for last in self._epochs[-1:]:
-            splits["last"] = Split(epoch_title(last, warmup), _short(last["metrics"], "epoch/"))
+            title = epoch_title(last, self._job["warmup_epochs"])
+            splits["last"] = Split(title, _short(last["metrics"], "epoch/"))
         if mean and (means := _short(metrics, "steady/")):
             splits["mean"] = Split(mean, means)
         return splits
 
-    def _missing(self, run: Mapping[str, Any], state: State, has_power: bool, has_gauges: bool) -> dict[str, str]:
+    def _missing(self, state: State, has_power: bool, has_gauges: bool) -> dict[str, str]:
         """Return why energy, power and gauges are not recorded; power has a reason only if energy is recorded."""
         later = "no samples are recorded yet" if state in ACTIVE and not self._windows else ""
         reasons = {}
-        if no_energy := no_energy_reason(run):
+        if no_energy := no_energy_reason(self._run):
             reasons["energy"] = no_energy
         elif not has_power:
-            reasons["power"] = later or run["energy"]["reason"] or "the meter reads counters only"
+            reasons["power"] = later or self._run["energy"]["reason"] or "the meter reads counters only"
         if not has_gauges:
             reasons["gauges"] = later or "the record has no gauges.csv"
         return reasons
 
-    def _warnings(self, run: Mapping[str, Any], summary: Mapping[str, Any], metrics: Mapping[str, float]) -> list[str]:
+    def _warnings(self, summary: Mapping[str, Any], metrics: Mapping[str, float]) -> list[str]:
         """Return flags and notes. Of several notes that differ only in their numbers, return the newest."""
         notes = [*reversed(summary.get("notes") or [])] or self._notes
         damaged = [f"{self._damaged} of the lines of epochs.jsonl cannot be read"] if self._damaged else []
-        return [*damaged, *run["flags"].values(), *_distinct([*variance_warning(metrics), *notes])]
-
-
-def _read_unchanged(path: Path) -> Mapping[str, Any]:
-    """Read a JSON file, unless it has not changed since the last call."""
-    status = os.stat(path)
-    return _read_version(path, status.st_ino, status.st_ctime_ns)
+        return [*damaged, *self._run["flags"].values(), *_distinct([*variance_warning(metrics), *notes])]
 
 
 @lru_cache(maxsize=64)
 def _read_version(path: Path, inode: int, changed_ns: int) -> Mapping[str, Any]:
+    """Read a JSON file once per version."""
     content: Mapping[str, Any] = read_json(path)
     return content
 
