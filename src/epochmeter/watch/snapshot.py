@@ -1,8 +1,8 @@
 """The fields of the live view: the state of a run or a sweep at one moment, as `watcher.Watcher` reads it.
 
 Terminal, page and metrics show these fields. Every number is one of the record, or is computed as the run's summary and
-the sweep's report compute it. Estimates, such as the remaining time, are documented as such. Names, overrides and
-titles are texts of the user, to be escaped. A `reason` is why a run has its state, empty if it needs none.
+the sweep's report compute it. Estimates are documented as such. Names, overrides and titles are texts of the user, to
+be escaped. A `reason` is why a run has its state, empty if it needs none.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Progress:
         steps: Steps of all recorded epochs.
         elapsed_s: Time from the start to now, or to the end.
         silent_s: Time since the record has last grown; after the end, 0.
-        fraction: Fraction of the epochs that are trained, 0 to 1; an estimate within the current epoch.
+        fraction: Estimated fraction of the epochs that are trained, 0 to 1.
         remaining_s: Estimated time to the end of training; None if it is not known, and after the end.
         remaining_j: Estimated energy of that time; None without energy.
         is_maximum: Whether the run may end earlier, since it has a quality target.
@@ -60,12 +60,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Split:
-    """An epoch, or the mean of some, by its parts.
+    """An epoch, or the mean of some: its number, as `4 so far`, `1 (warm-up)` or `mean 2-3`, and metrics by short name.
 
-    Attributes:
-        title: Number of the epoch, counted from 1, and what it is: `4 so far`, `1 (warm-up)`, `mean 2-3`.
-        metrics: By short name: `e2e_s`, `data_stall_s`, `compute_s` ...; of a recorded epoch, all it has. Of the
-            current epoch: `steps` that the device has finished, and their times on the first rank.
+    The current epoch has the `steps` that the device has finished, and the times of their parts on the first rank.
     """
 
     title: str
@@ -77,11 +74,9 @@ class RunView:
     """One run in detail.
 
     Attributes:
-        name: Its configuration in short.
         splits: Those that exist of `current` (the epoch that trains), `last` (the last recorded one), and `mean` (the
             epochs after the warm-up).
-        metrics: `steady/`, `std/` and `total/` metrics so far; at the end, all metrics of the summary. Of an active
-            run, they may be 0.02 s old per recorded window.
+        metrics: `steady/`, `std/` and `total/` metrics so far; at the end, all metrics of the summary.
         verdict: The bottleneck of the mean epoch, before it of the last or the current one, as a sentence.
         bottleneck: The same: the largest part, or several about equal ones -> fraction of the epoch, 0 to 1.
         energy_source: `counter`, `sampled`, `estimated` or `none`.
@@ -91,7 +86,7 @@ class RunView:
         missing: `energy`, `power` or `gauges` -> why it is not recorded.
         throttling: Devices with lowered clocks in the last recorded second, and the causes; empty if there are none,
             None if no sensor reports it.
-        warnings: Disturbances and notes of the record, the same notes about different epochs once, the newest first.
+        warnings: Disturbances and notes of the record, the newest first.
         rehearsal: The settings that were not applied; empty if the run is no rehearsal.
         failure: The error of a failed or stopped run, with hints; empty without one.
     """
@@ -128,8 +123,7 @@ class SweepRow:
         overrides: Overrides in which the runs of the sweep differ, by key.
         host: The machine that measures or measured it; empty if it is not known.
         slurm_job: ID of its Slurm job; empty without one.
-        epoch_s: Time of the mean steady epoch; None before the first. The same holds for the energy and the stall.
-        stall_fraction: Fraction of that epoch's time in data stalls, 0 to 1.
+        epoch_s: Time of the mean steady epoch; None before the first, as its energy and its fraction in data stalls.
         duration_s: Time from the start to the end, or to now; None if it has not started.
         progress: How far it is; None unless it is active.
         is_reused: Whether another sweep measured it.
@@ -164,14 +158,13 @@ class FrontPoint:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a folder shows at one moment.
+    """State of a folder at one moment; a sweep of one run is shown as that run.
 
     Attributes:
         at_s: Unix time at which the folder was read.
-        remaining_s: Estimated time to the end; None if it is not known. The same holds for the energy.
+        remaining_s: Estimated time to the end; None if it is not known, as the energy.
         active: The runs in detail: the single run; of a sweep, those that are active.
         fraction: Fraction of the runs of a sweep that have ended, with the parts of those that train; None for a run.
-        is_sweep: Whether it is a sweep; a sweep of one run is shown as that run.
         counts: State -> number of runs; empty for a single run.
         runs: All runs of a sweep by number, those that have not started included; empty for a single run.
         front: The Pareto front so far, the fastest first.
