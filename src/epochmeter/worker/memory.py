@@ -55,6 +55,11 @@ def train_marked(trainer, batch):
     """Train one step with marks in the profile; return the tensors that existed before, by address."""
     trainer.optimizer.zero_grad()  # now, as the profiler of a CPU does not see that memory from before is freed
     before = tensors_by_address(trainer, batch)
+
+    def mark_saved(tensor):
+        mark("activations", storage_of(tensor).data_ptr())
+        return tensor
+
     with torch.autograd.graph.saved_tensors_hooks(mark_saved, lambda tensor: tensor):
         trainer.train_epoch([batch])
     for address, (kind, _) in tensors_by_address(trainer, batch).items():
@@ -81,12 +86,6 @@ def tensors_by_address(trainer, batch):
                 size = storage.size() * storage.element_size()  # torch 1.10 has no `nbytes`
                 storages[storage.data_ptr()] = (kind, size)
     return storages
-
-
-def mark_saved(tensor):
-    """Mark a tensor that autograd keeps for the backward pass, and return it."""
-    mark("activations", storage_of(tensor).data_ptr())
-    return tensor
 
 
 def mark(kind, address):
@@ -166,15 +165,10 @@ def device_memory(device, memory):
         resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     with open("/proc/meminfo") as file:
         available = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
-    kept = sum(memory["kinds"][kind] for kind in ("weights", "gradients", "optimizer", "inputs"))
-    sizes = {"capacity_bytes": min([available + resident, *container_limits()])}
-    return dict(sizes, outside_torch_bytes=resident - kept) if resident >= kept else sizes  # less if swapped out
-
-
-def container_limits():
-    """Return the memory limit of the container in bytes, in a list that is empty without one."""
-    limits = []
+    limits = [available + resident]
     for path in CONTAINER_LIMITS:
         with contextlib.suppress(OSError, ValueError), open(path) as file:  # no such file, or `max`
             limits.append(int(file.read()))
-    return limits
+    kept = sum(memory["kinds"][kind] for kind in ("weights", "gradients", "optimizer", "inputs"))
+    sizes = {"capacity_bytes": min(limits)}
+    return dict(sizes, outside_torch_bytes=resident - kept) if resident >= kept else sizes  # less if swapped out

@@ -3,6 +3,7 @@
 The result is cached per device, settings, precision and version of torch, so that only the first run measures.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -40,28 +41,7 @@ def device_peaks(job, run, host, device):
     mode = job["roofline"]["peaks"]
     if mode == "none":
         return {}
-    path = _cache_path(cache_key(job, run, host, device))
-    try:
-        if mode == "cached":
-            return read_json(path)
-    except (OSError, ValueError):
-        pass
-    try:
-        peaks = measure_peaks(device, job["precision"])
-    except RuntimeError as error:  # such as too little memory
-        return {"reason": str(error).strip().splitlines()[0]}
-    peaks["measured"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        write_json(path, peaks)
-    except OSError:
-        pass  # the next run measures again
-    return peaks
-
-
-def cache_key(job, run, host, device):
-    """Return everything that the peaks depend on."""
-    return {
+    depends_on = {
         "device": host.get("cpu") if device.type == "cpu" else torch.cuda.get_device_name(device),
         "threads": torch.get_num_threads(),
         "precision": job["precision"],
@@ -69,6 +49,22 @@ def cache_key(job, run, host, device):
         "applied": run.get("applied", {}),
         "state": [host.get(name) for name in ("hostname", "power_mode", "power_limits_w", "governors", "driver")],
     }
+    key = json.dumps(depends_on, sort_keys=True)
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    name = "peaks-{}.json".format(hashlib.sha256(key.encode()).hexdigest()[:16])
+    path = os.path.join(cache, "epochmeter", name)
+    if mode == "cached":
+        with contextlib.suppress(OSError, ValueError):
+            return read_json(path)
+    try:
+        peaks = measure_peaks(device, job["precision"])
+    except RuntimeError as error:  # such as too little memory
+        return {"reason": str(error).strip().splitlines()[0]}
+    peaks["measured"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    with contextlib.suppress(OSError):  # the next run measures again
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        write_json(path, peaks)
+    return peaks
 
 
 def measure_peaks(device, precision):
@@ -116,9 +112,3 @@ def _call_s(call, device, chunks=CHUNKS, chunk_s=CHUNK_S):
     once_s = chunk_call_s(1)
     count = min(CALLS, max(1, int(chunk_s / once_s)))
     return min([chunk_call_s(count) for _ in range(chunks)])
-
-
-def _cache_path(key):
-    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(cache, "epochmeter", "peaks-{}.json".format(digest))

@@ -52,13 +52,13 @@ class TorchTrace:
 
         def export(profiler):
             if self.traced_ns is not None:  # else the steps ended early
-                _export(profiler, path)
+                partial = os.path.join(os.path.dirname(path), "partial-" + os.path.basename(path))
+                profiler.export_chrome_trace(partial)
+                os.replace(partial, path)
 
-        requested = {ProfilerActivity.CPU, ProfilerActivity.CUDA}
         phases = schedule(wait=0, warmup=self.warmup_steps, active=self.steps, repeat=1)
-        activities = requested & set(supported_activities())
         recorder = profile(
-            activities=activities,
+            activities={ProfilerActivity.CPU, ProfilerActivity.CUDA} & set(supported_activities()),
             schedule=lambda step: phases(max(0, step - first)),
             on_trace_ready=export,
             record_shapes=True,
@@ -101,13 +101,6 @@ class NsightTrace(TorchTrace):
                     profiling.callback(_synchronize)
                     _synchronize()
                 yield batch
-
-
-def _export(profiler, path):
-    """Write a profiler's trace atomically."""
-    partial = os.path.join(os.path.dirname(path), "partial-" + os.path.basename(path))
-    profiler.export_chrome_trace(partial)
-    os.replace(partial, path)
 
 
 def _synchronize():
