@@ -14,11 +14,9 @@ from typing import Any
 GIGA = 1e9
 TERA = 1e12
 DATASHEETS: Mapping[str, Mapping[str, float]] = {
-    "H200": {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4},
     "H100 PCIe": {"fp32": 51.2, "tf32": 378, "bf16": 756, "fp16": 756},
     "H100 NVL": {"fp32": 60, "tf32": 417.5, "bf16": 835.5, "fp16": 835.5},
-    "H100": {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4},
-    "GH200": {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4},
+    "H100|H200|GH200": {"fp32": 66.9, "tf32": 494.7, "bf16": 989.4, "fp16": 989.4},
     "A100": {"fp32": 19.5, "tf32": 156, "bf16": 312, "fp16": 312},
     "L40S": {"fp32": 91.6, "tf32": 183, "bf16": 362.05, "fp16": 362.05},
     "L4": {"fp32": 30.3, "tf32": 60, "bf16": 121, "fp16": 121},
@@ -28,10 +26,7 @@ DATASHEETS: Mapping[str, Mapping[str, float]] = {
     "MI300X": {"fp32": 163.4, "bf16": 1307.4, "fp16": 1307.4},
     "MI250X": {"fp32": 47.9, "bf16": 383, "fp16": 383},
 }
-"""Part of a GPU's name -> dense peak in TFLOP/s by precision, from datasheets (docs/utilization.md).
-
-The first match counts.
-"""
+"""Part of a GPU's name -> dense peak in TFLOP/s by precision, from datasheets (docs/utilization.md); first match."""
 TIMES = {"compute_s": "compute-bound", "memory_s": "memory-bound", "launch_s": "launch-bound", "data_s": "data-bound"}
 """Lower bound of an epoch's time -> the verdict if it is the largest one."""
 MIN_EXPLAINED = 0.5
@@ -46,16 +41,14 @@ def epoch_utilization(metrics: Mapping[str, float], run: Mapping[str, Any], conv
         run: Metadata of the run.
         convention: `roofline.flops`.
     """
-    training = run.get("training", {})
-    flops = {**training.get("conventions", {}), "executed": run.get("model", {}).get("flops_per_sample")}
-    flops["counted"] = _without_recomputation(run)
+    flops = _flops_per_sample(run)
     utilization: dict[str, float] = {}
-    if peak := total_peak(training, "flop_per_s"):
+    if peak := total_peak(run.get("training", {}), "flop_per_s"):
         per_flop = metrics["samples"] / metrics["e2e_s"] / peak
-        for name, key in (("mfu", convention), ("hfu", "executed")):
-            if (count := flops.get(key)) is not None:
-                utilization[name] = per_flop * count
-    if "energy_j" in metrics and flops["executed"]:
+        utilization = {
+            name: per_flop * flops[key] for name, key in (("mfu", convention), ("hfu", "executed")) if key in flops
+        }
+    if "energy_j" in metrics and flops.get("executed"):
         utilization["energy_per_gflop_j"] = metrics["energy_j"] / (metrics["samples"] * flops["executed"] / GIGA)
     return utilization
 
@@ -103,8 +96,9 @@ def mfu_by_convention(metrics: Mapping[str, float], run: Mapping[str, Any], conv
     """Return the MFU of a run under each defined convention, the smallest first; empty without MFU."""
     if "steady/mfu" not in metrics:
         return []
-    counts: Mapping[str, Any] = {**run["training"].get("conventions", {}), "counted": _without_recomputation(run)}
-    return [metrics["steady/mfu"] * count / counts[convention] for count in sorted(counts.values())]
+    flops = _flops_per_sample(run)
+    counts = sorted(count for name, count in flops.items() if name != "executed")
+    return [metrics["steady/mfu"] * count / flops[convention] for count in counts]
 
 
 def utilization_notes(metrics: Mapping[str, float], run: Mapping[str, Any], convention: str) -> list[str]:
@@ -134,7 +128,7 @@ def datasheet_flop_per_s(training: Mapping[str, Any], precision: str) -> float |
     """Return the dense peak of all GPUs by their datasheet; None if it is not known."""
     name = training.get("gpu", {}).get("name", "")
     sheet: Mapping[str, float] = next(
-        (sheet for product, sheet in DATASHEETS.items() if re.search(rf"\b{product}\b", name)), {}
+        (sheet for product, sheet in DATASHEETS.items() if re.search(rf"\b({product})\b", name)), {}
     )
     return sheet[precision] * TERA * _device_count(training) if precision in sheet else None
 
@@ -145,8 +139,10 @@ def _device_count(training: Mapping[str, Any]) -> int:
     return (len(set(gpus)) if all(gpus) else len(gpus)) or training.get("ranks", 1)
 
 
-def _without_recomputation(run: Mapping[str, Any]) -> float | None:
-    model = run.get("model", {})
-    if "flops_per_sample" not in model:
-        return None
-    return float(model["flops_per_sample"] - model.get("recomputed_flops_per_sample", 0.0))
+def _flops_per_sample(run: Mapping[str, Any]) -> dict[str, float]:
+    """Return the FLOPs of training on a sample by convention, and those that are `executed`, with recomputation."""
+    flops, model = dict(run.get("training", {}).get("conventions", {})), run.get("model", {})
+    if "flops_per_sample" in model:
+        flops["executed"] = model["flops_per_sample"]
+        flops["counted"] = float(model["flops_per_sample"] - model.get("recomputed_flops_per_sample", 0.0))
+    return flops

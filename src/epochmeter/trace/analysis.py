@@ -61,29 +61,21 @@ def analyze_run(folder: Path) -> dict[str, Any]:
         power = str(reason)
     result = analyze(trace, untraced_wall_s(record, trace.steps[:, 0].tolist()), power)
     if (folder / NCU_CSV).exists():
-        add_pipes(result, folder / NCU_CSV)
+        try:
+            pipes = analyze_pipes(folder / NCU_CSV)
+            result["metrics"].update(pipes.pop("metrics"))
+            result["missing"] += pipes.pop("missing")
+            result["pipes"] = _limited(pipes)
+        except NsightError as error:
+            result["missing"].append(f"no utilization of pipes: {error}")
     write_json(folder / TRACE_ANALYSIS, result)
     return result
-
-
-def add_pipes(result: dict[str, Any], path: Path) -> None:
-    """Add the utilization of pipes to an analysis, or why it is unknown."""
-    try:
-        pipes = analyze_pipes(path)
-    except NsightError as error:
-        result["missing"].append(f"no utilization of pipes: {error}")
-        return
-    result["metrics"].update(pipes.pop("metrics"))
-    result["missing"] += pipes.pop("missing")
-    result["pipes"] = _limited(pipes)
 
 
 def untraced_wall_s(record: Record, steps: list[int]) -> float | None:
     """Return the mean wall time of these steps in the steady epochs, which no profiler slowed; None if it is unknown.
 
-    Args:
-        record: The run.
-        steps: Numbers of the traced steps, from 0; the trace begins with the first batch of an epoch.
+    The numbers of the steps count from 0: the trace begins with the first batch of an epoch.
     """
     rows = np.array(record.steps()).reshape(-1, len(INTERVALS))
     epochs, begin = [], 0
@@ -102,7 +94,7 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
     Args:
         trace: The trace.
         untraced_s: Wall time of the same steps without the profiler; None if it is unknown.
-        power: The power in the traced steps, or why it is unknown.
+        power: The power in the traced steps, or why it is unknown; empty if it is not needed.
 
     Returns:
         `metrics` (names without `trace/`), `missing` (why metrics are absent, one sentence per reason), `device` (see
