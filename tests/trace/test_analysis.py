@@ -120,7 +120,7 @@ def test_the_process_writes_the_analysis_of_a_run(record, kineto):
     kineto.write(record.folder / "trace.json.gz")
     assert analyze_run(record.folder) == record.trace_analysis()
     (record.folder / "trace.json.gz").write_bytes(b"")
-    command = [sys.executable, "-m", "epochmeter.trace", str(record.folder)]
+    command = [sys.executable, "-m", "epochmeter.trace.analysis", str(record.folder)]
     done = subprocess.run(command, cwd=Path(__file__).parents[2] / "src", capture_output=True, text=True)
     assert done.returncode == 1
     assert "is empty" in done.stderr

@@ -64,7 +64,7 @@ def analyze_trace(folder: Path) -> list[str]:
     if not (folder / TRACE).exists():
         return []
     (folder / TRACE_ANALYSIS).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "epochmeter.trace", str(folder)]
+    command = [sys.executable, "-m", "epochmeter.trace.analysis", str(folder)]
     environment = {**os.environ, "PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1"}
     try:
         subprocess.run(command, env=environment, timeout=TIMEOUT_S, capture_output=True, text=True, check=True)

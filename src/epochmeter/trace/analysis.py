@@ -1,11 +1,12 @@
 """Analysis of a run's trace: metrics for its record, and tables for its report.
 
-`python -m epochmeter.trace RUN_FOLDER` writes `trace_analysis.json`; the controller runs it after training.
+`python -m epochmeter.trace.analysis RUN_FOLDER` writes `trace_analysis.json`; the controller runs it after training.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +23,7 @@ from epochmeter.trace.attribution import Attribution, attribute
 from epochmeter.trace.device import IDLE_CAUSES, measure_device
 from epochmeter.trace.energy import TracedPower, read_power
 from epochmeter.trace.kernels import PRECISIONS
-from epochmeter.trace.kineto import Category, Trace, load
+from epochmeter.trace.kineto import Category, Trace, TraceError, load
 from epochmeter.trace.nsight import NsightError, analyze_pipes
 
 MAX_ROWS = 500
@@ -167,3 +168,10 @@ def _missing(
 def _limited(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Limit the rows of tables, as a model may have thousands of modules."""
     return {key: value[:MAX_ROWS] if isinstance(value, list) else value for key, value in tables.items()}
+
+
+if __name__ == "__main__":
+    try:
+        analyze_run(Path(sys.argv[1]))
+    except TraceError as error:
+        sys.exit(str(error))

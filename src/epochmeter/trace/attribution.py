@@ -7,9 +7,12 @@ it.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +20,16 @@ from numpy.typing import NDArray
 from epochmeter.shared.units import NANOSECOND
 from epochmeter.trace.device import Intervals, weighted_mean
 from epochmeter.trace.energy import TracedPower
-from epochmeter.trace.flops import kernel_flops
 from epochmeter.trace.kernels import classify
-from epochmeter.trace.kineto import NONE, Category, Ints, Trace
+from epochmeter.trace.kineto import NONE, Category, Floats, Ints, Trace
 from epochmeter.trace.owners import LOOP, PHASES, Owners, find_owners
 
 TRAINING_LOOP, PYTHON, IDLE = "(training loop)", "(Python)", "(idle)"
 """Names of the time outside modules, outside operators, and without a kernel."""
+PRODUCTS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
+"""Operator -> positions of the two matrices, or batches of matrices, that it multiplies."""
+CONVOLUTIONS = {f"aten::{backend}_convolution" for backend in ("mkldnn", "cudnn", "miopen")}
+CONVOLUTION_BACKWARD = "aten::convolution_backward"
 
 
 @dataclass
@@ -121,7 +127,7 @@ def _attribute_kernels(trace: Trace, owners: Owners, kernels: Ints, power: Trace
     result = _divide(trace, owners, launch, trace.duration_ns[kernels], "device")
     operator = owners.operator[launch]
     result.kernels = _activities(trace, kernels, trace.duration_ns[kernels], operator)
-    flops = np.bincount(trace.name[kernels], kernel_flops(trace, operator), len(trace.names)).tolist()
+    flops = np.bincount(trace.name[kernels], _kernel_flops(trace, operator), len(trace.names)).tolist()
     flops_by_name = dict(zip(trace.names, flops, strict=True))
     for row in result.kernels:
         _, row.precision, row.tensor_cores = classify(row.name)
@@ -227,3 +233,34 @@ def _thread_fractions(trace: Trace) -> dict[str, float]:
         busy = Intervals.union(trace.start_ns[own], trace.end_ns[own])
         fractions[trace.threads[thread][1]] = busy.length_ns / wall_ns
     return fractions
+
+
+def _kernel_flops(trace: Trace, operators: Ints) -> Floats:
+    """Return the FLOPs of each kernel by the shapes of the operator that launched it, or -1.
+
+    They are NaN if the shapes do not determine them, or if the operator launched several kernels. The size of a
+    convolution's output is that of the gradient in its backward pass; if the same inputs have several, it is unknown.
+    """
+    outputs: dict[str, set[int]] = {}
+    backward = [index for index, name in enumerate(trace.names) if name == CONVOLUTION_BACKWARD]
+    for inputs in np.unique(trace.inputs[np.isin(trace.name, backward) & (trace.inputs != NONE)]):
+        with suppress(TypeError, ValueError):  # other shapes than this operator has
+            gradient, *others = trace.shapes[inputs][:3]
+            outputs.setdefault(str(others), set()).add(math.prod(gradient))
+    unique, place, count = np.unique(operators, return_inverse=True, return_counts=True)
+    calls = [(trace.names[trace.name[event]], trace.inputs[event]) for event in unique]
+    flops = {call: _flops(call[0], trace.shapes[call[1]], outputs) for call in set(calls) if call[1] != NONE}
+    is_single = (unique != NONE) & (count == 1)
+    return np.where(is_single, [flops.get(call, math.nan) for call in calls], math.nan)[place]
+
+
+def _flops(name: str, shapes: Any, outputs: dict[str, set[int]]) -> float:
+    """Return the FLOPs of one call."""
+    try:
+        if name in PRODUCTS:
+            first, second = (shapes[place] for place in PRODUCTS[name])
+            return float(2 * math.prod(first) * second[-1])
+        (size,) = outputs.get(str(shapes[:2]), set()) if name in CONVOLUTIONS else set[int]()
+        return float(2 * size * math.prod(shapes[1][1:]))
+    except (IndexError, TypeError, ValueError):  # other shapes than this operator has, or no size, or several
+        return math.nan

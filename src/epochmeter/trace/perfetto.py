@@ -14,7 +14,7 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -35,16 +35,8 @@ RUN, COUNTERS = 1 << 30, {POWER: (1 << 30) + 1, GAUGES: (1 << 30) + 2}
 TITLES = {RUN: "epochmeter: run", COUNTERS[POWER]: "epochmeter: power", COUNTERS[GAUGES]: "epochmeter: gauges"}
 EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 BASE = re.compile(r'"baseTimeNanoseconds"\s*:\s*(\d+)\s*[,}]')
-
-
-class Slice(NamedTuple):
-    """A named interval on a track; times are of the monotonic clock."""
-
-    track: str
-    name: str
-    opened_ns: int
-    closed_ns: int
-    args: Mapping[str, Any]
+Slice = tuple[str, str, int, int, Mapping[str, Any]]
+"""Track, name, begin and end in ns of the monotonic clock, and arguments of an interval."""
 
 
 def write_perfetto_file(record: Record, folder: Path) -> Path:
@@ -94,12 +86,11 @@ def run_events(record: Record, base_ns: int | None = None) -> Iterator[str]:
         yield event("M", "process_name", process, start_ns, args={"name": title})
         yield event("M", "process_sort_index", process, start_ns, args={"sort_index": place - len(TITLES)})
     tracks: dict[str, int] = {}
-    for part in _slices(record, run):
-        if part.track not in tracks:
-            tracks[part.track] = len(tracks) + 1
-            yield event("M", "thread_name", RUN, start_ns, tid=tracks[part.track], args={"name": part.track})
-        lasts_us = (part.closed_ns - part.opened_ns) / NS_PER_US
-        yield event("X", part.name, RUN, part.opened_ns, dur=lasts_us, tid=tracks[part.track], args=part.args)
+    for track, name, begin_ns, end_ns, args in _slices(record, run):
+        if track not in tracks:
+            tracks[track] = len(tracks) + 1
+            yield event("M", "thread_name", RUN, start_ns, tid=tracks[track], args={"name": track})
+        yield event("X", name, RUN, begin_ns, dur=(end_ns - begin_ns) / NS_PER_US, tid=tracks[track], args=args)
     for name, process in COUNTERS.items():
         for at_ns, means in downsample_columns(record.folder / name, MAX_POINTS):
             for column, mean in means.items():
@@ -116,7 +107,7 @@ def _slices(record: Record, run: Mapping[str, Any]) -> Iterator[Slice]:
         title = f"epoch {epoch + 1}" + {"epoch": "", "val": ", evaluation"}.get(name, f", {name}")
         opened_ns = window["opened_ns"] + shift_ns
         finite = {key: value for key, value in metrics.items() if math.isfinite(value)}  # JSON has no NaN
-        yield Slice("windows", title, opened_ns, window["closed_ns"] + shift_ns, finite)
+        yield ("windows", title, opened_ns, window["closed_ns"] + shift_ns, finite)
         count = int(metrics.get("epoch/steps", 0))
         if count:
             e2e_s, residual_s = metrics["epoch/e2e_s"], metrics.get("epoch/clock_residual_s", 0.0)
@@ -126,12 +117,12 @@ def _slices(record: Record, run: Mapping[str, Any]) -> Iterator[Slice]:
         first += count
     traced = run.get("traced", {})
     if "opened_ns" in traced:
-        yield Slice("windows", "profiler's trace", traced["opened_ns"], traced["closed_ns"], {})
+        yield ("windows", "profiler's trace", traced["opened_ns"], traced["closed_ns"], {})
     for read_ns, preprocess_ns, decode_ns, begin_ns, worker in traced.get("loads", ()):
         track = "training process" if worker < 0 else f"DataLoader worker {worker}"
         parts_ns = {"read_s": read_ns, "decode_s": decode_ns, "transform_s": preprocess_ns - decode_ns}
         args = {name: duration_ns * NANOSECOND for name, duration_ns in parts_ns.items()}
-        yield Slice(track, "load batch", begin_ns, begin_ns + read_ns + preprocess_ns, args)
+        yield (track, "load batch", begin_ns, begin_ns + read_ns + preprocess_ns, args)
 
 
 def _steps(rows: np.ndarray, opened_ns: int, scale: float, skipped: int, first: int) -> Iterator[Slice]:
@@ -145,10 +136,10 @@ def _steps(rows: np.ndarray, opened_ns: int, scale: float, skipped: int, first: 
     edges = opened_ns + np.rint(np.concatenate([[0.0], np.cumsum(lasts_ns)])).astype(np.int64)
     for step in range(skipped, len(rows)):
         bounds = edges[len(PHASES) * step :][: len(PHASES) + 1].tolist()
-        yield Slice("steps", f"step {first + step}", bounds[0], bounds[-1], {})
+        yield ("steps", f"step {first + step}", bounds[0], bounds[-1], {})
         for phase, begin_ns, end_ns in zip(PHASES, bounds[:-1], bounds[1:], strict=True):
             if end_ns > begin_ns:
-                yield Slice("steps", "data stall" if phase == "stall" else phase, begin_ns, end_ns, {})
+                yield ("steps", "data stall" if phase == "stall" else phase, begin_ns, end_ns, {})
 
 
 def _offset_ns(clock: Mapping[str, float]) -> int:
