@@ -176,7 +176,7 @@ MUTANTS = [
     Mutant("trace/device.py", "gaps.end, side=", "gaps.start, side=", "trace/test_hta.py"),
     Mutant("trace/device.py", "by_host = launched_ns > gaps.start", "by_host = launched_ns > 0"),
     Mutant("trace/kineto.py", "np.lexsort((-columns", "np.lexsort((columns", "trace/test_attribution.py"),
-    Mutant("trace/owners.py", "self.event[-1] = event", "pass", "trace/test_attribution.py"),
+    Mutant("trace/owners.py", "innermost[-1] = event", "pass", "trace/test_attribution.py"),
     Mutant("trace/device.py", "trace.thread[activities])", "trace.category[activities])"),
     Mutant("trace/energy.py", "self.opened_ns, self.closed_ns]) + delay_ns", "self.opened_ns, self.closed_ns])"),
     Mutant("trace/analysis.py", "epoch[step % len(epoch)]", "epoch[0]"),
@@ -209,7 +209,7 @@ MUTANTS = [
     # Live view: growing files, access, hostile texts
     Mutant("watch/appended.py", "if second < self._second:", "if False:"),
     Mutant("watch/server.py", "if self.server.token is None:", "if True:"),
-    Mutant("watch/feed.py", r'return text.replace("<", "\\u003c")', "return text", "watch/test_server.py"),
+    Mutant("watch/server.py", r'return text.replace("<", "\\u003c")', "return text"),
     Mutant("watch/terminal.py", "if text.isprintable():", "if True:"),
 ]
 

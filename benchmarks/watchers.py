@@ -37,7 +37,7 @@ from pairs import COLUMNS, Ratio, median
 from watched import JOB
 
 from epochmeter.config.job import ROOT
-from epochmeter.watch import feed
+from epochmeter.watch import server
 
 Processes = Sequence[subprocess.Popen[str]]
 
@@ -51,9 +51,9 @@ TERMINAL = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "
 SERVE = f"""
 import sys
 from epochmeter.__main__ import start
-from epochmeter.watch import feed, server
-feed.PERIOD_S = {1.5 * STRETCH_S}
-server.POLL_S = feed.PERIOD_S / 2
+from epochmeter.watch import server
+server.PERIOD_S = {1.5 * STRETCH_S}
+server.POLL_S = server.PERIOD_S / 2
 sys.argv[0] = "watch"
 start("watch")
 """
@@ -124,7 +124,7 @@ def compare(
     stretch_s(signal.SIGSTOP)
     used_s, ratios = -processor_s(), []
     while len(ratios) < MIN_PAIRS or time.monotonic() < until_s:
-        ratios.append(1 + (stretch_s(signal.SIGCONT) - stretch_s(signal.SIGSTOP)) / feed.PERIOD_S)
+        ratios.append(1 + (stretch_s(signal.SIGCONT) - stretch_s(signal.SIGSTOP)) / server.PERIOD_S)
     return median(ratios), (used_s + processor_s()) / len(ratios)
 
 

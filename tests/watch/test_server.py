@@ -13,9 +13,8 @@ import pytest
 import watched
 
 from epochmeter.config.errors import InputError
-from epochmeter.watch import feed, server
-from epochmeter.watch.feed import Feed, changes_since
-from epochmeter.watch.server import open_server
+from epochmeter.watch import server
+from epochmeter.watch.server import Feed, changes_since, open_server
 from epochmeter.watch.watcher import Watcher
 
 EVIL = "</script><script>alert(1)</script>"
@@ -102,7 +101,7 @@ def test_a_stream_has_the_state_and_then_the_changes_within_two_seconds(record):
 
 
 def test_viewers_share_one_reading_per_period(record, monkeypatch):
-    monkeypatch.setattr(feed, "PERIOD_S", 0.3)
+    monkeypatch.setattr(server, "PERIOD_S", 0.3)
     monkeypatch.setattr(server, "POLL_S", 0.01)
     readings, watcher = [], Watcher(record.folder)
 
@@ -122,7 +121,7 @@ def test_viewers_share_one_reading_per_period(record, monkeypatch):
 def test_nothing_is_sent_without_a_change_except_a_sign_of_life(record, monkeypatch):
     monkeypatch.setattr(server, "HEARTBEAT_S", 0.2)
     monkeypatch.setattr(server, "POLL_S", 0.1)
-    monkeypatch.setattr(feed, "PERIOD_S", 0.1)
+    monkeypatch.setattr(server, "PERIOD_S", 0.1)
     record.write_summary({"state": "failed", "metrics": {}, "notes": [], "failure": {"message": "disk full"}}, "1d")
     with serving(Watcher(record.folder).read) as opened:
         stream = get(opened, "/events")

@@ -24,10 +24,7 @@ MAX_HEADER_BYTES = 2**16
 class Series:
     """One quantity over the last minutes; two are equal only if they are the same object.
 
-    Attributes:
-        times_s: Unix times, ascending, at most one per second.
-        values: Mean of the samples in each of these seconds, in the unit of the quantity's name.
-        latest: The last recorded sample.
+    The Unix times are ascending, at most one per second, and the values are the means in these seconds.
     """
 
     times_s: Sequence[float]
@@ -36,12 +33,7 @@ class Series:
 
 
 class AppendedFile:
-    """A file to which another process appends lines.
-
-    Args:
-        path: The file; it may not exist yet.
-        max_bytes: Largest part to read at once, the newest; None: all.
-    """
+    """A file, not necessarily there, to which another process appends lines; at most the newest bytes are read."""
 
     def __init__(self, path: Path, max_bytes: int | None = None) -> None:
         self.path = path
@@ -106,7 +98,7 @@ class RecentSamples:
         return self._series
 
     def _add(self, names: Sequence[str], cells: Sequence[str], start_s: float) -> None:
-        """Add a row; `start_s` is the Unix time at which the file's clock was 0."""
+        """Add a row; the file's clock was 0 at the Unix time `start_s`."""
         second = int(int(cells[0]) * NANOSECOND)
         if second < self._second:  # the clock of a run that was resumed after a reboot
             self._columns.clear()

@@ -44,14 +44,7 @@ ENDINGS = ("summary.json", "completed.json", "reused.json")
 
 
 class Watcher:
-    """Reads a run or a sweep.
-
-    Args:
-        folder: Its folder.
-
-    Raises:
-        InputError: It is neither a run nor a sweep.
-    """
+    """Reads the folder of a run or a sweep; InputError if it is neither."""
 
     def __init__(self, folder: Path) -> None:
         if not (has_runs(folder) or (folder / POINTS_FILE).exists()):
@@ -94,11 +87,7 @@ class Watcher:
     def _row(
         self, number: int, overrides: Sequence[str], submission: Submission, changed_s: float | None, now_s: float
     ) -> tuple[SweepRow, RunView | None]:
-        """Return the row of a run, and the run in detail unless its end is recorded.
-
-        Args:
-            changed_s: Unix time of the last change of its folder; None without a folder.
-        """
+        """Return the row of a run, whose folder has changed last at a Unix time, and its view unless it has ended."""
         if number in self._ended and self._ended[number][0] == changed_s:
             return self._ended[number][2], None
         folder = self.folder / str(number)
@@ -233,12 +222,9 @@ def _with_means(row: SweepRow, metrics: Mapping[str, float]) -> SweepRow:
 def _remaining(
     ended: Sequence[float | None], active: Sequence[tuple[float | None, float | None]], planned: int
 ) -> float | None:
-    """Return the estimated rest of all runs; None if it is not known.
+    """Return the estimated rest of the time or energy of all runs; None if it is not known.
 
-    Args:
-        ended: Time or energy of completed runs; their median is typical. Without any, the active runs are typical.
-        active: Time or energy of each active run so far, and the estimated rest of this run.
-        planned: Number of runs that have not started.
+    The median of completed runs is typical; without any, that of active runs, which have a part so far and a rest.
     """
     samples = ended or [None if part is None or rest is None else part + rest for part, rest in active]
     numbers = [value for value in samples if value is not None]
@@ -246,5 +232,4 @@ def _remaining(
     rests = [typical] * planned
     for part, rest in active:
         rests.append(rest if rest is not None or typical is None else max(0.0, typical - (part or 0.0)))
-    known_rests = [rest for rest in rests if rest is not None]
-    return sum(known_rests) if known_rests and len(known_rests) == len(rests) else None
+    return sum(rest or 0.0 for rest in rests) if rests and None not in rests else None
