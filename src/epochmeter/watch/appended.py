@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -78,17 +78,16 @@ class RecentSamples:
         self._series: Mapping[str, Series] = {}
         self.throttling: str | None = None
 
-    def read(self, to_unix_s: Callable[[int], float]) -> Mapping[str, Series]:
-        """Return the quantities by column; empty without samples. `to_unix_s` converts the file's clock.
+    def read(self, start_s: float) -> Mapping[str, Series]:
+        """Return the quantities by column, the same objects again without new samples.
 
-        Without new samples, the same objects are returned again.
+        The file's clock was 0 at the Unix time `start_s`.
         """
         lines, is_new = self._file.new_lines()
         if is_new:
             self._columns.clear()
         if lines or is_new:
             _, *names = self._file.first_line.decode(errors="replace").strip().split(",")
-            start_s = to_unix_s(0)
             for line in lines:
                 with suppress(ValueError):  # the header, or a damaged line
                     self._add(names, line.decode().strip().split(","), start_s)
@@ -98,7 +97,6 @@ class RecentSamples:
         return self._series
 
     def _add(self, names: Sequence[str], cells: Sequence[str], start_s: float) -> None:
-        """Add a row; the file's clock was 0 at the Unix time `start_s`."""
         second = int(int(cells[0]) * NANOSECOND)
         if second < self._second:  # the clock of a run that was resumed after a reboot
             self._columns.clear()

@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -90,8 +90,8 @@ class RunWatcher:
             reason = "all epochs are trained; the run ends"
         splits = self._splits(mean, metrics)
         verdict, bottleneck = _bottleneck(splits, job["dataset"].get("layout") not in ("files", SCRIPT))
-        to_unix_s = partial(_unix_s, since_resumed(run, math.inf)["clock"])
-        power, gauges = self._power.read(to_unix_s), self._gauges.read(to_unix_s)
+        start_s = _unix_s(since_resumed(run, math.inf)["clock"], 0)
+        power, gauges = self._power.read(start_s), self._gauges.read(start_s)
         footprint = job.get("footprint") or {}
         price = None if no_energy_reason(run) else footprint.get("price")
         return RunView(
