@@ -104,8 +104,8 @@ def test_incomplete_events_give_no_metrics(analyzed, monkeypatch):
     monkeypatch.setattr("epochmeter.trace.kineto.MAX_EVENTS", 1)
     result = analyzed(1.0)
     assert (result["device"], result["attribution"], result["metrics"]) == (None, None, {})
-    assert "kernel" in result["missing"][0]
-    assert sum(result["left_out"].values()) == 4
+    assert len(result["missing"]) == 1
+    assert sum(result["left_out"].values()) == 7
 
 
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.json.gz")), ids=lambda path: path.name[:8])

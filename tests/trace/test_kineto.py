@@ -77,9 +77,8 @@ def test_memory_is_bounded_and_the_rest_is_counted(tmp_path, kineto, monkeypatch
     for at in range(5):
         kineto.host("aten::add", 1050 + at, 1)
     trace = kineto.load(tmp_path)
-    assert trace.left_out == {"more than 2 of the category operator": 4}
-    assert trace.incomplete == {Category.OPERATOR}
-    assert len(trace.where(Category.KERNEL)) == 1
+    assert trace.left_out == {"after the limit": 8}
+    assert len(trace.start_ns) == 2
 
 
 def broken(kineto):

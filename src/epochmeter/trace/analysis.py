@@ -23,7 +23,7 @@ from epochmeter.trace.attribution import Attribution, attribute
 from epochmeter.trace.device import IDLE_CAUSES, measure_device
 from epochmeter.trace.energy import TracedPower, read_power
 from epochmeter.trace.kernels import PRECISIONS
-from epochmeter.trace.kineto import Category, Trace, TraceError, load
+from epochmeter.trace.kineto import MAX_EVENTS, TOO_MANY, Category, Trace, TraceError, load
 from epochmeter.trace.nsight import NsightError, analyze_pipes
 
 MAX_ROWS = 500
@@ -104,9 +104,8 @@ def analyze(trace: Trace, untraced_s: float | None = None, power: TracedPower | 
     device: dict[str, float] = {}
     attribution = None
     metrics: dict[str, float] = {}
-    if trace.incomplete:
-        names = ", ".join(sorted(category.name.lower() for category in trace.incomplete))
-        missing = [f"the trace is too large: events of these categories were left out: {names}"]
+    if TOO_MANY in trace.left_out:
+        missing = [f"the trace is too large: it has more than {MAX_EVENTS:,} events"]
     else:
         device = measure_device(trace)
         attribution = attribute(trace, None if isinstance(power, str) else power) if len(trace.steps) else None

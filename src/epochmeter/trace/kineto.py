@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-MAX_EVENTS = 1_500_000
-"""Largest number of events that are kept per category."""
+MAX_EVENTS, TOO_MANY = 4_000_000, "after the limit"
+"""Largest number of events that are kept, and the reason why the others are left out."""
 CHUNK_CHARACTERS = 1 << 22
 MAX_EVENT_CHARACTERS = 1 << 24
 NS_PER_US = 1000
@@ -95,7 +95,6 @@ class Trace:
         occupancy: Achieved occupancy as estimated by Kineto, a fraction.
         inputs: Index in `shapes`: the sizes of an operator's inputs, one list per input.
         left_out: Number of events left out, by reason.
-        incomplete: Categories of which events were left out because there are more than `MAX_EVENTS`.
     """
 
     start_ns: Ints
@@ -113,7 +112,6 @@ class Trace:
     threads: list[tuple[str, str]]
     shapes: list[Any]
     left_out: Counter[str]
-    incomplete: set[Category]
 
     @cached_property
     def end_ns(self) -> Ints:
@@ -181,7 +179,7 @@ def load(path: Path) -> Trace:
         raise TraceError(f"cannot read the trace {path}: {error.strerror or error}\n  {HINT}") from error
     except (EOFError, UnicodeDecodeError, json.JSONDecodeError, zlib.error) as error:
         raise TraceError(f"the trace {path} is truncated or damaged: {error}\n  {HINT}") from error
-    if not columns.count:
+    if not columns.arrays["name"]:
         raise TraceError(f"the trace {path} has no events of torch's profiler\n  {HINT}")
     return columns.trace()
 
@@ -227,7 +225,6 @@ class _Columns:
         self.threads: defaultdict[tuple[str, str], int] = defaultdict()
         self.names.default_factory, self.threads.default_factory = self.names.__len__, self.threads.__len__
         self.shapes: dict[str, tuple[int, Any]] = {}
-        self.count: Counter[Category] = Counter()
         self.left_out: Counter[str] = Counter()
 
     def add(self, event: Mapping[str, Any]) -> None:
@@ -240,12 +237,12 @@ class _Columns:
             self.left_out["without a time"] += 1
         elif duration_us < 0:
             self.left_out["with a negative duration"] += 1
+        elif len(self.arrays["name"]) >= MAX_EVENTS:
+            self.left_out[TOO_MANY] += 1
         else:
-            self.count[category] += 1
-            if self.count[category] <= MAX_EVENTS:
-                row = (start_us, duration_us, *self._row(event, category))
-                for column, value in zip(self.arrays.values(), row, strict=True):
-                    column.append(value)
+            row = (start_us, duration_us, *self._row(event, category))
+            for column, value in zip(self.arrays.values(), row, strict=True):
+                column.append(value)
 
     def _row(self, event: Mapping[str, Any], category: Category) -> Iterator[Any]:
         """Yield the values of all columns but the times."""
@@ -275,10 +272,6 @@ class _Columns:
         # Of events that start at the same time, the longer one is the caller of the other.
         order = np.lexsort((-columns["duration_ns"], columns["start_ns"]))
         order = order[near[order]]
-        incomplete = {category for category, count in self.count.items() if count > MAX_EVENTS}
-        for category in incomplete:
-            reason = f"more than {MAX_EVENTS:,} of the category {category.name.lower()}"
-            self.left_out[reason] = self.count[category] - MAX_EVENTS
         self.left_out += Counter({"more than an hour from the others": int((~near).sum())})
         return Trace(
             **{name: values[order] for name, values in columns.items()},
@@ -286,7 +279,6 @@ class _Columns:
             threads=list(self.threads),
             shapes=[shapes for _, shapes in self.shapes.values()],
             left_out=self.left_out,
-            incomplete=incomplete,
         )
 
 
