@@ -75,14 +75,7 @@ FOREIGN_NAME = "this page is for this machine: open it by http://127.0.0.1 or ht
 
 @dataclass(frozen=True)
 class Reading:
-    """What a folder showed at one moment.
-
-    Attributes:
-        version: Increases with each change.
-        snapshot: The last state that could be read.
-        error: Why the folder cannot be read now; empty if it can be.
-        change: The state as JSON, with the samples and the rows that the previous version does not have.
-    """
+    """A version of the last state that could be read, why it cannot be read now, and what has changed, as JSON."""
 
     version: int
     snapshot: Snapshot
@@ -96,11 +89,7 @@ class Reading:
 
 
 class Feed:
-    """The state of a folder, read at most once per `PERIOD_S`, however many threads ask for it.
-
-    Args:
-        read: Function that returns the state now.
-    """
+    """The state that a function reads from a folder, at most once per `PERIOD_S`, however many threads need it."""
 
     def __init__(self, read: Callable[[], Snapshot]) -> None:
         self._read, self._lock = read, threading.Lock()
@@ -152,9 +141,7 @@ def _newer(series: Mapping[str, Series], earlier: Mapping[str, Series]) -> dict[
 def to_json(snapshot: Snapshot, error: str = "", *, is_full: bool = False, without: tuple[str, ...] = ()) -> str:
     """Return a state as JSON that has no `<`, so that it can be part of HTML; numbers that are not finite are null.
 
-    Args:
-        is_full: Whether it has everything, or only the changes.
-        without: Names of fields to leave out.
+    `is_full`: it has everything, not only the changes. Fields `without` are left out.
     """
 
     def convert(part: Any) -> object:
@@ -178,13 +165,7 @@ def to_json(snapshot: Snapshot, error: str = "", *, is_full: bool = False, witho
 
 
 class PageServer(ThreadingHTTPServer):
-    """A web server that listens, with one thread per request.
-
-    Args:
-        feed: The state to show.
-        token: Token that each request needs; None: requests must be addressed to loopback instead.
-        metrics: Whether `/metrics` is served.
-    """
+    """A web server that listens, with one thread per request; without a token, it is for requests to loopback."""
 
     def __init__(self, host: str, port: int, feed: Feed, token: str | None, metrics: bool) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -35,14 +35,13 @@ class Progress:
 
     Attributes:
         epoch: The epoch that trains, counted from 1; after the end, the last recorded one, 0 without any.
-        recorded: Number of recorded epochs.
         epochs: Number of configured epochs; None for a measured script.
         steps: Steps of all recorded epochs.
         elapsed_s: Time from the start to now, or to the end.
         silent_s: Time since the record has last grown; after the end, 0.
         fraction: Estimated fraction of the epochs that are trained, 0 to 1.
-        remaining_s: Estimated time to the end of training; None if it is not known, and after the end.
-        remaining_j: Estimated energy of that time; None without energy.
+        remaining_s: Estimated time to the end of training; None if it is not known, and after the end. `remaining_j`
+            is its energy.
         is_maximum: Whether the run may end earlier, since it has a quality target.
     """
 
@@ -121,13 +120,11 @@ class SweepRow:
 
     Attributes:
         overrides: Overrides in which the runs of the sweep differ, by key.
-        host: The machine that measures or measured it; empty if it is not known.
-        slurm_job: ID of its Slurm job; empty without one.
+        host: The machine that measures or measured it; empty if it is not known, as the Slurm job.
         epoch_s: Time of the mean steady epoch; None before the first, as its energy and its fraction in data stalls.
         duration_s: Time from the start to the end, or to now; None if it has not started.
-        progress: How far it is; None unless it is active.
+        progress: None unless the run is active.
         is_reused: Whether another sweep measured it.
-        is_on_front: Whether its configuration is on the Pareto front of time and energy so far.
     """
 
     number: int
@@ -162,7 +159,7 @@ class Snapshot:
 
     Attributes:
         at_s: Unix time at which the folder was read.
-        remaining_s: Estimated time to the end; None if it is not known, as the energy.
+        remaining_s: Estimated time to the end; None if it is not known, as the energy `remaining_j`.
         active: The runs in detail: the single run; of a sweep, those that are active.
         fraction: Fraction of the runs of a sweep that have ended, with the parts of those that train; None for a run.
         counts: State -> number of runs; empty for a single run.
