@@ -1,10 +1,12 @@
 import queue
+import re
 import shutil
 import threading
 import urllib.request
 from pathlib import Path
 
 import pytest
+from kineto import Kineto
 
 from epochmeter.report.analyses.trace import analyze, find_traced_run, group_modules
 from epochmeter.report.charts.trace import module_bars
@@ -96,6 +98,18 @@ def test_a_page_has_the_pipes_of_nsight_compute(tmp_path):
     (tmp_path / "trace_analysis.json").unlink()
     (tmp_path / "ncu.csv").write_text("==ERROR== Failed to find metric")
     assert "- no utilization of pipes: Failed to find metric" in page_of(tmp_path)
+
+
+def test_a_page_has_the_five_longest_kernels_on_each_side_of_the_mean_occupancy(tmp_path):
+    trace = Kineto()
+    trace.step(0, 0, 1000)
+    for number in range(15):
+        occupancy = {} if number == 14 else {"est. achieved occupancy %": 90 if number % 2 else 10}
+        trace.launch(f"kernel{number:02}", 50 * number + 20, 40 - number, launched=number, **occupancy)
+    trace.write(tmp_path / "trace.json.gz")
+    _, above, below = page_of(tmp_path).split("The longest kernels ")
+    numbers = [[int(number) for number in re.findall(r"kernel(\d+)", text)] for text in (above, below)]
+    assert numbers == [[1, 3, 5, 7, 9], [0, 2, 4, 6, 8]]
 
 
 def test_modules_are_grouped_by_the_beginning_of_their_names():
