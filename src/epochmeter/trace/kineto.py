@@ -261,7 +261,7 @@ class _Columns:
 
     def trace(self) -> Trace:
         """Return the events in order of their start."""
-        columns = {name: np.frombuffer(values, values.typecode) for name, values in self.arrays.items()}
+        columns: dict[str, Any] = {name: np.frombuffer(values, values.typecode) for name, values in self.arrays.items()}
         start_us, duration_us = columns.pop("start_us"), columns.pop("duration_us")
         near = (np.abs(start_us - np.median(start_us)) <= MAX_DISTANCE_US) & (duration_us <= MAX_DISTANCE_US)
         start_us = start_us - start_us.min(where=near, initial=start_us.max())

@@ -56,9 +56,11 @@ class Owners:
 def find_owners(trace: Trace) -> Owners:
     """Find the owners of all events of the host."""
     is_node = np.array([name.startswith(NODE) for name in trace.names])[trace.name]
-    host, callers, stretches = trace.where(*HOST), np.full(len(trace.start_ns), NONE), {}
-    for thread in np.unique(trace.thread[host]).tolist():
-        stretches[thread] = _nest(trace, host[trace.thread[host] == thread], is_node, callers)
+    host, callers = trace.where(*HOST), np.full(len(trace.start_ns), NONE)
+    stretches = {
+        thread: _nest(trace, host[trace.thread[host] == thread], is_node, callers)
+        for thread in np.unique(trace.thread[host]).tolist()
+    }
     modules, ranges = _name_ranges(trace.names)
     return Owners(*_propagate(trace, host, is_node, callers, ranges), modules, stretches)
 
@@ -66,7 +68,7 @@ def find_owners(trace: Trace) -> Owners:
 def _name_ranges(names: list[str]) -> tuple[list[tuple[str, str]], dict[int, tuple[int, int]]]:
     """Return the modules, and by index of a range's name the module and phase of the events in it."""
     modules = {row: index for index, row in enumerate(FURTHER_ROWS)}
-    ranges = {}
+    ranges: dict[int, tuple[int, int]] = {}
     for index, name in enumerate(names):
         if match := MODULE.fullmatch(name):
             module = match[1] or MODEL, match[2] or ""
@@ -81,7 +83,9 @@ def _nest(trace: Trace, events: Ints, is_node: NDArray[np.bool_], callers: Ints)
 
     The time of the autograd engine, before each of its nodes, belongs to that node.
     """
-    begin_ns, innermost, running = [], [], [(sys.maxsize, NONE)]  # end and event of those that run, the innermost last
+    begin_ns: list[int] = []
+    innermost: list[int] = []
+    running = [(sys.maxsize, NONE)]  # end and event of those that run, the innermost last
 
     def end_until(at_ns: int) -> None:
         while running[-1][0] <= at_ns:

@@ -167,6 +167,8 @@ def to_json(snapshot: Snapshot, error: str = "", *, is_full: bool = False, witho
 class PageServer(ThreadingHTTPServer):
     """A web server that listens, with one thread per request; without a token, it is for requests to loopback."""
 
+    request_queue_size = 64
+
     def __init__(self, host: str, port: int, feed: Feed, token: str | None, metrics: bool) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.feed, self.token, self.metrics = feed, token, metrics
