@@ -33,8 +33,8 @@ from epochmeter.power.meter import Domain, Meter, open_meter, shortest_s
 from epochmeter.power.power_series import PowerSamples
 from epochmeter.power.window_energy import energy_of_window, take_reading
 from epochmeter.run.launch import check_interpreter
-from epochmeter.run.nsight import find_program
 from epochmeter.run.preflight import trains_on_gpu
+from epochmeter.run.profiling import find_program
 from epochmeter.shared.process_identity import boot_id
 from epochmeter.shared.units import NANOSECOND
 

@@ -38,9 +38,8 @@ from epochmeter.run.event_loop import EventLoop, run_secondary_event_loop
 from epochmeter.run.finish import finalizing, remove_empty_folders
 from epochmeter.run.instruments import check_idle, measure_idle_w, open_instruments, write_powers
 from epochmeter.run.nodes import forbid_multi_node_resume
-from epochmeter.run.nsight import profile_steps
 from epochmeter.run.plan import Plan, open_restore_journal
-from epochmeter.run.profiler_trace import analyze_trace, finish_trace
+from epochmeter.run.profiling import analyze_trace, finish_trace, profile_steps
 from epochmeter.run.resolve import plan_warnings, resolve_plan
 from epochmeter.run.script import ScriptProcess, check_trained, running_script
 from epochmeter.run.worker_process import WorkerError, WorkerProcess

@@ -1,16 +1,23 @@
-"""Training under Nsight, with programs in place of Nsight and of the training process."""
+"""Traces and their power, and training under Nsight with programs in place of Nsight and of the training process."""
 
 import itertools
 import shutil
 import sys
+from array import array
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from default_jobs import job_of
+from kineto import Kineto
 from stub import executable
 
-from epochmeter.run.nsight import nsight_command, profile_steps
+from epochmeter.power.power_series import PowerSamples
+from epochmeter.power.uncertainty import Response
+from epochmeter.run import profiling
+from epochmeter.run.profiling import analyze_trace, finish_trace, nsight_command, profile_steps, traced_power
+from epochmeter.run.worker_process import WorkerError
+from epochmeter.shared.protocol import Traced, TraceFailed
 from epochmeter.shared.record import Record
 from epochmeter.trace.nsight import PIPE_METRICS
 
@@ -112,3 +119,67 @@ def test_without_a_result_there_is_a_note_with_the_cause(plan, lines, options, c
 def test_nsight_is_found_where_cuda_is_installed(monkeypatch, tmp_path):
     monkeypatch.setattr(shutil, "which", lambda program, path: path)
     assert nsight_command("ncu", "ncu", tmp_path)[0].endswith(":/usr/local/cuda/bin")
+
+
+@pytest.fixture
+def trace(tmp_path):
+    trace = Kineto()
+    trace.step(0, 0, 100)
+    trace.host("aten::mm", 10, 20)
+    return trace.write(tmp_path / "trace.json.gz")
+
+
+def test_the_analysis_is_written_into_the_run_folder_and_a_failed_one_has_a_reason_and_no_result(trace, tmp_path):
+    assert analyze_trace(tmp_path) == []
+    assert Record(tmp_path).trace_analysis()["metrics"]["steps"] == 1
+    trace.write_bytes(b"{}")
+    (note,) = analyze_trace(tmp_path)
+    assert note.startswith("no trace metrics: ")
+    assert "traceEvents" in note
+    assert Record(tmp_path).trace_analysis() is None
+
+
+def test_a_slow_analysis_is_stopped_and_without_a_trace_there_is_none(trace, tmp_path, monkeypatch):
+    monkeypatch.setattr(profiling, "TIMEOUT_S", 0.01)
+    (note,) = analyze_trace(tmp_path)
+    assert "took more than 0.01 s" in note
+    trace.unlink()
+    assert analyze_trace(tmp_path) == []
+    assert Record(tmp_path).trace_analysis() is None
+
+
+def test_failure_during_the_trace_is_only_a_note():
+    def messages():
+        yield TraceFailed("no trace")
+        raise WorkerError("oom", "the kernel killed the worker")
+
+    assert finish_trace(iter([TraceFailed("slow")]), None, None) == ["slow"]
+    assert finish_trace(messages(), None, None) == ["no trace: the kernel killed the worker"]
+
+
+PARTS_DIFFER = "the parts of the total are sampled at different times."
+SAMPLED = {"unavailable": {}, "peak_w": 9.0, "half_width_j": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("sampling", "source", "ranks", "recorded"),
+    [
+        (SAMPLED, "counter", 1, {"energy_uncertainty_j": 0.5, "response": Response(0.1)._asdict()}),
+        (None, "none", 1, {"reason": "no meter"}),
+        (SAMPLED, "estimated", 1, {"reason": "energy is estimated, not measured."}),
+        (SAMPLED, "sampled", 2, {"reason": "several ranks train, and their modules run at different times."}),
+        ({**SAMPLED, "unavailable": {"gpu0": "lost"}}, "sampled", 1, {"reason": "gpu0: lost"}),
+        ({**SAMPLED, "peak_w": None}, "counter", 1, {"reason": PARTS_DIFFER}),
+    ],
+)
+def test_power_of_the_traced_steps_is_recorded_or_its_absence_has_a_reason(tmp_path, sampling, source, ranks, recorded):
+    powers = PowerSamples(array("q", [1, 2]), {"gpu0": array("d", [8, 9])}, array("d", [8, 9]), Response(0.1))
+    meter = SimpleNamespace(
+        energy={"source": source, "reason": "no meter" if source == "none" else None},
+        sampling=lambda *window_ns: sampling and SimpleNamespace(**sampling),
+        drain=lambda before_ns: powers,
+    )
+    plan = SimpleNamespace(ranks=ranks, node=SimpleNamespace(nodes=1), record=Record(tmp_path))
+    traced = Traced(1, 2, wall_offset_ns=3, loads=[])
+    assert traced_power(traced, plan, meter) == {**traced._asdict(), **recorded}
+    assert (tmp_path / "power.csv").read_text().splitlines()[1:] == ["1,8.0000,8.0000", "2,9.0000,9.0000"]
