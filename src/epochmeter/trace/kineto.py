@@ -151,11 +151,11 @@ class Trace:
 
     def where(self, *categories: Category, name: re.Pattern[str] | None = None) -> Ints:
         """Return the indices of the events of these categories whose name matches, in order of their start."""
-        events = np.flatnonzero(np.isin(self.category, categories))
-        if name is None:
-            return events
-        matches = np.array([bool(name.search(text)) for text in self.names])
-        return events[matches[self.name[events]]]
+        events: Ints = np.flatnonzero(np.isin(self.category, categories))
+        if name:
+            matches = np.array([bool(name.search(text)) for text in self.names])
+            events = events[matches[self.name[events]]]
+        return events
 
     def in_steps(self, *categories: Category) -> Ints:
         """Return the indices of the events of these categories that belong to a step."""
