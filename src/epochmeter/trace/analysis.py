@@ -134,9 +134,9 @@ def _metrics(
         metrics |= {"host_busy_fraction": max(attribution.threads.values())} if attribution.threads else {}
     if untraced_s:
         times |= {"untraced_s": untraced_s, "untraced_device_s": untraced_s * device.get("devices", 0)}
-    for name, (part, whole) in RATIOS.items():
-        if part in times and times.get(whole):
-            metrics[name] = times[part] / times[whole]
+    for name, (part, total) in RATIOS.items():
+        if part in times and times.get(total):
+            metrics[name] = times[part] / times[total]
     return metrics
 
 

@@ -32,8 +32,8 @@ class Intervals:
         """Return the union of any intervals."""
         order = np.argsort(start, kind="stable")
         start, end = start[order], np.maximum.accumulate(end[order])
-        is_apart = start[1:] > end[:-1]
-        return cls(start[np.r_[True, is_apart][: len(start)]], end[np.r_[is_apart, True][: len(end)]])
+        ends_before = start[1:] > end[:-1]
+        return cls(start[np.r_[True, ends_before][: len(start)]], end[np.r_[ends_before, True][: len(end)]])
 
     def gaps(self, start: int, end: int) -> Intervals:
         """Return the intervals between two times that are in none of these."""
