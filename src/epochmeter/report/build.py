@@ -32,10 +32,9 @@ from epochmeter.report.pages import Page
 from epochmeter.report.render import render_notes
 from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
 from epochmeter.report.runs.costs import TIME, costs_to_target
-from epochmeter.report.runs.filter import MEASURED_TO_THE_END, Selection, select, select_any, texts_of
-from epochmeter.report.runs.load import DISTURBED
-from epochmeter.report.runs.power import MOST_RUNS, Power, choose_runs, powers
+from epochmeter.report.runs.filter import Selection, select_any, texts_of
 from epochmeter.report.runs.run import Run, Sweep
+from epochmeter.results.run_info import DISTURBED
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class ReportOptions:
 
     Attributes:
         include: Kinds of runs that are left out otherwise.
-        power_of: Numbers of the runs whose power is drawn; empty for the recommended ones.
         gate: Metric (`time`, `energy`) -> largest ratio to the earlier sweep, or to the baseline.
         prior: Earlier runs that predictions learn from, if any.
     """
@@ -52,7 +50,6 @@ class ReportOptions:
     where: Mapping[str, Any] = field(default_factory=dict)
     include: Sequence[str] = ()
     criteria: Criteria = ANY
-    power_of: Sequence[int] = ()
     gate: Mapping[str, float] = field(default_factory=dict)
     prior: Sweep | None = None
 
@@ -77,15 +74,6 @@ class Report:
     incomplete: Sequence[stalls.Incomplete]
 
 
-@dataclass(frozen=True)
-class Analyses:
-    """The analyses of a sweep, the runs that they were made from, and configurations without a stall analysis."""
-
-    pages: Sequence[Page]
-    selection: Selection
-    incomplete: Sequence[stalls.Incomplete]
-
-
 def build_report(
     sweep: Sweep,
     options: ReportOptions,
@@ -103,46 +91,46 @@ def build_report(
     ranked, own = ranked_configurations(selection.ended), {run.name for run in selection.ended}
     prior = read_prior(options.prior, own) if options.prior and options.criteria.predict else None
     result = answer.analyze(ranked, options.criteria, prior)
-    best = result.choices if result else []
-    power = powers(choose_runs(selection.ended, options.power_of, [choice.configuration for choice in best]))
-    draw(charts := all_charts(selection.ended, best, power))
-    analyzed = run_analyses(sweep, options.where, options.include)
+    draw(charts := all_charts(selection.ended, result.choices if result else []))
     answers = {"answer": result, "gate": None if against else _baseline_checks(result, ranked, options.gate)}
+    is_ranked = bool(result and result.choices[0].cost.target)
+    analyzed, incomplete = run_analyses(selection, sweep.folder, is_ranked=is_ranked)
     others = {
         "footprint": footprint.analyze(sweep.runs),
         "failures": failures.analyze(selection),
         "differences": table.platform_differences(selection.ended),
     }
-    pages = [*_pages(answers), *_analysis_pages(analyzed, selection, result), *_pages(others)]
     report = Report(
         title=sweep.title,
         rows=selection.ended,
-        pages=pages,
+        pages=[*_pages(answers), *analyzed, *_pages(others)],
         charts=charts,
-        banner=render_notes("warnings", selection, {run.number for run in selection.ended}),
-        notes=_notes(sweep, selection, options, power),
-        incomplete=analyzed.incomplete,
+        banner=render_notes("warnings", selection),
+        notes=_notes(sweep, selection, options.where),
+        incomplete=incomplete,
     )
     return _with_comparison(report, selection.runs, against, options) if against else report
 
 
-def run_analyses(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequence[str] = ()) -> Analyses:
-    """Run the analyses that the runs of a sweep allow.
+def run_analyses(
+    selection: Selection, folder: Path, *, is_ranked: bool = False
+) -> tuple[list[Page], list[stalls.Incomplete]]:
+    """Run the analyses that the runs of a sweep allow, and list configurations without a stall analysis if all lack it.
 
-    Runs that are no results, such as rehearsals, are analyzed only if there is nothing else. Stalls are never analyzed
-    for runs that were not measured as configured.
+    Stalls are never analyzed for rehearsals, whose data may be on another device. If the answer already ranks
+    configurations by their costs to a target (`is_ranked`), the page of targets does not repeat the best.
     """
-    selection = select(sweep, where, include)
-    results = stalls.analyze(selection.runs)
-    incomplete = [result for result in results if isinstance(result, stalls.Incomplete)]
-    is_complete = len(incomplete) < len(results)
-    pages = [_page("stalls", results, selection)] if is_complete else []
-    others = _others(selection, sweep.folder)
-    if not others and selection.excluded:
-        wider = select(sweep, where, (*include, *MEASURED_TO_THE_END))
-        others = _others(wider, sweep.folder)
-        selection = wider if others else selection
-    return Analyses([*pages, *others], selection, [] if is_complete else incomplete)
+    analyzed = stalls.analyze([run for run in selection.runs if not run.rehearsal])
+    incomplete = [result for result in analyzed if isinstance(result, stalls.Incomplete)]
+    is_complete = len(incomplete) < len(analyzed)
+    results = {
+        "stalls": analyzed if is_complete else [],
+        "targets": [replace(group, is_ranked_above=is_ranked) for group in targets.analyze(selection.ended)],
+        "scaling": scaling.analyze(selection.runs),
+        "questions": questions.analyze(selection.runs),
+        "front": search_front.analyze(selection.ended, search_front.search_objectives(folder)),
+    }
+    return _pages(results), [] if is_complete else incomplete
 
 
 def ranked_configurations(ended: Sequence[Run]) -> list[Configuration]:
@@ -154,7 +142,7 @@ def ranked_configurations(ended: Sequence[Run]) -> list[Configuration]:
     return with_target if costs_to_target(with_target) else group_repeats(without_synthetic(_with_time(ended)))
 
 
-def all_charts(ended: Sequence[Run], best: Sequence[Best] = (), power: Sequence[Power] = ()) -> list[Chart]:
+def all_charts(ended: Sequence[Run], best: Sequence[Best] = ()) -> list[Chart]:
     """Return every chart for which the runs have data, in the order of the page, with labels at the best.
 
     Configurations on synthetic batches are in the charts of parts, but are never the best. With a quality
@@ -171,7 +159,7 @@ def all_charts(ended: Sequence[Run], best: Sequence[Best] = (), power: Sequence[
     charts = [
         *([*targeted, *grids, *parts] if targeted else [*per_epoch, *parts, *grids]),
         *epochs(configurations, palette),
-        power_over_time(power, configurations, palette),
+        power_over_time([choice.configuration for choice in best], palette),
         efficiency(scaled.compared if scaled else [], configurations),
         *[replace(chart, is_folded=True) for chart in per_epoch if targeted],
     ]
@@ -180,21 +168,6 @@ def all_charts(ended: Sequence[Run], best: Sequence[Best] = (), power: Sequence[
 
 def _with_time(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if TIME in run.metrics]
-
-
-def _others(selection: Selection, folder: Path) -> list[Page]:
-    """Return the analyses other than those of stalls."""
-    results = {
-        "targets": targets.analyze(selection.ended),
-        "scaling": scaling.analyze(selection.runs),
-        "questions": questions.analyze(selection.runs),
-        "front": search_front.analyze(selection.ended, search_front.search_objectives(folder)),
-    }
-    return [_page(name, results, selection) for name, results in results.items() if results]
-
-
-def _page(name: str, results: Any, selection: Selection) -> Page:
-    return Page(name, results, [run.number for run in selection.ended])
 
 
 def _baseline_checks(
@@ -212,80 +185,40 @@ def _pages(results: Mapping[str, Any]) -> list[Page]:
     return [Page(name, result) for name, result in results.items() if result]
 
 
-def _analysis_pages(analyzed: Analyses, selection: Selection, result: answer.Answer | None) -> list[Page]:
-    """Return the pages of the analyses.
-
-    A page on runs that the rest of the report leaves out starts with a warning. The page of targets does not repeat the
-    best configurations if the answer names them.
-    """
-    reported = {run.number for run in selection.ended}
-    pages = []
-    for page in analyzed.pages:
-        if not reported.issuperset(page.numbers):
-            page = replace(page, warnings=render_notes("warnings", analyzed.selection, {*page.numbers}, False))
-        if page.name == "targets" and result and result.choices[0].cost.target:
-            page = replace(page, results=[replace(group, is_ranked_above=True) for group in page.results])
-        pages.append(page)
-    return pages
-
-
-def _notes(sweep: Sweep, selection: Selection, options: ReportOptions, power: Sequence[Power]) -> list[str]:
-    """Return notes on runs that are left out, on disturbed runs, and on power that is not drawn."""
-    reported, with_power = {run.number for run in selection.ended}, {curve.run.number for curve in power}
+def _notes(sweep: Sweep, selection: Selection, where: Mapping[str, Any]) -> list[str]:
+    """Return notes on runs that are left out, and on disturbed runs."""
     on_synthetic = len(group_repeats(selection.runs)) - len(group_repeats(without_synthetic(selection.runs)))
-    where = {key: texts_of(values) for key, values in options.where.items()}
-    undrawn = [number for number in options.power_of if number not in with_power]
+    chosen = {key: texts_of(values) for key, values in where.items()}
     return [
         *render_notes("on_synthetic_batches", on_synthetic),
-        *render_notes("chosen", where, selection.count - len(sweep.unreadable), len(sweep.runs)),
-        *render_notes("left_out", selection, reported),
-        *render_notes("disturbed", _disturbances(selection.ended)),
-        *render_notes("without_power", undrawn, len(power), MOST_RUNS),
+        *render_notes("chosen", chosen, selection.count - len(sweep.unreadable), len(sweep.runs)),
+        *render_notes("left_out", selection),
+        *render_notes("disturbed", DISTURBED, selection.ended),
     ]
 
 
 def _with_comparison(report: Report, runs: Sequence[Run], against: Sweep, options: ReportOptions) -> Report:
-    """Return a report with the comparison with an earlier sweep after its answer; a common warning is shown once."""
+    """Return a report with the comparison with an earlier sweep after its answer; a common warning is shown once.
+
+    Runs that are in both sweeps, as one reuses them from the other, would show no change. They are not compared.
+    """
     selection = select_any(against, options.where, options.include)
-    numbers = {run.number for run in selection.ended}
-    before, after, shared = _without_reused(selection.runs, runs)
+    shared = {run.name for run in selection.runs} & {run.name for run in runs}
+    before, after = (group_repeats([run for run in side if run.name not in shared]) for side in (selection.runs, runs))
     names = against.title, report.title
-    compared = comparison.analyze(group_repeats(before), group_repeats(after), names)
+    compared = comparison.analyze(before, after, names)
     pages = [Page("comparison", compared)]
     if options.gate:
         pages.append(Page("gate", gate.check_bounds(compared.matched.pairs, options.gate)))
     count = len([page for page in report.pages if page.name == "answer"])
-    warnings = render_notes("warnings", selection, numbers)
     return replace(
         report,
         title=" against ".join(names[::-1]),
         pages=[*report.pages[:count], *pages, *report.pages[count:]],
-        banner=render_notes("of_two", report.banner, warnings, against.title),
+        banner=render_notes("of_two", report.banner, render_notes("warnings", selection), against.title),
         notes=[
             *report.notes,
-            *render_notes("shared", shared),
-            *render_notes("of_two", [], render_notes("left_out", selection, numbers), against.title),
+            *render_notes("shared", sorted(shared)),
+            *render_notes("of_two", [], render_notes("left_out", selection), against.title),
         ],
     )
-
-
-def _without_reused(before: Sequence[Run], after: Sequence[Run]) -> tuple[list[Run], list[Run], list[str]]:
-    """Return the runs of two sweeps without those that one reuses from the other, which would show no change.
-
-    The names of these runs are the third value.
-    """
-    reused = {run.name for run in (*before, *after) if run.reused}
-    shared = {run.name for run in before} & {run.name for run in after} & reused
-    kept_after = [run for run in after if not (run.reused and run.name in shared)]
-    names = {run.name for run in kept_after}
-    return [run for run in before if not (run.reused and run.name in names)], kept_after, sorted(shared)
-
-
-def _disturbances(runs: Sequence[Run]) -> list[tuple[str, list[int], str]]:
-    """Return each kind of disturbance with the disturbed runs, and the details of the first run."""
-    by_kind = {name: [run for run in runs if name in run.disturbed] for name in DISTURBED}
-    return [
-        (DISTURBED[name], [run.number for run in disturbed], disturbed[0].disturbed[name])
-        for name, disturbed in by_kind.items()
-        if disturbed
-    ]

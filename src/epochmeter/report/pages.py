@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
@@ -15,17 +14,10 @@ SWEEP_PAGES = (
 
 @dataclass(frozen=True)
 class Page:
-    """One analysis.
-
-    Attributes:
-        name: Name of its template, its files and its heading: `scaling` -> scaling.md.j2, scaling.json, scaling.md.
-        numbers: The runs that it was made from.
-    """
+    """One analysis, by the name of its template, its files and its heading: scaling.md.j2, scaling.json, scaling.md."""
 
     name: str
     results: Any
-    numbers: Sequence[int] = ()
-    warnings: Sequence[str] = ()
 
     @property
     def values(self) -> Any:

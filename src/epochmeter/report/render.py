@@ -46,26 +46,19 @@ def phrase(name: str, **values: object) -> str:
     return _phrases()[name].format(**values)
 
 
-def page_opening(page: Page) -> str:
-    """Render the opening of an analysis, for the page of a complete report; empty if the analysis has none."""
-    return render_macro(f"{page.name}.md.j2", "opening", page.results)
+def page_part(page: Page, part: str, *, is_plain: bool = False) -> str:
+    """Render a macro of an analysis; empty if the analysis has none of this name.
 
-
-def page_summary(page: Page, *, is_plain: bool = False) -> str:
-    """Render the sentences that a report starts with; empty if the analysis has none."""
-    return render_macro(f"{page.name}.md.j2", "summary", page.results, is_plain=is_plain)
-
-
-def page_body(page: Page, *, is_plain: bool = False) -> str:
-    """Render the text of an analysis, without its title and summary."""
-    to_text = one_line if is_plain else escape_markdown
-    warnings = "".join(f"**{to_text(warning)}**\n\n" for warning in page.warnings)
-    return warnings + render_macro(f"{page.name}.md.j2", "body", page.results, is_plain=is_plain)
+    Args:
+        part: `opening` of a complete report, `summary` (the sentences that a report starts with), or `body`.
+    """
+    return render_macro(f"{page.name}.md.j2", part, page.results, is_plain=is_plain)
 
 
 def page_markdown(page: Page, *, is_plain: bool = False) -> str:
     """Render the text of an analysis, without its title."""
-    return f"{page_summary(page, is_plain=is_plain)}\n{page_body(page, is_plain=is_plain)}".lstrip()
+    parts = (page_part(page, part, is_plain=is_plain) for part in ("summary", "body"))
+    return "\n".join(parts).lstrip()
 
 
 def page_file(page: Page, title: str, banner: Sequence[str] = (), notes: Sequence[str] = ()) -> str:

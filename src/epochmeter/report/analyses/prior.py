@@ -61,7 +61,7 @@ def read_prior(sweep: Sweep, own: Container[str] = ()) -> Prior:
     """Group the results of sweeps by host and workload, without the runs named in `own`."""
     selection = select(sweep)
     runs = [run for run in selection.runs if run.name not in own]
-    left_out = selection.exclusions({run.number for run in selection.ended})
+    left_out = selection.exclusions
     left_out.update((UNREADABLE, why) for why in sweep.unreadable.values())
     grids, few = [], 0
     for group in groups(group_repeats(without_synthetic(runs)), (BATCH, POWER_LIMIT)):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from epochmeter.report.charts.vega import Chart, javascript, theme
 from epochmeter.report.pages import Page
-from epochmeter.report.render import page_body, page_opening, page_summary, phrase, render_html
+from epochmeter.report.render import page_part, phrase, render_html
 
 FIRST_PAGES = ("answer", "gate", "comparison", "targets")
 """Pages directly below the first chart."""
@@ -45,7 +45,7 @@ def report_html(
         notes=notes,
         summary=_first_sentences(pages),
         headings={page.name: phrase(page.name) for page in pages} | {chart.name: chart.title for chart in charts},
-        body=page_body,
+        part=page_part,
         sections=[*charts[:1], *first_pages, *charts[1:], *other_pages],
         last_sections=last_pages,
         all_runs=phrase("all_runs"),
@@ -61,10 +61,12 @@ def _first_sentences(pages: Sequence[Page]) -> str:
     The pages of `FIRST_PAGES` are summarized, or without them the first page, such as the failures. The best
     configurations per epoch are left out if there are best configurations for quality targets.
     """
-    openings = {page.name: page_opening(page) for page in pages}
+    openings = {page.name: page_part(page, "opening") for page in pages}
     summarized = [page for page in pages if page.name in FIRST_PAGES] or pages[:1]
     texts = [*openings.values()]
-    texts += [page_summary(page) for page in summarized if not (page.name == "answer" and openings.get("targets"))]
+    if openings.get("targets"):
+        summarized = [page for page in summarized if page.name != "answer"]
+    texts += [page_part(page, "summary") for page in summarized]
     paragraphs = [paragraph for text in texts for paragraph in text.split("\n\n") if paragraph.strip()]
     return "\n\n".join(paragraphs[:MAX_FIRST])
 

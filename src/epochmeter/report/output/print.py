@@ -56,16 +56,16 @@ def print_analyses(folder: Path, console: Console, *, of_sources: bool = False) 
     Stalls are analyzed only for a sweep of data sources. If runs are missing, the table of runs and a hint are printed.
     """
     sweep = read(folder)
-    analyses = run_analyses(sweep)
-    pages = [page for page in analyses.pages if of_sources or page.name != "stalls"]
+    selection = select_any(sweep)
+    pages, incomplete = run_analyses(selection, folder)
+    pages = [page for page in pages if of_sources or page.name != "stalls"]
     if not pages and not of_sources:
         return
     console.print()
     if not pages:
         _print_runs(sweep.runs, console)
-        _print_missing(analyses.incomplete, console)
-    numbers = {number for page in pages for number in page.numbers}
-    banner, notes = (render_notes(name, analyses.selection, numbers) for name in ("warnings", "left_out"))
+        _print_missing(incomplete, console)
+    banner, notes = (render_notes(name, selection) for name in ("warnings", "left_out"))
     for warning in banner:
         print_text(console, warning, "bold yellow")
     for page in pages:
