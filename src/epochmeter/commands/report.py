@@ -67,8 +67,7 @@ def task(config: DictConfig) -> None:
     keys: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     try:
         validation.check_all_values(keys)
-        run = report if keys["view"] is None else view_trace
-        code = run(keys, Console(highlight=False))
+        code = (report if keys["view"] is None else view_trace)(keys, Console(highlight=False))
     except (ValueError, RuntimeError) as error:
         sys.exit(errors.format_error(error))
     if code:
@@ -88,8 +87,8 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
 
     warn = partial(print_text, console, style="yellow")
     options = report_options(keys)
-    sweep = with_addresses(keys, runs(keys, "sweep"), warn)
-    against = runs(keys, "against") if keys["against"] else None
+    sweep = with_addresses(load(keys, "sweep"), keys["tracking"], warn)
+    against = load(keys, "against") if keys["against"] else None
     folder = Path(keys["out"] or sweep.folder).absolute()
     if folder == MULTIRUN:  # several sweeps have no folder of their own
         folder = MULTIRUN / "reports" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
@@ -105,24 +104,26 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
 
 
 def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
-    """Print the analysis of a run's trace and write its page, or open the trace; return the exit code.
+    """Print the analysis of a run's trace and write its page, or open its timeline; return the exit code.
 
     Raises:
-        ValueError: There is no such run, or its trace cannot be read.
+        ValueError: There is no such run, its trace cannot be read, or Perfetto's port is in use.
     """
     from epochmeter.report.analyses.trace import analyze, find_traced_run
     from epochmeter.report.output.files import locked, write_trace_page
     from epochmeter.report.output.print import print_page, print_text
+    from epochmeter.report.pages import Page
 
     record = find_traced_run(keys["run"], MULTIRUN, needs_trace=keys["view"] == "trace")
     warn, folder = partial(print_text, console, style="yellow"), Path(keys["out"] or record.folder).absolute()
     if keys["view"] == "perfetto":
-        from epochmeter.report.perfetto import open_in_perfetto
+        from epochmeter.report.perfetto import serve_once
+        from epochmeter.trace.perfetto import write_perfetto_file
 
-        open_in_perfetto(record, folder, partial(print_text, console))
+        with locked(folder, warn):
+            path = write_perfetto_file(record, folder)
+        serve_once(path, partial(print_text, console))
         return 0
-    from epochmeter.report.pages import Page
-
     page = Page("trace", analyze(record))
     print_page(page, console)
     with locked(folder, warn):
@@ -153,7 +154,7 @@ def show_files(
             print_text(console, UI_HINT)
 
 
-def runs(keys: Mapping[str, Any], key: str) -> "Sweep":
+def load(keys: Mapping[str, Any], key: str) -> "Sweep":
     """Load the runs of the sweeps that a key names, or of the newest sweep."""
     from epochmeter.report.analyses.footprint import with_footprint
     from epochmeter.report.runs.load import load_published, load_sweep
@@ -162,27 +163,26 @@ def runs(keys: Mapping[str, Any], key: str) -> "Sweep":
     if keys["source"] not in ("mlflow", "records"):
         raise ValueError(f"source={keys['source']}: give records or mlflow.")
     if keys["source"] == "mlflow":
-        sweep = load_published(sweeps, keys["study"], MULTIRUN, keys["tracking"])
+        sweep = load_published(sweeps, MULTIRUN, keys["tracking"]["experiment"], keys["tracking"].get("uri"))
     else:
-        sweep = load_sweep(sweeps, keys["study"], MULTIRUN)
+        sweep = load_sweep(sweeps, MULTIRUN)
     given = {name: value for name, value in keys["footprint"].items() if name != "export" and value is not None}
     return replace(sweep, runs=[with_footprint(run, given) for run in sweep.runs]) if given else sweep
 
 
-def with_addresses(keys: Mapping[str, Any], sweep: "Sweep", say: Callable[[str], None]) -> "Sweep":
+def with_addresses(sweep: "Sweep", tracking: Mapping[str, Any], say: Callable[[str], None]) -> "Sweep":
     """Return the runs with their addresses in MLflow; without them, and with a message, if there are too many runs."""
-    from epochmeter.report.runs.load import with_links
-
-    if keys["tracking"]["name"] == "none":
+    if tracking["name"] == "none":
         return sweep
     if len(sweep.runs) > MOST_LINKED:
         say(f"No links to MLflow: {len(sweep.runs):,} runs are more than {MOST_LINKED:,}.")
         return sweep
     from epochmeter.tracking.load import run_links
 
-    tracking, sweeps = keys["tracking"], {run.name.partition("/")[0] for run in sweep.runs}
+    names = {run.name.partition("/")[0] for run in sweep.runs}
     with suppress(Exception):  # the report does not need them
-        return with_links(sweep, run_links(sweeps, tracking["experiment"], tracking.get("uri")))
+        links = run_links(names, tracking["experiment"], tracking.get("uri"))
+        return replace(sweep, runs=[replace(run, link=links.get(run.name)) for run in sweep.runs])
     return sweep
 
 
@@ -191,37 +191,30 @@ def report_options(keys: Mapping[str, Any]) -> "ReportOptions":
     from epochmeter.report.analyses.best import Criteria
     from epochmeter.report.build import ReportOptions
 
-    options = keys["report"]
-    if not isinstance(keys["where"] or {}, dict):
-        raise ValueError(f"where={keys['where']}: give keys and values: 'where={{model: lenet, batch: [8, 16]}}'")
-    if not isinstance(options["baseline"] or {}, dict) and options["baseline"] != "defaults":
+    options, where = keys["report"], keys["where"] or {}
+    if not isinstance(where, dict):
+        raise ValueError(f"where={where}: give keys and values: 'where={{model: lenet, batch: [8, 16]}}'")
+    baseline = options["baseline"]
+    if not isinstance(baseline or {}, dict) and baseline != "defaults":
         raise ValueError(
-            f"report.baseline={options['baseline']}: give keys and values, 'report.baseline={{batch: 8}}', or defaults"
+            f"report.baseline={baseline}: give keys and values, 'report.baseline={{batch: 8}}', or defaults"
         )
-    power_of = as_list(options["power_of"])
-    if not all(type(number) is int for number in power_of):
-        raise ValueError(f"report.power_of={options['power_of']}: give the numbers of runs: report.power_of=[3,5]")
     gate = {name: bound for name, bound in keys["gate"].items() if bound is not None}
-    if gate and not keys["against"] and options["baseline"] is None:
+    if gate and not keys["against"] and baseline is None:
         raise ValueError(
             "gate.time and gate.energy need another sweep or a baseline: give against=SWEEP or report.baseline=."
         )
-    return ReportOptions(
-        where=keys["where"] or {},
-        include=as_list(keys["include"]),
-        criteria=Criteria(
-            eta=options["eta"],
-            max_slowdown=options["max_slowdown"],
-            power_budget_w=options["power_budget"],
-            deadline_s=options["deadline"],
-            baseline=options["baseline"],
-            predict=options["predict"] or bool(options["prior"]),
-            next_runs=options["next"],
-        ),
-        power_of=power_of,
-        gate=gate,
-        prior=runs({**keys, **options, "study": None}, "prior") if options["prior"] else None,
+    criteria = Criteria(
+        eta=options["eta"],
+        max_slowdown=options["max_slowdown"],
+        power_budget_w=options["power_budget"],
+        deadline_s=options["deadline"],
+        baseline=baseline,
+        predict=options["predict"] or bool(options["prior"]),
+        next_runs=options["next"],
     )
+    prior = load({**keys, **options}, "prior") if options["prior"] else None
+    return ReportOptions(where, as_list(keys["include"]), criteria, gate, prior)
 
 
 def as_list(value: Any) -> list[Any]:

@@ -7,26 +7,12 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-from epochmeter.report.output.files import locked
 from epochmeter.report.render import render_notes
-from epochmeter.shared.record import Record
-from epochmeter.trace.perfetto import write_perfetto_file
 
 ORIGIN = "https://ui.perfetto.dev"
 PORT = 9001
 """The only port of this machine that Perfetto reads from."""
 WAIT_S = 300.0
-
-
-def open_in_perfetto(record: Record, folder: Path, say: Callable[[str], None]) -> None:
-    """Write the Perfetto file of a run into a folder, and serve it to a browser on this machine until it is read once.
-
-    Raises:
-        ValueError: Perfetto's port is in use.
-    """
-    with locked(folder, say):
-        path = write_perfetto_file(record, folder)
-    serve_once(path, say)
 
 
 def serve_once(path: Path, say: Callable[[str], None], port: int = PORT, wait_s: float = WAIT_S) -> None:

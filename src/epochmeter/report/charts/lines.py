@@ -15,11 +15,16 @@ from epochmeter.report.formatting import interval, percent, quantity
 from epochmeter.report.render import phrase
 from epochmeter.report.runs.configuration import Configuration, device_unit
 from epochmeter.report.runs.costs import TIME
-from epochmeter.report.runs.power import Power
+from epochmeter.report.runs.run import Run
+from epochmeter.results.power_trace import TracePoint, downsample
+from epochmeter.shared.record import Record
+from epochmeter.shared.units import NANOSECOND
 
 MAX_PANELS, MAX_COLUMNS, PANEL_PX = 6, 3, 130
 MAX_LINES = 8
 MAX_TICKS = 6
+MAX_SAMPLES = 600
+"""Power samples per run: more than a page can show."""
 
 
 def epochs(configurations: Sequence[Configuration], palette: Palette) -> list[Chart]:
@@ -33,33 +38,36 @@ def epochs(configurations: Sequence[Configuration], palette: Palette) -> list[Ch
     return [chart for chart in charts if chart]
 
 
-def power_over_time(powers: Sequence[Power], configurations: Sequence[Configuration], palette: Palette) -> Chart | None:
-    """Draw the sampled power of runs, one panel per run; None if there are no samples."""
-    if not powers:
+def power_over_time(best: Sequence[Configuration], palette: Palette) -> Chart | None:
+    """Draw the sampled power of the first run of each configuration, one panel each; None if there are no samples."""
+    curves = [(entry, samples) for entry in dict.fromkeys(best) if (samples := power_samples(entry.runs[0]))]
+    if not curves:
         return None
-    by_run = {run.number: configuration for configuration in configurations for run in configuration.runs}
-    x = vega.make_axis(phrase("time_of_samples"), [power.times_s[-1] for power in powers], "s", zero=True)
-    y = vega.make_axis(phrase("power"), [watts for power in powers for watts in power.powers_w], "W", zero=True)
+    ends_s = [(samples[-1].at_ns - samples[0].at_ns) * NANOSECOND for _, samples in curves]
+    x = vega.make_axis(phrase("time_of_samples"), ends_s, "s", zero=True)
+    y = vega.make_axis(phrase("power"), [sample.watts for _, samples in curves for sample in samples], "W", zero=True)
     rows = []
-    for power in powers:
-        configuration = by_run.get(power.run.number)
-        number = power.run.number
-        panel = (
-            phrase("run_of", title=configuration.title, number=number)
-            if configuration
-            else phrase("run", number=number)
-        )
-        color = palette.color(configuration) if configuration else vega.COLORS[0]
-        for time_s, watts in zip(power.times_s, power.powers_w, strict=True):
-            rows.append({"panel": panel, "x": x.value(time_s), "y": y.value(watts), "color": color})
-    longest_s = max(power.mean_of_s for power in powers)
-    covers = dict.fromkeys(str(power.run.energy_covers) for power in powers if power.run.energy_covers)
+    for entry, samples in curves:
+        panel = phrase("run_of", title=entry.title, number=entry.runs[0].number)
+        for sample in samples:
+            at = x.value((sample.at_ns - samples[0].at_ns) * NANOSECOND)
+            rows.append({"panel": panel, "x": at, "y": y.value(sample.watts), "color": palette.color(entry)})
+    means_ns = [statistics.median(sample.mean_of_ns for sample in samples) for _, samples in curves]
     caption = {
         "all_phases": True,
-        "mean_of": longest_s and quantity(longest_s, "s"),
-        "power_scope": "; ".join(covers),
+        "mean_of": max(means_ns) and quantity(max(means_ns) * NANOSECOND, "s"),
+        "power_scope": scopes(entry for entry, _ in curves),
     }
     return Chart("power", phrase("power_over_time"), _panels(rows, x.title, y, has_points=False), caption)
+
+
+def power_samples(run: Run) -> list[TracePoint]:
+    """Return a run's total power, as means of stretches if there are many samples; empty without two readable ones."""
+    try:
+        samples = list(downsample(Record(run.folder), MAX_SAMPLES)) if run.folder else []
+    except (OSError, ValueError, IndexError):
+        return []
+    return samples if len(samples) > 1 else []
 
 
 def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuration]) -> Chart | None:
@@ -151,8 +159,7 @@ def _panels(rows: vega.Rows, x: str, y: vega.Axis, *, has_points: bool) -> vega.
             "tooltip": vega.tooltips("title", "epoch", "value", "runs"),
         }
         layers.append(vega.layer(None, "point", {**place, **shown}, size=55, filled=False))
-    panels = list(dict.fromkeys(str(row["panel"]) for row in rows))
-    return vega.small_multiples({"layer": layers, "height": PANEL_PX}, rows, panels, MAX_COLUMNS)
+    return vega.small_multiples({"layer": layers, "height": PANEL_PX}, rows, MAX_COLUMNS)
 
 
 def _epoch_ticks(rows: vega.Rows) -> list[int]:

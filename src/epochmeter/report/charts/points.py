@@ -117,26 +117,11 @@ def scopes(configurations: Iterable[Configuration]) -> str:
     return "; ".join(sorted({scope for configuration in configurations if (scope := configuration.energy_scope)}))
 
 
-class WithoutEnergy(NamedTuple):
-    """Caption of a chart that omits configurations without energy.
-
-    Attributes:
-        missing: Number of omitted configurations.
-        total: Number of all configurations.
-        why: Why their energy is unknown.
-    """
-
-    missing: int
-    total: int
-    why: NoEnergy | None
-
-
-def without_energy(configurations: Sequence[Configuration], shown: int) -> WithoutEnergy | None:
-    """Return the caption of a chart that has `shown` of these configurations; None if it has all."""
-    if shown == len(configurations):
-        return None
+def without_energy(configurations: Sequence[Configuration], shown: int) -> tuple[int, int, NoEnergy | None] | None:
+    """Return how many of these configurations a chart omits, their number, and why; None if it shows all."""
     unknown = [configuration for configuration in configurations if not configuration.energy_scope]
-    return WithoutEnergy(len(configurations) - shown, len(configurations), no_energy(unknown))
+    missing, total = len(configurations) - shown, len(configurations)
+    return (missing, total, no_energy(unknown)) if missing else None
 
 
 def _kind(key: str, value: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from operator import itemgetter
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from epochmeter.report.charts import vega
@@ -43,13 +43,14 @@ NARROW_PX, LINE_PX, LETTER_PX, LABEL_GAP_PX = 480, 14, 6.4, 12
 """Size of a narrow chart and of its labels, by which labels are kept apart."""
 LABEL_PLACES = [(is_right, down) for down in (0, 1.2, -1.2, 2, -2) for is_right in (True, False)]
 """Places of a label in order of preference: right of its point or left of it, and lines below it."""
+PER_EPOCH = ("per_epoch", TIME, ENERGY)
+TO_TARGET = ("to_target", TIME_TO_TARGET, ENERGY_TO_TARGET)
 Measured = tuple[Configuration, MeanSd, MeanSd]
 """A configuration, its time and its energy."""
-Labels = Mapping[Configuration, Sequence[str]]
 
 
 class Box(NamedTuple):
-    """Place of a label or a point in pixels, from the chart's top left corner."""
+    """Place of a label or a point, in pixels from the chart's top left corner."""
 
     x_low: float
     x_high: float
@@ -58,7 +59,6 @@ class Box(NamedTuple):
 
     @property
     def is_inside(self) -> bool:
-        """Whether it is within a narrow chart."""
         return self.x_low >= 0 and self.x_high <= NARROW_PX and self.y_low >= 0 and self.y_high <= HEIGHT_PX
 
     def overlaps(self, other: Box) -> bool:
@@ -67,13 +67,9 @@ class Box(NamedTuple):
 
 
 def energy_by_time(configurations: Sequence[Configuration], palette: Palette, best: Sequence[Best] = ()) -> list[Chart]:
-    """Draw energy against time of a steady epoch, one chart per energy scope, with labels at the best."""
-    charts, front = [], pareto_front(costs(configurations))
-    for suffix, measured in _by_scope(configurations, TIME, ENERGY):
-        caption = {"without_energy": None if suffix else without_energy(configurations, len(measured))}
-        name, title = f"energy_by_time{suffix}", phrase("energy_by_time")
-        charts.append(_scatter(name, title, "per_epoch", measured, palette, front, _labels(best), caption))
-    return charts
+    """Draw energy against time of a steady epoch, with labels at the best."""
+    front, title = pareto_front(costs(configurations)), phrase("energy_by_time")
+    return _scatters("energy_by_time", title, PER_EPOCH, configurations, front, palette, best, {})
 
 
 def to_target(configurations: Sequence[Configuration], palette: Palette, best: Sequence[Best] = ()) -> list[Chart]:
@@ -82,34 +78,21 @@ def to_target(configurations: Sequence[Configuration], palette: Palette, best: S
     The mean of a configuration that reached the target only in some runs is shown, but is not on the front.
     """
     groups: dict[tuple[QualityTarget, str], list[Configuration]] = {}
-    for configuration in configurations:
-        if target := quality_target(configuration.job):
-            groups.setdefault((target, configuration.value("dataset")), []).append(configuration)
+    for entry in configurations:
+        if target := quality_target(entry.job):
+            groups.setdefault((target, entry.value("dataset")), []).append(entry)
     charts: list[Chart] = []
     for index, (key, group) in enumerate(groups.items()):
-        suffix = f"_{index}" if len(groups) > 1 else ""
+        name = f"target_{index}" if len(groups) > 1 else "target"
         title = render_macro("phrases.j2", "target_title", *key, is_plain=True).strip()
-        charts += _to_target(f"target{suffix}", title, group, palette, _labels(best))
+        reached = [result for entry in group if (result := _reached(entry))]
+        missed, partly = len(group) - len(reached), len({*reached} - {*group})
+        caption = {"never_reached": missed and (missed, len(group)), "partly_reached": partly}
+        front = pareto_front(costs_to_target([result for result in reached if result in group]))
+        times_s = [(entry, time) for entry in reached if (time := mean_sd(entry, TIME_TO_TARGET))]
+        with_energy = _scatters(name, title, TO_TARGET, reached, front, palette, best, caption)
+        charts += with_energy or ([time_bars(name, title, times_s, palette, caption)] if times_s else [])
     return charts
-
-
-def _labels(best: Sequence[Best]) -> Labels:
-    labels: dict[Configuration, list[str]] = {}
-    for choice in best:
-        labels.setdefault(choice.configuration, []).append(phrase(choice.name))
-    return labels
-
-
-def _to_target(name: str, title: str, group: Sequence[Configuration], palette: Palette, labels: Labels) -> list[Chart]:
-    reached = [result for configuration in group if (result := _reached(configuration))]
-    missed, partly = len(group) - len(reached), len({*reached} - {*group})
-    caption = {"never_reached": missed and (missed, len(group)), "partly_reached": partly}
-    charts, front = [], pareto_front(costs_to_target([result for result in reached if result in group]))
-    for suffix, measured in _by_scope(reached, TIME_TO_TARGET, ENERGY_TO_TARGET):
-        with_missing = {**caption, "without_energy": None if suffix else without_energy(reached, len(measured))}
-        charts.append(_scatter(f"{name}{suffix}", title, "to_target", measured, palette, front, labels, with_missing))
-    times_s = [(configuration, time) for configuration in reached if (time := mean_sd(configuration, TIME_TO_TARGET))]
-    return charts or ([time_bars(name, title, times_s, palette, caption)] if times_s else [])
 
 
 def _reached(configuration: Configuration) -> Configuration | None:
@@ -120,21 +103,28 @@ def _reached(configuration: Configuration) -> Configuration | None:
     return Configuration(runs, phrase("partly_reached", title=configuration.title, reached=len(runs), runs=count))
 
 
-def _by_scope(configurations: Sequence[Configuration], time: str, energy: str) -> list[tuple[str, list[Measured]]]:
-    """Return the configurations that have both metrics by energy scope, with the suffixes of the charts' names."""
-    groups = []
-    for suffix, group in by_energy_scope(configurations):
-        triples = ((entry, mean_sd(entry, time), mean_sd(entry, energy)) for entry in group)
-        if measured := [(entry, seconds, joules) for entry, seconds, joules in triples if seconds and joules]:
-            groups.append((suffix, measured))
-    return groups
+def _scatters(
+    name: str, title: str, costs_of: tuple[str, str, str], shown: Sequence[Configuration],
+    on_front: Set[Configuration], palette: Palette, best: Sequence[Best], caption: vega.Caption,
+) -> list[Chart]:  # fmt: skip
+    """Draw one chart per energy scope, of the configurations that have both metrics."""
+    of, time, energy = costs_of
+    charts = []
+    for suffix, group in by_energy_scope(shown):
+        values = ((entry, mean_sd(entry, time), mean_sd(entry, energy)) for entry in group)
+        if measured := [(entry, seconds, joules) for entry, seconds, joules in values if seconds and joules]:
+            own = {**caption, "without_energy": None if suffix else without_energy(shown, len(measured))}
+            charts.append(_scatter(f"{name}{suffix}", title, of, measured, palette, on_front, best, own))
+    return charts
 
 
 def _scatter(
     name: str, title: str, of: str, measured: Sequence[Measured], palette: Palette, on_front: Set[Configuration],
-    labels: Labels, caption: vega.Caption,
+    best: Sequence[Best], caption: vega.Caption,
 ) -> Chart:  # fmt: skip
-    """Draw energy against time."""
+    labels: dict[Configuration, list[str]] = {}
+    for choice in best:
+        labels.setdefault(choice.configuration, []).append(phrase(choice.name))
     x = vega.make_axis(phrase(f"time_{of}"), _positive_ends(time for _, time, _ in measured), "s")
     y = vega.make_axis(phrase(f"energy_{of}"), _positive_ends(energy for *_, energy in measured), "J", margin=0.16)
     rows = [_row(*cost, x, y, palette) for cost in measured]
@@ -154,7 +144,9 @@ def _scatter(
     return Chart(name, title, _spec(x, y, rows, front, _placed(texts, rows, x, y), palette), caption)
 
 
-def _text(configuration: Configuration, labels: Labels, on_front: Set[Configuration]) -> dict[str, object]:
+def _text(
+    configuration: Configuration, labels: Mapping[Configuration, Sequence[str]], on_front: Set[Configuration]
+) -> dict[str, object]:
     """Return the label of a configuration: the criteria that it is the best by, or its title on the front."""
     if words := list(dict.fromkeys(labels.get(configuration, ()))):
         is_best_in_all = len(labels) == 1 and len(words) > 2
@@ -195,11 +187,8 @@ def _spec(x: Axis, y: Axis, rows: Rows, front: Rows, labels: Rows, palette: Pale
     return vega.make_spec({"layer": layers, "height": HEIGHT_PX}, datasets, is_large=is_large)
 
 
-def _row(
-    configuration: Configuration, time: MeanSd, energy: MeanSd, x: Axis, y: Axis, palette: Palette
-) -> dict[str, object]:
-    row = tooltip(configuration, time=time.text("s"), energy=energy.text("J"))
-    row["kind"] = palette.kind(configuration)
+def _row(entry: Configuration, time: MeanSd, energy: MeanSd, x: Axis, y: Axis, palette: Palette) -> dict[str, object]:
+    row = {**tooltip(entry, time=time.text("s"), energy=energy.text("J")), "kind": palette.kind(entry)}
     for name, value, axis in (("x", time, x), ("y", energy, y)):
         row[name] = axis.value(value.mean)
         if value.sd:
@@ -219,26 +208,18 @@ def _placed(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, objec
     taken: list[Box] = []
     for text in sorted(texts, key=lambda text: not text["is_best"]):
         (at_x, at_y), lines = _pixels(text, x, y), str(text["text"]).split("\n")
-        candidates = []
-        for is_right, down in LABEL_PLACES:
-            box = _label_box(at_x, at_y, lines, is_right=is_right, down=down)
-            covers = any(map(box.overlaps, marks))
-            if box.is_inside and not any(map(box.overlaps, taken)) and (text["is_best"] or not covers):
-                candidates.append((abs(down) + covers, is_right, box))
-        if candidates:
-            _, is_right, box = min(candidates, key=itemgetter(0))
-            taken.append(box)
-            side = {"align": "left", "dx": LABEL_GAP_PX} if is_right else {"align": "right", "dx": -LABEL_GAP_PX}
-            placed.append({**text, "text": lines, **side, "dy": box.y_low + LINE_PX / 2 - at_y})
+        width, height = LETTER_PX * max(map(len, lines)), LINE_PX * len(lines)
+        tries = ([*taken, *marks], taken) if text["is_best"] else ([*taken, *marks],)
+        for obstacles, (is_right, down) in product(tries, LABEL_PLACES):
+            x_low = at_x + (LABEL_GAP_PX if is_right else -LABEL_GAP_PX - width)
+            y_low = at_y + down * LINE_PX - height / 2
+            box = Box(x_low, x_low + width, y_low, y_low + height)
+            if box.is_inside and not any(map(box.overlaps, obstacles)):
+                side = {"align": "left", "dx": LABEL_GAP_PX} if is_right else {"align": "right", "dx": -LABEL_GAP_PX}
+                placed.append({**text, "text": lines, **side, "dy": y_low + LINE_PX / 2 - at_y})
+                taken.append(box)
+                break
     return placed
-
-
-def _label_box(at_x: float, at_y: float, lines: Sequence[str], *, is_right: bool, down: float) -> Box:
-    """Return the place of a label on one side of its point, `down` lines below it."""
-    width, height = LETTER_PX * max(map(len, lines)), LINE_PX * len(lines)
-    x_low = at_x + (LABEL_GAP_PX if is_right else -LABEL_GAP_PX - width)
-    y_low = at_y + down * LINE_PX - height / 2
-    return Box(x_low, x_low + width, y_low, y_low + height)
 
 
 def _pixels(row: Mapping[str, object], x: Axis, y: Axis) -> tuple[float, float]:

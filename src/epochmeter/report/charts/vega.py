@@ -119,14 +119,13 @@ def error_bars(data: str, place: Spec, name: str) -> Spec:
     return {**bars, "transform": [{"filter": f"isValid(datum.{name}_low)"}]}
 
 
-def small_multiples(view: Spec, rows: Rows, panels: Sequence[str], most: int) -> Spec:
-    """Return the specification of one panel per value of `panel`, all with the same axes."""
-    columns = even_columns(len(panels), most)
+def small_multiples(view: Spec, rows: Rows, most: int) -> Spec:
+    """Return the specification of one panel per value of `panel`, in at most `most` columns, with the same scales."""
+    panels = [*dict.fromkeys(row["panel"] for row in rows)]
+    columns = [*range(min(most, len(panels)), 0, -1)]
     faceted = {"facet": channel("panel:N", sort=panels), "columns": columns[0], "data": {"name": "values"}}
-    if len(columns) == 1 < len(panels):  # the last row has a gap, so that the axis is not below each column
-        columns = [*range(most, 0, -1)]
-        faceted |= {"columns": most, "resolve": {"axis": {"x": "independent"}}}
-    return make_spec({**faceted, "spec": view}, {"values": rows}, columns=columns)
+    resolve = {"axis": {"x": "independent"}}  # the last row may have a gap
+    return make_spec({**faceted, "resolve": resolve, "spec": view}, {"values": rows}, columns=columns)
 
 
 def stacked_bars(title: str, rows: Rows, names: Sequence[str], colors: Mapping[str, str], *fields: str) -> Spec:
@@ -150,11 +149,6 @@ def stacked_bars(title: str, rows: Rows, names: Sequence[str], colors: Mapping[s
     labels = layer("bars", "text", {"x": {"datum": 0}, "y": place, "text": channel("name:N")}, **above, aria=False)
     datasets = {"parts": rows, "bars": [{"bar": bar, "name": name} for bar, name in enumerate(names)]}
     return make_spec({"layer": [pieces, labels], "height": {"step": BAR_STEP_PX}}, datasets)
-
-
-def even_columns(panels: int, most: int) -> list[int]:
-    """Return the numbers of columns that leave no gap in the last row, the largest first."""
-    return [columns for columns in range(most, 0, -1) if panels % columns == 0]
 
 
 def theme(*, is_dark: bool = False) -> Spec:

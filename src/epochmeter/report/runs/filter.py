@@ -155,6 +155,4 @@ def _check_key(runs: Sequence[Run], key: str, wanted: Any) -> None:
         raise ValueError(f"where={key}: no run has such a key.{f' Do you mean {similar}?' if similar else ''}")
     if not any(has_values(run, {key: wanted}) for run in runs):
         some = ", ".join([*values][:20]) or "null"
-        raise ValueError(
-            f"where={key}: {', '.join(texts_of(wanted))}: none of {len(runs)} runs. There are: {some}."
-        )
+        raise ValueError(f"where={key}: {', '.join(texts_of(wanted))}: none of {len(runs)} runs. There are: {some}.")

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from glob import glob
 from io import FileIO
 from multiprocessing import get_context
 from pathlib import Path
@@ -39,38 +40,29 @@ YAML_VALUES = {"True": "true", "False": "false", "None": "null"}
 _SHARED: dict[bytes, Any] = {}
 
 
-def load_sweep(sweeps: Sequence[str], study: str | None, multirun: Path) -> Sweep:
+def load_sweep(sweeps: Iterable[str | Path], multirun: Path) -> Sweep:
     """Load the runs of one or several sweeps as one.
 
     Args:
-        sweeps: Names, patterns of names, or folders; without any, the newest sweep.
-        study: Only the runs of this `experiment=`, of all sweeps if none is named.
+        sweeps: Names in `multirun`, folders, or patterns of either; without any, the newest sweep.
 
     Raises:
         ValueError: There is no such run; the message suggests what to run or to name.
     """
     folders = [folder for sweep in sweeps for folder in _matching_folders(sweep, multirun)]
-    if not sweeps:
-        folders = sweep_folders(multirun)[-1 if study is None else 0 :]
+    folders = folders or sweep_folders(multirun)[-1:]
     if not folders:
         raise ValueError("there are no runs yet\n  hint: run `python src/train.py -m experiment=stalls` first")
-    loaded = [read(folder) for folder in dict.fromkeys(folders)]
-    if study is None:
-        return merge_sweeps(loaded, multirun)
-    chosen = [replace(sweep, runs=[run for run in sweep.runs if run.experiment == study]) for sweep in loaded]
-    if not any(sweep.runs for sweep in chosen):
-        names = dict.fromkeys(run.experiment for sweep in loaded for run in sweep.runs if run.experiment)
-        raise ValueError(
-            f"study={study}: no run has this experiment; there are runs of {', '.join(names) or 'none'}\n"
-            f"  hint: run `python src/train.py -m experiment={study}`"
-        )
-    return merge_sweeps([sweep for sweep in chosen if sweep.runs], multirun)
+    return merge_sweeps([read(folder) for folder in dict.fromkeys(folders)], multirun)
 
 
-def load_published(sweeps: Sequence[str], study: str | None, multirun: Path, tracking: Mapping[str, Any]) -> Sweep:
+def load_published(sweeps: Sequence[str], multirun: Path, experiment: str, uri: str | None) -> Sweep:
     """Load runs from MLflow: their records are downloaded, and loaded as those of this machine are.
 
-    The arguments are those of `load_sweep`, and the configuration of MLflow (`uri` and `experiment`).
+    Args:
+        sweeps: Names of sweeps, or patterns of names; without any, the newest sweep.
+        experiment: Name of MLflow's experiment.
+        uri: MLflow's server or database; None: MLFLOW_TRACKING_URI or the project's database.
 
     Raises:
         ValueError: MLflow is not available, or has no such run.
@@ -81,21 +73,19 @@ def load_published(sweeps: Sequence[str], study: str | None, multirun: Path, tra
 
     def choose(names: Iterable[str]) -> list[str]:
         ordered = sorted(names, key=lambda name: (sort_key(name), name))
-        if sweeps:
-            chosen.extend(name for name in ordered if any(fnmatchcase(name, sweep) for sweep in sweeps))
-        else:
-            chosen.extend(ordered[-1 if study is None else 0 :])
-        if not chosen and sweeps:
+        matching = [name for name in ordered if any(fnmatchcase(name, sweep) for sweep in sweeps)]
+        if sweeps and not matching:
             raise ValueError(f"MLflow has no run of sweep={', '.join(sweeps)}. There are: {', '.join(ordered[-5:])}.")
+        chosen.extend(matching or ordered[-1:])
         return chosen
 
     copies = Path(mkdtemp(prefix="epochmeter-"))
     atexit.register(shutil.rmtree, copies, ignore_errors=True)
     try:
-        download_records(copies, choose, tracking["experiment"], tracking.get("uri"))
+        download_records(copies, choose, experiment, uri)
     except Exception as error:  # whatever MLflow raises
         raise ValueError(f"source=mlflow: the runs cannot be loaded: {error_text(error)}") from error
-    sweep = load_sweep(chosen, study, copies)
+    sweep = load_sweep(chosen, copies)
     return replace(sweep, folder=multirun / sweep.folder.relative_to(copies))
 
 
@@ -111,16 +101,13 @@ def run_folders(folder: Path) -> list[Path]:
     """Return the run folders with a record, by number."""
     if _is_run(str(folder)):
         return [folder]
-    if not folder.is_dir():
-        return []
-    runs = (name for name in os.listdir(folder) if name.isdecimal() and _is_run(f"{folder}/{name}"))
-    return [folder / name for name in sorted(runs, key=int)]
+    names = os.listdir(folder) if folder.is_dir() else []
+    return [folder / name for name in sorted(filter(str.isdecimal, names), key=int) if _is_run(f"{folder}/{name}")]
 
 
-def sweep_folders(multirun: Path, pattern: str = "*") -> list[Path]:
-    """Return the folders with runs whose names match a pattern, the newest last."""
-    named = [folder for folder in multirun.iterdir() if fnmatchcase(folder.name, pattern)] if multirun.is_dir() else []
-    return sorted(filter(has_runs, named), key=lambda folder: (sort_key(folder.name), folder.name))
+def sweep_folders(multirun: Path) -> list[Path]:
+    """Return the folders with runs, the newest last."""
+    return _with_runs(multirun.iterdir()) if multirun.is_dir() else []
 
 
 def has_runs(folder: Path) -> bool:
@@ -140,11 +127,6 @@ def merge_sweeps(sweeps: Sequence[Sweep], folder: Path) -> Sweep:
     unique = [run for run in runs if owners[run.name] is run]
     unreadable = {f"{sweep.folder.name}/{name}": why for sweep in sweeps for name, why in sweep.unreadable.items()}
     return Sweep(folder, [replace(run, number=number) for number, run in enumerate(unique)], unreadable)
-
-
-def with_links(sweep: Sweep, links: Mapping[str, str]) -> Sweep:
-    """Return a sweep whose runs have the addresses of their pages, by `sweep/number` of the run."""
-    return replace(sweep, runs=[replace(run, link=links.get(run.name, run.link)) for run in sweep.runs])
 
 
 def load_run(folder: Path) -> Run:
@@ -177,18 +159,20 @@ def error_text(error: Exception) -> str:
     return text if type(error) is ValueError else f"{type(error).__name__}: {text}"
 
 
-def _matching_folders(sweep: str, multirun: Path) -> list[Path]:
-    """Return the folders of a sweep's name, of a pattern of names, or of a path."""
-    for folder in (multirun / sweep, Path(sweep)):
-        if has_runs(folder):
-            return [folder.absolute()]
-    if matching := sweep_folders(multirun, sweep):
-        return matching
+def _matching_folders(sweep: str | Path, multirun: Path) -> list[Path]:
+    """Return the folders with runs of a sweep's name, of a path, or of a pattern of either, the newest last."""
+    for path in (multirun / sweep, Path(sweep)):
+        if matching := _with_runs(map(Path, glob(str(path)) or [path])):
+            return [folder.absolute() for folder in matching]
     last = sweep_folders(multirun)[-1:]
     raise ValueError(
         f"no runs in `{sweep}`: there is no job.json in it or in its numbered folders\n  hint: "
         + (f"the last sweep with runs is {last[0].name}" if last else "run `python src/train.py` first")
     )
+
+
+def _with_runs(folders: Iterable[Path]) -> list[Path]:
+    return sorted(filter(has_runs, folders), key=lambda folder: (sort_key(folder.name), folder.name))
 
 
 def _is_run(folder: str) -> bool:
@@ -221,18 +205,16 @@ def _load_in_parallel(folders: Sequence[Path]) -> list[Run | str]:
 
 def _load_record(folder: Path) -> Run:
     """Load a record; a metric that is not a finite number is absent, and a read error."""
-    description = _json(f"{folder}/job.json")
+    description = _parse(_bytes(f"{folder}/job.json"))
     if (schema := description.get("schema", SCHEMA)) != SCHEMA:
         raise ValueError(f"it is of schema {schema}, and schema {SCHEMA} is read here: report it where it was written")
     job, run = {key: _share(value) for key, value in description["job"].items()}, description["run"]
-    host = _host(f"{folder}/host.json")
-    epochs, broken_lines = _epochs(f"{folder}/epochs.jsonl")
-    summary = _summary(f"{folder}/summary.json", run)
-    measured, state = summary["metrics"], summary["state"]
-    if state == COMPLETED and not _is_completed(folder, run["identity"]):
-        state = UNFINISHED
-    metrics = _finite(measured)
-    errors = [f"{name}: not finite" for name in measured if measured[name] is not None and name not in metrics]
+    host = _host(folder)
+    epochs, broken_lines = _epochs(folder)
+    summary = _summary(folder, run)
+    metrics = _finite(summary["metrics"])
+    measured = [name for name, value in summary["metrics"].items() if value is not None]
+    errors = [f"{name}: not finite" for name in measured if name not in metrics]
     energy = run.get("energy") or {}
     is_metered = "steady/energy_j" in metrics or "total/energy_j" in metrics
     overrides = _override_values(run["overrides"])
@@ -242,7 +224,7 @@ def _load_record(folder: Path) -> Run:
         job=job,
         keys=_keys(overrides),
         metrics=metrics,
-        state=state,
+        state=summary["state"],
         failure=(summary.get("failure") or {}).get("message", "").partition("\n")[0],
         energy_covers=energy.get("covers") if is_metered else None,
         energy_domains=(energy.get("domains") or ()) if is_metered else (),
@@ -273,11 +255,9 @@ def _load_record(folder: Path) -> Run:
 def _power_modes(host: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Sequence[float]]]:
     """Return the board, its power mode and the clocks of all modes; a mode without a unique name is named `id:2`."""
     modes, current = host.get("power_modes") or [], (host.get("power_mode") or {}).get("id")
-    if not all(key in mode for mode in modes for key in CLOCKS):
-        return "", "", {}
     counts = Counter(mode["name"] for mode in modes)
     names = {mode["id"]: mode["name"] if counts[mode["name"]] == 1 else f"id:{mode['id']}" for mode in modes}
-    if current not in names:
+    if current not in names or not all(key in mode for mode in modes for key in CLOCKS):
         return "", "", {}
     clocks = {names[mode["id"]]: [mode[key] for key in CLOCKS] for mode in modes}
     return (host.get("board") or {}).get("model") or "unknown", names[current], _share(clocks)
@@ -305,10 +285,6 @@ def _keys(overrides: Mapping[str, str]) -> dict[str, str]:
     return {key.lstrip("+"): YAML_VALUES.get(value, value) for key, value in overrides.items()}
 
 
-def _json(path: str) -> Any:
-    return _parse(_bytes(path))
-
-
 def _parse(text: bytes | str) -> Any:
     """Parse JSON, with pydantic's parser if it is imported: it takes a third of the time, but accepts fewer texts."""
     with suppress(KeyError, ValueError):
@@ -321,12 +297,11 @@ def _bytes(path: str) -> bytes:
         return file.readall()
 
 
-def _host(path: str) -> Mapping[str, Any]:
+def _host(folder: Path) -> Mapping[str, Any]:
     """Return the description of the host; empty if it is lost, which costs the run nothing else."""
-    try:
-        return _parse_host(_bytes(path))
-    except (OSError, ValueError):
-        return {}
+    with suppress(OSError, ValueError):
+        return _parse_host(_bytes(f"{folder}/host.json"))
+    return {}
 
 
 @lru_cache(maxsize=16)  # most runs of a sweep have the same, byte for byte
@@ -335,35 +310,35 @@ def _parse_host(content: bytes) -> Mapping[str, Any]:
     return host if isinstance(host, dict) else {}
 
 
-def _summary(path: str, run: Mapping[str, Any]) -> Mapping[str, Any]:
+def _summary(folder: Path, run: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the summary; a run that is `completed` but lacks the file that says so is `unfinished`."""
     try:
-        return _json(path)  # type: ignore[no-any-return]
+        summary: dict[str, Any] = _parse(_bytes(f"{folder}/summary.json"))
     except FileNotFoundError:
         process = recorded_process(run)
         is_running = process.host == platform.node() and is_alive(process)  # not known of other hosts
         return {"metrics": {}, "state": RUNNING if is_running else UNFINISHED}
+    if summary["state"] == COMPLETED:
+        identity = None
+        with suppress(OSError, ValueError):
+            identity = _parse(_bytes(f"{folder}/completed.json"))["identity"]
+        summary["state"] = COMPLETED if identity == run["identity"] else UNFINISHED
+    return summary
 
 
-def _is_completed(folder: Path, identity: str) -> bool:
-    try:
-        return bool(_json(f"{folder}/completed.json")["identity"] == identity)
-    except (OSError, ValueError):
-        return False
-
-
-def _epochs(path: str) -> tuple[dict[int, Mapping[str, float]], int]:
+def _epochs(folder: Path) -> tuple[dict[int, Mapping[str, float]], int]:
     """Return the metrics of the representative epochs, and the number of damaged lines, without an incomplete last."""
     try:
-        *lines, _ = _bytes(path).decode("utf-8", errors="replace").split("\n")
+        *lines, _ = _bytes(f"{folder}/epochs.jsonl").decode("utf-8", errors="replace").split("\n")
     except OSError:
         return {}, 0
     windows = [_parse_window(line) for line in lines if '"window": "val"' not in line]
-    steady = [window for window in windows if window and window["window"] == "epoch" and is_steady(window)]
-    return {window["epoch"]: _finite(_chosen(window["metrics"])) for window in steady}, windows.count(None)
-
-
-def _chosen(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: metrics[name] for name in EPOCH_METRICS if name in metrics}
+    epochs = {}
+    for window in windows:
+        if window and window["window"] == "epoch" and is_steady(window):
+            metrics = window["metrics"]
+            epochs[window["epoch"]] = _finite({name: metrics[name] for name in EPOCH_METRICS if name in metrics})
+    return epochs, windows.count(None)
 
 
 def _parse_window(line: str) -> dict[str, Any] | None:
