@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from epochmeter.report.charts.draw import Artist, missing_packages
 from epochmeter.report.output import table
 from epochmeter.report.pages import SWEEP_PAGES, Page
-from epochmeter.report.render import page_file, render_html, render_notes
+from epochmeter.report.render import escape_markdown, page_file, render_html, render_notes
 from epochmeter.shared.atomic_files import lock_folder, write_atomically, write_json
 from epochmeter.shared.record import Record
 
 if TYPE_CHECKING:
     from epochmeter.report.build import Report
 
-PAGE, CHARTS, TABLE = "report.html", "report", "report.csv"
+CHARTS, TABLE = "report", "report.csv"
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Make a folder and hold its lock, so that two reports cannot mix their files; call `say` before waiting for it.
 
     Raises:
-        ValueError: the folder cannot be made or written to.
+        ValueError: The folder cannot be made or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -52,45 +52,59 @@ def write_report(report: Report, folder: Path, say: Callable[[str], None], artis
 
     If `artist` is given, it is drawing the charts already.
     """
-    has_earlier = (folder / TABLE).exists()  # else other charts and pages in the folder are no report's
-    if missing := _missing_packages(say):
-        written = _write_texts(report, folder, table.columns_and_rows(report.rows))
-    else:
-        written = _write_with_charts(report, folder, artist)
-    if has_earlier:
-        names = [f"{name}.{suffix}" for name in SWEEP_PAGES for suffix in ("json", "md", "xml")]
-        pictures = [] if missing else [path for path in (folder / CHARTS).iterdir() if path.suffix in (".png", ".svg")]
-        for path in {*pictures, *(folder / name for name in names)} - {*written}:
-            path.unlink(missing_ok=True)
+    names = [f"{name}.{suffix}" for name in SWEEP_PAGES for suffix in ("json", "md", "xml")]
+    pictures = [*folder.glob(f"{CHARTS}/*.png"), *folder.glob(f"{CHARTS}/*.svg")]
+    # Without an earlier report, such files are of a sweep or of a person.
+    earlier = {*pictures, *(folder / name for name in names)} if (folder / TABLE).exists() else set[Path]()
+    if not _lacks_packages(say) and artist is None:
+        artist = Artist()
+        artist.draw(report.charts)
+    cells = table.columns_and_rows(report.rows)
+    written = [_write_text(folder / "report.html", _html(report, cells))] if artist else []
+    markdown = f"# {escape_markdown(report.title)}\n\n{table.markdown(cells)}"
+    written += [folder / TABLE, _write_text(folder / "report.md", markdown)]
+    write_atomically(folder / TABLE, partial(table.write_csv, report.rows))
+    for page in report.pages:
+        written += write_page(folder, page, page_file(page, report.title, report.banner, report.notes))
+        if page.name == "gate":
+            xml = render_html("gate.xml.j2", title=report.title, checks=page.results)
+            written.append(_write_text(folder / "gate.xml", xml))
+    if artist:
+        (folder / CHARTS).mkdir(exist_ok=True)
+        artist.write(folder / CHARTS)  # drawn while the texts were written
+        images = [f"{chart.name}.{suffix}" for chart in report.charts for suffix in ("png", "svg")]
+        written += [folder / CHARTS / image for image in images]
+    for path in earlier - {*written}:
+        path.unlink(missing_ok=True)
     return written
-
-
-def _missing_packages(say: Callable[[str], None]) -> list[str]:
-    if missing := missing_packages():
-        say(*render_notes("missing_packages", missing))
-    return missing
 
 
 def write_trace_page(page: Page, title: str, folder: Path, say: Callable[[str], None], record: Record) -> list[Path]:
     """Write the text of a run's trace, and its page with charts if the packages are installed; return the files."""
-    written = write_page(folder, page.name, page_file(page, title), None)
-    if _missing_packages(say):
+    written = [_write_text(folder / f"{page.name}.md", page_file(page, title))]
+    if _lacks_packages(say):
         return written
     from epochmeter.report.charts.trace import module_bars, roofline
     from epochmeter.report.output.html import report_html
 
     charts = [*module_bars(page.results), *roofline(record, page.results)]
-    html = report_html(title, [page], charts, "")
-    return [_write_text(folder / f"{page.name}.html", html), *written]
+    return [_write_text(folder / f"{page.name}.html", report_html(title, [page], charts, "")), *written]
 
 
-def write_page(folder: Path, name: str, markdown: str, values: Any) -> list[Path]:
+def write_page(folder: Path, page: Page, markdown: str) -> list[Path]:
     """Write the text and the numbers of an analysis, each completely or not at all."""
-    paths = [_write_text(folder / f"{name}.md", markdown)]
-    if values is not None:
-        write_json(folder / f"{name}.json", _finite(values))
-        paths.insert(0, folder / f"{name}.json")
+    paths = [_write_text(folder / f"{page.name}.md", markdown)]
+    if (values := page.values) is not None:
+        write_json(folder / f"{page.name}.json", _finite(values))
+        paths.insert(0, folder / f"{page.name}.json")
     return paths
+
+
+def _lacks_packages(say: Callable[[str], None]) -> bool:
+    missing = missing_packages()
+    for note in render_notes("missing_packages", missing):
+        say(note)
+    return bool(missing)
 
 
 def _finite(value: Any) -> Any:
@@ -102,32 +116,11 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _write_with_charts(report: Report, folder: Path, artist: Artist | None) -> list[Path]:
+def _html(report: Report, cells: table.Cells) -> str:
     from epochmeter.report.output.html import report_html
 
-    if artist is None:
-        artist = Artist()
-        artist.draw(report.charts)
-    (folder / CHARTS).mkdir(exist_ok=True)
-    cells = table.columns_and_rows(report.rows)
     runs = table.html(report.rows, cells) if report.rows else ""
-    html = report_html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
-    written = [_write_text(folder / PAGE, html), *_write_texts(report, folder, cells)]
-    artist.write(folder / CHARTS)
-    images = [f"{chart.name}.{suffix}" for chart in report.charts for suffix in ("png", "svg")]
-    return [*written, *(folder / CHARTS / image for image in images)]
-
-
-def _write_texts(report: Report, folder: Path, cells: table.Cells) -> list[Path]:
-    written = [folder / TABLE, _write_text(folder / "report.md", table.markdown_file(cells, report.title))]
-    write_atomically(folder / TABLE, partial(table.write_csv, report.rows))
-    for page in report.pages:
-        markdown = page_file(page, report.title, report.banner, report.notes)
-        written += write_page(folder, page.name, markdown, page.values)
-        if page.name == "gate":
-            xml = render_html("gate.xml.j2", title=report.title, checks=page.results)
-            written.append(_write_text(folder / "gate.xml", xml))
-    return written
+    return report_html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
 
 
 def _write_text(path: Path, text: str) -> Path:

@@ -31,24 +31,24 @@ GIGA = 1e9
 
 def write_footprint_files(runs: Sequence[Run], folder: Path, say: Callable[[str], None]) -> list[Path]:
     """Write the SCI of all runs with a carbon footprint, and a BoAmps report per run; return the files."""
-    reports: dict[str, object] = {}
-    scores = []
+    scores, written = [], []
     for run in runs:
         if not run.folder or "total/energy_j" not in run.metrics:
             continue
         try:
-            reports[f"boamps_{run.number}.json"] = boamps_report(run)
+            report = boamps_report(run)
             if "total/co2e_g" in run.metrics:
                 scores.append(software_carbon_intensity(run))
         except READ_ERRORS as error:
             say(*render_notes("damaged_record", run.number, error))
+            continue
+        written.append(folder / f"boamps_{run.number}.json")
+        write_json(written[-1], report)
     if scores:
-        reports["sci.json"] = scores
-    else:
-        say(*render_notes("no_score", bool(reports)))
-    for name, report in reports.items():
-        write_json(folder / name, report)
-    return [folder / name for name in reports]
+        write_json(folder / "sci.json", scores)
+        return [*written, folder / "sci.json"]
+    say(*render_notes("no_score", bool(written)))
+    return written
 
 
 def software_carbon_intensity(run: Run) -> dict[str, object]:

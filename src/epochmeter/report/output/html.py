@@ -63,10 +63,8 @@ def _first_sentences(pages: Sequence[Page]) -> str:
     """
     openings = {page.name: page_part(page, "opening") for page in pages}
     summarized = [page for page in pages if page.name in FIRST_PAGES] or pages[:1]
-    texts = [*openings.values()]
-    if openings.get("targets"):
-        summarized = [page for page in summarized if page.name != "answer"]
-    texts += [page_part(page, "summary") for page in summarized]
+    left_out = "answer" if openings.get("targets") else ""
+    texts = [*openings.values(), *(page_part(page, "summary") for page in summarized if page.name != left_out)]
     paragraphs = [paragraph for text in texts for paragraph in text.split("\n\n") if paragraph.strip()]
     return "\n\n".join(paragraphs[:MAX_FIRST])
 

@@ -12,14 +12,7 @@ from epochmeter.report.build import ranked_configurations, run_analyses
 from epochmeter.report.output import table
 from epochmeter.report.output.files import write_page
 from epochmeter.report.pages import Page
-from epochmeter.report.render import (
-    page_file,
-    page_markdown,
-    phrase,
-    print_markdown,
-    render_macro,
-    render_notes,
-)
+from epochmeter.report.render import page_file, page_markdown, phrase, print_markdown, render_macro, render_notes
 from epochmeter.report.runs.filter import select_any
 from epochmeter.report.runs.load import read
 
@@ -41,9 +34,8 @@ def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
     configurations = ranked_configurations(select_any(read(folder)).ended)
     if not configurations:
         return []
-    choices = find_best(configurations) if is_choice and len(configurations) > 1 else []
-    texts = [render_macro("answer.md.j2", "choice", choice, is_plain=True) for choice in choices[:2]]
-    answer = " ".join(map(str.strip, texts))
+    choices = find_best(configurations)[:2] if is_choice and len(configurations) > 1 else []
+    answer = " ".join(render_macro("answer.md.j2", "choice", choice, is_plain=True).strip() for choice in choices)
     return [
         *([f"Answer:  {answer}"] if answer else []),
         f"Report:  python src/report.py sweep={folder.name}  ->  {display_path(folder / 'report.html')}",
@@ -66,31 +58,26 @@ def print_analyses(folder: Path, console: Console, *, of_sources: bool = False) 
         _print_runs(sweep.runs, console)
         _print_missing(incomplete, console)
     banner, notes = (render_notes(name, selection) for name in ("warnings", "left_out"))
-    for warning in banner:
-        print_text(console, warning, "bold yellow")
+    _print_lines(banner, console, "bold yellow")
     for page in pages:
         print_page(page, console)
-        write_page(folder, page.name, page_file(page, folder.name, banner, notes), page.values)
+        write_page(folder, page, page_file(page, folder.name, banner, notes))
         print_text(console, f"Written: {folder.name}/{page.name}.json and {page.name}.md")
-    for note in notes:
-        print_text(console, note, "yellow")
+    _print_lines(notes, console, "yellow")
 
 
 def print_report(report: Report, console: Console) -> None:
     """Print the texts of a report, its runs if it has no analyses, and notes on the runs that it leaves out."""
-    for warning in report.banner:
-        print_text(console, warning, "bold yellow")
+    _print_lines(report.banner, console, "bold yellow")
     for page in report.pages:
         print_page(page, console)
     if report.rows and all(page.name in REPORT_PAGES for page in report.pages):
         _print_runs(report.rows[:MAX_PRINTED], console)
-        for note in render_notes("more_runs", len(report.rows) - MAX_PRINTED):
-            print_text(console, note)
+        _print_lines(render_notes("more_runs", len(report.rows) - MAX_PRINTED), console)
         console.print()
     if report.incomplete:
         _print_missing(report.incomplete, console)
-    for note in report.notes:
-        print_text(console, note, "yellow")
+    _print_lines(report.notes, console, "yellow")
 
 
 def print_text(console: Console, text: str, style: str = "") -> None:
@@ -103,6 +90,11 @@ def print_text(console: Console, text: str, style: str = "") -> None:
 def print_page(page: Page, console: Console) -> None:
     """Print the text of an analysis under its title."""
     print_markdown(f"## {phrase(page.name)}\n\n{page_markdown(page, is_plain=not console.is_terminal)}", console)
+
+
+def _print_lines(texts: Sequence[str], console: Console, style: str = "") -> None:
+    for text in texts:
+        print_text(console, text, style)
 
 
 def _print_runs(runs: Sequence[Run], console: Console) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TextIO
 from markupsafe import Markup
 
 from epochmeter.report.formatting import ABSENT, number
-from epochmeter.report.render import escape_markdown, phrase, render_html, table
+from epochmeter.report.render import phrase, render_html, table
 from epochmeter.report.runs.costs import ENERGY, ENERGY_TO_TARGET, POWER, TIME, TIME_TO_TARGET
 from epochmeter.report.runs.frames import column_order, run_columns
 from epochmeter.report.runs.run import Run
@@ -25,13 +25,17 @@ from epochmeter.report.runs.run import Run
 PARTS = ("steady/data_stall_s", "steady/copy_s", "steady/compute_s", "steady/overhead_s")
 """Parts of the time per epoch, shown with as many decimals as the time."""
 COSTS = ("steady/cost", "total/cost", "total/cost_to_target")
-"""Metrics with a column per currency."""
+"""Metrics with a currency; left out if the runs have several."""
 METRICS = (
     TIME, *PARTS, "steady/samples_per_s", "steady/tokens_per_s", "steady/mfu", "trace/gpu_busy_fraction", ENERGY, POWER,
     TIME_TO_TARGET, ENERGY_TO_TARGET, "steady/co2e_g", "total/co2e_g", "total/co2e_to_target_g", *COSTS,
     "steady/train_loss", "steady/train_accuracy",
 )  # fmt: skip
 """Metrics of Markdown and HTML; `phrases.j2` has their titles."""
+MIN_FILTERED = 11
+"""Rows from which the HTML table has a filter per column, a search field and several pages."""
+FORMULA = ("=", "+", "-", "@")
+"""Beginnings of a text that a spreadsheet would run as a formula."""
 
 
 class Cells(NamedTuple):
@@ -42,71 +46,46 @@ class Cells(NamedTuple):
     numbers: Sequence[str]
 
 
-MIN_FILTERED = 11
-"""Rows from which the HTML table has a filter per column, a search field and several pages."""
-FORMULA = ("=", "+", "-", "@")
-"""Beginnings of a text that a spreadsheet would run as a formula."""
-
-
 def write_csv(runs: Sequence[Run], file: TextIO) -> None:
     """Write everything known of runs, except their epochs, as CSV; absent values are empty.
 
     Keys have their names in `conf`, metrics those of docs/metrics.md.
     """
-    layouts: dict[tuple[str, ...], int] = {}  # 10,000 runs share few layouts; one dict per run would be 100 MB
+    layouts: dict[tuple[str, ...], tuple[str, ...]] = {}  # 10,000 runs share few; one dict per run would be 100 MB
     lines = []
     for run in runs:
-        line = run_columns(run)
-        lines.append((layouts.setdefault(tuple(line), len(layouts)), tuple(line.values())))
-    columns = sorted(dict.fromkeys(chain.from_iterable(layouts)), key=column_order)
-    places = [[layout.index(name) if name in layout else -1 for name in columns] for layout in layouts]
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(map(_cell, columns))
+        columns = run_columns(run)
+        layout = tuple(columns)
+        lines.append((layouts.setdefault(layout, layout), tuple(columns.values())))
+    names = sorted(dict.fromkeys(chain.from_iterable(layouts)), key=column_order)
+    writer = csv.DictWriter(file, names, restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writerow({name: _cell(name) for name in names})
     for layout, values in lines:
-        cells = [value if type(value) in (float, int) else _cell(value) for value in values]
-        writer.writerow([cells[place] if place >= 0 else "" for place in places[layout]])
+        cells = (value if type(value) in (float, int) else _cell(value) for value in values)
+        writer.writerow(dict(zip(layout, cells, strict=True)))
 
 
 def columns_and_rows(runs: Sequence[Run]) -> Cells:
     """Return the keys in which runs differ and their main metrics; a metric that no run has is left out."""
-    keys = varied(runs)
-    columns = [(metric, *column) for metric in METRICS for column in _columns(runs, metric)]
-    times = _smallest([run.metrics.get(TIME) for run in runs])
-    texts = []
-    for metric, _, values in columns:
-        smallest = (metric in PARTS and times) or _smallest(values)
-        texts.append([Markup(number(value, smallest)) for value in values])
+    keys, currencies = varied(runs), {(run.job.get("footprint") or {}).get("currency") for run in runs} - {None}
+    shown = [name for name in METRICS if len(currencies) == 1 or name not in COSTS]
+    metrics = [name for name in shown if any(name in run.metrics for run in runs)]
+    titles = [phrase(name, currency="".join(currencies)) for name in metrics]
+    columns = [[run.metrics.get(name) for run in runs] for name in metrics]
+    smallest = {name: _smallest(values) for name, values in zip(metrics, columns, strict=True)}
+    smallest |= {name: smallest[TIME] for name in PARTS if name in smallest and smallest.get(TIME)}
+    texts = [
+        [Markup(number(value, smallest[name])) for value in values]
+        for name, values in zip(metrics, columns, strict=True)
+    ]
     cells = zip(runs, *texts, strict=True)
     rows = [[str(run.number), *(value_of(run, key) for key in keys), *measured] for run, *measured in cells]
-    titles = [title for _, title, _ in columns]
     return Cells(["run", *keys, *titles], rows, ["run", *titles])
-
-
-def _columns(runs: Sequence[Run], metric: str) -> list[tuple[str, list[float | None]]]:
-    """Return the title and values of a metric's column, or of one per currency; none if no run has the metric."""
-    values = [run.metrics.get(metric) for run in runs]
-    if metric not in COSTS:
-        columns = [(phrase(metric), values)]
-    else:
-        currencies = [(run.job.get("footprint") or {}).get("currency") for run in runs]
-        columns = [
-            (
-                phrase(metric, currency=currency),
-                [value if own == currency else None for value, own in zip(values, currencies, strict=True)],
-            )
-            for currency in dict.fromkeys(currencies)
-        ]
-    return [column for column in columns if any(value is not None for value in column[1])]
 
 
 def markdown(cells: Cells, *, is_plain: bool = False) -> str:
     """Format the table as Markdown, or as plain text."""
     return f"{phrase('runs')}\n\n{table(*cells, is_plain=is_plain)}\n"
-
-
-def markdown_file(cells: Cells, title: str) -> str:
-    """Format the table as a Markdown page."""
-    return f"# {escape_markdown(title)}\n\n{markdown(cells)}"
 
 
 def html(runs: Sequence[Run], cells: Cells) -> str:
@@ -116,11 +95,10 @@ def html(runs: Sequence[Run], cells: Cells) -> str:
     """
     heads = "".join(f"<th>{escape(column)}</th>" for column in cells.columns)
     is_long = len(runs) >= MIN_FILTERED
+    data = [[_linked(run), *map(_escape, row[1:])] for run, row in zip(runs, cells.rows, strict=True)]
     options = {
         "classes": ["display", "compact"],
-        "data_json": json.dumps(
-            [[_linked(run), *map(_escape, row[1:])] for run, row in zip(runs, cells.rows, strict=True)]
-        ),
+        "data_json": json.dumps(data),
         "layout": {} if is_long else dict.fromkeys(("topStart", "topEnd", "bottomStart", "bottomEnd")),
         "lengthMenu": [10, 25, 100, 1000],
         "order": [],
@@ -139,16 +117,14 @@ def platform_differences(runs: Sequence[Run]) -> list[tuple[str, str, list[int]]
     """
     platforms = {id(run.platform): run.platform for run in runs}.values()  # most runs of a sweep share one
     kinds = dict.fromkeys(name for platform in platforms for name in platform)
-    if "power mode" in kinds and "power_limit" in varied(runs):
-        del kinds["power mode"]
-    differences = []
+    if "power_limit" in varied(runs):
+        kinds.pop("power mode", None)
+    runs_by_value: dict[tuple[str, str], list[int]] = {}
     for kind in kinds:
         if len({platform.get(kind, ABSENT) for platform in platforms}) > 1:
-            numbers: dict[str, list[int]] = {}
             for run in runs:
-                numbers.setdefault(run.platform.get(kind, ABSENT), []).append(run.number)
-            differences += [(kind, value, some) for value, some in numbers.items()]
-    return differences
+                runs_by_value.setdefault((kind, run.platform.get(kind, ABSENT)), []).append(run.number)
+    return [(kind, value, numbers) for (kind, value), numbers in runs_by_value.items()]
 
 
 def varied(runs: Sequence[Run]) -> list[str]:
@@ -182,6 +158,6 @@ def _escape(cell: str) -> str:
 
 def _linked(run: Run) -> str:
     """Return the number of a run, with a link to its page if it has one."""
-    if not (run.link or "").startswith(("http://", "https://")):
+    if run.address is None:
         return str(run.number)
-    return f'<a href="{escape(run.link or "")}" target="_blank" rel="noopener">{run.number}</a>'
+    return f'<a href="{escape(run.address)}" target="_blank" rel="noopener">{run.number}</a>'

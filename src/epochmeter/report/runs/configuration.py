@@ -52,7 +52,7 @@ class Configuration:
     @property
     def link(self) -> str | None:
         """The page in MLflow of its first run that has one."""
-        return next((run.link for run in self.runs if (run.link or "").startswith(("http://", "https://"))), None)
+        return next((run.address for run in self.runs if run.address), None)
 
     @property
     def strategy(self) -> str:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import csv
+import io
 import json
+from collections import UserList
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from epochmeter.config.validation import flatten
-from epochmeter.report.runs.load import has_runs, load_published, merge_sweeps, read
+from epochmeter.report.runs.load import load_published, load_sweep
 from epochmeter.report.runs.run import Run, cached_by_identity
-from epochmeter.shared.record import INTERVALS, Record
+from epochmeter.shared.record import INTERVALS, POWER, Record
 from epochmeter.shared.units import NANOSECOND
 
 if TYPE_CHECKING:
@@ -25,59 +24,56 @@ FACTS = ("number", "sweep", "state", "excluded_because", "failure", "host", "exp
          "reused")  # fmt: skip
 """Attributes of a run with one value each; column `run.sweep`."""
 LISTS = ("added", "energy_domains", "rehearsal", "read_errors")
-Columns = Mapping[str, Any]
-"""Name -> values of the rows of one run; a single value is that of all rows."""
 
 
-@dataclass(frozen=True)
 class Frame:
-    """A table that is read when it is converted: one row per run, epoch, step or power sample."""
+    """A table that is read when it is converted: one row per run, epoch, step or power sample.
 
-    parts: Callable[[], Iterable[Columns]]
+    Args:
+        parts: Reads it: rows, or values by column, of one run after the other.
+    """
+
+    def __init__(self, parts: Callable[[], Iterable[Any]]) -> None:
+        self._parts = parts
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table as a pandas frame; absent values are NaN or None."""
         import pandas as pd
 
-        frames = [pd.DataFrame(part) for part in self.parts() if part]
+        frames = [pd.DataFrame(part) for part in self._parts() if len(part)]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     def to_polars(self) -> pl.DataFrame:
         """Return the table as a polars frame; ImportError if polars is not installed."""
-        return _to_polars(self.to_pandas())
+        try:
+            import polars as pl
+        except ImportError as error:
+            raise ImportError("polars is not installed: run `pip install polars`, or use to_pandas()") from error
+        frame = self.to_pandas()
+        several_types = [name for name in frame.columns if frame[name].dropna().map(type).nunique() > 1]
+        return pl.from_pandas(frame.astype(dict.fromkeys(several_types, "string")))  # a column of polars has one type
 
 
-class Runs(Sequence[Run]):
+class Runs(UserList[Run], Frame):
     """Runs, and what they measured as tables.
 
+    As a table, it has one row per run: attributes (`run.state`), configuration (`batch`), metrics (`steady/e2e_s`) and
+    the host.
+
     Attributes:
-        unreadable: Name of each run whose record is damaged -> the error.
+        unreadable: Name of each run whose record is damaged -> the error; empty for a slice.
     """
 
-    def __init__(self, runs: Sequence[Run], unreadable: Mapping[str, str]) -> None:
-        self._runs = runs
-        self.unreadable = unreadable
-
-    @overload
-    def __getitem__(self, index: int) -> Run: ...
-    @overload
-    def __getitem__(self, index: slice) -> Runs: ...
-    def __getitem__(self, index: int | slice) -> Run | Runs:
-        return Runs(self._runs[index], self.unreadable) if isinstance(index, slice) else self._runs[index]
-
-    def __len__(self) -> int:
-        return len(self._runs)
+    def __init__(self, runs: Sequence[Run], unreadable: Mapping[str, str] | None = None) -> None:
+        super().__init__(runs)
+        self.unreadable = unreadable or {}
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row per run: attributes (`run.state`), configuration (`batch`), metrics (`steady/e2e_s`), host."""
+        """Return one row per run as a pandas frame; absent values are NaN or None."""
         import pandas as pd
 
         frame = pd.DataFrame([run_columns(run) for run in self])
         return frame[sorted(frame.columns, key=column_order)]
-
-    def to_polars(self) -> pl.DataFrame:
-        """Return the same as a polars frame; ImportError if polars is not installed."""
-        return _to_polars(self.to_pandas())
 
     @property
     def epochs(self) -> Frame:
@@ -110,17 +106,14 @@ def load_runs(
         The runs, and the errors of damaged records (`unreadable`).
 
     Raises:
-        FileNotFoundError: A path or pattern matches no folder with runs.
-        ValueError: MLflow is not available, or has no such run.
+        ValueError: A path or pattern matches no folder with runs, or MLflow is not available or has no such run.
     """
-    sources = [source] if isinstance(source, str | Path) else list(source)
+    sources = [source] if isinstance(source, str | Path) else list(source) or ["*"]
     if experiment is None:
-        folders = dict.fromkeys(folder for source in sources or ["multirun/*"] for folder in _folders(source))
-        loaded = merge_sweeps([read(folder) for folder in folders], Path())
+        sweep = load_sweep(sources, Path("multirun"))
     else:
-        sweeps = [str(name) for name in sources or ["*"]]
-        loaded = load_published(sweeps, None, Path(), {"experiment": experiment, "uri": uri})
-    return Runs(loaded.runs, loaded.unreadable)
+        sweep = load_published([str(name) for name in sources], Path("multirun"), experiment, uri)
+    return Runs(sweep.runs, sweep.unreadable)
 
 
 def run_columns(run: Run) -> dict[str, object]:
@@ -150,35 +143,15 @@ def column_order(column: str) -> int:
     return 2 if "/" in column.partition(".")[0] else 1
 
 
-def _to_polars(frame: pd.DataFrame) -> pl.DataFrame:
-    try:
-        import polars as pl
-    except ImportError as error:
-        raise ImportError("polars is not installed: run `pip install polars`, or use to_pandas()") from error
-    several_types = [name for name in frame.columns if frame[name].dropna().map(type).nunique() > 1]
-    return pl.from_pandas(frame.astype(dict.fromkeys(several_types, "string")))  # a column of polars has one type
+def _windows(run: Run) -> list[dict[str, object]]:
+    return [
+        {"run": run.name, "window": window["window"], "epoch": window["epoch"], "warmup": bool(window.get("warmup")),
+         **window["metrics"]}
+        for window in Record(run.folder).windows()
+    ]  # fmt: skip
 
 
-def _folders(source: str | Path) -> list[Path]:
-    folders = [Path(path).absolute() for path in sorted(glob(str(source))) or [str(source)]]
-    with_runs = [folder for folder in folders if has_runs(folder)]
-    if not with_runs:
-        raise FileNotFoundError(f"no runs in {source}: no job.json in it or in its numbered folders")
-    return with_runs
-
-
-def _windows(run: Run) -> Columns:
-    windows = Record(run.folder).windows()
-    names = dict.fromkeys(name for window in windows for name in window["metrics"])
-    return {
-        "run": [run.name] * len(windows),
-        **{name: [window[name] for window in windows] for name in ("window", "epoch")},
-        "warmup": [bool(window.get("warmup")) for window in windows],
-        **{name: [window["metrics"].get(name) for window in windows] for name in names},
-    }
-
-
-def _steps(run: Run) -> Columns:
+def _steps(run: Run) -> dict[str, object]:
     record = Record(run.folder)
     values, losses = record.steps(), record.losses()
     windows = [window for window in record.windows() if window["window"] == "epoch"]
@@ -189,13 +162,16 @@ def _steps(run: Run) -> Columns:
     return {"run": [run.name] * count, "epoch": epochs[:count], "step": range(count), **intervals, **loss}
 
 
-def _power(run: Run) -> Columns:
+def _power(run: Run) -> pd.DataFrame:
+    import pandas as pd
+
     try:
-        with open(Record(run.folder).folder / "power.csv", newline="") as file:
-            header, *lines = csv.reader(file)
-    except (OSError, ValueError):
-        return {}
-    rows = [line for line in lines if len(line) == len(header)]  # the last line of a running run may be truncated
-    times_s = [(int(row[0]) - int(rows[0][0])) * NANOSECOND for row in rows]
-    watts = {name: [float(row[place] or "nan") for row in rows] for place, name in enumerate(header) if place}
-    return {"run": [run.name] * len(rows), "time_s": times_s, **watts}
+        text = (Record(run.folder).folder / POWER).read_text(encoding="utf-8")
+        complete = text[: text.rfind("\n") + 1]  # the last line of a running run may be truncated
+        samples = pd.read_csv(io.StringIO(complete), on_bad_lines="skip")
+        times_ns = samples.pop("monotonic_ns")
+    except (OSError, ValueError, KeyError):
+        return pd.DataFrame()
+    samples.insert(0, "run", run.name)
+    samples.insert(1, "time_s", (times_ns - times_ns.min()) * NANOSECOND)
+    return samples

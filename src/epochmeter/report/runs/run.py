@@ -94,6 +94,11 @@ class Run:
         return self.reused or f"{self.sweep}/{self.folder.name if self.folder else self.number}"
 
     @property
+    def address(self) -> str | None:
+        """Its link, if a browser can open it."""
+        return self.link if self.link and self.link.startswith(("http://", "https://")) else None
+
+    @property
     def excluded_because(self) -> str | None:
         """Why the run is not a result: one of the kinds above; None if it is a result."""
         if self.state != COMPLETED:
