@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from epochmeter.report.pages import SWEEP_PAGES, Page
-from epochmeter.report.render import page_markdown, phrase
+from epochmeter.report.render import SWEEP_PAGES, Page, page_markdown, phrase
 
 FOLDER = Path(__file__).parent / "report" / "golden"
 HINT = "read the text; if it is right, run the tests with UPDATE_GOLDEN=1 to write it"

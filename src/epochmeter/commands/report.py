@@ -81,7 +81,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
     artist = None if missing_packages() else Artist()  # it starts while the modules below are imported
     from epochmeter.report.analyses.gate import exit_code
     from epochmeter.report.build import build_report
-    from epochmeter.report.output.files import locked, write_report
+    from epochmeter.report.output.files import write_errors, write_report
     from epochmeter.report.output.footprint_files import write_footprint_files
     from epochmeter.report.output.print import print_report, print_text
 
@@ -94,7 +94,7 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
         folder = MULTIRUN / "reports" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     content = build_report(sweep, options, against, artist.draw if artist else lambda charts: None)
     print_report(content, console)
-    with locked(folder, warn):
+    with write_errors(folder):
         written = write_report(content, folder, warn, artist)
         written += write_footprint_files(content.rows, folder, warn) if keys["footprint"]["export"] else []
         show_files(written, folder, content.title, keys["tracking"], console)
@@ -110,9 +110,9 @@ def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
         ValueError: There is no such run, its trace cannot be read, or Perfetto's port is in use.
     """
     from epochmeter.report.analyses.trace import analyze, find_traced_run
-    from epochmeter.report.output.files import locked, write_trace_page
+    from epochmeter.report.output.files import write_errors, write_trace_page
     from epochmeter.report.output.print import print_page, print_text
-    from epochmeter.report.pages import Page
+    from epochmeter.report.render import Page
 
     record = find_traced_run(keys["run"], MULTIRUN, needs_trace=keys["view"] == "trace")
     warn, folder = partial(print_text, console, style="yellow"), Path(keys["out"] or record.folder).absolute()
@@ -120,13 +120,13 @@ def view_trace(keys: Mapping[str, Any], console: "Console") -> int:
         from epochmeter.report.perfetto import serve_once
         from epochmeter.trace.perfetto import write_perfetto_file
 
-        with locked(folder, warn):
+        with write_errors(folder):
             path = write_perfetto_file(record, folder)
         serve_once(path, partial(print_text, console))
         return 0
     page = Page("trace", analyze(record))
     print_page(page, console)
-    with locked(folder, warn):
+    with write_errors(folder):
         written = write_trace_page(page, f"{record.folder.parent.name}/{record.folder.name}", folder, warn, record)
     print_text(console, f"Written to {folder}: {', '.join(path.name for path in written)}")
     return 0

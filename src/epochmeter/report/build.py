@@ -28,8 +28,7 @@ from epochmeter.report.charts.points import Palette
 from epochmeter.report.charts.scatter import energy_by_time, to_target
 from epochmeter.report.charts.vega import Chart
 from epochmeter.report.output import table
-from epochmeter.report.pages import Page
-from epochmeter.report.render import render_notes
+from epochmeter.report.render import Page, render_notes
 from epochmeter.report.runs.configuration import Configuration, group_repeats, without_synthetic
 from epochmeter.report.runs.costs import TIME, costs_to_target
 from epochmeter.report.runs.filter import Selection, select_any, texts_of

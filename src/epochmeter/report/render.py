@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache, lru_cache
 from html import escape
 from itertools import groupby
@@ -21,15 +21,19 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from epochmeter.config.installation import cache_folder, with_own_commands
+from epochmeter.config.installation import with_own_commands
 from epochmeter.report import formatting
-from epochmeter.report.pages import Page
 from epochmeter.results.sweep_files import RECOMMENDED_REPEATS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from rich.console import Console
 
+SWEEP_PAGES = (
+    "answer", "comparison", "gate", "stalls", "scaling", "questions", "targets", "front", "footprint", "differences",
+    "failures",
+)  # fmt: skip
+"""Names of the pages of a sweep."""
 TEMPLATES = Path(__file__).parent / "templates"
 MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)[.)](?= )")
 """Characters that Markdown may read as markup: no underscore within a word, and lists only at the start."""
@@ -39,6 +43,24 @@ FILTERS = ("interval", "join_or_more", "number", "percent", "plural", "quantity"
 """Functions of `formatting` that are filters of the templates."""
 MAX_ROWS = 200
 """Rows of a table; the JSON file has all."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """One analysis, by the name of its template, its files and its heading: scaling.md.j2, scaling.json, scaling.md."""
+
+    name: str
+    results: Any
+
+    @property
+    def values(self) -> Any:
+        """All numbers, for the JSON file; None if there is no such file."""
+        if isinstance(self.results, list) and is_dataclass(self.results[0]):
+            return [Page(self.name, result).values for result in self.results]
+        if hasattr(self.results, "values"):
+            return self.results.values
+        is_result = is_dataclass(self.results) and not isinstance(self.results, type)
+        return asdict(self.results) if is_result else None  # type: ignore[call-overload]
 
 
 def phrase(name: str, **values: object) -> str:
@@ -175,20 +197,7 @@ def _environment(to_text: Callable[[object], str] | None) -> Environment:
 
     With `autoescape`, macros return `Markup`. Values that `finalize` has escaped are not escaped again.
     """
-    from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
-    from jinja2.bccache import Bucket
-
-    class Compiled(FileSystemBytecodeCache):
-        """Compiled templates, as compiling them takes a tenth of a short report."""
-
-        def load_bytecode(self, bucket: Bucket) -> None:
-            with suppress(OSError):
-                super().load_bytecode(bucket)
-
-        def dump_bytecode(self, bucket: Bucket) -> None:
-            with suppress(OSError):
-                cache_folder().mkdir(parents=True, exist_ok=True)
-                super().dump_bytecode(bucket)
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -197,7 +206,6 @@ def _environment(to_text: Callable[[object], str] | None) -> Environment:
         lstrip_blocks=True,
         autoescape=True,
         finalize=to_text,
-        bytecode_cache=Compiled(str(cache_folder()), f"%s.{to_text.__name__ if to_text else 'html'}"),
     )
     environment.filters |= {"code": code, "markdown": markdown_to_html, "by_frequency": by_frequency}
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}

@@ -11,8 +11,7 @@ from epochmeter.report.analyses.answer import analyze
 from epochmeter.report.analyses.best import Criteria
 from epochmeter.report.analyses.next_runs import Suggestion
 from epochmeter.report.analyses.prediction import NoPrediction
-from epochmeter.report.pages import Page
-from epochmeter.report.render import page_markdown
+from epochmeter.report.render import Page, page_markdown
 from epochmeter.report.runs.configuration import group_repeats
 from epochmeter.results.bottleneck import Bottleneck
 

@@ -10,9 +10,8 @@ from kineto import Kineto
 
 from epochmeter.report.analyses.trace import analyze, find_traced_run, group_modules
 from epochmeter.report.charts.trace import module_bars
-from epochmeter.report.pages import Page
 from epochmeter.report.perfetto import ORIGIN, serve_once
-from epochmeter.report.render import page_markdown
+from epochmeter.report.render import Page, page_markdown
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import Record
 from epochmeter.trace.analysis import analyze_run

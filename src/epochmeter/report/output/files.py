@@ -2,49 +2,55 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import math
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochmeter.report.charts.draw import Artist, missing_packages
+from epochmeter.report.charts.trace import module_bars, roofline
+from epochmeter.report.charts.vega import Chart, javascript, theme
 from epochmeter.report.output import table
-from epochmeter.report.pages import SWEEP_PAGES, Page
-from epochmeter.report.render import escape_markdown, page_file, render_html, render_notes
-from epochmeter.shared.atomic_files import lock_folder, write_atomically, write_json
+from epochmeter.report.render import (
+    SWEEP_PAGES,
+    Page,
+    escape_markdown,
+    page_file,
+    page_part,
+    phrase,
+    render_html,
+    render_notes,
+)
+from epochmeter.shared.atomic_files import write_atomically, write_json
 from epochmeter.shared.record import Record
 
 if TYPE_CHECKING:
     from epochmeter.report.build import Report
 
 CHARTS, TABLE = "report", "report.csv"
+FIRST_PAGES = ("answer", "gate", "comparison", "targets")
+"""Pages directly below the first chart."""
+MAX_FIRST = 3
+"""Sentences before the first chart."""
+LAST_PAGES = ("failures", "differences")
+"""Pages below the table of runs."""
 
 
 @contextmanager
-def locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Make a folder and hold its lock, so that two reports cannot mix their files; call `say` before waiting for it.
-
-    Raises:
-        ValueError: The folder cannot be made or written to.
-    """
+def write_errors(folder: Path) -> Iterator[None]:
+    """Make a folder, and raise a ValueError with a hint if it cannot be made or written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = lock_folder(folder, wait=False)
-        if descriptor is None:
-            say(*render_notes("waiting", folder))
-            descriptor = lock_folder(folder)
-        try:
-            yield
-        finally:
-            os.close(descriptor)
+        yield
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        raise ValueError(
-            f"cannot write the report to {folder}: {what}\n  hint: name another folder: `out=...`"
-        ) from error
+        hint = "name another folder: `out=...`"
+        raise ValueError(f"cannot write the report to {folder}: {what}\n  hint: {hint}") from error
 
 
 def write_report(report: Report, folder: Path, say: Callable[[str], None], artist: Artist | None = None) -> list[Path]:
@@ -60,7 +66,11 @@ def write_report(report: Report, folder: Path, say: Callable[[str], None], artis
         artist = Artist()
         artist.draw(report.charts)
     cells = table.columns_and_rows(report.rows)
-    written = [_write_text(folder / "report.html", _html(report, cells))] if artist else []
+    written = []
+    if artist:
+        runs = table.html(report.rows, cells) if report.rows else ""
+        html = report_html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
+        written.append(_write_text(folder / "report.html", html))
     markdown = f"# {escape_markdown(report.title)}\n\n{table.markdown(cells)}"
     written += [folder / TABLE, _write_text(folder / "report.md", markdown)]
     write_atomically(folder / TABLE, partial(table.write_csv, report.rows))
@@ -84,9 +94,6 @@ def write_trace_page(page: Page, title: str, folder: Path, say: Callable[[str], 
     written = [_write_text(folder / f"{page.name}.md", page_file(page, title))]
     if _lacks_packages(say):
         return written
-    from epochmeter.report.charts.trace import module_bars, roofline
-    from epochmeter.report.output.html import report_html
-
     charts = [*module_bars(page.results), *roofline(record, page.results)]
     return [_write_text(folder / f"{page.name}.html", report_html(title, [page], charts, "")), *written]
 
@@ -98,6 +105,58 @@ def write_page(folder: Path, page: Page, markdown: str) -> list[Path]:
         write_json(folder / f"{page.name}.json", _finite(values))
         paths.insert(0, folder / f"{page.name}.json")
     return paths
+
+
+def report_html(
+    title: str,
+    pages: Sequence[Page],
+    charts: Sequence[Chart],
+    table_html: str,
+    notes: Sequence[str] = (),
+    banner: Sequence[str] = (),
+) -> str:
+    """Render the HTML page, one file that needs no network; everything is escaped, except the table of runs."""
+    first_pages = [page for page in pages if page.name in FIRST_PAGES]
+    last_pages = [page for page in pages if page.name in LAST_PAGES]
+    other_pages = [page for page in pages if page not in (*first_pages, *last_pages)]
+    specs = {
+        "specs": {chart.name: chart.spec for chart in charts},
+        "themes": {"light": theme(), "dark": theme(is_dark=True)},
+    }
+    return render_html(
+        "report.html.j2",
+        title=title,
+        banner=banner,
+        notes=notes,
+        summary=_first_sentences(pages),
+        headings={page.name: phrase(page.name) for page in pages} | {chart.name: chart.title for chart in charts},
+        part=page_part,
+        sections=[*charts[:1], *first_pages, *charts[1:], *other_pages],
+        last_sections=last_pages,
+        all_runs=phrase("all_runs"),
+        table=pack(table_html) if table_html else "",
+        vega=pack(javascript()) if charts else "",
+        specs=pack(json.dumps(specs, separators=(",", ":"))) if charts else "",
+    )
+
+
+def _first_sentences(pages: Sequence[Page]) -> str:
+    """Return the first paragraphs of the page: the openings of analyses, then summaries.
+
+    The pages of `FIRST_PAGES` are summarized, or without them the first page, such as the failures. The best
+    configurations per epoch are left out if there are best configurations for quality targets.
+    """
+    openings = {page.name: page_part(page, "opening") for page in pages}
+    summarized = [page for page in pages if page.name in FIRST_PAGES] or pages[:1]
+    left_out = "answer" if openings.get("targets") else ""
+    texts = [*openings.values(), *(page_part(page, "summary") for page in summarized if page.name != left_out)]
+    paragraphs = [paragraph for text in texts for paragraph in text.split("\n\n") if paragraph.strip()]
+    return "\n\n".join(paragraphs[:MAX_FIRST])
+
+
+def pack(text: str) -> str:
+    """Compress a text for the page to unpack; the result has no characters that mean anything in HTML."""
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
 def _lacks_packages(say: Callable[[str], None]) -> bool:
@@ -114,13 +173,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _html(report: Report, cells: table.Cells) -> str:
-    from epochmeter.report.output.html import report_html
-
-    runs = table.html(report.rows, cells) if report.rows else ""
-    return report_html(report.title, report.pages, report.charts, runs, report.notes, report.banner)
 
 
 def _write_text(path: Path, text: str) -> Path:

@@ -11,8 +11,7 @@ from epochmeter.report.analyses.best import find_best
 from epochmeter.report.build import ranked_configurations, run_analyses
 from epochmeter.report.output import table
 from epochmeter.report.output.files import write_page
-from epochmeter.report.pages import Page
-from epochmeter.report.render import page_file, page_markdown, phrase, print_markdown, render_macro, render_notes
+from epochmeter.report.render import Page, page_file, page_markdown, phrase, print_markdown, render_macro, render_notes
 from epochmeter.report.runs.filter import select_any
 from epochmeter.report.runs.load import read
 
