@@ -10,7 +10,6 @@ from functools import lru_cache
 from epochmeter.report.charts import vega
 from epochmeter.report.charts.points import MeanSd, Palette, by_energy_scope, mean_sd, scopes, tooltip
 from epochmeter.report.charts.vega import Chart
-from epochmeter.report.formatting import percent, quantity
 from epochmeter.report.render import phrase
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import ENERGY, TIME
@@ -30,8 +29,7 @@ Bar = tuple[Configuration, MeanSd, Mapping[str, float]]
 
 def epoch_parts(configurations: Sequence[Configuration]) -> list[Chart]:
     """Draw the parts of the time of a steady epoch."""
-    metrics = {part: f"{part}_s" for part in PARTS}
-    bars = _bars(configurations, TIME, lambda configuration, total: _all_known(configuration, metrics))
+    bars = _bars(configurations, TIME, lambda entry, total: _known(entry, {part: f"{part}_s" for part in PARTS}))
     caption = {"by_activity": True, "measured_separately": True}
     return _stacked("epoch_parts", "s", configurations, bars, PARTS, caption)
 
@@ -43,12 +41,12 @@ def energy_parts(configurations: Sequence[Configuration]) -> list[Chart]:
         bars = _bars(group, ENERGY, energy_domains)
         names = sorted({part for _, _, parts in bars for part in parts} - {REST})
         colors = {name: DOMAIN_COLORS[place % len(DOMAIN_COLORS)] for place, name in enumerate(names)}
-        colors[REST] = vega.GRAY
         caption = {"by_component": True, "scope": scopes(group)}
-        charts += _stacked(f"energy_domains{suffix}", "J", group, bars, colors, caption)
-        bars = _bars(group, ENERGY, lambda configuration, total: _all_known(configuration, metrics))
-        caption = {"by_activity": True, "scope": scopes(group)}
-        charts += _stacked(f"energy_phases{suffix}", "J", group, bars, PARTS, caption)
+        charts += _stacked(f"energy_domains{suffix}", "J", group, bars, {**colors, REST: vega.GRAY}, caption)
+        bars = _bars(group, ENERGY, lambda entry, total: _known(entry, metrics))
+        charts += _stacked(
+            f"energy_phases{suffix}", "J", group, bars, PARTS, {"by_activity": True, "scope": scopes(group)}
+        )
     return charts
 
 
@@ -57,14 +55,8 @@ def time_bars(
 ) -> Chart:
     """Draw time to a target where energy is unknown, the fastest on top."""
     shown = sorted(times_s, key=lambda pair: pair[1].mean)[:MAX_BARS]
-    axis = vega.make_axis(phrase("time_to_target"), [time.mean for _, time in shown], "s", zero=True)
-    rows = [
-        {**tooltip(configuration, time=time.text("s")), "bar": bar, "part": palette.kind(configuration), "start": 0,
-         "end": axis.value(time.mean)}
-        for bar, (configuration, time) in enumerate(shown)
-    ]  # fmt: skip
-    names = [configuration.title for configuration, _ in shown]
-    spec = vega.stacked_bars(axis.title, rows, names, palette.colors, "title", "time", "runs")
+    bars = [(entry, time, {palette.kind(entry): time.mean}) for entry, time in shown]
+    spec = _spec(phrase("time_to_target"), "s", bars, palette.colors, "title", "total", "runs")
     return Chart(name, title, spec, {"energy_unknown": True, **caption, **_fewer("s", len(times_s))})
 
 
@@ -74,7 +66,7 @@ def energy_domains(configuration: Configuration, total_j: float) -> dict[str, fl
     Domains within the only domain of the total, such as the rails of a board, are shown with the rest of that one.
     """
     names = {domain for run in configuration.runs for metric in run.metrics if (domain := _domain(metric))}
-    joules = _all_known(configuration, {name: f"energy_{name}_j" for name in sorted(names)})
+    joules = _known(configuration, {name: f"energy_{name}_j" for name in sorted(names)})
     totals = {frozenset(run.energy_domains) for run in configuration.runs}
     total = totals.pop() if len(totals) == 1 else frozenset()
     summed = {name: value for name, value in joules.items() if name in total}
@@ -93,7 +85,7 @@ def _domain(metric: str) -> str | None:
     return match[1] if match else None
 
 
-def _all_known(configuration: Configuration, metrics: Mapping[str, str]) -> dict[str, float]:
+def _known(configuration: Configuration, metrics: Mapping[str, str]) -> dict[str, float]:
     """Return the means of metrics by part; empty unless all are known."""
     means = {name: configuration.mean(f"steady/{metric}") for name, metric in metrics.items()}
     finite = {name: mean for name, mean in means.items() if mean is not None and math.isfinite(mean)}
@@ -103,11 +95,10 @@ def _all_known(configuration: Configuration, metrics: Mapping[str, str]) -> dict
 def _bars(
     configurations: Sequence[Configuration], metric: str, parts_of: Callable[[Configuration, float], dict[str, float]]
 ) -> list[Bar]:
-    """Return the configurations that have parts, the smallest total first."""
+    """Return the configurations whose parts are known, the least total first."""
     totals = [(entry, total) for entry in configurations if (total := mean_sd(entry, metric))]
     totals.sort(key=lambda pair: pair[1].mean)
-    bars = ((configuration, total, parts_of(configuration, total.mean)) for configuration, total in totals)
-    return [bar for bar in bars if bar[2]]
+    return [(entry, total, parts) for entry, total in totals if (parts := parts_of(entry, total.mean))]
 
 
 def _stacked(
@@ -117,32 +108,27 @@ def _stacked(
     """Draw the first bars, and the next ones in a chart that the page folds."""
     label = phrase("time_per_epoch" if base == "s" else "energy_per_epoch")
     title = phrase("by_component" if "by_component" in caption else "by_part", label=label)
-    missing = len(configurations) - len(bars)
-    unknown = {"unknown_parts": missing and (missing, len(configurations))}
-    first, more = bars[:MAX_BARS], bars[MAX_BARS : MAX_BARS + MAX_FOLDED_BARS]
-    caption = {**caption, **_fewer(base, len(bars)), **unknown}
-    charts = [Chart(name, title, _parts_spec(label, base, first, colors), caption)] if first else []
+    unknown = len(configurations) - len(bars)
+    caption = {**caption, **_fewer(base, len(bars)), "unknown_parts": unknown and (unknown, len(configurations))}
+    charts = []
+    fields = ("title", "part", "value", "total", "runs")
+    more, further = bars[MAX_BARS : MAX_BARS + MAX_FOLDED_BARS], phrase("further", title=title)
+    if bars:
+        charts.append(Chart(name, title, _spec(label, base, bars[:MAX_BARS], colors, *fields), caption))
     if more:
-        spec, title = _parts_spec(label, base, more, colors), phrase("further", title=title)
-        charts.append(Chart(f"{name}_more", title, spec, {"next": len(more)}, is_folded=True))
+        spec = _spec(label, base, more, colors, *fields)
+        charts.append(Chart(f"{name}_more", further, spec, {"next": len(more)}, is_folded=True))
     return charts
 
 
-def _parts_spec(label: str, base: str, bars: Sequence[Bar], colors: Mapping[str, str]) -> vega.Spec:
-    axis = vega.make_axis(label, [total.mean for _, total, _ in bars], base, zero=True)
+def _spec(label: str, base: str, bars: Sequence[Bar], colors: Mapping[str, str], *fields: str) -> vega.Spec:
     names = {part: phrase(part) if part in (*PARTS, REST) else part for part in colors}
-    rows: list[dict[str, object]] = []
-    for bar, (configuration, total, parts) in enumerate(bars):
-        end = 0.0
-        for part in filter(parts.get, colors):
-            start, end = end, end + axis.value(parts[part])
-            text = f"{quantity(parts[part], base, total.mean)} ({percent(parts[part] / total.mean)})"
-            lines = tooltip(configuration, part=names[part], value=text, total=total.text(base))
-            rows.append({**lines, "bar": bar, "start": start, "end": end})
-    used = {row["part"] for row in rows}
-    shown = {names[part]: color for part, color in colors.items() if names[part] in used}
-    titles = [configuration.title for configuration, *_ in bars]
-    return vega.stacked_bars(axis.title, rows, titles, shown, "title", "part", "value", "total", "runs")
+    named = [
+        vega.Bar(entry.title, {names[part]: parts[part] for part in colors if parts.get(part)}, total.mean,
+                 tooltip(entry, total=total.text(base)))
+        for entry, total, parts in bars
+    ]  # fmt: skip
+    return vega.stacked_bars(label, base, named, {names[part]: color for part, color in colors.items()}, *fields)
 
 
 def _fewer(base: str, count: int) -> dict[str, object]:

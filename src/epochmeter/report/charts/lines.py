@@ -22,7 +22,6 @@ from epochmeter.shared.units import NANOSECOND
 
 MAX_PANELS, MAX_COLUMNS, PANEL_PX = 6, 3, 130
 MAX_LINES = 8
-MAX_TICKS = 6
 MAX_SAMPLES = 600
 """Power samples per run: more than a page can show."""
 
@@ -144,9 +143,9 @@ def _epochs(
 
 def _panels(rows: vega.Rows, x: str, y: vega.Axis, *, has_points: bool) -> vega.Spec:
     """Return the specification of lines, one panel each, with points that are hollow in the warm-up."""
-    ticks = {"values": _epoch_ticks(rows), "format": "d"} if has_points else {}
+    epochs = channel("x:O", title=x, axis={"labelAngle": 0, "labelOverlap": "greedy", "ticks": False})
     place = {
-        "x": channel("x:Q", title=x, axis=ticks, scale={"zero": False, "nice": not has_points}),
+        "x": epochs if has_points else channel("x:Q", title=x, scale={"nice": False}),
         "y": channel("y:Q", title=y.title, axis={"tickCount": 4}, scale={"domain": y.domain}),
         "color": channel("color:N", scale=None),
     }
@@ -160,13 +159,6 @@ def _panels(rows: vega.Rows, x: str, y: vega.Axis, *, has_points: bool) -> vega.
         }
         layers.append(vega.layer(None, "point", {**place, **shown}, size=55, filled=False))
     return vega.small_multiples({"layer": layers, "height": PANEL_PX}, rows, MAX_COLUMNS)
-
-
-def _epoch_ticks(rows: vega.Rows) -> list[int]:
-    """Return few integer ticks; with `tickMinStep=1`, Vega draws ticks at half epochs too."""
-    numbers = [int(str(row["x"])) for row in rows]
-    first, last = min(numbers), max(numbers)
-    return list(range(first, last + 1, math.ceil((last - first + 1) / MAX_TICKS)))
 
 
 def _by_epoch(configuration: Configuration, metric: str) -> dict[int, float]:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from epochmeter.config.installation import cache_folder
-from epochmeter.report.formatting import UNITS, Unit
+from epochmeter.report.formatting import UNITS, Unit, percent, quantity
 from epochmeter.shared.atomic_files import write_atomically
 
 Spec = dict[str, Any]
@@ -48,6 +48,15 @@ class Chart:
     spec: Spec
     caption: Caption
     is_folded: bool = False
+
+
+class Bar(NamedTuple):
+    """A stacked bar: its parts in a base unit, the quantity that they are fractions of, and fields of its tooltip."""
+
+    name: str
+    parts: Mapping[str, float]
+    whole: float
+    lines: Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -128,26 +137,38 @@ def small_multiples(view: Spec, rows: Rows, most: int) -> Spec:
     return make_spec({**faceted, "resolve": resolve, "spec": view}, {"values": rows}, columns=columns)
 
 
-def stacked_bars(title: str, rows: Rows, names: Sequence[str], colors: Mapping[str, str], *fields: str) -> Spec:
+def stacked_bars(label: str, base: str, bars: Sequence[Bar], colors: Mapping[str, str], *fields: str) -> Spec:
     """Return the specification of stacked bars, with their names above them, which also fits a narrow page.
 
     Args:
-        rows: Pieces: the number of their `bar`, `part`, `start`, `end`, and the fields of the tooltip.
+        base: Base unit of the parts.
+        colors: Part -> its color, in order.
+        fields: Fields of the tooltip: those of the bars, `part` and `value`.
     """
-    place = channel("bar:O", axis=None)
-    scale = {"domain": list(colors), "range": list(colors.values())}
+    axis = make_axis(label, [math.fsum(bar.parts.values()) for bar in bars], base, zero=True)
+    rows: list[dict[str, object]] = []
+    for place, bar in enumerate(bars):
+        end = 0.0
+        for part in filter(bar.parts.__contains__, colors):
+            value = bar.parts[part]
+            start, end = end, end + axis.value(value)
+            text = f"{quantity(value, base, math.fsum(bar.parts.values()))} ({percent(value / bar.whole)})"
+            rows.append({**bar.lines, "part": part, "value": text, "bar": place, "start": start, "end": end})
+    shown = [part for part in colors if any(part in bar.parts for bar in bars)]
+    place_of = channel("bar:O", axis=None)
+    scale = {"domain": shown, "range": [colors[part] for part in shown]}
     encoding = {
-        "x": channel("start:Q", title=title, scale={"zero": True}),
+        "x": channel("start:Q", title=axis.title, scale={"zero": True}),
         "x2": {"field": "end"},
-        "y": place,
-        "color": channel("part:N", scale=scale, legend={"title": None} if len(colors) > 1 else None),
+        "y": place_of,
+        "color": channel("part:N", scale=scale, legend={"title": None} if len(shown) > 1 else None),
         "href": channel("link:N"),
         "tooltip": tooltips(*fields),
     }
     pieces = layer("parts", "bar", encoding, size=BAR_PX)
     above = {"align": "left", "baseline": "bottom", "dy": -BAR_PX / 2 - 2, "limit": {"expr": "width"}}
-    labels = layer("bars", "text", {"x": {"datum": 0}, "y": place, "text": channel("name:N")}, **above, aria=False)
-    datasets = {"parts": rows, "bars": [{"bar": bar, "name": name} for bar, name in enumerate(names)]}
+    labels = layer("bars", "text", {"x": {"datum": 0}, "y": place_of, "text": channel("name:N")}, **above, aria=False)
+    datasets = {"parts": rows, "bars": [{"bar": place, "name": bar.name} for place, bar in enumerate(bars)]}
     return make_spec({"layer": [pieces, labels], "height": {"step": BAR_STEP_PX}}, datasets)
 
 
