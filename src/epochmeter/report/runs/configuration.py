@@ -60,18 +60,18 @@ class Configuration:
 
     @property
     def devices(self) -> int | None:
-        """Number of training devices, one per rank; None if not known."""
+        """Number of training devices, one per rank, if known."""
         return 1 if self.strategy == SINGLE else self.runs[0].devices
 
     @property
     def ranks(self) -> int:
         """Number of training processes per host, each with its own DataLoader workers."""
-        return self.job["strategy"]["ranks"] if self._distributed else 1
+        return 1 if self.strategy in (SINGLE, DATA_PARALLEL) else self.job["strategy"]["ranks"]
 
     @property
     def processes(self) -> int:
         """Number of training processes on all hosts."""
-        return (self.devices or self.ranks) if self._distributed else 1
+        return 1 if self.strategy in (SINGLE, DATA_PARALLEL) else self.devices or self.ranks
 
     @property
     def device_batch(self) -> float | None:
@@ -108,29 +108,19 @@ class Configuration:
         return self.runs[0].keys.get(key, "null") if value is None else value
 
     def named(self, keys: Sequence[str], with_host: bool = False) -> str:
-        """Return a title of some keys, and of the host if asked: `resnet50 on mnist, ddp x 2, batch 64`."""
-        texts = [self._key_text(key) for key in keys if key in self.job or key in self.runs[0].keys]
+        """Return a title of some keys, and optionally of the host: `resnet50 on mnist, ddp x 2, batch 64`."""
+        prefixes = {"model": "", "strategy": "", "dataset": "on "}
+        texts = []
+        for key in keys:
+            if key in self.job:
+                texts.append(prefixes.get(key, f"{key} ") + self.value(key))
+            elif key in self.runs[0].keys:
+                texts.append(f"{key}={self.runs[0].keys[key]}")  # as typed
         return ", ".join([*texts, self.host or "unknown host"] if with_host else texts).replace(", on ", " on ")
-
-    @property
-    def _distributed(self) -> bool:
-        return self.strategy not in (SINGLE, DATA_PARALLEL)
-
-    def _key_text(self, key: str) -> str:
-        if key not in self.job:
-            return f"{key}={self.runs[0].keys[key]}"  # as typed
-        prefix = {"model": "", "strategy": "", "dataset": "on "}.get(key, f"{key} ")
-        return f"{prefix}{self.value(key)}"
 
 
 class QualityTarget(NamedTuple):
-    """A quality target, which ends a run.
-
-    Attributes:
-        accuracy: Least accuracy.
-        loss: Largest loss.
-        is_training: Whether accuracy and loss are those of training epochs, not of the evaluation.
-    """
+    """A quality target, which ends a run: least accuracy, largest loss, and whether they are of training epochs."""
 
     accuracy: float | None
     loss: float | None
@@ -139,13 +129,9 @@ class QualityTarget(NamedTuple):
 
 @dataclass(frozen=True)
 class NoEnergy:
-    """Why the energies of runs cannot be compared.
+    """Why the energies of runs cannot be compared: `without` of `count` runs have none, the first for a `reason`.
 
-    Attributes:
-        without: Number of runs without energy.
-        count: Number of all runs.
-        reason: Why the first of them has none, if it is known.
-        covers: The different parts of the machine that the energies cover, if all runs have energy.
+    If all runs have energy, `covers` are the different parts of the machine that the energies include.
     """
 
     without: int
@@ -179,7 +165,7 @@ def without_synthetic(runs: Sequence[Run]) -> list[Run]:
 
 
 def quality_target(job: Mapping[str, Any]) -> QualityTarget | None:
-    """Return the quality target of a configuration; None without one."""
+    """Return the quality target of a configuration, if any."""
     target = QualityTarget(job.get("target_accuracy"), job.get("target_loss"), not job.get("evaluate", True))
     return None if target.accuracy is None and target.loss is None else target
 
@@ -204,7 +190,7 @@ def groups(configurations: Sequence[Configuration], excluded: Sequence[str]) -> 
 
 def varied(configurations: Sequence[Configuration]) -> list[str]:
     """Return the keys in which configurations differ: top-level keys, then overrides below them (`optimizer.lr`)."""
-    return list(_varied(tuple(configurations)))
+    return [*_varied(tuple(configurations))]
 
 
 @lru_cache(maxsize=16)
@@ -216,14 +202,12 @@ def _varied(configurations: tuple[Configuration, ...]) -> list[str]:
     visible = [key for key in differing if len({configuration.value(key) for configuration in configurations}) > 1]
     visible.sort(key=lambda key: FIRST_KEYS.index(key) if key in FIRST_KEYS else len(FIRST_KEYS))
     overridden = dict.fromkeys(key for point in configurations for run in point.runs for key in run.keys if "." in key)
-    below = [
-        key
-        for key in overridden
-        if key.partition(".")[0] in differing
-        and not key.startswith(("strategy.", "model.name"))  # a title has the number of devices and the model
-        and len({configuration.runs[0].keys.get(key) for configuration in configurations}) > 1
-    ]
-    return visible + [key for key in below if key not in visible]
+    for key in overridden:
+        is_in_titles = key.startswith(("strategy.", "model.name"))  # as the number of devices and the model
+        values = {configuration.runs[0].keys.get(key) for configuration in configurations}
+        if len(values) > 1 and key.partition(".")[0] in differing and not is_in_titles:
+            visible.append(key)
+    return visible
 
 
 def no_energy(configurations: Iterable[Configuration], metric: str | None = None) -> NoEnergy | None:

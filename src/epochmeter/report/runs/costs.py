@@ -18,12 +18,11 @@ LIMIT, HIGHEST = "total/power_limit_w", "total/power_limit_max_w"
 
 @dataclass(frozen=True)
 class Cost:
-    """Time and energy of a configuration.
+    """Time and energy of a configuration, per epoch or up to its quality target (`target`).
 
     Attributes:
         times_s: One value per run.
         joules: One value per run; empty unless all runs measured the energy of the same parts of the machine.
-        target: The quality target if time and energy are those to reach it; None if they are per epoch.
         time: Mean time, with an interval from the variances of all configurations.
     """
 
@@ -54,7 +53,6 @@ class Cost:
 
     @property
     def started(self) -> Sequence[str]:
-        """When each run started."""
         return [run.started for run in self.configuration.runs]
 
     @cached_property
@@ -77,7 +75,7 @@ def costs_to_target(configurations: Sequence[Configuration]) -> list[Cost]:
     Empty unless all configurations have the same target on the same dataset: others cannot be compared.
     """
     goals = {(quality_target(configuration.job), configuration.value("dataset")) for configuration in configurations}
-    target = next(iter(goals))[0] if len(goals) == 1 else None
+    target = goals.pop()[0] if len(goals) == 1 else None
     return list(_costs(tuple(configurations), TIME_TO_TARGET, ENERGY_TO_TARGET, target)) if target else []
 
 
@@ -129,8 +127,8 @@ def max_power(ranked: Sequence[Cost]) -> tuple[float, str]:
 def _costs(
     configurations: tuple[Configuration, ...], time: str, energy: str, target: QualityTarget | None
 ) -> list[Cost]:
-    measured = [configuration for configuration in configurations if positive_values(configuration, time)]
-    times_s = [positive_values(configuration, time) for configuration in measured]
+    measured = [entry for entry in configurations if positive_values(entry, time)]
+    times_s = [positive_values(entry, time) for entry in measured]
     energies_j = [positive_values(entry, energy) if entry.energy_scope else [] for entry in measured]
     means_j = iter(positive_means([joules for joules in energies_j if joules]))
     results = []
@@ -145,9 +143,7 @@ def _most(cost: Cost) -> tuple[float, str]:
     limit_w, peaks = _limit_w(cost, LIMIT), positive_values(cost.configuration, PEAK)
     if limit_w and limit_w >= power_w:
         return limit_w, "applied"
-    if peaks:
-        return max(peaks), "sampled"
-    return power_w, "mean"
+    return (max(peaks), "sampled") if peaks else (power_w, "mean")
 
 
 def _limit_w(cost: Cost, name: str) -> float:

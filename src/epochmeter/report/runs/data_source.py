@@ -31,7 +31,7 @@ class RunsByCondition(NamedTuple):
 
 
 class CacheViolation(NamedTuple):
-    """Runs whose page cache was not in the requested `state`; the residency is None if it is not known."""
+    """Runs whose page cache was not in the requested `state`, or is not known to be (residency None)."""
 
     state: str
     numbers: Sequence[int]
@@ -88,6 +88,5 @@ def _is_wrong(name: str, residency: float | None) -> bool:
 def _elsewhere(
     here: Mapping[str, list[Run]], hosts: Mapping[str | None, Mapping[str, list[Run]]]
 ) -> dict[str, list[str]]:
-    hosts_of = {name: [host or "unknown host" for host, runs in hosts.items() if name in runs]
-                for name in CONDITIONS if name not in here}  # fmt: skip
-    return {name: names for name, names in hosts_of.items() if names}
+    places = [(name, host or "unknown host") for host, runs in hosts.items() for name in runs if name not in here]
+    return {name: [host for there, host in places if there == name] for name, _ in places}

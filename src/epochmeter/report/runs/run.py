@@ -37,21 +37,20 @@ class Run:
         failure: First line of the error that ended it, if any.
         energy_covers: The parts of the machine that its energy includes; None without energy.
         energy_domains: The domains that its energy is the sum of; all other domains are parts of these.
+        no_energy: Why it has no energy.
         epochs: Metrics by epoch number, warm-up included; unreadable epochs are absent.
         rehearsal: The settings that were not applied; empty if the run is no rehearsal.
-        devices: Number of training devices, if known.
         power_limited_devices: Number of devices with a power limit, which applies to each; None without any.
+        samples: Size of the training set.
         folder: Its run folder; None if that is on another machine.
         link: Address of its page in MLflow.
         energy_source: `counter`, `sampled`, `estimated` or `none`.
-        started: When its record was begun, as ISO 8601; empty if that is not known.
+        started: When its record was begun, as ISO 8601.
         platform: Host and software: `CPU`, `kernel`, `torch`, `git commit` -> value.
         added: Keys without a default, as typed: `+note`.
         disturbed: Disturbances of the measurement: `gpu_shared` -> the process.
-        read_errors: Parts of its record that could not be read.
         reused: `sweep/number` of the run that another command measured; empty if it was measured for this sweep.
-        board: Name of the Jetson; empty on other machines.
-        mode: Name of its power mode.
+        board: Name of the Jetson; empty on other machines. `mode` is its power mode.
         mode_clocks: Power modes of the board that can be set without a reboot, if the clocks of all are known: name ->
             number of CPU cores, highest clocks of CPU, GPU and memory.
     """
@@ -100,7 +99,7 @@ class Run:
 
     @property
     def excluded_because(self) -> str | None:
-        """Why the run is not a result: one of the kinds above; None if it is a result."""
+        """Why the run is not a result; None if it is one."""
         if self.state != COMPLETED:
             return FAILURES
         if self.rehearsal:
@@ -141,7 +140,8 @@ class Run:
 def fingerprint(job: Mapping[str, Any], excluded: Sequence[str] = ()) -> str:
     """Return a text that is equal for the same configuration, apart from some keys."""
     keys = sorted(job.keys() - {*NON_CONFIG_KEYS, *excluded})
-    return sys.intern("\n".join([f"{key}={_text(job[key])}" for key in keys]))
+    values = [_sorted_json(job[key]) if isinstance(job[key], dict | list) else repr(job[key]) for key in keys]
+    return sys.intern("\n".join([f"{key}={value}" for key, value in zip(keys, values, strict=True)]))
 
 
 def cached_by_identity(function: Callable[..., Value]) -> Callable[..., Value]:
@@ -158,18 +158,12 @@ def cached_by_identity(function: Callable[..., Value]) -> Callable[..., Value]:
     return cached
 
 
-@lru_cache(maxsize=4096, typed=True)
-def _format_scalar(value: Any) -> str:
-    return format_value(value)
+_format_scalar = lru_cache(maxsize=4096, typed=True)(format_value)
 
 
 @cached_by_identity
 def _sorted_json(group: Any) -> str:
     return json.dumps(group, sort_keys=True)
-
-
-def _text(value: Any) -> str:
-    return _sorted_json(value) if isinstance(value, dict | list) else repr(value)
 
 
 @dataclass(frozen=True)
