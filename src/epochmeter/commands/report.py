@@ -29,7 +29,7 @@ With gate.time or gate.energy:
 import gc
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -46,7 +46,6 @@ from epochmeter.config.job import ROOT
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from epochmeter.report.build import ReportOptions
     from epochmeter.report.runs.run import Sweep
 
 MULTIRUN = ROOT / "multirun"
@@ -87,12 +86,12 @@ def report(keys: Mapping[str, Any], console: "Console") -> int:
 
     warn = partial(print_text, console, style="yellow")
     options = report_options(keys)
-    sweep = with_addresses(load(keys, "sweep"), keys["tracking"], warn)
+    sweep = with_addresses(load(keys, "sweep"), keys["tracking"])
     against = load(keys, "against") if keys["against"] else None
     folder = Path(keys["out"] or sweep.folder).absolute()
     if folder == MULTIRUN:  # several sweeps have no folder of their own
         folder = MULTIRUN / "reports" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    content = build_report(sweep, options, against, artist.draw if artist else lambda charts: None)
+    content = build_report(sweep, against, **options, draw=artist.draw if artist else lambda charts: None)
     print_report(content, console)
     with write_errors(folder):
         written = write_report(content, folder, warn, artist)
@@ -170,12 +169,9 @@ def load(keys: Mapping[str, Any], key: str) -> "Sweep":
     return replace(sweep, runs=[with_footprint(run, given) for run in sweep.runs]) if given else sweep
 
 
-def with_addresses(sweep: "Sweep", tracking: Mapping[str, Any], say: Callable[[str], None]) -> "Sweep":
-    """Return the runs with their addresses in MLflow; without them, and with a message, if there are too many runs."""
-    if tracking["name"] == "none":
-        return sweep
-    if len(sweep.runs) > MOST_LINKED:
-        say(f"No links to MLflow: {len(sweep.runs):,} runs are more than {MOST_LINKED:,}.")
+def with_addresses(sweep: "Sweep", tracking: Mapping[str, Any]) -> "Sweep":
+    """Return the runs with their addresses in MLflow, unless there are too many runs."""
+    if tracking["name"] == "none" or len(sweep.runs) > MOST_LINKED:
         return sweep
     from epochmeter.tracking.load import run_links
 
@@ -186,10 +182,9 @@ def with_addresses(sweep: "Sweep", tracking: Mapping[str, Any], say: Callable[[s
     return sweep
 
 
-def report_options(keys: Mapping[str, Any]) -> "ReportOptions":
-    """Return the options of a report; ValueError if one is not valid."""
+def report_options(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `build_report`; ValueError if one is not valid."""
     from epochmeter.report.analyses.best import Criteria
-    from epochmeter.report.build import ReportOptions
 
     options, where = keys["report"], keys["where"] or {}
     if not isinstance(where, dict):
@@ -199,8 +194,8 @@ def report_options(keys: Mapping[str, Any]) -> "ReportOptions":
         raise ValueError(
             f"report.baseline={baseline}: give keys and values, 'report.baseline={{batch: 8}}', or defaults"
         )
-    gate = {name: bound for name, bound in keys["gate"].items() if bound is not None}
-    if gate and not keys["against"] and baseline is None:
+    bounds = {name: bound for name, bound in keys["gate"].items() if bound is not None}
+    if bounds and not keys["against"] and baseline is None:
         raise ValueError(
             "gate.time and gate.energy need another sweep or a baseline: give against=SWEEP or report.baseline=."
         )
@@ -214,7 +209,7 @@ def report_options(keys: Mapping[str, Any]) -> "ReportOptions":
         next_runs=options["next"],
     )
     prior = load({**keys, **options}, "prior") if options["prior"] else None
-    return ReportOptions(where, as_list(keys["include"]), criteria, gate, prior)
+    return {"where": where, "include": as_list(keys["include"]), "criteria": criteria, "bounds": bounds, "prior": prior}
 
 
 def as_list(value: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,23 +37,6 @@ from epochmeter.results.run_info import DISTURBED
 
 
 @dataclass(frozen=True)
-class ReportOptions:
-    """Which runs a report is about, and its further analyses.
-
-    Attributes:
-        include: Kinds of runs that are left out otherwise.
-        gate: Metric (`time`, `energy`) -> largest ratio to the earlier sweep, or to the baseline.
-        prior: Earlier runs that predictions learn from, if any.
-    """
-
-    where: Mapping[str, Any] = field(default_factory=dict)
-    include: Sequence[str] = ()
-    criteria: Criteria = ANY
-    gate: Mapping[str, float] = field(default_factory=dict)
-    prior: Sweep | None = None
-
-
-@dataclass(frozen=True)
 class Report:
     """Everything that a report prints, draws and writes.
 
@@ -75,23 +58,38 @@ class Report:
 
 def build_report(
     sweep: Sweep,
-    options: ReportOptions,
     against: Sweep | None = None,
+    *,
+    where: Mapping[str, Any] | None = None,
+    include: Sequence[str] = (),
+    criteria: Criteria = ANY,
+    bounds: Mapping[str, float] | None = None,
+    prior: Sweep | None = None,
     draw: Callable[[Sequence[Chart]], None] = lambda charts: None,
 ) -> Report:
-    """Build the report of a sweep, with its comparison with an earlier one if there is one.
+    """Build the report of a sweep.
 
-    The charts are drawn while the other analyses are made.
+    Args:
+        against: An earlier sweep to compare with.
+        where: Key -> value or values of the runs to report.
+        include: Kinds of runs that are left out otherwise.
+        bounds: Metric (`time`, `energy`) -> largest ratio to the earlier sweep, or to the baseline.
+        prior: Earlier runs that predictions learn from.
+        draw: Starts to draw the charts, while the other analyses are made.
 
     Raises:
         ValueError: An option is out of range, or no run matches it.
     """
-    selection = select_any(sweep, options.where, options.include)
+    selection = select_any(sweep, where, include)
     ranked, own = ranked_configurations(selection.ended), {run.name for run in selection.ended}
-    prior = read_prior(options.prior, own) if options.prior and options.criteria.predict else None
-    result = answer.analyze(ranked, options.criteria, prior)
+    workloads = read_prior(prior, own) if prior and criteria.predict else None
+    result = answer.analyze(ranked, criteria, workloads)
     draw(charts := all_charts(selection.ended, result.choices if result else []))
-    answers = {"answer": result, "gate": None if against else _baseline_checks(result, ranked, options.gate)}
+    checks = None
+    if result and result.baseline and bounds and not against:
+        baseline = result.baseline.configuration
+        pairs = [(baseline, other) for other in ranked if other is not baseline]
+        checks = gate.check_bounds(pairs, bounds, interleaved=True)
     is_ranked = bool(result and result.choices[0].cost.target)
     analyzed, incomplete = run_analyses(selection, sweep.folder, is_ranked=is_ranked)
     others = {
@@ -102,13 +100,15 @@ def build_report(
     report = Report(
         title=sweep.title,
         rows=selection.ended,
-        pages=[*_pages(answers), *analyzed, *_pages(others)],
+        pages=[*_pages({"answer": result, "gate": checks}), *analyzed, *_pages(others)],
         charts=charts,
         banner=render_notes("warnings", selection),
-        notes=_notes(sweep, selection, options.where),
+        notes=_notes(sweep, selection, where or {}),
         incomplete=incomplete,
     )
-    return _with_comparison(report, selection.runs, against, options) if against else report
+    if against:
+        return _with_comparison(report, selection.runs, against.title, select_any(against, where, include), bounds)
+    return report
 
 
 def run_analyses(
@@ -169,17 +169,6 @@ def _with_time(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if TIME in run.metrics]
 
 
-def _baseline_checks(
-    result: answer.Answer | None, configurations: Sequence[Configuration], bounds: Mapping[str, float]
-) -> list[gate.Check] | None:
-    """Return the checks of all configurations against the baseline of the same sweep."""
-    if result is None or result.baseline is None or not bounds:
-        return None
-    baseline = result.baseline.configuration
-    pairs = [(baseline, other) for other in configurations if other is not baseline]
-    return gate.check_bounds(pairs, bounds, interleaved=True)
-
-
 def _pages(results: Mapping[str, Any]) -> list[Page]:
     return [Page(name, result) for name, result in results.items() if result]
 
@@ -196,28 +185,28 @@ def _notes(sweep: Sweep, selection: Selection, where: Mapping[str, Any]) -> list
     ]
 
 
-def _with_comparison(report: Report, runs: Sequence[Run], against: Sweep, options: ReportOptions) -> Report:
+def _with_comparison(
+    report: Report, runs: Sequence[Run], title: str, earlier: Selection, bounds: Mapping[str, float] | None
+) -> Report:
     """Return a report with the comparison with an earlier sweep after its answer; a common warning is shown once.
 
     Runs that are in both sweeps, as one reuses them from the other, would show no change. They are not compared.
     """
-    selection = select_any(against, options.where, options.include)
-    shared = {run.name for run in selection.runs} & {run.name for run in runs}
-    before, after = (group_repeats([run for run in side if run.name not in shared]) for side in (selection.runs, runs))
-    names = against.title, report.title
-    compared = comparison.analyze(before, after, names)
+    shared = {run.name for run in earlier.runs} & {run.name for run in runs}
+    before, after = (group_repeats([run for run in side if run.name not in shared]) for side in (earlier.runs, runs))
+    compared = comparison.analyze(before, after, (title, report.title))
     pages = [Page("comparison", compared)]
-    if options.gate:
-        pages.append(Page("gate", gate.check_bounds(compared.matched.pairs, options.gate)))
+    if bounds:
+        pages.append(Page("gate", gate.check_bounds(compared.matched.pairs, bounds)))
     count = len([page for page in report.pages if page.name == "answer"])
     return replace(
         report,
-        title=" against ".join(names[::-1]),
+        title=f"{report.title} against {title}",
         pages=[*report.pages[:count], *pages, *report.pages[count:]],
-        banner=render_notes("of_two", report.banner, render_notes("warnings", selection), against.title),
+        banner=render_notes("of_two", report.banner, render_notes("warnings", earlier), title),
         notes=[
             *report.notes,
             *render_notes("shared", sorted(shared)),
-            *render_notes("of_two", [], render_notes("left_out", selection), against.title),
+            *render_notes("of_two", [], render_notes("left_out", earlier), title),
         ],
     )

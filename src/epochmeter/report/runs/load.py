@@ -41,13 +41,10 @@ _SHARED: dict[bytes, Any] = {}
 
 
 def load_sweep(sweeps: Iterable[str | Path], multirun: Path) -> Sweep:
-    """Load the runs of one or several sweeps as one.
+    """Load the runs of one or several sweeps as one; ValueError if there is no such run.
 
     Args:
         sweeps: Names in `multirun`, folders, or patterns of either; without any, the newest sweep.
-
-    Raises:
-        ValueError: There is no such run; the message suggests what to run or to name.
     """
     folders = [folder for sweep in sweeps for folder in _matching_folders(sweep, multirun)]
     folders = folders or sweep_folders(multirun)[-1:]
@@ -57,15 +54,11 @@ def load_sweep(sweeps: Iterable[str | Path], multirun: Path) -> Sweep:
 
 
 def load_published(sweeps: Sequence[str], multirun: Path, experiment: str, uri: str | None) -> Sweep:
-    """Load runs from MLflow: their records are downloaded, and loaded as those of this machine are.
+    """Download the records of an MLflow experiment, and load them; ValueError if it is not there or has no such run.
 
     Args:
         sweeps: Names of sweeps, or patterns of names; without any, the newest sweep.
-        experiment: Name of MLflow's experiment.
         uri: MLflow's server or database; None: MLFLOW_TRACKING_URI or the project's database.
-
-    Raises:
-        ValueError: MLflow is not available, or has no such run.
     """
     from epochmeter.tracking.load import download_records
 
@@ -92,7 +85,15 @@ def load_published(sweeps: Sequence[str], multirun: Path, experiment: str, uri: 
 def read(folder: Path) -> Sweep:
     """Read the runs in a sweep's folder, or the single run that the folder is."""
     folders = run_folders(folder)
-    results = _load_in_parallel(folders) if len(folders) > MAX_ONE_PROCESS else _load_each(folders)
+    if len(folders) <= MAX_ONE_PROCESS:
+        results = _load_each(folders)
+    else:
+        with suppress(ImportError):
+            import pydantic_core  # noqa: F401  # for `_parse`; of MLflow
+        half = len(folders) // 2
+        with ProcessPoolExecutor(1, get_context("fork")) as second:
+            later = second.submit(_load_each, folders[half:])
+            results = [*_load_each(folders[:half]), *later.result()]
     unreadable = {run.name: error for run, error in zip(folders, results, strict=True) if isinstance(error, str)}
     return Sweep(folder, [run for run in results if isinstance(run, Run)], unreadable)
 
@@ -136,21 +137,15 @@ def load_run(folder: Path) -> Run:
     record = referenced_record(folder)
     if record is None:
         raise ValueError(f"it reuses {reference['run']}, which is gone: the sweep's command measures it again")
-    own = _override_values(reference["overrides"])
-    return replace(
-        _load_record(record.folder),
-        number=int(folder.name),
-        sweep=folder.absolute().parent.name,
-        keys=_keys(own),
-        experiment=own.get("experiment"),
-        added=[key for key in own if key.startswith("+")],
-        reused=reference["run"],
-    )
+    own, sweep = reference["overrides"], folder.absolute().parent.name
+    run = replace(_load_record(record.folder), **_typed(own), number=int(folder.name), sweep=sweep)
+    return replace(run, reused=reference["run"])
 
 
 def typed_keys(overrides: Iterable[str]) -> dict[str, str]:
-    """Return overrides as typed, by key without a leading plus sign."""
-    return _keys(_override_values(overrides))
+    """Return overrides as typed, by key without a leading plus sign: `+note=mine` -> `note`: `mine`."""
+    pairs = (override.partition("=") for override in overrides)
+    return {key.lstrip("+"): YAML_VALUES.get(value, value) for key, _, value in pairs}
 
 
 def error_text(error: Exception) -> str:
@@ -193,16 +188,6 @@ def _load_each(folders: Sequence[Path]) -> list[Run | str]:
     return results
 
 
-def _load_in_parallel(folders: Sequence[Path]) -> list[Run | str]:
-    """Return the same, with half of the runs loaded by a second process."""
-    with suppress(ImportError):
-        import pydantic_core  # noqa: F401  # for `_parse`; of MLflow
-    half = len(folders) // 2
-    with ProcessPoolExecutor(1, get_context("fork")) as second:
-        later = second.submit(_load_each, folders[half:])
-        return [*_load_each(folders[:half]), *later.result()]
-
-
 def _load_record(folder: Path) -> Run:
     """Load a record; a metric that is not a finite number is absent, and a read error."""
     description = _parse(_bytes(f"{folder}/job.json"))
@@ -217,12 +202,11 @@ def _load_record(folder: Path) -> Run:
     errors = [f"{name}: not finite" for name in measured if name not in metrics]
     energy = run.get("energy") or {}
     is_metered = "steady/energy_j" in metrics or "total/energy_j" in metrics
-    overrides = _override_values(run["overrides"])
-    board, mode, mode_clocks = _power_modes(host)
     return Run(
+        **_typed(run["overrides"]),
+        **_power_modes(host),
         number=int(run["number"]),
         job=job,
-        keys=_keys(overrides),
         metrics=metrics,
         state=summary["state"],
         failure=(summary.get("failure") or {}).get("message", "").partition("\n")[0],
@@ -239,28 +223,33 @@ def _load_record(folder: Path) -> Run:
         sweep=run.get("sweep_id") or folder.parent.name,
         folder=folder,
         host=run.get("host"),
-        experiment=overrides.get("experiment"),
         energy_source=energy.get("source"),
         started=run.get("started", ""),
         platform=_share(platform_info(run.get("host"), host, run.get("training") or {})),
         disturbed={name: text for name, text in run.get("flags", {}).items() if name in DISTURBED},
-        added=[key for key in overrides if key.startswith("+")],
-        board=board,
-        mode=mode,
-        mode_clocks=mode_clocks,
         read_errors=errors + ([f"epochs.jsonl: {broken_lines} unreadable lines"] if broken_lines else []),
     )
 
 
-def _power_modes(host: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Sequence[float]]]:
+def _typed(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the attributes of a run that follow from its overrides."""
+    keys, added = (
+        typed_keys(overrides),
+        [override.partition("=")[0] for override in overrides if override.startswith("+")],
+    )
+    return {"keys": keys, "experiment": keys.get("experiment"), "added": added}
+
+
+def _power_modes(host: Mapping[str, Any]) -> dict[str, Any]:
     """Return the board, its power mode and the clocks of all modes; a mode without a unique name is named `id:2`."""
     modes, current = host.get("power_modes") or [], (host.get("power_mode") or {}).get("id")
     counts = Counter(mode["name"] for mode in modes)
     names = {mode["id"]: mode["name"] if counts[mode["name"]] == 1 else f"id:{mode['id']}" for mode in modes}
     if current not in names or not all(key in mode for mode in modes for key in CLOCKS):
-        return "", "", {}
+        return {}
     clocks = {names[mode["id"]]: [mode[key] for key in CLOCKS] for mode in modes}
-    return (host.get("board") or {}).get("model") or "unknown", names[current], _share(clocks)
+    board = (host.get("board") or {}).get("model") or "unknown"
+    return {"board": board, "mode": names[current], "mode_clocks": _share(clocks)}
 
 
 def _finite(metrics: Mapping[str, float | None]) -> Mapping[str, float]:
@@ -273,16 +262,6 @@ def _finite(metrics: Mapping[str, float | None]) -> Mapping[str, float]:
 def _share(value: Any) -> Any:
     """Return the same object for equal values: those of most runs of a sweep are, and 10,000 copies need 300 MB."""
     return _SHARED.setdefault(marshal.dumps(value, 2), value) if type(value) in (dict, list) else value
-
-
-def _override_values(overrides: Iterable[str]) -> dict[str, str]:
-    """Return overrides by key: `batch=64` -> `batch`: `64`; an added key keeps its `+`."""
-    pairs = (override.partition("=") for override in overrides)
-    return {key: value for key, _, value in pairs}
-
-
-def _keys(overrides: Mapping[str, str]) -> dict[str, str]:
-    return {key.lstrip("+"): YAML_VALUES.get(value, value) for key, value in overrides.items()}
 
 
 def _parse(text: bytes | str) -> Any:
