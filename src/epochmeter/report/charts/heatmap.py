@@ -19,7 +19,7 @@ from epochmeter.report.charts.vega import Chart, channel
 from epochmeter.report.formatting import number
 from epochmeter.report.render import phrase
 from epochmeter.report.runs.configuration import Configuration, on_several_hosts, varied
-from epochmeter.report.runs.costs import ENERGY, ENERGY_TO_TARGET, TIME, TIME_TO_TARGET, costs_to_target
+from epochmeter.report.runs.costs import PER_EPOCH, TO_TARGET, costs_to_target
 
 PREFERRED_KEYS = ("batch", "power_limit", "workers")
 TARGETS = ("target_accuracy", "target_loss")
@@ -47,9 +47,7 @@ def heatmaps(configurations: Sequence[Configuration]) -> list[Chart]:
     others = [key for key in keys if key not in axes]
     if len(others) == 1 and counts[others[0]] <= MAX_PANELS:
         axes, others = [*axes, *others], []
-    of, time, energy = "per_epoch", TIME, ENERGY
-    if costs_to_target(configurations):
-        of, time, energy = "to_target", TIME_TO_TARGET, ENERGY_TO_TARGET
+    of, time, energy = TO_TARGET if costs_to_target(configurations) else PER_EPOCH
     charts = [_heatmap("grid_time", phrase(f"time_{of}"), "s", time, configurations, axes, others)]
     for suffix, group in by_energy_scope(configurations):
         shown = [*group, *(entry for entry in configurations if entry.energy_scope is None)]

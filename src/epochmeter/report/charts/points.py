@@ -21,7 +21,7 @@ SELF_EXPLAINING = ("model", "dataset", "strategy", "device")
 
 
 class MeanSd(NamedTuple):
-    """Mean and standard deviation of a metric over `runs` or `epochs`; the deviation is None if it is unknown."""
+    """Mean and standard deviation of a metric over `runs` or `epochs`; the deviation is None if unknown."""
 
     mean: float
     sd: float | None = None
@@ -40,12 +40,7 @@ class MeanSd(NamedTuple):
 
 @dataclass(frozen=True)
 class Palette:
-    """One color and shape per value of one key, the same in every chart.
-
-    Attributes:
-        key: Empty if all configurations have the same color.
-        kinds: Its values as legends show them, in order.
-    """
+    """One color and shape per value of one key, as legends show it (`kinds`); without a `key`, the same for all."""
 
     key: str
     kinds: Sequence[str]
@@ -54,7 +49,7 @@ class Palette:
     def of(cls, configurations: Sequence[Configuration]) -> Palette:
         """Choose the first key that takes two to seven values."""
         for key in varied(configurations):
-            values = {configuration.value(key) for configuration in configurations}
+            values = {entry.value(key) for entry in configurations}
             if 1 < len(values) <= MAX_KINDS:
                 return cls(key, [_kind(key, value) for value in sorted(values, key=natural_order)])
         return cls("", ["configurations"])
@@ -82,10 +77,7 @@ def tooltip(configuration: Configuration, **lines: str) -> dict[str, object]:
 
 @cache  # several charts show the same
 def mean_sd(configuration: Configuration, metric: str) -> MeanSd | None:
-    """Return a metric; None if a run lacks it or its value is not finite.
-
-    The standard deviation is over the runs, or over the steady epochs of the only run.
-    """
+    """Return a metric's mean and deviation over runs, or over the epochs of the only run; None if it is not finite."""
     values = configuration.values(metric)
     if not values or not all(map(math.isfinite, values)):
         return None

@@ -8,27 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from epochmeter.report.charts import vega
 from epochmeter.report.charts.bars import time_bars
-from epochmeter.report.charts.points import (
-    MeanSd,
-    Palette,
-    by_energy_scope,
-    mean_sd,
-    scopes,
-    tooltip,
-    without_energy,
-)
+from epochmeter.report.charts.points import MeanSd, Palette, by_energy_scope, mean_sd, scopes, tooltip, without_energy
 from epochmeter.report.charts.vega import HEIGHT_PX, Axis, Chart, Rows, channel
 from epochmeter.report.render import phrase, render_macro
 from epochmeter.report.runs.configuration import Configuration, QualityTarget, quality_target
-from epochmeter.report.runs.costs import (
-    ENERGY,
-    ENERGY_TO_TARGET,
-    TIME,
-    TIME_TO_TARGET,
-    costs,
-    costs_to_target,
-    pareto_front,
-)
+from epochmeter.report.runs.costs import PER_EPOCH, TIME_TO_TARGET, TO_TARGET, costs, costs_to_target, pareto_front
 
 if TYPE_CHECKING:
     from epochmeter.report.analyses.best import Best
@@ -43,8 +27,6 @@ NARROW_PX, LINE_PX, LETTER_PX, LABEL_GAP_PX = 480, 14, 6.4, 12
 """Size of a narrow chart and of its labels, by which labels are kept apart."""
 LABEL_PLACES = [(is_right, down) for down in (0, 1.2, -1.2, 2, -2) for is_right in (True, False)]
 """Places of a label in order of preference: right of its point or left of it, and lines below it."""
-PER_EPOCH = ("per_epoch", TIME, ENERGY)
-TO_TARGET = ("to_target", TIME_TO_TARGET, ENERGY_TO_TARGET)
 Measured = tuple[Configuration, MeanSd, MeanSd]
 """A configuration, its time and its energy."""
 
@@ -122,36 +104,42 @@ def _scatter(
     name: str, title: str, of: str, measured: Sequence[Measured], palette: Palette, on_front: Set[Configuration],
     best: Sequence[Best], caption: vega.Caption,
 ) -> Chart:  # fmt: skip
-    labels: dict[Configuration, list[str]] = {}
-    for choice in best:
-        labels.setdefault(choice.configuration, []).append(phrase(choice.name))
     x = vega.make_axis(phrase(f"time_{of}"), _positive_ends(time for _, time, _ in measured), "s")
     y = vega.make_axis(phrase(f"energy_{of}"), _positive_ends(energy for *_, energy in measured), "J", margin=0.16)
-    rows = [_row(*cost, x, y, palette) for cost in measured]
+    rows = []
+    for entry, time, energy in measured:
+        row = {**tooltip(entry, time=time.text("s"), energy=energy.text("J")), "kind": palette.kind(entry)}
+        for field, value, axis in (("x", time, x), ("y", energy, y)):
+            row[field] = axis.value(value.mean)
+            if value.sd:
+                low, high = map(axis.value, value.ends)
+                row |= {f"{field}_low": max(low, axis.domain[0]), f"{field}_high": high}
+        rows.append(row)
     places = {entry: {"x": row["x"], "y": row["y"]} for row, (entry, *_) in zip(rows, measured, strict=True)}
     front = [place for entry, place in places.items() if entry in on_front]
-    labeled = on_front if len(front) <= MAX_LABELS else set[Configuration]()
-    texts = [{**place, **text} for entry, place in places.items() if (text := _text(entry, labels, labeled))]
-    sd_over = {f"over_{value.over}": True for cost in measured for value in cost[1:] if value.sd is not None}
+    texts = _texts([entry for entry in places if entry in on_front], best)
+    labels = _placed([{**places[entry], **text} for entry, text in texts.items() if entry in places], rows, x, y)
     caption = {
         "each_mark": True,
         "colors": palette.key.replace("_", " "),
         "front": len(front) > 1,
-        **sd_over,
-        "scope": scopes(configuration for configuration, *_ in measured),
+        **{f"over_{value.over}": True for _, *values in measured for value in values if value.sd is not None},
+        "scope": scopes(entry for entry, *_ in measured),
         **caption,
     }
-    return Chart(name, title, _spec(x, y, rows, front, _placed(texts, rows, x, y), palette), caption)
+    return Chart(name, title, _spec(x, y, rows, front, labels, palette), caption)
 
 
-def _text(
-    configuration: Configuration, labels: Mapping[Configuration, Sequence[str]], on_front: Set[Configuration]
-) -> dict[str, object]:
-    """Return the label of a configuration: the criteria that it is the best by, or its title on the front."""
-    if words := list(dict.fromkeys(labels.get(configuration, ()))):
-        is_best_in_all = len(labels) == 1 and len(words) > 2
-        return {"text": phrase("best_in_all") if is_best_in_all else "\n".join(words), "is_best": True}
-    return {"text": configuration.title, "is_best": False} if configuration in on_front else {}
+def _texts(front: Sequence[Configuration], best: Sequence[Best]) -> dict[Configuration, dict[str, object]]:
+    """Return labels: the criteria that a configuration is the best by, and the titles of others on the front."""
+    words: dict[Configuration, list[str]] = {}
+    for choice in best:
+        words.setdefault(choice.configuration, []).append(phrase(choice.name))
+    texts = {entry: "\n".join(dict.fromkeys(criteria)) for entry, criteria in words.items()}
+    if len(texts) == 1 and len({choice.name for choice in best}) > 2:
+        texts = dict.fromkeys(texts, phrase("best_in_all"))
+    titles = {entry: {"text": entry.title, "is_best": False} for entry in front if len(front) <= MAX_LABELS}
+    return {**titles, **{entry: {"text": text, "is_best": True} for entry, text in texts.items()}}
 
 
 def _positive_ends(values: Iterable[MeanSd]) -> list[float]:
@@ -187,27 +175,22 @@ def _spec(x: Axis, y: Axis, rows: Rows, front: Rows, labels: Rows, palette: Pale
     return vega.make_spec({"layer": layers, "height": HEIGHT_PX}, datasets, is_large=is_large)
 
 
-def _row(entry: Configuration, time: MeanSd, energy: MeanSd, x: Axis, y: Axis, palette: Palette) -> dict[str, object]:
-    row = {**tooltip(entry, time=time.text("s"), energy=energy.text("J")), "kind": palette.kind(entry)}
-    for name, value, axis in (("x", time, x), ("y", energy, y)):
-        row[name] = axis.value(value.mean)
-        if value.sd:
-            low, high = map(axis.value, value.ends)
-            row |= {f"{name}_low": max(low, axis.domain[0]), f"{name}_high": high}
-    return row
-
-
 def _placed(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, object]]:
     """Place each label next to its point, inside the chart and clear of other labels and points.
 
     Labels of the best configurations are placed first, and may cover other points. Other labels are dropped if there is
     no free place.
     """
-    marks = [Box(at_x, at_x, at_y, at_y) for at_x, at_y in (_pixels(point, x, y) for point in points)]
+
+    def pixels(row: Mapping[str, object]) -> tuple[float, float]:
+        across, up = (axis.fraction(float(str(row[name]))) for name, axis in (("x", x), ("y", y)))
+        return across * NARROW_PX, (1 - up) * HEIGHT_PX
+
+    marks = [Box(at_x, at_x, at_y, at_y) for at_x, at_y in map(pixels, points)]
     placed: list[dict[str, object]] = []
     taken: list[Box] = []
     for text in sorted(texts, key=lambda text: not text["is_best"]):
-        (at_x, at_y), lines = _pixels(text, x, y), str(text["text"]).split("\n")
+        (at_x, at_y), lines = pixels(text), str(text["text"]).split("\n")
         width, height = LETTER_PX * max(map(len, lines)), LINE_PX * len(lines)
         tries = ([*taken, *marks], taken) if text["is_best"] else ([*taken, *marks],)
         for obstacles, (is_right, down) in product(tries, LABEL_PLACES):
@@ -220,9 +203,3 @@ def _placed(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, objec
                 taken.append(box)
                 break
     return placed
-
-
-def _pixels(row: Mapping[str, object], x: Axis, y: Axis) -> tuple[float, float]:
-    """Return the place of a point in a narrow chart, from the top left corner."""
-    across, up = (axis.fraction(float(str(row[name]))) for name, axis in (("x", x), ("y", y)))
-    return across * NARROW_PX, (1 - up) * HEIGHT_PX

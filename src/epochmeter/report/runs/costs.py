@@ -13,6 +13,8 @@ from epochmeter.results.pareto import is_pareto_front
 
 TIME, ENERGY, POWER, PEAK = (f"steady/{name}" for name in ("e2e_s", "energy_j", "power_mean_w", "power_peak_w"))
 TIME_TO_TARGET, ENERGY_TO_TARGET = "total/time_to_target_s", "total/energy_to_target_j"
+PER_EPOCH, TO_TARGET = ("per_epoch", TIME, ENERGY), ("to_target", TIME_TO_TARGET, ENERGY_TO_TARGET)
+"""Costs by which charts compare: ending of the names of titles, metric of the time, metric of the energy."""
 LIMIT, HIGHEST = "total/power_limit_w", "total/power_limit_max_w"
 
 
