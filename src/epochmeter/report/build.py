@@ -44,7 +44,6 @@ class Report:
         rows: Runs of the table.
         banner: Warnings above everything else.
         notes: Which runs are left out, and why.
-        incomplete: Configurations that lack runs for an analysis of stalls.
     """
 
     title: str
@@ -53,7 +52,6 @@ class Report:
     charts: Sequence[Chart]
     banner: Sequence[str]
     notes: Sequence[str]
-    incomplete: Sequence[stalls.Incomplete]
 
 
 def build_report(
@@ -91,7 +89,7 @@ def build_report(
         pairs = [(baseline, other) for other in ranked if other is not baseline]
         checks = gate.check_bounds(pairs, bounds, interleaved=True)
     is_ranked = bool(result and result.choices[0].cost.target)
-    analyzed, incomplete = run_analyses(selection, sweep.folder, is_ranked=is_ranked)
+    analyzed = run_analyses(selection, sweep.folder, is_ranked=is_ranked)
     others = {
         "footprint": footprint.analyze(sweep.runs),
         "failures": failures.analyze(selection),
@@ -104,32 +102,26 @@ def build_report(
         charts=charts,
         banner=render_notes("warnings", selection),
         notes=_notes(sweep, selection, where or {}),
-        incomplete=incomplete,
     )
     if against:
         return _with_comparison(report, selection.runs, against.title, select_any(against, where, include), bounds)
     return report
 
 
-def run_analyses(
-    selection: Selection, folder: Path, *, is_ranked: bool = False
-) -> tuple[list[Page], list[stalls.Incomplete]]:
-    """Run the analyses that the runs of a sweep allow, and list configurations without a stall analysis if all lack it.
+def run_analyses(selection: Selection, folder: Path, *, is_ranked: bool = False) -> list[Page]:
+    """Run the analyses that the runs of a sweep allow.
 
     Stalls are never analyzed for rehearsals, whose data may be on another device. If the answer already ranks
     configurations by their costs to a target (`is_ranked`), the page of targets does not repeat the best.
     """
-    analyzed = stalls.analyze([run for run in selection.runs if not run.rehearsal])
-    incomplete = [result for result in analyzed if isinstance(result, stalls.Incomplete)]
-    is_complete = len(incomplete) < len(analyzed)
     results = {
-        "stalls": analyzed if is_complete else [],
+        "stalls": stalls.analyze([run for run in selection.runs if not run.rehearsal]),
         "targets": [replace(group, is_ranked_above=is_ranked) for group in targets.analyze(selection.ended)],
         "scaling": scaling.analyze(selection.runs),
         "questions": questions.analyze(selection.runs),
         "front": search_front.analyze(selection.ended, search_front.search_objectives(folder)),
     }
-    return _pages(results), [] if is_complete else incomplete
+    return _pages(results)
 
 
 def ranked_configurations(ended: Sequence[Run]) -> list[Configuration]:

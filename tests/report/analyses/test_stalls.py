@@ -210,6 +210,6 @@ def test_text(case, runs):
     ],
 )  # fmt: skip
 def test_sweep_without_stall_analysis_has_a_command(runs, missing):
-    hint = render_macro("stalls.md.j2", "missing", results := analyze(runs))
+    hint = render_macro("stalls.md.j2", "body", results := analyze(runs))
     assert hint.endswith("Run: `python src/train.py -m experiment=stalls model=... dataset=...`\n")
     assert (missing in hint, bool(missing)) == (True, bool(results))

@@ -18,9 +18,7 @@ from epochmeter.report.runs.load import read
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from epochmeter.report.analyses.stalls import Incomplete
     from epochmeter.report.build import Report
-    from epochmeter.report.runs.run import Run
 
 REPORT_PAGES = ("answer", "comparison", "gate", "footprint", "failures", "differences")
 """Pages about the whole report. If it has no others, the terminal lists its runs."""
@@ -44,18 +42,15 @@ def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:
 def print_analyses(folder: Path, console: Console, *, of_sources: bool = False) -> None:
     """Print the analyses of a sweep, write them to its folder, and print which runs are left out.
 
-    Stalls are analyzed only for a sweep of data sources. If runs are missing, the table of runs and a hint are printed.
+    Stalls are analyzed only for a sweep of data sources. If runs are missing, a hint is printed.
     """
-    sweep = read(folder)
-    selection = select_any(sweep)
-    pages, incomplete = run_analyses(selection, folder)
-    pages = [page for page in pages if of_sources or page.name != "stalls"]
+    selection = select_any(read(folder))
+    pages = [page for page in run_analyses(selection, folder) if of_sources or page.name != "stalls"]
     if not pages and not of_sources:
         return
     console.print()
     if not pages:
-        _print_runs(sweep.runs, console)
-        _print_missing(incomplete, console)
+        print_markdown(render_macro("stalls.md.j2", "body", (), is_plain=not console.is_terminal), console)
     banner, notes = (render_notes(name, selection) for name in ("warnings", "left_out"))
     _print_lines(banner, console, "bold yellow")
     for page in pages:
@@ -71,11 +66,10 @@ def print_report(report: Report, console: Console) -> None:
     for page in report.pages:
         print_page(page, console)
     if report.rows and all(page.name in REPORT_PAGES for page in report.pages):
-        _print_runs(report.rows[:MAX_PRINTED], console)
+        cells = table.columns_and_rows(report.rows[:MAX_PRINTED])
+        print_markdown(table.markdown(cells, is_plain=not console.is_terminal), console)
         _print_lines(render_notes("more_runs", len(report.rows) - MAX_PRINTED), console)
         console.print()
-    if report.incomplete:
-        _print_missing(report.incomplete, console)
     _print_lines(report.notes, console, "yellow")
 
 
@@ -94,12 +88,3 @@ def print_page(page: Page, console: Console) -> None:
 def _print_lines(texts: Sequence[str], console: Console, style: str = "") -> None:
     for text in texts:
         print_text(console, text, style)
-
-
-def _print_runs(runs: Sequence[Run], console: Console) -> None:
-    print_markdown(table.markdown(table.columns_and_rows(runs), is_plain=not console.is_terminal), console)
-
-
-def _print_missing(incomplete: Sequence[Incomplete], console: Console) -> None:
-    """Print why there is no stall analysis, and the command for it."""
-    print_markdown(render_macro("stalls.md.j2", "missing", incomplete, is_plain=not console.is_terminal), console)
