@@ -6,7 +6,7 @@ import shutil
 import pytest
 import stub
 
-from epochmeter.report.build import ReportOptions, build_report
+from epochmeter.report.build import build_report
 from epochmeter.report.runs.load import read
 
 
@@ -107,8 +107,8 @@ def test_a_grown_grid_measures_only_new_configurations_unless_again_is_set(proje
     assert f"batch=1: reused from multirun/{old.name}/0\n" in grown.stdout
     assert table(grown.stdout) == {"0": "completed", "1": "reused", "2": "reused"}
 
-    notes = " ".join(build_report(read(new), ReportOptions()).notes)
-    assert f"Reused: 2 of 3 runs, measured by other commands: run 1 in {old.name}/1; run 2 in {old.name}/0." in notes
+    notes = " ".join(build_report(read(new)).notes)
+    assert f"Reused: 2 of 3 runs, measured by other commands: {old.name}/1, {old.name}/0." in notes
     shutil.rmtree(old / "0")
     assert project.run("train", *project.stubbed("-m", batch="4,2,1")).returncode == 0
     assert {record.job()["batch"] for record in project.records() if record.folder.parent == new} == {1, 4}

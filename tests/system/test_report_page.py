@@ -7,9 +7,9 @@ from project import Project
 from sweeps import trained
 from system.conftest import OVERFLOWING, new_page
 
-from epochmeter.report.build import ReportOptions, build_report
+from epochmeter.report.build import build_report
 from epochmeter.report.output import table
-from epochmeter.report.output.html import report_html
+from epochmeter.report.output.files import report_html
 from epochmeter.report.runs.run import Sweep
 
 pytestmark = pytest.mark.system
@@ -34,7 +34,7 @@ def ran(number, batch, limit, model="resnet152"):
 
 
 def written(runs, path):
-    report = build_report(Sweep(path.parent, runs, {}), ReportOptions())
+    report = build_report(Sweep(path.parent, runs, {}))
     rows = report.rows and table.html(report.rows, table.columns_and_rows(report.rows))
     html = report_html("a sweep", report.pages, report.charts, rows or "", report.notes, report.banner)
     path.write_text(html, encoding="utf-8")

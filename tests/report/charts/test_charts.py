@@ -10,11 +10,12 @@ from sweeps import ddp, reaching, trained
 from epochmeter.report.build import all_charts
 from epochmeter.report.charts.bars import energy_domains
 from epochmeter.report.charts.draw import to_png, to_svg
+from epochmeter.report.charts.lines import MAX_SAMPLES, power_over_time
 from epochmeter.report.charts.points import Palette, mean_sd
-from epochmeter.report.charts.vega import even_columns, make_axis, small_multiples
+from epochmeter.report.charts.vega import make_axis, small_multiples
 from epochmeter.report.runs.configuration import NoEnergy, group_repeats
-from epochmeter.report.runs.power import Power
 from epochmeter.report.statistics import fits, ratio_in_fits
+from epochmeter.shared.record import Record
 
 pytest.importorskip("vl_convert")
 PARTS = {"data_stall_s": 2.0, "copy_s": 0.5, "compute_s": 7.0, "overhead_s": 0.5}
@@ -223,27 +224,44 @@ def test_epochs_count_from_one_with_the_warm_up_marked():
     epochs = [[{"epoch/e2e_s": first}, {"epoch/e2e_s": 10.0}, {"epoch/e2e_s": 11.0}] for first in (15.0, 17.0)]
     chart = drawn([ran(n, 10.0, repeat=n, epochs=epochs[n]) for n in range(2)])["epochs_time"]
     assert rows(chart, "values", "x", "y", "is_warm_up") == [(1, 16.0, True), (2, 10.0, False), (3, 11.0, False)]
-    assert chart.spec["spec"]["layer"][0]["encoding"]["x"]["axis"]["values"] == [1, 2, 3]
     assert chart.caption["over_repeats"]
 
 
-def test_the_fastest_with_several_epochs_are_drawn_with_integer_ticks_in_full_rows():
+def test_the_fastest_with_several_epochs_are_drawn():
     runs = [ran(n, 10.0 + n, batch=n + 1, epochs=[{"epoch/e2e_s": 10.0}] * (20 if n else 0)) for n in range(11)]
     chart = drawn(runs)["epochs_time"]
     panels = dict.fromkeys(panel for (panel,) in rows(chart, "values", "panel"))
     assert ([*panels], chart.caption["fastest"]) == ([f"batch {n}" for n in range(2, 8)], 6)
-    assert chart.spec["spec"]["layer"][0]["encoding"]["x"]["axis"]["values"] == [1, 5, 9, 13, 17]
-    columns = {1: [1], 2: [2, 1], 3: [3, 1], 4: [2, 1], 6: [3, 2, 1]}
-    assert {panels: even_columns(panels, 3) for panels in columns} == columns
-    five = small_multiples({}, [], [*"abcde"], 3)
-    assert (five["columns"], five["resolve"]) == (3, {"axis": {"x": "independent"}}), "each panel has its axis"
+    assert small_multiples({}, [{"panel": name} for name in "abcde"], 3)["usermeta"]["columns"] == [3, 2, 1]
 
 
-def test_power_is_drawn_in_a_readable_unit():
-    run = ran(0, 10.0, 500.0)
-    chart = drawn([run], power=[Power(run, [0.0, 1.0], [0.02, 0.05], 0.0)])["power"]
-    assert [watts for (watts,) in rows(chart, "values", "y")] == pytest.approx([20.0, 50.0])
+def sampled(folder, number, watts):
+    """A run whose power was sampled once per second."""
+    (folder / str(number)).mkdir()
+    Record(folder / str(number)).append_power([(7 + index) * 10**9 for index in range(len(watts))], {"total": watts})
+    return replace(ran(number, 10.0, 500.0, batch=number + 1), folder=folder / str(number))
+
+
+def test_power_of_the_best_is_drawn_from_the_first_sample_on_in_a_readable_unit(tmp_path):
+    watts = [0.02, 0.05, 0.03], [*map(float, range(2400))]
+    few, many = (sampled(tmp_path, number, values) for number, values in enumerate(watts))
+    best = [SimpleNamespace(name="fastest", configuration=entry) for entry in group_repeats([few])]
+    chart = {chart.name: chart for chart in all_charts([few, many], best)}["power"]
+    assert rows(chart, "values", "x", "y") == [(0.0, 20.0), (1.0, 50.0), (2.0, 30.0)]
     assert chart.spec["spec"]["layer"][0]["encoding"]["y"]["title"] == "Power (mW)"
+    chart = power_over_time(group_repeats([many]), Palette.of([]))
+    places = rows(chart, "values", "x", "y")
+    assert (len(places), chart.caption["mean_of"]) == (MAX_SAMPLES, "4.00 s")
+    assert [y for _, y in places] == pytest.approx([60 * x for x, _ in places], abs=2.1), "x is in minutes"
+
+
+@pytest.mark.parametrize("text", ["", "monotonic_ns,total_w\n", "monotonic_ns,total_w\n1,2.0\n", "no,power\n1,2\n",
+                                  "monotonic_ns,total_w\none,two\n"])  # fmt: skip
+def test_record_without_readable_power_is_not_drawn(tmp_path, text):
+    run = replace(ran(0, 10.0), folder=tmp_path)
+    assert power_over_time(group_repeats([run]), Palette.of([])) is None
+    (tmp_path / "power.csv").write_text(text)
+    assert power_over_time(group_repeats([run]), Palette.of([])) is None
 
 
 def test_time_and_energy_to_a_target_come_first():

@@ -1,23 +1,21 @@
 """The files of a report: which are written, replaced and removed."""
 
 import csv
-import queue
 import re
-import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sweeps import ddp, row, trained
 
-from epochmeter.report.build import ReportOptions, build_report
+from epochmeter.report.build import build_report
 from epochmeter.report.charts import draw
 from epochmeter.report.output import files
 from epochmeter.report.runs.run import Sweep
 
 
-def report(*rows, **options):
-    return build_report(Sweep(Path("multirun/2026-11-20_12-00-00-aa"), rows, {}), ReportOptions(**options))
+def report(*rows):
+    return build_report(Sweep(Path("multirun/2026-11-20_12-00-00-aa"), rows, {}))
 
 
 def batches(*speeds):
@@ -76,7 +74,7 @@ def test_pages_of_an_earlier_report_are_removed_and_other_files_kept_also_withou
 
 def test_charts_that_cannot_be_drawn_are_an_error_that_names_the_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(draw.sys, "executable", "/bin/false")
-    with pytest.raises(ValueError, match=f"could not be drawn in {tmp_path}"), files.locked(tmp_path, print):
+    with pytest.raises(ValueError, match=f"could not be drawn in {tmp_path}"), files.write_errors(tmp_path):
         write(report(*batches(100.0, 200.0)), tmp_path)
 
 
@@ -89,24 +87,8 @@ def test_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path, in_th
         (path / "some").mkdir(parents=True)
     else:
         path.write_text("in the way")
-    with pytest.raises(ValueError, match=rf"{folder}: .*{path.name}.*\n.*hint: .*out="), files.locked(folder, print):
+    with pytest.raises(ValueError, match=rf"{folder}: .*{path.name}.*\n.*hint: .*out="), files.write_errors(folder):
         write(report(*batches(100.0, 200.0)), folder)
-
-
-def test_second_report_waits_for_the_first_with_a_message(tmp_path):
-    messages, order = queue.Queue(), []
-
-    def second():
-        with files.locked(tmp_path, messages.put):
-            order.append("second")
-
-    with files.locked(tmp_path, order.append):
-        waiting = threading.Thread(target=second)
-        waiting.start()
-        assert str(tmp_path) in messages.get(timeout=60)
-        order.append("first")
-    waiting.join(60)
-    assert order == ["first", "second"]
 
 
 @pytest.mark.parametrize("run", [row(0, "storage", None), trained(0, 100.0, steady={"e2e_s": None})])

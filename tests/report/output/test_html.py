@@ -9,9 +9,8 @@ from html import unescape
 import pytest
 
 from epochmeter.report.charts.vega import Chart
-from epochmeter.report.output.html import pack, report_html
-from epochmeter.report.pages import Page
-from epochmeter.report.render import escape_markdown
+from epochmeter.report.output.files import pack, report_html
+from epochmeter.report.render import Page, escape_markdown
 
 pytest.importorskip("vl_convert")
 EVIL = "<script>alert(1)</script> & $x_1$"

@@ -43,12 +43,12 @@ def mixed():
 def test_runs_without_results_are_excluded_and_counted_by_reason():
     found = select(mixed())
     assert (numbers(found.runs), numbers(found.ended), found.count) == ([0], [0, 4], 6)
-    said = render_notes("left_out", found, [0, 4])
+    said = render_notes("left_out", found)
     reasons = ("not completed (failed)", "rehearsal (rehearse=true)", "estimated energy (no meter here)",
                "whose records cannot be read: 5 (JSONDecodeError: half of it)")  # fmt: skip
     assert all(reason in "".join(said) for reason in reasons)
     assert len(said) == 4
-    assert render_notes("warnings", found, [0, 4]) == []
+    assert render_notes("warnings", found) == []
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_runs_without_results_are_excluded_and_counted_by_reason():
 def test_included_kinds_have_a_banner(include, numbered, banner):
     found = select(mixed(), include=[include])
     assert numbers(found.runs) == [0, numbered]
-    assert render_notes("warnings", found, [0, numbered]) == [banner]
+    assert render_notes("warnings", found) == [banner]
 
 
 def test_run_with_two_reasons_needs_both_to_be_included():
@@ -76,7 +76,7 @@ def test_failure_without_epochs_is_not_included_and_read_errors_of_reported_runs
     flawed = replace(row(0, "storage", 1.0), read_errors=["steady/energy_j: not finite"])
     found = select(sweep(flawed, failed(None)), include=["failures"])
     assert numbers(found.runs) == [0]
-    assert render_notes("left_out", found, [0]) == [
+    assert render_notes("left_out", found) == [
         "Left out: 1 of 2 runs: not completed (failed).",
         "Left out of 1 run: run 0: steady/energy_j: not finite.",
     ]
@@ -87,9 +87,7 @@ def test_rehearsals_are_selected_if_there_is_nothing_else():
     assert numbers(select(sweep(rehearsed, failed(1.0))).runs) == []
     found = select_any(sweep(rehearsed, failed(1.0)))
     assert numbers(found.runs) == [0]
-    assert render_notes("warnings", found, [0]) == [
-        "REHEARSAL, not a result of the requested configuration: rehearse=true."
-    ]
+    assert render_notes("warnings", found) == ["REHEARSAL, not a result of the requested configuration: rehearse=true."]
     assert numbers(select_any(sweep(rehearsed, row(2, "storage", 1.0))).runs) == [2]
 
 

@@ -65,7 +65,7 @@ def test_several_folders_and_patterns_are_loaded_once_and_damaged_records_are_na
     runs = epochmeter.load_runs([sweep / "1", f"{sweep.parent}/*/[01]"])
     assert [run.name[-4:] for run in runs] == ["aa/1", "aa/0"]
     assert [*epochmeter.load_runs(sweep).unreadable] == ["2"]
-    with pytest.raises(FileNotFoundError, match="no runs in nowhere"):
+    with pytest.raises(ValueError, match="no runs in `nowhere`"):
         epochmeter.load_runs("nowhere")
 
 
