@@ -9,11 +9,9 @@
     python src/report.py run=multirun/SWEEP/0 view=trace      analysis of the run's profiler trace
     python src/report.py run=multirun/SWEEP/0 view=perfetto   the run's timeline in a browser
 
-The answer is printed. These files are written to the sweep's folder and shown in MLflow:
-    report.html            the page: answers, charts, the table; it needs no network
-    report/*.png, *.svg    the charts
-    report.csv, report.md  the table
-and for sweeps that allow it, with all numbers (.json) and as a page (.md):
+The answer is printed. These files are written to the sweep's folder and shown in MLflow: report.html (answers, charts,
+the table; it needs no network), the charts in report/, the table as report.csv and report.md, and for sweeps that allow
+it, with all numbers (.json) and as a page (.md):
     stalls     -m experiment=stalls: the causes of data stalls
     scaling    -m strategy=single,ddp: what more devices gain and cost
     questions  -m strategy=single,dp,ddp model=resnet50,resnet152 batch=64,128: why
@@ -22,8 +20,7 @@ and for sweeps that allow it, with all numbers (.json) and as a page (.md):
     failures   of failed runs: the reason, and what to do
 
 Exit code: 0, or 1 if no run is left to report; the page then lists the failures.
-With gate.time or gate.energy:
-2 if a bound is violated, and 3 if the runs are too few to decide.
+With gate.time or gate.energy: 2 if a bound is violated, and 3 if the runs are too few to decide.
 """
 
 import gc

@@ -38,13 +38,7 @@ from epochmeter.results.run_info import DISTURBED
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a report prints, draws and writes.
-
-    Attributes:
-        rows: Runs of the table.
-        banner: Warnings above everything else.
-        notes: Which runs are left out, and why.
-    """
+    """Everything that a report prints, draws and writes; `rows` are the runs of the table, `banner` are warnings."""
 
     title: str
     rows: Sequence[Run]
@@ -65,18 +59,13 @@ def build_report(
     prior: Sweep | None = None,
     draw: Callable[[Sequence[Chart]], None] = lambda charts: None,
 ) -> Report:
-    """Build the report of a sweep.
+    """Build the report of a sweep; ValueError if an option is out of range, or no run matches it.
 
     Args:
         against: An earlier sweep to compare with.
-        where: Key -> value or values of the runs to report.
-        include: Kinds of runs that are left out otherwise.
         bounds: Metric (`time`, `energy`) -> largest ratio to the earlier sweep, or to the baseline.
         prior: Earlier runs that predictions learn from.
         draw: Starts to draw the charts, while the other analyses are made.
-
-    Raises:
-        ValueError: An option is out of range, or no run matches it.
     """
     selection = select_any(sweep, where, include)
     ranked, own = ranked_configurations(selection.ended), {run.name for run in selection.ended}
@@ -136,8 +125,7 @@ def ranked_configurations(ended: Sequence[Run]) -> list[Configuration]:
 def all_charts(ended: Sequence[Run], best: Sequence[Best] = ()) -> list[Chart]:
     """Return every chart for which the runs have data, in the order of the page, with labels at the best.
 
-    Configurations on synthetic batches are in the charts of parts, but are never the best. With a quality
-    target, the charts of costs per epoch are folded.
+    With a quality target, the charts of costs per epoch are folded.
     """
     runs, ranked = _with_time(ended), ranked_configurations(ended)
     configurations, real = group_repeats(runs), group_repeats(without_synthetic(runs))

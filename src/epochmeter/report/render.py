@@ -1,11 +1,8 @@
 """Render templates to Markdown, and Markdown to HTML and to the terminal.
 
 Every analysis has one template in `report/templates`, named after its page: the macro `body(results)` gives its text,
-and the macro `summary(results)`, if there is one, up to three sentences that the report starts with. The page and the
-terminal show the same text, so that a sentence exists once.
-
-Lines of a paragraph may be wrapped anywhere in a template, as they are joined. In Markdown values are escaped; what a
-macro or `code` returns is not escaped again. In plain text, for files and pipes, nothing is.
+and the macro `summary(results)`, if there is one, up to three sentences that the report starts with. Lines of a
+paragraph are joined. Values are escaped, except in plain text, for files and pipes.
 """
 
 from __future__ import annotations
@@ -69,11 +66,7 @@ def phrase(name: str, **values: object) -> str:
 
 
 def page_part(page: Page, part: str, *, is_plain: bool = False) -> str:
-    """Render a macro of an analysis; empty if the analysis has none of this name.
-
-    Args:
-        part: `opening` of a complete report, `summary` (the sentences that a report starts with), or `body`.
-    """
+    """Render the `opening`, `summary` or `body` of an analysis; empty if it has none."""
     return render_macro(f"{page.name}.md.j2", part, page.results, is_plain=is_plain)
 
 
@@ -193,10 +186,7 @@ def _join_lines(markdown: str) -> str:
 
 @lru_cache(maxsize=3)
 def _environment(to_text: Callable[[object], str] | None) -> Environment:
-    """Return the environment of templates whose values become text by a function; None: HTML.
-
-    With `autoescape`, macros return `Markup`. Values that `finalize` has escaped are not escaped again.
-    """
+    """Return the environment of templates whose values become text by a function; None: HTML."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

@@ -36,7 +36,6 @@ class Artist:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=environment)
 
     def draw(self, charts: Sequence[Chart]) -> None:
-        """Start drawing."""
         self._send({chart.name: {**chart.spec, "title": chart.title} for chart in charts})
 
     def write(self, folder: Path) -> None:

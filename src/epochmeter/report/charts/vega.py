@@ -34,14 +34,7 @@ FONT = "system-ui, -apple-system, Segoe UI, Roboto, Liberation Sans, sans-serif"
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of the report.
-
-    Attributes:
-        name: Name of its files and of its place on the page.
-        spec: Vega-Lite specification without theme and without width.
-        caption: How to read it, and which configurations it leaves out.
-        is_folded: Whether the page shows it only on request.
-    """
+    """A chart: its specification has no theme and no width; if it is folded, the page shows it only on request."""
 
     name: str
     title: str
@@ -96,11 +89,7 @@ def make_axis(label: str, values: Sequence[float], base: str, *, zero: bool = Fa
 
 
 def make_spec(view: Spec, datasets: Mapping[str, Rows], *, is_large: bool = False, columns: Sequence[int] = ()) -> Spec:
-    """Return the specification of a view and its data by their names.
-
-    Args:
-        view: Layers, or small multiples with these possible numbers of columns, the largest first.
-    """
+    """Return the specification of layers, or of small multiples with these possible numbers of columns, and data."""
     metadata = {"renderer": "canvas" if is_large else "svg", "columns": list(columns)}
     return {"$schema": SCHEMA, **view, "datasets": datasets, "usermeta": metadata}
 
@@ -140,10 +129,7 @@ def small_multiples(view: Spec, rows: Rows, most: int) -> Spec:
 def stacked_bars(label: str, base: str, bars: Sequence[Bar], colors: Mapping[str, str], *fields: str) -> Spec:
     """Return the specification of stacked bars, with their names above them, which also fits a narrow page.
 
-    Args:
-        base: Base unit of the parts.
-        colors: Part -> its color, in order.
-        fields: Fields of the tooltip: those of the bars, `part` and `value`.
+    The `colors` of the parts are in their order; `fields` of the tooltip are those of the bars, `part` and `value`.
     """
     axis = make_axis(label, [math.fsum(bar.parts.values()) for bar in bars], base, zero=True)
     rows: list[dict[str, object]] = []

@@ -122,7 +122,18 @@ def max_power(ranked: Sequence[Cost]) -> tuple[float, str]:
     highest_w = max(_limit_w(cost, HIGHEST) for cost in metered)
     if highest_w >= max(cost.power_w or 0.0 for cost in metered):
         return highest_w, "highest"
-    return max(_most(cost) for cost in metered)
+    largest = []
+    for cost in metered:
+        power_w, limit_w = cost.power_w or 0.0, _limit_w(cost, LIMIT)
+        peaks_w = positive_values(cost.configuration, PEAK)
+        sampled = (max(peaks_w), "sampled") if peaks_w else (power_w, "mean")
+        largest.append((limit_w, "applied") if limit_w and limit_w >= power_w else sampled)
+    return max(largest)
+
+
+def _limit_w(cost: Cost, name: str) -> float:
+    devices = cost.configuration.runs[0].power_limited_devices or 0
+    return devices * max(positive_values(cost.configuration, name), default=0.0)
 
 
 @lru_cache(maxsize=8)  # several parts of a report need those of the same configurations
@@ -138,16 +149,3 @@ def _costs(
         covers, energy_j = (entry.energy_scope, next(means_j)) if joules else (None, None)
         results.append(Cost(entry, seconds, joules, covers, target, time_s, energy_j))
     return results
-
-
-def _most(cost: Cost) -> tuple[float, str]:
-    power_w = cost.power_w or 0.0
-    limit_w, peaks = _limit_w(cost, LIMIT), positive_values(cost.configuration, PEAK)
-    if limit_w and limit_w >= power_w:
-        return limit_w, "applied"
-    return (max(peaks), "sampled") if peaks else (power_w, "mean")
-
-
-def _limit_w(cost: Cost, name: str) -> float:
-    devices = cost.configuration.runs[0].power_limited_devices or 0
-    return devices * max(positive_values(cost.configuration, name), default=0.0)

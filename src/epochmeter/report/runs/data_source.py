@@ -1,8 +1,4 @@
-"""Runs of one configuration by the source of their samples, as an analysis of data stalls compares them.
-
-Samples come from synthetic batches, from the page cache, or from storage. The measured page-cache residency shows
-whether the cache was in the requested state.
-"""
+"""Runs of one configuration by the source of their samples: synthetic batches, the page cache, or storage."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Select the runs of a report.
-
-Failed and ended runs, rehearsals, and runs whose energy is an estimate are no results: they are excluded unless they
-are included by name. If nothing else is left, rehearsals and estimates are reported below a banner.
-"""
+"""Select the runs of a report: results, and failed runs, rehearsals and estimates of energy if they are included."""
 
 from __future__ import annotations
 
@@ -66,15 +62,12 @@ class Selection:
 
 
 def select(sweep: Sweep, where: Mapping[str, Any] | None = None, include: Sequence[str] = ()) -> Selection:
-    """Select results by their keys.
+    """Select results by their keys; ValueError for unknown kinds, or keys and values that no run has.
 
     Args:
-        where: Key -> value, or a list of possible values: a key of the configuration as typed (`batch`,
-            `optimizer.lr`), or one of `RUN_KEYS`; null selects runs without a value.
+        where: Key of the configuration as typed (`optimizer.lr`), or of `RUN_KEYS` -> value, or several; null selects
+            runs without a value.
         include: Kinds of runs to include that are no results.
-
-    Raises:
-        ValueError: Unknown kinds, or keys and values that no run has; the message suggests similar ones.
     """
     for kind in include:
         if kind not in KINDS:

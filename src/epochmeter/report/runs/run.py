@@ -33,19 +33,17 @@ class Run:
         number: Number in its sweep; runs of several sweeps are numbered consecutively.
         keys: Overrides as typed: `batch` -> `64`.
         metrics: `steady/`, `std/`, `total/` and `model/` values of its summary; empty without one.
-        state: How it ended: `completed`, `failed`, `killed`; otherwise `running` on this host, or `unfinished`.
+        state: `completed`, `failed`, `killed`, `running` on this host, or `unfinished`.
         failure: First line of the error that ended it, if any.
         energy_covers: The parts of the machine that its energy includes; None without energy.
         energy_domains: The domains that its energy is the sum of; all other domains are parts of these.
-        no_energy: Why it has no energy.
         epochs: Metrics by epoch number, warm-up included; unreadable epochs are absent.
         rehearsal: The settings that were not applied; empty if the run is no rehearsal.
         power_limited_devices: Number of devices with a power limit, which applies to each; None without any.
         samples: Size of the training set.
-        folder: Its run folder; None if that is on another machine.
         link: Address of its page in MLflow.
         energy_source: `counter`, `sampled`, `estimated` or `none`.
-        started: When its record was begun, as ISO 8601.
+        started: ISO 8601.
         platform: Host and software: `CPU`, `kernel`, `torch`, `git commit` -> value.
         added: Keys without a default, as typed: `+note`.
         disturbed: Disturbances of the measurement: `gpu_shared` -> the process.
