@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from itertools import groupby, islice
+from collections.abc import Sequence
+from itertools import islice
 
 from epochmeter.report.analyses.scaling import Scaling
 from epochmeter.report.charts import vega
@@ -74,9 +74,20 @@ def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuratio
     if not results:
         return None
     links = {number: entry.link for entry in configurations for number in entry.numbers if entry.link}
-    scalings = sorted(results, key=lambda result: (_line(result), result.devices))
-    lines = [(name, list(group)) for name, group in groupby(scalings, key=_line)]
-    rows = [_efficiency_row(name, result, links) for name, group in lines[:MAX_LINES] for result in group]
+    lines: dict[str, list[Scaling]] = {}
+    for result in sorted(results, key=lambda result: result.devices):
+        values = {"title": result.title, "strategy": result.strategy, "kind": result.kind}
+        lines.setdefault(phrase("scaling_line", **values, batch=result.device_batch), []).append(result)
+    rows = []
+    shown_lines = [(line, result) for line in sorted(lines)[:MAX_LINES] for result in lines[line]]
+    for name, result in shown_lines:
+        share, link = result.efficiency, links.get(result.numbers[0])
+        row: dict[str, object] = {"title": f"{name}, {result.devices} {device_unit(result.strategy)}", "line": name}
+        row |= {"devices": result.devices, "y": 100 * share.value, "efficiency": percent(share.value, 1)}
+        row |= {"speedup": interval(result.speedup, "times"), "runs": ", ".join(map(str, result.numbers))}
+        if share.low is not None and share.high is not None:
+            row |= {"y_low": 100 * share.low, "y_high": 100 * share.high}
+        rows.append(row | ({"link": link} if link else {}))
     place = {
         "x": channel("devices:O", title=phrase("devices"), axis={"labelAngle": 0}),
         "y": channel("y:Q", title=phrase("efficiency_percent")),
@@ -95,22 +106,6 @@ def efficiency(results: Sequence[Scaling], configurations: Sequence[Configuratio
     }
     spec = vega.make_spec({"layer": layers, "height": vega.HEIGHT_PX}, {"results": rows, "ideal": [{"y": 100}]})
     return Chart("efficiency", phrase("scaling_efficiency"), spec, caption)
-
-
-def _efficiency_row(name: str, result: Scaling, links: Mapping[int, str]) -> dict[str, object]:
-    share, link = result.efficiency, links.get(result.numbers[0])
-    ends = {} if share.low is None or share.high is None else {"y_low": 100 * share.low, "y_high": 100 * share.high}
-    return {
-        "title": f"{name}, {result.devices} {device_unit(result.strategy)}",
-        "line": name,
-        "devices": result.devices,
-        "y": 100 * share.value,
-        "efficiency": percent(share.value, 1),
-        "speedup": interval(result.speedup, "times"),
-        "runs": ", ".join(map(str, result.numbers)),
-        **ends,
-        **({"link": link} if link else {}),
-    }
 
 
 def _epochs(
@@ -168,10 +163,5 @@ def _by_epoch(configuration: Configuration, metric: str) -> dict[int, float]:
         for epoch, metrics in run.epochs.items():
             if math.isfinite(value := metrics.get(metric, math.nan)):
                 values.setdefault(epoch, []).append(value)
-    complete = {epoch: means for epoch, means in sorted(values.items()) if len(means) == len(configuration.runs)}
-    return {epoch: statistics.fmean(means) for epoch, means in complete.items()}
-
-
-def _line(result: Scaling) -> str:
-    values = {"title": result.title, "strategy": result.strategy, "kind": result.kind}
-    return phrase("scaling_line", **values, batch=result.device_batch)
+    count = len(configuration.runs)
+    return {epoch: statistics.fmean(each) for epoch, each in sorted(values.items()) if len(each) == count}

@@ -39,10 +39,6 @@ class Box(NamedTuple):
     y_low: float
     y_high: float
 
-    @property
-    def is_inside(self) -> bool:
-        return self.x_low >= 0 and self.x_high <= NARROW_PX and self.y_low >= 0 and self.y_high <= HEIGHT_PX
-
     def overlaps(self, other: Box) -> bool:
         is_clear = self.x_high <= other.x_low or other.x_high <= self.x_low
         return not (is_clear or self.y_high <= other.y_low or other.y_high <= self.y_low)
@@ -197,7 +193,8 @@ def _placed(texts: Rows, points: Rows, x: Axis, y: Axis) -> list[dict[str, objec
             x_low = at_x + (LABEL_GAP_PX if is_right else -LABEL_GAP_PX - width)
             y_low = at_y + down * LINE_PX - height / 2
             box = Box(x_low, x_low + width, y_low, y_low + height)
-            if box.is_inside and not any(map(box.overlaps, obstacles)):
+            is_inside = x_low >= 0 and box.x_high <= NARROW_PX and y_low >= 0 and box.y_high <= HEIGHT_PX
+            if is_inside and not any(map(box.overlaps, obstacles)):
                 side = {"align": "left", "dx": LABEL_GAP_PX} if is_right else {"align": "right", "dx": -LABEL_GAP_PX}
                 placed.append({**text, "text": lines, **side, "dy": y_low + LINE_PX / 2 - at_y})
                 taken.append(box)

@@ -72,12 +72,12 @@ def columns_and_rows(runs: Sequence[Run]) -> Cells:
     metrics = [name for name in shown if any(name in run.metrics for run in runs)]
     titles = [phrase(name, currency="".join(currencies)) for name in metrics]
     columns = [[run.metrics.get(name) for run in runs] for name in metrics]
-    smallest = {name: _smallest(values) for name, values in zip(metrics, columns, strict=True)}
-    smallest |= {name: smallest[TIME] for name in PARTS if name in smallest and smallest.get(TIME)}
-    texts = [
-        [Markup(number(value, smallest[name])) for value in values]
-        for name, values in zip(metrics, columns, strict=True)
-    ]
+    texts, time_s = [], 0.0
+    for name, values in zip(metrics, columns, strict=True):
+        # The third digit of the smallest number is the last one in its column.
+        smallest = min((abs(value) for value in values if value and math.isfinite(value)), default=0.0)
+        time_s = smallest if name == TIME else time_s
+        texts.append([Markup(number(value, (name in PARTS and time_s) or smallest)) for value in values])
     cells = zip(runs, *texts, strict=True)
     rows = [[str(run.number), *(value_of(run, key) for key in keys), *measured] for run, *measured in cells]
     return Cells(["run", *keys, *titles], rows, ["run", *titles])
@@ -95,7 +95,10 @@ def html(runs: Sequence[Run], cells: Cells) -> str:
     """
     heads = "".join(f"<th>{escape(column)}</th>" for column in cells.columns)
     is_long = len(runs) >= MIN_FILTERED
-    data = [[_linked(run), *map(_escape, row[1:])] for run, row in zip(runs, cells.rows, strict=True)]
+    data = [[str(Markup.escape(cell)) for cell in row] for row in cells.rows]
+    for run, row in zip(runs, data, strict=True):
+        if run.address:
+            row[0] = f'<a href="{escape(run.address)}" target="_blank" rel="noopener">{run.number}</a>'
     options = {
         "classes": ["display", "compact"],
         "data_json": json.dumps(data),
@@ -145,19 +148,3 @@ def _cell(value: Any) -> str:
     """Format a value; a text that a spreadsheet would run, or with line breaks, is quoted as JSON."""
     is_plain = isinstance(value, str) and value.isprintable() and not value.startswith(FORMULA)
     return value if is_plain else json.dumps(value)
-
-
-def _smallest(values: Sequence[float | None]) -> float:
-    """Return the smallest size, whose third digit is the last one in its column."""
-    return min((abs(value) for value in values if value and math.isfinite(value)), default=0.0)
-
-
-def _escape(cell: str) -> str:
-    return str(cell) if isinstance(cell, Markup) else escape(cell)
-
-
-def _linked(run: Run) -> str:
-    """Return the number of a run, with a link to its page if it has one."""
-    if run.address is None:
-        return str(run.number)
-    return f'<a href="{escape(run.address)}" target="_blank" rel="noopener">{run.number}</a>'
