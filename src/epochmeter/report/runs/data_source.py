@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from epochmeter.report.runs.run import Run, fingerprint
 
-MIN_WARM, MAX_COLD = 0.98, 0.02
-"""Page-cache residency before an epoch: minimum of a warm run, maximum of a cold one."""
 SYNTHETIC, FROM_CACHE, FROM_STORAGE = "synthetic", "cached", "storage"
 CONDITIONS = (SYNTHETIC, FROM_CACHE, FROM_STORAGE)
 CACHE_STATES = {FROM_CACHE: "warm", FROM_STORAGE: "cold"}
 """State of the page cache before an epoch."""
 RESIDENCY = "page_cache_residency_before"
+RESIDENCIES = {FROM_CACHE: (0.98, 1.0), FROM_STORAGE: (0.0, 0.02)}
+"""Range of the page-cache residency before an epoch, as a fraction."""
 SET_BY_DATA_SOURCE = ("synthetic_batches", "cache")
 """Keys that differ between the runs of one analysis."""
 
@@ -48,8 +48,14 @@ def by_job(runs: Sequence[Run]) -> list[RunsByCondition]:
         if name := condition(run.job):
             hosts = groups.setdefault(fingerprint(run.job, SET_BY_DATA_SOURCE), {})
             hosts.setdefault(run.host, {}).setdefault(name, []).append(run)
-    several = [hosts for hosts in groups.values() if len({name for here in hosts.values() for name in here}) > 1]
-    return [RunsByCondition(here, _elsewhere(here, hosts)) for hosts in several for here in hosts.values()]
+    results = []
+    for hosts in groups.values():
+        hosts_of = {name: [host or "unknown host" for host in hosts if name in hosts[host]] for name in CONDITIONS}
+        ran = {name: there for name, there in hosts_of.items() if there}
+        if len(ran) > 1:
+            for here in hosts.values():
+                results.append(RunsByCondition(here, {name: ran[name] for name in ran if name not in here}))
+    return results
 
 
 def mean(runs: Sequence[Run], name: str) -> float | None:
@@ -76,13 +82,5 @@ def cache_violations(runs: Mapping[str, Sequence[Run]]) -> list[CacheViolation]:
 
 
 def _is_wrong(name: str, residency: float | None) -> bool:
-    if residency is None:
-        return False
-    return residency < MIN_WARM if name == FROM_CACHE else residency > MAX_COLD
-
-
-def _elsewhere(
-    here: Mapping[str, list[Run]], hosts: Mapping[str | None, Mapping[str, list[Run]]]
-) -> dict[str, list[str]]:
-    places = [(name, host or "unknown host") for host, runs in hosts.items() for name in runs if name not in here]
-    return {name: [host for there, host in places if there == name] for name, _ in places}
+    low, high = RESIDENCIES[name]
+    return residency is not None and not low <= residency <= high
