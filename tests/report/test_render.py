@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from epochmeter.report import render
+from epochmeter.report.output import table
 
 HOSTILE = "a|b*_c_ `d` <script>alert(1)</script>\n[link](http://x)"
 
@@ -53,11 +54,12 @@ INNER = "{{ inner(a) }}{% endmacro %}\n{% macro inner(x) -%}\n{{ x }}\n{%- endma
 def test_templates_are_rendered_as_markdown(rendered, template, value, text):
     assert rendered(template, value) == text
     assert render.render_macro("x.md.j2", "summary", None) == "", "a macro may be missing"
-    assert render.table(["a", "b"], [["x", "1"]], ["b"]).splitlines() == ["| a | b |", "| --- | ---: |", "| x | 1 |"]
+    cells = table.Cells(["a", "b"], [["x", "1"]], ["b"])
+    assert table.markdown(cells).splitlines()[2:] == ["| a | b |", "| --- | ---: |", "| x | 1 |"]
 
 
 def test_markdown_is_printed_as_it_is_where_it_is_no_terminal():
-    markdown = "# Title\n\n" + render.table(["configuration"], [["x" * 200]]) + "\n"
+    markdown = "# Title\n\n" + table.markdown(table.Cells(["configuration"], [["x" * 200]], []))
     for is_terminal in (False, True):
         console = Console(file=StringIO(), force_terminal=is_terminal, width=80)
         render.print_markdown(markdown, console)

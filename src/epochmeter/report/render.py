@@ -138,16 +138,6 @@ def escape_markdown(value: object) -> str:
     return one_line(value, _escaped)
 
 
-def table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[str] = (), *, is_plain: bool = False
-) -> str:
-    """Format a Markdown table; the columns of numbers are aligned to the right."""
-    to_text = one_line if is_plain else escape_markdown
-    rules = ["---:" if column in numbers else "---" for column in columns]
-    cells = [map(to_text, columns), rules, *(map(to_text, row) for row in rows)]
-    return Markup("\n".join(f"| {' | '.join(row)} |" for row in cells))
-
-
 def by_frequency(items: Iterable[object], attribute: str) -> list[tuple[str, list[object]]]:
     """Group items by an attribute, the largest group first."""
     groups: dict[str, list[object]] = {}

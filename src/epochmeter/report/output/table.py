@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TextIO
 from markupsafe import Markup
 
 from epochmeter.report.formatting import ABSENT, number
-from epochmeter.report.render import phrase, render_html, table
+from epochmeter.report.render import escape_markdown, one_line, phrase, render_html
 from epochmeter.report.runs.costs import ENERGY, ENERGY_TO_TARGET, POWER, TIME, TIME_TO_TARGET
 from epochmeter.report.runs.frames import column_order, run_columns
 from epochmeter.report.runs.run import Run
@@ -85,7 +85,11 @@ def columns_and_rows(runs: Sequence[Run]) -> Cells:
 
 def markdown(cells: Cells, *, is_plain: bool = False) -> str:
     """Format the table as Markdown, or as plain text."""
-    return f"{phrase('runs')}\n\n{table(*cells, is_plain=is_plain)}\n"
+    to_text = one_line if is_plain else escape_markdown
+    rules = ["---:" if column in cells.numbers else "---" for column in cells.columns]
+    lines = [map(to_text, cells.columns), rules, *(map(to_text, row) for row in cells.rows)]
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{phrase('runs')}\n\n{text}\n"
 
 
 def html(runs: Sequence[Run], cells: Cells) -> str:
