@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from epochmeter.report.runs.run import Sweep
 
 MULTIRUN = ROOT / "multirun"
-MOST_LINKED = 1000
-"""Most runs whose addresses are looked up in MLflow, which takes 5 ms each."""
+MOST_LINKED = 1000  # most runs whose addresses are looked up in MLflow, which takes 5 ms each
 
 
 def main() -> None:

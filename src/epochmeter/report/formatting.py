@@ -13,14 +13,10 @@ from typing import NamedTuple
 from epochmeter.report.statistics import Estimate
 
 ABSENT = "-"
-DIGITS = 3
-"""Significant digits of a number."""
-MIN_DECIMAL = 1e-4
-"""Smaller numbers are shown as `1.15e-06`."""
-MAX_PLUS_MINUS = 1.0
-"""Relative half-width up to which an interval is written with a plus-minus sign."""
-WIDEST = 10.0
-"""Multiple of its value up to which an upper bound is written; above it, there are too few repeats."""
+DIGITS = 3  # significant digits of a number
+MIN_DECIMAL = 1e-4  # smaller numbers are shown as `1.15e-06`
+MAX_PLUS_MINUS = 1.0  # relative half-width up to which an interval is written with a plus-minus sign
+WIDEST = 10.0  # multiple of its value up to which an upper bound is written; above it, there are too few repeats
 
 
 class Unit(NamedTuple):

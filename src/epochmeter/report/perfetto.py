@@ -10,8 +10,7 @@ from pathlib import Path
 from epochmeter.report.render import render_notes
 
 ORIGIN = "https://ui.perfetto.dev"
-PORT = 9001
-"""The only port of this machine that Perfetto reads from."""
+PORT = 9001  # the only port of this machine that Perfetto reads from
 WAIT_S = 300.0
 
 

@@ -34,12 +34,10 @@ SWEEP_PAGES = (
 TEMPLATES = Path(__file__).parent / "templates"
 MARKUP = re.compile(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])|^[-+#](?= )|(?<=^\d)[.)](?= )")
 """Characters that Markdown may read as markup: no underscore within a word, and lists only at the start."""
-CODE = re.compile(r"(`[^`|<&\\]+`)")
-"""Code between backticks in a message; it is not escaped."""
+CODE = re.compile(r"(`[^`|<&\\]+`)")  # code between backticks in a message; it is not escaped
 FILTERS = ("interval", "join_or_more", "number", "percent", "plural", "quantity", "times", "with_bounds")
 """Functions of `formatting` that are filters of the templates."""
-MAX_ROWS = 200
-"""Rows of a table; the JSON file has all."""
+MAX_ROWS = 200  # rows of a table; the JSON file has all
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from epochmeter.report.build import all_charts
 from epochmeter.report.charts.bars import energy_domains
 from epochmeter.report.charts.draw import to_png, to_svg
 from epochmeter.report.charts.lines import MAX_SAMPLES, power_over_time
-from epochmeter.report.charts.points import Palette, mean_sd
+from epochmeter.report.charts.points import Palette
 from epochmeter.report.charts.vega import make_axis, small_multiples
 from epochmeter.report.runs.configuration import NoEnergy, group_repeats
 from epochmeter.report.statistics import fits, ratio_in_fits
@@ -75,15 +75,13 @@ def test_labels_of_near_points_do_not_overlap_or_are_dropped():
     assert 1 <= len(labels) < 8
 
 
-def test_repeats_are_one_mark_with_their_standard_deviation_and_a_single_run_has_that_of_its_epochs():
+def test_repeats_are_one_mark_with_their_standard_deviation_which_a_single_run_lacks():
     runs = [ran(0, 10.0, 500.0), ran(1, 12.0, 520.0, repeat=1), ran(2, 12.0, 520.0, batch=8)]
     point, single = rows(drawn(runs)["energy_by_time"], "points")
     assert (point["x"], point["y"]) == pytest.approx((11.0, 510.0))
     assert (point["x_low"], point["x_high"]) == pytest.approx((11 - 2**0.5, 11 + 2**0.5))
     assert (point["time"], point["runs"]) == ("11.0 s (SD 1.4 s)", "0, 1")
     assert "x_low" not in single
-    (configuration,) = group_repeats([replace(runs[0], metrics={**runs[0].metrics, "std/e2e_s": 0.3})])
-    assert mean_sd(configuration, "steady/e2e_s") == (10.0, 0.3, "epochs")
 
 
 def test_configurations_without_finite_energy_are_counted():

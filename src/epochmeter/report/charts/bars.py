@@ -19,10 +19,8 @@ PARTS = {"data_stall": vega.VERMILION, "copy": vega.ORANGE, "compute": vega.BLUE
 """Part of an epoch -> its color."""
 DOMAIN_COLORS = (vega.BLUE, vega.ORANGE, vega.GREEN, vega.PURPLE, vega.SKY, vega.VERMILION, vega.BROWN)
 DOMAIN = re.compile(r"steady/energy_(?!per_sample_j$|uncertainty_j$)(?!.*_sampled_j$)(.+)_j")
-REST = "rest"
-"""The part of a total that its domains do not cover."""
-DOMAIN_TOLERANCE = 0.02
-"""Relative difference between a total and its domains, which are read one after the other."""
+REST = "rest"  # the part of a total that its domains do not cover
+DOMAIN_TOLERANCE = 0.02  # relative difference between a total and its domains, which are read one after the other
 Bar = tuple[Configuration, MeanSd, Mapping[str, float]]
 """A configuration, the total of its time or energy, and its parts."""
 

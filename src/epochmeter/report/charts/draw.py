@@ -15,11 +15,9 @@ from typing import Any
 
 from epochmeter.report.charts.vega import Chart, Spec, theme
 
-PAGE_NEEDS = ("vl_convert", "itables")
-"""Packages of the extra `report`."""
+PAGE_NEEDS = ("vl_convert", "itables")  # packages of the extra `report`
 WIDTH_PX = 680
-SCALE = 2.0
-"""Pixels of a PNG image per pixel of the chart."""
+SCALE = 2.0  # pixels of a PNG image per pixel of the chart
 
 
 def missing_packages() -> list[str]:

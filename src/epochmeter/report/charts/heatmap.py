@@ -23,11 +23,9 @@ from epochmeter.report.runs.costs import PER_EPOCH, TO_TARGET, costs_to_target
 
 PREFERRED_KEYS = ("batch", "power_limit", "workers")
 TARGETS = ("target_accuracy", "target_loss")
-MAX_VALUES = 24
-"""Values of a key on an axis."""
+MAX_VALUES = 24  # values of a key on an axis
 MAX_PANELS, MAX_COLUMNS = 6, 2
-MAX_TEXTS = 150
-"""Cells up to which their values are written into them."""
+MAX_TEXTS = 150  # cells up to which their values are written into them
 ROW_PX = 34
 Cells = dict[tuple[str, ...], tuple[MeanSd, Configuration]]
 """Values of the keys -> the best of the configurations that share them."""

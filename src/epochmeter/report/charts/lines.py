@@ -22,8 +22,7 @@ from epochmeter.shared.units import NANOSECOND
 
 MAX_PANELS, MAX_COLUMNS, PANEL_PX = 6, 3, 130
 MAX_LINES = 8
-MAX_SAMPLES = 600
-"""Power samples per run: more than a page can show."""
+MAX_SAMPLES = 600  # power samples per run: more than a page can show
 
 
 def epochs(configurations: Sequence[Configuration], palette: Palette) -> list[Chart]:

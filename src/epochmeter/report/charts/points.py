@@ -14,18 +14,15 @@ from epochmeter.report.formatting import quantity
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy, varied
 from epochmeter.report.statistics import deviation
 
-MAX_KINDS = 7
-"""Values of a key up to which they get a color each."""
-SELF_EXPLAINING = ("model", "dataset", "strategy", "device")
-"""Keys whose values need no key in a legend."""
+MAX_KINDS = 7  # values of a key up to which they get a color each
+SELF_EXPLAINING = ("model", "dataset", "strategy", "device")  # keys whose values need no key in a legend
 
 
 class MeanSd(NamedTuple):
-    """Mean and standard deviation of a metric over `runs` or `epochs`; the deviation is None if unknown."""
+    """Mean and standard deviation of a metric over runs; the deviation is None for a single run."""
 
     mean: float
     sd: float | None = None
-    over: str = ""
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -77,14 +74,11 @@ def tooltip(configuration: Configuration, **lines: str) -> dict[str, object]:
 
 @cache  # several charts show the same
 def mean_sd(configuration: Configuration, metric: str) -> MeanSd | None:
-    """Return a metric's mean and deviation over runs, or over the epochs of the only run; None if it is not finite."""
+    """Return a metric's mean and deviation; None if a run lacks it or its value is not finite."""
     values = configuration.values(metric)
     if not values or not all(map(math.isfinite, values)):
         return None
-    if len(values) > 1:
-        return MeanSd(statistics.fmean(values), deviation(values), "runs")
-    over_epochs = configuration.values(metric.replace("steady/", "std/")) if metric.startswith("steady/") else []
-    return MeanSd(values[0], over_epochs[0], "epochs") if over_epochs else MeanSd(values[0])
+    return MeanSd(statistics.fmean(values), deviation(values) if len(values) > 1 else None)
 
 
 def natural_order(text: str) -> tuple[bool, float, str]:

@@ -17,18 +17,14 @@ from epochmeter.report.runs.costs import PER_EPOCH, TIME_TO_TARGET, TO_TARGET, c
 if TYPE_CHECKING:
     from epochmeter.report.analyses.best import Best
 
-MAX_FULL_MARKS = 150
-"""Marks up to which they have their full size."""
-HALO = {"style": "halo", "strokeWidth": 4, "strokeJoin": "round"}
-"""Of a label, so that it can be read on marks."""
-MAX_LABELS = 8
-"""Points of a front that get a label."""
+MAX_FULL_MARKS = 150  # marks up to which they have their full size
+HALO = {"style": "halo", "strokeWidth": 4, "strokeJoin": "round"}  # of a label, so that it can be read on marks
+MAX_LABELS = 8  # points of a front that get a label
 NARROW_PX, LINE_PX, LETTER_PX, LABEL_GAP_PX = 480, 14, 6.4, 12
 """Size of a narrow chart and of its labels, by which labels are kept apart."""
 LABEL_PLACES = [(is_right, down) for down in (0, 1.2, -1.2, 2, -2) for is_right in (True, False)]
 """Places of a label in order of preference: right of its point or left of it, and lines below it."""
-Measured = tuple[Configuration, MeanSd, MeanSd]
-"""A configuration, its time and its energy."""
+Measured = tuple[Configuration, MeanSd, MeanSd]  # a configuration, its time and its energy
 
 
 class Box(NamedTuple):
@@ -119,7 +115,7 @@ def _scatter(
         "each_mark": True,
         "colors": palette.key.replace("_", " "),
         "front": len(front) > 1,
-        **{f"over_{value.over}": True for _, *values in measured for value in values if value.sd is not None},
+        "over_runs": any(value.sd is not None for _, *values in measured for value in values),
         "scope": scopes(entry for entry, *_ in measured),
         **caption,
     }

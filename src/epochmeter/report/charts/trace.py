@@ -13,8 +13,7 @@ from epochmeter.shared.record import Record
 
 COLORS = dict(zip(PHASES, (vega.BLUE, vega.ORANGE, vega.PURPLE, vega.VERMILION, vega.GRAY), strict=True))
 GIGA = 1e9
-ROOM = 3.0
-"""Factor between the outermost points and the ends of an axis."""
+ROOM = 3.0  # factor between the outermost points and the ends of an axis
 DASHES = {"roof": [1, 0], "datasheet": [4, 4]}
 Points = list[dict[str, Any]]
 

@@ -13,22 +13,18 @@ from epochmeter.config.installation import cache_folder
 from epochmeter.report.formatting import UNITS, Unit, percent, quantity
 from epochmeter.shared.atomic_files import write_atomically
 
-Spec = dict[str, Any]
-"""A Vega-Lite specification, or a part of one."""
+Spec = dict[str, Any]  # a Vega-Lite specification, or a part of one
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.1.0.json"
 TYPES = {"Q": "quantitative", "N": "nominal", "O": "ordinal"}
 Rows = Sequence[Mapping[str, object]]
-Caption = Mapping[str, object]
-"""Sentence of `phrases.j2` -> its values; no sentence if they are empty."""
+Caption = Mapping[str, object]  # sentence of `phrases.j2` -> its values; no sentence if they are empty
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A8A8A", "#8C564B")
 """After M. Okabe and K. Ito, Color Universal Design, 2008, without the colors that vanish on white or on black."""
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, GRAY, BROWN = COLORS
 SHAPES = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "triangle-right", "stroke")
 HEIGHT_PX, BAR_PX, BAR_STEP_PX = 360, 14, 40
-LOG_RATIO = 30
-"""Ratio of the largest value to the smallest from which an axis is logarithmic."""
-MAX_SVG_MARKS = 1000
-"""Marks up to which the page draws a chart as SVG, with error bars; more are drawn on a canvas."""
+LOG_RATIO = 30  # ratio of the largest value to the smallest from which an axis is logarithmic
+MAX_SVG_MARKS = 1000  # marks up to which the page draws a chart as SVG, with error bars; more are drawn on a canvas
 FONT = "system-ui, -apple-system, Segoe UI, Roboto, Liberation Sans, sans-serif"
 
 

@@ -33,12 +33,9 @@ if TYPE_CHECKING:
     from epochmeter.report.build import Report
 
 CHARTS, TABLE = "report", "report.csv"
-FIRST_PAGES = ("answer", "gate", "comparison", "targets")
-"""Pages directly below the first chart."""
-MAX_FIRST = 3
-"""Sentences before the first chart."""
-LAST_PAGES = ("failures", "differences")
-"""Pages below the table of runs."""
+FIRST_PAGES = ("answer", "gate", "comparison", "targets")  # pages directly below the first chart
+MAX_FIRST = 3  # sentences before the first chart
+LAST_PAGES = ("failures", "differences")  # pages below the table of runs
 
 
 @contextmanager

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 REPORT_PAGES = ("answer", "comparison", "gate", "footprint", "failures", "differences")
 """Pages about the whole report. If it has no others, the terminal lists its runs."""
-MAX_PRINTED = 40
-"""Runs that the terminal lists."""
+MAX_PRINTED = 40  # runs that the terminal lists
 
 
 def answer_lines(folder: Path, *, is_choice: bool = True) -> list[str]:

@@ -32,10 +32,8 @@ METRICS = (
     "steady/train_loss", "steady/train_accuracy",
 )  # fmt: skip
 """Metrics of Markdown and HTML; `phrases.j2` has their titles."""
-MIN_FILTERED = 11
-"""Rows from which the HTML table has a filter per column, a search field and several pages."""
-FORMULA = ("=", "+", "-", "@")
-"""Beginnings of a text that a spreadsheet would run as a formula."""
+MIN_FILTERED = 11  # rows from which the HTML table has a filter per column, a search field and several pages
+FORMULA = ("=", "+", "-", "@")  # beginnings of a text that a spreadsheet would run as a formula
 
 
 class Cells(NamedTuple):

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from epochmeter.report.runs.run import NON_CONFIG_KEYS, Run, fingerprint
 
-FIRST_KEYS = ("model", "dataset", "strategy", "batch")
-"""Keys that come first in a title."""
+FIRST_KEYS = ("model", "dataset", "strategy", "batch")  # keys that come first in a title
 SINGLE, DATA_PARALLEL, DISTRIBUTED = "single", "dp", "ddp"
 
 

@@ -10,13 +10,11 @@ from epochmeter.report.runs.run import Run, fingerprint
 
 SYNTHETIC, FROM_CACHE, FROM_STORAGE = "synthetic", "cached", "storage"
 CONDITIONS = (SYNTHETIC, FROM_CACHE, FROM_STORAGE)
-CACHE_STATES = {FROM_CACHE: "warm", FROM_STORAGE: "cold"}
-"""State of the page cache before an epoch."""
+CACHE_STATES = {FROM_CACHE: "warm", FROM_STORAGE: "cold"}  # state of the page cache before an epoch
 RESIDENCY = "page_cache_residency_before"
 RESIDENCIES = {FROM_CACHE: (0.98, 1.0), FROM_STORAGE: (0.0, 0.02)}
 """Range of the page-cache residency before an epoch, as a fraction."""
-SET_BY_DATA_SOURCE = ("synthetic_batches", "cache")
-"""Keys that differ between the runs of one analysis."""
+SET_BY_DATA_SOURCE = ("synthetic_batches", "cache")  # keys that differ between the runs of one analysis
 
 
 class RunsByCondition(NamedTuple):

@@ -13,10 +13,8 @@ from typing import Any
 from epochmeter.config.validation import flatten, format_value
 from epochmeter.report.runs.run import COMPLETED, ESTIMATED, ESTIMATES, FAILURES, REHEARSALS, Run, Sweep
 
-KINDS = (REHEARSALS, ESTIMATES, FAILURES)
-"""Values of `include=`."""
-AN_ESTIMATE = "an estimate"
-"""Value of `energy_covers` of an estimate."""
+KINDS = (REHEARSALS, ESTIMATES, FAILURES)  # values of `include=`
+AN_ESTIMATE = "an estimate"  # value of `energy_covers` of an estimate
 RUN_KEYS = {"run": "number", "sweep": "sweep", "host": "host", "state": "state", "experiment": "experiment"}
 """Keys to select by besides those of the configuration -> attribute of a run."""
 

@@ -16,11 +16,9 @@ Value = TypeVar("Value")
 COMPLETED = "completed"
 FAILURES, REHEARSALS, ESTIMATES, TOO_SHORT = "failures", "rehearsals", "estimates", "too_short"
 """Kinds of runs that are not results. `TOO_SHORT` are runs without an epoch after the warm-up."""
-MAX_TITLE_SWEEPS = 3
-"""Sweeps that are named in a title."""
+MAX_TITLE_SWEEPS = 3  # sweeps that are named in a title
 ESTIMATED, UNFINISHED, RUNNING = "estimated", "unfinished", "running"
-REPEATED = ("repeat", "seed")
-"""Keys in which the repeats of a configuration differ."""
+REPEATED = ("repeat", "seed")  # keys in which the repeats of a configuration differ
 NON_CONFIG_KEYS = (*REPEATED, "tracking", "sweep", "machine", "save_model", "profiler", "footprint")
 """Keys that do not distinguish configurations."""
 
