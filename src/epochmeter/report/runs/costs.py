@@ -113,22 +113,18 @@ def positive_values(configuration: Configuration, name: str) -> list[float]:
 def max_power(ranked: Sequence[Cost]) -> tuple[float, str]:
     """Return the maximum power of the devices in watts, and its source, a key of `max_powers` in answer.md.j2.
 
-    It is the highest limit that the devices take, which a run records if it was asked for a limit (Zeus, NSDI 2023).
-    Otherwise it is estimated from the limits that were applied, or from the largest power sampled.
+    It is the highest limit that the devices take, which a run records if it was asked for a limit (Zeus, NSDI 2023), or
+    that was applied. Otherwise it is estimated from the largest power sampled.
     """
     metered = [cost for cost in ranked if cost.joules]
     if not metered:
         raise ValueError("no energy, and so no power, was measured for any of these configurations")
-    highest_w = max(_limit_w(cost, HIGHEST) for cost in metered)
-    if highest_w >= max(cost.power_w or 0.0 for cost in metered):
-        return highest_w, "highest"
-    largest = []
-    for cost in metered:
-        power_w, limit_w = cost.power_w or 0.0, _limit_w(cost, LIMIT)
-        peaks_w = positive_values(cost.configuration, PEAK)
-        sampled = (max(peaks_w), "sampled") if peaks_w else (power_w, "mean")
-        largest.append((limit_w, "applied") if limit_w and limit_w >= power_w else sampled)
-    return max(largest)
+    mean_w = max(cost.power_w or 0.0 for cost in metered)
+    for name, source in ((HIGHEST, "highest"), (LIMIT, "applied")):
+        if (limit_w := max(_limit_w(cost, name) for cost in metered)) >= mean_w:
+            return limit_w, source
+    peaks_w = [watts for cost in metered for watts in positive_values(cost.configuration, PEAK)]
+    return max((max(peaks_w, default=0.0), "sampled"), (mean_w, "mean"))
 
 
 def _limit_w(cost: Cost, name: str) -> float:
