@@ -122,12 +122,12 @@ def test_where_and_out_select_the_runs_and_the_folder(report, texts_only, tmp_pa
     ("override", "message"),
     [
         ("report.eta=2", "report.eta"),
-        ("report.baseline=3", "give keys and values, 'report.baseline"),
+        ("report.baseline=3", "give {key: value}, defaults"),
         (f"out={ROOT}/conf/report.yaml", "cannot write the report to"),
         ("include=[rehearsal]", "give one of rehearsals"),
         ("where={bach: 8}", "Do you mean batch"),
-        ("where=batch", "give keys and values"),
-        ("source=nowhere.csv", "give records or mlflow"),
+        ("where=batch", "give a mapping"),
+        ("source=nowhere.csv", "give one of records, mlflow"),
     ],
 )
 def test_invalid_option_is_an_error(report, texts_only, tmp_path, override, message):

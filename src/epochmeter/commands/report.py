@@ -155,8 +155,6 @@ def load(keys: Mapping[str, Any], key: str) -> "Sweep":
     from epochmeter.report.runs.load import load_published, load_sweep
 
     sweeps = [str(name) for name in as_list(keys[key])]
-    if keys["source"] not in ("mlflow", "records"):
-        raise ValueError(f"source={keys['source']}: give records or mlflow.")
     if keys["source"] == "mlflow":
         sweep = load_published(sweeps, MULTIRUN, keys["tracking"]["experiment"], keys["tracking"].get("uri"))
     else:
@@ -179,19 +177,12 @@ def with_addresses(sweep: "Sweep", tracking: Mapping[str, Any]) -> "Sweep":
 
 
 def report_options(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of `build_report`; ValueError if one is not valid."""
+    """Return the options of `build_report`; ValueError if a gate has nothing to compare with."""
     from epochmeter.report.analyses.best import Criteria
 
-    options, where = keys["report"], keys["where"] or {}
-    if not isinstance(where, dict):
-        raise ValueError(f"where={where}: give keys and values: 'where={{model: lenet, batch: [8, 16]}}'")
-    baseline = options["baseline"]
-    if not isinstance(baseline or {}, dict) and baseline != "defaults":
-        raise ValueError(
-            f"report.baseline={baseline}: give keys and values, 'report.baseline={{batch: 8}}', or defaults"
-        )
+    options = keys["report"]
     bounds = {name: bound for name, bound in keys["gate"].items() if bound is not None}
-    if bounds and not keys["against"] and baseline is None:
+    if bounds and not keys["against"] and options["baseline"] is None:
         raise ValueError(
             "gate.time and gate.energy need another sweep or a baseline: give against=SWEEP or report.baseline=."
         )
@@ -200,12 +191,18 @@ def report_options(keys: Mapping[str, Any]) -> dict[str, Any]:
         max_slowdown=options["max_slowdown"],
         power_budget_w=options["power_budget"],
         deadline_s=options["deadline"],
-        baseline=baseline,
+        baseline=options["baseline"],
         predict=options["predict"] or bool(options["prior"]),
         next_runs=options["next"],
     )
     prior = load({**keys, **options}, "prior") if options["prior"] else None
-    return {"where": where, "include": as_list(keys["include"]), "criteria": criteria, "bounds": bounds, "prior": prior}
+    return {
+        "where": keys["where"],
+        "include": as_list(keys["include"]),
+        "criteria": criteria,
+        "bounds": bounds,
+        "prior": prior,
+    }
 
 
 def as_list(value: Any) -> list[Any]:

@@ -144,7 +144,7 @@ RULES = {
     **same_rule("scheduler.eta_min task.auxiliary", finite_number(0)),
     **same_rule("pin_memory rehearse", one_of("auto", "true", "false")),
     **same_rule("storage.reread meter.cross_check tracking.tensorboard report.predict footprint.export", FLAG),
-    **same_rule("storage.root model.name profiler.program tracking.experiment source", TEXT),
+    **same_rule("storage.root model.name profiler.program tracking.experiment", TEXT),
     **same_rule("dataset.root tracking.uri out", or_null(TEXT)),
     **same_rule("meter.rails device.rails meter.sensors device.sensors device.match", or_null(MAPPING)),
     **same_rule("meter.rails.total device.rails.total", NAMES),
@@ -193,6 +193,11 @@ RULES = {
     "port": or_null(whole_number(0, 65_535)),
     "format": one_of("table", "json"),
     "view": or_null(one_of("trace", "perfetto")),
+    "source": one_of("records", "mlflow"),
+    "where": or_null(MAPPING),
+    "report.baseline": or_null(
+        Rule("{key: value}, defaults", lambda value: value == "defaults" or isinstance(value, Mapping))
+    ),
     "report.next": whole_number(0, 100),
     "report.max_slowdown": finite_number(1, unit="a multiple of the shortest time"),
     "report.deadline": or_null(positive("seconds")),
