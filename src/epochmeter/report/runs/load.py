@@ -25,7 +25,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from epochmeter.report.runs.run import COMPLETED, RUNNING, UNFINISHED, Run, Sweep
-from epochmeter.results.reuse import READ_ERRORS, REFERENCE, read_reference, referenced_record
+from epochmeter.results.reuse import READ_ERRORS, is_run, read_reference, referenced_record
 from epochmeter.results.run_info import DISTURBED, EPOCH_METRICS, device_count, platform_info
 from epochmeter.results.sweep_files import sort_key
 from epochmeter.shared.process_identity import is_alive, recorded_process
@@ -99,10 +99,10 @@ def read(folder: Path) -> Sweep:
 
 def run_folders(folder: Path) -> list[Path]:
     """Return the run folders with a record, by number."""
-    if _is_run(str(folder)):
+    if is_run(folder):
         return [folder]
     names = os.listdir(folder) if folder.is_dir() else []
-    return [folder / name for name in sorted(filter(str.isdecimal, names), key=int) if _is_run(f"{folder}/{name}")]
+    return [folder / name for name in sorted(filter(str.isdecimal, names), key=int) if is_run(folder / name)]
 
 
 def sweep_folders(multirun: Path) -> list[Path]:
@@ -115,7 +115,7 @@ def has_runs(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     with os.scandir(folder) as entries:
-        return _is_run(str(folder)) or any(entry.name.isdecimal() and _is_run(entry.path) for entry in entries)
+        return is_run(folder) or any(entry.name.isdecimal() and is_run(folder / entry.name) for entry in entries)
 
 
 def merge_sweeps(sweeps: Sequence[Sweep], folder: Path) -> Sweep:
@@ -131,7 +131,8 @@ def merge_sweeps(sweeps: Sequence[Sweep], folder: Path) -> Sweep:
 
 def load_run(folder: Path) -> Run:
     """Load the run in a folder, or the run that it reuses under its own number; raises `READ_ERRORS`."""
-    if os.path.exists(f"{folder}/job.json") or (reference := read_reference(folder)) is None:
+    reference = read_reference(folder)
+    if reference is None:
         return _load_record(folder)
     record = referenced_record(folder)
     if record is None:
@@ -167,11 +168,6 @@ def _matching_folders(sweep: str | Path, multirun: Path) -> list[Path]:
 
 def _with_runs(folders: Iterable[Path]) -> list[Path]:
     return sorted(filter(has_runs, folders), key=lambda folder: (sort_key(folder.name), folder.name))
-
-
-def _is_run(folder: str) -> bool:
-    """Whether a folder has a record or a reference to a reused run."""
-    return os.path.exists(f"{folder}/job.json") or os.path.exists(f"{folder}/{REFERENCE}")
 
 
 def _load_each(folders: Sequence[Path]) -> list[Run | str]:
