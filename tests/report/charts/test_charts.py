@@ -250,7 +250,7 @@ def test_power_of_the_best_is_drawn_from_the_first_sample_on_in_a_readable_unit(
     chart = power_over_time(group_repeats([many]), Palette.of([]))
     places = rows(chart, "values", "x", "y")
     assert (len(places), chart.caption["mean_of"]) == (MAX_SAMPLES, "4.00 s")
-    assert [y for _, y in places] == pytest.approx([60 * x for x, _ in places], abs=2.1), "x is in minutes"
+    assert [1000 * y for _, y in places] == pytest.approx([60 * x for x, _ in places], abs=2.1), "kW and minutes"
 
 
 @pytest.mark.parametrize("text", ["", "monotonic_ns,total_w\n", "monotonic_ns,total_w\n1,2.0\n", "no,power\n1,2\n",
