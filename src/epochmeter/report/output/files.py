@@ -46,8 +46,9 @@ def write_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        hint = "name another folder: `out=...`"
-        raise ValueError(f"cannot write the report to {folder}: {what}\n  hint: {hint}") from error
+        raise ValueError(
+            f"cannot write the report to {folder}: {what}\n  hint: name another folder: `out=...`"
+        ) from error
 
 
 def write_report(report: Report, folder: Path, say: Callable[[str], None], artist: Artist | None = None) -> list[Path]:

@@ -65,7 +65,8 @@ def write_csv(runs: Sequence[Run], file: TextIO) -> None:
 
 def columns_and_rows(runs: Sequence[Run]) -> Cells:
     """Return the keys in which runs differ and their main metrics; a metric that no run has is left out."""
-    keys, currencies = varied(runs), {(run.job.get("footprint") or {}).get("currency") for run in runs} - {None}
+    keys, footprints = varied(runs), [run.job.get("footprint") or {} for run in runs]
+    currencies = {str(own["currency"]) for own in footprints if own.get("currency")}
     shown = [name for name in METRICS if len(currencies) == 1 or name not in COSTS]
     metrics = [name for name in shown if any(name in run.metrics for run in runs)]
     titles = [phrase(name, currency="".join(currencies)) for name in metrics]

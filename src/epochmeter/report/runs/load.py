@@ -157,7 +157,7 @@ def error_text(error: Exception) -> str:
 def _matching_folders(sweep: str | Path, multirun: Path) -> list[Path]:
     """Return the folders with runs of a sweep's name, of a path, or of a pattern of either, the newest last."""
     for path in (multirun / sweep, Path(sweep)):
-        if matching := _with_runs(map(Path, glob(str(path)) or [path])):
+        if matching := _with_runs(map(Path, glob(str(path)) or [str(path)])):
             return [folder.absolute() for folder in matching]
     last = sweep_folders(multirun)[-1:]
     raise ValueError(
