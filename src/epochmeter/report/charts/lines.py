@@ -163,4 +163,4 @@ def _by_epoch(configuration: Configuration, metric: str) -> dict[int, float]:
             if math.isfinite(value := metrics.get(metric, math.nan)):
                 values.setdefault(epoch, []).append(value)
     count = len(configuration.runs)
-    return {epoch: statistics.fmean(each) for epoch, each in sorted(values.items()) if len(each) == count}
+    return {epoch: statistics.fmean(samples) for epoch, samples in sorted(values.items()) if len(samples) == count}

@@ -44,7 +44,7 @@ class Bar(NamedTuple):
 
     name: str
     parts: Mapping[str, float]
-    whole: float
+    total: float
     lines: Mapping[str, object]
 
 
@@ -134,7 +134,7 @@ def stacked_bars(label: str, base: str, bars: Sequence[Bar], colors: Mapping[str
         for part in filter(bar.parts.__contains__, colors):
             value = bar.parts[part]
             start, end = end, end + axis.value(value)
-            text = f"{quantity(value, base, math.fsum(bar.parts.values()))} ({percent(value / bar.whole)})"
+            text = f"{quantity(value, base, math.fsum(bar.parts.values()))} ({percent(value / bar.total)})"
             rows.append({**bar.lines, "part": part, "value": text, "bar": place, "start": start, "end": end})
     shown = [part for part in colors if any(part in bar.parts for bar in bars)]
     place_of = channel("bar:O", axis=None)

@@ -113,7 +113,7 @@ def texts_of(values: Any) -> list[str]:
 def has_values(run: Run, where: Mapping[str, Any]) -> bool:
     """Whether a run has the value, or one of the values, of each key."""
     pairs = (product(_values(run, key) or ["null"], texts_of(values)) for key, values in where.items())
-    return all(any(starmap(_is_equal, each)) for each in pairs)
+    return all(any(starmap(_is_equal, of_key)) for of_key in pairs)
 
 
 def _with_estimate(run: Run) -> Run:
