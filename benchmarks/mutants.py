@@ -152,8 +152,13 @@ MUTANTS = [
         "run/test_launch.py",
     ),
     Mutant("run/window.py", "between_s - window_s <= max(MAX_EXCESS_S,", "between_s - window_s <= min(MAX_EXCESS_S,"),
-    Mutant("run/resume.py", 'earlier.get("host") != run["host"]', 'earlier.get("host") == ""'),
-    Mutant("run/data_source.py", "after.count < before.count or after.bytes < before.bytes", "False"),
+    Mutant("run/plan.py", 'earlier.get("host") != run["host"]', 'earlier.get("host") == ""', "run/test_resume.py"),
+    Mutant(
+        "run/instruments.py",
+        "after.count < before.count or after.bytes < before.bytes",
+        "False",
+        "run/test_data_source.py",
+    ),
     # Results: ranks, means, totals
     Mutant("results/rank_merge.py", "opened_ns=min(", "opened_ns=max("),
     Mutant("results/rank_merge.py", "and len(correct) == len(ranks) else None", "and correct else None"),

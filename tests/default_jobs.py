@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from epochmeter.config.job import defaults
-from epochmeter.config.schema import Job, Sweep
+from epochmeter.config.schema import Job
 
 GROUPS: dict[str, dict[str, Any]] = {
     "device": {"name": "cpu", "accelerator": "cpu", "python": None},
@@ -32,8 +32,3 @@ def job_keys(**changed: Any) -> dict[str, Any]:
 def job_of(**changed: Any) -> Job:
     """Return the job of `job_keys`."""
     return Job.from_dict(job_keys(**changed))
-
-
-def sweep_of(**changed: Any) -> Sweep:
-    """Return the default `sweep` keys with some of them changed."""
-    return job_of(sweep=changed).sweep

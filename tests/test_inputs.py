@@ -53,7 +53,6 @@ REFUSED = {
     "sweep=5": "`sweep=5` is not valid\n  hint: give ",
     "power_limit=[15]": "`power_limit=[15]`",
     "+optimizer.dampening=nan": "`optimizer.dampening=nan`",
-    "dataset=jpeg dataset.count=1000000000000": "`dataset=jpeg` needs 114,096,000.0 GB",
     "persistent_workers=2": "`persistent_workers=2`",
     "workers=100000": "`workers=100000` is too many: this machine has",
     "strategy=ddp strategy.ranks=100000": "for each of 100,000 ranks",

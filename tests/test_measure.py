@@ -196,7 +196,6 @@ def test_keys_come_before_the_script_and_its_arguments_after_it(arguments, overr
     [
         (["batch=8"], [__file__], "`batch=` has no effect on a script"),
         (["cache=warm"], [__file__], "`cache=` needs the script's files"),
-        (["-m", "script.lr=1"], [__file__], "`-m` needs several values of a key"),
         ([], ["missing.py"], "`missing.py` is not a file"),
         ([], [], "there is no script to measure"),
         ([], ["package.train"], "is not a Python script, nor a program"),

@@ -24,14 +24,6 @@ COMMANDS = {
 def main() -> None:
     """Run a command of the program `epochmeter`: `sys.argv` has its name, then its arguments."""
     name, *arguments = sys.argv[1:] or ["--help"]
-    if name == "-sc":  # a shell that completes COMP_LINE: it starts the program without the name of the command
-        arguments = sys.argv[1:]
-        name, line = (*os.environ.get("COMP_LINE", "epochmeter train").split(None, 2), "", "")[1:3]
-        os.environ["COMP_LINE"] = "epochmeter " + line
-        if name not in COMMANDS:
-            print(*COMMANDS)
-        if name not in COMMANDS or name == "publish":  # which takes folders, as the shell completes by itself
-            return
     if name in COMMANDS:
         sys.argv = ["epochmeter " + name, *arguments]
         start(COMMANDS[name][0])

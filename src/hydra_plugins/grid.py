@@ -23,7 +23,7 @@ from epochmeter.config.errors import InputError, input_error
 from epochmeter.config.secrets import redact, redact_tree
 from epochmeter.config.validation import problems_of
 from epochmeter.results.sweep_files import RECOMMENDED_REPEATS, read_points
-from epochmeter.run.detection import device_of
+from epochmeter.run.nodes import device_of
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import SweepLoader
 from epochmeter.sweep.grid import check_size, draw_sample, shuffle_points

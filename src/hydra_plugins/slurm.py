@@ -29,8 +29,7 @@ class SlurmLauncher(Launcher):
         self.context, self.task, self.config = hydra_context, task_function, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        from epochmeter.cluster.task import make_run_task
-        from epochmeter.cluster.wait import run_on_cluster
+        from epochmeter.cluster.submit import make_run_task, run_on_cluster
         from epochmeter.config import job
         from epochmeter.tracking.client import check
 

@@ -6,7 +6,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
-from epochmeter.cluster import wait
+from epochmeter.cluster import submit
 from epochmeter.config.job import RunRequest
 from epochmeter.machine import slurm
 from hydra_plugins.slurm import SlurmLauncher
@@ -40,6 +40,6 @@ def test_tracking_is_checked_before_submission(plugin, log, monkeypatch):
     result = JobReturn(status=JobStatus.COMPLETED, _return_value=request)
     monkeypatch.setattr(plugin, "_compose", lambda number, overrides: number)
     monkeypatch.setattr(plugin, "_run", lambda number, task: result)
-    monkeypatch.setattr(wait, "run_on_cluster", lambda *_: pytest.fail("submitted"))
+    monkeypatch.setattr(submit, "run_on_cluster", lambda *_: pytest.fail("submitted"))
     with pytest.raises(CompactHydraException, match=r"tracking\.uri=http://\*\*\*@board`: the password"):
         plugin.launch([[]], 0)

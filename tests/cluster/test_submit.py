@@ -8,10 +8,9 @@ from stub import executable
 
 from epochmeter.cluster import submit
 from epochmeter.cluster.submissions import has_started
-from epochmeter.cluster.submit import submit_missing
-from epochmeter.cluster.task import RunTask
+from epochmeter.cluster.submit import RunTask, submit_missing
 from epochmeter.machine.slurm import SlurmNode
-from epochmeter.shared.record import CHECKPOINT, Record
+from epochmeter.shared.record import Record
 
 SBATCH = """#!/bin/sh
 n=$(ls {folder}/script* 2>/dev/null | wc -l)
@@ -57,13 +56,11 @@ def submit_all(cluster, log, launcher, scripts):
     return call
 
 
-def write_end(task, state, checkpoint=False, **run):
+def write_end(task, state, **run):
     """Write the record of a run that ended."""
     task.folder.mkdir(parents=True, exist_ok=True)
     Record(task.folder).describe({}, {**RUN, **run})
     Record(task.folder).write_summary({"state": state}, "of the node")
-    if checkpoint:
-        (task.folder / CHECKPOINT).write_bytes(b"weights")
 
 
 def options(script):
@@ -77,8 +74,8 @@ def test_each_kind_of_node_has_an_array_with_one_job_per_node_at_a_time(make_tas
     nano, agx = map(options, scripts())
     assert (nano["array"], nano["constraint"], "exclusive" in nano, agx["constraint"]) == ("0-4%2", "nano", True, "agx")
     of_nano, of_agx, *_ = submit_all.lines
-    assert of_nano.endswith("device=nano: job 17, on 2 nodes, of which b2 is down*.")
-    assert of_agx.endswith("device=agx: job 18, on 1 node.")
+    assert of_nano == "5 runs for device=nano: job 17, on 1 usable node."
+    assert of_agx == "1 run for device=agx: job 18, on 1 usable node."
     cluster.array_limit = 2
     assert submit_all(*(make_task(number=number) for number in range(6, 9))) == {6: "19_0", 7: "19_1", 8: "20"}
 
@@ -117,7 +114,7 @@ def test_completed_run_that_its_node_must_check_is_submitted(make_task, submit_a
     log.update(0, reported=True)
     assert submit_all(make_task(dataset=dataset)) == ({0: "18"} if is_submitted else {})
     assert Record(make_task().folder).is_completed()
-    assert log[0].previous_attempt == ("r0.0" if is_submitted else None)
+    assert log[0].previous_attempt == ("r0.0" if is_submitted else "")
 
 
 @pytest.mark.parametrize("state", ["completed unobserved", "PENDING"])
@@ -127,27 +124,13 @@ def test_active_or_unreported_job_is_not_submitted_again(make_task, cluster, sub
     assert (submit_all(make_task()), len(scripts())) == ({0: "17"}, 1)
 
 
-@pytest.mark.parametrize("reported", [True, False])
-def test_failed_run_is_archived_and_submitted_again(make_task, cluster, submit_all, log, reported):
+@pytest.mark.parametrize(("state", "reported"), [("failed", True), ("killed", False)])
+def test_ended_run_is_submitted_again_and_its_end_is_not_the_next_jobs(make_task, submit_all, log, state, reported):
     submit_all(make_task())
-    cluster.set_job("17", "FAILED")
-    write_end(make_task(), "failed")
-    if reported:
-        log.update(0, reported=True)
-    assert submit_all(make_task()) == {0: "18"}
-    assert submit_all.lines[0].startswith("Runs submitted earlier that did not complete: 0;") != reported
-    folder = make_task().folder
-    assert [*folder.rglob("summary.json")] == [folder / "attempt1" / "summary.json"]
-
-
-def test_resumable_run_keeps_its_checkpoint_and_its_end_is_not_the_next_jobs(make_task, cluster, submit_all, log):
-    submit_all(make_task())
-    cluster.set_job("17", "FAILED")
-    write_end(make_task(), "killed", checkpoint=True)
-    log.update(0, reported=True)
+    write_end(make_task(), state)
+    log.update(0, reported=reported)
     assert submit_all(make_task()) == {0: "18"}
     record = Record(make_task().folder)
-    assert (record.folder / CHECKPOINT).exists()
     assert not has_started(record, log[0])
     record.describe({}, RESUMED)
     assert has_started(record, log[0])

@@ -8,9 +8,8 @@ from default_jobs import job_of
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from epochmeter.cluster.task import check_constraint, make_run_task
+from epochmeter.cluster.submit import make_run_task
 from epochmeter.config.job import ROOT, RunRequest
-from epochmeter.machine.slurm import SlurmNode
 
 DEVICES = {path.stem: OmegaConf.load(path) for path in (ROOT / "conf" / "device").glob("*.yaml")}
 
@@ -85,11 +84,3 @@ def test_digest_covers_what_affects_the_measurement(make_task, monkeypatch):
         assert make_task("nano", **keys).digest == digest, keys
     monkeypatch.setattr("platform.node", lambda: "another login node")
     assert make_task("nano").digest == digest
-
-
-def test_missing_feature_is_an_error_with_the_existing_features(make_task):
-    nodes = [SlurmNode("b1", frozenset({"nano", "sd"}), "idle"), SlurmNode("b2", frozenset({"agx"}), "idle")]
-    check_constraint(make_task("nano"), nodes)
-    check_constraint(make_task("cpu"), nodes)
-    with pytest.raises(ValueError, match=r"device=nx needs .* feature nx; features of the 2 nodes: agx, nano, sd\n"):
-        check_constraint(make_task("nx"), nodes)

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from epochmeter.cluster import wait
+from epochmeter.cluster import submit
 from epochmeter.cluster.submissions import Submission
-from epochmeter.cluster.task import RunTask
-from epochmeter.cluster.wait import iter_ended, run_on_cluster
+from epochmeter.cluster.submit import RunTask, iter_ended, run_on_cluster
 from epochmeter.shared.record import Record
 
 LAUNCHER = {"poll_s": 0.01}
@@ -15,7 +14,7 @@ LAUNCHER = {"poll_s": 0.01}
 
 @pytest.fixture(autouse=True)
 def _no_file_delay(monkeypatch):
-    monkeypatch.setattr(wait, "FILE_VISIBILITY_S", 0.0)
+    monkeypatch.setattr(submit, "FILE_VISIBILITY_S", 0.0)
 
 
 def tasks(count):
@@ -53,7 +52,7 @@ def test_start_of_a_run_and_unusual_pending_reasons_are_printed_once(cluster, lo
 
 
 def test_summary_may_become_visible_after_the_jobs_end(cluster, log, monkeypatch):
-    monkeypatch.setattr(wait, "FILE_VISIBILITY_S", 60.0)
+    monkeypatch.setattr(submit, "FILE_VISIBILITY_S", 60.0)
     awaited = submitted(log, "18", previous_attempt="r0.0")
     cluster.set_job("18", "COMPLETED")
     assert ended(awaited, log, limit_s=0.1) == []
@@ -75,7 +74,7 @@ def test_slurm_that_does_not_answer_is_queried_again_with_one_warning(cluster, l
             raise RuntimeError("squeue failed: Unable to contact slurm controller")
         return cluster.jobs
 
-    monkeypatch.setattr(wait.slurm, "list_jobs", list_jobs)
+    monkeypatch.setattr(submit.slurm, "list_jobs", list_jobs)
     cluster.set_job("17", "COMPLETED")
     assert ended(submitted(log, "17"), log, lines=lines) == [0]
     assert len(lines) == 1
@@ -91,10 +90,10 @@ def test_ctrl_c_ends_the_command_if_slurm_does_not_answer(cluster, log, monkeypa
 
     def interrupt(*_):
         for name in programs:
-            monkeypatch.setattr(wait.slurm, name, no_answer)
+            monkeypatch.setattr(submit.slurm, name, no_answer)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(wait, "submit_missing", interrupt)
+    monkeypatch.setattr(submit, "submit_missing", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run_on_cluster(tasks(1), log.sweep, LAUNCHER, pytest.fail)
     assert "jobs may continue" in " ".join(capsys.readouterr().out.split())
@@ -106,7 +105,7 @@ def test_ctrl_c_ends_the_command_if_slurm_does_not_answer(cluster, log, monkeypa
 def test_ctrl_c_and_max_failures_cancel_the_other_runs_and_signals_do_not(cluster, log, monkeypatch, stop, canceled):
     cluster.set_job("17_0", "COMPLETED")
     cluster.set_job("17_1", "RUNNING")
-    monkeypatch.setattr(wait, "submit_missing", lambda *_: {0: "17_0", 1: "17_1"})
+    monkeypatch.setattr(submit, "submit_missing", lambda *_: {0: "17_0", 1: "17_1"})
     reported = []
 
     def report(number):
@@ -119,7 +118,7 @@ def test_ctrl_c_and_max_failures_cancel_the_other_runs_and_signals_do_not(cluste
 
 
 def test_completed_runs_are_reported_at_once(cluster, log, monkeypatch):
-    monkeypatch.setattr(wait, "submit_missing", lambda *_: {1: "17"})
+    monkeypatch.setattr(submit, "submit_missing", lambda *_: {1: "17"})
     cluster.set_job("17", "COMPLETED")
     run_on_cluster(tasks(2), log.sweep, LAUNCHER, (reported := []).append)
     assert reported == [0, 1]

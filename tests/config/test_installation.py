@@ -1,12 +1,7 @@
 """The program `epochmeter` has all commands of a checkout, and the messages of an installed package name its own."""
 
 import ast
-import os
 import re
-import subprocess
-import sys
-
-import pytest
 
 from epochmeter.__main__ import COMMANDS
 from epochmeter.config import installation
@@ -20,13 +15,6 @@ OWN_TEXT = "`epochmeter run a.py`, epochmeter doctor, mlflow ui, pip install 'ep
 def test_program_has_the_commands_of_a_checkout():
     entries = installation.PACKAGE.parent.glob("*.py")
     assert {module for module, _ in COMMANDS.values()} == {path.stem for path in entries}
-
-
-@pytest.mark.parametrize(("line", "completions"), [("train device=n", "device=nano device=nx"), ("publish ", "")])
-def test_shell_completes_the_arguments_of_a_command(line, completions):
-    environment = {**os.environ, "PYTHONPATH": str(installation.PACKAGE.parent), "COMP_LINE": f"epochmeter {line}"}
-    command = [sys.executable, "-m", "epochmeter", "-sc", "query=bash"]
-    assert subprocess.check_output(command, env=environment, text=True).rstrip() == completions
 
 
 def test_no_message_names_a_command_that_an_installed_package_lacks(monkeypatch):

@@ -38,7 +38,7 @@ REFUSED = {
     "optimizer.betas.x": ["-.inf"],
     "strategy.timeout_s": ["0"],
     "sweep.repeats": ["0", "1001"],
-    "sweep.cooldown_s": ["-1", ".inf"],
+    "sweep.cool_wait_s": ["-1", ".inf"],
     "sweep.cool_below_c": [".nan", "-300"],
     "sweep.timeout_s": [".nan", "0"],
     "storage.root": ["''", "null"],

@@ -1,14 +1,12 @@
 """Output at the end of a run and of a sweep, in a terminal of 80 columns."""
 
 import io
-import time
 from types import SimpleNamespace
 
 import pytest
 from default_jobs import job_of
 from rich.console import Console
 
-from epochmeter.console import console as console_module
 from epochmeter.console import tables
 from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
@@ -216,16 +214,13 @@ def test_forecast_in_the_progress_line_leaves_room_for_elapsed_and_remaining_tim
     watched.window_closed()
 
 
-def test_a_file_has_the_first_forecast_of_a_long_run_in_a_line_of_its_own(terminal, lines):
-    for metrics in ({}, FORECAST, FORECAST):
-        terminal.forecast(metrics)
-    assert lines() == [FORECAST_TEXT]
+def test_a_file_has_the_forecast_in_the_lines_of_epochs(terminal, lines):
     for number in (1, 5):
         terminal._printed_s = -999.0
         line = epoch(number)
         terminal.window_measured({**line, "metrics": {**line["metrics"], **FORECAST}}, 6)
     text = "12.346 s, data stall 26.0 %, loss 0.5123, accuracy 91.2 %"
-    printed = " ".join(lines()[1:])
+    printed = " ".join(lines())
     assert printed.startswith(f"epoch 2/6: {text}; {FORECAST_TEXT}")
     assert printed.endswith(f"epoch 6/6: {text}"), "after the last epoch the forecast is outdated"
 
@@ -264,15 +259,3 @@ def test_a_dumb_terminal_has_lines_without_escape_codes(monkeypatch, watch, dumb
     assert ("\x1b[" in text) is drawn
     assert ("epoch 1/3: 30.000 s" in text) is not drawn
     assert ("epoch 3/3 training" in text and "0:01:00" in text) is drawn
-
-
-def test_stage_is_printed_in_a_file_only_if_it_lasts(monkeypatch):
-    monkeypatch.setattr(console_module, "STAGE_DELAY_S", 0.05)
-    terminal = Terminal()
-    terminal.console = Console(file=io.StringIO())
-    for what, lasts_s in (("Short", 0), ("Long", 0.3), ("Never shown", 0)):
-        terminal.stage(what)
-        time.sleep(lasts_s)
-    terminal.stage()
-    time.sleep(0.1)
-    assert terminal.console.file.getvalue() == "Long ...\n"

@@ -101,7 +101,7 @@ def test_several_ranks_resume_together(ended_by):
 def test_single_run_with_dataloader_workers_resumes_on_request_and_mlflow_shows_it_once(ended_by, never_ended):
     project = ended_by(signal.SIGINT, tracking="mlflow", workers=2)
     (note,) = (note for note in project.record().summary()["notes"] if "checkpoint" in note)
-    assert note == "a checkpoint after 2 epochs is kept: run the same command with `sweep.resume=true` to resume"
+    assert note == "a checkpoint after epoch 2 is kept: run the same command with `sweep.resume=true` to resume"
     assert project.shown("status") == ["KILLED"]
     (before,) = project.shown("run_uuid")
     points = "select key, step from metrics where key not like 'power/%' and key not like 'system/%'"

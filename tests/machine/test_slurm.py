@@ -3,7 +3,7 @@
 import pytest
 
 from epochmeter.machine import slurm
-from epochmeter.machine.slurm import SlurmJob, SlurmNode, list_nodes, missing_features, sharing_reason
+from epochmeter.machine.slurm import SlurmJob, SlurmNode, list_nodes, sharing_reason
 
 BOARDS = [
     SlurmNode("b1", frozenset({"nano", "sd"}), "idle"),
@@ -38,20 +38,6 @@ def test_job_reason_may_contain_the_column_separator(program):
     assert found["17_0"] == SlurmJob("17_0", "RUNNING", "b1", "None")
     assert [found[each].has_ended for each in ("17_0", "17_1", "9")] == [False, False, True]
     assert found["17_1"].reason == "Nodes|required"
-
-
-@pytest.mark.parametrize(
-    ("constraint", "missing"),
-    [
-        ("nano&nvme", []),
-        ("nano*1&sd", []),
-        ("[nano*2&80gb*4]", ["80gb"]),
-        ("(3090|agx),sd", ["3090"]),
-        (3090, ["3090"]),
-    ],
-)
-def test_missing_features_are_listed(constraint, missing):
-    assert missing_features(constraint, BOARDS) == missing
 
 
 def test_failed_program_is_an_error_with_its_message(program):

@@ -6,8 +6,8 @@ import pytest
 from default_jobs import job_of
 
 from epochmeter.machine.disk import Disk, ReadCounters
-from epochmeter.run import data_source
-from epochmeter.run.data_source import DataSource, FileSource, open_data_source
+from epochmeter.run import instruments
+from epochmeter.run.instruments import DataSource, FileSource, open_data_source
 
 READS = {"read_bytes": 6000, "read_iops": 10.0, "read_bytes_per_s": 3000.0}
 
@@ -32,7 +32,7 @@ def test_source_of_a_script_is_its_file_or_unknown(folder):
     source.mark()
     assert source.window("epoch", 1.0)["page_cache_residency_after"] == 0.0
     unknown = open_data_source(replace(job, measure=replace(measure, data=None)), None, print)
-    assert unknown.metadata == {"reason": data_source.NO_DATA}
+    assert unknown.metadata == {"reason": instruments.NO_DATA}
     assert unknown.window("epoch", 1.0) == {}
 
 
@@ -42,10 +42,10 @@ def files(folder, monkeypatch):
 
     def made(*counters, cache="keep", reason=None):
         readings = iter(counters)
-        monkeypatch.setattr(data_source, "read_counters", lambda disk: next(readings))
-        monkeypatch.setattr(data_source, "disk_of", lambda folder: Disk(("sda1",), "ssd", "ext4", reason))
-        monkeypatch.setattr(data_source, "describe", lambda disk: {"medium": disk.medium})
-        return FileSource(folder, cache, False, print)
+        monkeypatch.setattr(instruments, "read_counters", lambda disk: next(readings))
+        monkeypatch.setattr(instruments, "disk_of", lambda folder: Disk(("sda1",), "ssd", "ext4", reason))
+        monkeypatch.setattr(instruments, "describe", lambda disk: {"medium": disk.medium})
+        return FileSource(folder, job_of(cache=cache), print)
 
     return made
 
@@ -84,8 +84,8 @@ def test_what_was_just_written_is_cached_and_cold_puts_it_out(files):
 @pytest.mark.parametrize(("cache", "epochs"), [("keep", []), ("warm", []), ("cold", [0]), ("cold_each_epoch", [0, 1])])
 def test_caches_are_dropped_last_and_only_for_a_cold_cache(folder, monkeypatch, cache, epochs):
     done = []
-    opened = FileSource(folder, cache, True, print)
-    monkeypatch.setattr(data_source, "drop_caches", lambda: done.append("dropped"))
+    opened = FileSource(folder, job_of(cache=cache, drop_caches=True), print)
+    monkeypatch.setattr(instruments, "drop_caches", lambda: done.append("dropped"))
     look = opened._residency.fraction
     monkeypatch.setattr(opened._residency, "fraction", lambda: done.append("looked") or look())
     for epoch in range(2):

@@ -1,7 +1,6 @@
 """How the controller handles the training process's messages."""
 
 import json
-from array import array
 from contextlib import nullcontext
 from types import SimpleNamespace
 from unittest.mock import Mock, call
@@ -10,11 +9,9 @@ import pytest
 from default_jobs import job_of
 
 from epochmeter.power.meter import Domain, Instrument, Meter
-from epochmeter.results.forecast import Forecaster
 from epochmeter.run import event_loop
-from epochmeter.run.data_source import FileSource
-from epochmeter.run.event_loop import EventLoop, check_metered, make_forecast, notes_and_flags
-from epochmeter.run.instruments import WindowInstruments
+from epochmeter.run.event_loop import EventLoop, check_metered
+from epochmeter.run.instruments import FileSource, WindowInstruments
 from epochmeter.run.window import Window
 from epochmeter.shared.protocol import (
     Built,
@@ -27,15 +24,6 @@ from epochmeter.shared.protocol import (
     WindowOpening,
 )
 from epochmeter.shared.record import PROGRESS, Record
-
-
-def test_line_has_notes_and_flags_without_secrets():
-    window = Window({}, ["epoch 3: gpu0 slowed for heat"], {"throttled": "gpu0 slowed for heat"})
-    remarks = notes_and_flags(window, ["no such file: http://ann:hunter2@host/a.png"], ["RAPL was changed."])
-    assert remarks["notes"][1:] == ["epoch 3: gpu0 slowed for heat", "RAPL was changed."]
-    assert "hunter2" not in remarks["notes"][0]
-    assert remarks["flags"] == {"throttled": "gpu0 slowed for heat", "setting_changed": "RAPL was changed."}
-    assert notes_and_flags(Window({}, [], {}), [], []) == {}
 
 
 def test_progress_of_an_epoch_is_recorded_until_the_epoch_ends(tmp_path):
@@ -94,7 +82,7 @@ def test_line_has_derived_metrics_and_marks_and_is_written_unless_a_script_would
     def window(opened, *others):
         earlier_steps.append(others[-1])
         line = {"window": "epoch", "epoch": opened.epoch, "metrics": metrics, "energy": energy}
-        return Window(line, ["epoch 1: a note"], {"paused": "epoch 1"})
+        return Window(line, ["epoch 1: no file http://ann:hunter2@host/a"], {"paused": "epoch 1"})
 
     def messages():
         for epoch in range(4):
@@ -123,18 +111,20 @@ def test_line_has_derived_metrics_and_marks_and_is_written_unless_a_script_would
     assert first["metrics"] == {**metrics, **derived}
     assert last["metrics"]["forecast/e2e_s"] == 8.0
     assert [line.get("warmup", False) for line in windows] == [True, True, False, False], "resumed, traced"
-    assert first["notes"] == ["cache 0", "epoch 1: a note", "RAPL was changed."]
+    assert first["notes"] == ["cache 0", "epoch 1: no file http://***@host/a", "RAPL was changed."]
     assert flags == first["flags"] == {"paused": "epoch 1", "setting_changed": "RAPL was changed."}
     replies = [call.args[0] for call in worker.reply.call_args_list if call.args]
     assert [reply.metrics for reply in replies] == [line["metrics"] for line in windows]
 
 
-def test_script_without_a_number_of_epochs_has_no_forecast_but_the_reason():
-    run = {}
-    plan = SimpleNamespace(job=job_of(measure={"command": ["a.py"]}), run=run, describe=lambda **new: run.update(new))
-    model = Forecaster([], 1, lambda count: array("f"))
-    assert (make_forecast(model, WindowOpening("epoch", 0, 9, epochs=2), plan), run) == ({}, {})
-    assert make_forecast(model, WindowOpening("epoch", 1, 9), plan) == {}
+def test_script_without_a_number_of_epochs_has_no_forecast_but_the_reason(tmp_path):
+    run, job = {}, job_of(measure={"command": ["a.py"]})
+    plan = SimpleNamespace(
+        job=job, run=run, describe=lambda **new: run.update(new), record=Record(tmp_path), targets={}
+    )
+    loop = EventLoop(Mock(), plan, Mock(), Mock(), Mock(), Mock())
+    assert (loop._make_forecast(WindowOpening("epoch", 0, 9, epochs=2)), run) == ({}, {})
+    assert loop._make_forecast(WindowOpening("epoch", 1, 9)) == {}
     assert run == {"forecast": {"reason": "the number of epochs is not known"}}
 
 

@@ -103,7 +103,7 @@ def test_run_stopped_while_publishing_is_completed_and_stays_queued(order, termi
     request = order()
     monkeypatch.setattr(Terminal, "run_finished", lambda *_: signal.raise_signal(signal.SIGINT))  # Ctrl-C once more
 
-    def measure(plan, outcome, terminal, progress):
+    def measure(plan, outcome, terminal):
         with finalizing(plan, outcome, StoppedPublisher(plan.record), terminal):
             pass
 
@@ -135,7 +135,7 @@ def test_interrupted_run_has_a_hint_to_resume(order, of_sweep, submitted, comman
         SubmissionLog(plan.record.folder.parent).write({})
     with zipfile.ZipFile(plan.record.folder / CHECKPOINT, "w") as archive:
         archive.writestr(CHECKPOINT_METADATA, json.dumps({"record_id": plan.run["record_id"], "epochs": 2}))
-    assert resume_hint(plan) == [f"a checkpoint after 2 epochs is kept: run the same command {command} to resume"]
+    assert resume_hint(plan) == [f"a checkpoint after epoch 2 is kept: run the same command {command} to resume"]
 
 
 def test_settings_of_a_killed_run_are_restored_again_once_the_devices_are_locked(order, terminal, monkeypatch):

@@ -10,7 +10,7 @@ from epochmeter.cluster.submissions import SubmissionLog
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.run_status import status_of
 from epochmeter.results.sweep_files import SUBMISSIONS_FILE
-from epochmeter.run.finish import build_summary, close_orphans, oom_message
+from epochmeter.run.finish import build_summary, close_orphans
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
@@ -113,32 +113,3 @@ def test_only_dead_runs_of_this_host_that_can_be_read_and_were_not_submitted_are
     (record.folder.parent / SUBMISSIONS_FILE).unlink()
     (message,) = closed()
     assert "sweep/1" in message
-
-
-@pytest.mark.parametrize(
-    ("keys", "fits"),
-    [({"model": {"name": "vgg11"}}, False), ({"workers": 2}, False), ({"seed": 7}, True), ({"power_limit": 250}, True),
-     ({"tracking": {"name": "mlflow"}}, True)],
-    ids=str,
-)  # fmt: skip
-def test_largest_batch_of_completed_runs_with_the_same_memory_is_the_hint(tmp_path, keys, fits):
-    job = {"batch": 512, "model": {"name": "lenet"}, "workers": 4, "seed": 1, "tracking": {"name": "none"}}
-    runs = [(64, keys, True), (32, {}, True), (256, {}, False), (512, {}, False)]
-    for number, (batch, changed, is_completed) in enumerate(runs):
-        record = Record(tmp_path / str(number))
-        record.folder.mkdir()
-        record.describe({**job, **changed, "batch": batch}, {})
-        if is_completed:
-            write_json(record.folder / "completed.json", {"identity": "1d", "finished": "now"})
-    (tmp_path / "9").mkdir()  # a run without a record yet
-    (tmp_path / "10").mkdir()
-    for name in ("job.json", "completed.json"):
-        (tmp_path / "10" / name).write_text("{")  # damaged
-    hint = f"; the largest batch size that fit in this sweep is batch={64 if fits else 32}."
-    assert oom_message("batch=512 ran out of memory. Reduce it.", record) == (
-        f"batch=512 ran out of memory. Reduce it{hint}"
-    )
-    assert oom_message("killed\n  hint: reduce it", record) == f"killed{hint}\n  hint: reduce it"
-    for number in (0, 1):
-        (tmp_path / str(number) / "completed.json").unlink()
-    assert oom_message("killed", record) == "killed"

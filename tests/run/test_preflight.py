@@ -1,7 +1,5 @@
 """Checks of a job and of a sweep's configurations before anything waits for a device."""
 
-import json
-import sys
 from functools import partial
 
 import pytest
@@ -10,58 +8,9 @@ from stub import executable
 
 from epochmeter.config.job import GROUPS
 from epochmeter.run import preflight
-from epochmeter.run.preflight import construction_error, validate_job, validate_sweep
-from epochmeter.shared.atomic_files import write_json
-
-MADE = {
-    "name": "digits", "version": 1, "maker": {"_target_": "epochmeter.datasets.digits.make"}, "layout": "files",
-    "splits": {"train": 100}, "digest": "d", "digest_of": "contents", **dict.fromkeys(("count", "files", "bytes"), 100),
-}  # fmt: skip
+from epochmeter.run.preflight import validate_sweep
 
 HINT = "  hint: give a whole number, 1 or more, at most 1,000,000,000"
-
-
-@pytest.fixture
-def validate(order, tmp_path, monkeypatch):
-    """validate("batch=8", ...) checks such a job, with datasets in a folder of the test."""
-    monkeypatch.setattr(preflight, "ROOT", tmp_path)
-
-    def validate_overrides(*overrides):
-        request = order(*overrides)
-        validate_job(request.job, request.choices, request.overrides)
-
-    return validate_overrides
-
-
-def test_length_is_checked_against_a_prepared_dataset_for_each_rank(validate, tmp_path):
-    (tmp_path / "data" / "digits").mkdir(parents=True)
-    write_json(tmp_path / "data" / "digits" / "manifest.json", MADE)
-    validate("drop_last=true", "batch=50", "strategy=ddp", "strategy.ranks=2")
-    with pytest.raises(ValueError, match=r"an epoch has no step\n  hint: set batch=50 or less"):
-        validate("drop_last=true", "batch=51", "strategy=ddp", "strategy.ranks=2")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "group", "keys"),
-    [
-        (["model=torchvision", "model.name=resnet81"], "model", {"architecture": "resnet81"}),
-        (["+optimizer.nestrov=true"], "optimizer", {"_target_": "torch.optim.SGD", "nestrov": True}),
-    ],
-)
-def test_names_and_added_keys_are_checked_by_the_interpreter_that_trains(validate, monkeypatch, overrides, group, keys):
-    def error(python, specs):
-        assert json.loads(specs)[group].items() >= keys.items()
-        return "no such name"
-
-    monkeypatch.setattr(preflight, "construction_error", error)
-    with pytest.raises(ValueError, match="no such name"):
-        validate(*overrides)
-
-
-def test_interpreter_that_does_not_answer_refuses_nothing():
-    specs = '{"model": {"_target_": "fractions.Fraction", "upper": 3}}'
-    assert "fractions.Fraction does not accept these arguments" in construction_error(sys.executable, specs)
-    assert [construction_error(python, specs) for python in ("/nowhere/python", "/bin/false")] == ["", ""]
 
 
 @pytest.fixture
@@ -106,15 +55,3 @@ def test_interpreter_without_torch_refuses_a_sweep(sweep, tmp_path):
 
 def test_interpreter_of_another_board_does_not_refuse_a_rehearsal(sweep):
     sweep([["device=nano", "device.match={board: none}", "batch=8"]])
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["precision=fp16"], "`precision=fp16` is not available on a CPU"),
-        (["strategy=dp", "strategy.ranks=2"], "`strategy=dp strategy.ranks=2` needs GPUs"),
-    ],
-)
-def test_what_no_cpu_can_do_is_refused(sweep, overrides, message):
-    with pytest.raises(ValueError, match=message):
-        sweep([[*overrides, "device.accelerator=cpu"]])

@@ -7,7 +7,7 @@ from array import array
 import pytest
 from default_jobs import job_of
 
-from epochmeter.run.resume import find_resume_point
+from epochmeter.run.plan import find_resume_point
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, INTERVALS, Record, since_resumed
 

@@ -28,11 +28,9 @@ PUBLISH_LIMIT_S = 300.0
 FAILURES_BY_STATE = {
     "NODE_FAIL": ("node", "its node {node} failed"),
     "TIMEOUT": ("timeout", "it exceeded its time limit on {node}; raise `hydra.launcher.time`"),
-    "DEADLINE": ("timeout", "it exceeded its deadline"),
     "OUT_OF_MEMORY": ("oom", "it exceeded its memory limit on {node}; raise `hydra.launcher.mem`"),
     "CANCELLED": ("stopped", "it was canceled"),
     "PREEMPTED": ("stopped", "it was preempted by another job"),
-    "BOOT_FAIL": ("node", "its node {node} did not start"),
     slurm.GONE: ("node", "Slurm no longer lists it, and it wrote no result"),
 }
 """Slurm's job state -> failure and its reason, for a run whose record has no end."""

@@ -21,7 +21,7 @@ class Submission:
 
     job: str = ""  # job ID; empty if the run was never submitted
     digest: str = ""  # digest of the submitted task
-    previous_attempt: str | None = None  # the attempt in the run's folder at submission, if any
+    previous_attempt: str = ""  # the attempt in the run's folder at submission, if any
     reported: bool = False  # whether the result was printed and published
     earlier: bool = False  # whether the run was completed before the present command
     state: str = ""  # state of the ended job, as Slurm gives it
@@ -57,17 +57,16 @@ class SubmissionLog:
         self.write({number: replace(self[number], **fields)})
 
 
-def attempt_id(record: Record) -> str | None:
-    """Return an identifier of the latest start in a run's folder; None if there is no readable one."""
+def attempt_id(record: Record) -> str:
+    """Return an identifier of the latest start in a run's folder; empty if there is no readable one."""
     with suppress(*READ_ERRORS):
         run = record.run()
         return f"{run['record_id']}.{len(run.get('resumed', []))}"
-    return None
+    return ""
 
 
 def has_started(record: Record, submission: Submission) -> bool:
     """Return whether the job has started its run, so that the record is not the previous attempt's."""
     if not (record.folder / "job.json").exists():
         return False
-    previous = submission.previous_attempt
-    return previous is None or previous != attempt_id(record) or recorded_status(record) is None
+    return submission.previous_attempt != attempt_id(record) or recorded_status(record) is None

@@ -1,31 +1,170 @@
-"""Submit the runs of a sweep that are not completed, as arrays of Slurm jobs."""
+"""Run a sweep on Slurm: submit the runs that are not completed as arrays of jobs, and report each when it ends."""
 
 from __future__ import annotations
 
+import math
+import os
 import shlex
+import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from epochmeter.cluster.submissions import Submission, SubmissionLog, attempt_id, has_started
-from epochmeter.cluster.task import RunTask, check_constraint
 from epochmeter.config.installation import IMPORT_PATH, display_path
-from epochmeter.config.job import ROOT
+from epochmeter.config.job import ROOT, RunRequest, affects_measurement, hash_value, identity
+from epochmeter.config.secrets import redact_tree
+from epochmeter.console.console import Terminal
+from epochmeter.datasets.ready import dataset_checksum
 from epochmeter.machine import slurm
 from epochmeter.results.reuse import READ_ERRORS
+from epochmeter.results.sweep_files import read_points
 from epochmeter.run.nodes import exec_train
-from epochmeter.shared.record import CHECKPOINT, Record
+from epochmeter.shared.record import Record
 
 NOTICE_S = 90
 """Time before a job's limit at which it gets SIGTERM, to restore device settings and write its summary."""
 CANCEL_LIMIT_S = 60.0
 """Time limit for canceled jobs to end; Slurm's KillWait is 30 s by default."""
+FILE_VISIBILITY_S = 10.0
+"""Time until files written on a node are visible on other hosts (NFS caches)."""
+NORMAL_PENDING_REASONS = ("None", "Resources", "Priority", "JobArrayTaskLimit", "Cleaning", "Prolog")
+"""Slurm's reasons of jobs that only wait for their turn."""
 
+NON_SBATCH_KEYS = ("python", "setup", "poll_s", "options")
+"""Keys of the launcher that are not options of sbatch."""
 Notify = Callable[[str], None]
 """Prints a line."""
+
+
+@dataclass(frozen=True)
+class RunTask:
+    """The job of one run on a node."""
+
+    number: int
+    folder: Path
+    arguments: tuple[str, ...]  # of `src/train.py` on the node, or with `--` and a script, of `src/measure.py`
+    device: str
+    options: Mapping[str, Any]  # of sbatch: `constraint` -> `nano`
+    python: str  # shell command of the node's Python
+    digest: str  # of the configuration and options that affect the measurement; the same for all nodes
+    dataset: str | None = None  # checksum of the dataset; None if it is not available on this host
+
+
+def make_run_task(request: RunRequest, launcher: Mapping[str, Any]) -> RunTask:
+    """Return the job of a run; the device's `slurm` keys take precedence over the launcher's."""
+    device_keys = {key: value for key, value in (request.job.device.slurm or {}).items() if value is not None}
+    launcher_keys = {key: value for key, value in launcher.items() if key not in NON_SBATCH_KEYS}
+    keys = {**launcher_keys, **(launcher["options"] or {}), **device_keys, "python": None}
+    options = {key: value for key, value in keys.items() if value is not None and value is not False}
+    measured_on = {key: value for key, value in options.items() if affects_measurement(f"hydra.launcher.{key}")}
+    # The node does not publish, so that the tracking keys, and secrets in them, stay out of submitit's files.
+    overrides = [text for text in request.overrides if not text.startswith(("tracking=", "tracking."))]
+    folder = str(request.folder).replace("'", r"\'")  # as Hydra quotes
+    return RunTask(
+        number=request.number,
+        folder=request.folder,
+        arguments=(
+            *redact_tree(overrides),
+            "tracking=none",
+            f"tracking.tensorboard={str(request.job.tracking.tensorboard).lower()}",
+            "sweep.resume=true",
+            "hydra/launcher=basic",
+            "hydra.mode=RUN",
+            f"hydra.job.num={request.number}",
+            f"hydra.run.dir='{folder}'",
+            *(["--", *command] if (command := request.job.measure.command) else []),
+        ),
+        device=request.choices["device"],
+        options=options,
+        python=device_keys.get("python") or launcher["python"] or shlex.quote(sys.executable),
+        digest=hash_value([identity(request.job, None, host=""), measured_on]),
+        dataset=dataset_checksum(request.job.dataset, request.job.storage, ROOT),
+    )
+
+
+def run_on_cluster(
+    tasks: Sequence[RunTask], sweep: Path, launcher: Mapping[str, Any], report: Callable[[int], object]
+) -> None:
+    """Run the tasks on Slurm's nodes and report each run when it ends, or at once if it was completed before.
+
+    Ctrl-C cancels all jobs that have not ended and reports those that had started; so does the end of a sweep by
+    `sweep.max_failures`. After any other signal the jobs continue. Raises the errors of `submit_missing`.
+    """
+    log, terminal, poll_s = SubmissionLog(sweep), Terminal(), launcher["poll_s"]
+    awaited: dict[int, str] = {}
+    try:
+        awaited |= submit_missing(tasks, log, launcher, terminal.info)
+        for task in tasks:
+            if task.number not in awaited:
+                report(task.number)
+        for number in iter_ended(awaited, log, poll_s, terminal.info):
+            report(number)
+    except KeyboardInterrupt:
+        if cancel_jobs(None, log, terminal.warn):
+            started = {
+                number: job for number, job in awaited.items() if has_started(Record(sweep / str(number)), log[number])
+            }
+            for number in iter_ended(started, log, poll_s, terminal.info, CANCEL_LIMIT_S):
+                report(number)
+        raise
+    except SystemExit as end:
+        if isinstance(end.code, int) and end.code > 128:
+            jobs = format_count(len(awaited), "job")
+            terminal.warn(f"left in Slurm: {jobs}\n  hint: run the same command again to collect the results")
+        else:  # a reported failure ended the sweep
+            cancel_jobs(None, log, terminal.warn)
+        raise
+
+
+def iter_ended(
+    awaited: dict[int, str], log: SubmissionLog, poll_s: float, notify: Notify, limit_s: float = math.inf
+) -> Iterator[int]:
+    """Yield the numbers of runs when they end, and remove them from `awaited`; stop after `limit_s`.
+
+    The log has the job's final state before its number is yielded.
+    """
+    until, points = time.monotonic() + limit_s, read_points(log.sweep)
+    ended_s: dict[int, float] = {}
+    announced: set[int | str] = set()
+
+    def announce(key: int | str, text: str) -> None:
+        if key not in announced:
+            notify(text)
+        announced.add(key)
+
+    while True:
+        current: dict[int, slurm.SlurmJob] = {}
+        try:
+            jobs = slurm.list_jobs(log.name)
+            current = {number: jobs.get(job, slurm.SlurmJob(job, slurm.GONE)) for number, job in awaited.items()}
+        except RuntimeError as error:
+            announce("no answer", f"warning: {error}. The jobs continue; asking again every {poll_s:g} s.")
+        for number, job in current.items():
+            if job.has_ended and is_visible(number, log, ended_s.setdefault(number, time.monotonic())):
+                del awaited[number]
+                log.update(number, state=job.state, node=job.node)
+                yield number
+            elif job.state == "RUNNING":
+                announce(number, f"{job.node}: {points.label(number) or f'run {number}'}")
+            elif job.is_waiting and job.reason not in NORMAL_PENDING_REASONS:
+                announce(job.reason, f"run {number} is waiting in Slurm: {job.reason}")
+        if not awaited or time.monotonic() > until:
+            return
+        time.sleep(poll_s)
+
+
+def is_visible(number: int, log: SubmissionLog, ended_s: float) -> bool:
+    """Return whether a run's summary is visible here, or `FILE_VISIBILITY_S` has passed since its job ended."""
+    record = Record(log.sweep / str(number))
+    if record.folder.is_dir():
+        os.listdir(record.folder)  # makes NFS refresh its cache
+    has_summary = (record.folder / "summary.json").exists() and has_started(record, log[number])
+    return has_summary or time.monotonic() > ended_s + FILE_VISIBILITY_S
 
 
 def submit_missing(
@@ -33,22 +172,15 @@ def submit_missing(
 ) -> dict[int, str]:
     """Submit the runs of a sweep that are neither completed nor submitted.
 
-    Returns:
-        Run number -> job ID of the jobs to wait for, submitted now or by an earlier command.
-
-    Raises:
-        ValueError: No node has the features of a device, or an active job has another configuration.
-        RuntimeError: Slurm or submitit is missing, or Slurm refuses the jobs.
+    Returns run number -> job ID of the jobs to wait for, submitted now or by an earlier command. ValueError if an
+    active job has another configuration; RuntimeError if Slurm or submitit is missing, or Slurm refuses the jobs.
     """
-    cluster_nodes = slurm.list_nodes(launcher["partition"])
-    for task in tasks:
-        check_constraint(task, cluster_nodes)
-    jobs = slurm.list_jobs(log.name)
+    cluster_nodes, jobs = slurm.list_nodes(launcher["partition"]), slurm.list_jobs(log.name)
     cancel_untracked(jobs, log, launcher["poll_s"], notify)
     entries = log.entries()
+    missing: list[RunTask] = []
     awaited: dict[int, str] = {}
     earlier: dict[int, Submission] = {}
-    missing, unreported = [], []
     for task in tasks:
         entry, record = entries.get(task.number, Submission()), Record(task.folder)
         is_completed = entry.digest == task.digest and record.is_completed()
@@ -59,13 +191,9 @@ def submit_missing(
             earlier[task.number] = replace(entry, earlier=True)
         else:
             missing.append(task)
-            unreported += [task.number] if is_unreported else []
     log.write(earlier)
     if awaited:
         notify(f"{format_count(len(awaited), 'run')} submitted earlier: not submitted again.")
-    if unreported:
-        numbers = ", ".join(map(str, unreported))
-        notify(f"Runs submitted earlier that did not complete: {numbers}; archived and submitted again.")
     return {**awaited, **submit_tasks(missing, log, launcher, cluster_nodes, notify)}
 
 
@@ -123,34 +251,27 @@ def submit_tasks(
     kinds = defaultdict(list)
     for task in tasks:
         kinds[task.python, tuple(sorted(task.options.items()))].append(task)
-    max_array, entries = slurm.array_limit(), log.entries()
+    max_array = slurm.array_limit()
+    arrays = [kind[first : first + max_array] for kind in kinds.values() for first in range(0, len(kind), max_array)]
     jobs: dict[int, str] = {}
     try:
-        for (_, items), kind in kinds.items():
-            matching = slurm.matching_nodes(dict(items).get("constraint"), cluster_nodes)
-            for first in range(0, len(kind), max_array):
-                array = kind[first : first + max_array]
-                previous = [archive_previous(task, entries.get(task.number, Submission())) for task in array]
-                ids = submit_array(array, launcher["setup"], max(1, len(matching)), log)
-                jobs |= {task.number: job for task, job in zip(array, ids, strict=True)}
-                log.write({
-                    task.number: Submission(job, task.digest, attempt)
-                    for task, job, attempt in zip(array, ids, previous, strict=True)
-                })  # fmt: skip
-                notify(array_message(array, ids[0].partition("_")[0], matching))
+        for array in arrays:
+            matching = slurm.matching_nodes(array[0].options.get("constraint"), cluster_nodes)
+            previous = [attempt_id(Record(task.folder)) for task in array]  # which its node resumes or archives
+            ids = submit_array(array, launcher["setup"], max(1, len(matching)), log)
+            jobs |= {task.number: job for task, job in zip(array, ids, strict=True)}
+            log.write({
+                task.number: Submission(job, task.digest, attempt)
+                for task, job, attempt in zip(array, ids, previous, strict=True)
+            })  # fmt: skip
+            runs, devices = format_count(len(array), "run"), ", ".join(dict.fromkeys(task.device for task in array))
+            usable = format_count(sum(node.is_in_use for node in matching), "usable node")
+            notify(f"{runs} for device={devices}: job {ids[0].partition('_')[0]}, on {usable}.")
     except BaseException:
         cancel_jobs(jobs.values(), log, notify)
         raise
     notify(f"Logs: {display_path(log.folder)}/*_log.out")
     return jobs
-
-
-def array_message(array: Sequence[RunTask], job: str, matching: Sequence[slurm.SlurmNode]) -> str:
-    """Return the message that an array was submitted, with the nodes that match it and are not in use."""
-    runs, nodes = format_count(len(array), "run"), format_count(len(matching), "node")
-    devices = ", ".join(dict.fromkeys(task.device for task in array))
-    down = ", ".join(f"{node.name} is {node.state}" for node in matching if not node.is_in_use)
-    return f"{runs} for device={devices}: job {job}, on {nodes}{f', of which {down}' if down else ''}."
 
 
 def cancel_jobs(job_ids: Collection[str] | None, log: SubmissionLog, notify: Notify) -> bool:
@@ -196,23 +317,10 @@ def submit_array(array: Sequence[RunTask], setup: Sequence[str], at_once: int, l
     except FailedJobError as error:
         raise RuntimeError(
             f"Slurm refuses the runs for device={array[0].device}: {str(error).rstrip('.')}\n"
-            "  hint: if the number of jobs is limited, set another `hydra.launcher.qos=`, or split the sweep"
+            "  hint: `device.slurm.constraint=` needs nodes with these features in slurm.conf. If the number of jobs "
+            "is limited, set another `hydra.launcher.qos=`, or split the sweep"
         ) from error
     return [job.job_id for job in jobs]
-
-
-def archive_previous(task: RunTask, entry: Submission) -> str | None:
-    """Archive an earlier attempt, unless it is of the same task and completed or resumable: its node decides then.
-
-    Returns the identifier of an attempt that stays, so that its result is not taken for the new job's.
-    """
-    record = Record(task.folder)
-    if not record.folder.exists():
-        return None
-    is_same = attempt_id(record) is not None and entry.digest == task.digest
-    if not (is_same and (record.is_completed() or (record.folder / CHECKPOINT).exists())):
-        record.archive_attempt()
-    return attempt_id(record)
 
 
 def format_count(number: int, noun: str) -> str:

@@ -21,18 +21,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from epochmeter.config import app, errors, validation
 from epochmeter.config.job import value_for_board
-from epochmeter.run.detection import device_of
+from epochmeter.run.nodes import device_of
 
 if TYPE_CHECKING:
     from epochmeter.run.capabilities import Row
-
-
-THIS_MACHINE, MEASUREMENTS, SETTINGS = "This machine", "Measurements", "Settings"
-SECTIONS = {
-    **dict.fromkeys(("device", "storage"), THIS_MACHINE),
-    **dict.fromkeys(("power limit", "clocks", "fan"), SETTINGS),
-}
-"""Quantity -> title of its section in the table; all others are measurements."""
 
 
 def main() -> None:
@@ -47,8 +39,11 @@ def task(config: DictConfig) -> None:
 
     try:
         validation.check_all_values({"format": config.format, "machine": to_plain(config.machine)})
-        detected = device_of(config.machine.root)
-        keys = with_device(config, detected)
+        detected, chosen = device_of(config.machine.root), HydraConfig.get()
+        if chosen.runtime.choices["device"] == "auto":
+            others = [override for override in chosen.overrides.task if override.partition("=")[0] != "device"]
+            config = hydra.compose("doctor", overrides=[*others, f"device={detected}"])
+        keys = to_plain(config)
         validation.check_all_values(keys)
         rows = list(examine_machine(Examination.from_dict(keys), detected))
     except ValueError as error:
@@ -59,38 +54,21 @@ def task(config: DictConfig) -> None:
         print_table(rows)
 
 
-def with_device(config: DictConfig, detected: str) -> dict[str, object]:
-    """Return the configuration as plain values, composed again for the detected device if `device=auto`."""
-    chosen = HydraConfig.get()
-    if chosen.runtime.choices["device"] == "auto":
-        others = [override for override in chosen.overrides.task if override.partition("=")[0] != "device"]
-        config = hydra.compose("doctor", overrides=[*others, f"device={detected}"])
-    return to_plain(config)
-
-
 def to_plain(config: DictConfig) -> dict[str, object]:
     return OmegaConf.to_container(config, resolve=True)  # type: ignore[return-value]
 
 
 def print_table(rows: Iterable["Row"]) -> None:
-    """Print the table, in sections; the last column wraps, so that it fits a narrow terminal."""
+    """Print the table; the last column wraps, so that it fits a narrow terminal."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    sections: dict[str, list[Row]] = {THIS_MACHINE: [], MEASUREMENTS: [], SETTINGS: []}
-    for row in rows:
-        is_left = row.quantity.startswith("not restored")
-        sections[SETTINGS if is_left else SECTIONS.get(row.quantity, MEASUREMENTS)].append(row)
     table = Table("", "available", "period", "source and coverage, or why not", box=None, pad_edge=False)
-    for number, (title, members) in enumerate(sections.items()):
-        if number:
-            table.add_row()
-        table.add_row(f"[bold]{title}[/]")
-        for row in members:
-            available = "[green]yes[/]" if row.offered else "[yellow]no[/]"
-            period = "" if row.period_s is None else f"{row.period_s:.3g} s"
-            table.add_row(escape(row.quantity), available, period, escape(details(row)))
+    for row in rows:
+        available = "[green]yes[/]" if row.offered else "[yellow]no[/]"
+        period = "" if row.period_s is None else f"{row.period_s:.3g} s"
+        table.add_row(escape(row.quantity), available, period, escape(details(row)))
     Console(highlight=False).print(table)
 
 
@@ -98,7 +76,6 @@ def details(row: "Row") -> str:
     """Return the text of a row's last column."""
     facts = [
         ": ".join(filter(None, (row.source, row.covers))),
-        row.sampling_core_fraction is not None and f"sampling uses {row.sampling_core_fraction:.1%} of a core",
         row.now and f"current value {row.now}",
         row.choices and f"possible values {row.choices}",
     ]

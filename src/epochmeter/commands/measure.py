@@ -22,7 +22,7 @@ from epochmeter.commands.train import run_all
 from epochmeter.config import app, errors
 from epochmeter.config.script import ATTACHED, check_placeholders, find_program
 from epochmeter.config.secrets import redact
-from epochmeter.sweep.sweep_folder import REPEATS, is_sweep_override, key_of
+from epochmeter.sweep.sweep_folder import key_of
 
 KEYS = (
     *("device", "meter", "tracking", "machine", "script", "measure", "power_limit", "auto", "clocks", "fan"),
@@ -62,7 +62,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def check_keys(overrides: Sequence[str]) -> None:
-    """Refuse keys that a script does not read, and a sweep of nothing; InputError."""
+    """Refuse keys that a script does not read; InputError."""
     keys = [override for override in overrides if not override.startswith("-")]
     for key in map(key_of, keys):
         if key.lstrip("+~").replace("/", ".").partition(".")[0] not in KEYS:
@@ -70,13 +70,6 @@ def check_keys(overrides: Sequence[str]) -> None:
             raise errors.input_error(f"`{key}=` has no effect on a script", hint)
         if key in ("cache", "drop_caches") and "measure.data" not in map(key_of, keys):
             raise errors.input_error(f"`{key}=` needs the script's files", "give `measure.data=/path`")
-    is_swept = any(is_sweep_override(item) or key_of(item) in (REPEATS, "hydra/launcher") for item in keys)
-    if {*app.MULTIRUN} & {*overrides} and not is_swept:
-        raise errors.input_error(
-            "`-m` needs several values of a key",
-            "such as `-m script.lr=0.1,0.01 train.py --lr {script.lr}`, or `-m power_limit=100,130`; a module comes "
-            "after `--`",
-        )
 
 
 def check_command(command: Sequence[str]) -> None:

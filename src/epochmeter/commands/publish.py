@@ -3,7 +3,6 @@
     python src/publish.py                                   publishes all that is missing
     python src/publish.py multirun/2026-11-20_12-00-00-1a2b  a sweep, or one run of it
     python src/publish.py --uri http://board:5000            to that server instead of the configured one
-    python src/publish.py --tensorboard                      with event files for TensorBoard (make tensorboard)
 
 MLflow is an index of the run folders: this rebuilds a lost database and restores runs that were deleted in MLflow.
 A run on a node of a cluster is published by the command that submitted it, unless --uri is given. Exit code: 1 if any
@@ -23,22 +22,19 @@ from epochmeter.results.run_status import RUNNING, recorded_status, status_of
 from epochmeter.results.sweep_files import is_remote
 from epochmeter.run.finish import close_orphans
 from epochmeter.shared.record import Record
-from epochmeter.tracking import queue, tensorboard, views
-from epochmeter.tracking.client import (
-    EXPERIMENT,
-    LONG_TIMEOUT_S,
-    Destination,
-    Store,
-    destination_of,
-    open_store,
-    tracking_uri,
-)
+from epochmeter.tracking import queue, views
+from epochmeter.tracking.client import EXPERIMENT, LONG_TIMEOUT_S, Destination, destination_of, open_store, tracking_uri
 from epochmeter.tracking.publish import close_dead_runs, publish, records_below
 from epochmeter.tracking.publisher import error_reason
 
 
 def main(arguments: list[str] | None = None) -> int:
-    options = parse(arguments)
+    parser = argparse.ArgumentParser(
+        description=with_own_commands(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="a run, a sweep, or several")
+    parser.add_argument("--uri", help="the server or the database (default: each run's own)")
+    options = parser.parse_args(arguments)
     close_orphans(ROOT / "multirun", print)
     records_by_folder = {folder: records_below(folder) for folder in options.folders or [ROOT / "multirun"]}
     empty = [folder for folder in options.folders if not records_by_folder[folder]]
@@ -52,35 +48,17 @@ def main(arguments: list[str] | None = None) -> int:
     by_destination: dict[Destination, list[Record]] = {}
     for record in ready:
         own = destination_of_record(record)
-        destination = Destination(options.experiment or own.experiment, options.uri or own.uri)
-        by_destination.setdefault(destination, []).append(record)
-    published = [publish_records(records, where, options.tensorboard) for where, records in by_destination.items()]
+        by_destination.setdefault(Destination(own.experiment, options.uri or own.uri), []).append(record)
+    published = [publish_records(records, where) for where, records in by_destination.items()]
     return 0 if all(published) and not empty else 1
-
-
-def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return the options of the command line, or end with the reason why they are invalid."""
-    parser = argparse.ArgumentParser(
-        description=with_own_commands(__doc__), formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="a run, a sweep, or several")
-    parser.add_argument("--uri", help="the server or the database (default: each run's own)")
-    parser.add_argument("--experiment", help="the experiment in MLflow (default: each run's own)")
-    parser.add_argument("--tensorboard", action="store_true", help="write their event files for TensorBoard as well")
-    options = parser.parse_args(arguments)
-    try:
-        tensorboard.check_installed({"tensorboard": options.tensorboard})
-    except ValueError as error:
-        parser.error(str(error))
-    return options
 
 
 def destination_of_record(record: Record) -> Destination:
     """Return the configured destination of a record; the default one if it has none or cannot be read."""
-    destination = None
     with suppress(*queue.READ_ERRORS):
-        destination = destination_of(record.job()["tracking"])
-    return destination or Destination(EXPERIMENT, tracking_uri())
+        if destination := destination_of(record.job()["tracking"]):
+            return destination
+    return Destination(EXPERIMENT, tracking_uri())
 
 
 def is_pending_on_cluster(record: Record) -> bool:
@@ -92,37 +70,30 @@ def is_pending_on_cluster(record: Record) -> bool:
         multirun = queue.multirun_of(record)
         sweep, number, *attempt = record.folder.absolute().relative_to(multirun).parts
         if is_remote(multirun / sweep) and destination_of(record.job()["tracking"]) is None:
-            if attempt:
-                return not recorded_status(record)
-            return not SubmissionLog(multirun / sweep)[int(number)].reported
+            return not (recorded_status(record) if attempt else SubmissionLog(multirun / sweep)[int(number)].reported)
     return False
 
 
-def publish_records(records: Sequence[Record], destination: Destination, events: bool) -> bool:
+def publish_records(records: Sequence[Record], destination: Destination) -> bool:
     """Publish records to one destination; return whether all were published."""
+    count = 0
     try:
         store = open_store(*destination, timeout_s=LONG_TIMEOUT_S)
-        published = [publish_record(record, store, destination, events) for record in records]
+        for record in records:
+            try:
+                print(f"{record.folder}: {views.run_link(publish(record, store))}")
+            except Exception as error:
+                print(f"error: cannot publish {record.folder}: {error_reason(error)}", file=sys.stderr)
+                continue
+            count += 1
+            if status_of(record) != RUNNING and destination == destination_of_record(record):
+                queue.dequeue(record)
         close_dead_runs(store)
         views.save_views(store)
         # The comparison shows completed runs only.
         compared = f": {views.results_link(store)}" if any(record.is_completed() for record in records) else ""
-        print(f"{sum(published)} of {len(records)} runs published{compared}")
+        print(f"{count} of {len(records)} runs published{compared}")
     except Exception as error:
         print(f"error: MLflow at {destination} failed: {error_reason(error)}", file=sys.stderr)
         return False
-    return all(published)
-
-
-def publish_record(record: Record, store: Store, destination: Destination, events: bool) -> bool:
-    """Publish a record and print its address, or the error; return whether it was published."""
-    try:
-        if events:
-            tensorboard.write_events(record)
-        print(f"{record.folder}: {views.run_link(publish(record, store))}")
-    except Exception as error:
-        print(f"error: cannot publish {record.folder}: {error_reason(error)}", file=sys.stderr)
-        return False
-    if status_of(record) != RUNNING and destination == destination_of_record(record):
-        queue.dequeue(record)
-    return True
+    return count == len(records)

@@ -4,7 +4,6 @@
     python src/train.py -m batch=8,16,32 power_limit=100,130     a sweep, one run after another
     python src/train.py -m experiment=stalls dataset=jpeg        the causes of data stalls
     python src/train.py --cfg job device=nano model=torchvision  all keys of a run
-    eval "$(python src/train.py -sc install=bash)"               tab completion
 
 Exit code: 0 if every run was completed, 1 if one failed, 128 + n if signal n stopped it.
 """
@@ -25,7 +24,7 @@ from epochmeter.config import app, errors, job
 from epochmeter.config.secrets import redact
 from epochmeter.results.sweep_files import read_points
 from epochmeter.run import nodes
-from epochmeter.run.detection import device_of
+from epochmeter.run.nodes import device_of
 from epochmeter.sweep import sweep_folder
 
 if TYPE_CHECKING:
@@ -40,12 +39,7 @@ def main() -> int:
 
 
 def run_all(doc: str | None, command: Sequence[str] = ()) -> "tuple[list[RunResult], int]":
-    """Make the runs of the command line, and return how they ended, and the exit code.
-
-    Args:
-        doc: Docstring of the command, for `--help`.
-        command: The script to measure, with its arguments; empty: this project trains.
-    """
+    """Make the runs of the command line, or of a script to measure; return how they ended, and the exit code."""
     runs = Runs(command)
 
     def create_folder(keys: Sequence[str], many: bool, again: bool) -> Path:
@@ -56,25 +50,20 @@ def run_all(doc: str | None, command: Sequence[str] = ()) -> "tuple[list[RunResu
     job.register(folder_factory, device_of, command)
     try:
         app.run("train", runs.run, doc)
-        include_reused(runs.requests, runs.outcomes)
+        if runs.requests:
+            include_reused(runs.requests[-1], runs.outcomes)
     except KeyboardInterrupt:
         return runs.outcomes, 128 + signal.SIGINT
     finally:
         sweep_folder.remove_empty()
-        print_sweep(runs.outcomes, runs.stop_reasons, of_script=bool(command))
+        print_sweep(runs.outcomes, runs.stop_reasons, command)
     if runs.requests and all(outcome.earlier for outcome in runs.outcomes):
         publish_pending(runs.requests[-1])  # any other run has published queued runs too
     return runs.outcomes, int(any(outcome.state != "completed" for outcome in runs.outcomes))
 
 
 class Runs:
-    """The runs of a command, one after another.
-
-    Attributes:
-        requests: Requests of the runs so far.
-        outcomes: Their outcomes.
-        stop_reasons: Why the command stopped before its last run; empty if it did not.
-    """
+    """The runs of a command so far, and why it stopped before its last run, if it did."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.requests: list[job.RunRequest] = []
@@ -89,7 +78,7 @@ class Runs:
         from epochmeter.run import experiment
         from epochmeter.sweep.progress import SweepProgress
 
-        terminal = make_terminal(of_script=bool(self._command))
+        terminal = make_terminal(self._command)
         request = self._next_request(config, terminal)
         progress = SweepProgress(read_points(request.folder.parent), self.outcomes)
         run = collect_result if request.remote else partial(experiment.run, progress=progress)
@@ -120,11 +109,11 @@ class Runs:
         return request
 
 
-def make_terminal(*, of_script: bool) -> "Terminal":
-    """Return the terminal for messages; stdout is a measured script's own."""
-    from epochmeter.console.console import ScriptTerminal, Terminal
+def make_terminal(command: Sequence[str] | None) -> "Terminal":
+    """Return the terminal for the messages of a run, or of a measured script, which has stdout for itself."""
+    from epochmeter.console.console import Terminal
 
-    return ScriptTerminal() if of_script else Terminal()
+    return Terminal(of_script=bool(command))
 
 
 def is_last(request: job.RunRequest, progress: "SweepProgress") -> bool:
@@ -132,16 +121,16 @@ def is_last(request: job.RunRequest, progress: "SweepProgress") -> bool:
     return not request.of_sweep or (progress.total > 0 and len(progress.outcomes) >= progress.total)
 
 
-def include_reused(requests: "Sequence[job.RunRequest]", outcomes: "Sequence[RunResult]") -> None:
+def include_reused(request: job.RunRequest, outcomes: "Sequence[RunResult]") -> None:
     """Include reused runs in the sweep's view in MLflow."""
     reused = [outcome.folder for outcome in outcomes if outcome.reused and outcome.folder]
     if not reused:
         return
     from epochmeter.tracking import publisher, views
 
-    published = publisher.include_all(reused, requests[-1].job.tracking.to_dict())
+    published = publisher.include_all(reused, request.job.tracking.to_dict())
     if isinstance(published, str):
-        make_terminal(of_script=bool(requests[-1].job.measure.command)).warn(published)
+        make_terminal(request.job.measure.command).warn(published)
     elif published:
         link = views.results_link(published, reused[0].parent.name)
         for outcome in outcomes:
@@ -152,23 +141,22 @@ def publish_pending(request: job.RunRequest) -> None:
     """Publish what earlier runs did not, for example because the last one was killed while publishing."""
     from epochmeter.tracking import publisher
 
-    error = publisher.publish_pending(request.folder.parents[1], request.job.tracking.to_dict())
-    if error:
-        make_terminal(of_script=bool(request.job.measure.command)).warn(error)
+    if error := publisher.publish_pending(request.folder.parents[1], request.job.tracking.to_dict()):
+        make_terminal(request.job.measure.command).warn(error)
 
 
-def print_sweep(outcomes: "list[RunResult]", stop_reasons: "Sequence[str]" = (), *, of_script: bool = False) -> None:
+def print_sweep(outcomes: "list[RunResult]", stop_reasons: Sequence[str] = (), command: Sequence[str] = ()) -> None:
     """Print the table of a sweep, its answer and analyses, and why it stopped early."""
-    if any(outcome.of_sweep for outcome in outcomes):
-        from epochmeter.report.output.print import answer_lines, print_analyses
+    folders = {outcome.folder.parent for outcome in outcomes if outcome.of_sweep and outcome.folder}
+    if not folders:
+        return
+    from epochmeter.report.output.print import answer_lines, print_analyses
 
-        terminal = make_terminal(of_script=of_script)
-        folders = {outcome.folder.parent for outcome in outcomes if outcome.folder}
-        of_sources = {outcome.folder.parent for outcome in outcomes if "data_source" in outcome.keys and outcome.folder}
-        recorded = [folder for folder in folders if any(folder.glob("*/*.json"))]
-        answers = [line for folder in recorded for line in answer_lines(folder, is_choice=folder not in of_sources)]
-        terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number), answers)
-        for folder in folders:
-            print_analyses(folder, terminal.console, of_sources=folder in of_sources)
-        for reason in stop_reasons:
-            terminal.warn(reason)
+    (folder,), terminal = folders, make_terminal(command)
+    of_sources = any("data_source" in outcome.keys for outcome in outcomes)
+    is_recorded = any(folder.glob("*/*.json"))
+    answer = answer_lines(folder, is_choice=not of_sources) if is_recorded else []
+    terminal.sweep(sorted(outcomes, key=lambda outcome: outcome.number), answer)
+    print_analyses(folder, terminal.console, of_sources=of_sources)
+    for reason in stop_reasons:
+        terminal.warn(reason)

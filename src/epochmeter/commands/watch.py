@@ -68,11 +68,7 @@ def task(config: DictConfig) -> None:
 
 
 def find_folder(folder: str | None, multirun: Path) -> Path:
-    """Return the folder of a path or of a sweep's name; without one, the newest in multirun/.
-
-    Raises:
-        InputError: No name is given, and there are no runs.
-    """
+    """Return the folder of a path or of a sweep's name; without one, the newest in multirun/, InputError if none."""
     from epochmeter.report.runs.load import sweep_folders
 
     if folder is not None:

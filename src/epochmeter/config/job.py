@@ -49,9 +49,7 @@ SCRIPT_KEYS = (
     "footprint",
 )
 """Keys in the record of a measured script; all others configure the training of this project."""
-SWEEP_ONLY_KEYS = tuple(
-    f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "prior", "cooldown_s", "max_failures")
-)
+SWEEP_ONLY_KEYS = tuple(f"sweep.{key}" for key in ("sample", "repeats", "order", "seed", "prior", "max_failures"))
 """Keys that apply to sweeps only."""
 
 

@@ -220,7 +220,6 @@ class Sweep(Section):
     repeats: int | None
     order: Literal["grid", "random"]
     seed: int
-    cooldown_s: float
     cool_below_c: float | None
     cool_wait_s: float
     max_failures: int | None

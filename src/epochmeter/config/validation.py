@@ -150,7 +150,7 @@ RULES = {
     **same_rule("meter.rails.total device.rails.total", NAMES),
     **same_rule("meter.rails.shunt_ohm device.rails.shunt_ohm", positive("ohms")),
     "meter.parts": METERS,
-    **same_rule("sweep.cooldown_s sweep.cool_wait_s meter.idle_s", SECONDS),
+    **same_rule("sweep.cool_wait_s meter.idle_s", SECONDS),
     **same_rule("strategy.timeout_s profiler.timeout_s meter.period_s", positive("seconds")),
     **same_rule("sweep.timeout_s sweep.hung_after_s", or_null(positive("seconds"), "no limit")),
     **same_rule("machine.lock_dir machine.state_dir", or_null(WRITABLE)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -25,8 +24,6 @@ from epochmeter.config.secrets import redact
 from epochmeter.console import tables
 from epochmeter.results.run_result import RunResult
 
-STAGE_DELAY_S = 1.0
-"""Time after which a running stage is printed in a file, in seconds."""
 PROGRESS_LINE_INTERVAL_S = 1.0
 """Minimum time between the lines of two epochs in a file, in seconds."""
 OTHER_COLUMNS = 60
@@ -36,30 +33,19 @@ _already_warned: set[str] = set()
 """Git commits of reused runs for which a warning was printed."""
 UI_HINT = "(served by `make ui`, or by `mlflow ui` in the project's root)"
 """How to open a link to the MLflow server of this machine."""
-SERVER_COMMAND = "make ui, then "
-"""The same before a link."""
 
 
-class ConsoleHandler(logging.Handler):
-    """Prints logged warnings, from any thread, above the progress line."""
-
-    def __init__(self, terminal: Terminal) -> None:
-        super().__init__()
-        self._terminal = terminal
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._terminal.warn(with_severity(record.getMessage(), "warning: "))
-
-
-class Terminal:
-    """Prints the progress and the results of runs.
+class Terminal(logging.Handler):
+    """Prints the progress and the results of runs, and logged warnings.
 
     An interactive terminal has a progress line. A file has one line per epoch, at most one every
-    `PROGRESS_LINE_INTERVAL_S` seconds.
+    `PROGRESS_LINE_INTERVAL_S` seconds. A measured script has stdout and the progress for itself.
     """
 
-    def __init__(self) -> None:
-        self.console = Console(highlight=False)
+    def __init__(self, *, of_script: bool = False) -> None:
+        super().__init__()
+        self._of_script = of_script
+        self.console = Console(highlight=False, stderr=of_script)
         # Drawn when the training process reports progress. A thread would compete with it for the cores.
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -77,37 +63,28 @@ class Terminal:
             disable=not self.console.is_interactive,
         )
         self._stage: Status | None = None
-        self._timer: threading.Timer | None = None
-        self._task: TaskID | None = None
-        """The run in the progress line; its unit is an epoch."""
-        self._epoch, self._steps = 0, 0
-        """The epoch that is training, and the number of steps of the open window."""
+        self._task: TaskID | None = None  # the run in the progress line; its unit is an epoch
+        self._epoch, self._steps = 0, 0  # the epoch that is training, and the number of steps of the open window
         self._printed_s = 0.0
-        self._has_forecast = False
         self._currency: str | None = None
-        logging.getLogger("epochmeter").handlers = [ConsoleHandler(self)]
+        logging.getLogger("epochmeter").handlers = [self]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a logged warning, from any thread, above the progress line."""
+        self.warn(with_severity(record.getMessage(), "warning: "))
 
     def stage(self, what: str = "") -> None:
-        """Show a stage that may take long, in a file once it has; without a text, end the running one."""
+        """Show a stage that may take long in an interactive terminal; without a text, end the running one."""
         if self._stage:
             self._stage.stop()
-        if self._timer:
-            self._timer.cancel()
-        self._stage = self._timer = None
-        if what and self.console.is_interactive:
+        self._stage = None
+        if what and self.console.is_interactive and not self._of_script:
             # Seldom refreshed, as the work may run on the same cores.
             self._stage = Status(what, console=self.console, refresh_per_second=1)
             self._stage.start()
-        elif what:
-            self._timer = threading.Timer(STAGE_DELAY_S, self.info, (f"{what} ...",))
-            self._timer.daemon = True
-            self._timer.start()
 
     def info(self, text: str, style: str = "") -> None:
-        """Print a text, if it is not empty.
-
-        An interactive terminal wraps it at words, except lines with a link or a hint, so that these can be copied.
-        """
+        """Print a text. A terminal wraps it at words, except lines with a link or a hint, which are copied."""
         for line in errors.indent_hints(redact(text)).splitlines():
             is_copied = "://" in line or "hint: " in line
             self.console.print(escape(line), style=style, soft_wrap=is_copied or not self.console.is_terminal)
@@ -127,11 +104,6 @@ class Terminal:
         for warning in warnings:
             self.warn(with_severity(warning, "warning: "))
 
-    def was_completed(self, folder: Path, of_sweep: bool) -> None:
-        """Print that a run is completed already; the table of a sweep lists it."""
-        if not of_sweep:
-            self.info(f"Already completed: {display_path(folder)}\n  hint: to measure it again add `sweep.again=true`")
-
     def reused(self, name: str, folder: Path, commit: str | None, current: str | None) -> None:
         """Print that a completed run is reused; warn once per git commit that is not the current one."""
         self.info(f"{name}: reused from {display_path(folder)}")
@@ -142,43 +114,35 @@ class Terminal:
                 "  hint: if the change affects the measurement, measure them again with `sweep.again=true`"
             )
 
-    def applied(self, settings: Mapping[str, str]) -> None:
-        """Print the device settings that were changed, by their configuration keys."""
-        for key, setting in settings.items():
-            self.info(f"{key} set to {setting} (restored after the run)")
-
     def window_opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
         """Begin the progress line of a window, `epoch` or `val`; epochs count from 0."""
         self.stage()
+        if self._of_script:
+            return
         if self._task is None:
             self._task = self._progress.add_task("", total=epochs, completed=epoch, steps="", loss="", forecast="")
             self._printed_s = time.monotonic()
-        activity = {"epoch": "training", "val": "evaluating"}[window]
         self._epoch, self._steps = epoch, steps
-        description = f"epoch {epoch + 1}/{epochs} {activity}"
+        description = f"epoch {epoch + 1}/{epochs} {'training' if window == 'epoch' else 'evaluating'}"
         self._progress.update(self._task, description=description, steps=f"0/{steps}", loss="")
         self._progress.start()
         self._progress.refresh()
 
     def forecast(self, metrics: Mapping[str, float], currency: str | None = None) -> None:
-        """Show the forecast of the open run's totals, in a file once if the run lasts a minute or more."""
+        """Show the forecast of the open run's totals in the progress line."""
         self._currency = currency
-        text = tables.forecast_text(metrics, currency)
         if self._task is not None:
-            room = self.console.width - OTHER_COLUMNS
-            shown = next(part for part in (text, text.partition(",")[0], "") if len(part) <= max(0, room))
+            text, room = tables.forecast_text(metrics, currency), max(0, self.console.width - OTHER_COLUMNS)
+            shown = next(part for part in (text, text.partition(",")[0], "") if len(part) <= room)
             self._progress.update(self._task, forecast=shown, refresh=True)
-        if text and not self.console.is_interactive and not self._has_forecast:
-            self._has_forecast = True
-            self.info(text if metrics["forecast/e2e_s"] >= tables.MINUTE_S else "", style="dim")
 
     def progress(self, steps: int, loss: float | None = None) -> None:
         """Update the progress line: the steps so far, and the loss if `log_loss=true`."""
-        assert self._task is not None
-        task = self._progress.tasks[0]
+        if self._task is None:
+            return
         text = "" if loss is None else f"loss {loss:.4f}"
         # An evaluation follows its epoch, which is complete by then.
-        completed = max(task.completed, self._epoch + steps / self._steps)
+        completed = max(self._progress.tasks[0].completed, self._epoch + steps / self._steps)
         steps_text = f"{steps}/{self._steps}"
         self._progress.update(self._task, completed=completed, steps=steps_text, loss=text, refresh=True)
 
@@ -189,14 +153,13 @@ class Terminal:
 
     def window_measured(self, line: Mapping[str, Any], epochs: int) -> None:
         """Print an epoch's metrics and the remaining time of the run in one line, if there is no progress line."""
-        if line["window"] != "epoch":
+        if line["window"] != "epoch" or self._of_script:
             return
         if self._task is not None:
             self._progress.update(self._task, completed=line["epoch"] + 1)
-        now_s = time.monotonic()
-        if self.console.is_interactive or now_s - self._printed_s < PROGRESS_LINE_INTERVAL_S:
+        if self.console.is_interactive or time.monotonic() - self._printed_s < PROGRESS_LINE_INTERVAL_S:
             return
-        self._printed_s = now_s
+        self._printed_s = time.monotonic()
         metrics = {name.removeprefix("epoch/"): value for name, value in line["metrics"].items()}
         if metrics.get("e2e_s") and "data_stall_s" in metrics:
             metrics["stall"] = metrics["data_stall_s"] / metrics["e2e_s"]
@@ -210,23 +173,18 @@ class Terminal:
         self.info(f"epoch {line['epoch'] + 1}/{epochs}: {values.replace('%', ' %')}{remaining}{forecast}")
 
     def run_finished(self, windows: Sequence[Mapping[str, Any]], job: Job, outcome: RunResult, of_sweep: bool) -> None:
-        """Print the results of a run: epochs, bottleneck, notes, error, and where to see more.
-
-        A sweep prints the last part for all its runs.
-        """
+        """Print the results of a run: epochs, bottleneck, notes, error, and (not of a sweep) where to see more."""
         if any(window["window"] == "epoch" for window in windows):
             self._print_wide(tables.epoch_table(windows, outcome.metrics, job.warmup_epochs))
             self.console.print()
             in_memory = job.dataset.layout not in ("files", SCRIPT)
             self.info(tables.bottleneck_line(outcome.metrics, in_memory), style="bold")
-            self.info(tables.data_line(outcome.metrics), style="dim")
             self.info(tables.energy_line(outcome.metrics))
             self.info(tables.footprint_line(outcome.metrics, job.footprint.currency))
             self.info(tables.throughput_line(outcome.metrics))
             self.info(tables.mfu_line(outcome.metrics, outcome.mfu, job.roofline.flops))
-            self.info(tables.target_line(windows, outcome.metrics), style="green")
-        for line in tables.named_window_lines(windows):
-            self.info(line)
+            self.info(tables.target_line(outcome.metrics), style="green")
+        self.info("\n".join(tables.named_window_lines(windows)))
         for note in outcome.notes:
             self.warn(with_severity(note, "note: "))
         self.failed(outcome)
@@ -286,41 +244,16 @@ class Terminal:
         for text in dict.fromkeys(outcome.publish_error for outcome in outcomes if outcome.publish_error):
             self.warn(text)
         folders = [outcome.folder for outcome in outcomes if outcome.folder]
+        views = [outcome.run_link for outcome in outcomes if outcome.run_link]
         if folders:
             self.console.print()
-            for folder in dict.fromkeys(folders if len(folders) == 1 else [folder.parent for folder in folders]):
-                self.info(f"Results: {display_path(folder)}")
-        views = [outcome.run_link for outcome in outcomes if outcome.run_link]
-        compared = [outcome for outcome in outcomes if outcome.compare_link]
-        measured = [outcome for outcome in compared if not outcome.rehearsal]
-        links = [("View:    ", link) for link in views if len(views) == 1]
-        links += [("Compare: ", outcome.compare_link) for outcome in measured or compared if outcome.compare_link]
-        for title, link in dict.fromkeys(links):
-            self.info(f"{title}{SERVER_COMMAND if link.startswith(UI_ADDRESS) else ''}{link}")
+        for folder in dict.fromkeys(folders if len(folders) == 1 else [folder.parent for folder in folders]):
+            self.info(f"Results: {display_path(folder)}")
+        links = [f"View:    {link}" for link in views if len(views) == 1]
+        links += [f"Compare: {outcome.compare_link}" for outcome in outcomes if outcome.compare_link]
+        for line in dict.fromkeys(links):
+            self.info(line.replace(UI_ADDRESS, f"make ui, then {UI_ADDRESS}", 1))
         self._rehearsal(list(dict.fromkeys(reason for outcome in outcomes for reason in outcome.rehearsal)))
-
-
-class ScriptTerminal(Terminal):
-    """Prints to stderr, and nothing while a measured script runs: stdout and the progress are the script's."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.console = Console(highlight=False, stderr=True)
-
-    def stage(self, what: str = "") -> None:
-        """Show no stage."""
-
-    def window_opened(self, window: str, epoch: int, epochs: int, steps: int) -> None:
-        """Show no progress line: `window` may have any name, and `steps` may not be known."""
-
-    def forecast(self, metrics: Mapping[str, float], currency: str | None = None) -> None:
-        """Show no forecast."""
-
-    def progress(self, steps: int, loss: float | None = None) -> None:
-        """Show no progress."""
-
-    def window_measured(self, line: Mapping[str, Any], epochs: int) -> None:
-        """Print no line per epoch."""
 
 
 def with_severity(text: str, severity: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import chain
 from typing import Any
 
-from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
@@ -31,8 +31,9 @@ EPOCH_COLUMNS = {
     "estimated_energy_j": ("estimated\nenergy J", "{:.1f}"),
     "train_loss": ("train\nloss", "{:.4f}"),
     "train_accuracy": ("train\nacc %", "{:.1%}"),
+    "val/loss": ("val\nloss", "{:.4f}"),
+    "val/accuracy": ("val\nacc %", "{:.1%}"),
 }
-VAL_COLUMNS = {"loss": ("val\nloss", "{:.4f}"), "accuracy": ("val\nacc %", "{:.1%}")}
 SWEEP_COLUMNS = {
     "steady/e2e_s": ("time\ns", "{:.3f}"),
     "steady/data_stall_s": ("data\nstall s", "{:.3f}"),
@@ -43,43 +44,39 @@ SWEEP_COLUMNS = {
     "throughput/samples_per_s": ("throughput\n/s", "{:.1f}"),
 }
 OPTIONAL = (
-    *("copy_s", "energy_j", "estimated_energy_j", "train_loss", "train_accuracy"),
+    *("copy_s", "energy_j", "estimated_energy_j", "train_loss", "train_accuracy", "val/loss", "val/accuracy"),
     *("steady/energy_j", "throughput/samples_per_s"),
 )
 """Columns that are left out if no row has a value."""
-SCORES = {
-    "epoch/train_loss": "training loss {:.4f}",
-    "epoch/train_accuracy": "training accuracy {:.1%}",
-    "val/loss": "validation loss {:.4f}",
-    "val/accuracy": "validation accuracy {:.1%}",
-}
 STATE_COLORS = {"completed": "green", "failed": "red", "killed": "yellow"}
 
 
 def epoch_table(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], warmup: int) -> Table:
     """Return the table of a run: one row per epoch, the mean epoch, and its parts in percent of its time."""
     rows = [window for window in windows if window["window"] == "epoch"]
-    measured = {name.removeprefix("epoch/") for row in rows for name in row["metrics"]}
+    values: dict[int, dict[str, float]] = defaultdict(dict)
+    for window in windows:
+        values[window["epoch"]] |= {name.removeprefix("epoch/"): value for name, value in window["metrics"].items()}
+    measured = {name for row in rows for name in values[row["epoch"]]}
     columns = {name: column for name, column in EPOCH_COLUMNS.items() if name in measured or name not in OPTIONAL}
-    score = "accuracy" if "train_accuracy" in columns else "loss"
-    scores = {w["epoch"]: w["metrics"].get(f"val/{score}") for w in windows if w["window"] == "val"}
-    val_columns = [VAL_COLUMNS[score]] if any(value is not None for value in scores.values()) else []
-    table = _table(["epoch"], [*columns.values(), *val_columns])
+    if "train_accuracy" in columns:
+        columns.pop("val/loss", None)
+    table = _table(["epoch"], [*columns.values()])
     for row in rows:
-        cells = [_cell(row["metrics"].get(f"epoch/{name}"), form) for name, (_, form) in columns.items()]
-        cells += [_cell(scores.get(row["epoch"]), form) for _, form in val_columns]
+        cells = [_cell(values[row["epoch"]].get(name), form) for name, (_, form) in columns.items()]
         table.add_row(epoch_title(row, warmup), *cells)
     if not any(name.startswith("steady/") for name in metrics):
         return table
     averaged = [row["epoch"] for row in rows if is_averaged(row, warmup)]
-    steady_scores = [value for epoch in averaged if (value := scores.get(epoch)) is not None]
-    cells = [_cell(metrics.get(f"steady/{name}"), form) for name, (_, form) in columns.items()]
-    cells += [_cell(statistics.fmean(steady_scores) if steady_scores else None, form) for _, form in val_columns]
+    means = {name: metrics[f"steady/{name}"] for name in columns if f"steady/{name}" in metrics}
+    for name in ("val/loss", "val/accuracy"):
+        if scores := [values[epoch][name] for epoch in averaged if name in values[epoch]]:
+            means[name] = statistics.fmean(scores)
     table.add_section()
-    table.add_row(mean_title(averaged), *cells, style="bold")
-    if e2e_s := metrics.get("steady/e2e_s"):
-        shares = {name: metrics[f"steady/{name}"] / e2e_s for name in TIMES if f"steady/{name}" in metrics}
-        table.add_row("% of time", *(_number(percent(shares[name])) if name in shares else "" for name in columns))
+    table.add_row(mean_title(averaged), *(_cell(means.get(name), columns[name][1]) for name in columns), style="bold")
+    if e2e_s := means.get("e2e_s"):
+        shares = {name: percent(means[name] / e2e_s) for name in TIMES if name in means}
+        table.add_row("% of time", *(_number(shares.get(name, "")) for name in columns))
     return table
 
 
@@ -102,21 +99,6 @@ def bottleneck_line(metrics: Mapping[str, float], in_memory: bool) -> str:
 def percent(fraction: float) -> str:
     """Return a fraction as a text: `3.6 %`, `44 %`."""
     return f"{100 * fraction:.{0 if fraction >= 0.0995 else 1}f} %"
-
-
-def data_line(metrics: Mapping[str, float]) -> str:
-    """Return how the samples of the mean epoch were loaded, as far as it was measured."""
-    steady = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("steady/")}
-    sentences = []
-    if "loader_read_s" in steady:
-        work = "{loader_read_s:.3f} s reading, {loader_preprocess_s:.3f} s preprocessing".format(**steady)
-        sentences.append(f"DataLoader workers: {work} per epoch, summed over workers.")
-    if "read_bytes" in steady:
-        sentences.append(f"Disk: {decimal(int(steady['read_bytes']))} read per epoch, by all processes.")
-    if "page_cache_residency_before" in steady:
-        cached = percent(steady["page_cache_residency_before"])
-        sentences.append(f"Dataset in the page cache: {cached} before the epoch.")
-    return " ".join(sentences)
 
 
 def energy_line(metrics: Mapping[str, float]) -> str:
@@ -167,10 +149,9 @@ def named_window_lines(windows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def throughput_line(metrics: Mapping[str, float]) -> str:
     """Return the throughput between `throughput.start` and `throughput.stop`; empty if it was not measured."""
-    if "throughput/samples_per_s" not in metrics:
+    if (samples_per_s := metrics.get("throughput/samples_per_s")) is None:
         return ""
-    values = {name.partition("/")[2]: value for name, value in metrics.items() if name.startswith("throughput/")}
-    return "Throughput of {steps:.0f} steps: {samples_per_s:.1f} samples/s.".format(**values)
+    return f"Throughput of {metrics['throughput/steps']:.0f} steps: {samples_per_s:.1f} samples/s."
 
 
 def forecast_text(metrics: Mapping[str, float], currency: str | None = None) -> str:
@@ -188,19 +169,13 @@ def forecast_text(metrics: Mapping[str, float], currency: str | None = None) -> 
     return text
 
 
-def target_line(windows: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> str:
-    """Return the time and energy to the quality target, and the score that reached it; empty if it was not reached."""
+def target_line(metrics: Mapping[str, float]) -> str:
+    """Return the time and energy to the quality target; empty if it was not reached."""
     if "total/epochs_to_target" not in metrics:
         return ""
-    epochs = int(metrics["total/epochs_to_target"])
-    cost = f"{metrics['total/time_to_target_s']:.3f} s"
-    if "total/energy_to_target_j" in metrics:
-        cost += f", {metrics['total/energy_to_target_j']:.1f} J"
-    # An evaluation decides, where there is one; it follows its epoch.
-    deciding = [window["metrics"] for window in windows if window["epoch"] == epochs - 1][-1]
-    scores = ", ".join(form.format(deciding[name]) for name, form in SCORES.items() if name in deciding)
-    scores = scores.replace("%", " %")
-    return f"Target reached after {epochs} epoch{'s' if epochs > 1 else ''}: {cost} ({scores})."
+    epochs, energy_j = int(metrics["total/epochs_to_target"]), metrics.get("total/energy_to_target_j")
+    cost = f"{metrics['total/time_to_target_s']:.3f} s" + ("" if energy_j is None else f", {energy_j:.1f} J")
+    return f"Target reached after {epochs} epoch{'s' if epochs > 1 else ''}: {cost}."
 
 
 def sweep_table(outcomes: Sequence[RunResult]) -> Table:
@@ -229,12 +204,8 @@ def state_name(outcome: RunResult) -> str:
 
 def epoch_title(row: Mapping[str, Any], warmup: int) -> str:
     """Return the number of an epoch, counted from 1, and why it is not part of the means."""
-    flags = {
-        "partial": row.get("partial"),
-        "paused": row.get("paused"),
-        "warm-up": row["epoch"] < warmup or row.get("warmup"),
-    }
-    flag = next((f" ({name})" for name, is_set in flags.items() if is_set), "")
+    flags = {**row, "warm-up": row["epoch"] < warmup or row.get("warmup")}
+    flag = next((f" ({name})" for name in ("partial", "paused", "warm-up") if flags.get(name)), "")
     return f"{row['epoch'] + 1}{flag}"
 
 

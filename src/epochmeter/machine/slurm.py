@@ -104,12 +104,6 @@ def run_command(program: str, *arguments: str) -> str:
         raise RuntimeError(f"{program} did not respond: {error}") from error
 
 
-def missing_features(constraint: str | int, nodes: Sequence[SlurmNode]) -> list[str]:
-    """The features of a constraint, such as `nano&nvme|agx`, that no node has."""
-    available = {feature for node in nodes for feature in node.features}
-    return [feature for feature in constraint_features(constraint) if feature not in available]
-
-
 def matching_nodes(constraint: str | int | None, nodes: Sequence[SlurmNode]) -> list[SlurmNode]:
     """The nodes with any feature of a constraint in Slurm's syntax; at least those that Slurm would select."""
     features = {*constraint_features(constraint)} if constraint else set()

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
 from epochmeter.machine import gpus
@@ -20,7 +19,7 @@ from epochmeter.results.roofline import epoch_utilization
 from epochmeter.results.summary import reaches_target
 from epochmeter.run.instruments import WindowInstruments, write_gauges
 from epochmeter.run.plan import Plan
-from epochmeter.run.window import Window, build_window, node_window
+from epochmeter.run.window import build_window, node_window
 from epochmeter.run.worker_process import WorkerProcess
 from epochmeter.shared import protocol
 from epochmeter.shared.protocol import Message, WindowOpening
@@ -49,8 +48,7 @@ class EventLoop:
         self._worker, self._plan, self._instruments = worker, plan, instruments
         self._settings, self._tracker, self._terminal = settings, tracker, terminal
         earlier = plan.record.windows()
-        self._steps = step_count(earlier)
-        """Number of steps of the measured windows. A script may already have recorded steps of later windows."""
+        self._steps = step_count(earlier)  # of measured windows; a script may have recorded steps of later ones
         self._forecaster = Forecaster(
             earlier, plan.job.warmup_epochs, lambda count: plan.record.steps(self._steps - count, count)
         )
@@ -60,10 +58,8 @@ class EventLoop:
         self._before: Reading
         self._after: Reading
         self._cache_notes: list[str] = []
-        self._is_traced = False
-        """Whether the profiler, which may slow steps, was active in a script's open window."""
-        self._unsaved: Mapping[str, Any] | None = None
-        """The last window's line, until it is written to the record."""
+        self._is_traced = False  # whether the profiler, which may slow steps, was active in a script's open window
+        self._unsaved: Mapping[str, Any] | None = None  # the last window's line, until it is written to the record
         self._published_s = self._gauges_written_s = time.monotonic()
 
     def run(self, messages: Iterator[Message]) -> None:
@@ -117,7 +113,7 @@ class EventLoop:
         self._cache_notes = self._instruments.data_source.prepare(opened.epoch) if is_epoch else []
         self._terminal.window_opened(opened.window, opened.epoch, job.epochs, opened.steps)
         if is_epoch:
-            self._forecast = make_forecast(self._forecaster, opened, self._plan)
+            self._forecast = self._make_forecast(opened)
             self._terminal.forecast(self._forecast, job.footprint.currency)
         self._before = self._instruments.read_start()
         if opened.is_awaited:
@@ -125,6 +121,16 @@ class EventLoop:
         self._save()
         if self._probing:
             self._probing.open_window(opened, self._before)
+
+    def _make_forecast(self, opened: WindowOpening) -> dict[str, float]:
+        """Return the forecast of a run's totals before an epoch; if there is none, the reason is recorded."""
+        plan = self._plan
+        epochs = opened.epochs if plan.job.measure.command else plan.job.epochs
+        reason = no_forecast_reason(plan.job, epochs)
+        if reason and opened.epoch and "forecast" not in plan.run:
+            plan.describe(forecast={"reason": reason})
+        metrics = {} if reason or epochs is None else self._forecaster.metrics(epochs)
+        return metrics | forecast_cost(metrics, plan.job.footprint)
 
     def _show_progress(self, progress: protocol.Progress) -> None:
         opened, record = self._opened, self._plan.record
@@ -154,15 +160,17 @@ class EventLoop:
             self._probing.close_window(self._after, opened)
 
     def _record_window(self, measured: protocol.WindowMeasured) -> None:
-        plan, instruments = self._plan, self._instruments
-        readings = self._before, self._after
-        window = build_window(self._opened, measured, *readings, instruments, plan.record, self._steps)
+        plan, readings = self._plan, (self._before, self._after)
+        window = build_window(self._opened, measured, *readings, self._instruments, plan.record, self._steps)
         self._steps += step_count([window.line])
         metrics = {**window.line["metrics"], **self._derived_metrics(window.line)}
-        window = window._replace(line={**window.line, "metrics": metrics})
-        remarks = notes_and_flags(window, self._cache_notes, self._settings.drift_messages())
-        self._unsaved = {**window.line, **self._warmup_mark(window.line), **remarks}
-        self._forecaster.add(self._unsaved)
+        drift = self._settings.drift_messages()  # device settings that another program changed meanwhile
+        notes = [*self._cache_notes, *window.notes, *drift]
+        flags = {**window.flags, **({"setting_changed": " ".join(drift)} if drift else {})}
+        remarks = {name: redact_tree(content) for name, content in (("notes", notes), ("flags", flags)) if content}
+        line = {**window.line, "metrics": metrics, **self._warmup_mark(window.line), **remarks}
+        self._unsaved = line
+        self._forecaster.add(line)
         # A script may wait for MLflow, but not for the disk alone. If it waits for this reply and MLflow is not due,
         # the line is written during the next window.
         is_due = time.monotonic() - self._published_s >= SCRIPT_PUBLISH_S and measured.is_awaited
@@ -170,9 +178,16 @@ class EventLoop:
             self._save()
             self._tracker.flush()
             self._published_s = time.monotonic()
-        self._worker.reply(recorded(window, plan))
+        self._worker.reply(self._recorded(line, window.notes))
         if not measured.is_awaited:
             self._save()
+
+    def _recorded(self, line: Mapping[str, Any], notes: Sequence[str]) -> protocol.Recorded:
+        """Return the reply to a window's measurements: its metrics, or why it has no energy."""
+        reasons = [self._plan.run["energy"]["reason"], *(note for note in notes if "energy" in note)]
+        no_energy = " ".join(filter(None, reasons)) or "the window has no energy"
+        has_energy = f"{line['window']}/energy_j" in line["metrics"]
+        return protocol.Recorded(reaches_target(line, self._plan.job), line["metrics"], "" if has_energy else no_energy)
 
     def _derived_metrics(self, line: Mapping[str, Any]) -> Mapping[str, float]:
         """Return an epoch's metrics that follow from measured ones: utilization, carbon, cost and forecast."""
@@ -186,11 +201,11 @@ class EventLoop:
 
     def _warmup_mark(self, line: Mapping[str, Any]) -> dict[str, bool]:
         """Return the mark of an epoch that is not representative: resumed, traced, or with probed power limits."""
-        mark = resume_warmup(self._plan.job, self._plan.run, line)
-        if not mark and self._probing:
-            mark = self._probing.measured(line)
-        is_traced, self._is_traced = self._is_traced, False
-        return {"warmup": True} if is_traced else mark
+        starts = [start["epoch"] for start in self._plan.run.get("resumed", [])]
+        is_epoch, is_traced, self._is_traced = line["window"] == "epoch", self._is_traced, False
+        if is_traced or (starts and is_epoch and line["epoch"] - starts[-1] < self._plan.job.warmup_epochs):
+            return {"warmup": True}
+        return self._probing.measured(line) if self._probing else {}
 
     def _save(self) -> None:
         """Write the last window to the record and show it, unless that has been done."""
@@ -206,16 +221,6 @@ class EventLoop:
         self._terminal.window_measured(line, plan.job.epochs)
 
 
-def make_forecast(forecaster: Forecaster, opened: WindowOpening, plan: Plan) -> dict[str, float]:
-    """Return the forecast of a run's totals before an epoch; if there is none, the reason is recorded."""
-    epochs = opened.epochs if plan.job.measure.command else plan.job.epochs
-    reason = no_forecast_reason(plan.job, epochs)
-    if reason and opened.epoch and "forecast" not in plan.run:
-        plan.describe(forecast={"reason": reason})
-    metrics = {} if reason or epochs is None else forecaster.metrics(epochs)
-    return metrics | forecast_cost(metrics, plan.job.footprint)
-
-
 def open_probing(plan: Plan, meter: Meter, settings: AppliedSettings, terminal: Terminal) -> LimitProbing | None:
     """Return the search of a job with `power_limit=auto`; None for all others, and for a rehearsal."""
     if plan.job.power_limit != AUTO or "power_limit" not in plan.targets:
@@ -225,48 +230,26 @@ def open_probing(plan: Plan, meter: Meter, settings: AppliedSettings, terminal: 
     return LimitProbing(plan, meter, settings, terminal)
 
 
-def recorded(window: Window, plan: Plan) -> protocol.Recorded:
-    """Return the reply to a window's measurements: its metrics, or why it has no energy."""
-    metrics: dict[str, float] = window.line["metrics"]
-    has_energy = f"{window.line['window']}/energy_j" in metrics
-    reasons = [plan.run["energy"]["reason"] or "", *(note for note in window.notes if "energy" in note)]
-    no_energy = "" if has_energy else " ".join(filter(None, reasons)) or "the window has no energy"
-    return protocol.Recorded(reaches_target(window.line, plan.job), metrics, no_energy)
-
-
-def notes_and_flags(window: Window, cache_notes: Sequence[str], drift: Sequence[str]) -> dict[str, Any]:
-    """Return the notes and flags of a window for its line in the record, without secrets; empty ones are omitted.
-
-    `drift` lists device settings that another program changed meanwhile.
-    """
-    flags = {**window.flags, **({"setting_changed": " ".join(drift)} if drift else {})}
-    remarks = {"notes": [*cache_notes, *window.notes, *drift], "flags": flags}
-    return {name: redact_tree(content) for name, content in remarks.items() if content}
-
-
 def run_secondary_event_loop(
     messages: Iterator[Message], worker: WorkerProcess, plan: Plan, instruments: WindowInstruments
 ) -> None:
     """Handle the messages of another node's ranks: its counters are read when the first node's are."""
     for message in messages:
+        reply: protocol.Reply = protocol.Proceed()
         match message:
             case protocol.Built():
                 plan.describe(training=message.training)
                 check_metered(plan, instruments.meter)
                 instruments.gpu_monitor.own_pids.update(worker.pids)
-                worker.reply()
             case WindowOpening():
                 if message.window == "epoch":
                     instruments.data_source.prepare(message.epoch)
                 before = instruments.read_start()
-                worker.reply()
             case protocol.WindowClosed():
-                worker.reply(node_window(plan.node.name, message, before, instruments.read_end(), instruments))
-            case protocol.Trained():
-                worker.reply()
-                return
-            case _:
-                worker.reply()
+                reply = node_window(plan.node.name, message, before, instruments.read_end(), instruments)
+        worker.reply(reply)
+        if isinstance(message, protocol.Trained):
+            return
 
 
 def check_metered(plan: Plan, meter: Meter) -> None:
@@ -288,10 +271,3 @@ def check_metered(plan: Plan, meter: Meter) -> None:
             "  hint: select the GPUs that train with CUDA_VISIBLE_DEVICES and `strategy.ranks=`; if the CPU trains, "
             "set `device=cpu`, or `device.python=` to an interpreter whose torch finds the GPU"
         )
-
-
-def resume_warmup(job: Job, run: Mapping[str, Any], window: Mapping[str, Any]) -> dict[str, bool]:
-    """Return the mark of a warm-up epoch after a resumption; empty for any other window."""
-    starts = [start["epoch"] for start in run.get("resumed", [])]
-    is_warmup = bool(starts) and window["window"] == "epoch" and window["epoch"] - starts[-1] < job.warmup_epochs
-    return {"warmup": True} if is_warmup else {}

@@ -13,11 +13,13 @@ write the summary, publish and print the results, however the run ended (finish.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from epochmeter.config.installation import display_path
 from epochmeter.config.job import ROOT, RunRequest
 from epochmeter.config.script import is_program
 from epochmeter.config.secrets import redact_tree
@@ -32,13 +34,10 @@ from epochmeter.power.knobs.restore_journal import SavedSetting
 from epochmeter.results.reuse import measured_commit, write_reference
 from epochmeter.results.run_result import RunResult
 from epochmeter.results.throughput import check_length
-from epochmeter.run import launch
-from epochmeter.run.cooldown import cool_down
+from epochmeter.run import instruments, launch
 from epochmeter.run.event_loop import EventLoop, run_secondary_event_loop
 from epochmeter.run.finish import finalizing, remove_empty_folders
-from epochmeter.run.instruments import check_idle, measure_idle_w, open_instruments, write_powers
-from epochmeter.run.nodes import forbid_multi_node_resume
-from epochmeter.run.plan import Plan, open_restore_journal
+from epochmeter.run.plan import Plan, command_line, open_restore_journal
 from epochmeter.run.profiling import analyze_trace, finish_trace, profile_steps
 from epochmeter.run.resolve import plan_warnings, resolve_plan
 from epochmeter.run.script import ScriptProcess, check_trained, running_script
@@ -50,11 +49,7 @@ UNLOCKED = "`measure.lock=false`: other runs may have used the device at the sam
 
 
 def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGLE_RUN) -> RunResult:
-    """Measure one run, to whatever end.
-
-    Returns:
-        How it ended; also if a signal stopped it, which the caller raises again.
-    """
+    """Measure one run, to whatever end; a signal that stopped it is in the result, for the caller to raise again."""
     outcome = RunResult(request.number, request.overrides, request.of_sweep, request.folder, began_s=time.monotonic())
     try:
         with prefer_stop():
@@ -71,13 +66,10 @@ def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGL
             eta = progress.forecast(request.number)
             terminal.run_started(name, plan.record.folder, outcome.rehearsal, plan_warnings(plan), eta)
             with claimed_devices(plan, unrestored, outcome, terminal):
-                terminal.stage("Recording the state of the machine")
                 outcome.notes += plan.open_record()
-                terminal.stage()
-                (run_first_node if plan.node.is_first else run_other_node)(plan, outcome, terminal, progress)
+                (run_first_node if plan.node.is_first else run_other_node)(plan, outcome, terminal)
                 outcome.ended_s = time.monotonic()
     except (ValueError, RuntimeError, OSError) as error:
-        terminal.stage()
         outcome.set_failed("job", str(error))
         terminal.refused(outcome)
     except (KeyboardInterrupt, SystemExit) as stop:
@@ -89,13 +81,14 @@ def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGL
 
 
 def is_measured_already(plan: Plan, outcome: RunResult, name: str, terminal: Terminal) -> bool:
-    """Return whether a completed run has the result: this one, or one that another command measured.
-
-    The outcome is then taken from the completed run, and this run's folder refers to it.
-    """
+    """Take the outcome from a completed run, this one or one that another command measured; False without any."""
     if (plan.of_sweep or plan.job.sweep.resume) and plan.is_already_completed:
-        forbid_multi_node_resume(plan.node, plan.record.folder)
-        terminal.was_completed(plan.record.folder, plan.of_sweep)
+        if plan.node.nodes > 1:
+            hint = "omit `sweep.resume=true` to measure it again; `srun --kill-on-bad-exit` ends all nodes together"
+            raise ValueError(f"{plan.record.folder} is completed, and other nodes measure it again\n  hint: {hint}")
+        if not plan.of_sweep:  # whose table lists it
+            text = f"Already completed: {display_path(plan.record.folder)}"
+            terminal.info(f"{text}\n  hint: to measure it again add `sweep.again=true`")
         outcome.was_completed(plan.record)
         return True
     completed = plan.completed_elsewhere
@@ -114,7 +107,8 @@ def claimed_devices(
     """Lock the devices of a run, and restore what a killed run left changed on them."""
     locked = plan.devices if plan.job.measure.lock else []
     outcome.notes += [] if locked else [UNLOCKED]
-    with device_lock.lock_devices(locked, plan.job.machine.lock_dir, plan.holder, terminal.warn):
+    holder = f"pid {os.getpid()} since {plan.run['started']}: {command_line()}"
+    with device_lock.lock_devices(locked, plan.job.machine.lock_dir, holder, terminal.warn):
         # Again: a run that held the device until now may have been killed.
         unrestored = restore_after_kill(plan.journal, terminal.warn, unrestored)
         refuse_unrestored([knob for knob, _ in plan.targets.values()], plan.journal)
@@ -122,39 +116,25 @@ def claimed_devices(
         yield
 
 
-def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress: SweepProgress) -> None:
+def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal) -> None:
     """Run on the first node: its record is open and its devices are locked. Whatever ends it is set in the outcome."""
-    idle_s = plan.job.meter.idle_s
     tracker = make_tracker(plan.record, **plan.job.tracking.to_dict())
     with finalizing(plan, outcome, tracker, terminal):
         outcome.notes += tracker.wait_for_previous(terminal.info)
-        prepare(plan, outcome, terminal, progress)
-        with (
-            AppliedSettings(list(plan.targets.values()), plan.journal, terminal.warn) as settings,
-            open_instruments(plan, terminal) as instruments,
-        ):
-            plan.applied(settings.applied)
-            terminal.applied(plan.run["applied"])
-            plan.describe(energy=instruments.meter.energy, storage=instruments.data_source.metadata)
-            idle_from_ns = time.monotonic_ns()
-            before_w = measure_idle_w(instruments.meter, idle_s, outcome, terminal)
-            plan.describe(idle={"before_w": before_w})
-            check_idle(plan, instruments, idle_from_ns, outcome, terminal)
-            instruments = instruments._replace(idle_w=before_w)
+        with prepared_device(plan, outcome, terminal) as (settings, panel):
             tracker.start()
             terminal.stage("Starting the training process")
             with start_training(plan, outcome) as worker:
                 messages = worker.messages()
-                EventLoop(worker, plan, instruments, settings, tracker, terminal).run(messages)
-                outcome.notes += finish_trace(messages, plan, instruments.meter)
+                EventLoop(worker, plan, panel, settings, tracker, terminal).run(messages)
+                outcome.notes += finish_trace(messages, plan, panel.meter)
             if isinstance(worker, ScriptProcess):
                 check_trained(worker, plan)
-            terminal.stage()
-            after_w = measure_idle_w(instruments.meter, idle_s, outcome, terminal)
-            plan.describe(idle={"before_w": before_w, "after_w": after_w})
-            if reason := instruments.gpu_counters.reason:
+            after_w = instruments.measure_idle_w(panel.meter, plan.job.meter.idle_s, outcome, terminal)
+            plan.describe(idle={"before_w": panel.idle_w, "after_w": after_w})
+            if reason := panel.gpu_counters.reason:
                 plan.describe(gpu_counters={"reason": reason})
-            write_powers(instruments.meter, plan.record)
+            instruments.write_powers(panel.meter, plan.record)
             if plan.job.profiler.program:
                 terminal.stage(f"Training the first steps again under {plan.job.profiler.program}")
                 outcome.notes += profile_steps(plan)
@@ -162,20 +142,16 @@ def run_first_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress:
         outcome.notes += analyze_trace(plan.record.folder)
 
 
-def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress: SweepProgress) -> None:
+def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal) -> None:
     """Run on another node: train and measure; the first node's controller gets the energy of each window."""
     try:
-        prepare(plan, outcome, terminal, progress)
         with (
-            AppliedSettings(list(plan.targets.values()), plan.journal, terminal.warn) as settings,
-            open_instruments(plan, terminal) as instruments,
+            prepared_device(plan, outcome, terminal) as (_, panel),
+            start_training(plan, outcome) as worker,
         ):
-            plan.applied(settings.applied)
-            idle_w = measure_idle_w(instruments.meter, plan.job.meter.idle_s, outcome, terminal)
-            with start_training(plan, outcome) as worker:
-                messages = worker.messages()
-                run_secondary_event_loop(messages, worker, plan, instruments._replace(idle_w=idle_w))
-                finish_trace(messages, plan, instruments.meter)
+            messages = worker.messages()
+            run_secondary_event_loop(messages, worker, plan, panel)
+            finish_trace(messages, plan, panel.meter)
     except WorkerError as error:
         outcome.set_failed(error.failure, str(error))
         terminal.failed(outcome)
@@ -183,18 +159,31 @@ def run_other_node(plan: Plan, outcome: RunResult, terminal: Terminal, progress:
         shutil.rmtree(plan.record.folder.parent, ignore_errors=True)
 
 
-def prepare(plan: Plan, outcome: RunResult, terminal: Terminal, progress: SweepProgress) -> None:
-    """Prepare the dataset, check the run's length, and let the device cool down."""
+@contextmanager
+def prepared_device(
+    plan: Plan, outcome: RunResult, terminal: Terminal
+) -> Iterator[tuple[AppliedSettings, instruments.WindowInstruments]]:
+    """Prepare the dataset, let the device cool down, change its settings, open instruments, measure the idle power."""
     job = plan.job
     terminal.stage(f"Checking dataset {job.dataset.name}")
     plan.describe(dataset=prepare_dataset(job.dataset, job.storage, ROOT, terminal.info))
     terminal.stage()
-    samples = plan.run["dataset"]["splits"]["train"]
-    check_length(job, samples, (plan.ranks or 1) * plan.node.nodes)
-    if job.batch > samples and not job.measure.command:
-        outcome.notes.append(f"batch={job.batch} exceeds the {samples} training samples: an epoch is one step.")
-    cool_down(plan, outcome, terminal, progress)
+    check_length(job, plan.run["dataset"]["splits"]["train"], (plan.ranks or 1) * plan.node.nodes)
+    instruments.cool_down(plan, outcome, terminal)
     terminal.stage("Preparing the device and its meter")
+    with (
+        AppliedSettings(list(plan.targets.values()), plan.journal, terminal.warn) as settings,
+        instruments.open_instruments(plan, terminal) as panel,
+    ):
+        plan.applied(settings.applied)
+        for key, setting in plan.run["applied"].items():
+            terminal.info(f"{key} set to {setting} (restored after the run)")
+        plan.describe(energy=panel.meter.energy, storage=panel.data_source.metadata)
+        since_ns = time.monotonic_ns()
+        idle_w = instruments.measure_idle_w(panel.meter, job.meter.idle_s, outcome, terminal)
+        plan.describe(idle={"before_w": idle_w})
+        instruments.check_idle(plan, panel, since_ns, outcome, terminal)
+        yield settings, panel._replace(idle_w=idle_w)
 
 
 def start_training(plan: Plan, outcome: RunResult) -> AbstractContextManager[WorkerProcess]:

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from epochmeter.config.job import NON_MEASUREMENT_KEYS, RunRequest, recorded_job
+from epochmeter.config.job import RunRequest, recorded_job
 from epochmeter.config.schema import Job
 from epochmeter.config.secrets import redact_tree
 from epochmeter.console.console import Terminal
@@ -35,8 +35,6 @@ from epochmeter.tracking.publish import Published
 from epochmeter.tracking.publisher import Tracker
 
 NUMBER = re.compile(r"\d+(\.\d+)?")
-NON_MEMORY_KEYS = ("batch", "seed", "repeat", "power_limit", "clocks", "fan", "cache", "drop_caches", "machine")
-"""Keys that do not change the memory needed per sample."""
 ABORTED_MESSAGE = "epochmeter was killed, the machine stopped, or the disk was full before the run ended"
 
 
@@ -47,8 +45,7 @@ def finalizing(plan: Plan, outcome: RunResult, tracker: Tracker, terminal: Termi
         with prefer_stop():
             yield
     except WorkerError as error:
-        is_oom = error.failure == "oom"
-        outcome.set_failed(error.failure, oom_message(str(error), plan.record) if is_oom else str(error))
+        outcome.set_failed(error.failure, str(error))
     except (ValueError, RuntimeError, OSError) as error:
         outcome.set_failed("exception", str(error))
     except Exception as error:  # a bug in this program: the other runs of a sweep may still succeed
@@ -86,30 +83,6 @@ def write_summary(plan: Plan, outcome: RunResult) -> None:
         outcome.set_failed("exception", write_error(error))
 
 
-def oom_message(message: str, record: Record) -> str:
-    """Return the error of a run that ran out of memory, with the largest batch size that fits in its sweep, if any."""
-    batch = largest_fitting_batch(record)
-    if batch is None:
-        return message
-    what, newline, hint = message.partition("\n")
-    return f"{what.rstrip('.')}; the largest batch size that fit in this sweep is batch={batch}." + newline + hint
-
-
-def largest_fitting_batch(record: Record) -> int | None:
-    """Return the largest batch of the completed runs of a sweep that need the same memory per sample, if any."""
-
-    def memory_keys(job: Mapping[str, Any]) -> Mapping[str, object]:
-        return {key: value for key, value in job.items() if key not in (*NON_MEMORY_KEYS, *NON_MEASUREMENT_KEYS)}
-
-    own, batches = memory_keys(record.job()), []
-    for path in record.folder.parent.glob("[0-9]*/completed.json"):
-        with suppress(*READ_ERRORS):  # a damaged record
-            job = Record(path.parent).job()
-            if memory_keys(job) == own:
-                batches.append(job["batch"])
-    return max(batches, default=None)
-
-
 def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
     """Write the summaries of queued runs whose process, on this host, ended without writing one.
 
@@ -117,10 +90,8 @@ def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
     """
     for record in queue.pending_runs(multirun):
         with suppress(*READ_ERRORS), record.locked():
-            if is_remote(record.folder.parent):
-                continue
             state = status_of(record)
-            if state not in (FAILED, KILLED) or recorded_status(record):
+            if is_remote(record.folder.parent) or state not in (FAILED, KILLED) or recorded_status(record):
                 continue
             job, run = recorded_job(record.job()), record.run()
             outcome = RunResult(run["number"], run["overrides"])
@@ -132,22 +103,26 @@ def close_orphans(multirun: Path, say: Callable[[str], None]) -> None:
 
 
 def build_summary(record: Record, job: Job, run: Mapping[str, Any], outcome: RunResult) -> dict[str, object]:
-    """Return the summary: how the run ended, and means, totals and notes of the measurements.
-
-    Metrics and notes are also set in the outcome.
-    """
-    windows = record.windows()
+    """Return the summary, whose metrics and notes are also set in the outcome."""
+    windows, idle = record.windows(), run.get("idle", {})
     outcome.notes = dedupe_notes([*outcome.notes, *(note for window in windows for note in window.get("notes", []))])
     if windows:
         _evaluate_windows(windows, record.steps(), job, run, outcome)
-    outcome.metrics.update({**run_metrics(run), **memory_metrics(record, job.batch)})
+    optional = {
+        **{f"model/{name}": value for name, value in run.get("model", {}).items()},
+        "total/idle_power_w": idle.get("before_w"),
+        "total/idle_power_after_w": idle.get("after_w"),
+        "total/power_limit_w": run["power_limit_w"],
+        "total/power_limit_max_w": run["power_limit_max_w"],
+    }
+    outcome.metrics.update({name: value for name, value in optional.items() if value is not None})
+    outcome.metrics.update(memory_metrics(record, job.batch))
     if analysis := record.trace_analysis():
         outcome.metrics.update({f"trace/{name}": value for name, value in analysis["metrics"].items()})
     failure = {"kind": outcome.kind, "message": outcome.failure} if outcome.failure else None
-    summary: dict[str, object] = redact_tree(
-        {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}
-    )
-    return summary
+    summary = {"state": outcome.state, "metrics": outcome.metrics, "notes": outcome.notes, "failure": failure}
+    redacted: dict[str, object] = redact_tree(summary)
+    return redacted
 
 
 def _evaluate_windows(
@@ -177,23 +152,8 @@ def resume_hint(plan: Plan) -> list[str]:
     checkpoint = plan.record.checkpoint()
     if checkpoint is None or checkpoint["record_id"] != plan.run["record_id"]:
         return []
-    epochs = f"{checkpoint['epochs']} epoch{'s' if checkpoint['epochs'] > 1 else ''}"
-    resumes_by_default = plan.of_sweep or is_remote(plan.record.folder.parent)
-    command = "again" if resumes_by_default else "with `sweep.resume=true`"
-    return [f"a checkpoint after {epochs} is kept: run the same command {command} to resume"]
-
-
-def run_metrics(run: Mapping[str, Any]) -> dict[str, float]:
-    """Return the metrics that are not of windows: model, idle power and power limit."""
-    idle = run.get("idle", {})
-    metrics = {
-        **{f"model/{name}": value for name, value in run.get("model", {}).items()},
-        "total/idle_power_w": idle.get("before_w"),
-        "total/idle_power_after_w": idle.get("after_w"),
-        "total/power_limit_w": run["power_limit_w"],
-        "total/power_limit_max_w": run["power_limit_max_w"],
-    }
-    return {name: value for name, value in metrics.items() if value is not None}
+    command = "again" if plan.of_sweep or is_remote(plan.record.folder.parent) else "with `sweep.resume=true`"
+    return [f"a checkpoint after epoch {checkpoint['epochs']} is kept: run the same command {command} to resume"]
 
 
 def dedupe_notes(notes: Sequence[str]) -> list[str]:
@@ -205,16 +165,13 @@ def dedupe_notes(notes: Sequence[str]) -> list[str]:
 
 
 def note_links(published: Published | str | None, outcome: RunResult) -> None:
-    """Set the addresses of a published run in its outcome, or why it was not published.
-
-    A run that is not completed has no link to the comparison, which does not show it.
-    """
+    """Set the addresses of a published run in its outcome, or why it was not published."""
     if isinstance(published, str):
         outcome.publish_error = published
     elif published:
         outcome.run_link = views.run_link(published)
         sweep = outcome.folder.parent.name if outcome.of_sweep and outcome.folder else None
-        if outcome.state == "completed":
+        if outcome.state == "completed":  # the comparison shows no other runs
             outcome.compare_link = views.results_link(published, sweep, bool(outcome.rehearsal))
 
 

@@ -23,7 +23,6 @@ from epochmeter.run.worker_process import WorkerProcess
 EXIT_LIMIT_S = 10.0
 """How long the training process may take to end after its last message."""
 NSIGHT_LOG = "nsight.log"
-INTERPRETER_LIMIT_S = 20.0
 PROBE = """
 import sys
 from importlib.util import find_spec
@@ -31,10 +30,7 @@ from importlib.util import find_spec
 sys.exit(sys.version_info < (3, 6) or getattr(find_spec("torch"), "origin", None) in (None, "namespace"))
 """
 """Program that exits with 0 in a Python that has torch."""
-INSTALL = (
-    "install torch for it (on a Jetson NVIDIA's: README, On a Jetson), or name an interpreter that has torch: "
-    "device.python=/path/to/python"
-)
+INSTALL = "install torch for it (on a Jetson NVIDIA's), or give one that has torch: `device.python=/path/to/python`"
 TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Variables of a rank. They are removed, because torchrun sets them for the processes that it starts."""
 
@@ -52,22 +48,15 @@ def launched(
 ) -> Iterator[WorkerProcess]:
     """Start the training process of a run folder, and end it with all its children when the `with` block ends.
 
-    Args:
-        python: `device.python`; None for the controller's own interpreter.
-        gpus: UUIDs of the metered GPUs, the only ones that it sees.
-        ranks: The number of processes that torchrun starts on this node; None: a single process, without torchrun.
-        limit_s: `sweep.timeout_s`.
-        silence_s: `sweep.hung_after_s`, the longest time without a message.
-        nsight: Beginning of the command of a program that profiles the training process, which trains only a few steps.
+    It sees only the metered GPUs. If `nsight` begins the command of a program that profiles it, it trains a few steps.
     """
     log = folder / (NSIGHT_LOG if nsight else "worker.log")
-    arguments = [str(folder), *(["nsight"] if nsight else [])]
-    worker = None
     oom_kills_before = worker_process.oom_kill_count()
+    worker = None
     try:
         with listening_socket() as listener, open(log, "wb") as output:
             process = subprocess.Popen(
-                [*nsight, *_command(arguments, python, ranks, node)],
+                [*nsight, *_command([str(folder), *(["nsight"] if nsight else [])], python, ranks, node)],
                 env=_environment(listener.getsockname(), gpus, ranks, node),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -110,27 +99,18 @@ def find_interpreter(python: str | None) -> str:
 
 @cache
 def check_interpreter(python: str | None) -> None:
-    """Refuse an interpreter (`device.python`) that is no Python 3.6 or newer with torch; InputError.
-
-    torch is located but not imported, which would take seconds. An interpreter that does not answer in time is
-    accepted; the training process then reports any error.
-    """
+    """Refuse an interpreter (`device.python`) that is no Python 3.6 or newer with torch, which is not imported."""
     interpreter = find_interpreter(python)
     try:
-        done = subprocess.run(
-            [interpreter, "-c", PROBE], stdin=subprocess.DEVNULL, capture_output=True, timeout=INTERPRETER_LIMIT_S
-        )
+        done = subprocess.run([interpreter, "-c", PROBE], stdin=subprocess.DEVNULL, capture_output=True)
     except OSError as error:
         raise input_error(f"{interpreter} cannot be run: {error.strerror}", INSTALL) from error
-    except subprocess.TimeoutExpired:
-        return
     if done.returncode:
         raise input_error(f"{interpreter} is no Python 3.6 or newer with torch", INSTALL)
 
 
 def _command(arguments: Sequence[str], python: str | None, ranks: int | None, node: Node) -> list[str]:
-    interpreter = find_interpreter(python)
-    worker = ["-m", "epochmeter.worker", *arguments]
+    interpreter, worker = find_interpreter(python), ["-m", "epochmeter.worker", *arguments]
     if ranks is None:
         return [interpreter, *worker]
     # Not --standalone: on an old torch that is one port for all, and a name of the host that may not resolve.
@@ -140,8 +120,8 @@ def _command(arguments: Sequence[str], python: str | None, ranks: int | None, no
 
 
 def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if name not in TORCHRUN_VARIABLES}
-    environment |= {
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in TORCHRUN_VARIABLES},
         "PYTHONPATH": python_path(),
         "PYTHONUNBUFFERED": "1",
         "EPOCHMETER_SOCKET": link,
@@ -151,10 +131,8 @@ def _environment(link: str, gpus: Sequence[str], ranks: int | None, node: Node) 
     if ranks is None:
         return environment
     # An equal share of the cores; torchrun would give each rank one thread.
-    shared = {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // ranks))}
-    if node.nodes == 1:
-        shared["GLOO_SOCKET_IFNAME"] = "lo"
-    return {**shared, **environment}
+    local = {"GLOO_SOCKET_IFNAME": "lo"} if node.nodes == 1 else {}
+    return {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // ranks)), **local, **environment}
 
 
 def _free_port() -> int:

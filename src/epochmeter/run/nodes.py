@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from epochmeter.config.installation import IS_INSTALLED
+from epochmeter.config.job import device_matches
 from epochmeter.config.schema import Strategy
 from epochmeter.machine.slurm import run_command
 
@@ -22,13 +23,7 @@ PORTS = range(16384, 32768)
 
 
 class Node(NamedTuple):
-    """This node among those of a run.
-
-    Attributes:
-        first: The address of the first node.
-        port: The port on which the ranks connect; None: any free one.
-        name: Its name in Slurm.
-    """
+    """This node among those of a run, by its name in Slurm; the ranks connect to a port of the first node."""
 
     number: int = 0
     nodes: int = 1
@@ -41,14 +36,8 @@ class Node(NamedTuple):
         return self.number == 0
 
 
-def current_node(environment: Mapping[str, str], address: Callable[[str], str] | None = None) -> Node:
-    """Return this node, from the variables of Slurm's step; a single node without them.
-
-    `address` returns the address of a node by its name in Slurm; by default from `scontrol`.
-
-    Raises:
-        ValueError: The step has not exactly one task per node.
-    """
+def current_node(environment: Mapping[str, str]) -> Node:
+    """Return this node, by the variables of Slurm's step; ValueError if it has not exactly one task per node."""
     count = int(environment.get("SLURM_STEP_NUM_NODES", 1))
     if count == 1:
         return Node()
@@ -58,30 +47,20 @@ def current_node(environment: Mapping[str, str], address: Callable[[str], str] |
             f"srun started {tasks} tasks on {count} nodes, but each node needs one, which starts its ranks\n"
             "  hint: srun --ntasks-per-node=1, with `strategy.ranks=` per node"
         )
-    first = first_host(environment["SLURM_STEP_NODELIST"])
     step = 97 * int(environment["SLURM_JOB_ID"]) + int(environment.get("SLURM_STEP_ID", 0))
     return Node(
         number=int(environment["SLURM_PROCID"]),
         nodes=count,
-        first=(address or node_address)(first),
+        first=first_address(environment["SLURM_STEP_NODELIST"]),
         port=PORTS[step % len(PORTS)],
         name=environment.get("SLURMD_NODENAME", ""),
     )
 
 
-def first_host(listed: str) -> str:
-    """Return the first host of a list in Slurm's notation, such as `n[003-017,21],m4`."""
-    first = re.match(r"(?:[^,\[]|\[[^\]]*\])+", listed)
-    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first.group() if first else listed)
-
-
-def node_address(name: str) -> str:
-    """Return the network address of a node, which may differ from its name in Slurm."""
-    try:
-        output = run_command("scontrol", "show", "node", name)
-    except RuntimeError:
-        return name
-    address = re.search(r"\bNodeAddr=(\S+)", output)
+def first_address(listed: str) -> str:
+    """Return the network address of the first of Slurm's nodes in a list such as `n[003-017,21],m4`."""
+    name = run_command("scontrol", "show", "hostnames", listed).split()[0]
+    address = re.search(r"\bNodeAddr=(\S+)", run_command("scontrol", "show", "node", name))
     return address.group(1) if address else name
 
 
@@ -94,27 +73,23 @@ def check_strategy(strategy: Strategy, here: Node) -> None:
         )
 
 
-def forbid_multi_node_resume(here: Node, folder: Path) -> None:
-    """Refuse to skip a completed run on several nodes, because the others would measure it again; ValueError."""
-    if here.nodes > 1:
-        raise ValueError(
-            f"{folder} is completed, and {here.nodes - 1} more of {here.nodes} nodes have begun to measure it again\n"
-            "  hint: omit `sweep.resume=true` to measure it again; `srun --kill-on-bad-exit` ends all nodes together"
-        )
+def device_of(root: str) -> str:
+    """Return the name in conf/device of the machine whose files are below a root, before a job is composed."""
+    from epochmeter.machine import host  # late, so that --help is fast
+
+    return host.detect_device(device_matches(), host.device_facts(root))
 
 
 def run_folder_factory(made: Callable[..., Path], environment: Mapping[str, str]) -> Callable[..., Path]:
     """Return what creates a command's sweep folder: `made` on the first node, a temporary folder on others."""
-    here = current_node(environment, address=str)
-    if here.nodes == 1:
+    nodes = int(environment.get("SLURM_STEP_NUM_NODES", 1))
+    if nodes == 1:
         return made
 
     def of_one_run(command: Sequence[str], many: bool, again: bool) -> Path:
         if many:
-            raise ValueError(
-                f"a sweep cannot run on {here.nodes} nodes at once\n  hint: start one run at a time with srun"
-            )
-        if here.is_first:
+            raise ValueError(f"a sweep cannot run on {nodes} nodes at once\n  hint: start one run at a time with srun")
+        if environment["SLURM_PROCID"] == "0":
             return made(command, many, again)
         folder = Path(tempfile.mkdtemp(prefix="epochmeter-node-"))
         os.chmod(folder, 0o755)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from epochmeter.config.job import ROOT, SCRIPT_KEYS, RunRequest, identity
 from epochmeter.config.schema import Job
@@ -24,38 +24,29 @@ from epochmeter.results import reuse
 from epochmeter.results.summary import collect_flags
 from epochmeter.run.nodes import Node
 from epochmeter.run.preflight import trains_on_gpu
-from epochmeter.run.resume import KEPT_KEYS, ResumePoint, find_resume_point
 from epochmeter.shared.atomic_files import write_json
 from epochmeter.shared.process_identity import boot_id
-from epochmeter.shared.record import TIME_SERIES, Record
+from epochmeter.shared.record import CHECKPOINT, TIME_SERIES, Record
 from epochmeter.sweep.sweep_folder import reuses_none
 from epochmeter.tracking import queue
 
 
 @dataclass
 class Plan:
-    """One run on this machine. Each step of `resolve_plan` (resolve.py) adds to it.
-
-    Attributes:
-        facts: The facts by which this machine is identified.
-        detected: The device that this machine is.
-        devices: The devices to lock.
-        targets: The device settings to change, by the configuration keys that request them.
-        run: The run's metadata, as in its record; it grows during the run.
-    """
+    """One run on this machine. Each step of `resolve_plan` (resolve.py) adds to it."""
 
     request: RunRequest
     job: Job
-    facts: Mapping[str, str | None]
-    detected: str
+    facts: Mapping[str, str | None]  # by which this machine is identified
+    detected: str  # the device that this machine is
     node: Node
     record: Record
     journal: RestoreJournal
     is_requested_device: bool = True
     used_gpus: list[Gpu] = field(default_factory=list)
-    devices: list[str] = field(default_factory=list)
-    targets: dict[str, tuple[Knob, SettingTarget]] = field(default_factory=dict)
-    run: dict[str, Any] = field(default_factory=dict)
+    devices: list[str] = field(default_factory=list)  # to lock
+    targets: dict[str, tuple[Knob, SettingTarget]] = field(default_factory=dict)  # by the keys that request them
+    run: dict[str, Any] = field(default_factory=dict)  # the run's metadata, as in its record
 
     @property
     def of_sweep(self) -> bool:
@@ -63,7 +54,6 @@ class Plan:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether a GPU trains."""
         return trains_on_gpu(self.job.device, self.facts)
 
     @property
@@ -78,11 +68,6 @@ class Plan:
         return strategy.ranks if strategy.launcher == "torchrun" else None
 
     @property
-    def holder(self) -> str:
-        """This process, for the message of a process that waits for its devices."""
-        return f"pid {os.getpid()} since {self.run['started']}: {command_line()}"
-
-    @property
     def is_already_completed(self) -> bool:
         """Whether the run is completed, and was a rehearsal for the same reasons, if any; not if it is damaged."""
         if not self.record.is_completed(self.run["identity"]):
@@ -93,10 +78,7 @@ class Plan:
 
     @property
     def completed_elsewhere(self) -> Record | None:
-        """A completed run of the same identity that another command measured; None if there is none to reuse.
-
-        Rehearsals, runs on several nodes and sweeps started with `sweep.again=true` reuse no runs.
-        """
+        """A completed run of the same identity that another command measured; None if there is none to reuse."""
         folder = self.record.folder
         if not self.of_sweep or self.run["rehearsal"] or self.node.nodes > 1 or reuses_none(folder.parent):
             return None
@@ -104,36 +86,31 @@ class Plan:
 
     def open_record(self) -> list[str]:
         """Resume from the checkpoint of an earlier attempt, or archive that attempt; return notes on the resumption."""
-        start = {"started": now(), "clock": {"wall_s": time.time(), "monotonic_ns": time.monotonic_ns()}}
+        start: dict[str, Any] = {
+            "started": now(),
+            "clock": {"wall_s": time.time(), "monotonic_ns": time.monotonic_ns()},
+        }
         try:
             with self.record.locked():
                 earlier = find_resume_point(self.record, self.job, self.run)
                 if earlier.epochs is None:
                     self.record.archive_attempt()
-                    self._enqueue(self.run["record_id"])
-                    self._describe_host()
-                    self.describe(**start)
-                else:
-                    self._resume_record(earlier, start)
+                    metadata = start
+                else:  # the record as it was at the checkpoint; the run keeps its ID and start time
+                    is_other_boot = earlier.run["boot_id"] != self.run["boot_id"]
+                    self.record.truncate_to_epoch(earlier.epochs, also=TIME_SERIES if is_other_boot else [])
+                    metadata = {key: earlier.run[key] for key in ("record_id", "started", "clock")}
+                    metadata["flags"] = collect_flags(self.record.windows())
+                    metadata["resumed"] = [*earlier.run.get("resumed", []), {"epoch": earlier.epochs, **start}]
+                if self.node.is_first:
+                    queue.enqueue(self.record, metadata.get("record_id", self.run["record_id"]))
+                self._describe_host()
+                self.describe(**metadata)
         except OSError as error:
             raise RuntimeError(write_error(error)) from error
         if earlier.reason:
             return [f"the run starts over, because its checkpoint cannot be used: {earlier.reason}."]
         return [] if earlier.epochs is None else [f"resumed from the checkpoint after epoch {earlier.epochs}."]
-
-    def _resume_record(self, earlier: ResumePoint, start: Mapping[str, Any]) -> None:
-        """Restore the record as it was at the checkpoint; the run keeps its ID and start time."""
-        is_other_boot = earlier.run["boot_id"] != self.run["boot_id"]
-        self.record.truncate_to_epoch(earlier.epochs, also=TIME_SERIES if is_other_boot else [])
-        self._describe_host()
-        starts = [*earlier.run.get("resumed", []), {"epoch": earlier.epochs, **start}]
-        self._enqueue(earlier.run["record_id"])
-        kept = {key: earlier.run[key] for key in KEPT_KEYS}
-        self.describe(**kept, flags=collect_flags(self.record.windows()), resumed=starts)
-
-    def _enqueue(self, record_id: str) -> None:
-        if self.node.is_first:
-            queue.enqueue(self.record, record_id)
 
     def _describe_host(self) -> None:
         write_json(self.record.folder / "host.json", host.describe(self.job.machine.root, ROOT))
@@ -172,6 +149,39 @@ class Plan:
             self.describe(flags={**self.run["flags"], **new})
 
 
+class ResumePoint(NamedTuple):
+    """The number of completed epochs (None: it cannot resume), the interrupted run's metadata, and why it cannot."""
+
+    epochs: int | None = None
+    run: Mapping[str, Any] = {}
+    reason: str = ""
+
+
+def find_resume_point(record: Record, job: Job, run: Mapping[str, Any]) -> ResumePoint:
+    """Return where a run can resume; no reason is given if it is completed, or of another configuration."""
+    if not (record.folder / CHECKPOINT).exists() or record.is_completed():
+        return ResumePoint()
+    reason = "its job.json cannot be read"
+    try:
+        earlier = record.run()
+        if earlier.get("host") != run["host"]:
+            return ResumePoint(reason=f"it was measured on another host, {earlier.get('host')}")
+        if any(earlier.get(key) != run[key] for key in ("identity", "rehearsal")):
+            return ResumePoint()
+        checkpoint = record.checkpoint(verify=True)
+        if checkpoint is None:
+            return ResumePoint(reason="the file is damaged")
+        if checkpoint["record_id"] != earlier["record_id"]:
+            return ResumePoint(reason="it belongs to another run")
+        reason, epochs = "the epochs before it cannot be read", checkpoint["epochs"]
+        windows = [window for window in record.windows() if window["epoch"] < epochs]
+        if not record.is_complete(windows, epochs, job.evaluate):
+            return ResumePoint(reason="epochs before it are missing")
+    except (OSError, ValueError, KeyError):
+        return ResumePoint(reason=reason)
+    return ResumePoint(epochs, earlier)
+
+
 def open_restore_journal(request: RunRequest) -> RestoreJournal:
     """Return the journal that keeps the original values of device settings while they are changed."""
     machine = request.job.machine
@@ -201,5 +211,4 @@ def identities(plan: Plan, digest: str | None) -> dict[str, str]:
 
 
 def now() -> str:
-    """Return the time as text, with its offset from UTC."""
     return datetime.now().astimezone().isoformat(timespec="seconds")

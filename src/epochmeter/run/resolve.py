@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,24 +14,14 @@ from epochmeter.config.schema import Job
 from epochmeter.config.script import filled_command
 from epochmeter.config.secrets import redact_override
 from epochmeter.config.validation import check_all_values
-from epochmeter.datasets.ready import check_storage, training_folder
+from epochmeter.datasets.ready import check_storage, dataset_checksum, training_folder
 from epochmeter.machine import host
 from epochmeter.machine.disk import disk_of, satisfies
 from epochmeter.machine.gpus import find_gpus, select_gpus
-from epochmeter.power.knobs.knob import Knob, SettingTarget
-from epochmeter.power.knobs.requests import refuse_unrestored, requested_settings, resolve_targets
-from epochmeter.run.data_source import is_in_memory
+from epochmeter.power.knobs.requests import SettingRequest, refuse_unrestored, requested_settings, resolve_targets
 from epochmeter.run.nodes import Node, check_strategy, current_node
 from epochmeter.run.plan import Plan, command_line, identities, now, open_restore_journal
-from epochmeter.run.preflight import (
-    check_accelerator,
-    check_capacity,
-    dataset_digest,
-    usable_cores,
-    validate_job,
-    worker_count,
-)
-from epochmeter.run.rehearsal import missing_gpus, rehearsal_reasons
+from epochmeter.run.preflight import check_capacity, usable_cores, validate_job, worker_count
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
 
@@ -39,12 +30,7 @@ GPU_METERS = ("none", "nvml", "amd", "replay")
 
 
 def resolve_plan(request: RunRequest) -> Plan:
-    """Return the plan for a requested run; nothing is written and no setting is changed.
-
-    Raises:
-        ValueError: A value is not valid or, with `rehearse=false`, this machine is not the requested one.
-        RuntimeError: This machine has a requested setting but cannot change it, for example without a reboot.
-    """
+    """Return the plan for a requested run; ValueError or RuntimeError if it is not valid, or not possible here."""
     return settings(claim(preflight(compose(detect(request)))))
 
 
@@ -64,10 +50,7 @@ def detect(request: RunRequest) -> Plan:
 
 
 def compose(plan: Plan) -> Plan:
-    """Step 2: compose the job for the detected device if `device=auto`; adapt a job for another machine to this one.
-
-    An adapted job gets the accelerator and Python of this machine, unless overrides set them.
-    """
+    """Step 2: compose the job for the detected device if `device=auto`; adapt a job for another machine to this one."""
     request = plan.request
     if request.choices["device"] == "auto":
         request = request.with_device(plan.detected)
@@ -82,9 +65,8 @@ def preflight(plan: Plan) -> Plan:
     """Step 3: refuse a job that cannot run here, before it waits for a device; replace `workers=auto` by its number."""
     job = plan.job
     check_strategy(job.strategy, plan.node)
-    validate_job(job, plan.request.choices, plan.request.overrides, plan.node.nodes)
+    validate_job(job, plan.request.choices, plan.request.overrides)
     check_capacity(job, ROOT)
-    check_accelerator(job, is_gpu=plan.on_gpu)
     return replace(plan, job=replace(job, workers=worker_count(job.workers)))
 
 
@@ -104,8 +86,7 @@ def claim(plan: Plan) -> Plan:
 
 def settings(plan: Plan) -> Plan:
     """Step 5: find the device settings to change, or the reasons why the run is a rehearsal and changes none."""
-    job, request = plan.job, plan.request
-    requests = None
+    job, requests = plan.job, None
     if plan.is_requested_device and job.rehearse is not True:
         requests = requested_settings(
             job.device_settings,
@@ -114,18 +95,9 @@ def settings(plan: Plan) -> Plan:
             root=job.machine.root,
             journal=plan.journal,
         )
-    # The GPU of a Jetson exists although no driver lists it.
-    gpu_count = max(1, len(plan.used_gpus)) if plan.on_gpu else 0
-    rehearsal = rehearsal_reasons(
-        request,
-        None if plan.is_requested_device else plan.detected,
-        _storage_mismatch(job),
-        requests,
-        missing_gpus(request.job.strategy, gpu_count),
-    )
-    targets: dict[str, tuple[Knob, SettingTarget]] = {}
-    if requests and not rehearsal:
-        targets = dict(zip((setting.key for setting in requests), resolve_targets(requests), strict=True))
+    rehearsal = rehearsal_reasons(plan, requests)
+    requested = requests if requests and not rehearsal else []
+    targets = dict(zip((setting.key for setting in requested), resolve_targets(requested), strict=True))
     if targets and not job.measure.lock:
         raise input_error(f"`measure.lock=false` does not allow `{next(iter(targets))}=`", "omit one of the two")
     refuse_unrestored([knob for knob, _ in targets.values()], plan.journal)
@@ -134,15 +106,45 @@ def settings(plan: Plan) -> Plan:
     return plan
 
 
-def _storage_mismatch(job: Job) -> str | None:
+def rehearsal_reasons(plan: Plan, requests: Sequence[SettingRequest] | None) -> list[str]:
+    """Return why a run is a rehearsal: it requests what this machine is not, or does not have.
+
+    `requests` are the requested device settings; None: none may be changed. ValueError with `rehearse=false`.
+    """
+    job, choices = plan.job, plan.request.choices
+    other_device = f"device={choices['device']} requested, this machine is device={plan.detected}"
+    replayed = "meter=replay requested: the energy is that of a recording"
+    missing = {setting.key: setting.missing_message for setting in requests or [] if setting.missing_message}
+    reasons = [*([] if plan.is_requested_device else [other_device]), *_storage_mismatch(job, choices["storage"])]
+    reasons += [*([replayed] if job.meter.name == "replay" else []), *_missing_gpus(plan), *missing.values()]
+    if reasons or requests is None:
+        unapplied = {key: value for key, value in job.device_settings.items() if key not in missing}
+        reasons += [f"{key}={value} requested, not applied" for key, value in unapplied.items()]
+    if reasons and job.rehearse is False:
+        raise ValueError(f"{'; '.join(reasons)}\n  hint: `rehearse=false` does not allow this; omit it for a rehearsal")
+    return [*reasons, "rehearse=true"] if job.rehearse is True else reasons
+
+
+def _storage_mismatch(job: Job, choice: str) -> list[str]:
     """Return where the dataset would be if that is not the requested storage; ValueError without its folder."""
     medium = job.storage.medium
     folder = training_folder(job.dataset, job.storage, ROOT)
     if medium is None or folder is None:
-        return None
+        return []
     check_storage(job.storage, ROOT)
     disk = disk_of(folder)
-    return None if satisfies(medium, disk) else f"{folder} is on {disk.medium}"
+    return [] if satisfies(medium, disk) else [f"storage={choice} requested, {folder} is on {disk.medium}"]
+
+
+def _missing_gpus(plan: Plan) -> list[str]:
+    """Return the message that a strategy has more ranks than GPUs, if so. Rank processes may share a CPU."""
+    strategy = plan.request.job.strategy
+    # The GPU of a Jetson exists although no driver lists it.
+    ranks, count = strategy.ranks, max(1, len(plan.used_gpus)) if plan.on_gpu else 0
+    if ranks == 1 or count >= (ranks or 2) or (count == 0 and strategy.has_processes):
+        return []
+    requested = f"strategy={strategy.name}" + (f" strategy.ranks={ranks}" if ranks else "")
+    return [f"{requested} requested, this machine has {count or 'no'} GPU{'s' if count > 1 else ''}"]
 
 
 def _initial_metadata(plan: Plan, rehearsal: list[str]) -> dict[str, object]:
@@ -154,7 +156,7 @@ def _initial_metadata(plan: Plan, rehearsal: list[str]) -> dict[str, object]:
         "number": request.number,
         "of_sweep": request.of_sweep,
         "name": _display_name(request),
-        **identities(plan, dataset_digest(job)),
+        **identities(plan, dataset_checksum(job.dataset, job.storage, ROOT)),
         "choices": request.choices,
         "overrides": request.overrides,
         "command": command_line(),
@@ -162,10 +164,7 @@ def _initial_metadata(plan: Plan, rehearsal: list[str]) -> dict[str, object]:
         **this_process()._asdict(),  # of this machine, also if another one is replayed
         "rehearsal": rehearsal,
         "energy": {"source": "none", "covers": None, "domains": [], "reason": "no meter was opened"},
-        "power_limit_applied": None,
-        "power_limit_w": None,
-        "power_limit_max_w": None,
-        "power_limit_devices": None,
+        **dict.fromkeys(("power_limit_applied", "power_limit_w", "power_limit_max_w", "power_limit_devices")),
         "flags": {},
         "dataset": None,
     }
@@ -184,17 +183,10 @@ def _display_name(request: RunRequest) -> str:
 
 def plan_warnings(plan: Plan) -> list[str]:
     """Return messages on the configuration, for a person, before the run."""
-    job = plan.job
     messages = [target.note for _, target in plan.targets.values() if target.note]
-    if job.compile:
-        messages.append("note: epoch 1 includes the compilation of the model, which may take minutes")
-    cores, ranks = usable_cores(), plan.ranks or 1
-    overrides = (override.partition("=") for override in plan.run["overrides"])
-    is_override = any(key == "workers" and value.isdecimal() for key, _, value in overrides)
-    if is_override and worker_count(job.workers) * ranks > cores:
+    workers, ranks, cores = worker_count(plan.job.workers), plan.ranks or 1, usable_cores()
+    is_override = any(text.startswith("workers=") and text != "workers=auto" for text in plan.run["overrides"])
+    if is_override and workers * ranks > cores:
         of_ranks = f" for each of {ranks} ranks" if ranks > 1 else ""
-        messages.append(f"warning: workers={job.workers} DataLoader workers{of_ranks} are more than the {cores} cores.")
-    if is_in_memory(job) and not job.measure.command:
-        what = "synthetic_batches" if job.synthetic_batches else f"dataset.layout={job.dataset.layout}"
-        messages.append(f"note: {what} keeps the samples in memory; storage and page cache are not used")
+        messages.append(f"warning: workers={workers} DataLoader workers{of_ranks} are more than the {cores} cores.")
     return messages

@@ -8,7 +8,6 @@ import select
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -25,15 +24,20 @@ from epochmeter.results.rank_merge import SUM_KEYS
 from epochmeter.results.run_result import RunResult
 from epochmeter.run import launch
 from epochmeter.run.plan import Plan
-from epochmeter.run.worker_process import Connection, Process, WorkerError, WorkerProcess, oom_kill_count
+from epochmeter.run.worker_process import (
+    Connection,
+    Process,
+    StartingScript,
+    WorkerError,
+    WorkerProcess,
+    oom_kill_count,
+)
 from epochmeter.shared import protocol
 from epochmeter.shared.protocol import Message, RankWindow
 from epochmeter.shared.record import TRACE
 from epochmeter.shared.units import NANOSECOND
 
 AGENT_PATH = PACKAGE / "agent/path"
-PARENT_CHECK_S = 0.5
-"""How often it is checked whether the script that started this process still exists."""
 NO_PASS = "no pass over a torch DataLoader was seen"
 UNKNOWN = "unknown for a script: loss, accuracy, FLOPs,{} and the time of copies to the device (part of compute)."
 NO_FILES = " page cache and disk reads (`measure.data=` names the files),"
@@ -54,30 +58,20 @@ class ScriptProcess(WorkerProcess):
     arrive without waiting for one, and are merged with those of the first rank.
     """
 
-    def __init__(self, process: Process, listener: socket.socket) -> None:
+    def __init__(self, process: Process, listener: socket.socket, error: WorkerError | None = None) -> None:
         super().__init__(process, Path(os.devnull), oom_kill_count())
+        self._attached = process if isinstance(process, StartingScript) else None
+        self._error = error  # of an attached script, unless it closes its `Meter`
         self.trace_error = "no trace: the last warm-up epoch was not measured"
-        self.remarks: list[str] = []
-        """Why an agent in the script stopped measuring, or discarded a window."""
-        self.gpus: set[str] = set()
-        """UUIDs of the GPUs of the ranks other than the first, as far as they are reported."""
+        self.remarks: list[str] = []  # why an agent in the script stopped measuring, or discarded a window
+        self.others: dict[Connection, int] = {}  # ranks other than the first
+        self.gpus: set[str] = set()  # their UUIDs, as far as they are reported
         self._listener = listener
         self._open: list[Connection] = []
-        self._of_first: deque[Message] = deque()
-        """Messages of the first rank that were not yielded yet."""
-        self._others: dict[Connection, int] = {}
-        """Ranks other than the first."""
-        self._kinds: dict[Connection, str | None] = {}
-        """The kind of the window that was closed last, by rank."""
-        self._windows: list[tuple[int, str | None, RankWindow]] = []
-        """Windows of other ranks, with rank and kind."""
-        self._silent: set[tuple[int, str | None]] = set()
-        """Ranks that are not waited for, with the kind of the window."""
-
-    @property
-    def ranks(self) -> int:
-        """The number of ranks that were measured."""
-        return len(self._others) + 1
+        self._of_first: deque[Message] = deque()  # messages of the first rank that were not yielded yet
+        self._kinds: dict[Connection, str | None] = {}  # of the window that a rank closed last
+        self._windows: list[tuple[int, str | None, RankWindow]] = []  # of other ranks, with rank and kind
+        self._silent: set[tuple[int, str | None]] = set()  # ranks that are not waited for, with the kind of the window
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages of the first rank until the script ends; WorkerError if not with exit code 0."""
@@ -93,6 +87,8 @@ class ScriptProcess(WorkerProcess):
             raise WorkerError("exception", f"the script ended with exit code {code}")
         if code < 0:
             raise WorkerError("killed", f"the script was ended by {signal.Signals(-code).name}")
+        if self._attached and self._error:
+            raise WorkerError("exception", self.remarks[-1]) if self.remarks else self._error
 
     def _receive_any(self, limit_s: float | None) -> bool:
         """Wait for messages of any process, and sort them; False after this time, and if the script has ended."""
@@ -102,17 +98,17 @@ class ScriptProcess(WorkerProcess):
         if self._listener in ready:
             self._accept(self._listener)
             self._open.append(self._connections[-1])
-        elif not readable:
-            return False
         for connection, message in self._receive(readable, self._open):
             self._sort(connection, message)
-        return True
+        if self._attached and self._connections and not self._open:
+            self._attached.ended.set()
+        return bool(readable) or self._listener in ready
 
     def _sort(self, connection: Connection, message: Message) -> None:
-        rank = self._others.get(connection)
+        rank = self.others.get(connection)
         match message:
             case protocol.Joined(sends_requests=False, rank=int(rank)):
-                self._others[connection] = rank
+                self.others[connection] = rank
             case protocol.Joined():
                 if self._first:  # another process of the script trains too
                     self._open.remove(connection)
@@ -122,6 +118,10 @@ class ScriptProcess(WorkerProcess):
             case protocol.TraceFailed():
                 self.trace_error = message.reason
                 self._of_first.append(message)
+            case protocol.Finished():
+                self._error = None
+            case protocol.RankFailed():
+                self._error = WorkerError(message.failure, message.message)
             case protocol.NotMeasured():
                 self.remarks.append(message.reason if rank is None else f"rank {rank}: {message.reason}")
             case _ if rank is None:
@@ -138,14 +138,14 @@ class ScriptProcess(WorkerProcess):
         first, until_s = message.ranks[0], time.monotonic() + RANK_WAIT_S
         while True:
             others = {rank: window for rank, other, window in self._windows if other == kind and is_same(window, first)}
-            running = [self._others[connection] for connection in self._open if connection in self._others]
+            running = [self.others[connection] for connection in self._open if connection in self.others]
             missing = {(rank, kind) for rank in running if rank not in others} - self._silent
             if not missing or not self._receive_any(max(0.0, until_s - time.monotonic())):
                 break
         self._silent |= missing
         self.remarks += [NO_WINDOW.format(rank) for rank, _ in sorted(missing) if kind == "epoch"]
         self._windows = [entry for entry in self._windows if entry[2].closed_ns > first.closed_ns]
-        if len(others) < len(self._others):
+        if len(others) < len(self.others):
             first = first._replace(parts={key: part for key, part in first.parts.items() if key not in SUM_KEYS})
         return message._replace(ranks=[first, *(clipped(others[rank], first) for rank in sorted(others))])
 
@@ -162,11 +162,11 @@ class ScriptProcess(WorkerProcess):
 
     def terminate(self) -> None:
         """Stop measuring, and wait for the end of the script."""
+        self._groups.clear()
         self._listener.close()
-        for connection in self._connections:
-            connection.socket.close()
-        self._process.wait()
-        os.close(self._ended)
+        if self._attached:
+            self._attached.ended.set()
+        super().terminate()
 
 
 def is_same(window: RankWindow, first: RankWindow) -> bool:
@@ -186,60 +186,6 @@ def clipped(window: RankWindow, first: RankWindow) -> RankWindow:
     parts = {name: part - removed.get(name, 0.0) for name, part in window.parts.items()}
     times = max(first.opened_ns, window.opened_ns), min(first.closed_ns, window.closed_ns)
     return window._replace(opened_ns=times[0], closed_ns=times[1], parts=parts)
-
-
-class StartingScript:
-    """The script that started this process, which therefore cannot wait for it; it counts as ended after `end`."""
-
-    returncode = None
-
-    def __init__(self) -> None:
-        self.pid = os.getppid()
-        self._ended = threading.Event()
-
-    def end(self) -> None:
-        """Wake up those that wait for the end."""
-        self._ended.set()
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end of the script or of its use of this process, for whatever reason; the time is unlimited."""
-        while os.getppid() == self.pid and not self._ended.wait(PARENT_CHECK_S):
-            pass
-        return 0
-
-
-class AttachedScript(ScriptProcess):
-    """The script that started this process, until it ends or closes its `Meter`; a notebook need not close it."""
-
-    def __init__(self, script: StartingScript, listener: socket.socket, *, is_notebook: bool) -> None:
-        super().__init__(script, listener)
-        self._script = script
-        killed = WorkerError("killed", "the script ended, but did not close its Meter")
-        self._error: WorkerError | None = None if is_notebook else killed
-
-    def _receive(
-        self, readable: list[Connection], connections: list[Connection]
-    ) -> Iterator[tuple[Connection, Message]]:
-        for connection, message in super()._receive(readable, connections):
-            if isinstance(message, protocol.Finished):
-                self._error = None
-            elif isinstance(message, protocol.RankFailed):
-                self._error = WorkerError(message.failure, message.message)
-            else:
-                yield connection, message
-        if not connections:
-            self._script.end()
-
-    def messages(self) -> Iterator[Message]:
-        """Yield the agent's messages until it sends no more; WorkerError if the script failed."""
-        yield from super().messages()
-        if self._error:
-            raise WorkerError("exception", self.remarks[-1]) if self.remarks else self._error
-
-    def terminate(self) -> None:
-        """Stop measuring."""
-        self._script.end()
-        super().terminate()
 
 
 @contextmanager
@@ -272,8 +218,9 @@ def start_script(
     if ATTACHED in os.environ:
         with suppress(BrokenPipeError), open(int(os.environ[ATTACHED]), "w") as pipe:
             pipe.write(agent + "\n")
-        is_notebook = is_program(plan.job.measure.command)
-        return AttachedScript(StartingScript(), listener, is_notebook=is_notebook)
+        killed = WorkerError("killed", "the script ended, but did not close its Meter")
+        is_notebook = is_program(plan.job.measure.command)  # which need not close it
+        return ScriptProcess(StartingScript(), listener, None if is_notebook else killed)
     command = filled_command(plan.job)
     if is_program(command):
         command[0] = find_program(command[0]) or command[0]
@@ -292,25 +239,24 @@ def check_trained(worker: ScriptProcess, plan: Plan) -> None:
     for uuid in sorted(worker.gpus):
         if plan.gpus and not any(matches_uuid(uuid, gpu) for gpu in plan.gpus):
             raise RuntimeError(NOT_METERED.format(f"GPU-{uuid}", ",".join(plan.gpus)))
-    if plan.job.machine.root == "/" and len(plan.gpus) > worker.ranks:
-        raise RuntimeError(NOT_METERED.format(f"{worker.ranks} ranks", ",".join(plan.gpus)))
+    ranks = len(worker.others) + 1
+    if plan.job.machine.root == "/" and len(plan.gpus) > ranks:
+        raise RuntimeError(NOT_METERED.format(f"{ranks} ranks", ",".join(plan.gpus)))
 
 
 @contextmanager
 def passed_signals(*, repeated: bool) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Pass signals that would stop this process to the processes in the yielded list.
 
-    A terminal sends Ctrl-C and Ctrl-\\ to the script itself. If `repeated`, the first signal stops this process too,
-    when the `with` block ends.
+    If `repeated`, the first signal stops this process too, when the `with` block ends.
     """
     processes: list[subprocess.Popen[bytes]] = []
     received: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        if number in (signal.SIGINT, signal.SIGQUIT) and is_in_foreground():
-            return
-        for process in processes:
+        is_from_terminal = number in (signal.SIGINT, signal.SIGQUIT) and is_in_foreground()  # the script gets it too
+        for process in [] if is_from_terminal else processes:
             process.send_signal(number)
 
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
@@ -328,13 +274,6 @@ def passed_signals(*, repeated: bool) -> Iterator[list[subprocess.Popen[bytes]]]
 
 def is_in_foreground() -> bool:
     """Return whether this process is in the foreground of a terminal, whose keys signal all of its processes."""
-    try:
-        terminal = os.open("/dev/tty", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
+    with suppress(OSError), open("/dev/tty", "rb", buffering=0) as terminal:
+        return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    return False

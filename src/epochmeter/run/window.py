@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from epochmeter.machine.nvml import POWER_LIMIT_REASON
@@ -62,15 +62,15 @@ def build_window(
 
     `earlier_steps` is the number of steps in the record before the window; those of later windows may follow.
     """
-    name, ranks, nodes, gauges = opened.window, measured.ranks, measured.nodes, instruments.gauges
-    merged = merge_ranks(ranks)
+    name, nodes, gauges = opened.window, measured.nodes, instruments.gauges
+    merged = merge_ranks(measured.ranks)
     used = sum_nodes(_window_energy(merged.opened_ns, merged.closed_ns, before, after, instruments), nodes)
     powers, phases = write_powers(instruments.meter, record), PhaseEnergy()
     if name == "epoch":
         steps = record.steps(earlier_steps, int(merged.parts["steps"]))
-        phases = _phases(merged, used, powers, steps, is_single=len(ranks) == 1 and not nodes)
-        gauge_metrics = gauges.window(before.at_ns, after.at_ns)
-        metrics = {**_epoch_metrics(merged, used, phases, steps), **gauge_metrics, **instruments.gpu_counters.metrics}
+        phases = _phases(merged, used, powers, steps, is_single=len(measured.ranks) == 1 and not nodes)
+        metrics = _epoch_metrics(merged, used, phases, steps)
+        metrics |= {**gauges.window(before.at_ns, after.at_ns), **instruments.gpu_counters.metrics}
     else:
         metrics = _other_metrics(merged, used)
     metrics |= instruments.data_source.window(name, merged.parts["e2e_s"])
@@ -79,31 +79,35 @@ def build_window(
     others = instruments.other_gpu_processes()
     others += [f"{node.node}: {text}" for node in nodes for text in node.other_gpu_processes]
     causes = _causes(opened, merged, record)
-    line: dict[str, object] = {
+    line: dict[str, Any] = {
         "window": name,
         "epoch": opened.epoch,
-        "ranks": len(ranks),
+        "ranks": len(measured.ranks),
         **{flag: True for flag in ("partial", "paused") if flag in causes},
         "opened_ns": merged.opened_ns,
         "closed_ns": merged.closed_ns,
         "metrics": {f"{name}/{key}": value for key, value in metrics.items() if math.isfinite(value)}
         | {f"rank_max/{key}": value for key, value in merged.rank_max.items() if name == "epoch"},
-        "energy": _energy_entry(before, after, used, nodes),
+        "energy": {
+            "opened_ns": before.at_ns,
+            "closed_ns": after.at_ns,
+            "joules": used.joules,
+            "term": {**used.term},
+            **({"nodes": [node._asdict() for node in nodes]} if nodes else {}),
+        },
         **({"phases": phases.to_record()} if phases.energy_j else {}),
     }
-    notes = [
-        *used.notes,
-        *clock_disagreement_note(ranks),
-        *throttled,
-        *(f"{text}." for text in others),
-        *missing_phases_note(phases),
-        *skipped_samples_note(merged),
-        *not_finite_notes(metrics),
-        *(f"{cause}{FLAG_CONSEQUENCES[flag]}." for flag, cause in causes.items()),
-    ]
+    notes = [*used.notes, *_notes(measured.ranks, merged, metrics, phases), *throttled]
+    notes += [f"{text}." for text in others]
+    notes += [f"{cause}{FLAG_CONSEQUENCES[flag]}." for flag, cause in causes.items()]
     title = f"epoch {opened.epoch + 1}" + {"epoch": "", "val": ", evaluation"}.get(name, f", {name}")
-    flags = {**_interference_flags(used, throttled, others), **{flag: f"{title}: {causes[flag]}" for flag in causes}}
-    return Window(line, [f"{title}: {text}" for text in notes], flags)
+    flags = {
+        "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.unavailable.items()),
+        "throttled": "; ".join(text for text in throttled if POWER_LIMIT_REASON not in text),
+        "gpu_shared": "; ".join(others),
+        **{flag: f"{title}: {cause}" for flag, cause in causes.items()},
+    }
+    return Window(line, [f"{title}: {text}" for text in notes], {flag: text for flag, text in flags.items() if text})
 
 
 def node_window(
@@ -126,15 +130,12 @@ def sum_nodes(used: WindowEnergy, nodes: Sequence[NodeWindow]) -> WindowEnergy:
     """
     if not nodes:
         return used
-    metrics, notes = dict(used.metrics), list(used.notes)
-    metrics.pop("power_peak_w", None)
-    for key in SUM_KEYS:
-        if key not in metrics:
-            continue
+    metrics, notes = {key: value for key, value in used.metrics.items() if key != "power_peak_w"}, list(used.notes)
+    for key in [key for key in SUM_KEYS if key in metrics]:
         lacking = [node for node in nodes if key not in node.metrics]
+        notes += [f"no {key} of all nodes: {node.node} has none ({node.reason})." for node in lacking]
         if lacking:
             del metrics[key]
-            notes += [f"no {key} of all nodes: {node.node} has none ({node.reason})." for node in lacking]
         else:
             metrics[key] += sum(node.metrics[key] for node in nodes)
     terms = [used.term, *(node.term for node in nodes)]
@@ -144,36 +145,22 @@ def sum_nodes(used: WindowEnergy, nodes: Sequence[NodeWindow]) -> WindowEnergy:
     return used._replace(metrics=metrics, notes=notes, term=total)
 
 
-def clock_disagreement_note(ranks: Sequence[RankWindow]) -> list[str]:
-    """Return a note if a rank's step times do not add up to its end-to-end time; for the worst rank."""
-    parts = max((rank.parts for rank in ranks), key=lambda parts: abs(parts["clock_residual_s"]))
-    fraction = abs(parts["clock_residual_s"]) / parts["e2e_s"]
-    return [f"its parts miss {fraction:.2%} of its end-to-end time."] if fraction > MAX_RESIDUAL_FRACTION else []
-
-
-def missing_phases_note(phases: PhaseEnergy) -> list[str]:
-    """Return a note on why there is no energy of some or all phases."""
-    return (
-        [f"no energy {'of some phases' if phases.energy_j else 'by phase'}: {phases.reason}"] if phases.reason else []
-    )
-
-
-def skipped_samples_note(measured: MergedWindow) -> list[str]:
-    """Return a note on skipped samples, with the names of the first few."""
-    count, named = int(measured.parts.get("skipped_samples", 0)), measured.bad
-    if not count:
-        return []
-    more = f" and {count - len(named)} more" if count > len(named) else ""
-    return [f"{count} bad samples were skipped: {', '.join(named)}{more}."]
-
-
-def not_finite_notes(metrics: Mapping[str, float]) -> list[str]:
-    """Return a note on each metric that is not finite, except the loss, which sets the flag `diverged`."""
-    return [
-        f"{key} was {value}, and is left out."
-        for key, value in metrics.items()
-        if not math.isfinite(value) and key not in ("train_loss", "loss")
-    ]
+def _notes(
+    ranks: Sequence[RankWindow], merged: MergedWindow, metrics: Mapping[str, float], phases: PhaseEnergy
+) -> Iterator[str]:
+    """Yield notes on defects of the measurement; a loss that is not finite sets the flag `diverged` instead."""
+    worst = max((rank.parts for rank in ranks), key=lambda parts: abs(parts["clock_residual_s"]))
+    residual = abs(worst["clock_residual_s"]) / worst["e2e_s"]
+    if residual > MAX_RESIDUAL_FRACTION:
+        yield f"its parts miss {residual:.2%} of its end-to-end time."
+    if phases.reason:
+        yield f"no energy {'of some phases' if phases.energy_j else 'by phase'}: {phases.reason}"
+    if skipped := int(merged.parts.get("skipped_samples", 0)):
+        more = f" and {skipped - len(merged.bad)} more" if skipped > len(merged.bad) else ""
+        yield f"{skipped} bad samples were skipped: {', '.join(merged.bad)}{more}."
+    for key, value in metrics.items():
+        if not math.isfinite(value) and key not in ("train_loss", "loss"):
+            yield f"{key} was {value}, and is left out."
 
 
 def _causes(opened: WindowOpening, measured: MergedWindow, record: Record) -> dict[str, str]:
@@ -211,24 +198,6 @@ def _window_energy(
     return WindowEnergy({}, {}, [note], used.unavailable, term)
 
 
-def _interference_flags(used: WindowEnergy, throttled: Sequence[str], others: Sequence[str]) -> dict[str, str]:
-    """Return the flags of lost energy, of throttling except by a power limit, and of other processes on the GPUs."""
-    flags = {
-        "energy_lost": "; ".join(f"{domain} {why}" for domain, why in used.unavailable.items()),
-        "throttled": "; ".join(text for text in throttled if POWER_LIMIT_REASON not in text),
-        "gpu_shared": "; ".join(others),
-    }
-    return {flag: text for flag, text in flags.items() if text}
-
-
-def _energy_entry(
-    before: Reading, after: Reading, used: WindowEnergy, nodes: Sequence[NodeWindow]
-) -> dict[str, object]:
-    """Return the energy between two readings for the record, on all nodes."""
-    entry = {"opened_ns": before.at_ns, "closed_ns": after.at_ns, "joules": used.joules, "term": {**used.term}}
-    return {**entry, **({"nodes": [node._asdict() for node in nodes]} if nodes else {})}
-
-
 def _epoch_metrics(
     measured: MergedWindow, used: WindowEnergy, phases: PhaseEnergy, steps: array[float]
 ) -> dict[str, float]:
@@ -242,10 +211,9 @@ def _epoch_metrics(
 
 def _other_metrics(measured: MergedWindow, used: WindowEnergy) -> dict[str, float]:
     """Return the metrics of an evaluation, or of a window that a script has named itself."""
-    parts: dict[str, float] = {
-        key: measured.parts[key] for key in ("e2e_s", "skipped_samples") if key in measured.parts
-    }
-    return {**parts, **_scores(measured), **{key: used.metrics[key] for key in ENERGIES if key in used.metrics}}
+    metrics = {**measured.parts, **used.metrics}
+    kept = {key: metrics[key] for key in ("e2e_s", "skipped_samples", *ENERGIES) if key in metrics}
+    return {**kept, **_scores(measured)}
 
 
 def _scores(measured: MergedWindow, prefix: str = "") -> dict[str, float]:

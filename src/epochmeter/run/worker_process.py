@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import select
 import signal
 import socket
@@ -18,7 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from epochmeter.shared import protocol
 from epochmeter.shared.protocol import Finished, Joined, Message, RankExited, RankFailed
@@ -27,10 +26,10 @@ STACKS_S = 0.5
 """How long hung processes have to write their stacks to the log, on SIGUSR1."""
 EXIT_WAIT_S = 5.0
 """Maximum wait for the reason, and for the end of all processes, after one of them has ended."""
+PARENT_CHECK_S = 0.5
+"""How often it is checked whether the script that started this process still exists."""
 PEER_RANK_FAILED = "rank"
 """Kind of failure of a rank whose only error is that another rank ended."""
-ProcessMessage = Joined | RankFailed | Finished | RankExited
-"""Messages about the start and end of processes, which are handled here."""
 
 
 class WorkerError(Exception):
@@ -41,15 +40,22 @@ class WorkerError(Exception):
         self.failure = failure
 
 
-class Process(Protocol):
-    """A process as `subprocess.Popen` has it."""
+class StartingScript:
+    """The script that started this process, which therefore cannot wait for it; it counts as ended with `ended`."""
 
-    pid: int
+    returncode = None
 
-    @property
-    def returncode(self) -> int | None: ...
+    def __init__(self) -> None:
+        self.pid, self.ended = os.getppid(), threading.Event()
 
-    def wait(self, timeout: float | None = None) -> int: ...
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end of the script or of its use of this process, for whatever reason; the time is unlimited."""
+        while os.getppid() == self.pid and not self.ended.wait(PARENT_CHECK_S):
+            pass
+        return 0
+
+
+Process = subprocess.Popen[bytes] | StartingScript
 
 
 class Connection:
@@ -78,29 +84,17 @@ class Connection:
 class WorkerProcess:
     """The running training process, with a connection to each rank and to torchrun.
 
-    Args:
-        oom_kills: `oom_kill_count` before the process started.
-        limit_s: `sweep.timeout_s`.
-        silence_s: `sweep.hung_after_s`.
+    `oom_kills` is `oom_kill_count` before the process started; the limits are `sweep.timeout_s`, `sweep.hung_after_s`.
     """
 
     def __init__(
-        self,
-        process: Process,
-        log: Path,
-        oom_kills: int,
-        limit_s: float | None = None,
-        silence_s: float | None = None,
+        self, process: Process, log: Path, oom_kills: int, limit_s: float | None = None, silence_s: float | None = None
     ) -> None:
         self.pid = process.pid
-        self._limit_s = limit_s
-        self._silence_s = silence_s
+        self._process, self._log, self._oom_kills = process, log, oom_kills
+        self._limit_s, self._silence_s = limit_s, silence_s
         self._begun_s = time.monotonic()
-        self._process = process
-        self._log = log
         self._ended = _exit_fd(process)
-        self._oom_kills = oom_kills
-        self._largest_before = largest_child_bytes()
         self._connections: list[Connection] = []
         self._first: Connection | None = None
         self._groups = {process.pid}
@@ -125,7 +119,6 @@ class WorkerProcess:
             raise self.exit_error()
 
     def _accept(self, listener: socket.socket) -> None:
-        """Accept one connection."""
         accepted, _ = listener.accept()
         self._connections.append(Connection(accepted))
         credentials = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -137,11 +130,7 @@ class WorkerProcess:
         return [self.pid, *self._pids]
 
     def messages(self) -> Iterator[Message]:
-        """Yield the messages of a run until the first rank has finished.
-
-        Raises:
-            WorkerError: A process failed, ended, or sent nothing for too long.
-        """
+        """Yield the messages until the first rank has finished; WorkerError if one failed, ended or is hung."""
         connections = list(self._connections)
         while True:
             remaining_s = self.remaining_s()
@@ -156,9 +145,7 @@ class WorkerProcess:
             for connection, message in self._receive(readable, connections):
                 if isinstance(message, Finished) and connection is self._first:
                     return
-                if isinstance(message, ProcessMessage):
-                    self._handle_process_message(message, connection)
-                else:
+                if not self._is_of_process(message, connection):
                     yield message
 
     def _receive(
@@ -183,36 +170,28 @@ class WorkerProcess:
 
     def exit_error(self) -> WorkerError:
         """Wait a few seconds for the end of the training process, and return the error that describes it."""
+        closed = WorkerError("killed", "the training process closed its connection but did not end")
         try:
             code = self._process.wait(EXIT_WAIT_S)
-        except subprocess.TimeoutExpired:
-            return self._peer_failure or WorkerError(
-                "killed", "the training process closed its connection but did not end"
-            )
-        process = "the training process" if len(self._connections) < 2 else "torchrun"
-        return self._drain_messages() or self._code_error(code, process)
-
-    def _drain_messages(self) -> WorkerError | None:
-        """Return an error that was sent but not read yet; None if there is none."""
-        connections = list(self._connections)
-        try:
-            while ready := select.select(connections, [], [], 0)[0]:
+            connections = list(self._connections)
+            while ready := select.select(connections, [], [], 0)[0]:  # an error that was sent but not read yet
                 for connection, message in self._receive(ready, connections):
-                    if isinstance(message, ProcessMessage):
-                        self._handle_process_message(message, connection)
+                    self._is_of_process(message, connection)
+        except subprocess.TimeoutExpired:
+            return self._peer_failure or closed
         except WorkerError as error:
             return error
-        return None
+        return self._code_error(code, "the training process" if len(self._connections) < 2 else "torchrun")
 
     def terminate(self) -> None:
         """Kill all processes; each rank may have its own process group, with its children."""
         for group in self._groups:
             with suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
-        self._process.wait()
-        os.close(self._ended)
         for connection in self._connections:
             connection.socket.close()
+        self._process.wait()
+        os.close(self._ended)
 
     def remaining_s(self) -> float | None:
         """Return the time until `sweep.timeout_s`; None without a limit."""
@@ -224,25 +203,20 @@ class WorkerProcess:
 
     def _timeout_error(self) -> WorkerError:
         if self.remaining_s() == 0:
-            return WorkerError(
-                "timeout", f"the training process took longer than sweep.timeout_s={self._limit_s:g} and was stopped"
-            )
+            text = f"the training process took longer than sweep.timeout_s={self._limit_s:g} and was stopped"
+            return WorkerError("timeout", text)
         for pid in self._pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
         time.sleep(STACKS_S)
-        return WorkerError(
-            "hung",
-            f"the training process made no progress for sweep.hung_after_s={self._silence_s:g} and was stopped\n"
-            f"  hint: see where it hung in its log, {self._log}",
-        )
+        text = f"the training process made no progress for sweep.hung_after_s={self._silence_s:g} and was stopped"
+        return WorkerError("hung", f"{text}\n  hint: see where it hung in its log, {self._log}")
 
-    def _handle_process_message(self, message: ProcessMessage, connection: Connection) -> None:
-        """Handle a message about the start or end of a process; raise WorkerError if it reports the end."""
+    def _is_of_process(self, message: Message, connection: Connection) -> bool:
+        """Handle a message about the start or end of a process, if it is one; WorkerError if it reports a failure."""
         match message:
             case Joined():
-                if message.sends_requests:
-                    self._first = connection
+                self._first = connection if message.sends_requests else self._first
             case RankFailed():
                 # A rank detects that a DataLoader worker was killed, but not why.
                 oom = message.failure == "killed" and oom_kill_count() > self._oom_kills
@@ -255,26 +229,21 @@ class WorkerProcess:
                 connection.finished = True
             case RankExited():
                 raise self._code_error(message.code, f"rank {message.rank}")
+            case _:
+                return False
+        return True
 
     def _code_error(self, code: int, process: str) -> WorkerError:
         """Return the error of a process that ended with an exit code, or was killed by a signal."""
         if code > 0 and self._peer_failure:
             return self._peer_failure
         if code == -signal.SIGKILL and oom_kill_count() > self._oom_kills:
-            now = largest_child_bytes()  # that of this process, unless an earlier child had more
-            peak = f", its peak was {now / 1e9:.1f} GB" if now > self._largest_before else ""
-            return WorkerError(
-                "oom",
-                f"the kernel killed {process}, because the machine ran out of memory (SIGKILL{peak})\n"
-                "  hint: reduce the batch size",
-            )
+            text = f"the kernel killed {process}, because the machine ran out of memory (SIGKILL)"
+            return WorkerError("oom", f"{text}\n  hint: reduce the batch size")
         if code < 0:
             return WorkerError("killed", f"{process} was killed by {signal.Signals(-code).name}")
-        last = _last_log_line(self._log)
-        remedy = "; set `device.python=` to an interpreter that has torch" if "No module named 'torch'" in last else ""
-        return WorkerError(
-            "exception", f"{process} ended with exit code {code}: {last}\n  hint: see its log, {self._log}{remedy}"
-        )
+        text = f"{process} ended with exit code {code}: {_last_log_line(self._log)}"
+        return WorkerError("exception", f"{text}\n  hint: see its log, {self._log}")
 
 
 def _exit_fd(process: Process) -> int:
@@ -297,11 +266,6 @@ def oom_kill_count() -> int:
     except OSError:
         return 0
     return int(counts.get("oom_kill", 0))
-
-
-def largest_child_bytes() -> int:
-    """Return the largest peak memory of ended child processes and their children, in bytes."""
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 def _last_log_line(log: Path) -> str:

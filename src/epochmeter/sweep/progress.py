@@ -35,11 +35,6 @@ class SweepProgress(NamedTuple):
         """The number of runs of the sweep; 0 if not known."""
         return len(self.points.overrides)
 
-    @property
-    def last_run_ended_s(self) -> float | None:
-        """When the last measured run ended, by the monotonic clock; None if this process has measured none."""
-        return next((outcome.ended_s for outcome in reversed(self.outcomes) if outcome.ended_s is not None), None)
-
     def stop_reason(self, most: int | None) -> str:
         """Return the message with which a sweep stops at `sweep.max_failures`; empty if it continues."""
         failed = sum(outcome.state == FAILED for outcome in self.outcomes)
