@@ -4,6 +4,7 @@ import json
 import sys
 from types import SimpleNamespace
 
+import boards
 import pytest
 from hydra import compose
 from hydra.core.plugins import Plugins
@@ -173,9 +174,9 @@ def test_missing_optuna_is_an_error_with_a_hint(sweeper, monkeypatch):
 
 @pytest.mark.system
 def test_search_ends_with_its_pareto_front_and_can_be_reported(project):
-    lines = [f"{10**9 * (7 + second)},5.0,5.0\n" for second in range(100)]
-    (project.root / "power.csv").write_text("monotonic_ns,VDD_IN_w,total_w\n" + "".join(lines))
-    search = {"hydra/sweeper": "optuna", "hydra.sweeper.trials": 2, "meter": "replay", "meter.file": "power.csv"}
+    boards.write(project.root / "board", "orin_nano")
+    board = {"machine.root": project.root / "board", "device": "auto", "device.accelerator": "cpu", "meter.idle_s": 0}
+    search = {"hydra/sweeper": "optuna", "hydra.sweeper.trials": 2, **board}
     done = project.run("train", *project.stubbed("-m", batch="500,600,700", **search))
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(project.records()) == 2

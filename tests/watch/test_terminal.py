@@ -130,9 +130,9 @@ def test_a_long_sweep_fits_the_terminal_and_shows_active_and_failed_runs_first(t
 def test_an_ended_sweep_of_rehearsals_is_marked(tmp_path):
     write_points(tmp_path, ["batch=8"], ["batch=16"])
     for number, batch in enumerate((8, 16)):
-        write_ended(tmp_path, number, 4.0, 10.0, batch=batch, rehearsal=["meter=replay requested"])
+        write_ended(tmp_path, number, 4.0, 10.0, batch=batch, rehearsal=["device=nano requested"])
     lines = picture(tmp_path)
-    assert lines[3] == "REHEARSAL: meter=replay requested"
+    assert lines[3] == "REHEARSAL: device=nano requested"
     assert lines[4].startswith("* Pareto front: ")
 
 

@@ -25,7 +25,7 @@ from epochmeter.run.preflight import check_capacity, usable_cores, validate_job,
 from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import Record
 
-GPU_METERS = ("none", "nvml", "amd", "replay")
+GPU_METERS = ("none", "nvml", "amd")
 """Meters whose energy includes nothing of this machine but the GPUs used."""
 
 
@@ -113,10 +113,9 @@ def rehearsal_reasons(plan: Plan, requests: Sequence[SettingRequest] | None) -> 
     """
     job, choices = plan.job, plan.request.choices
     other_device = f"device={choices['device']} requested, this machine is device={plan.detected}"
-    replayed = "meter=replay requested: the energy is that of a recording"
     missing = {setting.key: setting.missing_message for setting in requests or [] if setting.missing_message}
     reasons = [*([] if plan.is_requested_device else [other_device]), *_storage_mismatch(job, choices["storage"])]
-    reasons += [*([replayed] if job.meter.name == "replay" else []), *_missing_gpus(plan), *missing.values()]
+    reasons += [*_missing_gpus(plan), *missing.values()]
     if reasons or requests is None:
         unapplied = {key: value for key, value in job.device_settings.items() if key not in missing}
         reasons += [f"{key}={value} requested, not applied" for key, value in unapplied.items()]

@@ -18,7 +18,6 @@ from epochmeter.power.meters.estimate import open_estimate
 from epochmeter.power.meters.nvml import open_nvml
 from epochmeter.power.meters.rails import open_rails
 from epochmeter.power.meters.rapl import open_rapl
-from epochmeter.power.meters.replay import open_replay
 from epochmeter.power.meters.sum import SumMeter
 
 METERS: dict[str, Callable[..., Meter]] = {}
@@ -70,13 +69,6 @@ def nvml(machine) -> Meter:
 def amd(machine) -> Meter:
     Board(machine.root).with_amdgpu(power1_average=90_000_000)
     return open_amd(root=machine.root, period_s=0.01, gpus=["0000:03:00.0"])
-
-
-@meter_of
-def replay(machine) -> Meter:
-    file = machine.root / "power.csv"
-    file.write_text("monotonic_ns,VDD_IN_w,VDD_SOC_w,total_w\n0,10,2,10\n60000000000,10,2,10\n")
-    return open_replay(root=machine.root, file=str(file), period_s=0.005, **WHERE)
 
 
 @meter_of
