@@ -3,17 +3,21 @@
 The energy of a window is the reading after it minus the reading before it. Energy is in joules, power in watts.
 """
 
+from __future__ import annotations
+
 import logging
 import math
-import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
-from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, PowerSeries, Sampling
+from epochmeter.power.power_series import NO_POWER_SAMPLES, PowerSamples, Sampling
 from epochmeter.power.uncertainty import Response, part_time_j
 from epochmeter.shared.instantiate import instantiate_spec
+
+if TYPE_CHECKING:
+    from epochmeter.power.sampler import Sampler
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +30,7 @@ SOURCES = ("counter", "sampled", "estimated")
 MIN_TICKS = 10
 """Shortest window that a counter can measure, in renewal periods of the counter: the error is 10 % at most."""
 MIN_MEMORY_SPANS = 2
-"""Shortest window that sampled power can measure, in multiples of the sensor's memory.
-
-In a shorter window most readings contain power from before it. The remaining error is in the stated uncertainty.
-"""
+"""The same for sampled power, in multiples of the sensor's memory: most readings contain only power of the window."""
 
 
 class Domain(NamedTuple):
@@ -73,27 +74,6 @@ class Instrument(NamedTuple):
     read: Callable[[], float]
 
 
-class PowerSource(Protocol):
-    """A source of power samples, integrated to joules: a `Sampler`, or the samples of a service."""
-
-    domains: dict[str, Domain]
-    _series: PowerSeries
-
-    def joules(self, *, fresh: bool = True) -> dict[str, float]:
-        """Joules of each domain up to now; domains that cannot be read are missing. `fresh`: take a sample first."""
-        return self._series.joules(time.monotonic_ns())
-
-    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
-        """Sampling statistics of a window, after the sensors have reported all power up to its end."""
-
-    def drain(self, before_ns: int) -> PowerSamples:
-        """Return the samples before a moment and discard them."""
-        return self._series.drain(before_ns)
-
-    def close(self) -> bool:
-        """Stop reading; whether no read is in progress any more."""
-
-
 class Meter:
     """A cumulative counter of joules by domain, from energy counters and sampled power.
 
@@ -111,7 +91,7 @@ class Meter:
         total: Sequence[str],
         covers: str | None,
         counters: Mapping[str, Instrument] | None = None,
-        powers: PowerSource | None = None,
+        powers: Sampler | None = None,
         sampled_in_part: bool = False,
         reason: str | None = None,
         close: Callable[[], None] = lambda: None,
@@ -146,7 +126,7 @@ class Meter:
         return sum(values[name] for name in self._total)
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling | None:
-        """Sampling statistics between two readings (monotonic clock, ns); None if nothing is sampled."""
+        """Sampling statistics between two moments (monotonic clock, ns); None if nothing is sampled."""
         if not self._powers:
             return None
         sampling = self._powers.sampling(opened_ns, closed_ns)
@@ -169,13 +149,11 @@ class Meter:
     def unsampled_j(self, joules: Joules, seconds: float, sampling: Sampling | None) -> float:
         """The part of `half_width_j` from counters that add up readings of a sensor which measures part of the time.
 
-        It is independent from window to window.
-        Sampled power of the same sensor shows how much the power varies; a mean over a longer time would hide it.
-        Without it, power is assumed to be between 0 and twice its mean, so that its standard deviation is at most the
-        mean.
+        It is independent from window to window. Sampled power of the same sensor shows how much the power varies.
+        Without it, power is assumed to be between 0 and twice its mean: its standard deviation is at most the mean.
         """
-        counted = ((name, part, part.response) for name, part in self._counted().items())
-        part_time = {name: part for name, part, sensor in counted if sensor.averaging_s != 0 and sensor.unsampled}
+        counted = self._counted().items()
+        part_time = {name: part for name, part in counted if part.response.averaging_s != 0 and part.response.unsampled}
         sampled = self._powers.domains.values() if self._powers and not self._in_part else ()
         counted_s = {part.response.averaging_s for part in part_time.values()}
         is_same_sensor = {part.response.averaging_s for part in sampled} == counted_s
@@ -188,7 +166,6 @@ class Meter:
         return missed_j
 
     def _counted(self) -> dict[str, Domain]:
-        """Return the domains of the total that have a counter."""
         return {name: self.domains[name] for name in self._total if self.domains[name].source == "counter"}
 
     def drain(self, before_ns: int) -> PowerSamples:
@@ -197,7 +174,6 @@ class Meter:
         return powers._replace(total_w=array("d", [math.nan]) * len(powers.times_ns)) if self._in_part else powers
 
     def close(self) -> None:
-        """Release the instruments."""
         if self._powers is None or self._powers.close():
             self._close()
 

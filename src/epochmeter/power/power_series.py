@@ -105,8 +105,6 @@ class PowerSeries:
 
     Args:
         steps_w: The resolution of each domain's readings, in watts.
-        pace_s: The sampling period of another process, in seconds, if that process takes the samples; they are
-            then periodic and not at the borders. 0: this process takes the samples, with jitter.
     """
 
     def __init__(
@@ -117,14 +115,12 @@ class PowerSeries:
         bridge_s: float,
         steps_w: Mapping[str, float] | None = None,
         responses: Mapping[str, Response] | None = None,
-        pace_s: float = 0.0,
     ) -> None:
         self.bridge_s = bridge_s
         self._integrators = {name: EnergyIntegrator() for name in domains}
         self._total = tuple(total)
         self._step_w = sum((steps_w or {}).get(name, 0.0) for name in total)
         self._responses = {name: (responses or {}).get(name, Response()) for name in self._integrators}
-        self._pace_s = pace_s
         self._renewal_s = RENEWAL_S
         self._begun_ns: int | None = None
         self._read_at_ns = array("q")
@@ -138,7 +134,7 @@ class PowerSeries:
     @property
     def settled_s(self) -> float:
         """Time after a window's end, in seconds, at which a reading covers all power of the window."""
-        return max(self._total_response().settled_s, self._pace_s)
+        return self._total_response().settled_s
 
     def _total_response(self) -> Response:
         return slowest([self._responses[name].resolved(self._renewal_s) for name in self._total])
@@ -219,14 +215,11 @@ class PowerSeries:
         good = np.isfinite(total_w)
         times_s, total_w = times_s[good], total_w[good]
         response = self._total_response()
-        pace_s, unsampled = (self._pace_s, 1.0) if self._pace_s else (response.held_s, response.unsampled)
         delayed = opened_s + response.delay_s, closed_s + response.delay_s
-        interior, structure_j = interior_j(times_s, total_w, *delayed, pace_s, unsampled)
+        interior, structure_j = interior_j(times_s, total_w, *delayed, response.held_s, response.unsampled)
         borders_j = [border_j(times_s, total_w, at_s, response) for at_s in (opened_s, closed_s)]
-        unread_s = closed_s - float(times_s[-1]) if self._pace_s and len(times_s) else 0.0
-        unread_j = max(0.0, unread_s) * float(np.ptp(total_w)) if len(times_s) else 0.0
         # A sensor may always round in the same direction.
-        random_j = math.hypot(interior, *borders_j, unread_j)
+        random_j = math.hypot(interior, *borders_j)
         return random_j + self._step_w / 2 * (closed_s - opened_s), structure_j
 
     def _read_times(self, opened_ns: int, closed_ns: int) -> tuple[int, int]:

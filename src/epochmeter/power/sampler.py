@@ -5,8 +5,8 @@ import time
 from collections.abc import Mapping, Sequence
 
 from epochmeter.machine.periodic_thread import PeriodicThread
-from epochmeter.power.meter import Instrument, PowerSource
-from epochmeter.power.power_series import PowerSeries, Sampling
+from epochmeter.power.meter import Instrument
+from epochmeter.power.power_series import PowerSamples, PowerSeries, Sampling
 from epochmeter.shared.units import NANOSECOND
 
 log = logging.getLogger(__name__)
@@ -15,7 +15,6 @@ MAX_SILENCE_S = 0.8
 """Longest gap that is interpolated, in seconds. After a longer one the power is unavailable, reported within 1 s."""
 MAX_BRIDGED_PERIODS = 3
 """Longest interpolated gap in sampling periods, if longer: sensors that are expensive to read are read rarely."""
-
 SLACK = 1.5
 """Longest time to the next sample, in sampling periods."""
 HEALTH_CHECK_S = 0.1
@@ -24,8 +23,8 @@ READ_LIMIT_S = 0.8
 """Longest wait of a border for its sample, in seconds, so that a sensor that hangs does not block the run."""
 
 
-class Sampler(PowerSource):
-    """Sample power sensors about every `period_s` seconds, and at once on request.
+class Sampler:
+    """Sample power sensors about every `period_s` seconds, and at once on request; power is integrated to joules.
 
     If the samples only check a counter (`checks`), no window waits for a delayed reading.
     """
@@ -34,8 +33,7 @@ class Sampler(PowerSource):
         self, powers: Mapping[str, Instrument], *, total: Sequence[str], period_s: float, checks: bool = False
     ) -> None:
         self.domains = {name: power.domain for name, power in powers.items()}
-        self._powers = powers
-        self._checks = checks
+        self._powers, self._checks = powers, checks
         self._series = PowerSeries(
             powers,
             total=total,
@@ -51,15 +49,21 @@ class Sampler(PowerSource):
         self._thread.now()  # on a busy machine a border that takes no sample itself might find none at all
 
     def joules(self, *, fresh: bool = True) -> dict[str, float]:
+        """Joules of each domain up to now; domains that cannot be read are missing. `fresh`: take a sample first."""
         if fresh:
             self._thread.now()
-        return super().joules()
+        return self._series.joules(time.monotonic_ns())
 
     def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
+        """Sampling statistics of a window, after the sensors have reported all power up to its end."""
         if not self._checks and (settled_s := self._series.settled_s):
             wait_s = settled_s + SLACK * self._thread.mean_interval_s - (time.monotonic_ns() - closed_ns) * NANOSECOND
             time.sleep(max(0.0, wait_s))
         return self._series.sampling(opened_ns, closed_ns)
+
+    def drain(self, before_ns: int) -> PowerSamples:
+        """Return the samples before a moment and discard them."""
+        return self._series.drain(before_ns)
 
     def close(self) -> bool:
         """Stop the threads; False if a read hangs."""
@@ -89,6 +93,6 @@ class Sampler(PowerSource):
         self._reported = set(unavailable)
 
 
-def max_gap_s(pace_s: float) -> float:
+def max_gap_s(period_s: float) -> float:
     """Longest gap that is interpolated at an actual sampling period, both in seconds."""
-    return max(MAX_SILENCE_S, MAX_BRIDGED_PERIODS * pace_s)
+    return max(MAX_SILENCE_S, MAX_BRIDGED_PERIODS * period_s)

@@ -1,7 +1,10 @@
-"""The rails that add up to a Jetson board's total power, and the scope of each rail."""
+"""The meter of a Jetson's rails: the rails that add up to the board's total power, and the scope of each rail."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypedDict
+
+from epochmeter.power.meter import Instrument, Meter
+from epochmeter.power.sampler import Sampler
 
 MODULE = "module"
 INPUTS = {"VIN": "input of the carrier board", "VDD_IN": MODULE, "POM_5V_IN": MODULE}
@@ -24,6 +27,23 @@ class Total(NamedTuple):
     rails: list[str]
     covers: str
     reason: str | None
+
+
+def rails_meter(
+    powers: Mapping[str, Instrument],
+    table: RailTable | None,
+    period_s: float,
+    close: Callable[[], None] = lambda: None,
+) -> Meter:
+    """Build the meter of a board's rails; ValueError if the board's table names a missing one."""
+    table = table or RailTable()
+    total = total_of(list(powers), table)
+    scoped = {
+        name: power._replace(domain=power.domain._replace(covers=rail_scope(name, total, table)))
+        for name, power in powers.items()
+    }
+    sampler = Sampler(scoped, total=total.rails, period_s=period_s)
+    return Meter(powers=sampler, total=total.rails, covers=total.covers, reason=total.reason, close=close)
 
 
 def total_of(available: Sequence[str], table: RailTable) -> Total:

@@ -3,31 +3,27 @@
 The client library is AGPL-3.0, optional, and imported in this module only.
 """
 
-import logging
 import multiprocessing
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from multiprocessing.managers import BaseProxy
 from pathlib import Path
 from typing import Any
 
 from epochmeter.machine.slurm import sharing_reason
-from epochmeter.power.meter import Domain, Meter, NullMeter, PowerSource
-from epochmeter.power.meters.board_total import RailTable, rail_scope, total_of
-from epochmeter.power.power_series import PowerSeries, Sampling
+from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
+from epochmeter.power.meters.board_total import RailTable, rails_meter
 from epochmeter.power.uncertainty import Response
-from epochmeter.shared.units import NANOSECOND
-
-log = logging.getLogger(__name__)
 
 LIMIT_S = 5.0
 """Time limit of a connection in seconds; the client itself would wait forever for a service that hangs."""
-WAIT_PERIODS = 2
-"""Number of periods after a window to wait for a later sample."""
-MAX_MISSED_SAMPLES = 3
-"""Number of periods without a new sample after which the service is unavailable."""
+READS_PER_SAMPLE = 10
+"""Number of reads of each sample of the service: a reading is a sample that was taken up to one period ago."""
+MAX_AGE_PERIODS = 2
+"""Number of periods without a new sample after which the power is unavailable."""
 
 
 @contextmanager
@@ -94,25 +90,18 @@ def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: 
         return NullMeter(others)
     if root != Path("/"):
         return NullMeter(f"jtop's service measures this machine, not the one below {root}.")
-    with ExitStack() as opened:
-        try:
-            client = opened.enter_context(connect_client(period_s))
-            power_w, table = rail_watts(client.power), rails or RailTable()
-            if not power_w:
-                raise ValueError("jtop's service finds no power sensor on this board.")
-            total = total_of(list(power_w), table)
-        except (RuntimeError, ValueError) as error:
-            return NullMeter(str(error))
-        held_s = client.interval  # a reading is constant until the service's next sample
-        held = Domain("sampled", held_s, "", response=Response(renewal_s=held_s))
-        domains = {name: held._replace(covers=rail_scope(name, total, table)) for name in power_w}
-        return Meter(
-            powers=JtopSampler(client, domains, total=total.rails),
-            total=total.rails,
-            covers=total.covers,
-            reason=total.reason,
-            close=opened.pop_all().close,
-        )
+    opened = ExitStack()
+    try:
+        client = opened.enter_context(connect_client(period_s))
+        domain = Domain("sampled", client.interval, "", response=Response(renewal_s=client.interval))
+        service = ServiceReader(client)
+        powers = {name: Instrument(domain, partial(service.watts, name)) for name in rail_watts(client.power)}
+        if not powers:
+            raise ValueError("jtop's service finds no power sensor on this board.")
+        return rails_meter(powers, rails, client.interval / READS_PER_SAMPLE, close=opened.close)
+    except (RuntimeError, ValueError) as error:
+        opened.close()
+        return NullMeter(str(error))
 
 
 def rail_watts(power: Mapping[str, Any]) -> dict[str, float]:
@@ -122,53 +111,22 @@ def rail_watts(power: Mapping[str, Any]) -> dict[str, float]:
     return {name: rail["power"] / 1000 for name, rail in rails.items()}
 
 
-class JtopSampler(PowerSource):
-    """The service's power samples as they arrive; the counterpart of `Sampler`."""
+class ServiceReader:
+    """Reads the service's last sample, as long as new ones arrive."""
 
-    def __init__(self, client: Any, domains: Mapping[str, Domain], *, total: Sequence[str]) -> None:
-        self.domains = dict(domains)
+    def __init__(self, client: Any) -> None:
         self._client = client
-        self._bridge_s = MAX_MISSED_SAMPLES * client.interval
-        # The service timestamps its samples, so they have no lag; no sample is taken at a border.
-        self._series = PowerSeries(domains, total=total, bridge_s=self._bridge_s, pace_s=client.interval)
-        self._uptime_s, self._last_ns = 0.0, 0
-        self._error = False
-        self._closed = threading.Event()
-        self._take()
-        threading.Thread(target=self._listen, name="jtop", daemon=True).start()
+        self._uptime, self._renewed_s = client.uptime, time.monotonic()
 
-    def sampling(self, opened_ns: int, closed_ns: int) -> Sampling:
-        """Sampling statistics of a window; waits for the service's first sample after it."""
-        until_ns = closed_ns + round(WAIT_PERIODS * self._client.interval / NANOSECOND)
-        while self._last_ns <= closed_ns and time.monotonic_ns() < until_ns and not self._error:
-            time.sleep(self._client.interval / 20)
-        return self._series.sampling(opened_ns, closed_ns)
-
-    def close(self) -> bool:
-        """Stop listening; the thread ends by itself."""
-        self._closed.set()
-        return True
-
-    def _listen(self) -> None:
+    def watts(self, rail: str) -> float:
+        """Return the last power of a rail; OSError if the service has ended or sends no samples any more."""
         try:
-            # `spin` avoids the client's own wait, after whose timeout it disconnects.
-            while not self._closed.wait(self._client.interval / 2) and self._client.ok(spin=True):
-                self._take()
+            self._client.ok(spin=True)  # without `spin` it would wait, and disconnect after a timeout
+            watts, uptime = rail_watts(self._client.power)[rail], self._client.uptime
         except Exception as error:  # the service may end or send anything; the run continues without it
-            self._set_error(service_error(error))
-
-    def _take(self) -> None:
-        uptime_s = self._client.uptime.total_seconds()
-        if uptime_s > self._uptime_s:
-            suspended_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()  # uptime includes suspend
-            at_ns = round((uptime_s - suspended_s) / NANOSECOND)
-            self._series.add(at_ns, rail_watts(self._client.power))
-            self._uptime_s, self._last_ns, self._error = uptime_s, at_ns, False
-        elif (time.monotonic_ns() - self._last_ns) * NANOSECOND > self._bridge_s:
-            self._set_error("jtop's service sends no new sample")
-
-    def _set_error(self, why: str) -> None:
-        if not self._error and not self._closed.is_set():
-            self._error = True
-            self._series.add(self._last_ns + 1, {}, dict.fromkeys(self.domains, why))
-            log.warning("the board's power is no longer available: %s", why)
+            raise OSError(service_error(error)) from error
+        if uptime != self._uptime:
+            self._uptime, self._renewed_s = uptime, time.monotonic()
+        elif time.monotonic() - self._renewed_s > MAX_AGE_PERIODS * self._client.interval:
+            raise OSError("jtop's service sends no new sample")
+        return watts

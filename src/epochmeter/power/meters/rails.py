@@ -5,19 +5,17 @@ input of its carrier board), not wall power: carrier board, drives and USB are n
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
 
 from epochmeter.machine.slurm import sharing_reason
 from epochmeter.machine.sysfs import read_text
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
-from epochmeter.power.meters.board_total import RailTable, rail_scope, total_of
+from epochmeter.power.meters.board_total import RailTable, rails_meter
 from epochmeter.power.meters.jtop import open_jtop
-from epochmeter.power.sampler import Sampler
 from epochmeter.power.uncertainty import Response, Sensors, response_of
 
 SHUNT_STEP_V = 40e-6
@@ -28,13 +26,8 @@ INA238_US = [(50, 84, 150, 280, 540, 1052, 2074, 4120)] * 3
 """The same for an INA238: its bus voltage, its shunt and its temperature (its datasheet)."""
 
 
-class Rail(NamedTuple):
-    """A power rail; `read` returns watts, and a resolution `step_w` of 0 is unknown."""
-
-    name: str
-    read: Callable[[], float]
-    step_w: float = 0.0
-    response: Response = Response()
+Rails = Iterator[tuple[str, Instrument]]
+"""Power rails by name. A rail's scope is not known yet."""
 
 
 def open_rails(
@@ -49,71 +42,60 @@ def open_rails(
     """
     if others := sharing_reason():
         return NullMeter(others)
-    table = rails or RailTable()
     try:
-        board = {rail.name: rail for rail in find_rails(root, table.get("shunt_ohm"), sensors)}
+        board = dict(find_rails(root, period_s, (rails or RailTable()).get("shunt_ohm"), sensors))
         if not board:
             by_jtop = open_jtop(gpus=gpus, root=root, rails=rails)
             reason = f"No INA3221 or INA238 power sensor below {root}."
             by_jtop.energy["reason"] = " ".join(filter(None, (reason, by_jtop.energy["reason"])))
             return by_jtop
-        total = total_of(list(board), table)
+        return rails_meter(board, rails, period_s)
     except ValueError as error:  # from the table of sensors or of rails
         return NullMeter(str(error))
-    powers = {}
-    for name, rail in board.items():
-        domain = Domain("sampled", period_s, rail_scope(name, total, table), rail.step_w, rail.response)
-        powers[name] = Instrument(domain, rail.read)
-    return Meter(
-        powers=Sampler(powers, total=total.rails, period_s=period_s),
-        total=total.rails,
-        covers=total.covers,
-        reason=total.reason,
-    )
 
 
-def find_rails(root: Path, shunt_ohm: float | None = None, sensors: Sensors | None = None) -> Iterator[Rail]:
+def find_rails(root: Path, period_s: float, shunt_ohm: float | None = None, sensors: Sensors | None = None) -> Rails:
     """Find every rail that a sensor below `root` measures."""
     for sensor in sorted((root / "sys/bus/i2c/devices").glob("*")):
         kind = read_text(sensor / "name")
-        response = response_of(sensors, kind)
+        domain = Domain("sampled", period_s, "", response=response_of(sensors, kind))
         hwmons = sorted(sensor.glob("hwmon/hwmon*"))
         if kind.startswith("ina3221"):
             for folder in sorted(sensor.glob("iio:device*")):
-                yield from _iio_rails(folder, shunt_ohm, response)
+                yield from _iio_rails(folder, shunt_ohm, domain)
             for folder in hwmons:
-                yield from _hwmon_rails(folder, response)
+                yield from _hwmon_rails(folder, domain)
         elif kind.startswith("ina238"):
-            yield from (_carrier_rail(folder, response) for folder in hwmons)
+            yield from (_carrier_rail(folder, domain) for folder in hwmons)
 
 
-def _iio_rails(folder: Path, shunt_ohm: float | None, response: Response) -> Iterator[Rail]:
+def _iio_rails(folder: Path, shunt_ohm: float | None, domain: Domain) -> Rails:
     """Rails of an IIO device (JetPack 4): channels 0 to 2, in milliwatts."""
     for channel in range(3):
         name = read_text(folder / f"rail_name_{channel}")
         milliwatts = str(folder / f"in_power{channel}_input")
         if name and name != "NC" and os.path.exists(milliwatts):
             step_w = _step_w(folder / f"in_voltage{channel}_input", shunt_ohm)
-            yield Rail(name, partial(_watts, (milliwatts,), 1e-3), step_w, response)
+            yield name, Instrument(domain._replace(step=step_w), partial(_watts, (milliwatts,), 1e-3))
 
 
-def _hwmon_rails(folder: Path, response: Response) -> Iterator[Rail]:
+def _hwmon_rails(folder: Path, domain: Domain) -> Rails:
     """Rails of a hwmon device (JetPack 5 and later): channels 1 to 3, in millivolts and milliamperes."""
     enabled = [channel for channel in range(1, 4) if read_text(folder / f"in{channel}_enable") != "0"]
-    response = _shown_response(folder, INA3221_US, len(enabled)) or response
+    response = _shown_response(folder, INA3221_US, len(enabled)) or domain.response
     for channel in enabled:
         name = read_text(folder / f"in{channel}_label")
         if name and name != "NC":
             files = (str(folder / f"in{channel}_input"), str(folder / f"curr{channel}_input"))
             step_w = _step_w(folder / f"in{channel}_input", _number_or_0(folder / f"shunt{channel}_resistor") / 1e6)
-            yield Rail(name, partial(_watts, files, 1e-6), step_w, response)
+            yield name, Instrument(domain._replace(step=step_w, response=response), partial(_watts, files, 1e-6))
 
 
-def _carrier_rail(folder: Path, response: Response) -> Rail:
+def _carrier_rail(folder: Path, domain: Domain) -> tuple[str, Instrument]:
     """The input rail of Thor's carrier board, in microwatts."""
     read = partial(_watts, (str(folder / "power1_input"),), 1e-6)
-    shown = _shown_response(folder, INA238_US, 1) or response
-    return Rail(read_text(folder / "in1_label") or "VIN", read, response=shown)
+    shown = _shown_response(folder, INA238_US, 1) or domain.response
+    return read_text(folder / "in1_label") or "VIN", Instrument(domain._replace(response=shown), read)
 
 
 def _watts(files: Sequence[str], unit: float) -> float:
