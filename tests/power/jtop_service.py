@@ -1,8 +1,7 @@
 """A stub of jtop's service for the real client: `python jtop_service.py SOCKET SCRIPT`; it runs until it is killed.
 
 SCRIPT is JSON: `power`, as the service reports it (default: each rail has as many watts as seconds since boot, modulo
-1000); `interval_s`; `version`; `every`, how often each sample is sent; `late_s`, the delay of a sample; `last`, the
-number of the last sample; `deaf`, true: it does not answer.
+1000); `interval_s`; `version`; `last`, the number of the last sample; `deaf`, true: it does not answer.
 """
 
 import json
@@ -52,11 +51,9 @@ class Service:
         for number in count():
             with open("/proc/uptime") as file:
                 uptime_s = float(file.read().split()[0])
-            time.sleep(self.script.get("late_s", 0))
             self.data.update(self.sample(uptime_s))
-            for _ in range(self.script.get("every", 1)):
-                self.event.set()
-                time.sleep(interval_s / self.script.get("every", 1))
+            self.event.set()
+            time.sleep(interval_s)
             if number == self.script.get("last"):
                 return
 

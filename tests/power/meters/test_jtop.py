@@ -2,17 +2,10 @@ import json
 import os
 import subprocess
 import sys
-import time
-from datetime import timedelta
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-
-from epochmeter.power.meter import Domain
-from epochmeter.power.meters.jtop import JtopSampler
 
 SERVICE = Path(__file__).parents[1] / "jtop_service.py"
 SOURCE = Path(__file__).parents[3] / "src"
@@ -28,13 +21,13 @@ from epochmeter.power.meters.jtop import open_jtop
 
 jtop.service.JTOP_PIPE, pid, options, fault = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4]
 said = []
-logging.getLogger("epochmeter.power.meters.jtop").addFilter(lambda record: said.append(record.getMessage()))
+logging.getLogger("epochmeter.power.sampler").addFilter(lambda record: said.append(record.getMessage()))
 meter = open_jtop(gpus=[], root=Path("/"), **options)
 if meter.domains:
     before, opened_ns = meter.read(), time.monotonic_ns()
     if fault:
         os.kill(pid, getattr(signal, fault))
-    time.sleep(0.8)
+    time.sleep(1.6)
     after, closed_ns = meter.read(), time.monotonic_ns()
     used_w = {name: (after[name] - before[name]) * 1e9 / (closed_ns - opened_ns) for name in after}
     sampling, powers = meter.sampling(opened_ns, closed_ns), meter.drain(closed_ns)
@@ -113,7 +106,7 @@ def service(open_folder):
 
 @pytest.fixture
 def metered(service):
-    """Function of (signal, script): a window of 0.8 s in which the service gets the signal."""
+    """Function of (signal, script): a window of 1.6 s in which the service gets the signal."""
 
     def run(fault="", *, script, **options):
         options = json.dumps({"period_s": PERIOD_S, **options})
@@ -131,30 +124,12 @@ def test_total_of_agx_orin_is_that_of_its_rail_table(metered):
     assert window["energy"] == {"source": "sampled", **covers, "reason": None}
 
 
-def test_sample_has_the_timestamp_of_the_service(metered):
-    # The watts equal the seconds since boot, and are sent 0.1 s late.
-    window = metered(script={"late_s": 0.1, "interval_s": 0.2}, period_s=0.2)
-    assert len(window["samples"]) >= 2
-    for uptime_s, watts in window["samples"]:
-        assert watts == pytest.approx(uptime_s % 1000, abs=0.02)
-
-
-def test_sample_has_the_time_of_the_monotonic_clock_also_after_a_suspend(monkeypatch):
-    """The service's time includes 100 s in which this machine was suspended."""
-    monkeypatch.setattr(time, "clock_gettime", lambda clock: time.monotonic() + 100)
-    uptime = timedelta(seconds=time.monotonic() + 100)
-    client = SimpleNamespace(interval=60.0, uptime=uptime, power=ORIN_NANO, ok=lambda spin: True)
-    sampler = JtopSampler(client, {"VDD_IN": Domain("sampled", 60.0, "module")}, total=["VDD_IN"])
-    (at_ns,) = sampler.drain(2 * time.monotonic_ns()).times_ns
-    sampler.close()
-    assert abs(time.monotonic_ns() - at_ns) < 10e9
-
-
-def test_sampling_period_of_another_client_applies_without_duplicates(metered):
-    window = metered(script={"every": 4, "interval_s": 0.2})
+def test_sampling_period_of_another_client_applies(metered):
+    window = metered(script={"interval_s": 0.2})
     assert window["domains"]["VDD_SOC"][1] == 0.2
-    assert len(window["samples"]) <= 8
-    assert all(after[0] - before[0] > 0.1 for before, after in pairwise(window["samples"]))
+    # The watts equal the seconds since boot: a reading is at most one period old, and each is read several times.
+    assert all(-0.02 < uptime_s % 1000 - watts < 0.35 for uptime_s, watts in window["samples"])
+    assert 3 <= len({watts for _, watts in window["samples"]}) < len(window["samples"]) / 3
 
 
 @pytest.mark.parametrize(
@@ -162,13 +137,13 @@ def test_sampling_period_of_another_client_applies_without_duplicates(metered):
     [("SIGKILL", {}, "jtop's service failed: "), ("SIGSTOP", {}, "no new sample"), ("", {"last": 0}, "no new sample")],
     ids=["dies", "hangs", "stalls"],
 )
-def test_service_that_fails_during_a_run_is_logged_once(metered, fault, script, why):
+def test_service_that_fails_during_a_run_is_logged_once_per_rail(metered, fault, script, why):
     window = metered(fault, script={"power": ORIN_NANO, **script})
     assert (window["watts"], window["total_w"]) == ({}, None)
     assert set(window["lost"]) == {"VDD_IN", "VDD_CPU_GPU_CV", "VDD_SOC"}
     assert [lost for lost in window["lost"].values() if why not in lost] == []
-    (message,) = window["said"]
-    assert why in message
+    assert len(window["said"]) == 3
+    assert all(why in message for message in window["said"])
 
 
 @pytest.mark.parametrize(
