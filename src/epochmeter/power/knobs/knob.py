@@ -24,18 +24,15 @@ POLL_S = 0.05
 
 
 class SettingTarget(NamedTuple):
-    """A value of a device setting that a job requests.
-
-    Attributes:
-        watts: Its power limit; None if it has none.
-        note: The rule that selected the setting if others match as well.
-        max_w: The highest limit of the device; None if unknown.
-    """
+    """A value of a device setting that a job requests."""
 
     setting: str
     watts: float | None = None
+    """Its power limit; None if it has none."""
     note: str | None = None
+    """The rule that selected the setting if others match as well."""
     max_w: float | None = None
+    """The highest limit of the device; None if unknown."""
 
 
 class Knob(Protocol):
@@ -60,7 +57,7 @@ class Knob(Protocol):
         """Read the current setting; OSError or RuntimeError if it cannot be read."""
 
     def set(self, setting: str) -> None:
-        """Change the setting and read it back; RuntimeError with the reason and a remedy if that fails."""
+        """Change the setting and read it back; RuntimeError with a remedy if that fails."""
 
     def is_equal(self, setting: str, other: str) -> bool:
         """Whether two settings are equal, however they are written."""
@@ -84,23 +81,13 @@ class Knob(Protocol):
         """The shell command that sets it."""
 
 
-def limit_in_use(knob: Knob) -> SettingTarget:
-    """Return the current power limit; RuntimeError if the devices have different ones."""
-    now = knob.get()
-    for target in knob.limits():
-        if knob.is_equal(target.setting, now):
-            return target
-    raise RuntimeError(f"power_limit=auto: {knob.name} is at {now}\nhint: set the same limit for all devices first")
-
-
 class AppliedSettings:
     """Change device settings for the duration of a `with` block and restore them in reverse order.
 
     A setting that someone else changed within the block is kept, with a message. Signals that arrive during the
     restoration are delivered after it. A setting that cannot be restored stays in the journal for the next start, and
-    raises RuntimeError at exit unless another exception ends the block.
-
-    It is no generator: a signal may end one before its `finally` block.
+    raises RuntimeError at exit unless another exception ends the block. It is no generator, which a signal may end
+    before its `finally` block.
 
     Attributes:
         applied: The settings as read back after the change, by knob.
@@ -117,8 +104,7 @@ class AppliedSettings:
         self._signal_deferral.install()
         try:
             for knob, target in self._targets:
-                with uninterruptible():
-                    self._apply(knob, target.setting)
+                self.change(knob, target.setting)
         except BaseException as error:
             self.__exit__(error)
             raise
@@ -133,28 +119,20 @@ class AppliedSettings:
         if failures and end[0] is None:
             raise RuntimeError(" ".join(failures))
 
-    def _apply(self, knob: Knob, setting: str) -> None:
-        """Change a setting unless it is set already; its original value is first written to the journal."""
-        now = was = knob.get()
-        if was != setting:
-            entry = self._journal.note(knob.name, knob.devices, was, knob.by_hand(was))
-            self._saved_settings[knob.name] = entry
-            knob.set(setting)
-            now = knob.get()
-            self._saved_settings[knob.name] = self._journal.update(entry._replace(ours=now, by_hand=knob.by_hand(was)))
-        self.applied[knob.name] = now
-
     def change(self, knob: Knob, setting: str) -> None:
-        """Change a setting again, within the block; RuntimeError if that fails."""
+        """Change a setting, first or again; its original value is in the journal before. RuntimeError if it fails."""
+        saved = self._saved_settings
         with uninterruptible():
-            if saved := self._saved_settings.get(knob.name):
-                saved = self._saved_settings[knob.name] = self._journal.update(saved._replace(ours=None))
+            was = knob.get()
+            if knob.name in saved:
+                saved[knob.name] = self._journal.update(saved[knob.name]._replace(ours=None))
+            elif was != setting:
+                saved[knob.name] = self._journal.note(knob.name, knob.devices, was, knob.by_hand(was))
+            if knob.name in saved:
                 knob.set(setting)
-                self.applied[knob.name] = knob.get()
-                done = saved._replace(ours=self.applied[knob.name], by_hand=knob.by_hand(saved.was))
-                self._saved_settings[knob.name] = self._journal.update(done)
-            else:
-                self._apply(knob, setting)
+            now = self.applied[knob.name] = knob.get()
+            if entry := saved.get(knob.name):
+                saved[knob.name] = self._journal.update(entry._replace(ours=now, by_hand=knob.by_hand(entry.was)))
 
     def drift_messages(self) -> list[str]:
         """One message per setting that was changed by someone else during the run, or cannot be read."""

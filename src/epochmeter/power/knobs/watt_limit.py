@@ -15,24 +15,19 @@ LOWEST_FRACTION = 0.4
 
 
 class DeviceLimit(NamedTuple):
-    """The power limit of one device, between `low_w` and `high_w` watts (None: unknown).
-
-    Attributes:
-        read: Returns the limit in watts; raises OSError or RuntimeError.
-        by_hand: Returns the shell command that sets a limit.
-        file: The kernel's file of the limit, if there is one.
-        low_source: Source of the lowest limit, or why it is unknown.
-        check: Raises RuntimeError if a limit would have no effect.
-    """
+    """The power limit of one device, between `low_w` and `high_w` watts (None: unknown)."""
 
     low_w: float | None
     high_w: float | None
     read: Callable[[], float]
+    """Returns the limit in watts; raises OSError or RuntimeError."""
     write: Callable[[float], None]
     by_hand: Callable[[float], str]
+    """Returns the shell command that sets a limit."""
     file: Path | None = None
-    low_source: str = ""
+    """The kernel's file of the limit, if there is one."""
     check: Callable[[], None] = lambda: None
+    """Raises RuntimeError if a limit would have no effect."""
 
 
 class WattLimit(Knob):
@@ -44,6 +39,9 @@ class WattLimit(Knob):
         self._device_limits = list(limits.values())
         self.files = [limit.file for limit in self._device_limits if limit.file]
         self.commands = [("tee", str(file)) for file in self.files]
+        # The common range of all devices in watts.
+        self._low_w = max((limit.low_w for limit in self._device_limits if limit.low_w), default=None)
+        self._high_w = min((limit.high_w for limit in self._device_limits if limit.high_w), default=None)
 
     def get(self) -> str:
         limits = [format_watts(limit.read()) for limit in self._device_limits]
@@ -74,15 +72,13 @@ class WattLimit(Knob):
         return all(map(is_close, self._limits(setting), self._limits(other)))
 
     def choices(self) -> str:
-        """The range of limits, with the source of the lowest; RuntimeError if no limit would have an effect."""
+        """The range of limits; RuntimeError if no limit would have an effect."""
         for limit in self._device_limits:
             limit.check()
-        low, high = self._bounds()
-        source = next((f": {limit.low_source}" for limit in self._device_limits
-                       if limit.low_w == low and limit.low_source), "")  # fmt: skip
-        if low is None:
-            return f"{f'up to {high:g} W' if high else 'watts'} (lowest limit unknown{source})"
-        return (f"{low:g} to {high:g} W" if high else f"{low:g} W and more") + (source and f" (lowest limit{source})")
+        low_w, high_w = self._low_w, self._high_w
+        if low_w is None:
+            return f"{f'up to {high_w:g} W' if high_w else 'watts'} (lowest limit unknown)"
+        return f"{low_w:g} to {high_w:g} W" if high_w else f"{low_w:g} W and more"
 
     def target_for(self, value: str | float) -> SettingTarget:
         choices = self.choices()
@@ -91,17 +87,15 @@ class WattLimit(Knob):
                 f"power_limit={value} is a power mode, which only a Jetson has\n"
                 f"hint: {self.name} has a limit in watts: {choices}"
             )
-        low, high = self._bounds()
-        if (low and value < low) or (high and value > high):
+        if (self._low_w and value < self._low_w) or (self._high_w and value > self._high_w):
             raise ValueError(f"power_limit={value} is out of the range of {self.name}: {choices}")
-        return SettingTarget(format_watts(value), value, max_w=high)
+        return SettingTarget(format_watts(value), value, max_w=self._high_w)
 
     def limits(self) -> list[SettingTarget]:
         self.choices()
-        low_w, high_w = self._bounds()
         now_w = min(limit.read() for limit in self._device_limits)
-        high_w = high_w or now_w
-        low_w = low_w or LOWEST_FRACTION * high_w
+        high_w = self._high_w or now_w
+        low_w = self._low_w or LOWEST_FRACTION * high_w
         step_w = max(1.0, (high_w - low_w) / LIMITS)
         if step_w > ROUND_W:
             step_w = ROUND_W * round(step_w / ROUND_W)
@@ -116,12 +110,6 @@ class WattLimit(Knob):
     def _limits(self, setting: str) -> list[float]:
         limits = [float(text.removesuffix(" W")) for text in setting.split(", ")]
         return limits * len(self._device_limits) if len(limits) == 1 else limits
-
-    def _bounds(self) -> tuple[float | None, float | None]:
-        """The common range of all devices in watts."""
-        lows = [limit.low_w for limit in self._device_limits if limit.low_w]
-        highs = [limit.high_w for limit in self._device_limits if limit.high_w]
-        return max(lows, default=None), min(highs, default=None)
 
 
 def is_close(watts: float, requested_w: float) -> bool:
