@@ -1,7 +1,4 @@
-"""The device settings that a job requests, and the restoration of settings that a killed run left changed.
-
-It finds the `Knob` of this machine for each of the keys `power_limit`, `clocks` and `fan`.
-"""
+"""The device settings that a job requests, and the restoration of settings that a killed run left changed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +9,7 @@ from epochmeter.machine.signals import uninterruptible
 from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.file_limits import open_amd_cap, open_rapl_limit
 from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
-from epochmeter.power.knobs.knob import Knob, Notify, SettingTarget, limit_in_use, restore_error, restore_setting
+from epochmeter.power.knobs.knob import Knob, Notify, SettingTarget, restore_error, restore_setting
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
 from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.permission import JTOP_SOCKET
@@ -21,9 +18,9 @@ from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
 AUTO = "auto"
 """The value of `power_limit` with which the best limit is searched during training."""
 PERSISTENT_KNOBS = ("nvpmodel", "fan")
-"""The knobs whose settings survive a reboot; jtop's service sets a fan again as it was last requested."""
+"""Their settings survive a reboot; jtop's service sets a fan again as it was last requested."""
 JETSON_FILES = ("/etc/nv_tegra_release", JTOP_SOCKET)
-"""Files that only a Jetson has; a container on a Jetson may show no more than jtop's socket."""
+"""Files that only a Jetson has; a container on a Jetson may show only jtop's socket."""
 NO_KNOB_MESSAGES = {"power_limit": "no power limit to set", "clocks": "no jetson_clocks", "fan": "no fan to set"}
 
 
@@ -90,13 +87,19 @@ def power_limit_knob(trains_on_gpu: bool, gpus: Sequence[Mapping[str, str]], roo
 def resolve_targets(requests: Sequence[SettingRequest]) -> list[tuple[Knob, SettingTarget]]:
     """Return the setting to apply to each knob that this machine has."""
     return [
-        (
-            request.knob,
-            limit_in_use(request.knob) if request.requested == AUTO else request.knob.target_for(request.requested),
-        )
+        (knob, limit_in_use(knob) if request.requested == AUTO else knob.target_for(request.requested))
         for request in requests
-        if request.knob
+        if (knob := request.knob)
     ]
+
+
+def limit_in_use(knob: Knob) -> SettingTarget:
+    """Return the current power limit; RuntimeError if the devices have different ones."""
+    now = knob.get()
+    for target in knob.limits():
+        if knob.is_equal(target.setting, now):
+            return target
+    raise RuntimeError(f"power_limit=auto: {knob.name} is at {now}\nhint: set the same limit for all devices first")
 
 
 def restore_after_kill(journal: RestoreJournal, say: Notify, tried: Sequence[SavedSetting] = ()) -> list[SavedSetting]:
@@ -111,9 +114,12 @@ def restore_after_kill(journal: RestoreJournal, say: Notify, tried: Sequence[Sav
         try:
             with journal.locked():
                 for entry in (entry for entry in journal.unrestored() if entry not in failed):
-                    is_restored, message = try_to_restore(entry, journal)
-                    messages.append(message)
-                    failed += [] if is_restored else [entry]
+                    with uninterruptible():
+                        try:
+                            messages.append(restore_one(entry, journal))
+                        except (Exception, SystemExit) as error:  # the other settings are restored anyway
+                            messages.append(f"warning: {restore_error(entry, error, journal)}")
+                            failed.append(entry)
         except RuntimeError as error:
             messages.append(f"warning: {error}")
             failed += [entry for entry in journal.unrestored() if entry not in failed]
@@ -121,15 +127,6 @@ def restore_after_kill(journal: RestoreJournal, say: Notify, tried: Sequence[Sav
         with suppress(Exception, SystemExit):  # the terminal may be gone
             say(text)
     return failed
-
-
-def try_to_restore(entry: SavedSetting, journal: RestoreJournal) -> tuple[bool, str]:
-    """Restore the setting of a journal entry uninterrupted; returns whether that succeeded, and a message."""
-    with uninterruptible():
-        try:
-            return True, restore_one(entry, journal)
-        except (Exception, SystemExit) as error:  # the other settings are restored anyway
-            return False, f"warning: {restore_error(entry, error, journal)}"
 
 
 def refuse_unrestored(knobs: Sequence[Knob], journal: RestoreJournal) -> None:
