@@ -25,9 +25,9 @@ def metrics_of(page: dict) -> set[str]:
     return keys.union(*(chart.get("selectedMetrics", ()) for chart in charts))
 
 
-def pages(energy, scopes=()):
+def pages(energy):
     """The pages of all views by name."""
-    return {json.loads(view)["name"]: unpack(view) for view in views.views(energy, scopes=scopes).values()}
+    return {json.loads(view)["name"]: unpack(view) for view in views.views(energy).values()}
 
 
 def tags_of(store):
@@ -42,13 +42,10 @@ def test_newest_sweeps_have_their_own_views(store, make_record, monkeypatch):
         views.save_views(store, sweep=name)
     tags = tags_of(store)
     saved = [tag for tag in tags if tag.startswith(views.VIEW_TAG_PREFIX + views.SWEEP_VIEW_PREFIX)]
-    assert 4 <= len(saved) <= 6
-    for rehearsal in (False, True):
-        link = views.results_link(store, names[-1], rehearsal)
-        key = parse_qs(link.partition("?")[2])["viewStateShareKey"][0]
-        query = unpack(tags[views.VIEW_TAG_PREFIX + key])["searchFilter"]
-        assert f"tags.`epochmeter.sweeps` LIKE '%{names[-1]}%'" in query
-        assert query.endswith(f"tags.`epochmeter.rehearsal` = '{str(rehearsal).lower()}'")
+    assert 2 <= len(saved) <= 3
+    key = parse_qs(views.results_link(store, names[-1]).partition("?")[2])["viewStateShareKey"][0]
+    query = unpack(tags[views.VIEW_TAG_PREFIX + key])["searchFilter"]
+    assert query.endswith(f"tags.`epochmeter.sweeps` LIKE '%{names[-1]}%'")
 
 
 @pytest.mark.parametrize("energy", ["energy_j", "estimated_energy_j", None])
@@ -75,35 +72,12 @@ def test_best_energy_is_that_of_any_run_or_the_one_that_has_begun(store, make_re
     assert views.best_energy(store) == "energy_j"
 
 
-def test_energies_of_different_hardware_have_separate_views():
-    several = pages("energy_j", ["GPUs used", "module"])
-    assert not [name for name in metrics_of(several["Energy and time"]) if "energy" in name]
-    for scope in ("GPUs used", "module"):
-        page = several[f"Energy and time: {scope}"]
-        assert page["searchFilter"].endswith(f"and tags.`epochmeter.energy_covers` = '{scope}'")
-        assert "total/energy_j" in metrics_of(page)
-    one = pages("energy_j", ["module"])
-    assert one.keys() == {"Energy and time", "By device and power limit", "Reports"}
-    assert "total/energy_j" in metrics_of(one["Energy and time"])
-
-
-def test_scopes_are_found_among_the_runs(store, make_record):
-    publish(make_record(0, energy=False), store)
-    publish(make_record(1), store)
-    assert views.energy_scopes(store, "energy_j") == ["gpu0"]
-    begun = make_record(2, state=None)
-    change_record(begun, {"energy": {"source": "counter", "covers": "module"}})
-    views.save_views(store, begun)
-    saved = {views.VIEW_TAG_PREFIX + key for key in views.views("energy_j", None, ["gpu0", "module"])}
-    assert saved <= tags_of(store).keys()
-
-
 def test_views_are_saved_once_a_users_description_is_kept(store, monkeypatch):
     store.client.set_experiment_tag(store.experiment_id, views.NOTE_TAG, "Mine.")
     views.save_views(store)
     tags = tags_of(store)
     assert tags[views.NOTE_TAG] == "Mine."
-    assert f"viewStateShareKey={views.BY_DEVICE_AND_LIMIT})" in views.experiment_note(store)
+    assert f"viewStateShareKey={views.REPORTS})" in views.experiment_note(store)
     assert {key: tags[views.VIEW_TAG_PREFIX + key] for key in views.views(None)} == views.views(None)
     monkeypatch.setattr(type(store.client), "set_experiment_tag", lambda *_: pytest.fail("written again"))
     views.save_views(store)

@@ -172,7 +172,7 @@ def note_links(published: Published | str | None, outcome: RunResult) -> None:
         outcome.run_link = views.run_link(published)
         sweep = outcome.folder.parent.name if outcome.of_sweep and outcome.folder else None
         if outcome.state == "completed":  # the comparison shows no other runs
-            outcome.compare_link = views.results_link(published, sweep, bool(outcome.rehearsal))
+            outcome.compare_link = views.results_link(published, sweep)
 
 
 def remove_empty_folders(request: RunRequest) -> None:

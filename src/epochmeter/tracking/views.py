@@ -1,12 +1,14 @@
 """Links to MLflow's pages, and saved views of the experiment's page, as its default view shows no parameters.
 
-Views are optional: errors are logged and do not affect the run.
+Views are optional: errors are logged and do not affect the run. Their state is an internal format of MLflow 3.17.
 """
 
 from __future__ import annotations
 
-import hashlib
+import base64
+import json
 import logging
+import zlib
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote, urlencode
 
@@ -15,19 +17,15 @@ from epochmeter.config.secrets import strip_credentials
 from epochmeter.shared.record import Record
 from epochmeter.tracking.client import Store
 from epochmeter.tracking.publish import MEASURED, SWEEPS, Published
-from epochmeter.tracking.view_state import Chart, bar, line, pack_view, parallel, scatter
 
 VIEW_TAG_PREFIX = "mlflow.sharedViewState."
 ENERGY_AND_TIME = "epochmeter-energy-and-time"
-BY_DEVICE_AND_LIMIT = "epochmeter-by-device-and-limit"
 REPORTS = "epochmeter-reports"
 SWEEP_VIEW_PREFIX = "epochmeter-sweep-"
 SWEEPS_KEPT = 20
-"""Number of newest sweeps with views of their own: the menu lists all views, and each run reads them."""
+"""Number of newest sweeps with a view of their own: the menu lists all views, and each run reads them."""
 REHEARSAL_TAG = "epochmeter.rehearsal"
 SCOPE_TAG = "epochmeter.energy_covers"
-MAX_SCOPES = 8
-"""Most views by covered hardware; more than there are kinds."""
 REPORT_TAG = "epochmeter.report"
 """Tag with the sweep whose report a run contains; such a run has no measurements, and views of runs exclude it."""
 ENERGY_BY_SOURCE = {"counter": "energy_j", "sampled": "energy_j", "estimated": "estimated_energy_j"}
@@ -35,14 +33,35 @@ ENERGY_BY_SOURCE = {"counter": "energy_j", "sampled": "energy_j", "estimated": "
 RUN_FILTER = f"attributes.status = 'FINISHED' and {MEASURED}"
 """Filter of views of runs: completed and measured. Failed runs stopped early, so their totals are not comparable."""
 REPORT_FILTER = f"tags.`{REPORT_TAG}` != ''"
-RESULTS_SECTION = "Configuration and results"
 NOTE_TAG = "mlflow.note.content"
 """Tag with the description of an experiment or a run."""
+FLAGS = {"deleted": False, "isGenerated": False}
+PAGE_STATE = {
+    "orderByKey": "attributes.start_time",
+    "orderByAsc": False,
+    "startTime": "ALL",
+    "lifecycleFilter": "Active",
+    "datasetsFilter": [],
+    "modelVersionFilter": "All Runs",
+    "columnOrder": [],
+    "columnWidths": {},
+    "runsHiddenMode": "FIRST_20_RUNS",
+    "viewMaximized": False,
+    "runListHidden": False,
+    "isAccordionReordered": True,
+    "useGroupedValuesInCharts": True,
+    "hideEmptyCharts": True,
+    "groupsExpanded": {},
+    "globalLineChartConfig": {"xAxisKey": "step", "lineSmoothness": 0, "selectedXAxisMetricKey": ""},
+}
+"""The part of a page's state that is the same in all views."""
+Chart = Mapping[str, object]
 
 
-def results_link(destination: Published | Store, sweep: str | None = None, rehearsal: bool = False) -> str:
-    """Return the address of the view of energy and time: of a sweep's results or rehearsals, or of the newest runs."""
-    return f"{_base(destination)}/{_view_page(destination, _sweep_key(sweep, rehearsal) if sweep else ENERGY_AND_TIME)}"
+def results_link(destination: Published | Store, sweep: str | None = None) -> str:
+    """Return the address of the view of energy and time: of a sweep's results, or of the newest runs."""
+    view = f"{SWEEP_VIEW_PREFIX}{sweep}" if sweep else ENERGY_AND_TIME
+    return f"{_base(destination)}/{_view_page(destination, view)}"
 
 
 def run_link(published: Published) -> str:
@@ -65,17 +84,15 @@ def save_views(store: Store, record: Record | None = None, sweep: str | None = N
 
     Args:
         record: The run folder that is published; its run may have just begun.
-        sweep: The sweep that gets views of its own; those of older sweeps are deleted.
+        sweep: The sweep that gets a view of its own; those of older sweeps are deleted.
     """
     try:
-        energy = best_energy(store, record)
-        scopes = energy_scopes(store, energy, record)
         tags = store.client.get_experiment(store.experiment_id).tags
-        for key, view in views(energy, sweep, scopes).items():
+        for key, view in views(best_energy(store, record), sweep).items():
             if tags.get(VIEW_TAG_PREFIX + key) != view:
                 store.client.set_experiment_tag(store.experiment_id, VIEW_TAG_PREFIX + key, view)
         sweep_tags = sorted(tag for tag in tags if tag.startswith(VIEW_TAG_PREFIX + SWEEP_VIEW_PREFIX))
-        for tag in sweep_tags[: -2 * SWEEPS_KEPT] if sweep else ():  # the names of sweeps begin with the time
+        for tag in sweep_tags[:-SWEEPS_KEPT] if sweep else ():  # the names of sweeps begin with the time
             store.client.delete_experiment_tag(store.experiment_id, tag)
         if not tags.get(NOTE_TAG):
             store.client.set_experiment_tag(store.experiment_id, NOTE_TAG, experiment_note(store))
@@ -93,62 +110,30 @@ def best_energy(store: Store, record: Record | None = None) -> str | None:
     return None
 
 
-def energy_scopes(store: Store, energy: str | None, record: Record | None = None) -> list[str]:
-    """Return the kinds of hardware that the runs' energies cover, including the record's; sorted."""
-    scopes = set()
-    own = record.run()["energy"] if record else {}
-    if own.get("covers") and ENERGY_BY_SOURCE.get(own["source"]) == energy:
-        scopes.add(own["covers"])
-    while energy and len(scopes) < MAX_SCOPES:
-        others = [f"tags.`{SCOPE_TAG}` != '{scope}'" for scope in scopes if "'" not in scope]
-        query = " and ".join([f"metrics.`total/{energy}` > 0", f"tags.`{SCOPE_TAG}` != ''", *others])
-        runs = store.client.search_runs([store.experiment_id], query, max_results=1)
-        if {run.data.tags[SCOPE_TAG] for run in runs} <= scopes:
-            break
-        scopes.add(runs[0].data.tags[SCOPE_TAG])
-    return sorted(scopes)
-
-
 def experiment_note(store: Store) -> str:
     """Return the description on the experiment's page."""
     paragraphs = [  # one line per paragraph: MLflow keeps line breaks
         "**Measured training runs: where the time of each epoch went, and how many joules it used.**",
-        f"See [energy and time]({_view_page(store, ENERGY_AND_TIME)}) of the newest runs, their means "
-        f"[by device and power limit]({_view_page(store, BY_DEVICE_AND_LIMIT)}), or the "
+        f"See [energy and time]({_view_page(store, ENERGY_AND_TIME)}) of the newest runs, or the "
         f"[reports]({_page(store, 'runs', {'viewStateShareKey': REPORTS})}) of sweeps.",
         "`docs/metrics.md` in the project explains every metric. Values that could not be measured are absent, never "
         "0; the tag `epochmeter.energy_reason` has the reason.",
-        "`epochmeter.energy_covers` names the hardware that a run's energy covers (a module, GPUs, a CPU). Do not "
-        "compare energies of different hardware: each has a view of its own, and means are separate.",
-        "A run with `epochmeter.rehearsal=true` was configured for other hardware than its machine, and is no result.",
+        "Do not compare energies of different hardware, which `epochmeter.energy_covers` names. A run with "
+        "`epochmeter.rehearsal=true` was configured for other hardware than its machine, and is no result.",
     ]
     return "\n\n".join(paragraphs)
 
 
-def views(energy: str | None, sweep: str | None = None, scopes: Sequence[str] = ()) -> dict[str, str]:
-    """Return the views by key, in MLflow's format: of all runs, of their means, of reports, and of a sweep.
-
-    If energies cover different hardware, each kind has its own view, and the view of all runs has no energy.
-    """
+def views(energy: str | None, sweep: str | None = None) -> dict[str, str]:
+    """Return the views by key, in MLflow's format: of all runs, of reports, and of a sweep."""
     listed, sections = columns(energy), charts(energy)
-    expressible = [scope for scope in scopes if "'" not in scope] if len(scopes) > 1 else []
-    # MLflow draws no parallel coordinates of groups. Rehearsals are separate groups, as group names do not show them.
-    group_charts = {title: section for title, section in sections.items() if title != RESULTS_SECTION}
-    groups = [("param", "device"), ("param", "power_limit"), ("tag", REHEARSAL_TAG), ("tag", SCOPE_TAG)]
     saved = {
-        ENERGY_AND_TIME: pack_view("Energy and time", RUN_FILTER, listed, charts(None) if expressible else sections),
-        REPORTS: pack_view("Reports", REPORT_FILTER, [f"tags.`{REPORT_TAG}`"]),
-        BY_DEVICE_AND_LIMIT: pack_view("By device and power limit", RUN_FILTER, listed, group_charts, groups),
+        ENERGY_AND_TIME: pack_view("Energy and time", RUN_FILTER, listed, sections),
+        REPORTS: pack_view("Reports", REPORT_FILTER, [f"tags.`{REPORT_TAG}`"], {}),
     }
-    for scope in expressible:
-        query, key = f"{RUN_FILTER} and tags.`{SCOPE_TAG}` = '{scope}'", hashlib.sha256(scope.encode()).hexdigest()[:8]
-        saved[f"{ENERGY_AND_TIME}-{key}"] = pack_view(f"Energy and time: {scope}", query, listed, sections)
-    for rehearsal in (False, True) if sweep else ():
-        query = (
-            f"{RUN_FILTER} and tags.`{SWEEPS}` LIKE '%{sweep}%' and tags.`{REHEARSAL_TAG}` = '{str(rehearsal).lower()}'"
-        )
-        title = f"Sweep {sweep}{' (rehearsals)' if rehearsal else ''}"
-        saved[_sweep_key(str(sweep), rehearsal)] = pack_view(title, query, listed, sections)
+    if sweep:
+        query = f"{RUN_FILTER} and tags.`{SWEEPS}` LIKE '%{sweep}%'"
+        saved[f"{SWEEP_VIEW_PREFIX}{sweep}"] = pack_view(f"Sweep {sweep}", query, listed, sections)
     return saved
 
 
@@ -176,16 +161,51 @@ def charts(energy: str | None) -> dict[str, list[Chart]]:
             bar(energies[0] if energies else "steady/e2e_s"),
         ],
         # MLflow drops runs that lack an axis: a second chart includes the power limit.
-        RESULTS_SECTION: [
-            parallel(["device", *axes], results) for axes in (["batch", "workers"], ["batch", "power_limit"])
+        "Configuration and results": [
+            {"type": "PARALLEL", "selectedParams": ["device", *axes], "selectedMetrics": results}
+            for axes in (["batch", "workers"], ["batch", "power_limit"])
         ],
         "Where the time goes": [bar(f"steady/{name}") for name in ("e2e_s", "data_stall_s", "compute_s")],
         "Epoch by epoch": [*(line(f"epoch/{name}") for name in epoch_metrics), line("val/accuracy")],
     }
 
 
-def _sweep_key(sweep: str, rehearsal: bool) -> str:
-    return f"{SWEEP_VIEW_PREFIX}{sweep}{'-rehearsals' if rehearsal else ''}"
+def scatter(x: str, y: str) -> Chart:
+    """Return a scatter plot of two metrics."""
+    return {"type": "SCATTER", "xaxis": {"key": x, "type": "METRIC"}, "yaxis": {"key": y, "type": "METRIC"}}
+
+
+def bar(metric: str) -> Chart:
+    """Return a bar chart of a metric."""
+    return {"type": "BAR", "metricKey": metric}
+
+
+def line(metric: str) -> Chart:
+    """Return a curve of a metric over steps."""
+    axes = {"xAxisKey": "step", "lineSmoothness": 0, "scaleType": "linear", "range": {}}
+    return {"type": "LINE", "metricKey": metric, "selectedMetricKeys": [metric], **axes}
+
+
+def pack_view(name: str, query: str, columns: Sequence[str], sections: Mapping[str, Sequence[Chart]]) -> str:
+    """Return a view of the experiment's page as stored in its tag."""
+    page = {
+        **PAGE_STATE,
+        "searchFilter": query,
+        "selectedColumns": columns,
+        "groupBy": None,
+        "compareRunSections": [
+            {**FLAGS, "display": True, "isReordered": True, "cardHeight": 280, "uuid": title, "name": title,
+             "columns": min(3, len(drawn))}
+            for title, drawn in sections.items()
+        ],
+        "compareRunCharts": [
+            {**FLAGS, **chart, "runsCountToCompare": 20, "uuid": f"{title} {index}", "metricSectionId": title}
+            for title, drawn in sections.items()
+            for index, chart in enumerate(drawn)
+        ],
+    }  # fmt: skip
+    state = base64.b64encode(zlib.compress(json.dumps(page).encode())).decode()
+    return json.dumps({"name": name, "createdAt": 0, "updatedAt": 0, "state": f"deflate;{state}"})
 
 
 def _base(destination: Published | Store) -> str:
