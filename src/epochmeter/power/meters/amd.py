@@ -22,10 +22,7 @@ MAX_POWER_RATIO = 3.0
 def open_amd(
     *, gpus: Sequence[str], root: Path, period_s: float = 0.05, cross_check: bool = True, sensors: Sensors | None = None
 ) -> Meter:
-    """Open the meter of the AMD GPUs used, by UUID, or by PCI address if they have none.
-
-    It is a `NullMeter`, with the reason, unless each GPU has a counter or a power sensor.
-    """
+    """Open the meter of the AMD GPUs used, by UUID, or by PCI address if they have none."""
     if not gpus:
         return NullMeter("meter=amd: the run uses no AMD GPU.")
     try:
@@ -37,7 +34,8 @@ def open_amd(
     except (OSError, ValueError) as error:
         return NullMeter(f"{error}.")
     both = ", both dies of each" if any(card.is_dual_die for card in boards) else ""
-    return gpu_meter(opened, covers=f"GPUs used (whole boards{both})", period_s=period_s, cross_check=cross_check)
+    covers = f"GPUs used (whole boards{both})"
+    return gpu_meter(opened, covers=covers, period_s=period_s, cross_check=cross_check, close=lambda: None)
 
 
 def scope_of(card: Card) -> str:

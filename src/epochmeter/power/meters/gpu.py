@@ -17,37 +17,24 @@ class GpuInstruments(NamedTuple):
     power: Instrument | None
     reason: str | None
 
-    @property
-    def covers(self) -> str:
-        """The scope of its energy: the board, or more."""
-        instrument = self.counter or self.power
-        return instrument.domain.covers if instrument else BOARD_SCOPE
-
 
 def open_gpu(name: str, counter: Callable[[], Instrument], power: Callable[[], Instrument]) -> GpuInstruments:
     """Open the instruments of a GPU; OSError if neither `counter` nor `power` can be opened."""
-    no_counter = None
-    try:
-        energy_counter = counter()
-    except OSError as error:
-        energy_counter, no_counter = None, str(error)
-    try:
-        power_sensor = power()
-    except OSError as error:
-        if not energy_counter:
-            raise OSError(f"{no_counter}. {error}") from error
-        power_sensor = None
-    reason = no_counter and f"{no_counter}. Its power is sampled instead."
-    return GpuInstruments(name, energy_counter, power_sensor, reason)
+    opened: list[Instrument | None] = []
+    errors = []
+    for open_instrument in (counter, power):
+        try:
+            opened.append(open_instrument())
+        except OSError as error:
+            opened.append(None)
+            errors.append(str(error))
+    if len(errors) == len(opened):
+        raise OSError(". ".join(errors))
+    return GpuInstruments(name, *opened, None if opened[0] else f"{errors[0]}. Its power is sampled instead.")
 
 
 def gpu_meter(
-    gpus: Sequence[GpuInstruments],
-    *,
-    covers: str,
-    period_s: float,
-    cross_check: bool,
-    close: Callable[[], None] = lambda: None,
+    gpus: Sequence[GpuInstruments], *, covers: str, period_s: float, cross_check: bool, close: Callable[[], None]
 ) -> Meter:
     """Build the meter of GPUs; `cross_check` also samples GPUs with a counter, outside of the total."""
     powers = {gpu.name: gpu.power for gpu in gpus if gpu.power and not gpu.counter}

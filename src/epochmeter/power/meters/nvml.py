@@ -34,10 +34,9 @@ STEP = 0.001
 def open_nvml(
     *, gpus: Sequence[str], root: Path, period_s: float = 0.05, cross_check: bool = True, sensors: Sensors | None = None
 ) -> Meter:
-    """Open the meter of the GPUs used, by UUID.
+    """Open the meter of the GPUs used, by UUID: a `NullMeter` unless each one has a counter or a power sensor.
 
-    It is a `NullMeter`, with the reason, unless each GPU has a counter or a power sensor. The table `sensors` has
-    responses by compute capability, and `... counter` for the energy counter.
+    The table `sensors` has responses by compute capability, and `... counter` for the energy counter.
     """
     if not gpus:
         is_slice = os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-")
@@ -52,13 +51,18 @@ def open_nvml(
     except (OSError, ValueError) as error:
         shut_down()
         return NullMeter(f"{error}.")
-    covers = " + ".join(dict.fromkeys(COVERS[gpu.covers] for gpu in opened))
+    scopes = (instrument.domain.covers for gpu in opened if (instrument := gpu.counter or gpu.power))
+    covers = " + ".join(dict.fromkeys(COVERS[scope] for scope in scopes))
     return gpu_meter(opened, covers=covers, period_s=period_s, cross_check=cross_check, close=shut_down)
 
 
 def open_instruments(uuid: str, period_s: float, sensors: Sensors | None) -> GpuInstruments:
     """Open the instruments of a GPU; OSError if it has none, or if they cover more than the slice that is used."""
-    gpu = open_undivided(uuid)
+    if uuid.startswith("MIG-"):
+        raise OSError(f"{uuid}: {SLICE_REASON}")
+    gpu = nvml.open_gpu(uuid)
+    if gpu.is_in_mig_mode():
+        raise OSError(f"{gpu.name} is in MIG mode: {SLICE_REASON}")
     capability: tuple[int, ...] = ()
     with suppress(OSError):
         capability = gpu.compute_capability()
@@ -82,16 +86,6 @@ def open_instruments(uuid: str, period_s: float, sensors: Sensors | None) -> Gpu
             return Instrument(usual, checked(gpu.power_w, zero))
 
     return open_gpu(gpu.name, open_counter, open_power)
-
-
-def open_undivided(uuid: str) -> nvml.NvmlGpu:
-    """Open a GPU; OSError if it is divided into slices, of which the run uses one."""
-    if uuid.startswith("MIG-"):
-        raise OSError(f"{uuid}: {SLICE_REASON}")
-    gpu = nvml.open_gpu(uuid)
-    if gpu.is_in_mig_mode():
-        raise OSError(f"{gpu.name} is in MIG mode: {SLICE_REASON}")
-    return gpu
 
 
 def checked(read: Callable[[], float], zero: str) -> Callable[[], float]:

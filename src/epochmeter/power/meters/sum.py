@@ -1,19 +1,19 @@
 """Several meters as one: the first measures the run's energy, such as the GPUs', and all together the machine's."""
 
-import math
 from array import array
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from pathlib import Path
+
+import numpy as np
 
 from epochmeter.power.meter import Joules, Meter, NullMeter, open_meter
 from epochmeter.power.power_series import PowerSamples, Sampling
 
 
 def open_sum(*, gpus: Sequence[str], root: Path, parts: Sequence[Mapping[str, object]]) -> Meter:
-    """Open several meters as one: the first measures `energy_j`, all together `machine_energy_j`.
+    """Open several meters as one; the first part only, with the reason, if a part does not measure.
 
-    If a part does not measure, it is the first part only, with the reason. An estimate is never added to a measurement.
+    An estimate is never added to a measurement.
     """
     meters = [open_meter(part, gpus=gpus, root=root) for part in parts]
     if not meters:
@@ -33,7 +33,7 @@ def open_sum(*, gpus: Sequence[str], root: Path, parts: Sequence[Mapping[str, ob
 
 
 class SumMeter(Meter):
-    """Meters with different domain names: the first gives the total, all together the machine's energy."""
+    """Meters with different domain names."""
 
     def __init__(self, meters: Sequence[Meter]) -> None:
         self._meters = meters
@@ -78,19 +78,17 @@ class SumMeter(Meter):
     def drain(self, before_ns: int) -> PowerSamples:
         """The samples of all parts in the order of time; the total is read when the first part is."""
         parts = [meter.drain(before_ns) for meter in self._meters]
-        rows = [
-            (at_ns, {name: values[row] for name, values in part.watts.items()}, math.nan if number else total_w)
-            for number, part in enumerate(parts)
-            for row, (at_ns, total_w) in enumerate(zip(part.times_ns, part.total_w, strict=True))
-        ]
-        rows.sort(key=itemgetter(0))
-        names = [name for part in parts for name in part.watts]
-        return PowerSamples(
-            array("q", (at_ns for at_ns, _, _ in rows)),
-            {name: array("d", (watts.get(name, math.nan) for _, watts, _ in rows)) for name in names},
-            array("d", (total_w for _, _, total_w in rows)),
-            parts[0].response,
-        )
+        times_ns = np.concatenate([np.array(part.times_ns) for part in parts])
+        order = np.argsort(times_ns, kind="stable")
+
+        def merged(number: int, values: array) -> array:
+            """The values of a part in the order of all samples; NaN for the samples of other parts."""
+            columns = [values if part is parts[number] else np.full(len(part.times_ns), np.nan) for part in parts]
+            return array("d", np.concatenate(columns)[order])
+
+        watts = {name: merged(i, values) for i, part in enumerate(parts) for name, values in part.watts.items()}
+        total_w = merged(0, parts[0].total_w)
+        return PowerSamples(array("q", times_ns[order].tolist()), watts, total_w, parts[0].response)
 
     def close(self) -> None:
         for meter in self._meters:
