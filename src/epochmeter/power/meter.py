@@ -34,24 +34,20 @@ MIN_MEMORY_SPANS = 2
 
 
 class Domain(NamedTuple):
-    """A separately metered part of the machine, and the properties of its sensor.
-
-    Attributes:
-        source: One of `SOURCES`.
-        period_s: How often a counter renews its value, or how often power is sampled, in seconds.
-        step: Resolution: joules of a counter, watts of a power; 0: unknown.
-        response: Response of the power sensor, also of one whose readings a counter adds up.
-    """
+    """A separately metered part of the machine, and the properties of its sensor; `source` is one of `SOURCES`."""
 
     source: str
     period_s: float
+    """How often a counter renews its value, or how often power is sampled, in seconds."""
     covers: str
     step: float = 0.0
+    """Resolution: joules of a counter, watts of a power; 0: unknown."""
     response: Response = Response()
+    """Response of the power sensor, also of one whose readings a counter adds up."""
 
 
 class EnergyScope(TypedDict):
-    """Several domains together: what they cover, and their names."""
+    """Several domains together."""
 
     covers: str | None
     domains: list[str]
@@ -77,8 +73,7 @@ class Instrument(NamedTuple):
 class Meter:
     """A cumulative counter of joules by domain, from energy counters and sampled power.
 
-    A domain that cannot be read is missing from a reading, never 0. If a domain has both a counter and sampled power,
-    its joules are the counter's.
+    A domain that cannot be read is missing from a reading, never 0. If it has both, its joules are the counter's.
 
     Args:
         total: The domains that add up to the total. All other domains are parts of these or cross-checks.

@@ -25,18 +25,16 @@ NO_SAMPLE = "no sample was taken"
 
 
 class Sampling(NamedTuple):
-    """Sampling statistics of a window."""
+    """Sampling statistics of a window; `samples`, `gap_max_s` and `peak_w` are of the total."""
 
     samples: int
-    """Samples of the total."""
     gap_max_s: float
-    """Longest time without a sample of the total."""
+    """Longest time without a sample."""
     failed: int
     """Failed reads; gaps between two good reads are interpolated linearly."""
     unavailable: dict[str, str]
     """Why a domain has no energy in this window."""
     peak_w: float | None
-    """Largest sampled power of the total."""
     half_width_j: float
     """Half-width of the total energy's 95 % confidence interval: sampling, rounding, and the sensor's response."""
     structure_j: float = 0.0
@@ -44,7 +42,6 @@ class Sampling(NamedTuple):
     correction_j: Mapping[str, float] = MappingProxyType({})
     """Joules to add to each domain's energy: corrects the sensor's delay and the extrapolation to the borders."""
     samples_per_domain: Mapping[str, int] = MappingProxyType({})
-    """Number of readings of each domain."""
     parts: Sequence[Sampling | None] = ()
     """The statistics of each part if the meter is a sum of meters."""
 
@@ -74,11 +71,10 @@ class EnergyIntegrator:
         self.reason = "it was never read"
 
     def add(self, at_ns: int, watts: float, bridge_ns: int) -> None:
-        if self.at_ns is not None:
-            if at_ns - self.at_ns > bridge_ns:
-                self.gaps.append((self.at_ns, at_ns, self.reason))
-            else:
-                self.joules += (at_ns - self.at_ns) * NANOSECOND * (self.watts + watts) / 2
+        if self.at_ns is not None and at_ns - self.at_ns > bridge_ns:
+            self.gaps.append((self.at_ns, at_ns, self.reason))
+        elif self.at_ns is not None:
+            self.joules += (at_ns - self.at_ns) * NANOSECOND * (self.watts + watts) / 2
         self.at_ns, self.watts, self.reason = at_ns, watts, NO_SAMPLE
 
     def joules_at(self, at_ns: int, bridge_ns: int) -> float | None:
@@ -123,12 +119,10 @@ class PowerSeries:
         self._responses = {name: (responses or {}).get(name, Response()) for name in self._integrators}
         self._renewal_s = RENEWAL_S
         self._begun_ns: int | None = None
-        self._read_at_ns = array("q")
-        """Times of the energy readings, up to which the power of the last sample was extrapolated."""
+        self._read_at_ns = array("q")  # times of energy readings, until which the last power was extrapolated
         self._times_ns = array("q")
         self._watts = {name: array("d") for name in self._integrators}
-        self._popped_count = 0
-        """Number of samples at the start of the series that were drained and are kept as context."""
+        self._popped_count = 0  # samples at the start that were drained and are kept as context
         self._lock = threading.Lock()
 
     @property
@@ -156,11 +150,10 @@ class PowerSeries:
         """Domains without a reading for longer than `bridge_s`, with the reason."""
         with self._lock:
             begun_ns = at_ns if self._begun_ns is None else self._begun_ns
-            return {
-                name: integrator.reason
-                for name, integrator in self._integrators.items()
-                if at_ns - (begun_ns if integrator.at_ns is None else integrator.at_ns) > self._bridge_ns
+            last_ns = {
+                name: (begun_ns if part.at_ns is None else part.at_ns) for name, part in self._integrators.items()
             }
+            return {name: self._integrators[name].reason for name in last_ns if at_ns - last_ns[name] > self._bridge_ns}
 
     def joules(self, at_ns: int) -> dict[str, float]:
         """Joules of each domain up to a moment at or after the last sample; domains of unknown power are missing."""
@@ -202,25 +195,21 @@ class PowerSeries:
 
     def _estimated_renewal_s(self, times_s: np.ndarray, watts: Mapping[str, np.ndarray]) -> float | None:
         """The longest estimated renewal period of the sensors with an unknown one; None if none can be estimated."""
-        estimates = []
-        for name in (name for name, response in self._responses.items() if response.renewal_s is None):
-            good = np.isfinite(watts[name])
-            estimates.append(renewal_s(times_s[good], watts[name][good]))
+        unknown = (watts[name] for name, response in self._responses.items() if response.renewal_s is None)
+        estimates = (renewal_s(times_s[np.isfinite(values)], values[np.isfinite(values)]) for values in unknown)
         return max(filter(None, estimates), default=None)
 
     def _uncertainty_j(
         self, times_s: np.ndarray, total_w: np.ndarray, opened_s: float, closed_s: float
     ) -> tuple[float, float]:
         """Half-width of the total's energy, and its part from power that the samples miss."""
-        good = np.isfinite(total_w)
-        times_s, total_w = times_s[good], total_w[good]
+        times_s, total_w = times_s[np.isfinite(total_w)], total_w[np.isfinite(total_w)]
         response = self._total_response()
         delayed = opened_s + response.delay_s, closed_s + response.delay_s
         interior, structure_j = interior_j(times_s, total_w, *delayed, response.held_s, response.unsampled)
         borders_j = [border_j(times_s, total_w, at_s, response) for at_s in (opened_s, closed_s)]
         # A sensor may always round in the same direction.
-        random_j = math.hypot(interior, *borders_j)
-        return random_j + self._step_w / 2 * (closed_s - opened_s), structure_j
+        return math.hypot(interior, *borders_j) + self._step_w / 2 * (closed_s - opened_s), structure_j
 
     def _read_times(self, opened_ns: int, closed_ns: int) -> tuple[int, int]:
         """Times of the energy readings at both borders, just outside the window; the border itself if there is none."""

@@ -18,13 +18,7 @@ TERM_KEYS = ("energy_j", "net_energy_j", "estimated_energy_j", "machine_energy_j
 
 
 class Reading(NamedTuple):
-    """A meter reading; times are of the monotonic clock.
-
-    Attributes:
-        at_ns: The moment up to which the joules are counted.
-        begun_before_ns: How long before `at_ns` the reading began.
-        ended_after_ns: How long after `at_ns` it ended.
-    """
+    """A meter reading: the joules up to `at_ns` (monotonic clock), and how long before and after it was taken."""
 
     at_ns: int
     joules: dict[str, float]
@@ -41,31 +35,24 @@ class Reading(NamedTuple):
 
 
 class WindowEnergy(NamedTuple):
-    """Energy between two readings."""
+    """Energy between two readings: joules by domain, metrics under their short names, and notes for the record."""
 
     joules: dict[str, float]
     """Joules by domain, also of domains whose instrument is too slow for the window."""
     metrics: dict[str, float]
-    """Metrics under their short names."""
     notes: list[str]
-    """Notes for the record."""
     unavailable: dict[str, str]
     """Why a domain of the total has no joules because its instrument failed."""
     term: Mapping[str, float] = MappingProxyType({})
     """The energy of this window as a term of a sum over windows, even if the window alone is too short.
 
-    It has the available `TERM_KEYS`. For the slowest instrument of the total, it also has `period_s`, the possible age
-    of a reading, and `shortest_s`, the shortest window that has an energy. `unsampled_j` is the part of the
-    uncertainty that is independent from window to window, if there is any.
+    It has the available `TERM_KEYS`; `period_s`, the possible age of a reading, and `shortest_s`, the shortest window
+    that has an energy; and `unsampled_j`, the part of the uncertainty that is independent from window to window.
     """
 
 
 def take_reading(meter: Meter) -> Reading:
-    """Read a meter now.
-
-    Sampled power is integrated up to the end of the reading, which may first wait for a sample. Counters are read at
-    some moment during the reading, on average in the middle.
-    """
+    """Read a meter now: sampled power up to the end of the reading, counters on average in its middle."""
     begun_ns = time.monotonic_ns()
     joules = meter.read()
     ended_ns = time.monotonic_ns()
