@@ -150,10 +150,11 @@ class PowerSeries:
         """Domains without a reading for longer than `bridge_s`, with the reason."""
         with self._lock:
             begun_ns = at_ns if self._begun_ns is None else self._begun_ns
-            last_ns = {
-                name: (begun_ns if part.at_ns is None else part.at_ns) for name, part in self._integrators.items()
+            return {
+                name: part.reason
+                for name, part in self._integrators.items()
+                if at_ns - (begun_ns if part.at_ns is None else part.at_ns) > self._bridge_ns
             }
-            return {name: self._integrators[name].reason for name in last_ns if at_ns - last_ns[name] > self._bridge_ns}
 
     def joules(self, at_ns: int) -> dict[str, float]:
         """Joules of each domain up to a moment at or after the last sample; domains of unknown power are missing."""

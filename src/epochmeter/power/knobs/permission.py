@@ -24,14 +24,15 @@ def permission(knob: Knob) -> tuple[str, str | None]:
         return driver_permission()
     if os.geteuid() == 0:
         return root_permission(knob)
-    if knob.name not in JTOP_KNOBS and all(map(privilege.can_open_for_writing, knob.files)):
+    by_jtop = knob.name in JTOP_KNOBS
+    if not by_jtop and all(map(privilege.can_open_for_writing, knob.files)):
         return "directly", None
-    if knob.name in JTOP_KNOBS and find_spec("jtop") and os.access(JTOP_SOCKET, os.R_OK | os.W_OK):
+    if by_jtop and find_spec("jtop") and os.access(JTOP_SOCKET, os.R_OK | os.W_OK):
         return "by jtop's service", None
     if sudo_permission(knob):
         return "by sudo", None
     rules = [privilege.sudoers_rule(knob.commands)] if knob.commands else []
-    return "", " or: ".join([*([JOIN_JTOP] if knob.name in JTOP_KNOBS else []), *rules])
+    return "", " or: ".join([JOIN_JTOP, *rules] if by_jtop else rules)
 
 
 def driver_permission() -> tuple[str, str | None]:

@@ -16,7 +16,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def open_estimate(*, gpus: Sequence[str], root: Path, tdp_w: float | None = None, because: str | None = None) -> Meter:
-    """Open the estimate: busy time of all cores / number of cores x `tdp_w`, the CPU's rated power in watts."""
+    """Open the estimate: busy time of all cores / number of cores x `tdp_w`."""
     if others := sharing_reason():
         return NullMeter(others)
     because = because or "meter=estimate: an estimate, not a measurement."

@@ -35,10 +35,7 @@ def open_rails(
 ) -> Meter:
     """Open the meter of a board's rails, one domain per rail; through jtop's service without sensor files.
 
-    Args:
-        rails: The board's table of the total. Without it, the total is the rail that feeds the module, else the sum of
-            all rails.
-        sensors: The device's table of sensor responses by chip name, for drivers that do not report them.
+    `sensors` is the device's table of sensor responses by chip name, for drivers that do not report them.
     """
     if others := sharing_reason():
         return NullMeter(others)
@@ -111,9 +108,9 @@ def _step_w(millivolts: Path, shunt_ohm: float | None) -> float:
 def _shown_response(folder: Path, conversions_us: Sequence[Sequence[int]], channels: int) -> Response | None:
     """The response of a chip from its driver's files `samples` and `update_interval`; None if they are missing.
 
-    The chip renews its registers after it has converted every enabled channel, one by one, `samples` times.
-    `update_interval` is the time of all conversions in Linux before 6.7, and of one round in later versions (and in
-    stable versions since). The chip's possible conversion times show which it is; if both fit, the longer is assumed.
+    The chip renews its registers after `samples` conversions of every enabled channel. `update_interval` is the time of
+    all of them in Linux before 6.7, and of one round later. The chip's possible conversion times show which it is; if
+    both fit, the longer is assumed.
     """
     samples, interval_ms = _number_or_0(folder / "samples"), _number_or_0(folder / "update_interval")
     rounds_us = [channels * sum(times) for times in product(*conversions_us)]

@@ -1,7 +1,6 @@
 """Energy of CPU packages and their DRAM from RAPL counters, by the kernel's powercap files.
 
-They are read directly rather than through zeus: zeus counts psys (the whole platform) as another CPU, handles counter
-overflow in an extra process per counter that imports the program again, and has no `machine.root`.
+zeus is not used: it counts psys (the whole platform) as another CPU, and starts a process per counter for overflows.
 """
 
 import re
@@ -29,10 +28,7 @@ MAX_TRIES = 3
 
 
 def open_rapl(*, gpus: Sequence[str], root: Path, period_s: float = 0.02, tdp_w: float | None = None) -> Meter:
-    """Open the counters of all CPU packages and their DRAM; without counters an estimate, if `tdp_w` is given.
-
-    They are read every `period_s` seconds, for power and to detect counter overflow.
-    """
+    """Open the counters of all CPU packages and their DRAM, read every `period_s` seconds; else an estimate."""
     period_s = min(max(period_s, 3 * MIN_INTERVAL_S), MAX_INTERVAL_S)  # the intervals have jitter
     if others := sharing_reason():
         return NullMeter(others)
@@ -69,7 +65,7 @@ def power_from_energy(read: Callable[[], float]) -> Callable[[], float]:
 
 
 def timestamped(read: Callable[[], float]) -> tuple[int, float]:
-    """Read joules with a timestamp in ns; repeated if interrupted, OSError after `MAX_TRIES` interruptions."""
+    """Read joules with a timestamp in ns; OSError after `MAX_TRIES` interruptions."""
     for _ in range(MAX_TRIES):
         begun_ns, joules, ended_ns = time.monotonic_ns(), read(), time.monotonic_ns()
         if (ended_ns - begun_ns) * NANOSECOND < MAX_READ_S:
@@ -98,8 +94,8 @@ class Zone:
 def find_zones(powercap: Path) -> dict[str, Zone]:
     """Find the zones of the total by domain; RuntimeError, with a remedy, if no package can be read.
 
-    Core and uncore are parts of their package, psys includes all packages, and `intel-rapl-mmio` repeats a package:
-    they are left out. So is a counter of 0, which some virtual machines have.
+    Core and uncore (in their package), psys (all packages), `intel-rapl-mmio` (the same package) and counters of 0
+    (some virtual machines) are left out.
     """
     try:
         names = {folder: domain_name(folder) for folder in sorted(powercap.glob("intel-rapl:*"))}
