@@ -14,7 +14,7 @@ from epochmeter.tracking import publisher as publishers
 from epochmeter.tracking import queue, views
 from epochmeter.tracking.client import Store, destination_of, open_store
 from epochmeter.tracking.publish import publish
-from epochmeter.tracking.publisher import Publisher, make_tracker, publish_pending
+from epochmeter.tracking.publisher import Tracker, make_tracker, publish_pending
 
 NOW = datetime.now().astimezone().isoformat()
 DEAD = {"pid": 2**22 + 1}
@@ -33,7 +33,7 @@ def queued_folders(tmp_path):
 def close(store, monkeypatch):
     """close(record) -> closes the publisher of a run, with as much time for queued runs as they need."""
     monkeypatch.setattr(publishers, "CATCH_UP_LIMIT_S", LONG_S)
-    return lambda record: Publisher(record, lambda: store, destination_of(record.job()["tracking"])).close(LONG_S)
+    return lambda record: Tracker(record, lambda: store, destination_of(record.job()["tracking"])).close(LONG_S)
 
 
 @pytest.mark.parametrize("name", ["mlflow", "none"])
@@ -55,7 +55,7 @@ def test_end_that_could_not_be_recorded_is_the_controllers(make_queued, make_rec
     dead = publish(make_record(1, state=None, **DEAD), store)
     store.client.update_run(dead.run_id, status="RUNNING")
     record = make_queued(0, state=None, started=NOW, **this_process()._asdict())
-    publisher = Publisher(record, lambda: store)
+    publisher = Tracker(record, lambda: store)
     publisher.start()
     publisher.flush(limit_s=LONG_S)
     assert statuses_of(store) == ["KILLED", "RUNNING"]
@@ -73,10 +73,10 @@ def test_later_run_waits_for_an_earlier_runs_last_call(make_record, store):
         calls.append("earlier ended")
         return store
 
-    earlier = Publisher(make_record(0), hang)
+    earlier = Tracker(make_record(0), hang)
     earlier.start()
     assert "no answer" in earlier.close(limit_s=0.1)
-    later = Publisher(make_record(1), lambda: calls.append("later") or store)
+    later = Tracker(make_record(1), lambda: calls.append("later") or store)
     later.start()
     threading.Timer(0.3, released.set).start()
     later.flush(limit_s=20)
@@ -92,7 +92,7 @@ def test_hanging_call_delays_no_window_and_is_not_repeated(make_record):
         released.wait(10)
         raise OSError("gone")
 
-    publisher = Publisher(make_record(), hang)
+    publisher = Tracker(make_record(), hang)
     publisher.start()
     started = time.monotonic()
     for _ in range(3):
@@ -105,7 +105,7 @@ def test_hanging_call_delays_no_window_and_is_not_repeated(make_record):
 
 def test_offline_server_leaves_the_run_in_the_queue_with_a_warning(make_queued, queued_folders):
     record = make_queued(0)
-    publisher = Publisher(record, lambda: open_store(uri=OFFLINE))
+    publisher = Tracker(record, lambda: open_store(uri=OFFLINE))
     publisher.start()
     publisher.flush()
     assert re.search(f"127.0.0.1.*python src/publish.py {record.folder}$", publisher.close(), re.DOTALL)
@@ -151,7 +151,7 @@ def test_offline_server_is_tried_once_for_all_queued_runs(make_record, make_queu
         make_queued(number)
     record = make_record(9)
     store = Store(SimpleNamespace(get_experiment=offline), "", "1")
-    publisher = Publisher(record, lambda: store, destination_of(record.job()["tracking"]))
+    publisher = Tracker(record, lambda: store, destination_of(record.job()["tracking"]))
     monkeypatch.setattr(publishers, "publish", offline)
     assert publisher.publish_pending(LONG_S) == "no answer"
     assert len(calls) == 2, "one record, and a check whether the server is down"
@@ -170,7 +170,7 @@ def test_queue_is_published_when_no_run_is_measured(make_queued, store, monkeypa
 
 def test_measuring_waits_for_an_earlier_runs_last_call_or_has_a_note(make_record, monkeypatch):
     monkeypatch.setattr(publishers, "NOTICE_S", 0.01)
-    publisher = Publisher(make_record())
+    publisher = Tracker(make_record())
     publishers.PUBLISH_LOCK.acquire()
     assert publisher.wait_for_previous(lambda message: publishers.PUBLISH_LOCK.release()) == []
     monkeypatch.setattr(publishers, "PREVIOUS_LIMIT_S", 0.02)
@@ -183,4 +183,4 @@ def test_error_is_shown_without_its_password(make_record):
     def offline():
         raise OSError("cannot reach http://ann:hunter2@tracker:5000/api")
 
-    assert "http://***@tracker:5000/api" in Publisher(make_record(), offline).close()
+    assert "http://***@tracker:5000/api" in Tracker(make_record(), offline).close()

@@ -75,17 +75,15 @@ def test_only_unpublished_windows_and_their_losses_are_read(record):
 
 
 def test_power_and_gauges_are_curves_in_ms_since_their_first_row_without_single_cores(record):
-    assert list(scalars.power_scalars(record, record.windows())) == []
-    assert scalars.gauge_scalars(record, record.windows()) == []
+    assert list(scalars.curve_scalars(record, record.windows())) == []
     record.append_power([2 * SECOND_NS, 2 * SECOND_NS + 5_000_000], {"total": [10.0, 12.0]})
-    assert list(scalars.power_scalars(record, record.windows())) == [
-        Scalar("power/total_w", 10.0, 1_000_000_002_000, 0),
-        Scalar("power/total_w", 12.0, 1_000_000_002_005, 5),
-    ]
     columns = ("monotonic_ns", "cpu0_utilization", "gpu0_clock_hz", "throttling")
     cells = [(2 * SECOND_NS, 0.5, 1.2e9, "none"), (3 * SECOND_NS, 0.5, None, "gpu0 power-capped")]
     record.append_gauges(columns, [dict(zip(columns, row, strict=True)) for row in cells])
-    assert scalars.gauge_scalars(record, record.windows()) == [
-        [Scalar("system/gpu0_clock_hz", 1.2e9, 1_000_000_002_000, 0)],
-        [Scalar("system/throttling", 0.0, 1_000_000_002_000, 0), Scalar("system/throttling", 1.0, CLOSED_MS, 1000)],
+    assert list(scalars.curve_scalars(record, record.windows())) == [
+        Scalar("power/total_w", 10.0, 1_000_000_002_000, 0),
+        Scalar("power/total_w", 12.0, 1_000_000_002_005, 5),
+        Scalar("system/gpu0_clock_hz", 1.2e9, 1_000_000_002_000, 0),
+        Scalar("system/throttling", 0.0, 1_000_000_002_000, 0),
+        Scalar("system/throttling", 1.0, CLOSED_MS, 1000),
     ]

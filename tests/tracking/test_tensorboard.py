@@ -7,7 +7,7 @@ import pytest
 
 from epochmeter.tracking import tensorboard
 from epochmeter.tracking.publish import Published, publish
-from epochmeter.tracking.publisher import Publisher, make_tracker
+from epochmeter.tracking.publisher import Tracker, make_tracker
 from epochmeter.tracking.run_export import EVENTS, ended_s
 from epochmeter.tracking.scalars import Scalar
 from epochmeter.tracking.tensorboard import Events
@@ -92,7 +92,7 @@ def test_event_files_need_the_setting_and_the_package(make_record, monkeypatch):
 
 def test_full_disk_ends_only_the_file(store, make_record, monkeypatch, caplog):
     monkeypatch.setattr(Events, "add", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    tracker = Publisher(record := make_record(), lambda: store, events=Events(record))
+    tracker = Tracker(record := make_record(), lambda: store, events=Events(record))
     tracker.start()
     for _ in range(2):
         tracker.flush(60)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from epochmeter.results.reuse import is_run, referenced_record
 from epochmeter.results.run_status import recorded_status, status_of
@@ -30,6 +30,8 @@ SWEEPS = "epochmeter.sweeps"
 """Tag with the sweeps that include a run: its own, and as `sweep/number` those that reuse it."""
 MAX_SWEEPS = 100
 """Number of reusing sweeps in the tag, the latest ones: the length of a tag is limited."""
+SUMMARY = "epochmeter.published"
+"""Tag of a run whose means, totals and curves are published."""
 MAX_BATCH, MAX_METRICS = 100, 1000
 
 
@@ -59,17 +61,16 @@ def publish(record: Record, store: Store, ended: str | None = None) -> Published
             store.client.delete_run(failed)
     published = Published(run.info.run_id, store.experiment_id, store.uri)
     _log_metadata(record, store, run)
-    _log_windows(record, windows, store, run)
+    count = int(run.data.tags.get(WINDOWS, 0))
+    for number, points in enumerate(scalars.window_scalars(record, windows, count), count + 1):
+        _log_metrics(points, (WINDOWS, str(number)), store, run)
     if status == "RUNNING":
         if run.info.status != "RUNNING":  # it had ended, and was resumed
             store.client.update_run(run.info.run_id, "RUNNING")
         return published
-    if summary:
-        _log_new(scalars.summary_scalars(record, summary), store, run)
-        if scalars.POWER not in run.data.metrics:
-            _log_new(scalars.power_scalars(record, windows), store, run)
-        for curves in _batches(scalars.gauge_scalars(record, windows)):
-            _log_new(curves, store, run)
+    if summary and SUMMARY not in run.data.tags:
+        final = [*scalars.summary_scalars(record, summary), *scalars.curve_scalars(record, windows)]
+        _log_metrics(final, (SUMMARY, "true"), store, run)
     _log_files(record, store, run)
     # A status passed by the controller is kept if the record has none.
     if run.info.status != status and (run.info.status == "RUNNING" or ended or recorded_status(record)):
@@ -165,8 +166,9 @@ def _log_metadata(record: Record, store: Store, run: Run) -> None:
         store.client.log_batch(run.info.run_id, params=params[first : first + MAX_BATCH])
     if tags:
         store.client.log_batch(run.info.run_id, tags=tags)
+    kept = (*expected, WINDOWS, SWEEPS, *([SUMMARY] if record.summary() else []))
     for tag in run.data.tags:
-        if tag.startswith("epochmeter.") and tag not in (*expected, WINDOWS, SWEEPS):  # of an earlier end or window
+        if tag.startswith("epochmeter.") and tag not in kept:  # of an earlier end or window
             store.client.delete_tag(run.info.run_id, tag)
     dataset = run_export.dataset_fields(record)
     if dataset and not (run.inputs and run.inputs.dataset_inputs):
@@ -174,37 +176,15 @@ def _log_metadata(record: Record, store: Store, run: Run) -> None:
         store.client.log_inputs(run.info.run_id, [entry])
 
 
-def _log_windows(record: Record, windows: Sequence[Mapping[str, Any]], store: Store, run: Run) -> None:
-    """Log one batch per window, including its losses by step; more if it exceeds MLflow's batch limit."""
+def _log_metrics(points: Iterable[Scalar], tag: tuple[str, str], store: Store, run: Run) -> None:
+    """Log points, and then the tag that they are published; MLflow ignores points that are repeated."""
     from mlflow.entities import Metric, RunTag
 
-    published = int(run.data.tags.get(WINDOWS, 0))
-    for count, window_scalars in enumerate(scalars.window_scalars(record, windows, published), published + 1):
-        metrics = [Metric(*scalar) for scalar in window_scalars]
-        while len(metrics) > MAX_METRICS:
-            store.client.log_batch(run.info.run_id, metrics[:MAX_METRICS])
-            metrics = metrics[MAX_METRICS:]
-        store.client.log_batch(run.info.run_id, metrics, tags=[RunTag(WINDOWS, str(count))])
-
-
-def _log_new(candidates: Iterable[Scalar], store: Store, run: Run) -> None:
-    """Log the scalars whose names the run lacks."""
-    from mlflow.entities import Metric
-
-    metrics = [Metric(*scalar) for scalar in candidates if scalar.name not in run.data.metrics]
-    if metrics:
-        store.client.log_batch(run.info.run_id, metrics)
-
-
-def _batches(curves: Iterable[Sequence[Scalar]]) -> Iterator[list[Scalar]]:
-    """Yield batches of complete curves, so that an interrupted publishing can be continued by the names."""
-    batch: list[Scalar] = []
-    for curve in curves:
-        if batch and len(batch) + len(curve) > MAX_METRICS:
-            yield batch
-            batch = []
-        batch += curve
-    yield batch
+    metrics = [Metric(*point) for point in points]
+    while len(metrics) > MAX_METRICS:
+        store.client.log_batch(run.info.run_id, metrics[:MAX_METRICS])
+        metrics = metrics[MAX_METRICS:]
+    store.client.log_batch(run.info.run_id, metrics, tags=[RunTag(*tag)])
 
 
 def _log_files(record: Record, store: Store, run: Run) -> None:

@@ -53,67 +53,31 @@ class CheckedClient:
 
 
 class Tracker:
-    """Follows a run, between windows only: writes TensorBoard event files if they are configured, and nothing else.
+    """Follows a run, between windows only: publishes its record to MLflow and writes TensorBoard event files.
 
-    An error in writing event files ends only them.
-    """
-
-    def __init__(self, record: Record, events: Events | None = None):
-        self._record = record
-        self._events = events
-
-    def wait_for_previous(self, notify: Callable[[str], object]) -> list[str]:
-        """Wait, before measuring, for the calls of earlier runs; return notes about calls that do not end."""
-        return []
-
-    def start(self) -> None:
-        """Start, before the training process does."""
-        self._write_events(Events.open)
-
-    def flush(self, limit_s: float = 1.0) -> None:
-        """Publish the record's current content, within a time limit in seconds."""
-        self._write_events(Events.add)
-
-    def close(self, limit_s: float = CLOSE_LIMIT_S, ended: str | None = None) -> Published | str | None:
-        """Publish the end; `ended` is the state of the run, for a record whose end could not be written.
-
-        Returns:
-            The run in MLflow, or a warning with the command to publish later, or None if nothing is published.
-        """
-        self._write_events(Events.finish)
-        queue.dequeue(self._record)
-        return None
-
-    def _write_events(self, write: Callable[[Events], object]) -> None:
-        try:
-            if self._events:
-                write(self._events)
-        except Exception as error:
-            self._events = None
-            logging.getLogger(__name__).warning("TensorBoard does not show all of this run: %s", error_reason(error))
-
-
-class Publisher(Tracker):
-    """Publish a record in a background thread that runs on request and stays idle during windows.
+    MLflow is called in a background thread that runs on request and stays idle during windows. An error in writing
+    event files ends only them.
 
     - start: import MLflow, create the run, end earlier runs whose process died, and save the views, while the training
       process starts
     - flush: publish the record's current content; at most one call in flight can reach into a window
     - close: publish the end, and then the queued runs of the time when MLflow was down
 
-    Of queued runs, only those with the same `destination` are published.
+    Args:
+        open_store: Opens MLflow's experiment; None: nothing is published.
+        destination: Of queued runs, only those with the same destination are published.
+        events: The TensorBoard event files; None: none.
     """
 
     def __init__(
         self,
         record: Record,
-        open_store: Callable[[], Store] = open_store,
+        open_store: Callable[[], Store] | None = None,
         destination: Destination | None = None,
         events: Events | None = None,
     ):
-        super().__init__(record, events)
-        self._open_store = open_store
-        self._destination = destination
+        self._record, self._open_store = record, open_store
+        self._destination, self._events = destination, events
         self._store: Store | None = None
         self._loaded = threading.Event()
         self._loading_limit_s = LOADING_LIMIT_S
@@ -124,6 +88,7 @@ class Publisher(Tracker):
         self._thread = threading.Thread()
 
     def wait_for_previous(self, notify: Callable[[str], object]) -> list[str]:
+        """Wait, before measuring, for the calls of earlier runs; return notes about calls that do not end."""
         ended = PUBLISH_LOCK.acquire(timeout=NOTICE_S)
         if not ended:
             notify(f"Waiting up to {PREVIOUS_LIMIT_S:g} s until an earlier run is published to MLflow.")
@@ -134,29 +99,46 @@ class Publisher(Tracker):
         return [f"an earlier run was still being published to MLflow after {PREVIOUS_LIMIT_S:g} s, during this one."]
 
     def start(self) -> None:
-        super().start()
-        self._start_thread(self._publish_record)
+        """Start, before the training process does."""
+        self._write_events(Events.open)
+        if self._open_store:
+            self._start_thread(self._publish_record)
 
     def flush(self, limit_s: float = 1.0) -> None:
-        super().flush()
-        # MLflow's import and an earlier run's last call cannot be interrupted, and must not reach into a window.
-        self._loaded.wait(self._loading_limit_s)
-        self._loading_limit_s = 0.0
-        self._work_within(limit_s, self._publish_record)
+        """Publish the record's current content, within a time limit in seconds."""
+        self._write_events(Events.add)
+        if self._open_store:
+            # MLflow's import and an earlier run's last call cannot be interrupted, and must not reach into a window.
+            self._loaded.wait(self._loading_limit_s)
+            self._loading_limit_s = 0.0
+            self._work_within(limit_s, self._publish_record)
 
-    def close(self, limit_s: float = CLOSE_LIMIT_S, ended: str | None = None) -> Published | str:
+    def close(self, limit_s: float = CLOSE_LIMIT_S, ended: str | None = None) -> Published | str | None:
+        """Publish the end; `ended` is the state of the run, for a record whose end could not be written.
+
+        Returns:
+            The run in MLflow, or a warning with the command to publish later, or None if nothing is published.
+        """
         self._write_events(Events.finish)
         self._ended = ended
-        outcome = self._work_within(limit_s, self._publish_record)
-        if isinstance(outcome, Published):
-            queue.dequeue(self._record)
-            if any(pending_records(self._destination, queue.multirun_of(self._record))):
-                self.publish_pending(CATCH_UP_LIMIT_S)
-            return outcome
-        return (
-            f"warning: not all of this run was published to MLflow: {outcome}\n"
-            f"  hint: its record is complete; once MLflow is available: python src/publish.py {self._record.folder}"
-        )
+        outcome = self._work_within(limit_s, self._publish_record) if self._open_store else None
+        if isinstance(outcome, str):
+            return (
+                f"warning: not all of this run was published to MLflow: {outcome}\n"
+                f"  hint: its record is complete; once MLflow is available: python src/publish.py {self._record.folder}"
+            )
+        queue.dequeue(self._record)
+        if outcome and any(pending_records(self._destination, queue.multirun_of(self._record))):
+            self.publish_pending(CATCH_UP_LIMIT_S)
+        return outcome
+
+    def _write_events(self, write: Callable[[Events], object]) -> None:
+        try:
+            if self._events:
+                write(self._events)
+        except Exception as error:
+            self._events = None
+            logging.getLogger(__name__).warning("TensorBoard does not show all of this run: %s", error_reason(error))
 
     def publish_pending(self, limit_s: float) -> Published | str:
         """Publish queued runs with the same destination, within `limit_s`; return why any is still queued."""
@@ -226,6 +208,7 @@ class Publisher(Tracker):
             finally:
                 self._loaded.set()
             self._check_deadline()
+            assert self._open_store  # nothing else calls this
             store = self._open_store()
             self._store = replace(store, client=cast("Any", CheckedClient(store.client, self._check_deadline)))
         return self._store
@@ -240,8 +223,8 @@ def make_tracker(record: Record, **tracking: Any) -> Tracker:
     destination = destination_of({"experiment": EXPERIMENT, **tracking})
     events = Events(record) if tracking.get("tensorboard") else None
     if destination is None:
-        return Tracker(record, events)
-    return Publisher(record, partial(open_store, *destination), destination, events)
+        return Tracker(record, events=events)
+    return Tracker(record, partial(open_store, *destination), destination, events)
 
 
 def pending_records(destination: Destination | None, multirun: Path) -> Iterator[Record]:
@@ -260,7 +243,7 @@ def publish_pending(multirun: Path, tracking: Mapping[str, Any], limit_s: float 
     first = next(pending_records(destination, multirun), None)
     if destination is None or first is None:
         return None
-    reason = Publisher(first, partial(open_store, *destination), destination).publish_pending(limit_s)
+    reason = Tracker(first, partial(open_store, *destination), destination).publish_pending(limit_s)
     if not any(pending_records(destination, multirun)):
         return None
     return (
@@ -274,7 +257,7 @@ def include_all(folders: Sequence[Path], tracking: Mapping[str, Any]) -> Publish
     destination = destination_of(tracking)
     if destination is None or not folders:
         return None
-    outcome = Publisher(Record(folders[0]), partial(open_store, *destination)).include(folders, CLOSE_LIMIT_S)
+    outcome = Tracker(Record(folders[0]), partial(open_store, *destination)).include(folders, CLOSE_LIMIT_S)
     if isinstance(outcome, Published):
         return outcome
     return f"warning: MLflow does not show the reused runs in this sweep: {outcome}\n  hint: run the same command again"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +17,8 @@ SYSTEM = "system/"
 """Prefix of the metrics that MLflow shows as system metrics."""
 CORE = re.compile(r"cpu\d+_utilization")
 """Columns of `gauges.csv` that are not published: a machine may have hundreds of cores."""
-MAX_POWER_POINTS = MAX_GAUGE_POINTS = 500
+MAX_POINTS = 500
+"""Points of each curve of power or a gauge."""
 STEPS_PER_POINT = 100
 NS_PER_MS = 1_000_000
 
@@ -54,28 +54,21 @@ def summary_scalars(record: Record, summary: Mapping[str, Any]) -> list[Scalar]:
     return [Scalar(name, value, when_ms, 0) for name, value in publishable(summary["metrics"]).items()]
 
 
-def power_scalars(record: Record, windows: Sequence[Mapping[str, Any]]) -> Iterator[Scalar]:
-    """Yield the power curve in W over ms since the start; nothing if power was not sampled."""
-    start_ns = None
-    for at_ns, watts, _ in downsample(record, MAX_POWER_POINTS) if windows else ():
-        if start_ns is None:
-            boot_ms, start_ns = _boot_ms(record, windows[-1]["epoch"]), at_ns
-        yield Scalar(POWER, watts, boot_ms + at_ns // NS_PER_MS, (at_ns - start_ns) // NS_PER_MS)
-
-
-def gauge_scalars(record: Record, windows: Sequence[Mapping[str, Any]]) -> list[list[Scalar]]:
-    """Return the curve of each gauge over ms since the first row; none if no gauges were recorded."""
-    curves: dict[str, list[Scalar]] = defaultdict(list)
-    start_ns = None
-    for at_ns, means in downsample_columns(record.folder / GAUGES, MAX_GAUGE_POINTS) if windows else ():
-        if start_ns is None:
-            boot_ms, start_ns = _boot_ms(record, windows[-1]["epoch"]), at_ns
-        when_ms, step = boot_ms + at_ns // NS_PER_MS, (at_ns - start_ns) // NS_PER_MS
-        for column, mean in means.items():
-            if not CORE.fullmatch(column):
-                name = legal_name(SYSTEM + column)
-                curves[name].append(Scalar(name, mean, when_ms, step))
-    return list(curves.values())
+def curve_scalars(record: Record, windows: Sequence[Mapping[str, Any]]) -> Iterator[Scalar]:
+    """Yield power in W and the gauges over ms since the first sample; nothing that was not recorded."""
+    if not windows:
+        return
+    boot_ms = _boot_ms(record, windows[-1]["epoch"])
+    power = ((at_ns, {POWER: watts}) for at_ns, watts, _ in downsample(record, MAX_POINTS))
+    for rows in (power, downsample_columns(record.folder / GAUGES, MAX_POINTS)):
+        start_ns = None
+        for at_ns, means in rows:
+            start_ns = at_ns if start_ns is None else start_ns
+            when_ms, step = boot_ms + at_ns // NS_PER_MS, (at_ns - start_ns) // NS_PER_MS
+            for column, mean in means.items():
+                name = column if column == POWER else legal_name(SYSTEM + column)
+                if not CORE.fullmatch(column):
+                    yield Scalar(name, mean, when_ms, step)
 
 
 def loss_curves(

@@ -58,22 +58,19 @@ class Events:
     def add(self) -> None:
         """Append the new windows; they are readable when this returns."""
         windows = self._record.windows()
-        for window_scalars in scalars.window_scalars(self._record, windows, self._written_count):
-            self._log(window_scalars)
+        self._log(chain(*scalars.window_scalars(self._record, windows, self._written_count)))
         self._written_count = len(windows)
-        self.open().flush()
 
     def finish(self) -> None:
         """Append the rest, with means, totals, power and gauges, and close the file."""
         self.add()
         if summary := self._record.summary():
             self._log(scalars.summary_scalars(self._record, summary))
-            windows = self._record.windows()
-            self._log(scalars.power_scalars(self._record, windows))
-            self._log(chain(*scalars.gauge_scalars(self._record, windows)))
+            self._log(scalars.curve_scalars(self._record, self._record.windows()))
         self.open().close()
 
     def _log(self, points: Iterable[Scalar]) -> None:
         writer = self.open()
         for scalar in points:
             writer.add_scalar(scalar.name, scalar.value, scalar.step, wall_time=scalar.when_ms / 1000)
+        writer.flush()
