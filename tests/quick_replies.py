@@ -60,7 +60,7 @@ class Script:
 
     @property
     def connection(self):
-        return self.agent._recorder._connection
+        return self.agent.recorder.connection
 
     @property
     def windows(self):

@@ -127,7 +127,7 @@ def test_early_break_and_accumulated_gradients_end_their_epoch_with_their_steps(
     script.train(loader, steps=3)
     script.train(loader, every=4)
     assert script.windows == [("epoch", 0, 3), ("epoch", 1, 8)]
-    assert len(script.agent._recorder._record.steps()) == 4 * (3 + 8)
+    assert len(script.agent.recorder._record.steps()) == 4 * (3 + 8)
 
 
 def test_endless_loader_has_windows_of_equal_steps_and_a_partial_last_one(script):
@@ -338,13 +338,13 @@ def test_error_of_the_agent_is_reported_once_and_loses_no_batch(script, loader, 
 def test_error_in_a_clock_within_a_pass_loses_no_batch(script, loader, monkeypatch, capsys):
     batches = script.batches(loader)
     values = [next(batches)[0][0, 0].item()]
-    monkeypatch.setattr(script.agent.clock, "_mark_at", None)
+    monkeypatch.setattr(script.agent.recorder.clock, "_mark_at", None)
     values += [inputs[0, 0].item() for inputs, _ in batches]
     assert values == [2.0 * number for number in range(STEPS)]
     assert "the script continues" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("interrupted_in", ["agent._open", "agent.clock._mark_at"])
+@pytest.mark.parametrize("interrupted_in", ["agent._open", "agent.recorder.clock._mark_at"])
 def test_error_of_the_scripts_signal_handler_reaches_the_script(script, loader, monkeypatch, interrupted_in):
     def handle(number, frame):
         raise TimeoutError("own")
@@ -413,7 +413,7 @@ def test_script_waits_at_borders_if_counters_are_read_there_and_otherwise_seldom
     read = script.connection.read
     assert read.count(WindowMeasured) == (3 if openings[-1] else 1)
     script.agent.read_replies()
-    assert (read.count(WindowMeasured), script.agent.recorded["epoch"].metrics["epoch/energy_j"]) == (4, 2.0)
+    assert (read.count(WindowMeasured), script.agent.recorder.recorded["epoch"].metrics["epoch/energy_j"]) == (4, 2.0)
 
 
 def test_backward_passes_are_hooked_until_an_epoch_has_had_an_optimizer_step(script, loader):

@@ -51,7 +51,7 @@ def test_any_iterable_is_measured_by_epoch(loop, make):
 def test_number_of_epochs_is_stated_for_a_forecast_if_it_is_known(loop, epochs, expected):
     for _ in loop.meter.epochs(epochs):
         loop.train(loop.meter.batches(BATCHES))
-        assert loop.agent._recorder.expected_epochs == expected
+        assert loop.agent.recorder.expected_epochs == expected
 
 
 def test_one_object_is_measured_in_each_pass_and_has_the_attributes_of_its_data(loop):

@@ -43,7 +43,7 @@ def train(tmp_path, monkeypatch):
             with torch.no_grad():
                 for inputs, _ in agent.iterate(loader, iter):
                     model(inputs)
-        connection = agent._recorder._connection
+        connection = agent.recorder.connection
         agent.end()
         hook.remove()
         weights = [parameter.tolist() for parameter in model.parameters()]

@@ -131,5 +131,5 @@ def test_epochs_and_evaluations_are_complete_and_weights_unchanged(loop, connect
     measured, callback = weights(loop, True, tmp_path)
     assert measured == plain
     assert callback is None or callback.meter.last.energy_j == 2.0
-    assert callback is None or callback.meter._agent._recorder.expected_epochs == 2
+    assert callback is None or callback.meter._agent.recorder.expected_epochs == 2
     assert [connection.windows for connection in connections] == [OF_TWO_EPOCHS, OF_TWO_EPOCHS]

@@ -37,7 +37,7 @@ class Agent:
     Attributes:
         window: The open window, or None.
         thread: Identifier of the thread that trains; None before the first window.
-        trace: The trace of steps; None if no steps are traced, or if tracing has ended.
+        recorder: Has the clock of the last window, and the controller's replies.
         counts_steps: Whether training steps are measured: without a pass over a DataLoader, and without a `Meter`.
         is_fetching: Whether a measured loader is fetching a batch. Its own passes over other loaders are not measured.
         remove_backward_hook: Removes the hook that calls `backward_ended`; not needed after an optimizer step.
@@ -51,20 +51,10 @@ class Agent:
         self.remove_backward_hook = lambda: None
         self.reason = ""
         self._steps_per_window = steps_per_window
-        self._recorder = WindowRecorder(socket, folder, self._report_progress)
+        self.recorder = WindowRecorder(socket, folder, self._report_progress)
         self._kinds = PassKinds()
         self._is_on = True
         self._has_optimizer = self._has_backward = False  # whether the script made such a step
-
-    @property
-    def clock(self):
-        """The clock of the last window."""
-        return self._recorder.clock
-
-    @property
-    def recorded(self):
-        """The controller's reply to the last window of each name, after `read_replies`."""
-        return self._recorder.recorded
 
     def iterate(self, loader, make_iterator, name=None, is_explicit=False):
         """Return an iterator over a loader, which is measured unless another pass is being measured."""
@@ -82,17 +72,17 @@ class Agent:
             raise
         finally:
             self.is_fetching = False
-        self.clock.add_early_wait(perf_counter_ns() - called_ns)
+        self.recorder.clock.add_early_wait(perf_counter_ns() - called_ns)
         return MeasuredIterator(self, window, iterator)
 
     def read_replies(self):
         """Read the controller's replies to windows; the script has not waited for them at their ends."""
         if self.is_ready():
-            self.guarded(self._recorder.read_replies)
+            self.guarded(self.recorder.read_replies)
 
     def expect_epochs(self, count):
         """Note how many epochs follow, for the forecast of the run; None: unknown."""
-        self._recorder.expected_epochs = None if count is None else self._recorder.epochs + count
+        self.recorder.expected_epochs = None if count is None else self.recorder.epochs + count
 
     def open_named(self, name):
         """Open a window of the script's own; return None within another window, whose part it then is."""
@@ -127,7 +117,7 @@ class Agent:
 
     def trace_step(self, window):
         """Trace the next step of a pass that trains, if it is one of the steps to trace."""
-        is_traced = self._recorder.is_first and self._recorder.epochs == self.trace.epoch
+        is_traced = self.recorder.is_first and self.recorder.epochs == self.trace.epoch
         if is_traced and window.training_steps and self.is_ready():
             self._report_trace(self.trace.step(window, self._kinds.model()))
 
@@ -146,12 +136,12 @@ class Agent:
     def inner_step(self, earlier):
         """Note a request of a pass within another pass, and return the step of the outer pass.
 
-        If the earlier request was in the same step, the inner pass is a loop of its own, such as an evaluation. Its
-        time is overhead then. Otherwise it gets further samples for the step.
+        After an earlier request in the same step, the inner pass is a loop of its own, such as an evaluation, and its
+        time is overhead. Otherwise it gets further samples for the step.
         """
         step = (self.window, self.window.batches) if self.is_ready() and self.window else None
         if step and step == earlier:
-            self.clock.end_step()
+            self.recorder.clock.end_step()
         return step
 
     def renew(self, window):
@@ -171,11 +161,11 @@ class Agent:
             self.close()
         self.read_replies()
         has_trained = self._has_optimizer or self._has_backward
-        if not self._recorder.is_connected and has_trained:
+        if self.recorder.connection is None and has_trained:
             self.guarded(self._connect)
-        reason = NO_STEP if not has_trained else "" if self._recorder.epochs else NO_LOADER
+        reason = NO_STEP if not has_trained else "" if self.recorder.epochs else NO_LOADER
         self._switch_off(
-            *([NotMeasured(reason)] if reason and not self.recorded else []),
+            *([NotMeasured(reason)] if reason and not self.recorder.recorded else []),
             RankFailed("exception", describe_error(error), 0) if error else Finished(),
         )
 
@@ -191,8 +181,8 @@ class Agent:
     def is_of_script(self, error):
         """Return whether the script must get an error that was raised in the agent's code.
 
-        It gets interrupts, exits, and errors of its own signal handlers. All of them except exits end measuring. After
-        an interrupt, a reply of the controller may be missing.
+        It gets interrupts, exits, and errors of its own signal handlers. All of them except exits end measuring, since
+        a reply of the controller may be missing.
         """
         is_of_agent = isinstance(error, (Exception, ControllerGoneError))
         if is_of_agent or isinstance(error, KeyboardInterrupt):
@@ -217,7 +207,7 @@ class Agent:
             self.trace.close()
         self._is_on, self.window, self.trace = False, None, None
         self._kinds.unwatch()
-        self._recorder.end(messages)
+        self.recorder.end(messages)
 
     def _begin_pass(self, loader, name, is_explicit):
         """Open a window for a pass; None for a pass within another pass, whose time is overhead of the outer pass."""
@@ -227,7 +217,7 @@ class Agent:
             is_over = self.window.is_complete() or torch.is_grad_enabled() > self.window.has_gradients
             if self.window.loader() is not loader and not is_over:
                 if not torch.is_grad_enabled():
-                    self.clock.end_step()
+                    self.recorder.clock.end_step()
                 return None
             self._close()  # the script requests no more batches of this pass, and still holds its iterator
         length = length_of(loader)
@@ -250,7 +240,7 @@ class Agent:
             window = self._open(limit, limit=limit, name="epoch", is_counted=True)
         if self.trace is not None:
             self.trace_step(window)
-        self.clock.receive(self.clock.request())
+        self.recorder.clock.receive(self.recorder.clock.request())
         window.batches += 1
 
     def _stop_counting(self):
@@ -268,59 +258,59 @@ class Agent:
         if window.is_exhausted:
             self.close(window)
         elif window.may_be_complete():
-            self.clock.end_last_step()  # the script may save or evaluate now, and request no more batches
+            self.recorder.clock.end_last_step()  # the script may save or evaluate now, and request no more batches
 
     def _open_named(self, name):
         self._stop_counting()
         if self.window is not None and not self.window.is_complete():
-            self.clock.end_step()
+            self.recorder.clock.end_step()
             return None
         self.close()
         return self._open(0, name=name)
 
     def _open(self, steps, *properties, **named):
-        if not self._recorder.is_connected:
+        if self.recorder.connection is None:
             self._connect()
         window = OpenWindow(used_device(), *properties, **named)
         self._kinds.watch(window)
-        self._recorder.open(window, steps)
+        self.recorder.open(window, steps)
         self.window = window
         return window
 
     def _connect(self):
         self._pid, self.thread = os.getpid(), threading.get_ident()
         os.environ.pop("EPOCHMETER_AGENT", None)  # child processes of this one are not measured
-        self._recorder.connect()
+        self.recorder.connect()
 
     def _report_progress(self, steps, now_ns, parts):
         """Send the progress of an epoch; a pass without training steps so far may be an evaluation."""
         window = self.window
         if window is not None and window.training_steps and self.is_ready():
-            self._recorder.progress(steps, now_ns, None if window.is_counted else parts)
+            self.recorder.connection.progress(steps, now_ns, None if window.is_counted else parts)
 
     def _report_trace(self, message):
         """Send the result of the trace, if there is one, and end tracing."""
         if message is not None:
-            self._recorder.send(message)
+            self.recorder.connection.send(message)
             self.trace = None
 
     def _close(self):
         window, self.window = self.window, None
         if self.trace is not None:
             self._report_trace(self.trace.close())
-        self.clock.close()
+        self.recorder.clock.close()
         self._kinds.unwatch()
         if self._has_optimizer:
             self.remove_backward_hook()
-        is_first = not self._recorder.epochs
+        is_first = not self.recorder.epochs
         # If the script initialized a GPU later, the timestamps of the first steps are from another device.
         reason = window.flaw or (LATE_DEVICE if window.device != used_device() else "")
         name = None if reason else self._kinds.name(window, is_first, self._has_optimizer)
         if name and window.is_counted and is_first:
             reason = NO_PARTS.format(window.limit, "optimizer steps" if self._has_optimizer else "backward passes")
         if reason:
-            self._recorder.send(NotMeasured(reason))
-        self._recorder.close(window, name)
+            self.recorder.connection.send(NotMeasured(reason))
+        self.recorder.close(window, name)
 
 
 def length_of(loader):

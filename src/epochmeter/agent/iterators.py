@@ -47,7 +47,7 @@ class MeasuredIterator(LoaderIterator):
 
     def __init__(self, agent, window, iterator):
         super().__init__(agent, iterator)
-        self._window, self._clock = window, agent.clock
+        self._window, self._clock = window, agent.recorder.clock
 
     def __next__(self):
         # This and `Agent.optimizer_stepped` run in every step, when the processor's caches have other content. Each
@@ -85,7 +85,7 @@ class MeasuredIterator(LoaderIterator):
         agent, window = self._agent, self._window
         if window is not None and window is agent.window:
             if agent.is_ready():
-                self._window, self._clock = agent.renew(window), agent.clock
+                self._window, self._clock = agent.renew(window), agent.recorder.clock
                 return next(self)
             window.flaw = READ_AHEAD
         self._window = None

@@ -191,7 +191,7 @@ class Meter:
         if agent is None or agent.reason:
             return Measurement(reason=agent.reason if agent else self._reason or "nothing was measured yet")
         name = window if window in RESERVED else metric_prefix(window)
-        recorded = agent.recorded.get(name)
+        recorded = agent.recorder.recorded.get(name)
         if recorded is None:
             return Measurement(reason="no such window was measured yet")
         metrics = {re.sub("^" + name + "/", "", metric): value for metric, value in recorded.metrics.items()}

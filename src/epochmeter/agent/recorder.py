@@ -28,17 +28,12 @@ MAX_UNREAD = 16
 
 
 class WindowRecorder:
-    """Measures and records the windows of a script.
+    """Measures and records the windows of a script; `observe` is that of `Clock`.
 
     If counters are read at the borders of windows, the script waits for the controller there, otherwise rarely.
 
-    Args:
-        socket: Path of the controller's socket.
-        folder: The run folder.
-        observe: As that of `Clock`.
-
     Attributes:
-        is_connected: Whether a window was opened.
+        connection: That to the controller; None before the first window.
         is_first: Whether this is the first rank on its node.
         clock: The clock of the last window.
         epochs: Number of measured epochs.
@@ -52,37 +47,25 @@ class WindowRecorder:
         self.expected_epochs = None
         self.recorded = {}
         self._socket, self._record, self._observe = socket, Record(folder), observe
-        self._connection = self._device = None
+        self.connection = self._device = None
         self._reads_counters = self._awaits_next = True
         self._awaited_ns = 0
         self._unread = collections.deque()  # names of windows, and functions that wait for the replies to them
 
-    @property
-    def is_connected(self):
-        return self._connection is not None
-
     def connect(self):
         """Connect to the controller."""
         rank, ranks, self.is_first = own_rank()
-        self._connection = (ScriptConnection if self.is_first else UnansweredConnection)(
+        self.connection = (ScriptConnection if self.is_first else UnansweredConnection)(
             self._socket, rank, self.is_first
         )
         facts = describe_device(used_device())
         try:
-            reply = self._connection.request(Built({}, dict(facts, ranks=ranks) if ranks > 1 else facts))
+            reply = self.connection.request(Built({}, dict(facts, ranks=ranks) if ranks > 1 else facts))
         except (ControllerGoneError, ConnectionError):
             raise RuntimeError(
                 "the controller is gone or silent, or it measures another process of the script"
             ) from None
         self._reads_counters = self.is_first and reply.reads_counters
-
-    def send(self, message):
-        """Send a message that has no reply."""
-        self._connection.send(message)
-
-    def progress(self, steps, now_ns, parts):
-        """Send the progress of the open window."""
-        self._connection.progress(steps, now_ns, parts)
 
     def open(self, window, steps):
         """Open a window of `steps` steps (0: not known): the controller reads its counters, then the clock starts."""
@@ -97,7 +80,7 @@ class WindowRecorder:
         is_awaited = self.is_first and self._awaits_next
         name = window.name or "epoch"
         opening = WindowOpening(name, self.epochs, steps, epochs=self.expected_epochs, is_awaited=is_awaited)
-        reply = self._connection.post(opening)
+        reply = self.connection.post(opening)
         if is_awaited:
             self.read_replies()
             reply()
@@ -111,7 +94,7 @@ class WindowRecorder:
         times = self.clock.opened_ns, self.clock.closed_ns
         epoch = self.epochs if name == "epoch" else max(0, self.epochs - 1)
         steps = None if window.limit in (None, window.batches) else window.batches
-        reply = self._connection.post(WindowClosed(*times, name or "", epoch, steps, self._reads_counters))
+        reply = self.connection.post(WindowClosed(*times, name or "", epoch, steps, self._reads_counters))
         parts = self._parts(window)
         if name == "epoch":
             if window.learning_rate is not None:
@@ -124,7 +107,7 @@ class WindowRecorder:
         if name:
             measured = RankWindow(*times, 0, parts, [], False, 0.0, 0.0, None)
             self._awaits_next = self._reads_counters or monotonic_ns() - self._awaited_ns >= AWAIT_INTERVAL_NS
-            self._unread.append((name, self._connection.post(WindowMeasured([measured], [], self._awaits_next))))
+            self._unread.append((name, self.connection.post(WindowMeasured([measured], [], self._awaits_next))))
 
     def read_replies(self, unread=0):
         """Read the controller's replies to windows until this number of replies is unread."""
@@ -134,11 +117,11 @@ class WindowRecorder:
 
     def end(self, messages):
         """Send the last messages and close the connection."""
-        if self._connection is not None:
+        if self.connection is not None:
             with contextlib.suppress(OSError, ControllerGoneError):
                 for message in messages:
-                    self._connection.send(message)
-            self._connection.close()
+                    self.connection.send(message)
+            self.connection.close()
 
     def _parts(self, window):
         """Return a window's measurements, without those that are unknown."""
