@@ -1,8 +1,4 @@
-"""Energy by phase of a window: stall, copy, compute and overhead.
-
-It is the energy that all metered parts used during a phase, whatever caused it. docs/phase-energy.md describes the
-method, and when a phase has no energy.
-"""
+"""Energy that all metered parts used during each phase of a window: docs/phase-energy.md describes the method."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -43,20 +39,16 @@ energy, as a fraction of the gross energy."""
 
 
 class PhaseEnergy(NamedTuple):
-    """Energy by phase.
-
-    Attributes:
-        energy_j: Joules of each phase whose energy is precise enough. They sum to the gross energy if none is missing.
-        half_width_j: Their 95 % confidence intervals (plus or minus), in joules.
-        averaging_s, lag_s: Those of the sensor.
-        reason: Why phases are missing; None if none is.
-    """
+    """Energy by phase, and averaging time and lag of the power sensor."""
 
     energy_j: Mapping[str, float] = MappingProxyType({})
+    """Joules of each phase whose energy is precise enough. They sum to the gross energy if none is missing."""
     half_width_j: Mapping[str, float] = MappingProxyType({})
+    """Their 95 % confidence intervals (plus or minus), in joules."""
     averaging_s: float | None = None
     lag_s: float | None = None
     reason: str | None = None
+    """Why phases are missing; None if none is."""
 
     def to_record(self) -> dict[str, object]:
         """The fields that the record keeps in addition to the joules."""
@@ -70,10 +62,9 @@ class UnresolvedError(Exception):
 def phase_energy(
     rows: array, opened_ns: int, closed_ns: int, powers: PowerSamples, gross_j: float, gross_half_width_j: float = 0.0
 ) -> PhaseEnergy:
-    """Estimate the energy used during each phase of a window.
+    """Estimate the energy used during each phase of a window, whose steps are `rows` of `INTERVALS` in seconds.
 
     Args:
-        rows: The window's steps, as rows of `INTERVALS` in seconds.
         powers: Samples from about the window's start to about its end. If they have no response, it is estimated.
         gross_j: Energy of the window, to which the phases sum.
         gross_half_width_j: Half-width of the 95 % confidence interval of `gross_j`.
@@ -93,24 +84,18 @@ def timeline_energy(
 ) -> PhaseEnergy:
     """Estimate the energy used during each phase of a timeline; arguments as those of `phase_energy`."""
     watts = np.frombuffer(powers.total_w)
-    read = np.isfinite(watts)
+    read = np.flatnonzero(np.isfinite(watts))
+    if len(read) > MAX_SAMPLES:  # evenly distributed stretches of a long window
+        stretch = MAX_SAMPLES // STRETCHES
+        begins = np.linspace(0, len(read) - stretch, STRETCHES).astype(int)
+        read = read[(begins[:, None] + np.arange(stretch)).ravel()]
     times_s = (np.frombuffer(powers.times_ns, np.int64)[read] - opened_ns) * NANOSECOND
-    kept = _subsample(len(times_s))
     try:
-        return _solve(timeline, times_s[kept], watts[read][kept], gross_j, gross_half_width_j, powers.response)
+        return _solve(timeline, times_s, watts[read], gross_j, gross_half_width_j, powers.response)
     except UnresolvedError as reason:
         return PhaseEnergy(reason=str(reason))
     except np.linalg.LinAlgError:
         return PhaseEnergy(reason="the sensor mixes the phases equally.")
-
-
-def _subsample(samples: int) -> np.ndarray:
-    """Indices of the samples to use: all, or evenly distributed stretches of a long window."""
-    if samples <= MAX_SAMPLES:
-        return np.arange(samples)
-    stretch = MAX_SAMPLES // STRETCHES
-    begins = np.linspace(0, samples - stretch, STRETCHES).astype(int)
-    return (begins[:, None] + np.arange(stretch)).ravel()
 
 
 def _solve(
@@ -156,7 +141,7 @@ def _spread(sensors: list[Sensor]) -> list[Sensor]:
 def _solution(
     timeline: Timeline, sensor: Sensor, times_s: np.ndarray, watts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solve for the energy by phase and its half-width, given a sensor: docs/phase-energy.md describes the method."""
+    """Solve for the energy by phase and its half-width, given a sensor."""
     within = sensor.within(timeline, times_s)
     times_s, watts = times_s[within], watts[within]
     shares = sensor.shares(timeline, times_s)

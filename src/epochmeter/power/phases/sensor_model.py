@@ -90,16 +90,20 @@ class SensorFit:
         # A machine that warms up uses more power in every phase: linear and quadratic drift, in columns.
         self._drift = np.stack([position, position**2 - 1 / 3], axis=1)
         self._spent_s = lru_cache(SHIFTS)(lambda age_us: timeline.spent_s(times_s - age_us / 1e6))
-        self._residuals: dict[Sensor, float] = {sensor: self.residual(sensor) for sensor in candidates}
-        for leader in self._leaders():
-            self._evaluate(refined_grid(leader, REFINEMENTS[0]))
-        self._evaluate(refined_grid(self._best(), REFINEMENTS[1]))
-        self.best_sensor = self._best()
-        unexplained, least = self._unexplained(self.best_sensor), self._residuals[self.best_sensor]
+        residuals = {sensor: self.residual(sensor) for sensor in candidates}
+        leaders: dict[float, Sensor] = {}  # with different averaging times; periodic steps fit several of them
+        for sensor in sorted(residuals, key=residuals.__getitem__):
+            leaders.setdefault(sensor.averaging_s, sensor)
+        for leader in list(leaders.values())[:REFINED_SENSORS]:
+            residuals |= {sensor: self.residual(sensor) for sensor in refined_grid(leader, REFINEMENTS[0])}
+        best = min(residuals, key=residuals.__getitem__)
+        residuals |= {sensor: self.residual(sensor) for sensor in refined_grid(best, REFINEMENTS[1])}
+        self.best_sensor = min(residuals, key=residuals.__getitem__)
+        unexplained, least = self._unexplained(self.best_sensor), residuals[self.best_sensor]
         self.explained = 1 - least / max(float((self._watts**2).sum()), 1e-12)
         independent = correlation_length(unexplained)
         most = max(least + PLAUSIBLE_VARIANCES * unexplained.var() * independent, PLAUSIBLE_RESIDUAL * least)
-        self.plausible = [sensor for sensor, residual in self._residuals.items() if residual <= most]
+        self.plausible = [sensor for sensor, residual in residuals.items() if residual <= most]
 
     def _unexplained(self, sensor: Sensor) -> np.ndarray:
         averaging_us, lag_us = max(1, round(1e6 * sensor.averaging_s)), round(1e6 * sensor.lag_s)
@@ -114,22 +118,9 @@ class SensorFit:
         """Residual sum of squares of the fit through a sensor."""
         return float((self._unexplained(sensor) ** 2).sum())
 
-    def _evaluate(self, sensors: list[Sensor]) -> None:
-        self._residuals |= {sensor: self.residual(sensor) for sensor in sensors}
-
-    def _best(self) -> Sensor:
-        return min(self._residuals, key=self._residuals.__getitem__)
-
-    def _leaders(self) -> list[Sensor]:
-        """The best sensors with different averaging times; periodic steps fit several of them."""
-        leaders: dict[float, Sensor] = {}
-        for sensor in sorted(self._residuals, key=self._residuals.__getitem__):
-            leaders.setdefault(sensor.averaging_s, sensor)
-        return list(leaders.values())[:REFINED_SENSORS]
-
 
 def initial_grid(window_s: float) -> list[Sensor]:
-    """List the sensors of the first search: all that a window of this length can distinguish."""
+    """List the sensors that a window of this length can distinguish."""
     most_s = MAX_WINDOW_FRACTION * window_s
     return [
         Sensor(averaging_s, float(lag_s))
