@@ -44,14 +44,14 @@ def test_every_rail_is_a_domain_with_its_power_and_the_total_is_the_module(tmp_p
         assert {name: values[-1] for name, values in powers.watts.items()} == pytest.approx(tree.board.shown_w())
         assert (meter.energy["reason"] is None) == (board != "tx2")
     tree.show(0.4)
-    assert {rail.name: rail.read() for rail in find_rails(tmp_path)} == pytest.approx(tree.board.shown_w(0.4))
+    assert {name: rail.read() for name, rail in find_rails(tmp_path)} == pytest.approx(tree.board.shown_w(0.4))
 
 
 @pytest.mark.parametrize(("board", "step_w"), [("orin_nano", 0.04), ("agx_orin", 0.4)])
 def test_resolution_of_a_rail_is_one_current_step_at_its_voltage(tmp_path, board, step_w):
     """40 uV over 5 mOhm at 5 V, and over 2 mOhm at 20 V."""
     write(tmp_path, board)
-    assert next(find_rails(tmp_path)).step_w == pytest.approx(step_w)
+    assert next(find_rails(tmp_path))[1].domain.step == pytest.approx(step_w)
 
 
 TABLE = {"ina3221": {"averaging_s": 0.2, "renewal_s": 0.3, "lag_s": 0.01}}
@@ -77,7 +77,7 @@ def test_averaging_time_of_a_chip_is_read_from_driver_files(tmp_path, samples, u
         (folder / name).unlink()
         if value is not None:
             (folder / name).write_text(f"{value}\n")
-    responses = [rail.response for rail in find_rails(tmp_path, None, TABLE)]
+    responses = [rail.domain.response for _, rail in find_rails(tmp_path, None, TABLE)]
     assert responses == [pytest.approx(response, rel=0.12)] * 3
 
 
@@ -108,7 +108,7 @@ def test_invalid_sensor_table_is_refused_with_the_key(entry):
 def test_unconnected_channel_of_jetpack_4_is_no_rail(tmp_path):
     tree = write(tmp_path, "nano")
     (tree.folder(0) / "rail_name_1").write_text("NC\n")
-    assert [rail.name for rail in find_rails(tmp_path)] == ["POM_5V_IN", "POM_5V_CPU"]
+    assert [name for name, _ in find_rails(tmp_path)] == ["POM_5V_IN", "POM_5V_CPU"]
 
 
 def test_board_with_two_input_rails_has_the_carriers_as_total():
@@ -118,7 +118,7 @@ def test_board_with_two_input_rails_has_the_carriers_as_total():
 @pytest.mark.parametrize("text", ["", "\n", "garbage\n", "12 mW\n"])
 def test_file_without_a_number_is_a_failed_read(tmp_path, text):
     tree = write(tmp_path, "nano")
-    (rail,) = [rail for rail in find_rails(tmp_path) if rail.name == "POM_5V_IN"]
+    rail = dict(find_rails(tmp_path))["POM_5V_IN"]
     for file in tree.files("POM_5V_IN"):
         file.write_text(text)
     with pytest.raises(ValueError, match=f"in_power0_input is not a number: '{text.strip()}'"):

@@ -40,7 +40,7 @@ def open_rails(
     if others := sharing_reason():
         return NullMeter(others)
     try:
-        board = dict(find_rails(root, period_s, (rails or RailTable()).get("shunt_ohm"), sensors))
+        board = dict(find_rails(root, (rails or RailTable()).get("shunt_ohm"), sensors, period_s))
         if not board:
             by_jtop = open_jtop(gpus=gpus, root=root, rails=rails)
             reason = f"No INA3221 or INA238 power sensor below {root}."
@@ -51,7 +51,9 @@ def open_rails(
         return NullMeter(str(error))
 
 
-def find_rails(root: Path, period_s: float, shunt_ohm: float | None = None, sensors: Sensors | None = None) -> Rails:
+def find_rails(
+    root: Path, shunt_ohm: float | None = None, sensors: Sensors | None = None, period_s: float = 0.01
+) -> Rails:
     """Find every rail that a sensor below `root` measures."""
     for sensor in sorted((root / "sys/bus/i2c/devices").glob("*")):
         kind = read_text(sensor / "name")
