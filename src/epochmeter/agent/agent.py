@@ -86,21 +86,33 @@ class Agent:
 
     def open_named(self, name):
         """Open a window of the script's own; return None within another window, whose part it then is."""
-        return self.guarded(self._open_named, name) if self.is_ready() else None
+        if not self.is_ready():
+            return None
+        self._stop_counting()
+        if self.window is not None and not self.window.is_complete():
+            self.recorder.clock.end_step()
+            return None
+        self.close()
+        return self._open(0, name=name)
 
     def optimizer_stepped(self, optimizer, arguments, keywords):
         """Note a step of any optimizer."""
         try:
-            if self.counts_steps:
-                self._count_optimizer_step()
+            if self.counts_steps and self.is_ready():
+                if not self._has_optimizer:
+                    self._discard_counted()  # its steps are backward passes
+                self._next_step()
             self._has_optimizer = True
             window = self.window
             if window is None:
                 return
             window.training_steps += 1
             window.learning_rate = optimizer.param_groups[0].get("lr")
-            if window.batches == window.length:
-                self._end_last_step(window)
+            if window.batches == window.length:  # the script may have done the last step of a pass
+                if window.is_exhausted:
+                    self.close(window)
+                elif window.may_be_complete():
+                    self.recorder.clock.end_last_step()  # it may save or evaluate now, and request no more batches
         except BaseException as error:
             if self.is_of_script(error):
                 raise
@@ -129,7 +141,7 @@ class Agent:
     def end_pass(self, window, error):
         """Close a window after the loader's error or end, or later if batches were fetched ahead."""
         if isinstance(error, StopIteration) and window.training_steps and self._kinds.is_fetched_ahead(window):
-            window.exhaust()
+            window.is_exhausted, window.length = True, window.batches
         else:
             self.close(window)
 
@@ -224,12 +236,6 @@ class Agent:
         limit = None if is_explicit or length is not None else self._steps_per_window
         return self._open(limit or length or 0, reference(loader), limit, length, name, is_explicit)
 
-    def _count_optimizer_step(self):
-        if self.is_ready():
-            if not self._has_optimizer:
-                self._discard_counted()  # its steps are backward passes
-            self._next_step()
-
     def _next_step(self):
         """Begin a step of a script that has no DataLoader: it ends with the next training step."""
         window = self.window
@@ -252,21 +258,6 @@ class Agent:
         if self.window is not None and self.window.is_counted:
             self.window.name = ""
             self.close()
-
-    def _end_last_step(self, window):
-        """Note that the script may have done the last step of a pass."""
-        if window.is_exhausted:
-            self.close(window)
-        elif window.may_be_complete():
-            self.recorder.clock.end_last_step()  # the script may save or evaluate now, and request no more batches
-
-    def _open_named(self, name):
-        self._stop_counting()
-        if self.window is not None and not self.window.is_complete():
-            self.recorder.clock.end_step()
-            return None
-        self.close()
-        return self._open(0, name=name)
 
     def _open(self, steps, *properties, **named):
         if self.recorder.connection is None:
@@ -328,9 +319,5 @@ def describe_error(error):
 
 def uncaught_error():
     """Return the exception that ended the script; None without one, and in interactive sessions, which continue."""
-    return None if is_interactive() else getattr(sys, "last_value", None)
-
-
-def is_interactive():
-    """Return whether this is a notebook or an interactive Python."""
-    return hasattr(sys, "ps1") or "IPython" in sys.modules
+    is_interactive = hasattr(sys, "ps1") or "IPython" in sys.modules
+    return None if is_interactive else getattr(sys, "last_value", None)

@@ -42,10 +42,6 @@ class OpenWindow:
         """Return whether the loader has delivered its last batch."""
         return self.is_exhausted or (self.length is not None and self.batches >= self.length)
 
-    def exhaust(self):
-        """Note that the pass has ended, before the script has trained on its last batch."""
-        self.is_exhausted, self.length = True, self.batches
-
     def add(self, batch):
         """Count a batch."""
         self.batches += 1

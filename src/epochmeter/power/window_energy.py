@@ -70,7 +70,9 @@ def energy_of_window(
     """
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     sampling = meter.sampling(before.ended_ns, after.begun_ns)
-    failed = _failed_sensors(meter, sampling)
+    lost = sampling.unavailable.items() if sampling else ()
+    # A counter needs no samples, even if power is sampled under the same name.
+    failed = {name: f"{why}." for name, why in lost if meter.domains[name].source == "sampled"}
     short = {name: why for name in meter.domains if (why := too_short_reason(name, meter, seconds, sampling))}
     used = energy_between(before.joules, after.joules, meter.domains, sampling.correction_j if sampling else {})
     available = {name: used[name] for name in sorted(used) if name not in failed}
@@ -132,12 +134,6 @@ def measure_idle(meter: Meter, seconds: float, sleep: Callable[[float], None] = 
     return energy_of_window(before, after, meter, (after.at_ns - before.at_ns) * NANOSECOND)
 
 
-def _failed_sensors(meter: Meter, sampling: Sampling | None) -> dict[str, str]:
-    """Why sampled domains have no energy; a counter needs no samples, even if power is sampled under the same name."""
-    unavailable = sampling.unavailable if sampling else {}
-    return {name: f"{why}." for name, why in unavailable.items() if meter.domains[name].source == "sampled"}
-
-
 def _term(
     joules: Joules, total: Mapping[str, float], seconds: float, meter: Meter, sampling: Sampling | None
 ) -> dict[str, float]:
@@ -179,9 +175,8 @@ def _total_metrics(
 def _machine_metrics(meter: Meter, joules: Joules) -> dict[str, float]:
     """The machine's energy; none unless it has domains and all of them have an energy."""
     domains = _machine_domains(meter)
-    if not domains or not joules.keys() >= set(domains):
-        return {}
-    return {"machine_energy_j": math.fsum(joules[name] for name in domains)}
+    has_all = domains and joules.keys() >= set(domains)
+    return {"machine_energy_j": math.fsum(joules[name] for name in domains)} if has_all else {}
 
 
 def _machine_domains(meter: Meter) -> Sequence[str]:

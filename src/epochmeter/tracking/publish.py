@@ -55,7 +55,7 @@ def publish(record: Record, store: Store, ended: str | None = None) -> Published
     if (checkpoint := record.checkpoint()) and status != "FINISHED":
         windows, summary = [window for window in windows if window["epoch"] < checkpoint["epochs"]], None
     with record.locked():  # of two processes, the second finds the run created by the first
-        run = _find_run(record, store) or _create_run(record, store)
+        run = _find_or_create_run(record, store)
     if not is_superseded(record):
         for failed in _replaced_attempts(record.folder, record, store):
             store.client.delete_run(failed)
@@ -123,25 +123,25 @@ def records_below(folder: Path) -> list[Record]:
     return [record for record in records if not is_superseded(record)]
 
 
-def _find_run(record: Record, store: Store) -> Run | None:
+def _find_or_create_run(record: Record, store: Store) -> Run:
     """Return the MLflow run of the record.
 
     A server that creates a run after the timeout leaves a duplicate: always the same one is kept.
     """
-    query = f"tags.`{RECORD_ID}` = '{record.run()['record_id']}'"
-    matches = sorted(store.client.search_runs([store.experiment_id], query), key=lambda run: run.info.run_id)
+    run = record.run()
+    query = f"tags.`{RECORD_ID}` = '{run['record_id']}'"
+    matches = sorted(store.client.search_runs([store.experiment_id], query), key=lambda match: match.info.run_id)
     for duplicate in matches[1:]:
         store.client.delete_run(duplicate.info.run_id)
-    return matches[0] if matches else None
-
-
-def _create_run(record: Record, store: Store) -> Run:
-    run = record.run()
-    return store.client.create_run(
-        store.experiment_id,
-        start_time=_ms(started_s(record)),
-        run_name=f"rehearsal {run['name']}" if run["rehearsal"] else run["name"],
-        tags={**run_export.run_tags(record), SWEEPS: run["sweep_id"]},
+    return (
+        matches[0]
+        if matches
+        else store.client.create_run(
+            store.experiment_id,
+            start_time=_ms(started_s(record)),
+            run_name=f"rehearsal {run['name']}" if run["rehearsal"] else run["name"],
+            tags={**run_export.run_tags(record), SWEEPS: run["sweep_id"]},
+        )
     )
 
 

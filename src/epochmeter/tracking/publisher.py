@@ -111,7 +111,7 @@ class Tracker:
             # MLflow's import and an earlier run's last call cannot be interrupted, and must not reach into a window.
             self._loaded.wait(self._loading_limit_s)
             self._loading_limit_s = 0.0
-            self._work_within(limit_s, self._publish_record)
+            self.work_within(limit_s, self._publish_record)
 
     def close(self, limit_s: float = CLOSE_LIMIT_S, ended: str | None = None) -> Published | str | None:
         """Publish the end; `ended` is the state of the run, for a record whose end could not be written.
@@ -121,7 +121,7 @@ class Tracker:
         """
         self._write_events(Events.finish)
         self._ended = ended
-        outcome = self._work_within(limit_s, self._publish_record) if self._open_store else None
+        outcome = self.work_within(limit_s, self._publish_record) if self._open_store else None
         if isinstance(outcome, str):
             return (
                 f"warning: not all of this run was published to MLflow: {outcome}\n"
@@ -153,21 +153,17 @@ class Tracker:
                     self._outcome = error_reason(error)
                     store.client.get_experiment(store.experiment_id)  # raises if the server is down: no second wait
 
-        return self._work_within(limit_s, work)
+        return self.work_within(limit_s, work)
 
-    def include(self, folders: Sequence[Path], limit_s: float) -> Published | str:
-        """Publish the runs that a sweep's folders reference; return one of them in MLflow, or an error message."""
+    def include(self, folders: Sequence[Path]) -> None:
+        """Publish the runs that a sweep's folders reference."""
+        store = self._opened()
+        for folder in folders:
+            self._outcome = include_reused(folder, store) or self._outcome
+        views.save_views(store, sweep=folders[0].parent.name)
 
-        def work() -> None:
-            store, published = self._opened(), None
-            for folder in folders:
-                published = include_reused(folder, store) or published
-            views.save_views(store, sweep=folders[0].parent.name)
-            self._outcome = published
-
-        return self._work_within(limit_s, work)
-
-    def _work_within(self, limit_s: float, work: Callable[[], None]) -> Published | str:
+    def work_within(self, limit_s: float, work: Callable[[], None]) -> Published | str:
+        """Run some work in the background thread; return its outcome so far."""
         deadline = self._deadline = time.monotonic() + limit_s
         if self._thread.is_alive():  # an earlier call may still hang
             self._thread.join(limit_s)
@@ -257,7 +253,8 @@ def include_all(folders: Sequence[Path], tracking: Mapping[str, Any]) -> Publish
     destination = destination_of(tracking)
     if destination is None or not folders:
         return None
-    outcome = Tracker(Record(folders[0]), partial(open_store, *destination)).include(folders, CLOSE_LIMIT_S)
+    tracker = Tracker(Record(folders[0]), partial(open_store, *destination))
+    outcome = tracker.work_within(CLOSE_LIMIT_S, partial(tracker.include, folders))
     if isinstance(outcome, Published):
         return outcome
     return f"warning: MLflow does not show the reused runs in this sweep: {outcome}\n  hint: run the same command again"
