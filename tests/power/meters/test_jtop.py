@@ -17,7 +17,7 @@ METERED = """
 import json, logging, os, signal, sys, time
 from pathlib import Path
 import jtop.service
-from epochmeter.power.meters.jtop import open_jtop
+from epochmeter.power.meters.rails import open_jtop
 
 jtop.service.JTOP_PIPE, pid, options, fault = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4]
 said = []

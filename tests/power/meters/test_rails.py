@@ -8,8 +8,7 @@ import pytest
 import yaml
 from boards import LAYOUTS, write
 
-from epochmeter.power.meters.board_total import total_of
-from epochmeter.power.meters.rails import find_rails, open_rails
+from epochmeter.power.meters.rails import find_rails, open_rails, total_of
 from epochmeter.power.uncertainty import Response, response_of
 from epochmeter.power.window_energy import energy_of_window, take_reading
 from epochmeter.shared.units import NANOSECOND

@@ -1,21 +1,24 @@
-"""Energy of a Jetson's power rails from its INA3221 and INA238 sensors, by kernel files that every user may read.
+"""Energy of a Jetson's power rails from its INA3221 and INA238 sensors, by kernel files or by jtop's service.
 
 JetPack 4 presents a sensor as an IIO device, later versions as hwmon. The sensors measure the module (on Thor the
 input of its carrier board), not wall power: carrier board, drives and USB are not included.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import product
 from math import prod
 from pathlib import Path
+from typing import Any, TypedDict
 
 from epochmeter.machine.slurm import sharing_reason
 from epochmeter.machine.sysfs import read_text
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
-from epochmeter.power.meters.board_total import RailTable, rails_meter
-from epochmeter.power.meters.jtop import open_jtop
+from epochmeter.power.meters.jtop import connect_client, service_error
+from epochmeter.power.sampler import Sampler
 from epochmeter.power.uncertainty import Response, Sensors, response_of
 
 SHUNT_STEP_V = 40e-6
@@ -24,10 +27,24 @@ INA3221_US = [(140, 204, 332, 588, 1100, 2116, 4156, 8244)] * 2
 """The conversion times that an INA3221 can be set to, for a channel's shunt and its bus voltage (its datasheet)."""
 INA238_US = [(50, 84, 150, 280, 540, 1052, 2074, 4120)] * 3
 """The same for an INA238: its bus voltage, its shunt and its temperature (its datasheet)."""
-
+READS_PER_SAMPLE = 10
+"""Number of reads of each sample of the service: a reading is a sample that was taken up to one period ago."""
+MAX_AGE_PERIODS = 2
+"""Number of periods without a new sample after which the power is unavailable."""
+MODULE = "module"
+INPUTS = {"VIN": "input of the carrier board", "VDD_IN": MODULE, "POM_5V_IN": MODULE}
+"""NVIDIA's names of the rails that feed all others, with their scope, for boards without a rail table."""
 
 Rails = Iterator[tuple[str, Instrument]]
 """Power rails by name. A rail's scope is not known yet."""
+
+
+class RailTable(TypedDict, total=False):
+    """A board's table (`device.rails`); its other keys name a rail's scope, such as `gpu: VDD_GPU_SOC`."""
+
+    total: list[str]
+    covers: str
+    shunt_ohm: float
 
 
 def open_rails(
@@ -49,6 +66,92 @@ def open_rails(
         return rails_meter(board, rails, period_s)
     except ValueError as error:  # from the table of sensors or of rails
         return NullMeter(str(error))
+
+
+def open_jtop(*, gpus: Sequence[str], root: Path, period_s: float = 0.5, rails: RailTable | None = None) -> Meter:
+    """Open the meter of a board's rails, sampled by jtop's service about every `period_s` seconds."""
+    if others := sharing_reason():
+        return NullMeter(others)
+    if root != Path("/"):
+        return NullMeter(f"jtop's service measures this machine, not the one below {root}.")
+    opened = ExitStack()
+    try:
+        client = opened.enter_context(connect_client(period_s))
+        domain = Domain("sampled", client.interval, "", response=Response(renewal_s=client.interval))
+        service = ServiceReader(client)
+        powers = {name: Instrument(domain, partial(service.watts, name)) for name in rail_watts(client.power)}
+        if not powers:
+            raise ValueError("jtop's service finds no power sensor on this board.")
+        return rails_meter(powers, rails, client.interval / READS_PER_SAMPLE, close=opened.close)
+    except (RuntimeError, ValueError) as error:
+        opened.close()
+        return NullMeter(str(error))
+
+
+def rail_watts(power: Mapping[str, Any]) -> dict[str, float]:
+    """Watts of each rail; the service lists the rail that feeds the module separately, as `tot`."""
+    module = power.get("tot", {})
+    rails = {**power.get("rail", {}), **({module["name"]: module} if "name" in module else {})}
+    return {name: rail["power"] / 1000 for name, rail in rails.items()}
+
+
+class ServiceReader:
+    """Reads the service's last sample, as long as new ones arrive."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._uptime, self._renewed_s = client.uptime, time.monotonic()
+
+    def watts(self, rail: str) -> float:
+        """Return the last power of a rail; OSError if the service has ended or sends no samples any more."""
+        try:
+            self._client.ok(spin=True)  # without `spin` it would wait, and disconnect after a timeout
+            watts, uptime = rail_watts(self._client.power)[rail], self._client.uptime
+        except Exception as error:  # the service may end or send anything; the run continues without it
+            raise OSError(service_error(error)) from error
+        if uptime != self._uptime:
+            self._uptime, self._renewed_s = uptime, time.monotonic()
+        elif time.monotonic() - self._renewed_s > MAX_AGE_PERIODS * self._client.interval:
+            raise OSError("jtop's service sends no new sample")
+        return watts
+
+
+def rails_meter(
+    powers: Mapping[str, Instrument],
+    table: RailTable | None,
+    period_s: float,
+    close: Callable[[], None] = lambda: None,
+) -> Meter:
+    """Build the meter of a board's rails; ValueError if the board's table names a missing one."""
+    total, covers, reason = total_of(list(powers), table or RailTable())
+    scoped = {}
+    for name, power in powers.items():
+        listed = ", ".join(part for part, rail in (table or {}).items() if rail == name)
+        scope = listed or ("part of the module" if name in total else "within the module")
+        scoped[name] = power._replace(domain=power.domain._replace(covers=covers if [name] == total else scope))
+    sampler = Sampler(scoped, total=total, period_s=period_s)
+    return Meter(powers=sampler, total=total, covers=covers, reason=reason, close=close)
+
+
+def total_of(available: Sequence[str], table: RailTable) -> tuple[list[str], str, str | None]:
+    """Select the rails of the total: from the board's table (ValueError if one is missing), the input rail, or all.
+
+    Returns:
+        The rails, their scope, and the assumption that was made, if any.
+    """
+    if rails := list(table.get("total", ())):
+        if missing := sorted(set(rails) - set(available)):
+            raise ValueError(
+                f"The rail table names {', '.join(missing)} for the total, but there is only {', '.join(available)}. "
+                "Name the rails of the total: device.rails.total=[...]"
+            )
+        return rails, table.get("covers", MODULE), None
+    no_table = "No rail table for this board"
+    if inputs := [name for name in INPUTS if name in available]:
+        covers = INPUTS[inputs[0]]
+        return inputs[:1], covers, f"{no_table}: {inputs[0]} is assumed to be the {covers}, by its name."
+    rule = f"{no_table}: the sum of {', '.join(available)} may count a rail twice"
+    return list(available), "sum of all rails", f"{rule}. Name the rails of the total: device.rails.total=[...]"
 
 
 def find_rails(
