@@ -2,15 +2,15 @@ import time
 
 import pytest
 
-from epochmeter.agent import connection
-from epochmeter.agent.connection import ScriptConnection
+from epochmeter.agent import recorder
+from epochmeter.agent.recorder import ScriptConnection
 from epochmeter.run import launch
 from epochmeter.shared.protocol import NotMeasured, Trained
 from epochmeter.worker.connection import ControllerGoneError
 
 
 def test_script_waits_for_a_controller_that_neither_reads_nor_replies_for_a_limited_time(monkeypatch):
-    monkeypatch.setattr(connection, "LIMIT_S", 1)
+    monkeypatch.setattr(recorder, "LIMIT_S", 1)
     with launch.listening_socket() as listener:
         script = ScriptConnection(listener.getsockname())
         with pytest.raises(ControllerGoneError, match="did not answer for 1 s"):

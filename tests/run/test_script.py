@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from epochmeter.agent.connection import UnansweredConnection
+from epochmeter.agent.recorder import UnansweredConnection
 from epochmeter.results.rank_merge import merge_ranks
 from epochmeter.run import launch, script
 from epochmeter.run.script import ScriptProcess, check_trained, clipped

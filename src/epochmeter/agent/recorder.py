@@ -1,18 +1,35 @@
-"""Opens and closes the windows of a script: its clock, the messages to the controller, the steps in the record."""
+"""Opens and closes the windows of a script: its clock, the messages to the controller, the steps in the record.
+
+The connection to the controller delays the script as little as possible.
+"""
 
 import collections
 import contextlib
+import os
+import socket
+import struct
 
 import torch
+from torch import distributed
 
-from epochmeter.agent.connection import ScriptConnection, UnansweredConnection, own_rank
-from epochmeter.shared.protocol import Built, RankWindow, WindowClosed, WindowMeasured, WindowOpening
+from epochmeter.shared.protocol import (
+    Built,
+    Proceed,
+    RankWindow,
+    Recorded,
+    WindowClosed,
+    WindowMeasured,
+    WindowOpening,
+)
 from epochmeter.shared.record import Record
 from epochmeter.worker.clock import Clock
-from epochmeter.worker.connection import ControllerGoneError
+from epochmeter.worker.connection import ControllerConnection, ControllerGoneError
 from epochmeter.worker.device import describe_device, make_timeline
 from epochmeter.worker.timeline import monotonic_ns
 
+LIMIT_S = 30
+"""How long the script waits for the controller, which may be stopped (SIGSTOP)."""
+NO_ENERGY = "the first rank has the energy of all ranks"
 NO_PARTS = "no pass over a torch DataLoader: an epoch is {} {}, and waits for data are not measured"
 LOADER_PARTS = ("data_stall_s", "host_wait_s", "compute_s", "overhead_s", "loader_start_s", "loader_stop_s")
 """Absent without a DataLoader."""
@@ -25,6 +42,53 @@ AWAIT_INTERVAL_NS = 10 * 1000 * 1000 * 1000
 """How long the script opens windows without waiting for the controller, which updates MLflow while the script waits."""
 MAX_UNREAD = 16
 """Number of unread replies for which the socket has room."""
+
+
+def own_rank():
+    """Return this process's rank, the number of ranks, and whether it is the first rank on its node."""
+    rank, ranks, first = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)), 0
+    if distributed.is_available() and distributed.is_initialized():
+        first = rank = distributed.get_rank()
+        ranks = distributed.get_world_size()
+    return rank, ranks, int(os.environ.get("LOCAL_RANK", first)) == 0
+
+
+class ScriptConnection(ControllerConnection):
+    """The connection of the first rank: a controller that neither reads nor replies for `LIMIT_S` is an error."""
+
+    def __init__(self, path, rank=0, sends_requests=True):
+        super().__init__(path, rank, sends_requests)
+        self.reply_limit_s = LIMIT_S
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", LIMIT_S, 0))
+
+    def send(self, message):
+        """Send a message that has no reply."""
+        try:
+            super().send(message)
+        except BlockingIOError:
+            self._socket.setblocking(False)  # further messages fail at once
+            raise ControllerGoneError("the controller read nothing for {} s".format(LIMIT_S)) from None
+
+
+class UnansweredConnection(ScriptConnection):
+    """The connection of a rank other than the first: it waits neither for the controller nor for another rank.
+
+    The script itself keeps its ranks together. The controller merges the windows of the ranks by time.
+    """
+
+    def post(self, message):
+        """Send a message, and return a function that gives the rank's own metrics; the controller does not reply."""
+        self.send(message)
+        if isinstance(message, WindowClosed):
+            self._name = message.window
+        if not isinstance(message, WindowMeasured):
+            return Proceed
+        parts = message.ranks[0].parts
+        recorded = Recorded(False, {"{}/{}".format(self._name, key): part for key, part in parts.items()}, NO_ENERGY)
+        return lambda: recorded
+
+    def progress(self, steps, now_ns, parts=None, last_loss=None):
+        """Send nothing: the steps of the first rank are shown."""
 
 
 class WindowRecorder:
