@@ -1,7 +1,8 @@
 """A stub of jtop's service for the real client: `python jtop_service.py SOCKET SCRIPT`; it runs until it is killed.
 
 SCRIPT is JSON: `power`, as the service reports it (default: each rail has as many watts as seconds since boot, modulo
-1000); `interval_s`; `version`; `last`, the number of the last sample; `deaf`, true: it does not answer.
+1000); `interval_s`; `version`; `last`, the number of the last sample; `locked`, whether the clocks are locked; `deaf`,
+true: it does not answer.
 """
 
 import json
@@ -19,10 +20,24 @@ from jtop.core.common import get_key
 MODES = {"models": ["15W", "7W"], "default": {"name": "15W", "id": 0}}
 
 
+class Requests(queue.Queue):
+    """The clients' requests, without those to change a setting: these are only noted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes: list[dict] = []
+
+    def put(self, item: dict, *args: Any, **options: Any) -> None:
+        if {"nvp", "jc", "fan"} & item.keys():
+            self.changes.append(item)
+        else:
+            super().put(item, *args, **options)
+
+
 class Service:
     def __init__(self, script: dict[str, Any]) -> None:
         self.script = script
-        self.requests: queue.Queue = queue.Queue()
+        self.requests = Requests()
         self.event = threading.Event()
         self.data: dict[str, Any] = {}
         self.ticking: threading.Thread | None = None
@@ -44,8 +59,8 @@ class Service:
     def facts(self, interval_s: float) -> dict[str, Any]:
         version = self.script.get("version", jtop.__version__)
         board = {"hardware": {"Module": "a stand-in"}}
-        return {"version": version, "board": board, "interval": interval_s, "memory": "", "fan": {}, "jc": False,
-                "nvpmodel": MODES}  # fmt: skip
+        return {"version": version, "board": board, "interval": interval_s, "memory": "",
+                "fan": {"pwmfan": ["quiet", "cool", "manual"]}, "jc": True, "nvpmodel": MODES}  # fmt: skip
 
     def tick(self, interval_s: float) -> None:
         for number in count():
@@ -62,8 +77,10 @@ class Service:
         rising = {"rail": {"VDD_SOC": {"power": milliwatts}}, "tot": {"name": "VDD_IN", "power": 2 * milliwatts}}
         memory = {"RAM": {"tot": 1, "used": 1}, "SWAP": {"tot": 0, "used": 0}}
         mode = {"status": [True, True], "thread": False, "model": {"name": "15W", "id": 0}}
+        clocks = {"enable": self.script.get("locked", False), "thread": "inactive", "config": True, "boot": False}
+        fan = {"pwmfan": {"profile": "quiet", "speed": [30.0]}}
         power = self.script.get("power", rising)
-        return {"uptime": uptime_s, "power": power, "gpu": {}, "mem": memory, "fan": {}, "nvp": mode}
+        return {"uptime": uptime_s, "power": power, "gpu": {}, "mem": memory, "fan": fan, "nvp": mode, "jc": clocks}
 
 
 class Manager(SyncManager):

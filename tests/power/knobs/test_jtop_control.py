@@ -13,42 +13,25 @@ SOURCE = Path(__file__).parents[3] / "src"
 pytestmark = pytest.mark.skipif(not find_spec("jtop"), reason="jetson-stats is not installed")
 
 SERVED = """
-import json, queue, sys, tempfile, threading
+import json, sys, tempfile, threading
 sys.path.insert(0, sys.argv[1])
 import jtop_service
 import jtop.service
 from epochmeter.power.knobs import jtop_control
 
-class Controls(queue.Queue):
-    def put(self, item, *args, **options):
-        controls.append(item) if {"nvp", "jc", "fan"} & item.keys() else super().put(item, *args, **options)
-
-class Service(jtop_service.Service):
-    def __init__(self, script):
-        super().__init__(script)
-        self.requests = Controls()
-
-    def facts(self, interval_s):
-        return {**super().facts(interval_s), "fan": {"pwmfan": ["quiet", "cool", "manual"]}, "jc": True}
-
-    def sample(self, uptime_s):
-        clocks = {"enable": are_locked, "thread": "inactive", "config": True, "boot": False}
-        return {**super().sample(uptime_s), "fan": {"pwmfan": {"profile": "quiet", "speed": [30.0]}}, "jc": clocks}
-
-controls, are_locked = [], False
 jtop.service.JTOP_PIPE = tempfile.mkdtemp() + "/socket"
-service = Service({"interval_s": 0.05})
+service = jtop_service.Service({"interval_s": 0.05})
 server = jtop_service.serve(service, jtop.service.JTOP_PIPE)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 results = []
 for call in sys.argv[2:]:
-    controls, are_locked = [], call == "lock_clocks(False)"
+    service.requests.changes, service.script["locked"] = [], call == "lock_clocks(False)"
     service.data.update(service.sample(1.0))
     try:
         eval("jtop_control." + call)
+        results.append(service.requests.changes)
     except RuntimeError as error:
-        controls = str(error)
-    results.append(controls)
+        results.append(str(error))
 print(json.dumps(results), flush=True)
 """
 
