@@ -19,8 +19,7 @@ from epochmeter.machine.gauge_sampler import PERIOD_S, open_gauges
 from epochmeter.machine.gpu_counters import counter_ids, is_amd, open_counters
 from epochmeter.machine.gpus import find_gpus, meter_id, select_gpus
 from epochmeter.machine.page_cache import iter_files, resident_fraction
-from epochmeter.power.knobs.fan import open_fan
-from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
+from epochmeter.power.knobs.jetson import open_fan, open_jetson_clocks
 from epochmeter.power.knobs.knob import Knob
 from epochmeter.power.knobs.permission import permission
 from epochmeter.power.knobs.requests import NO_KNOB_MESSAGES, power_limit_knob

@@ -1,7 +1,7 @@
 import pytest
 from controls import Board
 
-from epochmeter.power.knobs.fan import open_fan
+from epochmeter.power.knobs.jetson import open_fan
 
 DUTY = "sys/class/hwmon/hwmon2/pwm1"
 

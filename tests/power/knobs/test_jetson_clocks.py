@@ -4,7 +4,7 @@ import pytest
 from controls import CPU, GPU
 
 from epochmeter.power.knobs import jtop_control
-from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
+from epochmeter.power.knobs.jetson import open_jetson_clocks
 from epochmeter.power.knobs.knob import AppliedSettings
 
 

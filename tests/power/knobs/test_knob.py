@@ -12,13 +12,11 @@ import pytest
 from controls import Board
 
 from epochmeter.machine import privilege
-from epochmeter.power.knobs import jtop_control, knob, nvpmodel
-from epochmeter.power.knobs.fan import open_fan
+from epochmeter.power.knobs import jtop_control, knob
 from epochmeter.power.knobs.file_limits import open_amd_cap, open_rapl_limit
-from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
+from epochmeter.power.knobs.jetson import open_fan, open_jetson_clocks, open_nvpmodel
 from epochmeter.power.knobs.knob import AppliedSettings
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
-from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.requests import PERSISTENT_KNOBS, refuse_unrestored, restore_after_kill
 from epochmeter.power.knobs.restore_journal import RestoreJournal
 
@@ -265,7 +263,7 @@ def test_pending_request_of_a_killed_run_is_reverted(open_folder, monkeypatch):
     board = Board(open_folder).with_modes("nx").with_clocks()
     monkeypatch.setenv("PATH", board.on_path())
     late = [2]  # the mode that was requested
-    monkeypatch.setattr(nvpmodel.jtop_control, "set_mode", lambda number, name: late.append(number) or "")
+    monkeypatch.setattr(jtop_control, "set_mode", lambda number, name: late.append(number) or "")
     monkeypatch.setattr(jtop_control.os, "geteuid", lambda: 1000)
     journal, was = make_journal(board.root), open_nvpmodel(board.root).get()
     entry = journal.note("nvpmodel", (), was, "sudo nvpmodel -m 5")

@@ -9,8 +9,8 @@ from controls import TABLES, nvpmodel_conf
 from epochmeter.machine import privilege
 from epochmeter.machine.jetson import read_modes
 from epochmeter.power.knobs import jtop_control, knob
+from epochmeter.power.knobs.jetson import open_nvpmodel
 from epochmeter.power.knobs.knob import AppliedSettings
-from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 
 
 @pytest.fixture

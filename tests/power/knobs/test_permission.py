@@ -13,10 +13,8 @@ from controls import Board
 from epochmeter.machine import privilege
 from epochmeter.machine.privilege import sudoers_rule
 from epochmeter.power.knobs import permission as permissions
-from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.file_limits import open_rapl_limit
-from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
-from epochmeter.power.knobs.nvpmodel import open_nvpmodel
+from epochmeter.power.knobs.jetson import open_fan, open_jetson_clocks, open_nvpmodel
 from epochmeter.power.knobs.permission import permission
 
 NVML = SimpleNamespace(name="NVML", files=[], commands=[])

@@ -5,10 +5,10 @@ import shutil
 from importlib.util import find_spec
 
 from epochmeter.machine import privilege
+from epochmeter.power.knobs.jetson import QUERY_COMMAND
 from epochmeter.power.knobs.jtop_control import JOIN_JTOP
 from epochmeter.power.knobs.knob import Knob
 from epochmeter.power.knobs.nvml_limit import ZEUSD_HINT, ZEUSD_VARIABLES
-from epochmeter.power.knobs.nvpmodel import QUERY_COMMAND
 
 HARMLESS_COMMANDS = {"nvpmodel": QUERY_COMMAND, "jetson_clocks": ("jetson_clocks", "--show")}
 """Commands that show whether sudo runs a program; sudo's own list includes commands that need a password."""

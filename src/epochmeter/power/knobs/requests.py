@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from epochmeter.machine.signals import uninterruptible
-from epochmeter.power.knobs.fan import open_fan
 from epochmeter.power.knobs.file_limits import open_amd_cap, open_rapl_limit
-from epochmeter.power.knobs.jetson_clocks import open_jetson_clocks
+from epochmeter.power.knobs.jetson import open_fan, open_jetson_clocks, open_nvpmodel
 from epochmeter.power.knobs.knob import Knob, Notify, SettingTarget, restore_error, restore_setting
 from epochmeter.power.knobs.nvml_limit import open_nvml_limit
-from epochmeter.power.knobs.nvpmodel import open_nvpmodel
 from epochmeter.power.knobs.permission import JTOP_SOCKET
 from epochmeter.power.knobs.restore_journal import RestoreJournal, SavedSetting
 

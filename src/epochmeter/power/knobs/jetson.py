@@ -1,0 +1,294 @@
+"""Power mode, clocks and fan of a Jetson."""
+
+import math
+import re
+import shlex
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from epochmeter.machine import privilege
+from epochmeter.machine.jetson import (
+    CONF_FILE,
+    LOCKED,
+    UNLOCKED,
+    Mode,
+    clocks,
+    current_mode,
+    default_fan_profile,
+    fan_duty,
+    gpu_devfreqs,
+    read_modes,
+)
+from epochmeter.machine.sysfs import match_group
+from epochmeter.power.knobs import jtop_control
+from epochmeter.power.knobs.jtop_control import JOIN_JTOP, run_by_jtop_or_sudo
+from epochmeter.power.knobs.knob import Knob, SettingTarget, wait_until_set
+
+QUERY_COMMAND = ("nvpmodel", "-q")
+STORED_BY_JTOP = "/usr/local/jtop/l4t_dfs.conf"
+"""The original clocks if jtop's service locked them."""
+MAX_DUTY = 255
+MANUAL, KERNEL = "manual", "temp_control"
+SERVICE = "nvfancontrol"
+
+
+class Nvpmodel(Knob):
+    """The power mode, set by NVIDIA's program nvpmodel."""
+
+    name = "nvpmodel"
+    pending = False  # true: jtop's service may still apply a mode that it did not apply in time
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        conf = privilege.read_file(root / CONF_FILE)
+        self._modes, self._default = read_modes(conf)
+        written = (root / path for path in re.findall(r"^\w+\s+/(\S+)", conf, re.MULTILINE))
+        self.files = [file for file in written if file.exists()]
+        self.commands = [QUERY_COMMAND, *(("nvpmodel", "-m", str(number)) for number in self._modes)]
+
+    def get(self) -> str:
+        return str(self._current())
+
+    def set(self, setting: str) -> None:
+        """Change the power mode: as root, by jtop's service for its group, or by sudo."""
+        mode = self._mode_of(setting)
+        if mode == self._current() and not self.pending:
+            return
+        if clocks(self._root) == LOCKED:
+            raise RuntimeError(
+                f"cannot change the power mode: jetson_clocks has locked the clocks of {self.get()}\n"
+                "hint: sudo jetson_clocks --restore"
+            )
+        output = run_by_jtop_or_sudo(
+            lambda: jtop_control.set_mode(mode.number, mode.name),
+            # Its prompt for a reboot gets no input, so it never reboots.
+            lambda: privilege.run_as_root("nvpmodel", "-m", str(mode.number)),
+        )
+        if re.search(r"reboot|bad input", output, re.I):
+            output = f"It needs a reboot: sudo nvpmodel -m {mode.number}"
+        wait_until_set(self, str(mode), output)
+
+    def choices(self) -> str:
+        """All power modes; those that need a reboot are listed separately."""
+        with suppress(RuntimeError):  # the current mode is unknown, and with it the modes that need a reboot
+            current = self._current()
+            after_reboot = [mode for mode in self._modes.values() if mode.gating != current.gating]
+            if after_reboot and current.number in self._modes:
+                at_once = ", ".join(str(mode) for mode in self._modes.values() if mode not in after_reboot)
+                return f"{at_once}; after a reboot: {', '.join(map(str, after_reboot))}"
+        return ", ".join(map(str, self._modes.values()))
+
+    def target_for(self, value: str | float) -> SettingTarget:
+        """Select a mode by name, `id:n` or watts."""
+        candidates, rule = self._matching_modes(value)
+        mode = max(candidates, key=self._rank)
+        note = None
+        if rule or len(candidates) > 1:
+            alternatives = f" of {', '.join(map(str, candidates))}" if len(candidates) > 1 else ""
+            note = f"power_limit={value} selects {mode}{alternatives}: {rule}."
+        current = self._current()
+        if current.number in self._modes and current.gating != mode.gating:
+            raise RuntimeError(
+                f"power_limit={value}: changing from {current} to {mode} needs a reboot, since it switches parts of "
+                f"the GPU on or off\nhint: set it, reboot, and run this command again: {self.by_hand(str(mode))}"
+            )
+        return SettingTarget(str(mode), mode.watts, note, self._max_mode_w())
+
+    def limits(self) -> list[SettingTarget]:
+        """One mode per limit in watts, the current mode among them; a mode without watts, such as MAXN, is the last."""
+        current = self._current()
+        modes: dict[float, Mode] = {}
+        for mode in sorted((m for m in self._modes.values() if m.gating == current.gating), key=self._rank):
+            modes[math.inf if mode.watts is None else mode.watts] = mode
+        modes[math.inf if current.watts is None else current.watts] = current
+        return [SettingTarget(str(mode), mode.watts, max_w=self._max_mode_w()) for _, mode in sorted(modes.items())]
+
+    def by_hand(self, setting: str) -> str:
+        return f"sudo nvpmodel -m {self._mode_of(setting).number}"
+
+    def _rank(self, mode: Mode) -> tuple[int, bool, int]:
+        """Order of modes with the same watts, the preferred one last."""
+        return mode.cores, mode.number == self._default, -mode.number
+
+    def _max_mode_w(self) -> float | None:
+        """The largest watts of all modes; None if one has no limit in its name, such as MAXN."""
+        watts = [mode.watts for mode in self._modes.values()]
+        return None if None in watts else max(filter(None, watts), default=None)
+
+    def _matching_modes(self, value: str | float) -> tuple[list[Mode], str]:
+        """The modes that a value matches, and the rule that selects one; ValueError if there is none."""
+        text = str(value).upper()
+        modes = self._modes.values()
+        if matching := [mode for mode in modes if text in (mode.name.upper(), f"ID:{mode.number}")]:
+            return matching, ""
+        if text == "MAXN" and (matching := [mode for mode in modes if mode.name.upper() == "MAXN_SUPER"]):
+            return matching, "there is no mode MAXN"
+        watts = re.fullmatch(r"(\d+(?:\.\d+)?)W?", text)
+        if watts and (matching := [mode for mode in modes if mode.watts == float(watts[1])]):
+            return matching, "the most CPU cores, then the board's default, then the lowest id" * (len(matching) > 1)
+        raise ValueError(f"power_limit={value} is not a power mode of this board\nhint: it has {self.choices()}")
+
+    def _current(self) -> Mode:
+        """The current mode, from its status file, else from `nvpmodel -q`."""
+        number = current_mode(self._root)
+        if number is None:
+            output = privilege.run_program(*QUERY_COMMAND)
+            match = match_group(r"NV Power Mode:.*\n(\d+)", output)
+            if not match:
+                raise RuntimeError(f"nvpmodel does not report the power mode: {output.strip()}")
+            number = int(match)
+        return self._mode_by_number(number)
+
+    def _mode_of(self, setting: str) -> Mode:
+        return self._mode_by_number(int(setting.rpartition("id:")[2].rstrip(")")))
+
+    def _mode_by_number(self, number: int) -> Mode:
+        return self._modes.get(number) or Mode(number, "unknown", 0, frozenset())
+
+
+def open_nvpmodel(root: str | Path) -> Nvpmodel | None:
+    """Open the power mode of the Jetson below `root`; None on other machines."""
+    return Nvpmodel(Path(root)) if (Path(root) / CONF_FILE).exists() else None
+
+
+class JetsonClocks(Knob):
+    """Clocks locked at the maximum of the power mode, which disables frequency scaling, or free."""
+
+    name = "jetson_clocks"
+    commands = ()  # none: `--restore FILE` writes the contents of any file as root
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._root = root
+        self._stored = folder / "l4t_dfs.conf"
+        """The original clocks in the program's format; the file exists while this tool has locked them by it."""
+        self._requested = False
+        lowest = [*root.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_min_freq")]
+        self.files = [*lowest, *(gpu / "min_freq" for gpu in gpu_devfreqs(root))]
+
+    @property
+    def pending(self) -> bool:
+        """Whether the clocks may be locked although `get` reads free: some of them, or later by jtop's service."""
+        return self._requested or self._stored.exists()
+
+    @pending.setter
+    def pending(self, requested: bool) -> None:
+        self._requested = requested
+
+    def get(self) -> str:
+        if state := clocks(self._root):
+            return state
+        raise RuntimeError(f"cannot read any clock below {self._root / 'sys/devices/system/cpu'}")
+
+    def set(self, setting: str) -> None:
+        """Store the clocks and lock them, or restore them: as root, by jtop's service, or by sudo."""
+        if setting == self.get() and (setting == LOCKED or not self.pending):
+            return
+        output = ""
+        if setting == LOCKED:
+            self._stored.unlink(missing_ok=True)  # otherwise the program prompts before it overwrites the file
+            output = run_by_jtop_or_sudo(lambda: jtop_control.lock_clocks(True), self._lock)
+        elif self._stored.exists():
+            output = privilege.run_as_root("jetson_clocks", "--restore", str(self._stored), allow=JOIN_JTOP)
+        else:
+            jtop_control.lock_clocks(False)
+        wait_until_set(self, setting, output)
+        if setting == UNLOCKED:
+            self._stored.unlink(missing_ok=True)
+
+    def choices(self) -> str:
+        return LOCKED
+
+    def by_hand(self, setting: str) -> str:
+        if setting == LOCKED:
+            return "sudo jetson_clocks"
+        by_jtop = clocks(self._root) == LOCKED and not self._stored.exists()
+        return f"sudo jetson_clocks --restore {shlex.quote(STORED_BY_JTOP if by_jtop else str(self._stored))}"
+
+    def _lock(self) -> str:
+        self._stored.parent.mkdir(parents=True, exist_ok=True)
+        output = privilege.run_as_root("jetson_clocks", "--store", str(self._stored), allow=JOIN_JTOP)
+        if not self._stored.exists():
+            raise RuntimeError(f"jetson_clocks did not store the original clocks: {' '.join(output.split())}")
+        return privilege.run_as_root("jetson_clocks", allow=JOIN_JTOP)
+
+
+def open_jetson_clocks(root: str | Path, folder: Path) -> JetsonClocks | None:
+    """Open the clocks of a Jetson; None if the program is not installed."""
+    return JetsonClocks(Path(root), folder) if shutil.which("jetson_clocks") else None
+
+
+class Fan(Knob):
+    """The fan: at full speed, its power and its cooling are the same in every run.
+
+    A setting is a profile and a duty of 0 to 255, as in "quiet 77". The profile names the controller of the duty:
+    `manual` for none, `temp_control` for the kernel (JetPack 4), else a profile of the service nvfancontrol (JetPack 5
+    and later).
+    """
+
+    name = "fan"
+
+    def __init__(self, root: Path, duty: Path) -> None:
+        self._root, self._duty = root, duty
+        self._kernel = duty.with_name(KERNEL)
+        self.files = [duty, self._kernel] if self._kernel.exists() else [duty]
+        verbs = () if self._kernel.exists() else ("stop", "start")
+        self.commands = [("tee", str(file)) for file in self.files] + [("systemctl", verb, SERVICE) for verb in verbs]
+
+    def get(self) -> str:
+        return f"{self._profile()} {self._duty.read_text().strip()}"
+
+    def set(self, setting: str) -> None:
+        """Set a fixed duty, or return control to a profile: as root, by jtop's service, or by sudo."""
+        profile, duty = setting.split()
+        output = run_by_jtop_or_sudo(
+            lambda: jtop_control.set_fan(profile, 100 * int(duty) / MAX_DUTY), lambda: self._by_sudo(profile, duty)
+        )
+        wait_until_set(self, setting, output)
+
+    def is_equal(self, setting: str, other: str) -> bool:
+        """Whether two settings have the same profile and, for `manual`, the same duty."""
+        profile, duty = setting.split()
+        other_profile, other_duty = other.split()
+        return profile == other_profile and (profile != MANUAL or abs(int(duty) - int(other_duty)) <= 1)
+
+    def choices(self) -> str:
+        return "max"
+
+    def target_for(self, value: str | float) -> SettingTarget:
+        return SettingTarget(f"{MANUAL} {MAX_DUTY}")  # for `max`, the only value of `fan` other than keep
+
+    def by_hand(self, setting: str) -> str:
+        profile, duty = setting.split()
+        if profile == MANUAL:
+            return f"echo {duty} | sudo tee {shlex.quote(str(self._duty))}"
+        if profile == KERNEL:
+            return f"echo 1 | sudo tee {shlex.quote(str(self._kernel))}"
+        return f"sudo systemctl start {SERVICE}"
+
+    def _by_sudo(self, profile: str, duty: str) -> str:
+        output = ""
+        if self._kernel.exists():
+            privilege.write_file(self._kernel, str(int(profile == KERNEL)))
+        elif profile != MANUAL:
+            return privilege.run_as_root("systemctl", "start", SERVICE)
+        elif self._profile() != MANUAL:
+            output = privilege.run_as_root("systemctl", "stop", SERVICE)
+        privilege.write_file(self._duty, duty)
+        return output
+
+    def _profile(self) -> str:
+        if self._kernel.exists():
+            return KERNEL if self._kernel.read_text().strip() == "1" else MANUAL
+        state = privilege.run_program("systemctl", "is-active", SERVICE) if shutil.which("systemctl") else ""
+        return (default_fan_profile(self._root) or SERVICE) if state.strip() == "active" else MANUAL
+
+
+def open_fan(root: str | Path) -> Fan | None:
+    """Open the fan of the Jetson below `root`; None if it has none."""
+    root = Path(root)
+    try:
+        duty = fan_duty(root)
+    except OSError as error:
+        raise privilege.unreadable_error(error) from error
+    return Fan(root, duty) if duty else None
