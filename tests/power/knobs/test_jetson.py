@@ -1,16 +1,20 @@
+"""Power mode, clocks and fan of a Jetson."""
+
 import os
 import signal
 import subprocess
 from itertools import permutations
 
 import pytest
-from controls import TABLES, nvpmodel_conf
+from controls import CPU, GPU, TABLES, Board, nvpmodel_conf
 
 from epochmeter.machine import privilege
 from epochmeter.machine.jetson import read_modes
 from epochmeter.power.knobs import jtop_control, knob
-from epochmeter.power.knobs.jetson import open_nvpmodel
+from epochmeter.power.knobs.jetson import open_fan, open_jetson_clocks, open_nvpmodel
 from epochmeter.power.knobs.knob import AppliedSettings
+
+DUTY = "sys/class/hwmon/hwmon2/pwm1"
 
 
 @pytest.fixture
@@ -24,6 +28,12 @@ def knob_of(board):
     """Function of (board name, current mode): the knob of that board."""
 
     return lambda name, current=None: open_nvpmodel(board.with_modes(name, current).root)
+
+
+@pytest.fixture
+def locking(board):
+    """The clocks of a board."""
+    return open_jetson_clocks(board.with_clocks().root, board.root / "state")
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -134,3 +144,61 @@ def test_program_that_hangs_is_killed(board, knob_of, monkeypatch):
     with pytest.raises(RuntimeError, match=r"`nvpmodel -m 0` did not end within 0.1 s"):
         knob.set("MODE_15W_2CORE (id:0)")
     assert (begun[-1].returncode, begun[-1].stdout.closed) == (-signal.SIGKILL, True)
+
+
+def lows(board):
+    return [board.read(path) for path in (CPU.format(0, "min"), CPU.format(1, "min"), GPU.format("min"))]
+
+
+def test_partial_lock_is_undone(board, locking):
+    """The program may lock only some of the clocks. A file of an earlier run does not replace the original clocks."""
+    before = lows(board)
+    board.put(**{"state/l4t_dfs.conf": f"{GPU.format('min')}:1\n"})
+    locking.set("locked")
+    assert lows(board) == ["1510400", "1510400", "624750000"]
+    board.put(**{GPU.format("min"): before[2]})
+    assert locking.get() == "free"
+    locking.set("free")
+    assert lows(board) == before
+    assert list((board.root / "state").iterdir()) == []
+
+
+def test_clocks_are_locked_only_after_they_are_stored(board, locking):
+    board.program("jetson_clocks", 'echo "Error: unknown SoC"')
+    with pytest.raises(RuntimeError, match=r"did not store the original clocks: Error: unknown SoC"):
+        locking.set("locked")
+
+
+def test_manual_command_uses_the_file_of_jtop_if_it_locked_the_clocks(board, journal, monkeypatch):
+    def lock(on):
+        for path in (CPU.format(0, "{}"), CPU.format(1, "{}"), GPU):
+            board.put(**{path.format("min"): board.read(path.format("max")) if on else 1})
+        return ""
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(jtop_control, "lock_clocks", lock)
+    knob = open_jetson_clocks(board.with_clocks().root, journal.folder)
+    with AppliedSettings([(knob, knob.target_for("locked"))], journal, print):
+        (entry,) = journal.unrestored()
+    assert entry.by_hand == "sudo jetson_clocks --restore /usr/local/jtop/l4t_dfs.conf"
+
+
+def test_manual_fan_is_restored_to_its_duty(root_board):
+    fan = open_fan(root_board.with_service_fan().root)
+    (root_board.root / "nvfancontrol").unlink()
+    assert fan.get() == "manual 77"
+    fan.set("manual 255")
+    fan.set("manual 77")
+    assert root_board.read(DUTY) == "77"
+
+
+@pytest.mark.parametrize(
+    ("machine", "setting", "command"),
+    [
+        (Board.with_kernel_fan, "temp_control 77", "echo 1 | sudo tee {root}/sys/devices/pwm-fan/temp_control"),
+        (Board.with_service_fan, "quiet 77", "sudo systemctl start nvfancontrol"),
+        (Board.with_service_fan, "manual 77", "echo 77 | sudo tee {root}/sys/class/hwmon/hwmon2/pwm1"),
+    ],
+)
+def test_manual_command_restores_the_controller_of_the_fan(board, machine, setting, command):
+    assert open_fan(machine(board).root).by_hand(setting) == command.format(root=board.root)
