@@ -70,9 +70,9 @@ def energy_of_window(
     """
     seconds = (after.at_ns - before.at_ns) * NANOSECOND
     sampling = meter.sampling(before.ended_ns, after.begun_ns)
-    lost = sampling.unavailable.items() if sampling else ()
+    unavailable = sampling.unavailable.items() if sampling else ()
     # A counter needs no samples, even if power is sampled under the same name.
-    failed = {name: f"{why}." for name, why in lost if meter.domains[name].source == "sampled"}
+    failed = {name: f"{why}." for name, why in unavailable if meter.domains[name].source == "sampled"}
     short = {name: why for name in meter.domains if (why := too_short_reason(name, meter, seconds, sampling))}
     used = energy_between(before.joules, after.joules, meter.domains, sampling.correction_j if sampling else {})
     available = {name: used[name] for name in sorted(used) if name not in failed}

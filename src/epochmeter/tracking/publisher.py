@@ -157,10 +157,11 @@ class Tracker:
 
     def include(self, folders: Sequence[Path]) -> None:
         """Publish the runs that a sweep's folders reference."""
-        store = self._opened()
+        store, published = self._opened(), None
         for folder in folders:
-            self._outcome = include_reused(folder, store) or self._outcome
+            published = include_reused(folder, store) or published
         views.save_views(store, sweep=folders[0].parent.name)
+        self._outcome = published
 
     def work_within(self, limit_s: float, work: Callable[[], None]) -> Published | str:
         """Run some work in the background thread; return its outcome so far."""

@@ -14,10 +14,9 @@ from power.conftest import counters as scripted_counters
 
 from epochmeter.power.meter import SOURCES, Meter, NullMeter
 from epochmeter.power.meters.amd import open_amd
-from epochmeter.power.meters.estimate import open_estimate
 from epochmeter.power.meters.nvml import open_nvml
 from epochmeter.power.meters.rails import open_rails
-from epochmeter.power.meters.rapl import open_rapl
+from epochmeter.power.meters.rapl import open_estimate, open_rapl
 from epochmeter.power.meters.sum import SumMeter
 
 METERS: dict[str, Callable[..., Meter]] = {}

@@ -12,7 +12,7 @@ from epochmeter.power.window_energy import Reading, energy_of_window
 GPU = Sampling(90, 0.03, 1, {}, peak_w=250.0, half_width_j=2.0, samples_per_domain={"gpu0": 90})
 CPU = Sampling(40, 0.09, 2, {"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5, samples_per_domain={"cpu0": 40})
 NONE = {"_target_": "epochmeter.power.meter.open_null"}
-ESTIMATE = {"_target_": "epochmeter.power.meters.estimate.open_estimate", "tdp_w": 65}
+ESTIMATE = {"_target_": "epochmeter.power.meters.rapl.open_estimate", "tdp_w": 65}
 
 
 def scripted(name: str, sampling: Sampling, times_ns: list[int], watts: list[float]) -> Meter:

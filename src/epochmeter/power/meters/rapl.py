@@ -1,17 +1,18 @@
-"""Energy of CPU packages and their DRAM from RAPL counters, by the kernel's powercap files.
+"""Energy of CPU packages and their DRAM from RAPL counters, by the kernel's powercap files; else an estimate.
 
 zeus is not used: it counts psys (the whole platform) as another CPU, and starts a process per counter for overflows.
 """
 
+import os
 import re
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from epochmeter.machine.gauges import cpu_ticks
 from epochmeter.machine.slurm import sharing_reason
 from epochmeter.power.meter import Domain, Instrument, Meter, NullMeter
-from epochmeter.power.meters.estimate import open_estimate
 from epochmeter.power.sampler import Sampler
 from epochmeter.power.uncertainty import Response
 from epochmeter.shared.units import NANOSECOND
@@ -25,6 +26,7 @@ MIN_INTERVAL_S = 0.005
 MAX_READ_S = 0.001
 """Longest duration of a reading; a longer one means that the thread was interrupted."""
 MAX_TRIES = 3
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def open_rapl(*, gpus: Sequence[str], root: Path, period_s: float = 0.02, tdp_w: float | None = None) -> Meter:
@@ -45,6 +47,32 @@ def open_rapl(*, gpus: Sequence[str], root: Path, period_s: float = 0.02, tdp_w:
     sampler = Sampler(powers, total=list(zones), period_s=period_s, checks=True)
     covers = "CPU packages and DRAM" if any(map(is_dram, zones)) else "CPU packages"
     return Meter(counters=counters, powers=sampler, total=list(zones), covers=covers)
+
+
+def open_estimate(*, gpus: Sequence[str], root: Path, tdp_w: float | None = None, because: str | None = None) -> Meter:
+    """Open the estimate: busy time of all cores / number of cores x `tdp_w`, the CPU's rated power.
+
+    The user gives the rated power, since no default would be right.
+    """
+    if others := sharing_reason():
+        return NullMeter(others)
+    because = because or "meter=estimate: an estimate, not a measurement."
+    if tdp_w is None:
+        return NullMeter(
+            f"{because} For an estimate, add the CPU's rated power in watts: meter=estimate meter.tdp_w=65"
+        )
+    if not tdp_w > 0:
+        raise ValueError(f"meter.tdp_w={tdp_w} is not a rated power\nhint: give it in watts: meter.tdp_w=65")
+    stat = root / "proc/stat"
+    try:
+        cores = len(re.findall(r"^cpu\d", stat.read_text(), re.MULTILINE))
+        cpu_ticks(stat)
+    except (OSError, ValueError) as error:
+        return NullMeter(f"{because} It cannot be estimated either: {error}")
+    covers = f"CPU: busy fraction of {tdp_w:g} W"
+    domain = Domain("estimated", 1 / TICKS_PER_S, covers)
+    counter = Instrument(domain, lambda: cpu_ticks(stat)[0] / TICKS_PER_S * tdp_w / cores)
+    return Meter(counters={"cpu": counter}, total=["cpu"], covers=covers, reason=because)
 
 
 def power_from_energy(read: Callable[[], float]) -> Callable[[], float]:
