@@ -176,7 +176,7 @@ class Meter:
 class NullMeter(Meter):
     """The meter of a machine without instruments, or of a job that configures none."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, gpus: Sequence[str] = (), root: Path | None = None) -> None:
         super().__init__(total=(), covers=None, reason=reason)
 
 
@@ -188,11 +188,6 @@ def open_meter(spec: Mapping[str, object], *, gpus: Sequence[str], root: str | P
     instrument = {key: value for key, value in spec.items() if key != "idle_s"}  # idle_s is an option of the run
     meter: Meter = instantiate_spec(instrument, gpus=gpus, root=Path(root))
     return meter
-
-
-def open_null(*, gpus: Sequence[str], root: Path, reason: str) -> Meter:
-    """Return the meter of a job that configures none."""
-    return NullMeter(reason)
 
 
 def shortest_s(domain: Domain) -> float:

@@ -11,7 +11,7 @@ from epochmeter.power.window_energy import Reading, energy_of_window
 
 GPU = Sampling(90, 0.03, 1, {}, peak_w=250.0, half_width_j=2.0, samples_per_domain={"gpu0": 90})
 CPU = Sampling(40, 0.09, 2, {"cpu0": "unread"}, peak_w=60.0, half_width_j=0.5, samples_per_domain={"cpu0": 40})
-NONE = {"_target_": "epochmeter.power.meter.open_null"}
+NONE = {"_target_": "epochmeter.power.meter.NullMeter"}
 ESTIMATE = {"_target_": "epochmeter.power.meters.rapl.open_estimate", "tdp_w": 65}
 
 
