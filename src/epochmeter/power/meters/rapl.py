@@ -1,4 +1,4 @@
-"""Energy of CPU packages and their DRAM from RAPL counters, by the kernel's powercap files; else an estimate.
+"""Energy of CPU packages and their DRAM from RAPL counters, by the kernel's powercap files; and an estimate.
 
 zeus is not used: it counts psys (the whole platform) as another CPU, and starts a process per counter for overflows.
 """
@@ -27,17 +27,18 @@ MAX_READ_S = 0.001
 """Longest duration of a reading; a longer one means that the thread was interrupted."""
 MAX_TRIES = 3
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+ESTIMATE_HINT = "For an estimate, add the CPU's rated power in watts: meter=estimate meter.tdp_w=65"
 
 
-def open_rapl(*, gpus: Sequence[str], root: Path, period_s: float = 0.02, tdp_w: float | None = None) -> Meter:
-    """Open the counters of all CPU packages and their DRAM, read every `period_s` seconds; else an estimate."""
+def open_rapl(*, gpus: Sequence[str], root: Path, period_s: float = 0.02) -> Meter:
+    """Open the counters of all CPU packages and their DRAM, read every `period_s` seconds."""
     period_s = min(max(period_s, 3 * MIN_INTERVAL_S), MAX_INTERVAL_S)  # the intervals have jitter
     if others := sharing_reason():
         return NullMeter(others)
     try:
         zones = find_zones(root / "sys/class/powercap")
     except RuntimeError as reason:
-        return open_estimate(gpus=gpus, root=root, tdp_w=tdp_w, because=str(reason))
+        return NullMeter(f"{reason} {ESTIMATE_HINT}")
     counters, powers = {}, {}
     for name, zone in zones.items():
         covers = "DRAM of a CPU package" if is_dram(name) else "CPU package"
@@ -49,18 +50,15 @@ def open_rapl(*, gpus: Sequence[str], root: Path, period_s: float = 0.02, tdp_w:
     return Meter(counters=counters, powers=sampler, total=list(zones), covers=covers)
 
 
-def open_estimate(*, gpus: Sequence[str], root: Path, tdp_w: float | None = None, because: str | None = None) -> Meter:
+def open_estimate(*, gpus: Sequence[str], root: Path, tdp_w: float | None = None) -> Meter:
     """Open the estimate: busy time of all cores / number of cores x `tdp_w`, the CPU's rated power.
 
     The user gives the rated power, since no default would be right.
     """
     if others := sharing_reason():
         return NullMeter(others)
-    because = because or "meter=estimate: an estimate, not a measurement."
     if tdp_w is None:
-        return NullMeter(
-            f"{because} For an estimate, add the CPU's rated power in watts: meter=estimate meter.tdp_w=65"
-        )
+        return NullMeter(ESTIMATE_HINT)
     if not tdp_w > 0:
         raise ValueError(f"meter.tdp_w={tdp_w} is not a rated power\nhint: give it in watts: meter.tdp_w=65")
     stat = root / "proc/stat"
@@ -68,11 +66,12 @@ def open_estimate(*, gpus: Sequence[str], root: Path, tdp_w: float | None = None
         cores = len(re.findall(r"^cpu\d", stat.read_text(), re.MULTILINE))
         cpu_ticks(stat)
     except (OSError, ValueError) as error:
-        return NullMeter(f"{because} It cannot be estimated either: {error}")
+        return NullMeter(f"The energy cannot be estimated: {error}")
     covers = f"CPU: busy fraction of {tdp_w:g} W"
     domain = Domain("estimated", 1 / TICKS_PER_S, covers)
     counter = Instrument(domain, lambda: cpu_ticks(stat)[0] / TICKS_PER_S * tdp_w / cores)
-    return Meter(counters={"cpu": counter}, total=["cpu"], covers=covers, reason=because)
+    reason = "meter=estimate: an estimate, not a measurement."
+    return Meter(counters={"cpu": counter}, total=["cpu"], covers=covers, reason=reason)
 
 
 def power_from_energy(read: Callable[[], float]) -> Callable[[], float]:
