@@ -43,6 +43,9 @@ class Nvpmodel(Knob):
         self._root = root
         conf = privilege.read_file(root / CONF_FILE)
         self._modes, self._default = read_modes(conf)
+        watts = [mode.watts for mode in self._modes.values()]
+        # Unknown if a mode has no limit in its name, such as MAXN.
+        self._max_w = None if None in watts else max(filter(None, watts), default=None)
         written = (root / path for path in re.findall(r"^\w+\s+/(\S+)", conf, re.MULTILINE))
         self.files = [file for file in written if file.exists()]
         self.commands = [QUERY_COMMAND, *(("nvpmodel", "-m", str(number)) for number in self._modes)]
@@ -83,17 +86,15 @@ class Nvpmodel(Knob):
         """Select a mode by name, `id:n` or watts."""
         candidates, rule = self._matching_modes(value)
         mode = max(candidates, key=self._rank)
-        note = None
-        if rule or len(candidates) > 1:
-            alternatives = f" of {', '.join(map(str, candidates))}" if len(candidates) > 1 else ""
-            note = f"power_limit={value} selects {mode}{alternatives}: {rule}."
+        alternatives = f" of {', '.join(map(str, candidates))}" if len(candidates) > 1 else ""
+        note = f"power_limit={value} selects {mode}{alternatives}: {rule}." if rule else None
         current = self._current()
         if current.number in self._modes and current.gating != mode.gating:
             raise RuntimeError(
                 f"power_limit={value}: changing from {current} to {mode} needs a reboot, since it switches parts of "
                 f"the GPU on or off\nhint: set it, reboot, and run this command again: {self.by_hand(str(mode))}"
             )
-        return SettingTarget(str(mode), mode.watts, note, self._max_mode_w())
+        return SettingTarget(str(mode), mode.watts, note, self._max_w)
 
     def limits(self) -> list[SettingTarget]:
         """One mode per limit in watts, the current mode among them; a mode without watts, such as MAXN, is the last."""
@@ -102,7 +103,7 @@ class Nvpmodel(Knob):
         for mode in sorted((m for m in self._modes.values() if m.gating == current.gating), key=self._rank):
             modes[math.inf if mode.watts is None else mode.watts] = mode
         modes[math.inf if current.watts is None else current.watts] = current
-        return [SettingTarget(str(mode), mode.watts, max_w=self._max_mode_w()) for _, mode in sorted(modes.items())]
+        return [SettingTarget(str(mode), mode.watts, max_w=self._max_w) for _, mode in sorted(modes.items())]
 
     def by_hand(self, setting: str) -> str:
         return f"sudo nvpmodel -m {self._mode_of(setting).number}"
@@ -110,11 +111,6 @@ class Nvpmodel(Knob):
     def _rank(self, mode: Mode) -> tuple[int, bool, int]:
         """Order of modes with the same watts, the preferred one last."""
         return mode.cores, mode.number == self._default, -mode.number
-
-    def _max_mode_w(self) -> float | None:
-        """The largest watts of all modes; None if one has no limit in its name, such as MAXN."""
-        watts = [mode.watts for mode in self._modes.values()]
-        return None if None in watts else max(filter(None, watts), default=None)
 
     def _matching_modes(self, value: str | float) -> tuple[list[Mode], str]:
         """The modes that a value matches, and the rule that selects one; ValueError if there is none."""
