@@ -17,6 +17,7 @@ from epochmeter.shared.process_identity import this_process
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA
 from epochmeter.tracking.publish import SWEEPS, close_dead_runs, include_reused, publish, records_below
 from epochmeter.tracking.publisher import CheckedClient, DeadlinePassed
+from epochmeter.tracking.run_export import run_tags
 from epochmeter.tracking.scalars import LOSS
 
 DEAD = {"pid": 2**22 + 1}
@@ -139,14 +140,16 @@ def test_curves_of_gauges_are_published_once_in_several_batches(store, make_reco
     columns = ("monotonic_ns", *(f"sensor{number}_temperature_c" for number in range(5)))
     second = {"monotonic_ns": 10**9, **dict.fromkeys(columns[1:], 50.0)}
     record.append_gauges(columns, [{**second, "monotonic_ns": (100 + row) * 10**9} for row in range(500)])
-    calls = itertools.count()
+    full_batches = itertools.count(1)
 
-    def interrupt_after_the_first_batch():
-        if next(calls) == 12:
-            raise DeadlinePassed
+    class Interrupted(CheckedClient):
+        def log_batch(self, run_id, metrics=(), **rest):
+            if len(metrics) == 1000 and next(full_batches) == 2:
+                raise DeadlinePassed
+            self._client.log_batch(run_id, metrics, **rest)
 
-    with suppress(DeadlinePassed):
-        publish(record, replace(store, client=CheckedClient(store.client, interrupt_after_the_first_batch)))
+    with pytest.raises(DeadlinePassed):
+        publish(record, replace(store, client=Interrupted(store.client, lambda: None)))
     for _ in range(2):
         published = publish(record, store)
     assert len([key for key, _, _ in points(published.run_id) if key.startswith("system/")]) == 5 * 500
@@ -180,7 +183,8 @@ def test_end_known_only_to_the_controller_stays(store, make_record):
 def test_run_created_twice_by_a_slow_server_is_shown_once(store, make_record):
     record = make_record()
     first = publish(record, store)
-    duplicate = store.client.create_run(store.experiment_id, tags=run_of(store, first).data.tags).info.run_id
+    tags = {**run_tags(record), SWEEPS: record.run()["sweep_id"]}
+    duplicate = store.client.create_run(store.experiment_id, tags=tags).info.run_id
     published = publish(record, store)
     assert published.run_id == min(first.run_id, duplicate)
     (run,) = runs_of(store)

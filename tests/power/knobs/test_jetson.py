@@ -183,13 +183,13 @@ def test_manual_command_uses_the_file_of_jtop_if_it_locked_the_clocks(board, jou
     assert entry.by_hand == "sudo jetson_clocks --restore /usr/local/jtop/l4t_dfs.conf"
 
 
-def test_manual_fan_is_restored_to_its_duty(root_board):
-    fan = open_fan(root_board.with_service_fan().root)
-    (root_board.root / "nvfancontrol").unlink()
+def test_manual_fan_is_restored_to_its_duty(board):
+    fan = open_fan(board.with_service_fan().root)
+    (board.root / "nvfancontrol").unlink()
     assert fan.get() == "manual 77"
     fan.set("manual 255")
     fan.set("manual 77")
-    assert root_board.read(DUTY) == "77"
+    assert board.read(DUTY) == "77"
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ def open_gpu(name: str, counter: Callable[[], Instrument], power: Callable[[], I
             errors.append(str(error))
     if len(errors) == len(opened):
         raise OSError(". ".join(errors))
-    return GpuInstruments(name, *opened, None if opened[0] else f"{errors[0]}. Its power is sampled instead.")
+    reason = None if opened[0] else f"{errors[0]}. Its power is sampled instead."
+    return GpuInstruments(name, opened[0], opened[1], reason)
 
 
 def gpu_meter(
