@@ -154,6 +154,8 @@ def test_metrics_of_a_long_run_are_computed_from_time_to_time_and_at_its_end(tmp
 def test_state_and_its_reason(tmp_path, record, state, reason):
     snapshot = look(write_run(tmp_path / "0", **record))
     assert (snapshot.state, snapshot.reason) == (state, reason.replace("PID", str(os.getpid())))
+    failure = record.get("summary", {}).get("failure") or {}
+    assert snapshot.active[0].failure == failure.get("message", "")
 
 
 def test_a_run_that_is_gone_has_a_note_if_its_disk_is_full(tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
 """The live view as a page: a web server that reads run folders only.
 
     /         the page; its HTML has the current state
-    /events   server-sent events: the state, whenever it has changed
+    /events   server-sent events: the state, and then its changes once per second
     /metrics  the current values for Prometheus, if enabled
 
 Without viewers, nothing is read. The server accepts connections of this machine only, unless an address is configured,
@@ -34,21 +34,17 @@ from epochmeter.config.errors import InputError, input_error
 from epochmeter.results.reuse import READ_ERRORS
 from epochmeter.watch.appended import Series
 from epochmeter.watch.openmetrics import to_openmetrics
-from epochmeter.watch.snapshot import Snapshot
+from epochmeter.watch.snapshot import RunView, Snapshot
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 PERIOD_S = 1.0
 """Shortest time between two readings of the folder."""
-TIMES = ("at_s", "elapsed_s", "silent_s", "duration_s")
-"""Fields that change although the record has not; the page counts on by itself."""
 CORE = re.compile(r"cpu\d+_utilization")
 """Gauges of which the page shows the latest value only."""
 POLL_S = 0.5
 """Interval at which a viewer's thread checks for a new reading."""
-HEARTBEAT_S = 5.0
-"""Longest silence on a stream of events, by which the page notices that the connection is lost."""
 TIMEOUT_S = 10.0
 """Time after which a connection that neither sends nor receives is closed."""
 LOOPBACK = "127.0.0.1"
@@ -75,9 +71,9 @@ FOREIGN_NAME = "this page is for this machine: open it by http://127.0.0.1 or ht
 
 @dataclass(frozen=True)
 class Reading:
-    """A version of the last state that could be read, why it cannot be read now, and what has changed, as JSON."""
+    """The last state that could be read, why it cannot be read now, and as JSON what the previous reading lacks."""
 
-    version: int
+    number: int
     snapshot: Snapshot
     error: str = ""
     change: str = ""
@@ -93,27 +89,21 @@ class Feed:
 
     def __init__(self, read: Callable[[], Snapshot]) -> None:
         self._read, self._lock = read, threading.Lock()
-        self._reading = Reading(0, read())
-        self._content, self._due_s = "", time.monotonic() + PERIOD_S
+        self._reading, self._due_s = Reading(0, read()), time.monotonic() + PERIOD_S
 
     def latest(self) -> Reading:
         """Return the state, at most `PERIOD_S` old."""
         with self._lock:
             if time.monotonic() >= self._due_s:
-                self._update(self._reading)
+                before, error = self._reading, ""
+                try:
+                    snapshot = self._read()
+                except (InputError, *READ_ERRORS) as failure:
+                    snapshot, error = before.snapshot, str(failure) or type(failure).__name__
+                change = to_json(changes_since(before.snapshot, snapshot), error)
+                self._reading = Reading(before.number + 1, snapshot, error, change)
                 self._due_s = time.monotonic() + PERIOD_S
             return self._reading
-
-    def _update(self, before: Reading) -> None:
-        try:
-            snapshot, error = self._read(), ""
-        except (InputError, *READ_ERRORS) as failure:
-            snapshot, error = before.snapshot, str(failure) or type(failure).__name__
-        changed = changes_since(before.snapshot, snapshot)
-        content = to_json(changed, error, without=TIMES)
-        if content != self._content:
-            self._reading = Reading(before.version + 1, snapshot, error, to_json(changed, error))
-            self._content = content
 
 
 def changes_since(before: Snapshot, snapshot: Snapshot) -> Snapshot:
@@ -138,22 +128,20 @@ def _newer(series: Mapping[str, Series], earlier: Mapping[str, Series]) -> dict[
     return cut
 
 
-def to_json(snapshot: Snapshot, error: str = "", *, is_full: bool = False, without: tuple[str, ...] = ()) -> str:
+def to_json(snapshot: Snapshot, error: str, *, is_full: bool = False) -> str:
     """Return a state as JSON that has no `<`, so that it can be part of HTML; numbers that are not finite are null.
 
-    `is_full`: it has everything, not only the changes. Fields `without` are left out.
+    `is_full`: it has everything, not only the changes.
     """
 
     def convert(part: Any) -> object:
         if isinstance(part, Series):
             values = [float(f"{value:.4g}") for value in part.values]  # for lines of 100 pixels
             return {"latest": part.latest, "times_s": [round(time_s, 2) for time_s in part.times_s], "values": values}
-        fields = {name: value for name, value in vars(part).items() if name not in without}
-        if "gauges" in fields:
-            fields["gauges"] = {
-                name: Series((), (), own.latest) if CORE.fullmatch(name) else own for name, own in part.gauges.items()
-            }
-        return fields
+        if not isinstance(part, RunView):
+            return vars(part)
+        cores = {name: Series((), (), own.latest) for name, own in part.gauges.items() if CORE.fullmatch(name)}
+        return {**vars(part), "gauges": {**part.gauges, **cores}}
 
     state = {"is_full": is_full, "error": error, "snapshot": snapshot}
     try:
@@ -240,19 +228,14 @@ class Handler(BaseHTTPRequestHandler):
     def _stream(self) -> None:
         """Send the state, and then each change, until the viewer goes away."""
         self._start(200, "text/event-stream; charset=utf-8", {})
-        version, sent_s = -2, 0.0  # the first event is never a change of an earlier state
+        number = -2  # the first event is never a change of an earlier state
         while True:
             reading = self.server.feed.latest()
-            if reading.version != version:
-                self._event(reading.change if reading.version == version + 1 else reading.state)
-                version, sent_s = reading.version, time.monotonic()
-            elif time.monotonic() - sent_s >= HEARTBEAT_S:
-                self._event("", "alive")
-                sent_s = time.monotonic()
+            if reading.number != number:
+                data = reading.change if reading.number == number + 1 else reading.state
+                self.wfile.write(f"data: {data}\n\n".encode())
+                number = reading.number
             time.sleep(POLL_S)
-
-    def _event(self, data: str, kind: str = "message") -> None:
-        self.wfile.write(f"event: {kind}\ndata: {data}\n\n".encode())
 
     def log_message(self, format: str, *args: object) -> None:
         """Print nothing about requests, as their addresses may have the token."""
