@@ -17,10 +17,13 @@ import math
 import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtr, stdtr, stdtrit
 
 Values = Sequence[Sequence[float]]
 """For each configuration, a value per run."""
@@ -109,16 +112,13 @@ class Fit(NamedTuple):
 
         The degrees of freedom are those of Welch and Satterthwaite, at most those of all repeats.
         """
-        import numpy as np
-
         own = self.single.variance / self.counts
         parts = own**2 / np.maximum(self.single.dof, TINY)
         distance = self.covariates[one] - self.covariates[other]
         both = own[one] + own[other]
         dof = np.minimum(both**2 / np.maximum(parts[one] + parts[other], TINY), self.dof)
-        return self.means[one] - self.means[other], Variance(
-            both + (distance @ self.covariance * distance).sum(-1), dof
-        )
+        variance = both + (distance @ self.covariance * distance).sum(-1)
+        return self.means[one] - self.means[other], Variance(variance, dof)
 
 
 def fits(samples: Values, rounds: Sequence[Rounds] = (), started: Sequence[Sequence[str]] = ()) -> list[Fit]:
@@ -129,8 +129,6 @@ def fits(samples: Values, rounds: Sequence[Rounds] = (), started: Sequence[Seque
     too few degrees of freedom remain, rounds and trend are fitted separately. A difference must then be significant in
     both fits, as few runs do not show whether the machine changed steadily or between rounds.
     """
-    import numpy as np
-
     labels, times = list(chain.from_iterable(rounds)), list(chain.from_iterable(started))
     if not labels or None in labels:
         return [_fit(samples)]
@@ -153,13 +151,7 @@ def indistinguishable_from_best(
     The best of many equal configurations seems better by chance. A configuration is significantly different if its
     distance from the best exceeds Tukey's studentized range for as many configurations, on a logarithmic scale. Without
     any repeats, only equal values are not significantly different.
-
-    Args:
-        best: Index of the best.
     """
-
-    import numpy as np
-
     is_tie = np.arange(len(samples)) == best
     for fitted in fits(_logs(samples), rounds, started):
         distances, errors = fitted.difference(range(len(samples)), best)
@@ -239,8 +231,13 @@ def positive_means(samples: Values, chosen_from: Sequence[int] = ()) -> list[Est
     if any(value <= 0 for values in samples for value in values):
         return [mean(values) for values in samples]
     (fitted,) = fits(_logs(samples))
-    bounds = [max(BOUND, (1 - ALPHA) ** (1 / count)) for count in chosen_from or [1] * len(samples)]
-    return [_positive_mean(fitted, *entry) for entry in zip(range(len(samples)), samples, bounds, strict=True)]
+    means = [Estimate(statistics.fmean(values)) for values in samples]
+    for index, (values, count) in enumerate(zip(samples, chosen_from or [1] * len(samples), strict=True)):
+        if len(values) > 1:
+            error = Variance(fitted.single.variance[index] / len(values), fitted.single.dof[index])
+            bounds = interval(fitted.means[index], error, max(BOUND, (1 - ALPHA) ** (1 / count)))
+            means[index] = replace(bounds.exp(), value=means[index].value)
+    return means
 
 
 def mean(values: Sequence[float]) -> Estimate:
@@ -248,42 +245,34 @@ def mean(values: Sequence[float]) -> Estimate:
     return contrast({"mean": 1.0}, {"mean": values})
 
 
-def difference(more: Sequence[float], less: Sequence[float], *, rounds: Sequence[Rounds] = ()) -> Estimate:
-    """Return the difference of two means, by rounds if there are enough, else by Welch's method."""
-    labels = dict(zip(("more", "less"), rounds, strict=True)) if rounds else None
-    return contrast({"more": 1.0, "less": -1.0}, {"more": more, "less": less}, labels)
-
-
 def contrast(weights: Mapping[str, float], samples: Samples, rounds: Mapping[str, Rounds] | None = None) -> Estimate:
     """Return a weighted sum of the means of conditions.
 
     If all conditions were run once in each of the same rounds, the sum is taken round by round. Changes from one round
-    to the next then cancel. Otherwise the interval is Welch's.
+    to the next then cancel. Otherwise the interval is that of Welch and Satterthwaite.
     """
     if rounds and (paired := _by_round(weights, samples, rounds)):
         return mean(paired)
     value = math.fsum(weight * statistics.fmean(samples[name]) for name, weight in weights.items())
     if any(len(samples[name]) < 2 for name in weights):
         return Estimate(value)
-    parts = [
-        Variance(weight**2 * deviation(samples[name]) ** 2 / len(samples[name]), len(samples[name]) - 1.0)
-        for name, weight in weights.items()
-    ]
-    return interval(value, _sum(parts))
+    dofs = [len(samples[name]) - 1 for name in weights]
+    parts = [(weight * deviation(samples[name])) ** 2 / len(samples[name]) for name, weight in weights.items()]
+    if not (variance := math.fsum(parts)):
+        return Estimate(value, value, value)
+    dof = variance**2 / math.fsum(part**2 / own for part, own in zip(parts, dofs, strict=True))
+    return interval(value, Variance(variance, dof))
 
 
 def indicators(labels: Sequence[Hashable]) -> Any:
     """Return an array with a row for each label and a column for each different one: 1 where a row has it."""
-    import numpy as np
-
     places = {name: place for place, name in enumerate(dict.fromkeys(labels))}
     return np.eye(len(places))[[places[label] for label in labels]]
 
 
 def deviation(values: Sequence[float]) -> float:
     """Return the standard deviation of two or more values (n - 1), in floats: ten times as fast as exact sums."""
-    middle = statistics.fmean(values)
-    return math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1))
+    return math.dist(values, [statistics.fmean(values)] * len(values)) / math.sqrt(len(values) - 1)
 
 
 def interval(value: float, error: Variance, probability: float = BOUND) -> Estimate:
@@ -304,8 +293,6 @@ def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
     estimates how many tests have no effect; the rates of the second pass refer to these (Y. Benjamini, A. Krieger, D.
     Yekutieli, Adaptive linear step-up procedures that control the false discovery rate, Biometrika 93(3), 2006).
     """
-    import numpy as np
-
     count, rates = len(p_values), np.ones(len(p_values))
     descending = np.argsort(p_values)[::-1]
     rates[descending] = np.minimum.accumulate(np.take(p_values, descending) * count / np.arange(count, 0, -1))
@@ -317,8 +304,6 @@ def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
 @lru_cache(maxsize=4096)
 def student(dof: float, probability: float = BOUND) -> float:
     """Return a quantile of Student's distribution."""
-    from scipy.special import stdtrit
-
     return float(stdtrit(dof, probability))
 
 
@@ -328,26 +313,18 @@ def _tukey(count: int, dof: int) -> float:
 
     `scipy.stats.studentized_range` gives the same, but importing and evaluating it takes most of the time of a report.
     """
-    import numpy as np
-    from scipy.special import ndtr
-
     at, weights = np.polynomial.legendre.leggauss(128)
     deviations = (at + 1) * (1 + 6 / math.sqrt(2 * dof) if dof > 2 else 8) / 2
-    log_density = dof / 2 * math.log(dof) + (dof - 1) * np.log(deviations) - dof * deviations**2 / 2
-    density = np.exp(log_density) * weights
-    density /= density.sum()
+    density = weights * np.exp(dof / 2 * math.log(dof) + (dof - 1) * np.log(deviations) - dof * deviations**2 / 2)
     largest = 8.5 * at
     density_of_largest = count * 8.5 * weights * np.exp(-(largest**2) / 2) / math.sqrt(2 * math.pi)
-    below = ndtr(largest)
-
-    def probability(value: float) -> float:
-        within = below - ndtr(largest - value * deviations[:, None])
-        return float(density @ (within ** (count - 1) @ density_of_largest))
+    normal = statistics.NormalDist()
 
     def excess(value: float) -> float:
-        return normal.inv_cdf(min(max(probability(value), 1e-300), 1 - 1e-15)) - normal.inv_cdf(1 - ALPHA)
+        within = ndtr(largest) - ndtr(largest - value * deviations[:, None])
+        probability = float(density @ (within ** (count - 1) @ density_of_largest) / density.sum())
+        return normal.inv_cdf(min(max(probability, TINY), 1 - 1e-15)) - normal.inv_cdf(1 - ALPHA)
 
-    normal = statistics.NormalDist()
     previous, value = 4.0, 6.0
     before, now = excess(previous), excess(value)
     while abs(value - previous) > 1e-6 * value:
@@ -357,50 +334,25 @@ def _tukey(count: int, dof: int) -> float:
 
 
 def _p_value(value: float, error: Variance) -> float:
-    from scipy.special import stdtr
-
     if not error.variance:
         return 0.0 if value else 1.0
     return 2 * float(stdtr(error.dof, -abs(value) / math.sqrt(error.variance)))
 
 
-def _sum(parts: Sequence[Variance]) -> Variance:
-    """Return the variance of a sum of independent parts, by Welch and Satterthwaite; both zero if nothing varies."""
-    variance = math.fsum(part.variance for part in parts)
-    if not variance:
-        return Variance(0.0, 0.0)
-    return Variance(variance, variance**2 / math.fsum(part.variance**2 / part.dof for part in parts if part.variance))
-
-
 def _by_round(weights: Mapping[str, float], samples: Samples, rounds: Mapping[str, Rounds]) -> list[float]:
     """Return the weighted sum in each round; empty unless each condition was run once in each of enough rounds."""
-    values = [dict(zip(rounds[name], samples[name], strict=True)) for name in weights]
-    labels = values[0].keys()
-    once = all(len(by_label) == len(samples[name]) for name, by_label in zip(weights, values, strict=True))
-    if (
-        not once
-        or None in labels
-        or len(labels) < MIN_PAIRED_ROUNDS
-        or any(by_label.keys() != labels for by_label in values)
-    ):
+    labels = sorted({*rounds[next(iter(weights))]}, key=str)
+    if len(labels) < MIN_PAIRED_ROUNDS or None in labels:
         return []
-    return [
-        math.fsum(weight * by_label[label] for weight, by_label in zip(weights.values(), values, strict=True))
-        for label in labels
-    ]
+    if any(sorted(rounds[name], key=str) != labels for name in weights):
+        return []
+    values = [dict(zip(rounds[name], samples[name], strict=True)) for name in weights]
+    terms = [[weight * own[label] for label in labels] for weight, own in zip(weights.values(), values, strict=True)]
+    return [*map(math.fsum, zip(*terms, strict=True))]
 
 
 def _logs(samples: Values) -> list[list[float]]:
     return [[math.log(value) for value in values] for values in samples]
-
-
-def _positive_mean(fitted: Fit, index: int, values: Sequence[float], probability: float = BOUND) -> Estimate:
-    value, (variances, dofs) = statistics.fmean(values), fitted.single
-    if len(values) < 2:
-        return Estimate(value)
-    error = Variance(variances[index] / len(values), dofs[index])
-    bounds = interval(fitted.means[index], error, probability).exp()
-    return Estimate(value, bounds.low, bounds.high)
 
 
 def _fit(samples: Values, covariates: Any = None, *, pools_equal: bool = False) -> Fit:
@@ -409,8 +361,6 @@ def _fit(samples: Values, covariates: Any = None, *, pools_equal: bool = False) 
     Each variance is moderated by the pooled one (G. K. Smyth, Linear models and empirical Bayes methods for assessing
     differential expression, 2004; with a fixed weight, unless `pools_equal`).
     """
-    import numpy as np
-
     counts = np.array([len(values) for values in samples], dtype=int)
     group, values = np.repeat(np.arange(len(counts)), counts), np.array([*chain.from_iterable(samples)], dtype=float)
     covariates = np.zeros((len(values), 0)) if covariates is None else covariates - covariates.mean(axis=0)
@@ -444,18 +394,11 @@ def _borrowed_dof(squares: Any, dofs: Any, pools_equal: bool) -> float:
         pools_equal: Whether the pooled variance has more weight if the variances seem equal. This suits tests near a
             level of 5 %. At the much lower levels of many comparisons with the best, it causes false alarms.
     """
-    few, repeated = BORROWED_PER_CONFIGURATION * len(dofs), int((dofs > 0).sum())
+    few, repeated, total = BORROWED_PER_CONFIGURATION * len(dofs), int((dofs > 0).sum()), float(squares.sum())
     least = min(BORROWED_DOF, few)
     if not pools_equal:
         return least
     most = repeated if repeated > MANY_CONFIGURATIONS else few
-    return max(least, most / max(1.0, most * _relative_variance(squares, dofs)))
-
-
-def _relative_variance(squares: Any, dofs: Any) -> float:
-    """Return the estimated variance of the true variances, as a multiple of their squared mean (method of moments).
-
-    Of equal variances it is zero on average, and may be negative.
-    """
-    total = float(squares.sum())
-    return float((dofs.sum() + 2) * (squares**2 / (dofs + 2)).sum()) / total**2 - 1 if total else 0.0
+    # Variance of the true variances, as a multiple of their squared mean (method of moments); about zero if equal.
+    inequality = float((dofs.sum() + 2) * (squares**2 / (dofs + 2)).sum()) / total**2 - 1 if total else 0.0
+    return max(least, most / max(1.0, most * inequality))

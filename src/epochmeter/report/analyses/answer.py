@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 from epochmeter.config.suggestions import entry_keys
-from epochmeter.report.analyses.best import (
-    ANY,
-    JOULES,
-    LEAST_WIDENED,
-    TIMES,
-    Best,
-    Criteria,
-    Unmet,
-    Values,
-    find_best,
-    unmet_constraints,
-)
+from epochmeter.report.analyses.best import ANY, LEAST_WIDENED, Best, Criteria, Unmet, find_best, unmet_constraints
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.importance import KeyShare, key_shares
 from epochmeter.report.analyses.next_runs import Suggestion, suggest_runs
@@ -44,10 +33,9 @@ CONVERGENCE_KEYS = ("model", "optimizer", "scheduler", "batch", "precision", "lr
 
 @dataclass(frozen=True)
 class Row:
-    """A configuration that is the best by some criteria.
+    """A configuration that is the best by some criteria, or the `baseline`.
 
     Attributes:
-        best_by: Names of the criteria; `baseline` for the configuration that the others are compared with.
         time: Time as a multiple of that of the baseline; None without a baseline.
         energy: The same of the energy; None also if the energies cannot be compared.
     """
@@ -55,8 +43,8 @@ class Row:
     cost: Cost
     bottleneck: Bottleneck | None
     best_by: list[str]
-    time: Estimate | None
-    energy: Estimate | None
+    time: Estimate | None = None
+    energy: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -104,8 +92,7 @@ class Answer:
         """The fastest and the least energy of each model and dataset; empty if all configurations have the same."""
         groups: dict[str, list[Configuration]] = {}
         for cost in self.costs:
-            title = cost.configuration.named(("model", "dataset"))
-            groups.setdefault(title, []).append(cost.configuration)
+            groups.setdefault(cost.configuration.named(("model", "dataset")), []).append(cost.configuration)
         return {title: find_best(group)[:2] for title, group in groups.items()} if len(groups) > 1 else {}
 
     @cached_property
@@ -115,24 +102,17 @@ class Answer:
         return len(once) if len(self.configurations) > 1 else 0
 
     @cached_property
-    def on_several_hosts(self) -> bool:
-        """Whether the repeats of a configuration that ran once are on other hosts."""
-        hosts = Counter(configuration.runs[0].fingerprint for configuration in self.configurations)
-        return any(len(entry.runs) == 1 and hosts[entry.runs[0].fingerprint] > 1 for entry in self.configurations)
-
-    @cached_property
     def unresolved(self) -> tuple[float, int | None] | None:
         """The largest relative difference from the fastest that is not significant, and the repeats to show it.
 
         None if no repeated configuration has a large difference; the repeats are None if they are not known.
         """
-        fastest = self.choices[0]
-        large = [(cost, excess) for cost, excess in fastest.ties if len(cost.times_s) > 1 and excess >= LARGE]
+        large = [(excess, tie) for tie, excess in self.choices[0].ties if len(tie.times_s) > 1 and excess >= LARGE]
         if not large:
             return None
-        tie, excess = max(large, key=lambda entry: entry[1])
+        excess, tie = max(large, key=lambda entry: entry[0])
         places = [cost.configuration for cost in self.costs]
-        ends = places.index(tie.configuration), places.index(fastest.configuration)
+        ends = places.index(tie.configuration), places.index(self.choices[0].configuration)
         return excess, repeats_to_distinguish([cost.times_s for cost in self.costs], *ends)
 
     @cached_property
@@ -150,22 +130,19 @@ class Answer:
     @cached_property
     def rows(self) -> list[Row]:
         """The configurations that are the best by any criterion, and the baseline."""
-        named: list[tuple[str, Cost]] = [(choice.name, choice.cost) for choice in self.choices]
-        if self.baseline:
-            named.append(("baseline", self.baseline))
-        times, energies = (_ratios(self.baseline, self.costs, values) for values in (TIMES, JOULES))
         rows: dict[Configuration, Row] = {}
-        for name, cost in named:
-            key = cost.configuration
-            row = Row(cost, self.bottlenecks.get(key), [], times(key), energies(key))
-            rows.setdefault(key, row).best_by.append(name)
+        for choice in self.choices:
+            row = Row(choice.cost, self.bottlenecks.get(choice.configuration), [], *self._factors(choice.configuration))
+            rows.setdefault(choice.configuration, row).best_by.append(choice.name)
+        if self.baseline:
+            row = Row(self.baseline, self.bottlenecks.get(self.baseline.configuration), [])
+            rows.setdefault(self.baseline.configuration, row).best_by.append("baseline")
         return [*rows.values()]
 
     @property
     def chosen_from(self) -> int | None:
         """The largest number of configurations that a best one was chosen from; None if no interval is widened."""
-        counts = [1 + len(choice.ties) for choice in self.choices if choice.cost.time.low is not None]
-        most = max(counts, default=0)
+        most = max((1 + len(choice.ties) for choice in self.choices if choice.cost.time.low is not None), default=0)
         return most if most >= LEAST_WIDENED else None
 
     @property
@@ -177,10 +154,9 @@ class Answer:
     @property
     def bottleneck_counts(self) -> list[tuple[Bottleneck, int]]:
         """One bottleneck of each kind, and the number of configurations with it; the most frequent first."""
-        kinds: dict[object, list[Bottleneck]] = {}
-        for bottleneck in self.bottlenecks.values():
-            kinds.setdefault((bottleneck.parts, bottleneck.equal), []).append(bottleneck)
-        return [(every[0], len(every)) for every in sorted(kinds.values(), key=len, reverse=True)]
+        examples = {(bottleneck.parts, bottleneck.equal): bottleneck for bottleneck in self.bottlenecks.values()}
+        counts = Counter((bottleneck.parts, bottleneck.equal) for bottleneck in self.bottlenecks.values())
+        return [(examples[kind], count) for kind, count in counts.most_common()]
 
     @property
     def no_energy(self) -> NoEnergy | None:
@@ -206,6 +182,21 @@ class Answer:
             "prediction": self.prediction.values if self.prediction else None,
             "unmet": {unmet.name: unmet.bound for unmet in self.unmet},
         }
+
+    @cached_property
+    def _ratios(self) -> tuple[Ratios, Ratios]:
+        """Ratios of times, and of the energies that cover the same parts of the machine as the baseline's."""
+        comparable = [cost for cost in self.costs if self.baseline and cost.covers == self.baseline.covers]
+        return (
+            Ratios({cost.configuration: cost.times_s for cost in self.costs}),
+            Ratios({cost.configuration: cost.joules for cost in comparable}),
+        )
+
+    def _factors(self, configuration: Configuration) -> list[Estimate | None]:
+        """Return time and energy as multiples of the baseline's; empty without another baseline."""
+        if self.baseline is None or configuration is self.baseline.configuration:
+            return []
+        return [ratios.between(configuration, self.baseline.configuration) for ratios in self._ratios]
 
 
 def analyze(
@@ -252,30 +243,14 @@ def _find_baseline(costs: Sequence[Cost], values: Mapping[str, Any] | str) -> Co
     return matching[0]
 
 
-def _ratios(baseline: Cost | None, costs: Sequence[Cost], values: Values) -> Callable[[Configuration], Estimate | None]:
-    """Return a function that gives a configuration's time or energy as a multiple of the baseline's, if comparable."""
-    if baseline is None:
-        return lambda _: None
-    base = baseline.configuration
-    compared = [cost for cost in costs if values is TIMES or cost.covers == baseline.covers]
-    ratios = Ratios({cost.configuration: values(cost) for cost in compared})
-    return lambda configuration: None if configuration is base else ratios.between(configuration, base)
-
-
 def _choice_values(choice: Best, row: Row) -> dict[str, object]:
-    bottleneck = row.bottleneck
+    cost, bottleneck = choice.cost, row.bottleneck
     return {
-        "name": choice.name,
-        "job": choice.cost.title,
-        "runs": choice.configuration.numbers,
-        "value": choice.value,
-        "time_s": choice.cost.time_s,
-        "energy_j": choice.cost.energy_j,
-        "power_w": choice.cost.power_w,
-        "energy_covers": choice.cost.covers,
+        "name": choice.name, "job": cost.title, "runs": choice.configuration.numbers, "value": choice.value,
+        "time_s": cost.time_s, "energy_j": cost.energy_j, "power_w": cost.power_w, "energy_covers": cost.covers,
         "time_ratio": asdict(row.time) if row.time else None,
         "energy_ratio": asdict(row.energy) if row.energy else None,
         "bottleneck": bottleneck.parts if bottleneck else None,
         "fractions": dict(bottleneck.fractions) if bottleneck else None,
-        "not_significantly_different": [point.numbers for point in choice.not_significantly_different],
-    }
+        "not_significantly_different": [tie.configuration.numbers for tie, _ in choice.ties],
+    }  # fmt: skip

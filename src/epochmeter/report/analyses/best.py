@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal
@@ -25,7 +25,7 @@ Values = Callable[[Cost], Sequence[float]]
 """What a criterion compares: a value per run."""
 LEAST_WIDENED = 3
 """Smallest number of configurations, not significantly different, for which the interval of the best is widened."""
-TIMES, JOULES = attrgetter("times_s"), attrgetter("joules")
+TIMES, JOULES, TIME = attrgetter("times_s"), attrgetter("joules"), attrgetter("time_s")
 
 
 @dataclass(frozen=True)
@@ -103,36 +103,41 @@ def find_best(configurations: Sequence[Configuration], criteria: Criteria = ANY)
     any energy only the fastest is returned. A constraint that no configuration meets has no result
     (`unmet_constraints`).
     """
-    eta, budget_w, deadline_s = criteria.eta, criteria.power_budget_w, criteria.deadline_s
     ranked = ranked_costs(configurations)
     if not ranked:
         return []
     result = [_best("fastest", ranked, TIMES)]
     for scope, group in _scopes(ranked):
-        fastest, limit = min(group, key=lambda cost: cost.time_s), max_power(group)
+        fastest, limit = min(group, key=TIME), max_power(group)
         near = [cost for cost in group if cost.time_s <= criteria.max_slowdown * fastest.time_s]
+        weighted = _weighted(criteria.eta, limit[0])
         result += [
             _best("least_energy", group, JOULES, scope),
-            _best("tradeoff", group, _weighted(eta, limit[0]), scope, bound=eta, max_power=limit),
+            _best("tradeoff", group, weighted, scope, bound=criteria.eta, max_power=limit),
             _best("within_slowdown", near, JOULES, scope, bound=criteria.max_slowdown, fastest=fastest),
         ]
-        if budget_w and (allowed := [cost for cost in group if _power(cost) <= budget_w]):
-            result.append(_best("power_budget", allowed, TIMES, scope, bound=budget_w))
-        if deadline_s and (allowed := [cost for cost in group if cost.time_s <= deadline_s]):
-            result.append(_best("deadline", allowed, JOULES, scope, bound=deadline_s))
+        for name, bound, limited, values in _constraints(criteria):
+            if allowed := [cost for cost in group if limited(cost) <= bound]:
+                result.append(_best(name, allowed, values, scope, bound=bound))
     return _widened(result, ranked)
 
 
 def unmet_constraints(configurations: Sequence[Configuration], criteria: Criteria) -> list[Unmet]:
     """Return the constraints that no configuration meets."""
-    unmet, budget_w, deadline_s = [], criteria.power_budget_w, criteria.deadline_s
-    for scope, group in _scopes(ranked_costs(configurations)):
-        frugal, fast = min(group, key=_power), min(group, key=lambda cost: cost.time_s)
-        if budget_w and _power(frugal) > budget_w:
-            unmet.append(Unmet("power_budget", budget_w, frugal, scope))
-        if deadline_s and fast.time_s > deadline_s:
-            unmet.append(Unmet("deadline", deadline_s, fast, scope))
-    return unmet
+    return [
+        Unmet(name, bound, nearest, scope)
+        for scope, group in _scopes(ranked_costs(configurations))
+        for name, bound, limited, _ in _constraints(criteria)
+        if limited(nearest := min(group, key=limited)) > bound
+    ]
+
+
+def _constraints(criteria: Criteria) -> Iterator[tuple[Name, float, Callable[[Cost], float], Values]]:
+    """Yield each constraint: its name and bound, the limited quantity, and what is minimized within the bound."""
+    if criteria.power_budget_w:
+        yield "power_budget", criteria.power_budget_w, _power, TIMES
+    if criteria.deadline_s:
+        yield "deadline", criteria.deadline_s, TIME, JOULES
 
 
 def _scopes(ranked: Sequence[Cost]) -> list[tuple[str | None, list[Cost]]]:
@@ -145,7 +150,7 @@ def _best(name: Name, candidates: Sequence[Cost], values: Values, scope: str | N
     """Return the configuration with the least mean, and those that are not significantly different from it."""
 
     def order(cost: Cost) -> tuple[float, ...]:
-        return statistics.fmean(values(cost)), cost.time_s, _energy(cost)
+        return statistics.fmean(values(cost)), cost.time_s, math.inf if cost.energy_j is None else cost.energy_j
 
     best = min(candidates, key=order)
     value = order(best)[0]
@@ -159,24 +164,22 @@ def _best(name: Name, candidates: Sequence[Cost], values: Values, scope: str | N
     return Best(name, best, value, [(cost, order(cost)[0] / value - 1) for cost in tied], scope, **more)
 
 
-def _widened(choices: Sequence[Best], ranked: Sequence[Cost]) -> list[Best]:
+def _widened(choices: list[Best], ranked: Sequence[Cost]) -> list[Best]:
     """Return the choices with wider intervals, as the best of several equal configurations seems better than it is."""
-    counts: dict[Configuration, int] = {}
+    counts = dict.fromkeys((cost.configuration for cost in ranked), 1)
     for choice in choices:
-        counts[choice.configuration] = max(counts.get(choice.configuration, 1), 1 + len(choice.ties))
-
+        counts[choice.configuration] = max(counts[choice.configuration], 1 + len(choice.ties))
     if max(counts.values()) < LEAST_WIDENED:
-        return list(choices)
+        return choices
 
-    def means(measured: Sequence[Cost], values: Values) -> dict[Configuration, Estimate]:
-        configurations = [cost.configuration for cost in measured]
-        chosen_from = [counts.get(configuration, 1) for configuration in configurations]
-        return dict(zip(configurations, positive_means([*map(values, measured)], chosen_from), strict=True))
+    def means(values: Values) -> dict[Configuration, Estimate]:
+        samples = {cost.configuration: values(cost) for cost in ranked if values(cost)}
+        return dict(zip(samples, positive_means([*samples.values()], [counts[key] for key in samples]), strict=True))
 
-    times, energies = means(ranked, TIMES), means([cost for cost in ranked if cost.joules], JOULES)
-    costs = {choice.configuration: choice.cost for choice in choices}
-    widened = {key: replace(cost, time=times[key], energy=energies.get(key)) for key, cost in costs.items()}
-    return [replace(choice, cost=widened[choice.configuration]) for choice in choices]
+    times, energies = means(TIMES), means(JOULES)
+    costs = {cost.configuration: replace(cost, time=times[cost.configuration], energy=energies.get(cost.configuration))
+             for cost in (choice.cost for choice in choices)}  # fmt: skip
+    return [replace(choice, cost=costs[choice.configuration]) for choice in choices]
 
 
 def _weighted(eta: float, max_power_w: float) -> Values:
@@ -185,10 +188,6 @@ def _weighted(eta: float, max_power_w: float) -> Values:
         eta * energy_j + (1 - eta) * max_power_w * time_s
         for energy_j, time_s in zip(cost.joules, cost.times_s, strict=True)
     ]
-
-
-def _energy(cost: Cost) -> float:
-    return math.inf if cost.energy_j is None else cost.energy_j
 
 
 def _power(cost: Cost) -> float:

@@ -1,8 +1,4 @@
-"""Bottlenecks with the statistics of repeats, and by difference: synthetic batches, warm cache, cold cache.
-
-With T1, T3 and T2 the time per epoch on synthetic batches, with all data in the page cache and with none, the prep
-stall is T3 - T1 and the fetch stall T2 - T3 (J. Mohan et al., PVLDB 14(5), 2021).
-"""
+"""Bottlenecks of configurations, with the statistics of their repeats."""
 
 from __future__ import annotations
 
@@ -14,13 +10,8 @@ from dataclasses import replace
 from epochmeter.config.schema import SCRIPT
 from epochmeter.report.runs.configuration import Configuration
 from epochmeter.report.runs.costs import TIME, positive_values
-from epochmeter.report.statistics import Estimate, Rounds, Samples, contrast, deviation, repeats_to_decide, student
-from epochmeter.results.bottleneck import (
-    PARTS,
-    Bottleneck,
-    find_bottleneck,
-    part_seconds,
-)
+from epochmeter.report.statistics import Rounds, Samples, contrast, deviation, repeats_to_decide, student
+from epochmeter.results.bottleneck import PARTS, Bottleneck, find_bottleneck, part_seconds
 
 Part = Samples
 """A part of the epoch as the sum over conditions of the mean over runs: condition -> seconds of each run."""
@@ -53,11 +44,11 @@ def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds]
 
     def significant(part: str, other: str | None) -> bool:
         difference = _difference(parts[part], parts[other] if other else {})
-        if len(difference) == 1:  # as `_estimate`, but faster for many configurations
+        if len(difference) == 1:  # as below, but faster for many configurations
             (values,) = difference.values()
             count = len(values)
             return count < 2 or statistics.fmean(values) > student(count - 1) * deviation(values) / math.sqrt(count)
-        estimate = _estimate(difference, rounds)
+        estimate = contrast(dict.fromkeys(difference, 1.0), difference, rounds)
         return estimate.low is None or estimate.low > 0
 
     means = {part: math.fsum(map(statistics.fmean, runs.values())) for part, runs in parts.items()}
@@ -72,11 +63,7 @@ def repeats_needed(part: Part) -> int | None:
     if min(map(len, part.values())) < 2:
         return None
     variance = math.fsum(deviation(seconds) ** 2 for seconds in part.values())
-    return repeats_to_decide(abs(_estimate(part).value), variance, student)
-
-
-def _estimate(part: Part, rounds: Mapping[str, Rounds] | None = None) -> Estimate:
-    return contrast(dict.fromkeys(part, 1.0), part, rounds)
+    return repeats_to_decide(abs(math.fsum(map(statistics.fmean, part.values()))), variance, student)
 
 
 def _difference(part: Part, other: Part) -> Part:

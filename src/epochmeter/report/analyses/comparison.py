@@ -12,7 +12,7 @@ import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 
@@ -58,7 +58,6 @@ class Difference:
     Attributes:
         title: The configuration; empty if over all of them.
         metric: Full name: `steady/e2e_s`.
-        is_equivalent: Whether the interval excludes any difference that matters.
         basis: Source of the interval: `runs`, or `configurations` if over all of them; `one each`: no
             interval, as both ran once.
         before: Mean before, in the metric's unit; None over all configurations.
@@ -70,13 +69,18 @@ class Difference:
     title: str
     metric: str
     ratio: Estimate
-    is_equivalent: bool
     basis: str = RUNS
     before: float | None = None
     after: float | None = None
     counts: tuple[int, int] = (0, 0)
     p_value: float | None = None
     q_value: float | None = None
+
+    @property
+    def is_equivalent(self) -> bool:
+        """Whether the interval excludes any difference that matters."""
+        wide = (self.ratio.low or 0) <= 1 / (1 + EQUIVALENCE) or (self.ratio.high or math.inf) >= 1 + EQUIVALENCE
+        return self.ratio.contains(1) and not wide
 
     @property
     def differs_alone(self) -> bool:
@@ -140,15 +144,16 @@ def analyze(
     Metrics that either side lacks are absent, as are energies that cover different parts of the machine.
     """
     matched = matching(before, after)
-    by_metric = [_differences_of(metric, matched.pairs) for metric in METRICS]
+    differences, overall = [], []
+    for metric in METRICS:
+        own = _differences(metric, matched.pairs)
+        differences += own
+        if len(own) >= MIN_OVERALL:
+            ratio = mean([math.log(difference.ratio.value) for difference in own]).exp()
+            overall.append(Difference("", metric, ratio, CONFIGURATIONS, counts=(len(own), len(own))))
     order = {old.title: index for index, (old, _) in enumerate(matched.pairs)}
-    return Comparison(
-        names,
-        matched,
-        overall=list(chain.from_iterable(map(_overall, by_metric))),
-        differences=sorted(chain.from_iterable(by_metric), key=lambda difference: order[difference.title]),
-        no_energy=no_energy(chain.from_iterable(matched.pairs)),
-    )
+    differences.sort(key=lambda difference: order[difference.title])
+    return Comparison(names, matched, overall, differences, no_energy(chain.from_iterable(matched.pairs)))
 
 
 def matching(before: Sequence[Configuration], after: Sequence[Configuration]) -> Matching:
@@ -169,7 +174,7 @@ def matching(before: Sequence[Configuration], after: Sequence[Configuration]) ->
     )
 
 
-def _differences_of(metric: str, pairs: Sequence[tuple[Configuration, Configuration]]) -> list[Difference]:
+def _differences(metric: str, pairs: Sequence[tuple[Configuration, Configuration]]) -> list[Difference]:
     """Return one metric's differences; absent where either side lacks it, or the energies are not comparable."""
     values = {
         before.title: (positive_values(before, metric), positive_values(after, metric))
@@ -179,34 +184,12 @@ def _differences_of(metric: str, pairs: Sequence[tuple[Configuration, Configurat
     measured = {title: pair for title, pair in values.items() if all(pair)}
     ratios = pairwise_ratios([*measured.values()])
     rates = iter(false_discovery_rates([p_value for _, p_value in ratios if p_value is not None]))
-    return [
-        Difference(
-            title,
-            metric,
-            ratio,
-            _is_equivalent(ratio),
-            ONCE if p_value is None else RUNS,
-            statistics.fmean(old),
-            statistics.fmean(new),
-            (len(old), len(new)),
-            p_value,
-            None if p_value is None else next(rates),
-        )
-        for (title, (old, new)), (ratio, p_value) in zip(measured.items(), ratios, strict=True)
-    ]
-
-
-def _is_equivalent(ratio: Estimate) -> bool:
-    wide = (ratio.low or 0) <= 1 / (1 + EQUIVALENCE) or (ratio.high or math.inf) >= 1 + EQUIVALENCE
-    return ratio.contains(1) and not wide
-
-
-def _overall(differences: Sequence[Difference]) -> Iterator[Difference]:
-    """Yield the geometric mean over configurations, if there are several: the configuration is the unit."""
-    logs = [math.log(difference.ratio.value) for difference in differences]
-    if len(logs) >= MIN_OVERALL:
-        ratio, counts = mean(logs).exp(), (len(logs), len(logs))
-        yield Difference("", differences[0].metric, ratio, _is_equivalent(ratio), CONFIGURATIONS, counts=counts)
+    differences = []
+    for (title, (old, new)), (ratio, p_value) in zip(measured.items(), ratios, strict=True):
+        basis, q_value = (ONCE, None) if p_value is None else (RUNS, next(rates))
+        means, counts = (statistics.fmean(old), statistics.fmean(new)), (len(old), len(new))
+        differences.append(Difference(title, metric, ratio, basis, *means, counts, p_value, q_value))
+    return differences
 
 
 def _leaves(point: Configuration) -> Leaves:
@@ -220,13 +203,12 @@ def _changed(before: Sequence[Leaves], after: Sequence[Leaves]) -> dict[str, Val
     """Return the keys of which the two sides share no value, with their values; none if a side is empty."""
     if not (before and after):
         return {}
-    keys = dict.fromkeys(key for leaves in (*before, *after) for key in leaves)
-    values = {key: (_values(before, key), _values(after, key)) for key in keys}
-    return {key: (old, new) for key, (old, new) in values.items() if not {*old} & {*new}}
-
-
-def _values(side: Sequence[Leaves], key: str) -> list[str]:
-    return list(dict.fromkeys(leaves.get(key, "absent") for leaves in side))
+    changed = {}
+    for key in dict.fromkeys(key for leaves in (*before, *after) for key in leaves):
+        old, new = (list(dict.fromkeys(leaves.get(key, "absent") for leaves in side)) for side in (before, after))
+        if not {*old} & {*new}:
+            changed[key] = (old, new)
+    return changed
 
 
 def _unique(

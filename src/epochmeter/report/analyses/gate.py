@@ -13,13 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+from scipy.special import stdtr
+
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy
 from epochmeter.report.runs.costs import ENERGY, TIME, positive_values
 from epochmeter.report.statistics import ALPHA, Estimate, Fit, fits, ratio_in_fits, repeats_to_decide, student
 
-Verdict = Literal["violated", "undecided", "passed"]
+Pairs = Sequence[tuple[Configuration, Configuration]]
+"""Each configuration before, with its counterpart after."""
 METRICS = {"time": TIME, "energy": ENERGY}
-EXIT_CODES: Mapping[Verdict, int] = {"passed": 0, "violated": 2, "undecided": 3}
 
 
 @dataclass(frozen=True)
@@ -36,22 +39,16 @@ class Check:
     title: str
     metric: str
     bound: float
-    verdict: Verdict
+    verdict: Literal["violated", "undecided", "passed"] = "undecided"
     ratio: Estimate | None = None
     no_energy: NoEnergy | None = None
     repeats: int | None = None
 
 
-def check_bounds(
-    pairs: Sequence[tuple[Configuration, Configuration]], bounds: Mapping[str, float], *, interleaved: bool = False
-) -> list[Check]:
-    """Check each configuration against each bound.
-
-    Each bound that holds is a claim of its own and needs no correction.
+def check_bounds(pairs: Pairs, bounds: Mapping[str, float], *, interleaved: bool = False) -> list[Check]:
+    """Check each configuration against each bound (metric -> largest ratio). A bound that holds needs no correction.
 
     Args:
-        pairs: Each configuration before, with its counterpart after.
-        bounds: Metric (`time`, `energy`) -> largest ratio.
         interleaved: Whether both sides ran in the same rounds of one sweep, so that drift cancels.
 
     Raises:
@@ -60,9 +57,11 @@ def check_bounds(
     if not pairs:
         raise ValueError("gate: no configuration to compare\n  hint: give two sweeps with common configurations")
     tests = [test for metric, bound in bounds.items() for test in _tests(metric, bound, pairs, interleaved)]
-    violations = _holm([above for _, above, _ in tests])
+    above = np.array([above for _, above, _ in tests])
+    order = np.argsort(above)
+    above[order] = np.maximum.accumulate(above[order] * np.arange(len(tests), 0, -1))  # Holm's method
     checks = []
-    for (check, _, within), violation in zip(tests, violations, strict=True):
+    for (check, _, within), violation in zip(tests, above, strict=True):
         if violation <= ALPHA:
             check = replace(check, verdict="violated", repeats=None)
         elif within <= ALPHA:
@@ -74,43 +73,40 @@ def check_bounds(
 def exit_code(checks: Sequence[Check]) -> int:
     """Return 2 if a bound is violated, 3 if one is undecided, 0 if all hold."""
     verdicts = {check.verdict for check in checks}
-    return next((EXIT_CODES[verdict] for verdict in ("violated", "undecided") if verdict in verdicts), 0)
+    return 2 if "violated" in verdicts else 3 if "undecided" in verdicts else 0
 
 
-def _tests(
-    metric: str, bound: float, pairs: Sequence[tuple[Configuration, Configuration]], interleaved: bool
-) -> Iterator[tuple[Check, float, float]]:
+def _tests(metric: str, bound: float, pairs: Pairs, interleaved: bool) -> Iterator[tuple[Check, float, float]]:
     """Test one metric of all pairs; the variances of all configurations are estimated together.
 
     Yields:
         A check without its verdict, and two p-values. The first is small if the bound is violated, the second if the
         bound holds.
     """
-    reasons = [no_energy(pair) if metric == "energy" else None for pair in pairs]
-    are_known = [
-        not reason and all(positive_values(side, METRICS[metric]) for side in pair)
-        for pair, reason in zip(pairs, reasons, strict=True)
+    checks = [
+        Check(after.title, metric, bound, no_energy=no_energy([before, after]) if metric == "energy" else None)
+        for before, after in pairs
     ]
-    measured = [pair for pair, has_ratio in zip(pairs, are_known, strict=True) if has_ratio]
+    measured = [
+        pair if not check.no_energy and all(positive_values(side, METRICS[metric]) for side in pair) else ()
+        for pair, check in zip(pairs, checks, strict=True)
+    ]
     sides = list(dict.fromkeys(side for pair in measured for side in pair))  # one sweep has one baseline for all
     logs = [[math.log(value) for value in positive_values(side, METRICS[metric])] for side in sides]
     rounds = [[run.round for run in side.runs] for side in sides] if interleaved else []
     fitted = fits(logs, rounds, [[run.started for run in side.runs] for side in sides]) if sides else []
-    for (before, after), reason, has_ratio in zip(pairs, reasons, are_known, strict=True):
-        check = Check(after.title, metric, bound, "undecided", no_energy=reason)
-        if not has_ratio:
+    for pair, check in zip(measured, checks, strict=True):
+        if not pair:
             yield check, 1.0, 1.0
             continue
-        ends = sides.index(after), sides.index(before)
-        above, within, repeats = zip(*(_test(one, *ends, math.log(bound)) for one in fitted), strict=True)
+        before, after = map(sides.index, pair)
+        above, within, repeats = zip(*(_test(one, after, before, math.log(bound)) for one in fitted), strict=True)
         most = None if None in repeats else max(repeats)
-        yield replace(check, ratio=ratio_in_fits(fitted, *ends), repeats=most), max(above), max(within)
+        yield replace(check, ratio=ratio_in_fits(fitted, after, before), repeats=most), max(above), max(within)
 
 
 def _test(fitted: Fit, after: int, before: int, bound: float) -> tuple[float, float, int | None]:
     """Test a difference of mean logarithms; return the two p-values and the repeats that would decide."""
-    from scipy.special import stdtr
-
     difference, error = fitted.difference(after, before)
     margin = difference - bound
     if not fitted.dof:
@@ -121,13 +117,3 @@ def _test(fitted: Fit, after: int, before: int, bound: float) -> tuple[float, fl
     of_one_pair = fitted.single.variance[after] + fitted.single.variance[before]
     repeats = repeats_to_decide(abs(margin), of_one_pair, lambda dof: student(dof, 1 - ALPHA))
     return above, within, repeats
-
-
-def _holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p-values corrected by Holm's method."""
-    import numpy as np
-
-    count, adjusted = len(p_values), np.ones(len(p_values))
-    ascending = np.argsort(p_values)
-    adjusted[ascending] = np.maximum.accumulate(np.take(p_values, ascending) * np.arange(count, 0, -1))
-    return np.minimum(adjusted, 1.0).tolist()

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+import numpy as np
+
 from epochmeter.report.runs.configuration import on_several_hosts, varied
 from epochmeter.report.runs.costs import Cost
 from epochmeter.report.statistics import ROUNDING, indicators
@@ -25,17 +27,17 @@ MAX_KEYS, MAX_VALUES = 8, 200
 
 @dataclass(frozen=True)
 class KeyShare:
-    """The shares of the variance between configurations that a key explains.
+    """The shares, 0 to 1, of the variances of the logarithms of time and energy that a key explains.
 
     Attributes:
-        time: Share of the variance of the logarithm of time, 0 to 1.
-        energy: Share of the variance of the logarithm of energy; None if not all energies can be compared.
+        count: Number of its values.
+        energy: None if not all energies can be compared.
     """
 
     key: str
     count: int
     time: float
-    energy: float | None
+    energy: float | None = None
 
 
 def key_shares(costs: Sequence[Cost]) -> list[KeyShare]:
@@ -52,46 +54,31 @@ def key_shares(costs: Sequence[Cost]) -> list[KeyShare]:
         return []
     joules = [cost.energy_j for cost in costs if cost.energy_j]
     is_comparable = len(joules) == len(costs) and len({cost.covers for cost in costs}) == 1
-    is_comparable = is_comparable and math.log(max(joules) / min(joules)) ** 2 > ROUNDING
-    explained = _shares([*columns.values()], [[cost.time_s for cost in costs], *([joules] if is_comparable else [])])
-    shares = [
-        KeyShare(key, len({*columns[key]}), share[0], share[1] if is_comparable else None)
-        for key, share in zip(columns, explained, strict=False)
-    ]
-    return sorted(shares, key=lambda share: -share.time)
-
-
-def _shares(columns: Sequence[Sequence[str]], values: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return each column's shares of the variances of the logarithms; empty if no part by chance can be estimated."""
-    import numpy as np
-
-    logs = np.log(values).T
+    logs = np.log([[cost.time_s for cost in costs], *([joules] if is_comparable else [])]).T
     logs -= logs.mean(axis=0)
-    designs = [indicators(column) for column in columns]
-    designs = [design - design.mean(axis=0) for design in designs]
-    together = np.hstack(designs)
-    spare = len(logs) - 1 - int(np.linalg.matrix_rank(together.T @ together, hermitian=True))
     totals = (logs**2).sum(axis=0)
+    designs = [design - design.mean(axis=0) for design in map(indicators, columns.values())]
+    every = np.hstack(designs)
+    spare = len(logs) - 1 - int(np.linalg.matrix_rank(every.T @ every, hermitian=True))
     if spare < 1 or totals[0] < ROUNDING:
         return []
-    explained = _explained(designs, logs)
+    explained, varies = _explained(designs, logs), totals >= ROUNDING
     by_chance = (totals - explained[frozenset(range(len(columns)))]) / spare
     shares = []
-    for index, design in enumerate(designs):
+    for index, (key, column) in enumerate(columns.items()):
         gains = [
             (explained[others | {index}] - before) / math.comb(len(columns) - 1, len(others))
             for others, before in explained.items()
             if index not in others
         ]
-        own = sum(gains) / len(columns) - by_chance * (design.shape[1] - 1)
-        shares.append(np.maximum(0.0, own / np.maximum(totals, ROUNDING)).tolist())
-    return shares
+        count = len({*column})
+        own = np.maximum(0.0, sum(gains) / len(columns) - by_chance * (count - 1))
+        shares.append(KeyShare(key, count, *(own[varies] / totals[varies]).tolist()))
+    return sorted(shares, key=lambda share: -share.time)
 
 
 def _explained(designs: Sequence[Any], logs: Any) -> dict[frozenset[int], Any]:
     """Return the sums of squares of each column of logarithms that each subset of the designs explains."""
-    import numpy as np
-
     starts = np.cumsum([0, *(design.shape[1] for design in designs)])
     every = np.hstack(designs)
     products, projections = every.T @ every, every.T @ logs

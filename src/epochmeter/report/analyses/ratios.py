@@ -10,26 +10,17 @@ from epochmeter.report.statistics import Estimate, fits, ratio_in_fits
 
 
 class Ratios:
-    """Ratios of a quantity between configurations.
-
-    Effects of rounds and of a trend are removed, and variances are estimated from all configurations together.
-    """
+    """Ratios of a quantity between configurations; variances are estimated from all of them together."""
 
     def __init__(self, samples: Mapping[Configuration, Sequence[float]]) -> None:
-        """Fit the values of all runs.
-
-        Args:
-            samples: Configuration -> the value of each run. A configuration without values, or with a value that is not
-                positive, has no ratios.
-        """
+        """Fit the values of all runs; a configuration without values, or with one that is not positive, is left out."""
         measured = {key: values for key, values in samples.items() if values and min(values) > 0}
         logs = [[math.log(value) for value in values] for values in measured.values()]
-        self._places = {key: place for place, key in enumerate(measured)}
-        self._fits = fits(
-            logs,
-            [[run.round for run in key.runs] for key in measured],
-            [[run.started for run in key.runs] for key in measured],
+        rounds, started = (
+            [[getattr(run, name) for run in key.runs] for key in measured] for name in ("round", "started")
         )
+        self._places = {key: place for place, key in enumerate(measured)}
+        self._fits = fits(logs, rounds, started)
 
     @classmethod
     def of_metric(cls, name: str, configurations: Iterable[Configuration]) -> Ratios:

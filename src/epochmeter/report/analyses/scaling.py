@@ -6,9 +6,8 @@ samples per second, efficiency is speedup divided by the number of devices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from epochmeter.report.analyses.ratios import Ratios
 from epochmeter.report.runs.configuration import (
@@ -22,11 +21,10 @@ from epochmeter.report.runs.configuration import (
 )
 from epochmeter.report.runs.costs import positive_values
 from epochmeter.report.runs.run import Run, fingerprint
-from epochmeter.report.statistics import MIN_EFFECT, Estimate, difference, mean, positive_means
+from epochmeter.report.statistics import MIN_EFFECT, Estimate, contrast, mean, positive_means
 
 WEAK, STRONG = "weak", "strong"
 SPEED, MEMORY = "steady/samples_per_s", "steady/gpu_memory_peak_bytes"
-ENERGY = "steady/energy_per_sample_j"
 VARIED = ("strategy", "batch")
 """Keys in which a configuration on several devices may differ from that on one."""
 
@@ -99,11 +97,6 @@ class ScalingAnalysis:
         """One comparison per configuration, by weak scaling if possible."""
         return [*{tuple(result.numbers): result for result in reversed(self.compared)}.values()][::-1]
 
-    @property
-    def values(self) -> list[dict[str, object]]:
-        """All numbers, as the JSON file has them."""
-        return [*map(asdict, self.compared), *map(asdict, self.unpaired)]
-
 
 def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
     """Compare configurations on several devices with one device, by weak and strong scaling; None without any."""
@@ -111,79 +104,59 @@ def analyze(runs: Sequence[Run]) -> ScalingAnalysis | None:
         return None
     configurations = group_repeats(runs)
     names = [name for name in dict.fromkeys(["model", "dataset", *varied(configurations)]) if name not in VARIED]
-    several_hosts = on_several_hosts(configurations)
-    measured = [configuration for configuration in configurations if positive_values(configuration, SPEED)]
-    measures = _measures(measured)
+    titles = {entry: entry.named(names, on_several_hosts(configurations)) for entry in configurations}
+    measured = [entry for entry in configurations if positive_values(entry, SPEED)]
+    means = dict(zip(measured, positive_means([entry.values(SPEED) for entry in measured]), strict=True))
+    speedups, energies = (Ratios.of_metric(name, measured) for name in (SPEED, "steady/energy_per_sample_j"))
     ones: dict[str, list[Configuration]] = {}
-    for configuration in measured:
-        if configuration.devices == 1:
-            ones.setdefault(fingerprint(configuration.job, VARIED), []).append(configuration)
-    compared: list[Scaling] = []
-    unpaired: list[Unpaired] = []
-    for configuration in measured:
-        if configuration.devices != 1:
-            title = configuration.named(names, several_hosts)
-            partners = ones.get(fingerprint(configuration.job, VARIED), [])
-            results = _compare_kinds(configuration, partners, title, measures)
-            compared += results
-            unpaired += [] if results else [_unpaired(configuration, partners, title)]
+    for entry in measured:
+        if entry.devices == 1:
+            ones.setdefault(fingerprint(entry.job, VARIED), []).append(entry)
+    compared, unpaired = list[Scaling](), list[Unpaired]()
+    for entry in measured:
+        partners = ones.get(fingerprint(entry.job, VARIED), [])
+        pairs = _pairs(entry, partners) if entry.devices != 1 else {}
+        for kind, one in pairs.items():
+            if speedup := speedups.between(entry, one):
+                result = _compare(kind, entry, one, means[entry], speedup)
+                energy = None if result.no_energy else energies.between(entry, one)
+                compared.append(replace(result, title=titles[entry], energy=energy))
+        if entry.devices != 1 and not pairs:
+            batches = [batch for batch in (entry.device_batch, entry.global_batch) if batch]
+            hosts = dict.fromkeys(one.host or "unknown host" for one in partners if one.device_batch in batches)
+            unpaired.append(Unpaired(titles[entry], entry.strategy, entry.devices, entry.numbers, batches, [*hosts]))
     return ScalingAnalysis(compared, unpaired) if compared or unpaired else None
 
 
-class _Measures(NamedTuple):
-    """Speed of each configuration, and ratios of speed and of energy per sample."""
-
-    speeds: Mapping[Configuration, Estimate]
-    speedups: Ratios
-    energies: Ratios
-
-
-def _measures(measured: Sequence[Configuration]) -> _Measures:
-    means = positive_means([configuration.values(SPEED) for configuration in measured])
-    speedups, energies = (Ratios.of_metric(name, measured) for name in (SPEED, ENERGY))
-    return _Measures(dict(zip(measured, means, strict=True)), speedups, energies)
-
-
-def _compare_kinds(
-    configuration: Configuration, ones: Sequence[Configuration], title: str, measures: _Measures
-) -> list[Scaling]:
-    """Compare with one device of the same host, preferably by `strategy=single`."""
-    here = sorted((one for one in ones if one.host == configuration.host), key=lambda one: one.strategy != SINGLE)
-    results = []
-    for kind, batch in {WEAK: configuration.device_batch, STRONG: configuration.global_batch}.items():
-        one = next((one for one in here if one.device_batch == batch), None)
-        if one and (speedup := measures.speedups.between(configuration, one)):
-            results.append(_compare(kind, configuration, one, title, speedup, measures))
-    return results
+def _pairs(entry: Configuration, ones: Sequence[Configuration]) -> dict[str, Configuration]:
+    """Return the configuration on one device of the same host by kind of scaling, preferably by `strategy=single`."""
+    here = sorted((one for one in ones if one.host == entry.host), key=lambda one: one.strategy != SINGLE)
+    batches = {WEAK: entry.device_batch, STRONG: entry.global_batch}
+    return {kind: one for kind, batch in batches.items() for one in here[::-1] if one.device_batch == batch}
 
 
 def _compare(
-    kind: str, configuration: Configuration, one: Configuration, title: str, speedup: Estimate, measures: _Measures
+    kind: str, entry: Configuration, one: Configuration, samples_per_s: Estimate, speedup: Estimate
 ) -> Scaling:
-    devices = configuration.devices or 1
-    rounds = [[run.round for run in member.runs] for member in (configuration, one)]
-    why = no_energy([configuration, one])
-    steps = [member.per_step("compute_s") for member in (configuration, one)]
+    """Return a comparison without its title and its energy."""
+    devices = entry.devices or 1
+    steps = {"several": entry.per_step("compute_s"), "one": one.per_step("compute_s")}
+    rounds = {"several": [run.round for run in entry.runs], "one": [run.round for run in one.runs]}
+    is_weak = kind == WEAK and all(steps.values())
     return Scaling(
-        title=title,
+        title="",
         kind=kind,
-        strategy=configuration.strategy,
+        strategy=entry.strategy,
         devices=devices,
-        device_batch=configuration.device_batch or 0.0,
-        numbers=configuration.numbers,
+        device_batch=entry.device_batch or 0.0,
+        numbers=entry.numbers,
         one_numbers=one.numbers,
-        samples_per_s=measures.speeds[configuration],
+        samples_per_s=samples_per_s,
         speedup=speedup,
         efficiency=speedup.scaled(1 / devices),
-        energy=None if why else measures.energies.between(configuration, one),
-        no_energy=why,
-        overhead_s=difference(*steps, rounds=rounds) if kind == WEAK and all(steps) else None,
-        step_s=mean(steps[1]).value if steps[1] else None,
-        memory_bytes=configuration.mean(MEMORY),
+        energy=None,
+        no_energy=no_energy([entry, one]),
+        overhead_s=contrast({"several": 1.0, "one": -1.0}, steps, rounds) if is_weak else None,
+        step_s=mean(steps["one"]).value if steps["one"] else None,
+        memory_bytes=entry.mean(MEMORY),
     )
-
-
-def _unpaired(configuration: Configuration, ones: Sequence[Configuration], title: str) -> Unpaired:
-    batches = [batch for batch in (configuration.device_batch, configuration.global_batch) if batch]
-    hosts = dict.fromkeys(one.host or "unknown host" for one in ones if one.device_batch in batches)
-    return Unpaired(title, configuration.strategy, configuration.devices, configuration.numbers, batches, list(hosts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from epochmeter.report.runs.configuration import NoEnergy, group_repeats, no_energy
@@ -38,11 +38,6 @@ class SearchResult:
     incomplete: Sequence[SearchPoint]
     no_front: NoEnergy | None
 
-    @property
-    def values(self) -> list[dict[str, object]]:
-        """All numbers, as the JSON file has them."""
-        return [asdict(self)]
-
 
 def search_objectives(folder: Path) -> Sequence[str]:
     """Return the objectives of the search in a folder; empty without a search."""
@@ -71,10 +66,6 @@ def analyze(runs: Sequence[Run], objectives: Sequence[str]) -> SearchResult | No
     no_front = no_energy(compared) if any("energy" in name for name in names) else None
     is_on_front = [on_front and not no_front for on_front in is_pareto_front(losses)]
     ordered = sorted(zip(losses, is_on_front, points, strict=True), key=lambda entry: entry[0])
-    return SearchResult(
-        objectives=names,
-        front=[point for _, on_front, point in ordered if on_front],
-        others=[point for point, on_front in zip(points, is_on_front, strict=True) if not on_front],
-        incomplete=incomplete,
-        no_front=no_front,
-    )
+    front = [point for _, on_front, point in ordered if on_front]
+    others = [point for point, on_front in zip(points, is_on_front, strict=True) if not on_front]
+    return SearchResult(names, front, others, incomplete, no_front)

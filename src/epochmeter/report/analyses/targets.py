@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 
 from epochmeter.report.analyses.best import JOULES, TIMES, Best, find_best
 from epochmeter.report.analyses.ratios import Ratios
+from epochmeter.report.runs import costs
 from epochmeter.report.runs.configuration import (
     Configuration,
     NoEnergy,
@@ -21,13 +22,8 @@ from epochmeter.report.runs.configuration import (
     no_energy,
     quality_target,
 )
-from epochmeter.report.runs.costs import ENERGY_TO_TARGET as ENERGY
-from epochmeter.report.runs.costs import TIME_TO_TARGET as TIME
-from epochmeter.report.runs.costs import comparable, costs_to_target, pareto_front
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import Estimate
-
-EPOCHS = "total/epochs_to_target"
 
 
 @dataclass(frozen=True)
@@ -45,11 +41,6 @@ class TargetResult:
     time_s: Estimate | None
     energy_j: Estimate | None
     on_front: bool
-
-    @property
-    def always(self) -> bool:
-        """Whether all runs reached the target."""
-        return len(self.reached) == len(self.numbers)
 
 
 @dataclass(frozen=True)
@@ -99,37 +90,40 @@ def analyze(runs: Sequence[Run]) -> list[Targets]:
 
 
 def _analyze(target: QualityTarget, dataset: str, configurations: Sequence[Configuration]) -> Targets:
-    ranked = {cost.configuration: cost for cost in costs_to_target(configurations)}
-    scopes = comparable([*ranked.values()])
-    front = pareto_front([*ranked.values()]) if len(scopes) == 1 else set()
+    ranked = {cost.configuration: cost for cost in costs.costs_to_target(configurations)}
+    scopes = costs.comparable([*ranked.values()])
+    front = costs.pareto_front([*ranked.values()]) if len(scopes) == 1 else set()
     points: list[TargetResult] = []
-    reached_runs: list[Run] = []
     for configuration in configurations:
-        reached = Configuration([run for run in configuration.runs if TIME in run.metrics])
-        reached_runs += reached.runs
-        cost = ranked.get(configuration)
-        time_s, energy_j = (cost.time, cost.energy) if cost else (_mean(reached, TIME), _mean(reached, ENERGY))
-        epochs, on_front = reached.mean(EPOCHS), configuration in front
+        reached = Configuration([run for run in configuration.runs if costs.TIME_TO_TARGET in run.metrics])
+        means = [reached.mean(name) for name in (costs.TIME_TO_TARGET, costs.ENERGY_TO_TARGET)]
+        time_s, energy_j = (None if value is None else Estimate(value) for value in means)
+        if cost := ranked.get(configuration):
+            time_s, energy_j = cost.time, cost.energy
+        epochs, on_front = reached.mean("total/epochs_to_target"), configuration in front
         title, numbers = configuration.title, configuration.numbers
         points.append(TargetResult(title, numbers, reached.numbers, epochs, time_s, energy_j, on_front))
     choices = find_best(configurations)[:2] if ranked else []
-    ratios: tuple[Estimate | None, Estimate | None] = (None, None)
+    time_ratio = energy_ratio = None
     if len(scopes) == 1 and choices[0].configuration is not choices[-1].configuration:
         fastest, least = choices[0].configuration, choices[-1].configuration
-        times, energies = ({key: values(cost) for key, cost in ranked.items()} for values in (TIMES, JOULES))
-        ratios = Ratios(times).between(least, fastest), Ratios(energies).between(fastest, least)
+        time_ratio = Ratios({key: TIMES(cost) for key, cost in ranked.items()}).between(least, fastest)
+        energy_ratio = Ratios({key: JOULES(cost) for key, cost in ranked.items()}).between(fastest, least)
+    every = [run for configuration in configurations for run in configuration.runs]
+    reached = Configuration([run for run in every if costs.TIME_TO_TARGET in run.metrics])
     return Targets(
         target,
         dataset,
-        points=sorted(points, key=lambda point: (not point.always, point.time_s.value if point.time_s else math.inf)),
+        points=sorted(
+            points,
+            key=lambda point: (
+                len(point.reached) < len(point.numbers),
+                point.time_s.value if point.time_s else math.inf,
+            ),
+        ),
         choices=choices,
         covers=[*scopes],
-        no_energy=no_energy([Configuration(reached_runs)], ENERGY),
-        time_ratio=ratios[0],
-        energy_ratio=ratios[1],
+        no_energy=no_energy([reached], costs.ENERGY_TO_TARGET),
+        time_ratio=time_ratio,
+        energy_ratio=energy_ratio,
     )
-
-
-def _mean(configuration: Configuration, metric: str) -> Estimate | None:
-    value = configuration.mean(metric)
-    return None if value is None else Estimate(value)
