@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from epochmeter.report.analyses import scaling
 from epochmeter.report.analyses.ratios import Ratios
-from epochmeter.report.analyses.scaling import WEAK, Scaling
+from epochmeter.report.analyses.scaling import MEMORY, SPEED, WEAK, Scaling
 from epochmeter.report.runs.configuration import (
     DATA_PARALLEL,
     DISTRIBUTED,
@@ -27,37 +27,29 @@ from epochmeter.report.runs.configuration import (
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT, Estimate, mean
 
-SPEED, MEMORY, PARAMETERS = "steady/samples_per_s", "steady/gpu_memory_peak_bytes", "model/parameters"
 METRICS = {
     "memory_bytes": MEMORY,
     "gpu_utilization": "steady/gpu_utilization",
     "steps": "steady/steps",
-    "parameters": PARAMETERS,
+    "parameters": "model/parameters",
     "flops": "model/flops_per_sample",
 }
 """Name in an effect -> metric."""
-E2E = "e2e"
 PARTS = {
-    E2E: ("e2e_s", None),
-    "loader_start": ("loader_start_s", None),
-    "data_stall": ("data_stall_s", "loader_start_s"),
-    "copies": ("copy_s", None),
-    "compute": ("compute_s", None),
-    "overhead": ("overhead_s", None),
+    "loader_start": "loader_start_s",
+    "data_stall": "data_stall_s",
+    "copies": "copy_s",
+    "compute": "compute_s",
+    "overhead": "overhead_s",
 }
-"""Part of an epoch, and all of it -> its metric, and a metric that is subtracted from it."""
+"""Part of an epoch -> its metric; the start of the loader is not counted as data stall too."""
 Pair = tuple[Configuration, Configuration]
 """The configuration compared with, and the other one."""
 
 
 @dataclass(frozen=True)
 class DeviceUse:
-    """Utilization, power and memory of a configuration's devices; quantities that no driver reports are absent.
-
-    Attributes:
-        utilized: `GPU` or `CPU`.
-        memory_bytes: Peak memory of the device that uses most.
-    """
+    """Use of a configuration's devices (`GPU` or `CPU`); quantities that no driver reports are absent."""
 
     title: str
     numbers: Sequence[int]
@@ -80,7 +72,6 @@ class Effect:
         same_work: Whether a step of both has the same number of samples.
     """
 
-    key: str
     title: str
     base: str
     value: str
@@ -91,11 +82,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class FirstEpoch:
-    """The first epoch compared with the steady ones.
-
-    Attributes:
-        parts_s: Part of the epoch -> its share of the difference; parts that were not measured are absent.
-    """
+    """The first epoch compared with the steady ones; a part that was not measured has no share of the difference."""
 
     title: str
     numbers: Sequence[int]
@@ -141,55 +128,58 @@ class Questions:
 
 def analyze(rows: Sequence[Run]) -> Questions | None:
     """Answer the questions; None if no run has a strategy other than `single` or is part of the lumi study."""
-    configurations = group_repeats(rows)
+    every = group_repeats(rows)
     is_study = any(row.keys.get("experiment", "").startswith("lumi/") for row in rows)
-    if not is_study and all(configuration.strategy == SINGLE for configuration in configurations):
+    if not is_study and all(configuration.strategy == SINGLE for configuration in every):
         return None
-    compared = result.compared if (result := scaling.analyze(rows)) else []
-    ranks = [result for result in compared if result.strategy == DISTRIBUTED]
-    first_epochs = [_first_epoch(configuration, configurations) for configuration in configurations]
-    sized = [configuration for configuration in configurations if configuration.mean(PARAMETERS)]
-    speeds = Ratios.of_metric(SPEED, configurations)
-    models = _neighbors("model", sized, lambda configuration: -(configuration.mean(PARAMETERS) or 0.0))
-    batches = _neighbors("batch", configurations, lambda configuration: configuration.job["batch"])
+    scaled = scaling.analyze(rows)
+    ranks = [result for result in scaled.compared if result.strategy == DISTRIBUTED] if scaled else []
+    names, several_hosts = dict.fromkeys(["model", *varied(every)]), on_several_hosts(every)
+    speeds = Ratios.of_metric(SPEED, every)
+    singles = [configuration for configuration in every if configuration.strategy == SINGLE]
+    alone = singles if len(singles) > 1 else every
+
+    def title(configuration: Configuration, *excluded: str) -> str:
+        return configuration.named([name for name in names if name not in excluded], several_hosts)
 
     def effects(keys: Sequence[str], pairs: Iterable[Pair]) -> list[Effect]:
-        return [_effect(keys, *pair, configurations, speeds) for pair in pairs]
+        return [_effect(title(base, *keys), keys, base, other, speeds) for base, other in pairs]
+
+    def neighbors(key: str, order: Callable[[Configuration], float]) -> list[Effect]:
+        return [effect for effect in effects([key], _neighbors(groups(alone, [key]), order)) if effect.speed]
 
     return Questions(
-        devices=_device_uses(configurations),
-        memory=[effect for key, pair in _memory_growths(configurations) for effect in effects([key], [pair])],
-        first_epochs=[entry for entry in first_epochs if entry],
-        steps=[effect for effect in effects(["strategy"], _one_and_several(configurations)) if "steps" in effect.means],
+        devices=[use for configuration in every if (use := _device_use(configuration, title(configuration)))],
+        memory=[effect for key, pair in _memory_growths(every) for effect in effects([key], [pair])],
+        first_epochs=[entry for configuration in every if (entry := _first_epoch(configuration, title(configuration)))],
+        steps=[effect for effect in effects(["strategy"], _one_and_several(every)) if "steps" in effect.means],
         overhead=[result for result in ranks if result.kind == WEAK] or ranks,
-        dp=[effect for effect in effects(["strategy", "batch"], _dp_and_ddp(configurations)) if effect.speed],
-        models=[effect for effect in effects(["model"], models) if effect.speed],
-        batches=[effect for effect in effects(["batch"], batches) if effect.speed],
-        has_single_runs=any(len(configuration.runs) == 1 for configuration in configurations),
+        dp=[effect for effect in effects(["strategy", "batch"], _dp_and_ddp(every)) if effect.speed],
+        models=neighbors("model", lambda configuration: -(configuration.mean(METRICS["parameters"]) or 0.0)),
+        batches=neighbors("batch", lambda configuration: configuration.job["batch"]),
+        has_single_runs=any(len(configuration.runs) == 1 for configuration in every),
     )
 
 
-def _device_uses(configurations: Sequence[Configuration]) -> list[DeviceUse]:
-    """Return the device use of each configuration that reports utilization or memory."""
-    results = []
-    for configuration in configurations:
-        gpu, cpu = (configuration.mean(f"steady/{name}_utilization") for name in ("gpu", "cpu"))
-        utilized = "GPU" if gpu is not None else "CPU" if cpu is not None else None
-        memory_bytes = configuration.mean(MEMORY)
-        if utilized or memory_bytes is not None:
-            title, power_w = _title(configuration, configurations), configuration.mean("steady/power_mean_w")
-            utilization = cpu if gpu is None else gpu
-            results.append(DeviceUse(title, configuration.numbers, utilized, utilization, power_w, memory_bytes))
-    return results
+def _device_use(configuration: Configuration, title: str) -> DeviceUse | None:
+    """Return the use of a configuration's devices; None if neither utilization nor memory is reported."""
+    use = {name: configuration.mean(f"steady/{name.lower()}_utilization") for name in ("GPU", "CPU")}
+    utilized = next((name for name, fraction in use.items() if fraction is not None), None)
+    memory_bytes, power_w = configuration.mean(MEMORY), configuration.mean("steady/power_mean_w")
+    if utilized is None and memory_bytes is None:
+        return None
+    return DeviceUse(title, configuration.numbers, utilized, utilized and use[utilized], power_w, memory_bytes)
 
 
 def _memory_growths(configurations: Sequence[Configuration]) -> Iterator[tuple[str, Pair]]:
     """Yield each key that increases the memory, with the pair of the largest growth."""
-    measured = [configuration for configuration in configurations if configuration.mean(MEMORY)]
-    for key in (key for key in varied(measured) if "." not in key):
-        pairs = [(min(group, key=_memory), max(group, key=_memory)) for group in groups(measured, [key])]
-        least, most = max(pairs, key=lambda pair: _memory(pair[1]) / _memory(pair[0]))
-        if _memory(most) > (1 + MIN_EFFECT) * _memory(least):
+    sizes = {entry: size for entry in configurations if (size := entry.mean(MEMORY))}
+    for key in (key for key in varied([*sizes]) if "." not in key):
+        pairs = [
+            (min(group, key=sizes.__getitem__), max(group, key=sizes.__getitem__)) for group in groups([*sizes], [key])
+        ]
+        least, most = max(pairs, key=lambda pair: sizes[pair[1]] / sizes[pair[0]])
+        if sizes[most] > (1 + MIN_EFFECT) * sizes[least]:
             yield key, (least, most)
 
 
@@ -210,70 +200,37 @@ def _dp_and_ddp(configurations: Sequence[Configuration]) -> Iterator[Pair]:
         yield from same_work or [(dp, ddp) for dp, ddp in pairs if dp.job["batch"] == ddp.job["batch"]]
 
 
-def _neighbors(
-    key: str, configurations: Sequence[Configuration], order: Callable[[Configuration], float]
-) -> Iterator[Pair]:
-    """Yield each configuration with the one before it in an order, all else equal; on one device, if possible."""
-    ones = [configuration for configuration in configurations if configuration.strategy == SINGLE]
-    for group in groups(ones if len(ones) > 1 else configurations, [key]):
-        yield from (pair for pair in pairwise(sorted(group, key=order)) if order(pair[0]) != order(pair[1]))
+def _neighbors(together: Iterable[Sequence[Configuration]], order: Callable[[Configuration], float]) -> Iterator[Pair]:
+    """Yield each configuration of a group with the one before it in an order; 0 is not known."""
+    for group in together:
+        ordered = sorted(filter(order, group), key=order)
+        yield from (pair for pair in pairwise(ordered) if order(pair[0]) != order(pair[1]))
 
 
-def _effect(
-    keys: Sequence[str],
-    base: Configuration,
-    other: Configuration,
-    configurations: Sequence[Configuration],
-    speeds: Ratios,
-) -> Effect:
-    """Compare two of the configurations that differ in these keys."""
+def _effect(title: str, keys: Sequence[str], base: Configuration, other: Configuration, speeds: Ratios) -> Effect:
+    """Compare two configurations that differ in these keys."""
     pairs = {name: (base.mean(metric), other.mean(metric)) for name, metric in METRICS.items()}
-    return Effect(
-        keys[0],
-        _title(base, configurations, *keys),
-        base.named(keys),
-        other.named(keys),
-        speeds.between(other, base),
-        {name: (old, new) for name, (old, new) in pairs.items() if old is not None and new is not None},
-        same_work=base.global_batch == other.global_batch,
-    )
+    means = {name: (old, new) for name, (old, new) in pairs.items() if old is not None and new is not None}
+    same_work = base.global_batch == other.global_batch
+    return Effect(title, base.named(keys), other.named(keys), speeds.between(other, base), means, same_work)
 
 
-def _first_epoch(configuration: Configuration, configurations: Sequence[Configuration]) -> FirstEpoch | None:
-    """Compare the first epoch with the steady ones; None unless all runs have both."""
-    since = max(1, configuration.job["warmup_epochs"])
-    firsts, laters = [], []
-    for run in configuration.runs:
-        firsts.append([metrics for number, metrics in run.epochs.items() if number == 0])
-        laters.append([metrics for number, metrics in run.epochs.items() if number >= since])
-    means = {part: [[_mean_part(epochs, part) for epochs in side] for side in (firsts, laters)] for part in PARTS}
-    differences = {
-        part: [first - later for first, later in zip(*sides, strict=True) if first is not None and later is not None]
-        for part, sides in means.items()
-    }
-    complete = {part: values for part, values in differences.items() if len(values) == len(configuration.runs)}
-    if E2E not in complete:
+def _first_epoch(configuration: Configuration, title: str) -> FirstEpoch | None:
+    """Compare the first epoch with the steady ones; None unless it is a warm-up epoch and all runs have both."""
+    firsts = [run.epochs.get(0, {}) for run in configuration.runs]
+    pairs = [(first, run.metrics) for first, run in zip(firsts, configuration.runs, strict=True)]
+
+    def longer(name: str) -> list[float]:
+        if any(f"epoch/{name}" not in first or f"steady/{name}" not in steady for first, steady in pairs):
+            return []
+        return [first[f"epoch/{name}"] - steady[f"steady/{name}"] for first, steady in pairs]
+
+    e2e_s = longer("e2e_s")
+    if not (e2e_s and configuration.job["warmup_epochs"]):
         return None
-    first_s, later_s = (statistics.fmean(seconds for seconds in side if seconds is not None) for side in means[E2E])
-    more_s = mean(complete.pop(E2E))
-    parts_s = {part: statistics.fmean(values) for part, values in complete.items()}
-    title = _title(configuration, configurations)
-    return FirstEpoch(title, configuration.numbers, first_s, later_s, more_s, parts_s)
-
-
-def _mean_part(epochs: Sequence[Mapping[str, float]], part: str) -> float | None:
-    """Return the mean time of a part of the epochs; None if there are none, or if it was not measured in all."""
-    name, less = PARTS[part]
-    if not epochs or any(f"epoch/{name}" not in epoch for epoch in epochs):
-        return None
-    return statistics.fmean(epoch[f"epoch/{name}"] - epoch.get(f"epoch/{less}", 0.0) for epoch in epochs)
-
-
-def _title(configuration: Configuration, configurations: Sequence[Configuration], *excluded: str) -> str:
-    """Return a title of a configuration: its model and the keys in which the configurations differ."""
-    keys = [key for key in dict.fromkeys(["model", *varied(configurations)]) if key not in excluded]
-    return configuration.named(keys, on_several_hosts(configurations))
-
-
-def _memory(configuration: Configuration) -> float:
-    return configuration.mean(MEMORY) or 0.0
+    parts_s = {part: statistics.fmean(values) for part, name in PARTS.items() if (values := longer(name))}
+    if "data_stall" in parts_s:
+        parts_s["data_stall"] -= parts_s.get("loader_start", 0.0)
+    later_s = statistics.fmean(configuration.values("steady/e2e_s"))
+    first_s = statistics.fmean(first["epoch/e2e_s"] for first in firsts)
+    return FirstEpoch(title, configuration.numbers, first_s, later_s, mean(e2e_s), parts_s)

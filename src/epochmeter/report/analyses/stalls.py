@@ -24,16 +24,17 @@ from epochmeter.results.bottleneck import COMPUTE, COPY, FETCH_STALL, MIN_FRACTI
 PREPROCESSED = {FROM_CACHE: 1.0, SYNTHETIC: -1.0}
 FETCH = {FROM_STORAGE: 1.0, FROM_CACHE: -1.0}
 STALLED = {FROM_STORAGE: 1.0, SYNTHETIC: -1.0}
+RunsBySource = Mapping[str, Sequence[Run]]
+"""Condition -> its runs."""
 
 
 @dataclass(frozen=True)
 class StallEnergy:
-    """Energy per epoch and of the stalls.
+    """Energy per epoch by condition, and of the stalls.
 
     Attributes:
-        epochs_j: Condition -> energy per epoch.
-        stall_w: Power while stalled; None if the stall is too short and idle power is not known.
-        wait_w: Power that a shorter wait saves; preprocessing is still needed. None as above.
+        wait_w: Power that a shorter wait saves; preprocessing is still needed. None if the wait is too short and idle
+            power is not known.
     """
 
     covers: str | None = None
@@ -41,7 +42,6 @@ class StallEnergy:
     epochs_j: Mapping[str, float] = field(default_factory=dict)
     preprocessing: Estimate | None = None
     fetch: Estimate | None = None
-    stall_w: float | None = None
     wait_w: float | None = None
 
 
@@ -59,7 +59,7 @@ class StallAnalysis:
         definitions_s: Condition -> the data stall per epoch, as measured, by the stall model, and as the difference
             from T1; None if a run did not record it. The model sums max(read + preprocess - compute, 0) over the steps.
         best_change: The smallest change of those predicted to help most; None if none helps.
-        full_cache_share: Fraction of the dataset in memory above which no fetch stall is left; None if all of it is.
+        full_cache_share: Fraction of the dataset in memory above which no fetch stall remains; None if all of it is.
     """
 
     title: str
@@ -88,11 +88,7 @@ class StallAnalysis:
 
 @dataclass(frozen=True)
 class Incomplete:
-    """A configuration without runs of some conditions.
-
-    Attributes:
-        elsewhere: Missing condition -> the hosts that have runs of it.
-    """
+    """A configuration without runs of some conditions; `elsewhere` are the hosts that have runs of them."""
 
     title: str
     missing: Sequence[str]
@@ -105,50 +101,12 @@ def analyze(runs: Sequence[Run]) -> list[StallAnalysis | Incomplete]:
     firsts = [Configuration(next(iter(group.runs.values()))) for group in groups]
     keys = dict.fromkeys(["model", "dataset", "batch", "workers", *varied(firsts)])
     named = [key for key in keys if key not in data_source.SET_BY_DATA_SOURCE]
-    titles = [first.named(named, on_several_hosts(firsts)) for first in firsts]
-    return [_analyze(title, group) for title, group in zip(titles, groups, strict=True)]
-
-
-def verdict(
-    times: Samples,
-    device: Mapping[str, Sequence[float]] | None = None,
-    rounds: Mapping[str, Rounds] | None = None,
-    *,
-    in_memory: bool = False,
-) -> Bottleneck:
-    """Decide the bottleneck of a configuration that reads from storage.
-
-    Args:
-        times: Condition -> time per epoch of each run: T1, T3 and T2.
-        device: Part -> its seconds in each run on synthetic batches, if those runs measured them: compute, copy and
-            overhead. Otherwise all of T1 counts as compute.
-        in_memory: Decide for the same configuration with its dataset in memory instead.
-    """
-    differences = {PREP_STALL: PREPROCESSED} if in_memory else {PREP_STALL: PREPROCESSED, FETCH_STALL: FETCH}
-    if any(_is_impossible(weights, times, rounds) for weights in differences.values()):
-        return Bottleneck((), {}, why="disturbed")
-    on_device = device or {COMPUTE: times[SYNTHETIC]}
-    parts: dict[str, Part] = {part: {SYNTHETIC: seconds} for part, seconds in on_device.items()}
-    for stall, weights in differences.items():
-        parts[stall] = {name: [weight * seconds for seconds in times[name]] for name, weight in weights.items()}
-    bottleneck = decide(parts, statistics.fmean(times[FROM_CACHE if in_memory else FROM_STORAGE]), rounds)
-    return bottleneck or Bottleneck((), {}, why="unmeasured")
-
-
-def check_cache_state(
-    bottleneck: Bottleneck, rows: Mapping[str, Sequence[Run]], *, in_memory: bool = False
-) -> Bottleneck:
-    """Withdraw a verdict that is not valid because the page cache was not in the configured state.
-
-    In that case the fetch stall is larger than measured: only a verdict that names the fetch stall remains valid. In
-    memory there is none, but if warm runs were not warm, part of their prep stall is fetch stall.
-    """
-    was_warm, was_cold = (data_source.kept_state(rows, name) for name in (FROM_CACHE, FROM_STORAGE))
-    if in_memory:
-        is_valid = PREP_STALL not in bottleneck.parts or was_warm
-    else:
-        is_valid = bottleneck.parts in ((), (FETCH_STALL,)) or (was_warm and was_cold)
-    return bottleneck if is_valid else Bottleneck((), {}, why="not cold" if was_warm else "not warm")
+    results = list[StallAnalysis | Incomplete]()
+    for first, group in zip(firsts, groups, strict=True):
+        title = first.named(named, on_several_hosts(firsts))
+        missing = [name for name in CONDITIONS if name not in group.runs]
+        results.append(Incomplete(title, missing, group.elsewhere) if missing else _analyze(title, group.runs))
+    return results
 
 
 def stall_power(e1: float, e2: float, t1: float, t2: float, idle_w: float | None) -> float | None:
@@ -158,18 +116,14 @@ def stall_power(e1: float, e2: float, t1: float, t2: float, idle_w: float | None
     return idle_w
 
 
-def _analyze(title: str, group: data_source.RunsByCondition) -> StallAnalysis | Incomplete:
-    missing = [name for name in CONDITIONS if name not in group.runs]
-    if missing:
-        return Incomplete(title, missing, group.elsewhere)
-    rows = {name: group.runs[name] for name in CONDITIONS}
+def _analyze(title: str, runs: RunsBySource) -> StallAnalysis:
+    rows = {name: runs[name] for name in CONDITIONS}
     every = [run for runs in rows.values() for run in runs]
     times = {name: [run.metrics["steady/e2e_s"] for run in runs] for name, runs in rows.items()}
     rounds = {name: [run.round for run in runs] for name, runs in rows.items()}
     in_memory = every[0].job["dataset"]["layout"] != "files"
-    device = _device_parts(rows[SYNTHETIC])
-    warm_verdict = verdict(times, device, rounds, in_memory=True)
-    bottleneck = warm_verdict if in_memory else check_cache_state(verdict(times, device, rounds), rows)
+    warm = _verdict(rows, times, rounds, in_memory=True)
+    bottleneck = warm if in_memory else _verdict(rows, times, rounds, in_memory=False)
     energy, pipeline = _energy(rows, times, rounds), pipeline_of(rows, times)
     changes = predictions(pipeline, not in_memory, energy.epochs_j.get(FROM_STORAGE), energy.wait_w)
     return StallAnalysis(
@@ -179,12 +133,19 @@ def _analyze(title: str, group: data_source.RunsByCondition) -> StallAnalysis | 
         preprocessing=contrast(PREPROCESSED, times, rounds),
         fetch=contrast(FETCH, times, rounds),
         verdict=bottleneck,
-        in_memory=warm_verdict if in_memory else check_cache_state(warm_verdict, rows, in_memory=True),
+        in_memory=warm,
         conditions=[] if in_memory else data_source.cache_violations(rows),
         lives_in_memory=in_memory,
         samples_differ=len({run.steady("samples") for run in every}) > 1,
         skipped_samples=sum(run.steady("skipped_samples") or 0 for run in every),
-        definitions_s=_definitions_s(rows, times),
+        definitions_s={
+            name: {
+                "measured": mean(rows[name], "data_stall_s"),
+                "model": mean(rows[name], "data_stall_model_s"),
+                "differential": contrast(weights, times).value,
+            }
+            for name, weights in {FROM_STORAGE: STALLED, FROM_CACHE: PREPROCESSED}.items()
+        },
         energy=energy,
         pipeline=pipeline,
         predictions=changes,
@@ -193,16 +154,34 @@ def _analyze(title: str, group: data_source.RunsByCondition) -> StallAnalysis | 
     )
 
 
-def _definitions_s(rows: Mapping[str, Sequence[Run]], times: Samples) -> dict[str, dict[str, float | None]]:
-    """Return the data stall per epoch from storage and from the page cache, by three definitions."""
-    return {
-        name: {
-            "measured": mean(rows[name], "data_stall_s"),
-            "model": mean(rows[name], "data_stall_model_s"),
-            "differential": contrast(weights, times).value,
-        }
-        for name, weights in {FROM_STORAGE: STALLED, FROM_CACHE: PREPROCESSED}.items()
-    }
+def _verdict(rows: RunsBySource, times: Samples, rounds: Mapping[str, Rounds], *, in_memory: bool) -> Bottleneck:
+    """Decide the bottleneck of reading from storage, or of the same configuration with its dataset in memory.
+
+    All of T1 counts as compute, unless all runs on synthetic batches measured their parts. A verdict is not valid if
+    the page cache was not in the configured state. In that case the fetch stall is larger than measured: only a verdict
+    that names the fetch stall remains valid. In memory there is none, but if warm runs were not warm, part of their
+    prep stall is fetch stall.
+    """
+    differences = {PREP_STALL: PREPROCESSED} if in_memory else {PREP_STALL: PREPROCESSED, FETCH_STALL: FETCH}
+    neglected_s = MIN_FRACTION * statistics.fmean(times[FROM_STORAGE])
+    stalls = [contrast(weights, times, rounds) for weights in differences.values()]
+    if any(stall.value < -neglected_s and (stall.high is None or stall.high < 0) for stall in stalls):
+        return Bottleneck((), {}, why="disturbed")
+    device = {part: Configuration(rows[SYNTHETIC]).values(f"steady/{part}_s") for part in (COMPUTE, COPY, OVERHEAD)}
+    on_device = device if all(device.values()) else {COMPUTE: times[SYNTHETIC]}
+    parts: dict[str, Part] = {part: {SYNTHETIC: seconds} for part, seconds in on_device.items()}
+    for part, weights in differences.items():
+        parts[part] = {name: [weight * seconds for seconds in times[name]] for name, weight in weights.items()}
+    bottleneck = decide(parts, statistics.fmean(times[FROM_CACHE if in_memory else FROM_STORAGE]), rounds)
+    if bottleneck is None:
+        return Bottleneck((), {}, why="unmeasured")
+    was_warm, was_cold = (data_source.kept_state(rows, name) for name in (FROM_CACHE, FROM_STORAGE))
+    is_valid = was_warm and was_cold
+    if in_memory:
+        is_valid = was_warm or PREP_STALL not in bottleneck.parts
+    if is_valid or bottleneck.parts == (FETCH_STALL,) or rows[FROM_STORAGE][0].job["dataset"]["layout"] != "files":
+        return bottleneck
+    return Bottleneck((), {}, why="not cold" if was_warm else "not warm")
 
 
 def _best_change(changes: Sequence[Prediction], epoch_s: float) -> Prediction | None:
@@ -213,7 +192,7 @@ def _best_change(changes: Sequence[Prediction], epoch_s: float) -> Prediction | 
     return next(change for change in changes if change.worst_s <= (1 + MIN_EFFECT) * least_s)
 
 
-def _energy(rows: Mapping[str, Sequence[Run]], times: Samples, rounds: Mapping[str, Rounds]) -> StallEnergy:
+def _energy(rows: RunsBySource, times: Samples, rounds: Mapping[str, Rounds]) -> StallEnergy:
     """Return the energy of the stalls; without it, the reason: a run has none, or they cover different parts."""
     every = [run for runs in rows.values() for run in runs]
     if missing := no_energy([Configuration(every)], "steady/energy_j"):
@@ -222,28 +201,14 @@ def _energy(rows: Mapping[str, Sequence[Run]], times: Samples, rounds: Mapping[s
     e1, e3, e2 = (statistics.fmean(joules[name]) for name in CONDITIONS)
     t1, t3, t2 = (statistics.fmean(times[name]) for name in CONDITIONS)
     idle = [run.metrics["total/idle_power_w"] for run in every if "total/idle_power_w" in run.metrics]
-    idle_w = statistics.fmean(idle) if idle else None
-    stall_w = stall_power(e1, e2, t1, t2, idle_w)
+    wait_w = statistics.fmean(idle) if idle else None
     domains = {domain for run in every for domain in run.energy_domains}
-    only_gpus = bool(domains) and all(domain.startswith("gpu") for domain in domains)
+    if domains and all(domain.startswith("gpu") for domain in domains):
+        wait_w = stall_power(e1, e2, t1, t2, wait_w)  # GPUs do not preprocess
     return StallEnergy(
         covers=every[0].energy_covers,
-        epochs_j=dict(zip(CONDITIONS, (e1, e3, e2), strict=True)),
+        epochs_j={SYNTHETIC: e1, FROM_CACHE: e3, FROM_STORAGE: e2},
         preprocessing=contrast(PREPROCESSED, joules, rounds),
         fetch=contrast(FETCH, joules, rounds),
-        stall_w=stall_w,
-        wait_w=stall_power(e3, e2, t3, t2, stall_w if only_gpus else idle_w),
+        wait_w=stall_power(e3, e2, t3, t2, wait_w),
     )
-
-
-def _device_parts(runs: Sequence[Run]) -> dict[str, list[float]] | None:
-    """Return compute, copy and overhead of each run on synthetic batches; None unless all runs measured all three."""
-    measured = {part: Configuration(runs).values(f"steady/{part}_s") for part in (COMPUTE, COPY, OVERHEAD)}
-    return measured if all(measured.values()) else None
-
-
-def _is_impossible(weights: Mapping[str, float], times: Samples, rounds: Mapping[str, Rounds] | None) -> bool:
-    """Whether a stall is significantly below zero, by more than `MIN_FRACTION` of the epoch."""
-    stall = contrast(weights, times, rounds)
-    neglected_s = MIN_FRACTION * statistics.fmean(times[FROM_STORAGE])
-    return stall.value < -neglected_s and (stall.high is None or stall.high < 0)

@@ -25,9 +25,6 @@ CACHED = (0.25, 0.5, 0.75, 1.0)
 """Fractions of the dataset in the page cache that are predicted."""
 
 
-Change = Literal["workers", "storage", "in memory"]
-
-
 @dataclass(frozen=True)
 class Pipeline:
     """The measured pipeline of one rank: DataLoader workers that feed a device.
@@ -78,7 +75,7 @@ class Prediction:
         at_most: Whether `epoch_s` is an upper bound.
     """
 
-    change: Change
+    change: Literal["workers", "storage", "in memory"]
     value: float
     epoch_s: float
     saturated_s: float | None = None
@@ -103,10 +100,11 @@ def pipeline_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Pipeline:
     workers, cores, ranks = configuration.job["workers"], cold[0].cores, configuration.ranks
     global_batch = configuration.job["batch"] * configuration.processes
     steps = mean(cold, "steps") or max(1.0, math.ceil((mean(cold, "samples") or 0.0) / global_batch))
-    warm_timed_s, timed_s = (
-        _timed_load_s(rows[name], steps * configuration.processes) for name in (FROM_CACHE, FROM_STORAGE)
-    )
-    start_s = _start_s(cold, timed_s) if workers else 0.0
+    batches = steps * configuration.processes
+    warm_timed_s, timed_s = (_timed_load_s(rows[name], batches) for name in (FROM_CACHE, FROM_STORAGE))
+    start_s, first_s = 0.0, mean(cold, "loader_start_s")
+    if workers and not configuration.job.get("persistent_workers", True) and None not in (first_s, timed_s):
+        start_s = max(0.0, (first_s or 0.0) - (timed_s or 0.0))
     load = _load(t2 - start_s, t1, steps, workers, timed_s)
     warm = _load(t3 - start_s, t1, steps, workers, warm_timed_s)
     # More workers than cores wait for each other: their timers, too, are longer than the work.
@@ -131,14 +129,10 @@ def pipeline_of(rows: Mapping[str, Sequence[Run]], times: Samples) -> Pipeline:
 
 
 def epoch_s(pipeline: Pipeline, workers: int | None = None, faster: float = 1.0, cached: float = 0.0) -> float:
-    """Predict the time per epoch.
+    """Predict the time per epoch with other workers, faster storage, or a fraction of the dataset in the page cache.
 
     The first batch is waited for in every epoch, as torch's loader starts each with empty queues; then the slower of
     workers and device sets the pace. Without workers nothing overlaps.
-
-    Args:
-        workers: DataLoader workers of each rank, if they change.
-        cached: Fraction of the dataset in the page cache.
     """
     workers = pipeline.workers if workers is None else workers
     load_s = pipeline.fetch_s * (1 - cached) / faster + pipeline.prep_s
@@ -146,10 +140,8 @@ def epoch_s(pipeline: Pipeline, workers: int | None = None, faster: float = 1.0,
         return pipeline.device_s + pipeline.steps * load_s
     if pipeline.cores:  # each worker needs a core to preprocess
         load_s = max(load_s, pipeline.prep_s * workers * pipeline.ranks / pipeline.cores)
-    step_s = pipeline.device_s / pipeline.steps
-    rounds = math.ceil(pipeline.steps / workers)
-    last = pipeline.steps - workers * (rounds - 1)
-    pipelined_s = max(load_s + pipeline.device_s, rounds * load_s + last * step_s)
+    rounds, last = _rounds(pipeline.steps, workers)
+    pipelined_s = max(load_s + pipeline.device_s, rounds * load_s + last * pipeline.device_s / pipeline.steps)
     start_s = pipeline.start_s * workers / max(1, pipeline.workers)
     return start_s + max(pipelined_s, pipeline.host_s + pipeline.prep_cpu_s)
 
@@ -178,20 +170,29 @@ def predictions(
 ) -> list[Prediction]:
     """Predict the effect of other workers and, if data is read from storage, of faster storage and a larger page cache.
 
-    Energy follows from that per epoch with no data in the page cache, and from the power that a shorter wait saves.
+    Workers are powers of two up to the cores, and the number measured. Energy follows from that per epoch with no data
+    in the page cache, and from the power that a shorter wait saves.
     """
-    changed: list[tuple[Change, float, float]]
-    changed = [("workers", count, epoch_s(pipeline, count)) for count in _workers(pipeline)]
-    if storage:
-        changed += [("storage", factor, epoch_s(pipeline, faster=factor)) for factor in FASTER]
-        changed += [("in memory", fraction, epoch_s(pipeline, cached=fraction)) for fraction in CACHED]
+    cores = pipeline.cores or 2 * max(1, pipeline.workers) * pipeline.ranks
+    most = max(1, cores // pipeline.ranks)
+    counts = {*(2**power for power in range(most.bit_length())), most, pipeline.workers or most}
+    least_s = saturated_s(pipeline)
     results = []
-    for change, value, seconds in changed:
-        least_s = saturated_s(pipeline) if change == "workers" and value > pipeline.workers else 0.0
-        limit_s = least_s if least_s > (1 + MIN_EFFECT) * seconds else None
-        energy_j = None if cold_j is None or wait_w is None else cold_j - wait_w * (pipeline.cold_s - seconds)
-        results.append(Prediction(change, value, seconds, limit_s, not pipeline.exact, energy_j))
-    return results
+    for count in sorted(counts):
+        seconds = epoch_s(pipeline, count)
+        is_limited = count > pipeline.workers and least_s > (1 + MIN_EFFECT) * seconds
+        results.append(Prediction("workers", count, seconds, least_s if is_limited else None))
+    if storage:
+        results += [Prediction("storage", factor, epoch_s(pipeline, faster=factor)) for factor in FASTER]
+        results += [Prediction("in memory", fraction, epoch_s(pipeline, cached=fraction)) for fraction in CACHED]
+    energies = [
+        None if cold_j is None or wait_w is None else cold_j - wait_w * (pipeline.cold_s - result.epoch_s)
+        for result in results
+    ]
+    return [
+        replace(result, at_most=not pipeline.exact, energy_j=energy_j)
+        for result, energy_j in zip(results, energies, strict=True)
+    ]
 
 
 class _Load(NamedTuple):
@@ -217,8 +218,7 @@ def _load(seconds: float, device_s: float, steps: float, workers: int, timed_s: 
     stall_s = max(0.0, seconds - device_s)
     if not workers:
         return _Load(stall_s / steps)
-    rounds = math.ceil(steps / workers)
-    last = steps - workers * (rounds - 1)
+    rounds, last = _rounds(steps, workers)
     paced_s = (max(seconds, device_s) - last * device_s / steps) / rounds
     matters = stall_s > MIN_EFFECT * seconds
     if timed_s is None:
@@ -228,23 +228,13 @@ def _load(seconds: float, device_s: float, steps: float, workers: int, timed_s: 
     return _Load(timed_s, seconds - timed_s)
 
 
+def _rounds(steps: float, workers: int) -> tuple[int, float]:
+    """Return the batches of the busiest worker, and the steps of the last round."""
+    rounds = math.ceil(steps / workers)
+    return rounds, steps - workers * (rounds - 1)
+
+
 def _timed_load_s(rows: Sequence[Run], batches: float) -> float | None:
     """Return the time that a worker took for a batch by its own timers; None if there are none."""
     read_s, preprocess_s = mean(rows, "loader_read_s"), mean(rows, "loader_preprocess_s")
     return None if read_s is None or preprocess_s is None else (read_s + preprocess_s) / batches
-
-
-def _start_s(rows: Sequence[Run], timed_s: float | None) -> float:
-    """Return how long an epoch waits for its first batch beyond loading it, while its workers start."""
-    first_s = mean(rows, "loader_start_s")
-    if rows[0].job.get("persistent_workers", True) or first_s is None or timed_s is None:
-        return 0.0
-    return max(0.0, first_s - timed_s)
-
-
-def _workers(pipeline: Pipeline) -> list[int]:
-    """Return numbers of workers of each rank: powers of two up to the cores, and the number measured."""
-    used = max(1, pipeline.workers)
-    most = max(1, pipeline.cores // pipeline.ranks) if pipeline.cores else 2 * used
-    powers = {2**power for power in range(most.bit_length())}
-    return sorted(count for count in {*powers, most, pipeline.workers} if count > 0)
