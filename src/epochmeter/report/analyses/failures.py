@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from epochmeter.report.runs.filter import Selection, reasons_of
-from epochmeter.report.runs.run import FAILURES, RUNNING, Run
+from epochmeter.report.runs.run import FAILURES, RUNNING
 from epochmeter.shared.record import Record
 
 HINT = "hint:"
@@ -13,13 +13,7 @@ HINT = "hint:"
 
 @dataclass(frozen=True)
 class Failure:
-    """A run without results.
-
-    Attributes:
-        run: Its number, or the name of its folder if the record cannot be read.
-        overrides: Its overrides; None if the record cannot be read.
-        hint: What to do; empty if the error has no hint.
-    """
+    """A run without results: its number and overrides, or its folder's name and None if it cannot be read."""
 
     run: str
     overrides: str | None
@@ -29,14 +23,12 @@ class Failure:
 
 def analyze(selection: Selection) -> list[Failure]:
     """Return the runs that ended without being completed, and the damaged records."""
-    failed = [_failure(run) for run in selection.excluded if FAILURES in reasons_of(run) and run.state != RUNNING]
-    return [*failed, *(Failure(name, None, why) for name, why in selection.unreadable.items())]
-
-
-def _failure(run: Run) -> Failure:
-    """Return a failure; the hint follows the first line of the error."""
-    summary = (Record(run.folder).summary() if run.folder else None) or {}
-    lines = [line.strip() for line in (summary.get("failure") or {}).get("message", "").splitlines()]
-    hints = [line.removeprefix(HINT).strip() for line in lines[1:] if line.startswith(HINT)]
-    overrides = " ".join(f"{key}={value}" for key, value in run.keys.items())
-    return Failure(str(run.number), overrides, lines[0] if lines else run.state, " ".join(hints))
+    failures = []
+    for run in selection.excluded:
+        if FAILURES in reasons_of(run) and run.state != RUNNING:
+            summary = (Record(run.folder).summary() if run.folder else None) or {}
+            lines = [line.strip() for line in (summary.get("failure") or {}).get("message", "").splitlines()]
+            hints = [line.removeprefix(HINT).strip() for line in lines[1:] if line.startswith(HINT)]
+            overrides = " ".join(f"{key}={value}" for key, value in run.keys.items())
+            failures.append(Failure(str(run.number), overrides, lines[0] if lines else run.state, " ".join(hints)))
+    return [*failures, *(Failure(name, None, why) for name, why in selection.unreadable.items())]

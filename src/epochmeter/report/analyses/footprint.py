@@ -45,8 +45,8 @@ def analyze(runs: Sequence[Run]) -> SweepFootprint | None:
     """Add the footprints of all runs of a sweep; None if no run was configured with an intensity or a price."""
     keys = [run.job.get("footprint") or {} for run in runs]
     intensities = {own["intensity"] for own in keys if own.get("intensity") is not None}
-    prices = [own for own in keys if own.get("price") is not None]
-    quantities = [*(["co2e_g"] if intensities else []), *(["cost"] if prices else [])]
+    currencies = sorted({own["currency"] for own in keys if own.get("price") is not None})
+    quantities = [*(["co2e_g"] if intensities else []), *(["cost"] if currencies else [])]
     if not quantities:
         return None
     counted, missing = list[Run](), dict[str, list[int]]()
@@ -55,7 +55,6 @@ def analyze(runs: Sequence[Run]) -> SweepFootprint | None:
             missing.setdefault(reason, []).append(run.number)
         else:
             counted.append(run)
-    currencies = sorted({own["currency"] for own in prices})
     low_g, high_g = (_carbon_at(counted, f"total/intensity_{end}_g_per_kwh") for end in ("min", "max"))
     return SweepFootprint(
         [run.number for run in counted],
@@ -96,12 +95,11 @@ def _missing_reason(run: Run, quantities: Sequence[str]) -> str:
 
 def _sum(runs: Sequence[Run], name: str, uncertainty: str) -> Estimate | None:
     """Return a sum over runs; uncertainties are added too, as a meter may always err in the same direction."""
-    values, bounds = ([run.metrics.get(f"total/{part}") for run in runs] for part in (name, uncertainty))
-    if not values or None in values:
+    values, bounds = ([run.metrics.get(f"total/{part}", math.nan) for run in runs] for part in (name, uncertainty))
+    value, bound = math.fsum(values), math.fsum(bounds)
+    if not values or math.isnan(value):
         return None
-    value = math.fsum(filter(None, values))
-    bound = None if None in bounds else math.fsum(filter(None, bounds))
-    return Estimate(value) if bound is None else Estimate(value, value - bound, value + bound)
+    return Estimate(value) if math.isnan(bound) else Estimate(value, value - bound, value + bound)
 
 
 def _carbon_at(runs: Sequence[Run], intensity: str) -> float:

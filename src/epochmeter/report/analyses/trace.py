@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,11 +58,9 @@ class TraceView:
 
 
 def find_traced_run(name: str | None, multirun: Path, needs_trace: bool = True) -> Record:
-    """Return the run that a name refers to.
+    """Return a run by its folder, by `SWEEP/NUMBER`, or by a sweep with one traced run: the newest one for None.
 
     Args:
-        name: A run folder, `SWEEP/NUMBER`, or a sweep with one traced run; None for the newest sweep.
-        multirun: Folder of all sweeps.
         needs_trace: If false, a run without a trace is returned if there is only one.
 
     Raises:
@@ -120,29 +118,31 @@ def flop_rates(
         counted: FLOPs of one step by operator, as `training.operators` of a run's metadata has them.
         steps: Number of traced steps.
     """
-    operators, seconds = attribution.get("operators", ()), defaultdict[str, float](float)
-    for row in operators:
-        seconds[BACKEND.sub("", row["name"])] += row["total_s"]
-    rates = {name: entry["flops"] * steps / seconds[name] for name, entry in counted.items() if seconds.get(name)}
-    by_operator = {row["name"]: rates.get(BACKEND.sub("", row["name"])) for row in operators}
-    kernels = [row for row in attribution.get("kernels", ()) if row.get("flops")]
-    by_kernel = {row["name"]: row["flops"] / row["total_s"] for row in kernels}
-    return {name: rate for name, rate in (by_operator | by_kernel).items() if rate}
+    seconds, names = (
+        Counter[str](),
+        {row["name"]: BACKEND.sub("", row["name"]) for row in attribution.get("operators", ())},
+    )
+    for row in attribution.get("operators", ()):
+        seconds[names[row["name"]]] += row["total_s"]
+    rates = {
+        name: counted[plain]["flops"] * steps / seconds[plain]
+        for name, plain in names.items()
+        if seconds[plain] and plain in counted
+    }
+    for row in attribution.get("kernels", ()):
+        if row.get("flops"):
+            rates[row["name"]] = row["flops"] / row["total_s"]
+    return {name: rate for name, rate in rates.items() if rate}
 
 
 def group_modules(modules: Sequence[Mapping[str, Any]]) -> list[ModuleGroup]:
     """Sum the times of modules with the same beginning of their names, in at most 15 groups; the longest first."""
-    depths = range(max((name.count(".") for module in modules if (name := module["name"])), default=0) + 1, 0, -1)
-    by_depth = [_grouped(modules, depth) for depth in depths]
-    groups = next((groups for groups in by_depth if len(groups) <= MAX_GROUPS), by_depth[-1] if by_depth else {})
+    names, groups = [module["name"].split(".") for module in modules], dict[str, Counter[str]]()
+    for depth in range(max(map(len, names), default=0), 0, -1):
+        groups = {}
+        for name, module in zip(names, modules, strict=True):
+            groups.setdefault(".".join(name[:depth]), Counter()).update(module["phases_s"])
+        if len(groups) <= MAX_GROUPS:
+            break
     rows = [ModuleGroup(name, phases) for name, phases in groups.items()]
     return sorted(rows, key=lambda group: -sum(group.phases_s.values()))[:MAX_GROUPS]
-
-
-def _grouped(modules: Sequence[Mapping[str, Any]], depth: int) -> dict[str, dict[str, float]]:
-    groups: dict[str, dict[str, float]] = {}
-    for module in modules:
-        group = groups.setdefault(".".join(module["name"].split(".")[:depth]), {})
-        for phase, seconds in module["phases_s"].items():
-            group[phase] = group.get(phase, 0.0) + seconds
-    return groups
