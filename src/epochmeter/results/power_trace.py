@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from epochmeter.shared.record import NOT_THROTTLED, POWER, THROTTLING_COLUMN, Record
 
@@ -29,9 +28,11 @@ def downsample(record: Record, max_points: int) -> Iterator[TracePoint]:
     """
     for columns, rows in _sections(record.folder / POWER, max_points):
         total = columns.index("total_w")
-        samples = [(int(row[0]), float(row[total])) for row in rows if row[total]]
-        if samples:
-            yield _mean_point(samples)
+        times_ns = [int(row[0]) for row in rows if row[total]]
+        if count := len(times_ns):
+            duration_ns = (times_ns[-1] - times_ns[0]) * count // max(1, count - 1)
+            watts = math.fsum(float(row[total]) for row in rows if row[total]) / count
+            yield TracePoint(times_ns[count // 2], watts, duration_ns)
 
 
 def downsample_columns(path: Path, max_points: int) -> Iterator[tuple[int, dict[str, float]]]:
@@ -50,34 +51,22 @@ def downsample_columns(path: Path, max_points: int) -> Iterator[tuple[int, dict[
         yield int(rows[len(rows) // 2][0]), means
 
 
-def _mean_point(samples: list[tuple[int, float]]) -> TracePoint:
-    count, (first_ns, _), (last_ns, _) = len(samples), samples[0], samples[-1]
-    duration_ns = (last_ns - first_ns) * count // (count - 1) if count > 1 else 0
-    return TracePoint(samples[count // 2][0], math.fsum(watts for _, watts in samples) / count, duration_ns)
-
-
 def _sections(path: Path, count: int) -> Iterator[tuple[list[str], list[list[str]]]]:
-    """Yield the columns of a file, and the rows at the start of each of `count` equal sections."""
+    """Yield the columns of a file, and the complete rows at the start of each of `count` equal sections."""
     if not path.exists():
         return
     with open(path, "rb") as file:
-        header = file.readline()
-        if not header.endswith(b"\n"):  # empty or truncated
+        columns = file.readline().decode().split(",")
+        if not columns[-1].endswith("\n"):  # empty or truncated
             return
-        columns = header.decode().rstrip().split(",")
-        for lines in _line_starts(file, file.tell(), path.stat().st_size, count):
-            rows = (line.decode(errors="replace").rstrip("\n").split(",") for line in lines)
+        columns[-1] = columns[-1].rstrip()
+        first, size = file.tell(), path.stat().st_size
+        for number in range(count):
+            begin, end = (first + (size - first) * border // count for border in (number, number + 1))
+            file.seek(begin - 1)
+            file.readline()  # skip the rest of the previous line
+            until, rows = min(end, file.tell() + BYTES_PER_POINT), []
+            while file.tell() < until and (line := file.readline()).endswith(b"\n"):
+                rows.append(line.decode(errors="replace").rstrip("\n").split(","))
             if complete := [row for row in rows if len(row) == len(columns)]:  # others were cut by a full disk
                 yield columns, complete
-
-
-def _line_starts(file: BinaryIO, first: int, size: int, sections: int) -> Iterator[list[bytes]]:
-    """Yield the complete lines that begin in each of `sections` equal sections after byte `first`, up to a limit."""
-    borders = [first + (size - first) * number // sections for number in range(sections + 1)]
-    for begin, end in pairwise(borders):
-        file.seek(begin - 1)
-        file.readline()  # skip the rest of the previous line
-        until, lines = min(end, file.tell() + BYTES_PER_POINT), []
-        while file.tell() < until and (line := file.readline()).endswith(b"\n"):
-            lines.append(line)
-        yield lines

@@ -44,20 +44,20 @@ class MergedWindow(NamedTuple):
 def merge_ranks(ranks: Sequence[RankWindow]) -> MergedWindow:
     """Merge the measurements of all ranks in one window."""
     first_node = [rank for rank in ranks if not rank.node]
-    first = [name for name in ranks[0].parts if all(name in rank.parts for rank in ranks)]
+    names = [name for name in ranks[0].parts if all(name in rank.parts for rank in ranks)]
+    values = {name: [rank.parts[name] for rank in ranks] for name in names}
     weight = math.fsum(rank.weight for rank in ranks)
     correct = [rank.correct for rank in ranks if rank.correct is not None]
-    times = [name for name in first if name.endswith("_s") and name not in SUM_KEYS]
-    largest = {name: max(rank.parts[name] for rank in ranks) for name in times}
+    times = [name for name in names if name.endswith("_s") and name not in SUM_KEYS]
     return MergedWindow(
         opened_ns=min(rank.opened_ns for rank in first_node),
         closed_ns=max(rank.closed_ns for rank in first_node),
-        parts={name: _merge(name, [rank.parts[name] for rank in ranks]) for name in first},
+        parts={name: _merge(name, of_ranks) for name, of_ranks in values.items()},
         loss=math.fsum(rank.loss_sum for rank in ranks) / weight if weight else None,
         accuracy=sum(correct) / weight if weight and len(correct) == len(ranks) else None,
         bad=[name for rank in ranks for name in rank.bad][:MAX_BAD_SAMPLES],
         paused=any(rank.paused for rank in ranks),
-        rank_max=largest if len(ranks) > 1 else {},
+        rank_max={name: max(values[name]) for name in times} if len(ranks) > 1 else {},
     )
 
 

@@ -17,15 +17,22 @@ Window = Mapping[str, Any]
 """A line of `epochs.jsonl`; `energy.term` has its energies as terms of the run's totals."""
 PERCENTILES = {"step_p50_s": 0.50, "step_p95_s": 0.95, "step_p99_s": 0.99}
 ENERGIES = ("energy_j", "net_energy_j", "estimated_energy_j")
+RATIOS = {
+    "samples_per_s": ("samples", "e2e_s"),
+    "images_per_s": ("images", "e2e_s"),
+    "tokens_per_s": ("tokens", "e2e_s"),
+    "read_bytes_per_s": ("read_bytes", "e2e_s"),
+    "energy_per_sample_j": ("energy_j", "samples"),
+}
 MAX_VARIATION, MIN_VARIATION_S = 0.1, 0.05
 """Tolerated standard deviation of epoch times, relative to the mean and in seconds."""
 
 
 def summarize(windows: Sequence[Window], steps: array, job: Job) -> dict[str, float]:
-    """Return the `steady/`, `std/` and `total/` metrics of a run.
+    """Return the `steady/`, `std/` and `total/` metrics of a run; `steps` are the rows of `steps.bin`.
 
     Steady values exclude the first `warmup_epochs`, as many after each resumption, a partial last epoch, and epochs in
-    which the run was paused. Totals include them. `steps` are the rows of `steps.bin`.
+    which the run was paused. Totals include them.
     """
     steady, rows, end = [], array("f"), 0
     for epoch in (window for window in windows if window["window"] == "epoch"):
@@ -58,13 +65,7 @@ def steady_metrics(epochs: Sequence[Window], steps: array) -> dict[str, float]:
             metrics[f"steady/{short}"] = max(values) if rule == "maximum" else mean
         if len(values) > 1:  # statistics.stdev is many times slower, and a live view needs this at each refresh
             metrics[f"std/{short}"] = math.dist(values, [mean] * len(values)) / math.sqrt(len(values) - 1)
-    for name, above, below in (
-        ("samples_per_s", "samples", "e2e_s"),
-        ("images_per_s", "images", "e2e_s"),
-        ("tokens_per_s", "tokens", "e2e_s"),
-        ("read_bytes_per_s", "read_bytes", "e2e_s"),
-        ("energy_per_sample_j", "energy_j", "samples"),
-    ):
+    for name, (above, below) in RATIOS.items():
         if f"steady/{above}" in metrics and metrics.get(f"steady/{below}"):
             metrics[f"steady/{name}"] = metrics[f"steady/{above}"] / metrics[f"steady/{below}"]
     if all("epoch/read_iops" in epoch["metrics"] for epoch in epochs):
@@ -95,37 +96,29 @@ def step_percentiles(steps: array) -> dict[str, float]:
 
 def step_durations(steps: array) -> list[float]:
     """Return the time of each step, in seconds."""
-    width = len(INTERVALS)
-    gap, copy, compute = (steps[INTERVALS.index(name) :: width] for name in ("gap_s", "copy_s", "compute_s"))
-    return list(map(sum, zip(gap, copy, compute, strict=True)))
+    columns = (steps[INTERVALS.index(name) :: len(INTERVALS)] for name in ("gap_s", "copy_s", "compute_s"))
+    return list(map(sum, zip(*columns, strict=True)))
 
 
 def total_metrics(windows: Sequence[Window]) -> dict[str, float]:
     """Return the `total/` metrics of training and evaluation by their short names; absent if any window lacks them.
 
     Energy is the sum of the differences between the counters' readings at the borders of each window. This includes
-    windows too short for an energy of their own. Work between windows counts in neither time nor energy.
+    windows too short for an energy of their own; it is absent if the meter cannot resolve them together. Work between
+    windows counts in neither time nor energy.
     """
     epochs = [window for window in windows if window["window"] == "epoch" and not is_partial(window)]
+    sums = {name: _sum(windows, name) for name in ("e2e_s", "read_bytes")}
     totals: dict[str, float] = {"epochs": len(epochs)}
-    for name in ("e2e_s", "read_bytes"):
-        if (total := _sum(windows, name)) is not None:
-            totals[name] = total
-    totals.update(total_energy(windows))
-    if "energy_j" in totals:
-        totals["edp_js"] = totals["energy_j"] * totals["e2e_s"]
-    return totals
-
-
-def total_energy(windows: Sequence[Window]) -> dict[str, float]:
-    """Return the energies of all windows together; none if a window has none, or the meter cannot resolve them."""
+    totals |= {name: value for name, value in sums.items() if value is not None}
     terms = [window["energy"]["term"] for window in windows]
-    if not terms or _unresolved_reason(windows):
-        return {}
-    names = [name for name in terms[0] if name.endswith("_j") and all(name in term for term in terms)]
-    totals = {name: math.fsum(term[name] for term in terms) for name in names if name != "unsampled_j"}
+    if terms and not _unresolved_reason(windows):
+        names = [name for name in terms[0] if name.endswith("_j") and all(name in term for term in terms)]
+        totals |= {name: math.fsum(term[name] for term in terms) for name in names if name != "unsampled_j"}
     if "energy_uncertainty_j" in totals:
         totals["energy_uncertainty_j"] = total_uncertainty_j(terms, totals["energy_j"] / _energy_window_s(windows))
+    if "energy_j" in totals:
+        totals["edp_js"] = totals["energy_j"] * totals["e2e_s"]
     return totals
 
 
@@ -176,11 +169,9 @@ def excessive_variation(metrics: Mapping[str, float]) -> float | None:
 
 def target_metrics(windows: Sequence[Window], job: Job) -> dict[str, float]:
     """Return time, energy and epochs up to the first window that reached the targets; empty if none did."""
-    if not (reaching := windows_to_target(windows, job)):
-        return {}
-    totals = total_metrics(reaching)
-    energy = {"energy_to_target_j": totals["energy_j"]} if "energy_j" in totals else {}
-    return {"time_to_target_s": totals["e2e_s"], "epochs_to_target": totals["epochs"], **energy}
+    totals = total_metrics(windows_to_target(windows, job))
+    names = {"time_to_target_s": "e2e_s", "epochs_to_target": "epochs", "energy_to_target_j": "energy_j"}
+    return {name: totals[total] for name, total in names.items() if total in totals} if "e2e_s" in totals else {}
 
 
 def windows_to_target(windows: Sequence[Window], job: Job) -> Sequence[Window]:

@@ -17,9 +17,7 @@ from typing import NamedTuple
 from epochmeter.results.reuse import REFERENCE, referenced_record
 from epochmeter.shared.atomic_files import read_json
 
-POINTS_FILE = "points.json"
-SEARCH_FILE = "search.json"
-SUBMISSIONS_FILE = "slurm/jobs.json"
+POINTS_FILE, SEARCH_FILE, SUBMISSIONS_FILE = "points.json", "search.json", "slurm/jobs.json"
 RECOMMENDED_REPEATS = "sweep.repeats=3 sweep.order=random"
 """Recommended repeats: rounds of all configurations, so that drift does not appear as a difference between them."""
 NAME_PATTERN = re.compile(r"(\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d)(?:\.(\d+))?-")

@@ -13,15 +13,16 @@ from typing import Any
 
 from epochmeter.config.errors import input_error
 from epochmeter.config.schema import Job
+from epochmeter.results.summary import step_durations
 from epochmeter.shared.record import INTERVALS
-
-GAP, COPY, COMPUTE = (INTERVALS.index(name) for name in ("gap_s", "copy_s", "compute_s"))
 
 
 def measure_throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: Job) -> tuple[dict[str, float], str]:
     """Return the metrics of the steps from `throughput.start` up to, but excluding, `throughput.stop`.
 
-    A step lasts from the end of the previous step to its own end; time between epochs belongs to no step.
+    A step lasts from the end of the previous step to its own end; time between epochs belongs to no step. All steps of
+    an epoch have `batch` samples per rank, except the last one. If samples were skipped, they are known only if all
+    steps of the epoch are used.
 
     Returns:
         The `throughput/` metrics, and the reason if they are configured and cannot be computed.
@@ -29,38 +30,23 @@ def measure_throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: 
     start, stop = job.throughput.start, job.throughput.stop
     if start is None or stop is None:
         return {}, ""
-    samples: list[int | None] = []
-    for epoch in (window for window in windows if window["window"] == "epoch"):
-        samples += _step_samples(epoch, job.batch, range(start - len(samples), stop - len(samples)))
+    samples: list[float] = []
+    for window in (window for window in windows if window["window"] == "epoch"):
+        metrics, begin = window["metrics"], len(samples)
+        count, global_batch = int(metrics["epoch/steps"]), job.batch * window.get("ranks", 1)
+        if metrics.get("epoch/skipped_samples") and not start <= begin <= begin + count <= stop:
+            samples += [math.nan] * count
+        else:
+            samples += [global_batch] * (count - 1) + [int(metrics["epoch/samples"]) - (count - 1) * global_batch]
     if len(samples) < stop:
         return {}, f"the run ended after {len(samples)} steps, before throughput.stop={stop}."
-    counts = [count for count in samples[start:stop] if count is not None]
-    if len(counts) < stop - start:
+    total = sum(samples[start:stop])
+    if math.isnan(total):
         return {}, "bad samples were skipped in an unknown step."
-    width = len(INTERVALS)
-    rows = steps[width * start : width * stop]
-    seconds = math.fsum(part for column in (GAP, COPY, COMPUTE) for part in rows[column::width])
-    metrics = {
-        "samples_per_s": sum(counts) / seconds,
-        "samples": sum(counts),
-        "steps": stop - start,
-        "e2e_s": seconds,
-        "step_mean_s": seconds / (stop - start),
-    }
-    return {f"throughput/{name}": value for name, value in metrics.items()}, ""
-
-
-def _step_samples(epoch: Mapping[str, Any], batch: int, used: range) -> list[int | None]:
-    """Return the samples of all ranks per step: `batch` per rank, and the rest in the last step.
-
-    They are unknown (None) if samples were skipped and not all steps of the epoch are used.
-    """
-    metrics = epoch["metrics"]
-    steps, samples = int(metrics["epoch/steps"]), int(metrics["epoch/samples"])
-    if metrics.get("epoch/skipped_samples") and not (used.start <= 0 and steps <= used.stop):
-        return [None] * steps
-    global_batch = batch * epoch.get("ranks", 1)
-    return [*[global_batch] * (steps - 1), samples - (steps - 1) * global_batch]
+    seconds = math.fsum(step_durations(steps[len(INTERVALS) * start : len(INTERVALS) * stop]))
+    count = stop - start
+    values = {"samples_per_s": total / seconds, "samples": total, "steps": count, "e2e_s": seconds}
+    return {f"throughput/{name}": value for name, value in {**values, "step_mean_s": seconds / count}.items()}, ""
 
 
 def check_length(job: Job, count: int, ranks: int) -> None:
