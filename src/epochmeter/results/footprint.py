@@ -128,19 +128,19 @@ def evaluate(windows: Sequence[Window], run: Mapping[str, Any], job: Job) -> tup
     metrics = {name: value for name, value in summary.items() if name.partition("/")[2] in METRICS}
     if "total/energy_j" not in summary:
         return metrics, ["no carbon footprint and no cost: the run has no measured total energy"]
-    names = [name for name in QUANTITIES if f"total/{name}" in summary]
-    kwh = {name: summary[f"total/{name}"] * footprint.pue / JOULES_PER_KWH for name in names}
+    scale = footprint.pue / JOULES_PER_KWH
+    kwh = {name: summary[f"total/{name}"] * scale for name in QUANTITIES if f"total/{name}" in summary}
     if footprint.price is not None:
-        metrics |= {f"total/{QUANTITIES[name][1]}": kwh[name] * footprint.price for name in names}
+        metrics |= {f"total/{QUANTITIES[name][1]}": value * footprint.price for name, value in kwh.items()}
     if footprint.intensity is not None:
         try:
-            intensities = _mean_intensity(windows, run, footprint.intensity)
-            to_target = _mean_intensity(windows_to_target(windows, job) or windows, run, footprint.intensity)
+            means = dict.fromkeys(kwh, _mean_intensity(windows, run, footprint.intensity))
+            if reaching := windows_to_target(windows, job):
+                means["energy_to_target_j"] = _mean_intensity(reaching, run, footprint.intensity)
         except InputError as error:
             return metrics, [f"no carbon footprint: {error.problems[0].message}"]
-        metrics |= {f"total/{name}": value for name, value in zip(INTENSITIES, intensities, strict=True)}
-        means = {**dict.fromkeys(names, intensities[0]), "energy_to_target_j": to_target[0]}
-        metrics |= {f"total/{QUANTITIES[name][0]}": kwh[name] * means[name] for name in names}
+        metrics |= {f"total/{name}": value for name, value in zip(INTENSITIES, means["energy_j"], strict=True)}
+        metrics |= {f"total/{QUANTITIES[name][0]}": value * means[name][0] for name, value in kwh.items()}
     return metrics, []
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from epochmeter.shared.atomic_files import read_json, write_json
 from epochmeter.shared.record import Record, is_partial
@@ -23,28 +23,20 @@ READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError)
 """Exceptions raised by reading a damaged record or reference."""
 
 
-class CompletedRun(NamedTuple):
-    """A completed run, by its `completed.json`, which is written when a run is completed."""
-
-    finished: str
-    identity: str
-    folder: Path
-
-
 class ReusePool:
     """The completed runs that one sweep may reuse, each once."""
 
     def __init__(self, sweep: Path) -> None:
         """Read `completed.json` of every run in the sweeps next to this one, and the references of this sweep."""
-        # By identity, and by the identity of the configuration's first repeat.
-        self._runs: dict[str, list[CompletedRun]] = defaultdict(list)
+        # (end, identity, folder) by identity, and by the identity of the configuration's first repeat.
+        self._runs: dict[str, set[tuple[str, str, Path]]] = defaultdict(set)
         completions = sweep.parent.glob("[!.]*/[0-9]*/completed.json")
         for path in (path for path in completions if path.parents[1] != sweep):
             with suppress(*READ_ERRORS):
                 completion = read_json(path)
-                run = CompletedRun(completion["finished"], completion["identity"], path.parent)
-                for key in {run.identity, completion.get("configuration", run.identity)}:
-                    self._runs[key].append(run)
+                run = completion["finished"], completion["identity"], path.parent
+                for key in (completion["identity"], completion.get("configuration", completion["identity"])):
+                    self._runs[key].add(run)
         references = (referenced_record(path.parent) for path in sweep.glob(f"*/{REFERENCE}"))
         self._used = {record.folder.resolve() for record in references if record}
 
@@ -54,15 +46,15 @@ class ReusePool:
         A run of the same identity is preferred. Repeat k (from 0) may also take another run of the configuration, if
         there are at least k + 1 completed ones. A configuration is identified by its first repeat.
         """
-        runs = sorted({*self._runs.get(configuration, ()), *self._runs.get(identity, ())})
-        usable = [run for run in runs if is_usable(Record(run.folder), run.identity)]
-        free = [run for run in usable if run.folder.resolve() not in self._used]
-        same = [run for run in free if run.identity == identity]
-        chosen = same or (free if len(usable) > repeat else [])
+        runs = sorted(self._runs[configuration] | self._runs[identity])
+        usable = [(own, folder) for _, own, folder in runs if is_usable(Record(folder), own)]
+        free = [(own, folder) for own, folder in usable if folder.resolve() not in self._used]
+        same = [folder for own, folder in free if own == identity]
+        chosen = same or ([folder for _, folder in free] if len(usable) > repeat else [])
         if not chosen:
             return None
-        self._used.add(chosen[0].folder.resolve())
-        return Record(chosen[0].folder)
+        self._used.add(chosen[0].resolve())
+        return Record(chosen[0])
 
 
 reuse_pool = lru_cache(maxsize=1)(ReusePool)
@@ -72,10 +64,8 @@ reuse_pool = lru_cache(maxsize=1)(ReusePool)
 def find_completed(folder: Path, identity: str, configuration: str, repeat: int) -> Record | None:
     """Return the run that a run's folder references, if it still has this configuration, else as `ReusePool.take`."""
     record = referenced_record(folder)
-    if record:
-        completion = read_json(record.folder / "completed.json")
-        if identity in completion.values() or configuration in completion.values():
-            return record
+    if record and {identity, configuration} & {*read_json(record.folder / "completed.json").values()}:
+        return record
     return reuse_pool(folder.parent).take(identity, configuration, repeat)
 
 
@@ -131,14 +121,12 @@ def referenced_record(folder: Path) -> Record | None:
 
     It is searched for next to this sweep first, since all sweeps may have been moved.
     """
-    reference = read_reference(folder)
-    if reference is None:
-        return None
-    with suppress(*READ_ERRORS):
-        for origin in (folder.absolute().parents[1] / reference["run"], Path(reference["folder"])):
-            record = Record(origin)
-            if record.is_completed() and record.run()["record_id"] == reference["record_id"]:
-                return record
+    if reference := read_reference(folder):
+        with suppress(*READ_ERRORS):
+            for origin in (folder.absolute().parents[1] / reference["run"], Path(reference["folder"])):
+                record = Record(origin)
+                if record.is_completed() and record.run()["record_id"] == reference["record_id"]:
+                    return record
     return None
 
 

@@ -71,10 +71,9 @@ class RunResult:
         self.rehearsal, self.no_energy = run["rehearsal"], no_energy_reason(run)
 
     def was_completed(self, record: Record) -> RunResult:
-        """Mark the run as completed by an earlier command."""
-        run = record.run()
-        self.earlier, self.metrics = True, record.summary()["metrics"]
-        self.rehearsal, self.no_energy = run["rehearsal"], no_energy_reason(run)
+        """Mark the run as completed by an earlier command, without the notes of that command."""
+        self.update_from_record(record)
+        self.earlier, self.notes = True, []
         return self
 
     def set_stopped(self, stop: BaseException) -> None:
