@@ -1,14 +1,8 @@
 """Statistics of repeated runs. The run is the unit, as epochs within a run are not independent.
 
-Three methods make verdicts possible with few repeats:
-
-- Repeats that are rounds of a sweep are blocks. The effect of a round, such as a warmer room, and drift within rounds
-  are removed from differences.
-- The variance of each configuration is moderated by the pooled variance of all configurations. Between two sweeps, the
-  pooled variance has more weight if the variances seem equal.
-- Multiple comparisons are corrected, so that the best of many equal configurations is seldom called different.
-
-`benchmarks/verdicts.py` prints how often the verdicts are wrong and what they detect.
+Verdicts are possible with few repeats, as effects of rounds and drift are removed, and as the variance of each
+configuration is moderated by the pooled variance. Multiple comparisons are corrected. `benchmarks/verdicts.py` prints
+how often the verdicts are wrong and what they detect.
 """
 
 from __future__ import annotations
@@ -34,15 +28,12 @@ Rounds = Sequence[Hashable | None]
 MIN_EFFECT = 0.02
 """Smallest relative difference of a time, an energy or a size that matters."""
 ALPHA = 0.05
-"""False discovery rate between two sweeps; and probability that one of many equal configurations is called different
-from the best."""
+"""False discovery rate between two sweeps; probability that any of many equal configurations is called different."""
 BORROWED_DOF, BORROWED_PER_CONFIGURATION = 2.0, 0.25
 """The pooled variance counts as further degrees of freedom of each configuration: a quarter for each configuration, at
-most two. More of them detect smaller differences if all configurations have the same noise, and raise false alarms if
-the noise differs."""
+most two. More of them detect smaller differences, and raise false alarms if the noise differs."""
 MANY_CONFIGURATIONS = 16
-"""With more configurations in two sweeps, each of them may add one borrowed degree of freedom if the variances seem
-equal. Fewer variances do not show whether they are equal."""
+"""With more configurations in two sweeps, each may add one borrowed degree of freedom if the variances seem equal."""
 MIN_DOF_OF_TREND = 3
 """Degrees of freedom that must remain for effects of rounds and a trend to be estimated together."""
 POWER, MAX_REPEATS = 0.8, 200
@@ -72,13 +63,11 @@ class Estimate:
 
     def scaled(self, factor: float) -> Estimate:
         """Return the estimate in another unit; the factor is positive."""
-        low, high = (None if bound is None else factor * bound for bound in (self.low, self.high))
-        return Estimate(factor * self.value, low, high)
+        return Estimate(*(value if value is None else factor * value for value in (self.value, self.low, self.high)))
 
     def exp(self) -> Estimate:
         """Return the exponential, of an estimate of a logarithm."""
-        low, high = (None if bound is None else math.exp(bound) for bound in (self.low, self.high))
-        return Estimate(math.exp(self.value), low, high)
+        return Estimate(*(value if value is None else math.exp(value) for value in (self.value, self.low, self.high)))
 
 
 class Variance(NamedTuple):
@@ -89,14 +78,12 @@ class Variance(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Means and variances of several configurations, estimated together, as arrays.
+    """Means, runs and mean covariates (rounds, or a trend) of several configurations, estimated together, as arrays.
 
     Attributes:
-        means: Mean of each configuration, adjusted for the covariates: rounds, or a trend.
+        means: Adjusted for the covariates.
         single: Variance of a single run of each.
         dof: Degrees of freedom of all variances together; zero if no configuration has repeats.
-        counts: Runs of each.
-        covariates: Mean of the covariates of each, one row per configuration.
         covariance: Covariance of the covariates' effects.
     """
 
@@ -108,10 +95,7 @@ class Fit(NamedTuple):
     covariance: Any
 
     def difference(self, one: int | Sequence[int], other: int) -> tuple[Any, Variance]:
-        """Return the difference of two means and its variance; arrays if `one` are several configurations.
-
-        The degrees of freedom are those of Welch and Satterthwaite, at most those of all repeats.
-        """
+        """Return the difference of means, with its variance by Welch and Satterthwaite; arrays if `one` are several."""
         own = self.single.variance / self.counts
         parts = own**2 / np.maximum(self.single.dof, TINY)
         distance = self.covariates[one] - self.covariates[other]
@@ -175,10 +159,9 @@ def repeats_to_distinguish(samples: Values, one: int, other: int) -> int | None:
 
 
 def repeats_to_decide(distance: float, variance: float, critical_value: Callable[[float], float]) -> int | None:
-    """Return the runs of each of two configurations that show a distance with the probability `POWER`.
+    """Return the runs of each of two configurations that show a distance of their means with the probability `POWER`.
 
     Args:
-        distance: Difference of the means.
         variance: Variance of the difference of one run of each.
         critical_value: Least distance that is significant, in standard errors, by degrees of freedom.
     """
@@ -190,15 +173,11 @@ def repeats_to_decide(distance: float, variance: float, critical_value: Callable
 
 
 def ratio_in_fits(fitted: Sequence[Fit], above: int, below: int) -> Estimate:
-    """Return the ratio of two configurations' geometric means from fits of logarithms.
-
-    The interval covers the intervals of all fits; without any repeats there is none.
-    """
-    differences = [fit.difference(above, below) for fit in fitted]
-    intervals = [interval(*pair).exp() for fit, pair in zip(fitted, differences, strict=True) if fit.dof]
-    low = min((ratio.low for ratio in intervals if ratio.low is not None), default=None)
-    high = max((ratio.high for ratio in intervals if ratio.high is not None), default=None)
-    return Estimate(math.exp(differences[0][0]), low, high)
+    """Return the ratio of two geometric means from fits of logarithms; its interval covers those of all fits."""
+    value = math.exp(fitted[0].difference(above, below)[0])
+    ratios = [interval(*fit.difference(above, below)).exp() for fit in fitted if fit.dof]
+    lows, highs = ([getattr(ratio, name) for ratio in ratios] for name in ("low", "high"))
+    return Estimate(value, min(lows, default=None), max(highs, default=None))
 
 
 def pairwise_ratios(
@@ -206,8 +185,8 @@ def pairwise_ratios(
 ) -> list[tuple[Estimate, float | None]]:
     """Return the ratio of geometric means of each pair (the second divided by the first), and its p-value.
 
-    Variances are estimated from all pairs together, and pooled as far as they seem equal. The two sides of a pair were
-    not run in the same rounds. A p-value is None without any repeats.
+    Variances are estimated from all pairs together, and pooled as far as they seem equal. Without any repeats there is
+    no p-value.
     """
     fitted = _fit(_logs([values for pair in pairs for values in pair]), pools_equal=True)
     compared = [fitted.difference(index + 1, index) for index in range(0, 2 * len(pairs), 2)]
@@ -309,10 +288,7 @@ def student(dof: float, probability: float = BOUND) -> float:
 
 @lru_cache(maxsize=256)
 def _tukey(count: int, dof: int) -> float:
-    """Find the critical value by the secant method, on the normal scale, where the probability is nearly straight.
-
-    `scipy.stats.studentized_range` gives the same, but importing and evaluating it takes most of the time of a report.
-    """
+    """Find the critical value by the secant method, much faster than importing `scipy.stats.studentized_range`."""
     at, weights = np.polynomial.legendre.leggauss(128)
     deviations = (at + 1) * (1 + 6 / math.sqrt(2 * dof) if dof > 2 else 8) / 2
     density = weights * np.exp(dof / 2 * math.log(dof) + (dof - 1) * np.log(deviations) - dof * deviations**2 / 2)
@@ -388,11 +364,8 @@ def _fit(samples: Values, covariates: Any = None, *, pools_equal: bool = False) 
 def _borrowed_dof(squares: Any, dofs: Any, pools_equal: bool) -> float:
     """Return the degrees of freedom that the pooled variance counts as.
 
-    Args:
-        squares: Sum of squared residuals of each configuration.
-        dofs: Its degrees of freedom.
-        pools_equal: Whether the pooled variance has more weight if the variances seem equal. This suits tests near a
-            level of 5 %. At the much lower levels of many comparisons with the best, it causes false alarms.
+    `pools_equal` suits tests near a level of 5 %. At the much lower levels of many comparisons with the best, it causes
+    false alarms.
     """
     few, repeated, total = BORROWED_PER_CONFIGURATION * len(dofs), int((dofs > 0).sum()), float(squares.sum())
     least = min(BORROWED_DOF, few)

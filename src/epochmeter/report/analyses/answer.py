@@ -33,12 +33,7 @@ CONVERGENCE_KEYS = ("model", "optimizer", "scheduler", "batch", "precision", "lr
 
 @dataclass(frozen=True)
 class Row:
-    """A configuration that is the best by some criteria, or the `baseline`.
-
-    Attributes:
-        time: Time as a multiple of that of the baseline; None without a baseline.
-        energy: The same of the energy; None also if the energies cannot be compared.
-    """
+    """A configuration that is the best by some criteria, or the `baseline`; time and energy as multiples of its."""
 
     cost: Cost
     bottleneck: Bottleneck | None
@@ -203,9 +198,6 @@ def analyze(
     configurations: Sequence[Configuration], criteria: Criteria = ANY, prior: Prior | None = None
 ) -> Answer | None:
     """Return the answer; None if no configuration has a time.
-
-    Args:
-        prior: Earlier runs that predictions learn from.
 
     Raises:
         ValueError: Not exactly one configuration has the values of the baseline.

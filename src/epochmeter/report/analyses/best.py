@@ -30,17 +30,7 @@ TIMES, JOULES, TIME = attrgetter("times_s"), attrgetter("joules"), attrgetter("t
 
 @dataclass(frozen=True)
 class Criteria:
-    """What the best is, and what it is compared with.
-
-    Attributes:
-        eta: Weight of energy in the trade-off, 0 to 1.
-        max_slowdown: Largest time of the frugal choice, as a multiple of the shortest.
-        power_budget_w: Largest mean power; None for any.
-        deadline_s: Largest time; None for any.
-        baseline: Values of the configuration that the best are compared with, or `defaults`.
-        predict: Whether unmeasured configurations are predicted.
-        next_runs: Number of runs that the prediction suggests.
-    """
+    """What the best is, and what it is compared with: the keys of `report`, as conf/report.yaml explains them."""
 
     eta: float = 0.5
     max_slowdown: float = 1.1
@@ -61,8 +51,7 @@ class Best:
     Attributes:
         cost: Its time and energy. Their intervals are wide enough for the best of it and its ties.
         value: Its time in seconds, or its energy in joules; of the trade-off, its cost in joules.
-        ties: Configurations that are equal to it or not significantly different, and the relative increase of their
-            value, as a fraction.
+        ties: Configurations that are not significantly different, and the relative increase of their value.
         scope: The parts of the machine that the compared energies cover; None if all configurations are compared.
         bound: The constraint: a multiple of the shortest time, watts or seconds; of the trade-off, eta.
         max_power: Maximum power of the trade-off in watts, and its source.
@@ -97,11 +86,9 @@ class Unmet:
 
 
 def find_best(configurations: Sequence[Configuration], criteria: Criteria = ANY) -> list[Best]:
-    """Return the best configurations by time and energy.
+    """Return the best configurations by time and, among those with comparable energy, by energy.
 
-    Energy is compared within each group of configurations whose energy covers the same parts of the machine. Without
-    any energy only the fastest is returned. A constraint that no configuration meets has no result
-    (`unmet_constraints`).
+    A constraint that no configuration meets has no result (`unmet_constraints`).
     """
     ranked = ranked_costs(configurations)
     if not ranked:

@@ -22,8 +22,7 @@ from epochmeter.report.runs.costs import ENERGY, POWER, TIME, positive_values
 from epochmeter.report.runs.run import NON_CONFIG_KEYS
 from epochmeter.report.statistics import ALPHA, Estimate, false_discovery_rates, mean, pairwise_ratios
 
-METRICS = (TIME, ENERGY, POWER)
-EQUIVALENCE = 0.05
+METRICS, EQUIVALENCE = (TIME, ENERGY, POWER), 0.05
 """Two values are equivalent if the interval of their ratio contains 1 and is within this relative difference."""
 DIFFERS, SAME, INCONCLUSIVE = "differs", "no difference", "inconclusive"
 RUNS, ONCE, CONFIGURATIONS = "runs", "one each", "configurations"
@@ -38,10 +37,9 @@ Values = tuple[Sequence[str], Sequence[str]]
 
 @dataclass(frozen=True)
 class Matching:
-    """Matched configurations of two sweeps.
+    """Pairs of configurations of two sweeps.
 
     Attributes:
-        pairs: Each configuration before, with its counterpart after.
         changed: Keys that changed in all configurations: `device`, or of the platform: `git commit`.
         unmatched: Numbers of configurations before and after without exactly one counterpart.
     """
@@ -53,13 +51,10 @@ class Matching:
 
 @dataclass(frozen=True)
 class Difference:
-    """A metric of a configuration after, as a multiple of that before.
+    """A metric of a configuration (without a title: of all of them) after, as a multiple of that before.
 
     Attributes:
-        title: The configuration; empty if over all of them.
-        metric: Full name: `steady/e2e_s`.
-        basis: Source of the interval: `runs`, or `configurations` if over all of them; `one each`: no
-            interval, as both ran once.
+        basis: Source of the interval: `runs`, or `configurations`; `one each`: no interval, as both ran once.
         before: Mean before, in the metric's unit; None over all configurations.
         counts: Runs before and after; over all configurations, their number.
         p_value: Of no difference; None without repeats.
@@ -98,13 +93,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two sweeps compared.
-
-    Attributes:
-        matched: The configurations in both.
-        overall: Geometric mean over all configurations by metric, if there are several; the configuration is the unit.
-        no_energy: Why not all energies can be compared; None if they can.
-    """
+    """Two sweeps compared; `overall` are geometric means over all configurations, with the configuration as unit."""
 
     names: tuple[str, str]
     matched: Matching

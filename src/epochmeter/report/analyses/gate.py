@@ -27,12 +27,10 @@ METRICS = {"time": TIME, "energy": ENERGY}
 
 @dataclass(frozen=True)
 class Check:
-    """One bound on one configuration.
+    """One bound on the time or energy per epoch of one configuration.
 
     Attributes:
-        metric: `time` or `energy`, per epoch.
-        ratio: After as a multiple of before, with its 95 % interval; None if it is not known.
-        no_energy: Why there is no ratio of energies; None also if a run lacks a value.
+        ratio: After as a multiple of before; None if it is not known, with the reason if energies lack.
         repeats: Runs of each side that would probably decide; None if decided, not known, or too many.
     """
 
@@ -80,8 +78,7 @@ def _tests(metric: str, bound: float, pairs: Pairs, interleaved: bool) -> Iterat
     """Test one metric of all pairs; the variances of all configurations are estimated together.
 
     Yields:
-        A check without its verdict, and two p-values. The first is small if the bound is violated, the second if the
-        bound holds.
+        An undecided check, a p-value that is small if the bound is violated, and one that is small if it holds.
     """
     checks = [
         Check(after.title, metric, bound, no_energy=no_energy([before, after]) if metric == "energy" else None)

@@ -61,12 +61,9 @@ class DeviceUse:
 
 @dataclass(frozen=True)
 class Effect:
-    """The effect of one key: a configuration compared with another one, all else equal.
+    """The effect of one key: a configuration compared with a base, all else (the title) equal.
 
     Attributes:
-        title: The keys that both have in common.
-        base: The value compared with: `batch 64`.
-        value: The other value: `batch 128`.
         speed: Samples/s, as a multiple of the base's; None if not measured.
         means: Name in `METRICS` -> means of the base and of the value, if both are known.
         same_work: Whether a step of both has the same number of samples.
@@ -112,7 +109,6 @@ class Questions:
         dp: DistributedDataParallel compared with DataParallel on the same number of devices.
         models: Each model compared with the next larger one.
         batches: Each batch size compared with the next smaller one.
-        has_single_runs: Whether a configuration ran once, and so has no interval.
     """
 
     devices: Sequence[DeviceUse]

@@ -31,13 +31,10 @@ VARIED = ("strategy", "batch")
 
 @dataclass(frozen=True)
 class Scaling:
-    """A configuration on several devices, compared with the same on one.
+    """A configuration on several devices, compared with the same on one: speed and energy per sample are multiples.
 
     Attributes:
-        kind: `weak` or `strong`.
         device_batch: Samples per step on one device.
-        speedup: Samples per second, as a multiple of those on one device.
-        energy: Energy per sample, as a multiple of that on one device.
         overhead_s: Compute time per step minus that on one device: gradient exchange, and waiting for the slowest
             rank. None under strong scaling, where the batch size per device differs.
         step_s: Compute time per step on one device.

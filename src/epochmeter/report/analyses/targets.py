@@ -28,11 +28,7 @@ from epochmeter.report.statistics import Estimate
 
 @dataclass(frozen=True)
 class TargetResult:
-    """A configuration with a target.
-
-    Attributes:
-        reached: Numbers of the runs that reached the target; epochs, time and energy are means over these runs.
-    """
+    """A configuration with a target; epochs, time and energy are means over the runs that reached it."""
 
     title: str
     numbers: Sequence[int]
@@ -48,7 +44,6 @@ class Targets:
     """All configurations of a sweep with one target on one dataset.
 
     Attributes:
-        dataset: Name of the dataset.
         points: Those that always reached the target first, by time.
         choices: The fastest and the least energy of those that always reached the target.
         no_energy: Why some configurations, or all, are not on the front.

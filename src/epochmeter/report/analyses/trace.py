@@ -36,10 +36,8 @@ class TraceView:
         command: The command that opens the trace in Perfetto.
         device: Times of the device; None on a CPU.
         attribution: Times by module, operator and kernel; None without steps.
-        groups: The modules in at most 15 groups.
         flop_per_s: FLOP/s of operators and of kernels by name, as far as their FLOPs are known.
         peak_flop_per_s: The measured peak of one device; None if it was not measured.
-        pipes: Utilization of the GPU's pipes by kernel; None if it was not counted.
         longest: Rows of each table.
     """
 
@@ -111,13 +109,7 @@ def analyze(record: Record) -> TraceView:
 def flop_rates(
     attribution: Mapping[str, Any], counted: Mapping[str, Mapping[str, float]], steps: float
 ) -> dict[str, float]:
-    """Return the FLOP/s of operators and kernels by name, while they run.
-
-    Args:
-        attribution: Times by operator and kernel.
-        counted: FLOPs of one step by operator, as `training.operators` of a run's metadata has them.
-        steps: Number of traced steps.
-    """
+    """Return the FLOP/s of operators and kernels by name, while they run; `counted` are FLOPs of one step."""
     seconds, names = (
         Counter[str](),
         {row["name"]: BACKEND.sub("", row["name"]) for row in attribution.get("operators", ())},
