@@ -19,10 +19,6 @@ STALLS = (PREP_STALL, FETCH_STALL, DATA_STALL)
 MIN_FRACTION = 0.02
 """Fraction of the epoch's time below which a stall, or a difference between two parts, is neglected."""
 
-Undecided = Literal["disturbed", "unmeasured", "not warm", "not cold"]
-"""Why the stall analysis has no bottleneck: a stall is below zero, parts were not measured, or the page cache was
-not in the configured state."""
-
 
 @dataclass(frozen=True)
 class Bottleneck:
@@ -33,7 +29,8 @@ class Bottleneck:
         fractions: Part -> its fraction of the epoch's time, 0 to 1; parts that were not measured are absent.
         stalls: Data stalls that are significant but not in `parts`, the largest first.
         equal: Whether several `parts` differ by less than `MIN_FRACTION`; else their difference is not significant.
-        why: The reason if undecided, one of `Undecided`.
+        why: Why a stall analysis is undecided: a stall is below zero, parts were not measured, or the page cache was
+            not in the configured state.
         repeats: Approximate number of repeats per configuration that would make the difference significant, if known.
     """
 
@@ -41,7 +38,7 @@ class Bottleneck:
     fractions: Mapping[str, float]
     stalls: tuple[str, ...] = ()
     equal: bool = False
-    why: Undecided | None = None
+    why: Literal["disturbed", "unmeasured", "not warm", "not cold"] | None = None
     repeats: int | None = None
 
     @property
@@ -59,27 +56,18 @@ def find_bottleneck(
 
     Args:
         seconds: Part -> its time per epoch; parts that were not measured are absent. Negative times count as zero.
-        e2e_s: Time per epoch.
-        significant: Whether a part is significantly larger than another part or, for None, than zero. Without repeats
-            there is no such test, and every difference counts.
+        significant: Whether a part is significantly larger than another part or, for None, than zero.
     """
     fractions = {part: max(0.0, seconds[part]) / e2e_s for part in PARTS if part in seconds}
     ordered = sorted(fractions, key=lambda part: -fractions[part])
     if not ordered or fractions[ordered[0]] < 1 - math.fsum(fractions.values()):
         return None
     largest, *smaller = ordered
-
-    def is_smaller(part: str) -> bool:
-        return fractions[largest] - fractions[part] >= MIN_FRACTION and significant(largest, part)
-
-    tied = [part for part in smaller if fractions[part] >= MIN_FRACTION and not is_smaller(part)]
-    stalls = [part for part in smaller if part in STALLS and part not in tied]
-    return Bottleneck(
-        parts=(largest, *tied),
-        fractions=fractions,
-        stalls=tuple(part for part in stalls if fractions[part] >= MIN_FRACTION and significant(part, None)),
-        equal=all(fractions[largest] - fractions[part] < MIN_FRACTION for part in tied),
-    )
+    close = [part for part in smaller if fractions[largest] - fractions[part] < MIN_FRACTION]
+    visible = [part for part in smaller if fractions[part] >= MIN_FRACTION]
+    tied = [part for part in visible if part in close or not significant(largest, part)]
+    stalls = [part for part in visible if part in STALLS and part not in tied and significant(part, None)]
+    return Bottleneck((largest, *tied), fractions, tuple(stalls), equal={*tied} <= {*close})
 
 
 def run_bottleneck(metrics: Mapping[str, float], in_memory: bool) -> Bottleneck | None:
@@ -97,17 +85,10 @@ def part_seconds(metrics: Mapping[str, float], in_memory: bool) -> dict[str, flo
     """
     measured = {name: metrics.get(f"steady/{name}_s", math.nan) for name in (COMPUTE, COPY, OVERHEAD, DATA_STALL)}
     seconds = {name: value for name, value in measured.items() if math.isfinite(value)}
-    stall_s = seconds.pop(DATA_STALL, None)
-    if stall_s is not None:
-        shares = {PREP_STALL: 1.0} if in_memory else _stall_shares(metrics)
-        seconds.update({stall: share * stall_s for stall, share in shares.items()})
+    read_s, preprocess_s = (metrics.get(f"steady/loader_{name}_s", 0.0) for name in ("read", "preprocess"))
+    if DATA_STALL in seconds and in_memory:
+        seconds[PREP_STALL] = seconds.pop(DATA_STALL)
+    elif DATA_STALL in seconds and "steady/loader_decode_s" in metrics and read_s + preprocess_s > 0:
+        stall_s, fetch = seconds.pop(DATA_STALL), read_s / (read_s + preprocess_s)
+        seconds |= {PREP_STALL: (1 - fetch) * stall_s, FETCH_STALL: fetch * stall_s}
     return seconds
-
-
-def _stall_shares(metrics: Mapping[str, float]) -> dict[str, float]:
-    names = ("loader_read_s", "loader_preprocess_s", "loader_decode_s")
-    read_s, preprocess_s, decode_s = (metrics.get(f"steady/{name}") for name in names)
-    if read_s is None or preprocess_s is None or decode_s is None or read_s + preprocess_s <= 0:
-        return {DATA_STALL: 1.0}
-    fetch = read_s / (read_s + preprocess_s)
-    return {PREP_STALL: 1 - fetch, FETCH_STALL: fetch}

@@ -56,11 +56,7 @@ def check_footprint(footprint: Footprint) -> None:
 
 @lru_cache(maxsize=8)
 def load_intensity(value: float | str) -> float | Mapping[int, float]:
-    """Return the grams of CO2e per kWh of `footprint.intensity`: a constant, or by hour since 1970 (UTC).
-
-    Raises:
-        InputError: It is no country of the table, or a file that is not valid.
-    """
+    """Return the grams of CO2e per kWh of `footprint.intensity`: a constant, or by hour since 1970 (UTC)."""
     if not isinstance(value, str):
         return value
     countries = country_means()
@@ -70,10 +66,9 @@ def load_intensity(value: float | str) -> float | Mapping[int, float]:
         return _read_hours(value)
     codes = {name.casefold(): code for code, (name, *_) in countries.items()}
     similar = [codes[name] for name in closest_names(value.casefold(), codes)][:MAX_SUGGESTIONS]
-    guess = " or ".join(f"`footprint.intensity={code}` ({countries[code][0]})" for code in similar)
-    hint = "give a number, a country by its three letters (ISO 3166), or a CSV file"
-    problem = f"`footprint.intensity={value}` is no country of the table, and no file"
-    raise input_error(problem, f"did you mean {guess}? {hint}" if guess else hint)
+    guess = "".join(f"`footprint.intensity={code}` ({countries[code][0]}), " for code in similar)
+    hint = f"give {guess}a number, a country by its three letters (ISO 3166), or a CSV file"
+    raise input_error(f"`footprint.intensity={value}` is no country of the table, and no file", hint)
 
 
 def describe_intensity(value: float | str) -> str:
@@ -113,10 +108,7 @@ def forecast_cost(forecast: Mapping[str, float], footprint: Footprint) -> dict[s
 
 
 def evaluate(windows: Sequence[Window], run: Mapping[str, Any], job: Job) -> tuple[dict[str, float], list[str]]:
-    """Return all metrics of carbon and cost of a run by its `footprint` keys, and why any are absent.
-
-    Those of its epochs are computed again, since the keys may have changed.
-    """
+    """Return all metrics of carbon and cost of a run (also of its epochs) by its `footprint` keys, and why any lack."""
     footprint = job.footprint
     if footprint.price is None and footprint.intensity is None:
         return {}, []
@@ -154,8 +146,7 @@ def _mean_intensity(
 ) -> tuple[float, float, float]:
     """Return the mean intensity, weighted by energy, and the lowest and highest one of the windows' hours.
 
-    Raises:
-        InputError: The file does not have an hour.
+    Raises InputError if the file lacks an hour.
     """
     intensity, joules = load_intensity(value), dict[float, float]()
     if not isinstance(intensity, Mapping):

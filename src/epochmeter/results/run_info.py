@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 EPOCH_METRICS = (
@@ -22,11 +23,9 @@ DISTURBED = {
 def device_count(job: Mapping[str, Any], run: Mapping[str, Any]) -> int | None:
     """Return the number of training devices: as reported by the training process, else as configured."""
     training = run.get("training") or {}
-    if "ranks" in training:
-        return int(training["ranks"])
-    if "gpus" in training:
+    if "gpus" in training and "ranks" not in training:
         return len(training["gpus"]) or 1
-    ranks = (job.get("strategy") or {}).get("ranks")
+    ranks = training.get("ranks", (job.get("strategy") or {}).get("ranks"))
     return None if ranks is None else int(ranks)
 
 
@@ -34,11 +33,12 @@ def platform_info(hostname: str | None, host: Mapping[str, Any], training: Mappi
     """Return the run's platform by readable names; unknown values are absent."""
     cpu, git, mode = (host.get(name) or {} for name in ("cpu", "git", "power_mode"))
     memory_bytes = host.get("memory_bytes")
+    gpus = Counter(gpu["model"] for gpu in host.get("gpus") or [] if gpu.get("model"))
     values = {
         "host": hostname,
         "board": (host.get("board") or {}).get("model"),
         "CPU": ", ".join(filter(None, [cpu.get("model"), f"{cpu['cores']} cores" if cpu.get("cores") else None])),
-        "GPU": _count_models([gpu["model"] for gpu in host.get("gpus") or [] if gpu.get("model")]),
+        "GPU": ", ".join(f"{count} x {model}" if count > 1 else model for model, count in gpus.items()),
         "memory": f"{memory_bytes / 2**30:.1f} GiB" if memory_bytes else None,
         "OS": host.get("os"),
         "kernel": host.get("kernel"),
@@ -50,9 +50,3 @@ def platform_info(hostname: str | None, host: Mapping[str, Any], training: Mappi
         "power mode": mode.get("name") or mode.get("id"),
     }
     return {name: str(value) for name, value in values.items() if value not in (None, "")}
-
-
-def _count_models(models: Sequence[str]) -> str:
-    """Return models with their number: `2 x H100, A100`."""
-    counts = {model: models.count(model) for model in models}
-    return ", ".join(f"{count} x {model}" if count > 1 else model for model, count in counts.items())

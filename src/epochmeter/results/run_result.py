@@ -20,10 +20,7 @@ class RunResult:
         earlier: Whether it was completed before this command.
         reused: Folder of the completed run that is reused, measured by another command.
         rehearsal: The settings that were not applied.
-        no_energy: Why energy was not measured.
         mfu: MFU under each convention of counting FLOPs, the smallest first; empty if it is not known.
-        compare_link: Address of the sweep's comparison in MLflow.
-        publish_error: Why the run is not in MLflow.
         ended_s: End on the monotonic clock, as `began_s`; None if no device was used.
         recorded: Whether the record is complete; it does not change afterwards.
         stop: The exception that stopped the run, for the caller to raise after reporting it.

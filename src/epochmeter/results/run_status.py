@@ -1,10 +1,7 @@
 """State of a run, from its folder: planned, running, and then completed, failed or killed.
 
-planned   its folder exists without a job.json
-running   job.json exists, and the process that measures it is alive
-completed completed.json exists
-failed    according to summary.json
-killed    according to summary.json; or there is no end, and the process is gone
+It is planned without a job.json, running if the process that measures it is alive, and completed with a completed.json.
+Otherwise it failed or was killed according to summary.json, or was killed if its process is gone.
 """
 
 from __future__ import annotations
@@ -16,10 +13,7 @@ PLANNED, RUNNING, COMPLETED, FAILED, KILLED = "planned", "running", "completed",
 
 
 def status_of(record: Record, ended: str | None = None) -> str:
-    """Return the state of the record's run; a run without an end whose process is gone was killed.
-
-    `ended` is the end as the controller knows it (completed, failed or killed), for a record that could not be written.
-    """
+    """Return the state of a run; `ended` is its end as the controller knows it, if the record could not be written."""
     if not (record.folder / "job.json").exists():
         return PLANNED
     recorded = recorded_status(record)

@@ -19,10 +19,9 @@ from epochmeter.report.runs.data_source import CONDITIONS, FROM_CACHE, FROM_STOR
 from epochmeter.report.runs.run import Run
 from epochmeter.report.statistics import MIN_EFFECT, Samples
 
-FASTER = (2.0, 10.0)
-"""Storage speed-ups that are predicted."""
-CACHED = (0.25, 0.5, 0.75, 1.0)
-"""Fractions of the dataset in the page cache that are predicted."""
+Change = Literal["workers", "storage", "in memory"]
+FASTER, CACHED = (2.0, 10.0), (0.25, 0.5, 0.75, 1.0)
+"""Storage speed-ups, and fractions of the dataset in the page cache, that are predicted."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +70,15 @@ class Prediction:
 
     Attributes:
         value: Workers per rank, speed-up of the storage, or fraction of the dataset in memory.
+        epoch_s: An upper bound if the pipeline is not exact.
         saturated_s: The same if the storage cannot deliver more than it did; None if that makes no difference.
-        at_most: Whether `epoch_s` is an upper bound.
     """
 
-    change: Literal["workers", "storage", "in memory"]
+    change: Change
     value: float
     epoch_s: float
-    saturated_s: float | None = None
-    at_most: bool = False
     energy_j: float | None = None
+    saturated_s: float | None = None
 
     @property
     def worst_s(self) -> float:
@@ -147,10 +145,9 @@ def epoch_s(pipeline: Pipeline, workers: int | None = None, faster: float = 1.0,
 
 
 def saturated_s(pipeline: Pipeline) -> float:
-    """Return the time per epoch to read it from storage that is saturated by the workers as measured.
+    """Return the time per epoch on storage that is saturated by the measured workers.
 
-    A worker reads for part of its time, and meanwhile shares the storage with other workers that read. If the storage
-    was saturated, its rate is the sum over all concurrent reads.
+    A worker reads for part of its time, and shares the storage with others that read: the rate is the sum over these.
     """
     readers = max(1, pipeline.workers) * pipeline.ranks
     reading = min(1.0, pipeline.steps * pipeline.fetch_s / max(1, pipeline.workers) / pipeline.cold_s)
@@ -173,36 +170,24 @@ def predictions(
     Workers are powers of two up to the cores, and the number measured. Energy follows from that per epoch with no data
     in the page cache, and from the power that a shorter wait saves.
     """
-    cores = pipeline.cores or 2 * max(1, pipeline.workers) * pipeline.ranks
+
+    def predicted(change: Change, value: float, seconds: float) -> Prediction:
+        energy_j = None if cold_j is None or wait_w is None else cold_j - wait_w * (pipeline.cold_s - seconds)
+        is_limited = change == "workers" and value > pipeline.workers and least_s > (1 + MIN_EFFECT) * seconds
+        return Prediction(change, value, seconds, energy_j, least_s if is_limited else None)
+
+    least_s, cores = saturated_s(pipeline), pipeline.cores or 2 * max(1, pipeline.workers) * pipeline.ranks
     most = max(1, cores // pipeline.ranks)
     counts = {*(2**power for power in range(most.bit_length())), most, pipeline.workers or most}
-    least_s = saturated_s(pipeline)
-    results = []
-    for count in sorted(counts):
-        seconds = epoch_s(pipeline, count)
-        is_limited = count > pipeline.workers and least_s > (1 + MIN_EFFECT) * seconds
-        results.append(Prediction("workers", count, seconds, least_s if is_limited else None))
+    results = [predicted("workers", count, epoch_s(pipeline, count)) for count in sorted(counts)]
     if storage:
-        results += [Prediction("storage", factor, epoch_s(pipeline, faster=factor)) for factor in FASTER]
-        results += [Prediction("in memory", fraction, epoch_s(pipeline, cached=fraction)) for fraction in CACHED]
-    energies = [
-        None if cold_j is None or wait_w is None else cold_j - wait_w * (pipeline.cold_s - result.epoch_s)
-        for result in results
-    ]
-    return [
-        replace(result, at_most=not pipeline.exact, energy_j=energy_j)
-        for result, energy_j in zip(results, energies, strict=True)
-    ]
+        results += [predicted("storage", factor, epoch_s(pipeline, faster=factor)) for factor in FASTER]
+        results += [predicted("in memory", fraction, epoch_s(pipeline, cached=fraction)) for fraction in CACHED]
+    return results
 
 
 class _Load(NamedTuple):
-    """The loader's and the device's part in the time of an epoch.
-
-    Attributes:
-        load_s: Time of a worker to load a batch.
-        device_s: Time per epoch of the device, if that sets the pace and the workers' timers are known.
-        exact: Whether `load_s` is exact; else it is an upper bound.
-    """
+    """Time of a worker to load a batch (if not exact, an upper bound); and of the device, if it sets the pace."""
 
     load_s: float
     device_s: float | None = None
