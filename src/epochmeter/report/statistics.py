@@ -199,7 +199,7 @@ def positive_means(samples: Values, chosen_from: Sequence[int] = ()) -> list[Est
     """Return the mean of each configuration's values, with an interval from the variances of all configurations.
 
     The interval is Student's on the logarithms, so it is that of the geometric mean, from which the mean of repeats
-    hardly differs. A configuration that ran once has none. Values that are not positive are summarized one by one.
+    hardly differs. A configuration that ran once has none.
 
     The lowest of several equal means is too low by chance. If it was chosen for this, each bound of its interval holds
     with the probability `0.95 ** (1 / count)` (Z. Sidak, J. Am. Stat. Assoc. 62, 1967), and at least with 0.975.
@@ -207,8 +207,6 @@ def positive_means(samples: Values, chosen_from: Sequence[int] = ()) -> list[Est
     Args:
         chosen_from: For each configuration, the number of configurations that it was chosen from; 1 if it was not.
     """
-    if any(value <= 0 for values in samples for value in values):
-        return [mean(values) for values in samples]
     (fitted,) = fits(_logs(samples))
     means = [Estimate(statistics.fmean(values)) for values in samples]
     for index, (values, count) in enumerate(zip(samples, chosen_from or [1] * len(samples), strict=True)):

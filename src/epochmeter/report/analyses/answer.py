@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from epochmeter.config.suggestions import entry_keys
-from epochmeter.report.analyses.best import ANY, LEAST_WIDENED, Best, Criteria, Unmet, find_best, unmet_constraints
+from epochmeter.report.analyses.best import ANY, LEAST_WIDENED, Best, Criteria, find_best, unmet_constraints
 from epochmeter.report.analyses.bottleneck import epoch_bottlenecks
 from epochmeter.report.analyses.importance import KeyShare, key_shares
 from epochmeter.report.analyses.next_runs import Suggestion, suggest_runs
@@ -55,7 +55,7 @@ class Answer:
     configurations: Sequence[Configuration]
     costs: Sequence[Cost]
     choices: Sequence[Best]
-    unmet: Sequence[Unmet]
+    unmet: Sequence[Best]
     bottlenecks: Mapping[Configuration, Bottleneck]
     suggestions: Sequence[Suggestion]
     prediction: Prediction | NoPrediction | None

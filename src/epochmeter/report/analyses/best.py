@@ -75,16 +75,6 @@ class Best:
         return [cost.configuration for cost, _ in self.ties]
 
 
-@dataclass(frozen=True)
-class Unmet:
-    """A constraint that no configuration meets."""
-
-    name: Name
-    bound: float
-    nearest: Cost
-    scope: str | None
-
-
 def find_best(configurations: Sequence[Configuration], criteria: Criteria = ANY) -> list[Best]:
     """Return the best configurations by time and, among those with comparable energy, by energy.
 
@@ -109,10 +99,10 @@ def find_best(configurations: Sequence[Configuration], criteria: Criteria = ANY)
     return _widened(result, ranked)
 
 
-def unmet_constraints(configurations: Sequence[Configuration], criteria: Criteria) -> list[Unmet]:
-    """Return the constraints that no configuration meets."""
+def unmet_constraints(configurations: Sequence[Configuration], criteria: Criteria) -> list[Best]:
+    """Return the constraints that no configuration meets, each with the nearest configuration."""
     return [
-        Unmet(name, bound, nearest, scope)
+        Best(name, nearest, limited(nearest), (), scope, bound)
         for scope, group in _scopes(ranked_costs(configurations))
         for name, bound, limited, _ in _constraints(criteria)
         if limited(nearest := min(group, key=limited)) > bound

@@ -21,14 +21,6 @@ BACKEND = re.compile("(mkldnn|cudnn|miopen)_")
 
 
 @dataclass(frozen=True)
-class ModuleGroup:
-    """Modules with the same beginning of their names, and their time by phase, in s."""
-
-    name: str
-    phases_s: Mapping[str, float]
-
-
-@dataclass(frozen=True)
 class TraceView:
     """The analysis of a trace, as `epochmeter.trace.analysis.analyze` returns it, and what its page adds.
 
@@ -38,6 +30,7 @@ class TraceView:
         attribution: Times by module, operator and kernel; None without steps.
         flop_per_s: FLOP/s of operators and of kernels by name, as far as their FLOPs are known.
         peak_flop_per_s: The measured peak of one device; None if it was not measured.
+        groups: The longest groups of modules, and their time by phase in seconds.
         longest: Rows of each table.
     """
 
@@ -48,7 +41,7 @@ class TraceView:
     device_name: str | None
     device: Mapping[str, Any] | None
     attribution: Mapping[str, Any] | None
-    groups: Sequence[ModuleGroup]
+    groups: Mapping[str, Mapping[str, float]]
     flop_per_s: Mapping[str, float]
     peak_flop_per_s: float | None
     pipes: Mapping[str, Any] | None = None
@@ -127,7 +120,7 @@ def flop_rates(
     return {name: rate for name, rate in rates.items() if rate}
 
 
-def group_modules(modules: Sequence[Mapping[str, Any]]) -> list[ModuleGroup]:
+def group_modules(modules: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, float]]:
     """Sum the times of modules with the same beginning of their names, in at most 15 groups; the longest first."""
     names, groups = [module["name"].split(".") for module in modules], dict[str, Counter[str]]()
     for depth in range(max(map(len, names), default=0), 0, -1):
@@ -136,5 +129,5 @@ def group_modules(modules: Sequence[Mapping[str, Any]]) -> list[ModuleGroup]:
             groups.setdefault(".".join(name[:depth]), Counter()).update(module["phases_s"])
         if len(groups) <= MAX_GROUPS:
             break
-    rows = [ModuleGroup(name, phases) for name, phases in groups.items()]
-    return sorted(rows, key=lambda group: -sum(group.phases_s.values()))[:MAX_GROUPS]
+    longest = sorted(groups, key=lambda name: -sum(groups[name].values()))[:MAX_GROUPS]
+    return {name: groups[name] for name in longest}

@@ -24,9 +24,9 @@ def module_bars(view: TraceView) -> list[vega.Chart]:
         return []
     steps, total_s = view.metrics["steps"], view.attribution["total_s"] / view.metrics["steps"]
     bars = []
-    for group in view.groups:
-        times_s = {phase: seconds / steps for phase, seconds in group.phases_s.items()}
-        bars.append(vega.Bar(group.name, times_s, total_s, {"module": group.name}))
+    for name, phases_s in view.groups.items():
+        times_s = {phase: seconds / steps for phase, seconds in phases_s.items()}
+        bars.append(vega.Bar(name, times_s, total_s, {"module": name}))
     spec = vega.stacked_bars(phrase("time_per_step"), "s", bars, COLORS, "module", "part", "value")
     on_device = view.attribution["basis"] == "device"
     caption = {"kernel_time": on_device, "thread_time": not on_device, "module_groups": True}
