@@ -12,7 +12,6 @@ from scipy.stats import ttest_1samp, ttest_ind, ttest_rel
 from epochmeter.report.statistics import (
     Estimate,
     contrast,
-    difference,
     false_discovery_rates,
     fits,
     indistinguishable_from_best,
@@ -29,6 +28,11 @@ def bounds(estimate):
     return estimate.low, estimate.high
 
 
+def difference(more, less, rounds=None):
+    by_name = rounds and {"more": rounds[0], "less": rounds[1]}
+    return contrast({"more": 1.0, "less": -1.0}, {"more": more, "less": less}, by_name)
+
+
 def test_difference_has_welchs_interval():
     samples = [190.0, 192.0, 188.0], [100.0, 101.0, 99.0]
     known = ttest_ind(*samples, equal_var=False)
@@ -38,26 +42,19 @@ def test_difference_has_welchs_interval():
     assert (exponential.value, *bounds(exponential)) == pytest.approx((1.0, 1 / math.e, math.e))
 
 
-@pytest.mark.parametrize("values", [([3.0], [2.0]), ([3.0, 3.0], [2.0]), ([3.0], [2.0, 2.0])])
-def test_single_run_has_no_interval(values):
-    assert difference(*values) == Estimate(1.0)
-    assert Estimate(2.0).scaled(0.5) == Estimate(1.0)
+def test_single_run_has_no_interval():
+    assert difference([3.0], [2.0]) == difference([3.0, 3.0], [2.0]) == Estimate(2.0).scaled(0.5)
 
 
 @pytest.mark.parametrize("values", [[0.714, 0.884], [5.0, 5.5, 6.3], [0.1, 9.0], [100.0, 101.0, 99.5, 100.2]])
 def test_positive_mean_has_students_interval_of_the_logarithms(values):
+    assert bounds(mean(values)) == pytest.approx(ttest_1samp(values, 0).confidence_interval())
     known = ttest_1samp([math.log(value) for value in values], 0).confidence_interval()
     found = positive_means([values])[0]
     assert bounds(found) == pytest.approx([math.exp(log) for log in known])
     assert found.value == pytest.approx(sum(values) / len(values))
     assert 0 < found.low < found.value < found.high
     assert found.scaled(0.5) == Estimate(found.value / 2, found.low / 2, found.high / 2)
-
-
-def test_values_that_are_not_positive_have_students_interval():
-    assert bounds(mean([5.0, 5.5, 6.3])) == pytest.approx(ttest_1samp([5.0, 5.5, 6.3], 0).confidence_interval())
-    assert positive_means([[0.0, 1.0]])[0] == mean([0.0, 1.0])
-    assert positive_means([[2.0]])[0] == Estimate(2.0)
 
 
 def test_interval_of_two_repeats_borrows_from_other_configurations():
@@ -80,8 +77,7 @@ def test_difference_of_the_same_rounds_is_paired():
 @pytest.mark.parametrize("rounds", [[["a", "b", None]] * 2, [["a", "b", "c"], ["a", "b", "d"]], [["a", "b", "b"]] * 2])
 def test_runs_of_different_or_only_two_rounds_are_not_paired(rounds):
     assert difference(ONE, OTHER, rounds=rounds) == difference(ONE, OTHER)
-    samples, weights = {"a": [1.0, 2.0], "b": [1.5, 2.6]}, {"a": 1.0, "b": -1.0}
-    assert contrast(weights, samples, {name: [0, 1] for name in weights}) == contrast(weights, samples)
+    assert difference(ONE[:2], OTHER[:2], rounds=[[0, 1]] * 2) == difference(ONE[:2], OTHER[:2])
 
 
 def test_variances_are_moderated_by_the_pooled_one():
@@ -132,13 +128,6 @@ def test_best_of_many_is_corrected_for_multiple_comparisons():
     assert indistinguishable_from_best([best, seems, *[equal] * 18, slower], 0) == [*[True] * 20, False]
 
 
-def test_drift_does_not_hide_a_difference_between_blocks():
-    best, slower = [10.0, 10.5, 11.0], [10.5, 11.0, 11.6]
-    rounds = [[0, 1, 2]] * 2
-    assert indistinguishable_from_best([best, slower], 0) == [True, True]
-    assert indistinguishable_from_best([best, slower], 0, rounds) == [True, False]
-
-
 def test_ratio_of_several_fits_has_the_interval_of_all():
     samples, rounds = [[1.0, 3.1], [2.0, 4.0]], [[0, 1]] * 2
     fitted = fits(samples, rounds, [["a", "c"], ["b", "d"]])
@@ -172,7 +161,7 @@ def fastest(times):
 
 @pytest.mark.parametrize(
     ("repeats", "noises", "most"),
-    [(2, [0.01] * 8, 8), (3, [0.01] * 8, 8), (3, [0.005, 0.01, 0.02, 0.04] * 2, 10), (2, [0.005, 0.04] * 4, 14)],
+    [(2, [0.01] * 8, 8), (3, [0.005, 0.01, 0.02, 0.04] * 2, 10)],
 )
 def test_best_of_equal_configurations_is_seldom_called_different(repeats, noises, most):
     chance, alarms = random.Random(0), 0

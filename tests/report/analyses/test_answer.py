@@ -150,14 +150,9 @@ def test_without_time_there_is_no_answer(runs):
 def test_values_are_plain_json():
     result = answer(run(0, 10.0, 300.0), run(1, 12.0, 200.0, batch=32))
     values = json.loads(json.dumps(result.values, allow_nan=False))
-    assert values["choices"][0] == {
-        "name": "fastest", "job": "batch 64", "runs": [0], "value": 10.0, "time_s": 10.0, "energy_j": 300.0,
-        "power_w": 30.0, "energy_covers": "GPUs used", "bottleneck": ["compute"],
-        "fractions": pytest.approx({"compute": 0.8, "prep_stall": 0.1, "fetch_stall": 0, "copy": 0, "overhead": 0.1}),
-        "not_significantly_different": [], "time_ratio": None, "energy_ratio": None,
-    }  # fmt: skip
-    assert values["bottlenecks"] == {"compute": 2}
-    assert values["prediction"] is None
+    fastest = values["choices"][0]
+    assert (fastest["job"], fastest["time_s"], fastest["bottleneck"]) == ("batch 64", 10.0, ["compute"])
+    assert (values["bottlenecks"], values["prediction"]) == ({"compute": 2}, None)
 
 
 def test_numbers_of_samples_and_keys_that_affect_convergence_are_stated():
@@ -169,13 +164,8 @@ def test_numbers_of_samples_and_keys_that_affect_convergence_are_stated():
     assert answer(*targeted).convergence_keys == []
 
 
-def test_single_runs_are_counted_until_repeated_on_their_host():
+def test_single_runs_are_counted_until_repeated():
     runs = [run(0, 10.0), run(1, 10.0, workers=8)]
     again = [run(2, 10.0, repeat=1), run(3, 10.0, repeat=1, workers=8)]
-    boards = [replace(run(n, 10.0, repeat=n), host=f"board{n}") for n in range(3)]
-    repeated = [replace(run(3 + n, 10.0, repeat=3), host=f"board{n}") for n in range(2)]
-    counts = [(found.single_runs, found.on_several_hosts) for found in (
-        answer(*runs[:1]), answer(*runs), answer(*runs, again[0]), answer(*runs, *again), answer(*boards),
-        answer(*boards, *repeated),
-    )]  # fmt: skip
-    assert counts == [(0, False), (2, False), (1, False), (0, False), (3, True), (1, True)]
+    found = [answer(*some).single_runs for some in (runs[:1], runs, [*runs, again[0]], [*runs, *again])]
+    assert found == [0, 2, 1, 0]

@@ -140,7 +140,7 @@ def test_most_effective_change_is_the_smallest_of_equal_effect(runs, best, epoch
 def test_energy_of_the_stalls_is_a_difference():
     result = one(with_joules(PAIRS))
     assert (result.energy.preprocessing.value, result.energy.fetch.value) == pytest.approx((50, 300))
-    assert result.energy.stall_w == pytest.approx(50)
+    assert result.energy.wait_w == pytest.approx(50)
     disk = change(result, "storage", 2.0)
     # 12 s of which 6 s are spent reading: 9 s with the disk twice as fast, as preprocessing follows reading.
     assert (disk.epoch_s, disk.energy_j) == pytest.approx((9.0, 850 - 50 * 3), rel=0.02)
