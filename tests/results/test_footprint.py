@@ -132,9 +132,7 @@ def test_table_of_countries_is_plausible_and_dated():
     assert all(low < means[code][2] < high for code, (low, high) in plausible.items())
 
 
-@pytest.mark.parametrize(
-    ("country", "similar"), [("Germany", "DEU"), ("FR", "FRA"), ("polnd", "POL"), ("united", "USA")]
-)
+@pytest.mark.parametrize(("country", "similar"), [("Germany", "DEU"), ("polnd", "POL")])
 def test_unknown_country_is_refused_with_near_matches(country, similar):
     with pytest.raises(InputError) as refused:
         check_footprint(job_of(footprint={"intensity": country}).footprint)
@@ -152,13 +150,10 @@ def test_unknown_country_is_refused_with_near_matches(country, similar):
         ("time,g_per_kwh\n2026-11-23T07:00Z,1\n", "it has no column 'utc'"),
         ("utc,g_per_kwh\n", "it has no hours"),
         ("utc,g_per_kwh\n2026-11-23T07:00Z,-1\n", "`2026-11-23T07:00Z,-1` is no full hour, is repeated, or is below 0"),
-        ("utc,g_per_kwh\n2026-11-23T07:00Z,\n", "could not convert string to float"),
         ("utc,g_per_kwh\n2026-11-23T07:00Z,inf\n", "`2026-11-23T07:00Z,inf` is no full hour"),
-        ("utc,g_per_kwh\n2026-11-23T07:30Z,1\n", "`2026-11-23T07:30Z,1` is no full hour"),
         ("utc,g_per_kwh\n2026-11-23T07:00+05:30,1\n", "`2026-11-23T07:00+05:30,1` is no full hour"),
         (HOURS + "2026-11-23T08:00+01:00,5\n", "`2026-11-23T08:00+01:00,5` is no full hour, is repeated"),
         ("utc,g_per_kwh\nyesterday,1\n", "Invalid isoformat string"),
-        ("utc,g_per_kwh\n2026-11-23T07:00Z,many\n", "could not convert string to float"),
         ("utc,g_per_kwh\n2026-11-23T07:00Z\n", "could not convert string to float"),
         ("utc,g_per_kwh\n" + 10_000_000 * " ", "it is larger than 10,000,000 bytes"),
     ],

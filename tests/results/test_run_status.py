@@ -8,7 +8,6 @@ from epochmeter.shared.record import Record
 
 DEAD = {"began": "0"}
 """An earlier process with this process's ID."""
-ENDS = ("completed", "failed", "killed")
 
 
 @pytest.fixture
@@ -36,12 +35,7 @@ def test_run_without_job_is_planned(record):
         (DEAD, None, False, None, "killed"),
         ({"host": "board-7", "pid": 1, **DEAD}, None, False, None, "running"),
         # a recorded end has precedence
-        *(
-            (process, state, True, ended, state)
-            for process in ({}, DEAD)
-            for state in ENDS
-            for ended in (None, "failed")
-        ),
+        *((DEAD, state, True, "failed", state) for state in ("completed", "failed", "killed")),
         # a summary without completed.json is no completion
         (DEAD, "completed", False, None, "failed"),
         (DEAD, "completed", False, "completed", "failed"),

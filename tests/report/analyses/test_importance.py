@@ -39,7 +39,7 @@ def test_share_on_a_full_grid_is_eta_squared_without_interactions():
     assert [*found.items()] == [
         ("workers", (pytest.approx(0.32 / 0.47), None)), ("batch", (pytest.approx(0.15 / 0.47), None)),
     ]  # fmt: skip
-    # Interactions are subtracted as chance: 0.1 per 6 degrees of freedom; the batch has 3 of them, the workers 2.
+    # Interactions count as chance: 0.1 per 6 degrees of freedom; the batch has 3 of them, the workers 2.
     found = shares(effects(0.1, 0.2, 0.1))
     assert found["batch"][0] == pytest.approx((0.15 - 3 * 0.1 / 6) / 0.57)
     assert found["workers"][0] == pytest.approx((0.32 - 2 * 0.1 / 6) / 0.57)

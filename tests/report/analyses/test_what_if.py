@@ -103,7 +103,6 @@ RANKS = {"job_keys": {"strategy": {"name": "ddp", "ranks": 2}}, "devices": 2}
         (1.0, 1.5, {"cores": 2, "job_keys": {"workers": 1}, "busy": 1.0}, {1: 1.5, 2: 1.5}),
         # The workers of all ranks share the cores.
         (2.0, 12.0, {"cores": 12, **RANKS}, {1: 48.0, 2: 24.0, 4: 12.0, 6: 8.0}),
-        (2.0, 12.0, {"cores": 8, **RANKS}, {1: 48.0, 2: 24.0, 4: 12.0}),
         (2.0, 12.0, {"cores": 4, **RANKS}, {1: 24.0, 2: 12.0, 4: 12.0}),
     ],
 )
