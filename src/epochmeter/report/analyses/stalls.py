@@ -71,8 +71,6 @@ class StallAnalysis:
     in_memory: Bottleneck
     conditions: Sequence[CacheViolation]
     lives_in_memory: bool
-    samples_differ: bool
-    skipped_samples: float
     definitions_s: Mapping[str, Mapping[str, float | None]]
     energy: StallEnergy
     pipeline: Pipeline
@@ -136,8 +134,6 @@ def _analyze(title: str, runs: RunsBySource) -> StallAnalysis:
         in_memory=warm,
         conditions=[] if in_memory else data_source.cache_violations(rows),
         lives_in_memory=in_memory,
-        samples_differ=len({run.steady("samples") for run in every}) > 1,
-        skipped_samples=sum(run.steady("skipped_samples") or 0 for run in every),
         definitions_s={
             name: {
                 "measured": mean(rows[name], "data_stall_s"),
