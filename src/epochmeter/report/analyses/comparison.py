@@ -24,9 +24,7 @@ from epochmeter.report.statistics import ALPHA, Estimate, false_discovery_rates,
 
 METRICS, EQUIVALENCE = (TIME, ENERGY, POWER), 0.05
 """Two values are equivalent if the interval of their ratio contains 1 and is within this relative difference."""
-DIFFERS, SAME, INCONCLUSIVE = "differs", "no difference", "inconclusive"
-RUNS, ONCE, CONFIGURATIONS = "runs", "one each", "configurations"
-MIN_OVERALL = 3
+DIFFERS, MIN_OVERALL = "differs", 3
 """Number of configurations from which on there is also an overall comparison."""
 
 Leaves = Mapping[str, str]
@@ -64,18 +62,12 @@ class Difference:
     title: str
     metric: str
     ratio: Estimate
-    basis: str = RUNS
+    basis: str = "runs"
     before: float | None = None
     after: float | None = None
     counts: tuple[int, int] = (0, 0)
     p_value: float | None = None
     q_value: float | None = None
-
-    @property
-    def is_equivalent(self) -> bool:
-        """Whether the interval excludes any difference that matters."""
-        wide = (self.ratio.low or 0) <= 1 / (1 + EQUIVALENCE) or (self.ratio.high or math.inf) >= 1 + EQUIVALENCE
-        return self.ratio.contains(1) and not wide
 
     @property
     def differs_alone(self) -> bool:
@@ -84,11 +76,12 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """`differs`, `no difference` or `inconclusive`."""
-        if self.is_equivalent:
-            return SAME
+        """`differs`, `no difference` (the interval excludes any that matters) or `inconclusive`."""
+        low, high = self.ratio.low or 0.0, self.ratio.high or math.inf
+        if 1 / (1 + EQUIVALENCE) < low <= 1 <= high < 1 + EQUIVALENCE:
+            return "no difference"
         by_chance = self.q_value is not None and self.q_value > ALPHA
-        return DIFFERS if self.differs_alone and not by_chance else INCONCLUSIVE
+        return DIFFERS if self.differs_alone and not by_chance else "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -139,7 +132,7 @@ def analyze(
         differences += own
         if len(own) >= MIN_OVERALL:
             ratio = mean([math.log(difference.ratio.value) for difference in own]).exp()
-            overall.append(Difference("", metric, ratio, CONFIGURATIONS, counts=(len(own), len(own))))
+            overall.append(Difference("", metric, ratio, "configurations", counts=(len(own), len(own))))
     order = {old.title: index for index, (old, _) in enumerate(matched.pairs)}
     differences.sort(key=lambda difference: order[difference.title])
     return Comparison(names, matched, overall, differences, no_energy(chain.from_iterable(matched.pairs)))
@@ -175,7 +168,7 @@ def _differences(metric: str, pairs: Sequence[tuple[Configuration, Configuration
     rates = iter(false_discovery_rates([p_value for _, p_value in ratios if p_value is not None]))
     differences = []
     for (title, (old, new)), (ratio, p_value) in zip(measured.items(), ratios, strict=True):
-        basis, q_value = (ONCE, None) if p_value is None else (RUNS, next(rates))
+        basis, q_value = ("one each", None) if p_value is None else ("runs", next(rates))
         means, counts = (statistics.fmean(old), statistics.fmean(new)), (len(old), len(new))
         differences.append(Difference(title, metric, ratio, basis, *means, counts, p_value, q_value))
     return differences
