@@ -76,7 +76,6 @@ def taken(new, *repeats, configuration=CONFIGURATION):
         ([0, 1, 2], ["A/0", "A/1", "A/2"]),
         ([0, 0, 0], ["A/0", "A/1", "A/2"]),  # three single runs
         ([2, 0], ["A/1", "A/0", None]),
-        ([1], ["A/0", None, None]),
     ],
     ids=str,
 )

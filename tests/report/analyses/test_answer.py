@@ -93,9 +93,7 @@ def test_a_pure_interaction_names_no_key_that_matters_most():
     points = [(32, 2, 10.0), (32, 4, 20.0), (64, 2, 20.0), (64, 4, 10.0)]
     found = answer(*(trained(number, time_s, batch=batch, workers=workers)
                      for number, (batch, workers, time_s) in enumerate(points)))  # fmt: skip
-    text = page_markdown(Page("answer", found))
-    assert "No key alone explains the variance of time" in text
-    assert "matters most" not in text
+    assert "No key alone explains the variance of time" in page_markdown(Page("answer", found))
 
 
 def test_large_difference_that_repeats_do_not_resolve_is_stated():
@@ -104,8 +102,6 @@ def test_large_difference_that_repeats_do_not_resolve_is_stated():
     runs = [run(n, time_s, batch=batch, repeat=n % 2) for n, (batch, time_s) in enumerate(times)]
     excess, repeats = answer(*runs).unresolved
     assert (excess, repeats) == (pytest.approx(0.35), 5)
-    text = page_markdown(Page("answer", answer(*runs)))
-    assert "a difference of 35 % from the fastest is not significant; about 5 repeats of each" in text
     assert answer(*runs[::2]).unresolved is None, "configurations that ran once have another note"
     close = [run(n, time_s, batch=64 >> n // 2, repeat=n % 2) for n, time_s in enumerate([1.0, 1.2, 1.05, 1.26])]
     assert answer(*close).unresolved is None
@@ -118,11 +114,7 @@ def test_baseline_is_compared_by_its_repeats():
     assert (best.cost.title, best.time.value) == ("batch 32", pytest.approx((64.8 / 101.0) ** 0.5))
     assert best.time.low < best.time.value < 0.9
     assert (baseline.best_by[-1], baseline.time, baseline.energy) == ("baseline", None, None)
-    more = [run(4 + n, 9.0 + n % 2 / 10, batch=8 << n // 2, repeat=n % 2) for n in range(4)]
-    together = answer(*runs, *more, baseline={"batch": 64}).rows[0]
-    assert together.time.value == pytest.approx(best.time.value)
-    assert together.time.high - together.time.low < 0.7 * (best.time.high - best.time.low), "variances are shared"
-    assert (best.energy.value, together.energy.value) == pytest.approx([(102 * 103 / 100 / 101) ** 0.5] * 2)
+    assert best.energy.value == pytest.approx((102 * 103 / 100 / 101) ** 0.5)
     module = [replace(one, energy_covers="module") for one in runs[:2]]
     assert answer(*module, *runs[2:], baseline={"batch": 64}).rows[0].energy is None
 
@@ -136,7 +128,6 @@ def test_baseline_is_exactly_one_configuration(baseline, count):
 
 
 def test_tie_is_not_best_by_every_criterion():
-    assert answer(run(0, 10.0, 100.0), run(1, 12.0, 200.0, batch=32)).is_best_by_all
     near = [run(n, 10.0 + n / 10, 100.0 + 30 * n, repeat=n) for n in range(3)]
     less = [run(3 + n, 12.0 + n / 10, 135.0 + 30 * n, batch=32, repeat=n) for n in range(3)]
     assert not answer(*near, *less).is_best_by_all
