@@ -52,11 +52,8 @@ def find_bottleneck(
 ) -> Bottleneck | None:
     """Return the largest part of an epoch; None if a part that was not measured could be the largest.
 
-    A part counts as larger than another if the difference is significant and at least `MIN_FRACTION` of the epoch.
-
-    Args:
-        seconds: Part -> its time per epoch; parts that were not measured are absent. Negative times count as zero.
-        significant: Whether a part is significantly larger than another part or, for None, than zero.
+    A part counts as larger than another (or than zero, for None) if the difference is significant and at least
+    `MIN_FRACTION` of the epoch. Parts that were not measured are absent; negative times count as zero.
     """
     fractions = {part: max(0.0, seconds[part]) / e2e_s for part in PARTS if part in seconds}
     ordered = sorted(fractions, key=lambda part: -fractions[part])

@@ -36,10 +36,9 @@ def downsample(record: Record, max_points: int) -> Iterator[TracePoint]:
 
 
 def downsample_columns(path: Path, max_points: int) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yield the means of the numbers in `power.csv` or `gauges.csv` by column, each with the time of its middle row.
+    """Yield the means of the columns of `power.csv` or `gauges.csv`, at the time of the middle row; as `downsample`.
 
-    The points are as those of `downsample`. A column without a reading is absent; of throttling, it is the fraction of
-    rows.
+    A column without a reading is absent; of throttling, it is the fraction of rows.
     """
     for columns, rows in _sections(path, max_points):
         means = {}

@@ -24,9 +24,7 @@ class MergedWindow(NamedTuple):
 
     Attributes:
         opened_ns: When the first rank of the first node opened it, by that node's monotonic clock.
-        closed_ns: When the last rank of the first node closed it.
         parts: Metrics by their names without prefix; those that all ranks have.
-        loss: None if it is not known, as for a measured script.
         bad: The first samples that could not be read.
         rank_max: The largest of each time over ranks; empty for a single rank.
     """

@@ -18,9 +18,9 @@ class RunResult:
 
     Attributes:
         earlier: Whether it was completed before this command.
-        reused: Folder of the completed run that is reused, measured by another command.
+        reused: Folder of the completed run that is reused.
         rehearsal: The settings that were not applied.
-        mfu: MFU under each convention of counting FLOPs, the smallest first; empty if it is not known.
+        mfu: MFU under each convention of counting FLOPs, the smallest first.
         ended_s: End on the monotonic clock, as `began_s`; None if no device was used.
         recorded: Whether the record is complete; it does not change afterwards.
         stop: The exception that stopped the run, for the caller to raise after reporting it.

@@ -20,12 +20,8 @@ from epochmeter.shared.record import INTERVALS
 def measure_throughput(windows: Sequence[Mapping[str, Any]], steps: array, job: Job) -> tuple[dict[str, float], str]:
     """Return the metrics of the steps from `throughput.start` up to, but excluding, `throughput.stop`.
 
-    A step lasts from the end of the previous step to its own end; time between epochs belongs to no step. All steps of
-    an epoch have `batch` samples per rank, except the last one. If samples were skipped, they are known only if all
-    steps of the epoch are used.
-
-    Returns:
-        The `throughput/` metrics, and the reason if they are configured and cannot be computed.
+    Time between epochs belongs to no step. If samples were skipped, those of a step are known only if all steps of the
+    epoch are used. The second value is the reason if metrics are configured and cannot be computed.
     """
     start, stop = job.throughput.start, job.throughput.stop
     if start is None or stop is None:

@@ -44,13 +44,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Answer:
-    """The best configurations.
-
-    Attributes:
-        costs: All ranked configurations.
-        prediction: Predicted configurations, why there are none, or None if not asked for.
-        baseline: The configuration that the best ones are compared with, if any.
-    """
+    """The best of all ranked configurations (`costs`), and what limits their comparison."""
 
     configurations: Sequence[Configuration]
     costs: Sequence[Cost]
@@ -197,11 +191,7 @@ class Answer:
 def analyze(
     configurations: Sequence[Configuration], criteria: Criteria = ANY, prior: Prior | None = None
 ) -> Answer | None:
-    """Return the answer; None if no configuration has a time.
-
-    Raises:
-        ValueError: Not exactly one configuration has the values of the baseline.
-    """
+    """Return the answer; None if no configuration has a time; ValueError unless one has the baseline's values."""
     ranked = ranked_costs(configurations)
     if not ranked:
         return None

@@ -31,15 +31,9 @@ def epoch_bottlenecks(configurations: Sequence[Configuration]) -> dict[Configura
 
 
 def decide(parts: Mapping[str, Part], e2e_s: float, rounds: Mapping[str, Rounds] | None = None) -> Bottleneck | None:
-    """Decide the bottleneck with the 95 % confidence intervals that repeats allow.
+    """Decide the bottleneck with the 95 % confidence intervals that repeats allow, as `find_bottleneck`.
 
-    Args:
-        parts: Part of the epoch -> its seconds, by condition and run. All parts of a condition have the same runs, so
-            that the difference of two parts is taken run by run.
-        e2e_s: Mean time per epoch.
-
-    Returns:
-        The bottleneck, or None if a part that was not measured could be the largest.
+    All parts of a condition have the same runs, so that the difference of two parts is taken run by run.
     """
 
     def significant(part: str, other: str | None) -> bool:

@@ -1,9 +1,7 @@
 """Compare two sweeps, such as before and after a change: each configuration with its counterpart.
 
-Counterparts are equal and on the same host, apart from keys that changed in all configurations.
-
-Intervals come from repeats, with variances estimated from all configurations overall. Of many differences, some
-appear by chance: verdicts control the false discovery rate per metric, while intervals are not corrected.
+Counterparts are equal and on the same host, apart from keys that changed in all configurations. Verdicts control the
+false discovery rate per metric; intervals are not corrected.
 """
 
 from __future__ import annotations

@@ -27,12 +27,7 @@ MAX_KEYS, MAX_VALUES = 8, 200
 
 @dataclass(frozen=True)
 class KeyShare:
-    """The shares, 0 to 1, of the variances of the logarithms of time and energy that a key explains.
-
-    Attributes:
-        count: Number of its values.
-        energy: None if not all energies can be compared.
-    """
+    """Shares of the variances of time and of energy (None if not comparable) that a key of `count` values explains."""
 
     key: str
     count: int

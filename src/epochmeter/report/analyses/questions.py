@@ -101,15 +101,7 @@ class FirstEpoch:
 
 @dataclass(frozen=True)
 class Questions:
-    """What the runs answer; empty where they do not.
-
-    Attributes:
-        steps: Steps on several devices compared with one.
-        overhead: Scaling of DistributedDataParallel.
-        dp: DistributedDataParallel compared with DataParallel on the same number of devices.
-        models: Each model compared with the next larger one.
-        batches: Each batch size compared with the next smaller one.
-    """
+    """What the runs answer; models are compared with the next larger one, batch sizes with the next smaller one."""
 
     devices: Sequence[DeviceUse]
     memory: Sequence[Effect]

@@ -24,13 +24,7 @@ class SearchPoint:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """All configurations of a search.
-
-    Attributes:
-        front: The Pareto front, by the first objective.
-        incomplete: Configurations without a value of some objective.
-        no_front: Why there is no front: the energies are not comparable.
-    """
+    """All configurations of a search; those without a value of some objective are `incomplete`."""
 
     objectives: Sequence[str]
     front: Sequence[SearchPoint]

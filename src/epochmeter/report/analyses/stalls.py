@@ -30,12 +30,7 @@ RunsBySource = Mapping[str, Sequence[Run]]
 
 @dataclass(frozen=True)
 class StallEnergy:
-    """Energy per epoch by condition, and of the stalls.
-
-    Attributes:
-        wait_w: Power that a shorter wait saves; preprocessing is still needed. None if the wait is too short and idle
-            power is not known.
-    """
+    """Energy per epoch by condition, and of the stalls; and the power that a shorter wait saves, if known."""
 
     covers: str | None = None
     missing: NoEnergy | None = None
@@ -51,11 +46,9 @@ class StallAnalysis:
 
     Attributes:
         times_s: Condition -> time per epoch: T1, T3, T2.
-        preprocessing: Prep stall per epoch in seconds.
-        fetch: Fetch stall per epoch in seconds.
+        preprocessing: Prep stall per epoch in seconds; `fetch` is the fetch stall.
         verdict: The bottleneck; with the dataset in memory it is `in_memory`.
         conditions: Assumptions of the verdict; empty if the page cache was in the requested states.
-        lives_in_memory: Whether the dataset is in memory, so that there is no fetch stall.
         definitions_s: Condition -> the data stall per epoch, as measured, by the stall model, and as the difference
             from T1; None if a run did not record it. The model sums max(read + preprocess - compute, 0) over the steps.
         best_change: The smallest change of those predicted to help most; None if none helps.

@@ -44,9 +44,7 @@ class Targets:
     """All configurations of a sweep with one target on one dataset.
 
     Attributes:
-        points: Those that always reached the target first, by time.
         choices: The fastest and the least energy of those that always reached the target.
-        no_energy: Why some configurations, or all, are not on the front.
         time_ratio: Time of the one with the least energy, as a multiple of the fastest's; None if it is the fastest.
         energy_ratio: Energy of the fastest, as a multiple of the least.
         is_ranked_above: Whether the answer of the same report has the best configurations.

@@ -26,11 +26,8 @@ class TraceView:
 
     Attributes:
         command: The command that opens the trace in Perfetto.
-        device: Times of the device; None on a CPU.
-        attribution: Times by module, operator and kernel; None without steps.
-        flop_per_s: FLOP/s of operators and of kernels by name, as far as their FLOPs are known.
-        peak_flop_per_s: The measured peak of one device; None if it was not measured.
         groups: The longest groups of modules, and their time by phase in seconds.
+        flop_per_s: FLOP/s of operators and of kernels by name, as far as their FLOPs are known.
         longest: Rows of each table.
     """
 
@@ -51,11 +48,7 @@ class TraceView:
 def find_traced_run(name: str | None, multirun: Path, needs_trace: bool = True) -> Record:
     """Return a run by its folder, by `SWEEP/NUMBER`, or by a sweep with one traced run: the newest one for None.
 
-    Args:
-        needs_trace: If false, a run without a trace is returned if there is only one.
-
-    Raises:
-        ValueError: There is no such run, or it has no trace.
+    Raises ValueError if there is no such run, or if it has no trace and needs one.
     """
     folders = [Path(name), multirun / name] if name else sweep_folders(multirun)[-1:]
     records = [record_of(run) for folder in folders for run in run_folders(folder)]
@@ -75,11 +68,7 @@ def find_traced_run(name: str | None, multirun: Path, needs_trace: bool = True) 
 
 
 def analyze(record: Record) -> TraceView:
-    """Return the analysis of a run's trace; analyze the trace first if that has not been done.
-
-    Raises:
-        TraceError: The trace cannot be read.
-    """
+    """Return the analysis of a run's trace; analyze it first if that has not been done, or raise TraceError."""
     result = record.trace_analysis()
     if result is None:
         from epochmeter.trace.analysis import analyze_run
