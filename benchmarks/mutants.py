@@ -169,7 +169,7 @@ MUTANTS = [
         "if not values else math.fsum(filter(None, values))",
     ),
     Mutant("results/summary.py", "accuracy >= job.target_accuracy", "accuracy > job.target_accuracy"),
-    Mutant("results/throughput.py", "samples - (steps - 1) * global_batch", "samples - steps * global_batch"),
+    Mutant("results/throughput.py", "- (count - 1) * global_batch]", "- count * global_batch]"),
     Mutant("results/reuse.py", '            and not run["rehearsal"]\n', ""),
     # Machine and datasets: identity of processes, locks, disks, checksums
     Mutant("shared/process_identity.py", " and process.began in (None, stat[19])", ""),

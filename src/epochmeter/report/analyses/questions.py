@@ -156,7 +156,7 @@ def _device_use(configuration: Configuration, title: str) -> DeviceUse | None:
     memory_bytes, power_w = configuration.mean(MEMORY), configuration.mean("steady/power_mean_w")
     if utilized is None and memory_bytes is None:
         return None
-    return DeviceUse(title, configuration.numbers, utilized, utilized and use[utilized], power_w, memory_bytes)
+    return DeviceUse(title, configuration.numbers, utilized, use[utilized] if utilized else None, power_w, memory_bytes)
 
 
 def _memory_growths(configurations: Sequence[Configuration]) -> Iterator[tuple[str, Pair]]:
