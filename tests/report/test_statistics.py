@@ -183,9 +183,9 @@ def drifting_sweep(chance, factors, repeats, drift):
     return times, [list(range(repeats))] * len(factors), started
 
 
-@pytest.mark.parametrize(("count", "repeats", "most"), [(2, 2, 5), (2, 3, 5), (4, 3, 7), (2, 5, 8)])
+@pytest.mark.parametrize(("count", "repeats", "most"), [(2, 2, 5), (4, 3, 7)])
 def test_drift_within_rounds_raises_no_false_alarms(count, repeats, most):
-    """Without the order of the runs, 10, 7, 7 and 6 % of the sweeps have a false alarm."""
+    """Without the order of the runs, 10 and 7 % of the sweeps have a false alarm."""
     chance, alarms = random.Random(0), 0
     for _ in range(300):
         times, rounds, started = drifting_sweep(chance, [1.0] * count, repeats, drift=0.1)
@@ -212,7 +212,7 @@ def test_few_rounds_are_fitted_with_their_effects_and_with_a_trend():
     assert len(fits(samples, rounds, [["a", "a"], ["a", "a"]])) == 1, "nor have runs at the same time"
 
 
-@pytest.mark.parametrize(("count", "repeats"), [(2, 3), (28, 2), (28, 3)])
+@pytest.mark.parametrize(("count", "repeats"), [(2, 3), (28, 2)])
 def test_interval_of_the_best_of_equal_configurations_covers_its_value(count, repeats):
     chance, covered = random.Random(0), 0
     for _ in range(200):

@@ -105,7 +105,6 @@ def cut(name):
     "harm",
     [*map(cut, ("steps.bin", "losses.bin", "epochs.jsonl", "summary.json", "completed.json", "job.json")),
      lambda folder: (folder / "completed.json").unlink()],
-    ids=["steps", "losses", "epochs", "summary", "completed", "job", "not completed"],
 )  # fmt: skip
 def test_damaged_or_incomplete_run_or_rehearsal_is_not_reused(tmp_path, new, harm):
     assert not is_usable(completed(tmp_path / "A" / "1", rehearsal=["no such device"]), CONFIGURATION)

@@ -158,7 +158,6 @@ def test_total_includes_windows_too_short_for_their_own_energy():
         ([with_term(epoch(0), 0.0, 0.9), with_term(epoch(1), 0.0, 0.9)], "the energy counter did not advance"),
         ([with_term(epoch(0), 20.0, 4.0), epoch(1), val(1)], "not measured in epoch 2 and 1 more windows"),
     ],
-    ids=["too short", "no advance", "windows without energy"],
 )
 def test_unresolved_total_is_absent_with_the_reason(windows, part):
     assert total_metrics(windows).keys() == {"e2e_s", "epochs"}

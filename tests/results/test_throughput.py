@@ -47,7 +47,6 @@ def test_throughput_is_a_ratio_of_sums_over_all_epochs_with_smaller_last_batches
         (epoch(0, 3, 25, skipped=0), {(1, 3): 15}),
         (epoch(0, 3, 23, skipped=2), {(0, 3): 23, (1, 3): None}),
     ],
-    ids=["one rank", "two ranks", "none skipped", "skipped in an unknown step"],
 )
 def test_samples_of_steps(window, samples):
     for (start, stop), count in samples.items():
@@ -62,7 +61,6 @@ def test_samples_of_steps(window, samples):
         (TWO_EPOCHS[:2], 1, 4, "ended after 3 steps"),
         (TWO_EPOCHS, None, None, ""),
     ],
-    ids=["skipped samples", "ended early", "not configured"],
 )
 def test_unknown_throughput_has_a_reason(windows, start, stop, part):
     metrics, reason = measure_throughput(windows, rows(*[1.0] * 6), job(start, stop))

@@ -30,13 +30,6 @@ def test_effects_of_rounds_cancel():
     assert 1.29 < blocked.low < blocked.high < 1.31
 
 
-def test_other_configurations_make_the_interval_of_two_repeats_narrower():
-    pair, more = ([10.0, 10.1], [20.0, 20.2]), [[5.0, 5.04], [7.0, 7.07], [9.0, 9.1]]
-    alone, together = ratio(*pair), ratio(*pair, *more)
-    assert together.value == pytest.approx(alone.value)
-    assert together.high - together.low < 0.7 * (alone.high - alone.low)
-
-
 @pytest.mark.parametrize(("one", "other"), [([10.0], [20.0]), ([10.0, 10.1], [20.1])])
 def test_single_run_has_no_interval(one, other):
     result = ratio(one, other, [5.0, 5.1])

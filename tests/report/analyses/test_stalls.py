@@ -187,8 +187,6 @@ def test_text(case, runs):
 @pytest.mark.parametrize(
     ("runs", "missing"),
     [
-        (rows([], T3, T2), "no completed run of data_source=synthetic. "),
-        (rows([1.0], [], T2), "no completed run of data_source=cached. "),
         (rows(T1, T3, [0.0]), "no completed run of data_source=storage. "),
         ([row(0, "cached", 1.0, typed={"batch": "8"})], ""),
         ([row(n, source, 1.0, host=f"h{n // 2}") for n, source in enumerate(("cached", "storage", "synthetic"))],

@@ -35,7 +35,7 @@ NEAR = [reaching(3 * b + n, 60.0 + b + 4 * n, 500.0 + b + 40 * n, batch=8 + b, s
 FAR = [reaching(15 + n, 600.0 + 4 * n, 480.0 + 40 * n, batch=99, seed=n) for n in range(3)]
 
 
-@pytest.mark.parametrize(("time_s", "energy_j"), [(100.0, 900.0), (60.0, 900.0), (None, None), (100.0, 0.0)])
+@pytest.mark.parametrize(("time_s", "energy_j"), [(60.0, 900.0), (None, None), (100.0, 0.0)])
 def test_best_in_both_has_no_ratio_to_slower_equal_missed_or_unmeasured_ones(time_s, energy_j):
     result = one([reaching(0, time_s, energy_j), reaching(1, 60.0, 800.0, batch=128)])
     assert (best(result), on_front(result)) == (["batch 128", "batch 128"], ["batch 128"])
@@ -68,12 +68,9 @@ def test_each_target_and_dataset_is_analyzed_separately():
     runs = [reaching(number, 1.0, **goal) for number, goal in enumerate(goals)]
     results = analyze([*runs, trained(9, 100.0)])
     assert [(result.dataset, *result.target) for result in results] == [
-        ("jpeg", 0.65, None, False),
-        ("jpeg", 0.7, None, False),
-        ("jpeg", None, 0.5, False),
-        ("jpeg", None, 0.5, True),
-        ("mnist", 0.65, None, False),
-    ]
+        ("jpeg", 0.65, None, False), ("jpeg", 0.7, None, False), ("jpeg", None, 0.5, False),
+        ("jpeg", None, 0.5, True), ("mnist", 0.65, None, False),
+    ]  # fmt: skip
     assert_golden("targets", results[3:], "several")
     assert analyze([trained(0, 100.0)]) == []
 
