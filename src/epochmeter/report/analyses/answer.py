@@ -51,6 +51,7 @@ class Answer:
     choices: Sequence[Best]
     unmet: Sequence[Best]
     bottlenecks: Mapping[Configuration, Bottleneck]
+    shares: Sequence[KeyShare]
     suggestions: Sequence[Suggestion]
     prediction: Prediction | NoPrediction | None
     baseline: Cost | None
@@ -100,14 +101,9 @@ class Answer:
         if not large:
             return None
         excess, tie = max(large, key=lambda entry: entry[0])
-        places = [cost.configuration for cost in self.costs]
-        ends = places.index(tie.configuration), places.index(self.choices[0].configuration)
+        places = {cost.configuration: place for place, cost in enumerate(self.costs)}
+        ends = places[tie.configuration], places[self.choices[0].configuration]
         return excess, repeats_to_distinguish([cost.times_s for cost in self.costs], *ends)
-
-    @cached_property
-    def shares(self) -> list[KeyShare]:
-        """How much of the variance each key explains, if that can be estimated."""
-        return key_shares(self.costs)
 
     @cached_property
     def noisy(self) -> list[tuple[Run, float]]:
@@ -119,13 +115,18 @@ class Answer:
     @cached_property
     def rows(self) -> list[Row]:
         """The configurations that are the best by any criterion, and the baseline."""
-        rows: dict[Configuration, Row] = {}
-        for choice in self.choices:
-            row = Row(choice.cost, self.bottlenecks.get(choice.configuration), [], *self._factors(choice.configuration))
-            rows.setdefault(choice.configuration, row).best_by.append(choice.name)
-        if self.baseline:
-            row = Row(self.baseline, self.bottlenecks.get(self.baseline.configuration), [])
-            rows.setdefault(self.baseline.configuration, row).best_by.append("baseline")
+        rows, ratios = dict[Configuration, Row](), list[Ratios]()
+        named: list[tuple[str, Cost]] = [(choice.name, choice.cost) for choice in self.choices]
+        if base := self.baseline:
+            named.append(("baseline", base))
+            comparable = [cost for cost in self.costs if cost.covers == base.covers]
+            ratios.append(Ratios({cost.configuration: cost.times_s for cost in self.costs}))
+            ratios.append(Ratios({cost.configuration: cost.joules for cost in comparable}))
+        for name, cost in named:
+            key, factors = cost.configuration, list[Estimate | None]()
+            if base and key is not base.configuration:
+                factors = [ratio.between(key, base.configuration) for ratio in ratios]
+            rows.setdefault(key, Row(cost, self.bottlenecks.get(key), [], *factors)).best_by.append(name)
         return [*rows.values()]
 
     @property
@@ -172,21 +173,6 @@ class Answer:
             "unmet": {unmet.name: unmet.bound for unmet in self.unmet},
         }
 
-    @cached_property
-    def _ratios(self) -> tuple[Ratios, Ratios]:
-        """Ratios of times, and of the energies that cover the same parts of the machine as the baseline's."""
-        comparable = [cost for cost in self.costs if self.baseline and cost.covers == self.baseline.covers]
-        return (
-            Ratios({cost.configuration: cost.times_s for cost in self.costs}),
-            Ratios({cost.configuration: cost.joules for cost in comparable}),
-        )
-
-    def _factors(self, configuration: Configuration) -> list[Estimate | None]:
-        """Return time and energy as multiples of the baseline's; empty without another baseline."""
-        if self.baseline is None or configuration is self.baseline.configuration:
-            return []
-        return [ratios.between(configuration, self.baseline.configuration) for ratios in self._ratios]
-
 
 def analyze(
     configurations: Sequence[Configuration], criteria: Criteria = ANY, prior: Prior | None = None
@@ -202,6 +188,7 @@ def analyze(
         choices,
         unmet_constraints(configurations, criteria),
         bottlenecks,
+        key_shares(ranked),
         suggest_runs(configurations, choices, bottlenecks),
         predict(configurations, prior, criteria.next_runs) if criteria.predict else None,
         None if criteria.baseline is None else _find_baseline(ranked, criteria.baseline),
