@@ -104,19 +104,6 @@ def _analyze(target: QualityTarget, dataset: str, configurations: Sequence[Confi
         energy_ratio = Ratios({key: JOULES(cost) for key, cost in ranked.items()}).between(fastest, least)
     every = [run for configuration in configurations for run in configuration.runs]
     reached = Configuration([run for run in every if costs.TIME_TO_TARGET in run.metrics])
-    return Targets(
-        target,
-        dataset,
-        points=sorted(
-            points,
-            key=lambda point: (
-                len(point.reached) < len(point.numbers),
-                point.time_s.value if point.time_s else math.inf,
-            ),
-        ),
-        choices=choices,
-        covers=[*scopes],
-        no_energy=no_energy([reached], costs.ENERGY_TO_TARGET),
-        time_ratio=time_ratio,
-        energy_ratio=energy_ratio,
-    )
+    points.sort(key=lambda point: (point.reached != point.numbers, point.time_s.value if point.time_s else math.inf))
+    missing = no_energy([reached], costs.ENERGY_TO_TARGET)
+    return Targets(target, dataset, points, choices, [*scopes], missing, time_ratio, energy_ratio)
