@@ -149,10 +149,15 @@ def test_recommended_repeats_use_the_variances_of_both_configurations():
 
 
 def sweep(chance, factors, repeats, noises, drift=0.0):
-    return [
-        [factor * math.exp(chance.gauss(drift * turn, noise)) for turn in range(repeats)]
-        for factor, noise in zip(factors, noises, strict=True)
-    ]
+    """Return times that grow by a fraction over the sweep, and the number of each run in its random order."""
+    times, started, number = [[] for _ in factors], [[] for _ in factors], 0
+    for _ in range(repeats):
+        for index in chance.sample(range(len(factors)), len(factors)):
+            growth = 1 + drift * number / (len(factors) * repeats - 1)
+            times[index].append(factors[index] * growth * math.exp(chance.gauss(0, noises[index])))
+            started[index].append(f"{number:03}")
+            number += 1
+    return times, started
 
 
 def fastest(times):
@@ -160,35 +165,19 @@ def fastest(times):
 
 
 @pytest.mark.parametrize(
-    ("repeats", "noises", "most"),
-    [(2, [0.01] * 8, 8), (3, [0.005, 0.01, 0.02, 0.04] * 2, 10)],
+    ("repeats", "noises", "drift", "most"),
+    [
+        (2, [0.01] * 8, 0, 8),
+        (3, [0.005, 0.01, 0.02, 0.04] * 2, 0, 10),
+        (2, [0.01] * 2, 0.1, 5),
+        (3, [0.01] * 4, 0.1, 7),
+    ],
 )
-def test_best_of_equal_configurations_is_seldom_called_different(repeats, noises, most):
-    chance, alarms = random.Random(0), 0
-    for _ in range(150):
-        times = sweep(chance, [1.0] * 8, repeats, noises, drift=0.05)
-        alarms += not all(indistinguishable_from_best(times, fastest(times), [list(range(repeats))] * 8))
-    assert 100 * alarms / 150 <= most
-
-
-def drifting_sweep(chance, factors, repeats, drift):
-    """Return times that grow by a fraction over the sweep, and the number of each run in its random order."""
-    times, started, number = [[] for _ in factors], [[] for _ in factors], 0
-    for _ in range(repeats):
-        for index in chance.sample(range(len(factors)), len(factors)):
-            growth = 1 + drift * number / (len(factors) * repeats - 1)
-            times[index].append(factors[index] * growth * math.exp(chance.gauss(0, 0.01)))
-            started[index].append(f"{number:03}")
-            number += 1
-    return times, [list(range(repeats))] * len(factors), started
-
-
-@pytest.mark.parametrize(("count", "repeats", "most"), [(2, 2, 5), (4, 3, 7)])
-def test_drift_within_rounds_raises_no_false_alarms(count, repeats, most):
-    """Without the order of the runs, 10 and 7 % of the sweeps have a false alarm."""
-    chance, alarms = random.Random(0), 0
+def test_equal_configurations_are_seldom_called_different(repeats, noises, drift, most):
+    """Without the order of the runs, drift causes a false alarm in 10 and 7 % of the sweeps."""
+    chance, alarms, rounds = random.Random(0), 0, [list(range(repeats))] * len(noises)
     for _ in range(300):
-        times, rounds, started = drifting_sweep(chance, [1.0] * count, repeats, drift=0.1)
+        times, started = sweep(chance, [1.0] * len(noises), repeats, noises, drift)
         alarms += not all(indistinguishable_from_best(times, fastest(times), rounds, started))
     assert 100 * alarms / 300 <= most
 
@@ -216,7 +205,7 @@ def test_few_rounds_are_fitted_with_their_effects_and_with_a_trend():
 def test_interval_of_the_best_of_equal_configurations_covers_its_value(count, repeats):
     chance, covered = random.Random(0), 0
     for _ in range(200):
-        times = sweep(chance, [1.0] * count, repeats, [0.01] * count)
+        times, _ = sweep(chance, [1.0] * count, repeats, [0.01] * count)
         best = fastest(times)
         covered += positive_means(times, [count] * len(times))[best].contains(1.0)
     assert covered >= 0.92 * 200
@@ -252,7 +241,7 @@ def fractions_called_different(factors, repeats, noises, count=50):
     """Return the fractions of pairs that are called different, and of comparisons in which any is."""
     chance, different = random.Random(0), []
     for _ in range(count):
-        before, after = (sweep(chance, of, repeats, noises(chance)) for of in ([1.0] * 12, factors))
+        before, after = (sweep(chance, of, repeats, noises(chance))[0] for of in ([1.0] * 12, factors))
         ratios, p_values = zip(*pairwise_ratios([*zip(before, after, strict=True)]), strict=True)
         rates = false_discovery_rates(p_values)
         different.append([rate <= 0.05 and not ratio.contains(1) for ratio, rate in zip(ratios, rates, strict=True)])

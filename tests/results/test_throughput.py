@@ -74,11 +74,9 @@ def test_unknown_throughput_has_a_reason(windows, start, stop, part):
     [
         (101, 1, {}, 22, r"set throughput\.stop=22 or less"),
         (109, 1, {"drop_last": True}, 20, r"set throughput\.stop=20 or less"),
-        (100, 3, {}, 8, r"set throughput\.stop=8 or less"),
         (119, 2, {"drop_last": True}, 12, r"set throughput\.stop=12 or less"),  # the last is filled up to 60
         (1000, 1, {}, 200, r"set throughput\.stop=200 or less, or epochs=3 or more"),
         (1000, 2, {}, 100, r"(?s)per rank \(2 ranks\).*throughput\.stop=100 or less"),
-        (1000, 1, {}, None, None),
         (50, 1, {"batch": 51}, None, None),
     ],
 )

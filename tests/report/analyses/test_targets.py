@@ -56,10 +56,7 @@ def test_configuration_without_comparable_energy_is_not_on_the_front(energies_j,
     result = one([first, replace(second, energy_covers=covers)])
     assert (on_front(result), best(result)[0], result.no_energy) == (front, "batch 128", reason)
     assert result.energy_ratio is None
-
-
-def test_energy_per_epoch_but_not_to_the_target_has_a_reason():
-    assert one([reaching(0, 100.0, steady={"energy_j": 50.0})]).no_energy == NoEnergy(1, 1)
+    assert one([reaching(0, 100.0, steady={"energy_j": 50.0})]).no_energy == NoEnergy(1, 1), "energy per epoch only"
 
 
 def test_each_target_and_dataset_is_analyzed_separately():
