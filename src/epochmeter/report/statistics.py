@@ -63,11 +63,13 @@ class Estimate:
 
     def scaled(self, factor: float) -> Estimate:
         """Return the estimate in another unit; the factor is positive."""
-        return Estimate(*(value if value is None else factor * value for value in (self.value, self.low, self.high)))
+        low, high = (None if bound is None else factor * bound for bound in (self.low, self.high))
+        return Estimate(factor * self.value, low, high)
 
     def exp(self) -> Estimate:
         """Return the exponential, of an estimate of a logarithm."""
-        return Estimate(*(value if value is None else math.exp(value) for value in (self.value, self.low, self.high)))
+        low, high = (None if bound is None else math.exp(bound) for bound in (self.low, self.high))
+        return Estimate(math.exp(self.value), low, high)
 
 
 class Variance(NamedTuple):
