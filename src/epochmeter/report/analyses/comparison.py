@@ -183,7 +183,7 @@ def _changed(before: Sequence[Leaves], after: Sequence[Leaves]) -> dict[str, Val
     """Return the keys of which the two sides share no value, with their values; none if a side is empty."""
     if not (before and after):
         return {}
-    changed = {}
+    changed: dict[str, Values] = {}
     for key in dict.fromkeys(key for leaves in (*before, *after) for key in leaves):
         old, new = (list(dict.fromkeys(leaves.get(key, "absent") for leaves in side)) for side in (before, after))
         if not {*old} & {*new}:
