@@ -120,8 +120,8 @@ def evaluate(windows: Sequence[Window], run: Mapping[str, Any], job: Job) -> tup
     metrics = {name: value for name, value in summary.items() if name.partition("/")[2] in METRICS}
     if "total/energy_j" not in summary:
         return metrics, ["no carbon footprint and no cost: the run has no measured total energy"]
-    scale = footprint.pue / JOULES_PER_KWH
-    kwh = {name: summary[f"total/{name}"] * scale for name in QUANTITIES if f"total/{name}" in summary}
+    energies_j = {name: summary[f"total/{name}"] for name in QUANTITIES if f"total/{name}" in summary}
+    kwh = {name: energy_j * footprint.pue / JOULES_PER_KWH for name, energy_j in energies_j.items()}
     if footprint.price is not None:
         metrics |= {f"total/{QUANTITIES[name][1]}": value * footprint.price for name, value in kwh.items()}
     if footprint.intensity is not None:
