@@ -17,7 +17,6 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, stdtr, stdtrit
 
 Values = Sequence[Sequence[float]]
 """For each configuration, a value per run."""
@@ -283,12 +282,16 @@ def false_discovery_rates(p_values: Sequence[float]) -> list[float]:
 @lru_cache(maxsize=4096)
 def student(dof: float, probability: float = BOUND) -> float:
     """Return a quantile of Student's distribution."""
+    from scipy.special import stdtrit
+
     return float(stdtrit(dof, probability))
 
 
 @lru_cache(maxsize=256)
 def _tukey(count: int, dof: int) -> float:
     """Find the critical value by the secant method, much faster than importing `scipy.stats.studentized_range`."""
+    from scipy.special import ndtr
+
     at, weights = np.polynomial.legendre.leggauss(128)
     deviations = (at + 1) * (1 + 6 / math.sqrt(2 * dof) if dof > 2 else 8) / 2
     density = weights * np.exp(dof / 2 * math.log(dof) + (dof - 1) * np.log(deviations) - dof * deviations**2 / 2)
@@ -310,6 +313,8 @@ def _tukey(count: int, dof: int) -> float:
 
 
 def _p_value(value: float, error: Variance) -> float:
+    from scipy.special import stdtr
+
     if not error.variance:
         return 0.0 if value else 1.0
     return 2 * float(stdtr(error.dof, -abs(value) / math.sqrt(error.variance)))

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.special import stdtr
 
 from epochmeter.report.runs.configuration import Configuration, NoEnergy, no_energy
 from epochmeter.report.runs.costs import ENERGY, TIME, positive_values
@@ -104,6 +103,8 @@ def _tests(metric: str, bound: float, pairs: Pairs, interleaved: bool) -> Iterat
 
 def _test(fitted: Fit, after: int, before: int, bound: float) -> tuple[float, float, int | None]:
     """Test a difference of mean logarithms; return the two p-values and the repeats that would decide."""
+    from scipy.special import stdtr
+
     difference, error = fitted.difference(after, before)
     margin = difference - bound
     if not fitted.dof:
