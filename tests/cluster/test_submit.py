@@ -74,8 +74,8 @@ def test_each_kind_of_node_has_an_array_with_one_job_per_node_at_a_time(make_tas
     nano, agx = map(options, scripts())
     assert (nano["array"], nano["constraint"], "exclusive" in nano, agx["constraint"]) == ("0-4%2", "nano", True, "agx")
     of_nano, of_agx, *_ = submit_all.lines
-    assert of_nano == "5 runs for device=nano: job 17, on 1 usable node."
-    assert of_agx == "1 run for device=agx: job 18, on 1 usable node."
+    assert of_nano == "Runs for device=nano: 5 in job 17; usable nodes: 1."
+    assert of_agx == "Runs for device=agx: 1 in job 18; usable nodes: 1."
     cluster.array_limit = 2
     assert submit_all(*(make_task(number=number) for number in range(6, 9))) == {6: "19_0", 7: "19_1", 8: "20"}
 

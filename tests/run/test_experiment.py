@@ -10,10 +10,8 @@ import pytest
 from default_jobs import job_of
 
 from epochmeter.cluster.submissions import SubmissionLog
-from epochmeter.commands.train import is_last
 from epochmeter.console.console import Terminal
 from epochmeter.results.run_result import RunResult
-from epochmeter.results.sweep_files import Points
 from epochmeter.run import experiment, launch
 from epochmeter.run.experiment import claimed_devices, run, start_training
 from epochmeter.run.finish import finalizing, resume_hint
@@ -22,7 +20,6 @@ from epochmeter.run.nodes import Node
 from epochmeter.run.resolve import resolve_plan
 from epochmeter.run.worker_process import WorkerError
 from epochmeter.shared.record import CHECKPOINT, CHECKPOINT_METADATA, Record
-from epochmeter.sweep.progress import SweepProgress
 from epochmeter.tracking import queue
 from epochmeter.tracking.publisher import Tracker
 
@@ -113,16 +110,6 @@ def test_run_stopped_while_publishing_is_completed_and_stays_queued(order, termi
     assert isinstance(outcome.stop, KeyboardInterrupt)
     assert Record(request.folder).is_completed()
     assert [record.folder for record in queue.pending_runs(request.folder.parents[1])] == [request.folder]
-
-
-@pytest.mark.parametrize(
-    ("of_sweep", "points", "ended", "expected"),
-    [(False, 0, 1, True), (True, 3, 1, False), (True, 3, 3, True), (True, 0, 3, False)],
-    ids=["single run", "first of a sweep", "last of a sweep", "search"],
-)
-def test_stop_after_the_last_completed_run_is_no_failure(of_sweep, points, ended, expected):
-    progress = SweepProgress(Points([["batch=8"]] * points), [RunResult(number, []) for number in range(ended)])
-    assert is_last(SimpleNamespace(of_sweep=of_sweep), progress) == expected
 
 
 @pytest.mark.parametrize(

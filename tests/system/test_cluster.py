@@ -119,7 +119,7 @@ def test_command_finds_the_runs_of_a_killed_one_and_ctrl_c_cancels_them(sweep):
     again = sweep.submit(device="nano,agx", **LONG)
     while (line := again.stdout.readline()).startswith("Composing"):
         pass  # a slow machine shows this stage
-    assert line == "2 runs submitted earlier: not submitted again.\n"
+    assert line == "Runs submitted earlier, not submitted again: 2.\n"
     assert sorted(again.stdout.readline()[:3] for _ in range(2)) == ["n0:", "n1:"]
     assert sweep.cluster.run("squeue", "--noheader", "--format=%i").split() == jobs
     sweep.until(lambda: sum(bool(record.windows()) for record in sweep.records()) == 2, LIMIT_S)
@@ -127,7 +127,7 @@ def test_command_finds_the_runs_of_a_killed_one_and_ctrl_c_cancels_them(sweep):
     again.send_signal(signal.SIGINT)
     code, output = result_of(again)
     assert code == 128 + signal.SIGINT
-    assert "Canceling 2 jobs (scancel --name=epochmeter-" in output
+    assert re.search(r"Jobs that are canceled \(scancel --name=epochmeter-\S+\): 2\.", output)
     assert [record.summary()["state"] for record in sweep.records()] == ["killed", "killed"]
     assert [sweep.at_work_in(record.folder) for record in sweep.records()] == [[], []]
 

@@ -114,8 +114,8 @@ def run_on_cluster(
         raise
     except SystemExit as end:
         if isinstance(end.code, int) and end.code > 128:
-            jobs = format_count(len(awaited), "job")
-            terminal.warn(f"left in Slurm: {jobs}\n  hint: run the same command again to collect the results")
+            hint = "run the same command again to collect the results"
+            terminal.warn(f"jobs that continue in Slurm: {len(awaited)}\n  hint: {hint}")
         else:  # a reported failure ended the sweep
             cancel_jobs(None, log, terminal.warn)
         raise
@@ -193,7 +193,7 @@ def submit_missing(
             missing.append(task)
     log.write(earlier)
     if awaited:
-        notify(f"{format_count(len(awaited), 'run')} submitted earlier: not submitted again.")
+        notify(f"Runs submitted earlier, not submitted again: {len(awaited)}.")
     return {**awaited, **submit_tasks(missing, log, launcher, cluster_nodes, notify)}
 
 
@@ -226,7 +226,7 @@ def cancel_untracked(jobs: Mapping[str, slurm.SlurmJob], log: SubmissionLog, pol
     ids = {job.job_id for job in jobs.values() if not job.has_ended and job.job_id not in logged}
     if not ids:
         return
-    notify(f"{format_count(len(ids), 'job')} of an earlier command that was killed while submitting: canceled.")
+    notify(f"Jobs of an earlier command that was killed while submitting, canceled: {len(ids)}.")
     slurm.cancel(ids)
     until = time.monotonic() + CANCEL_LIMIT_S
     while any(job.job_id in ids and not job.has_ended for job in slurm.list_jobs(log.name).values()):
@@ -264,9 +264,9 @@ def submit_tasks(
                 task.number: Submission(job, task.digest, attempt)
                 for task, job, attempt in zip(array, ids, previous, strict=True)
             })  # fmt: skip
-            runs, devices = format_count(len(array), "run"), ", ".join(dict.fromkeys(task.device for task in array))
-            usable = format_count(sum(node.is_in_use for node in matching), "usable node")
-            notify(f"{runs} for device={devices}: job {ids[0].partition('_')[0]}, on {usable}.")
+            devices, usable = dict.fromkeys(task.device for task in array), sum(node.is_in_use for node in matching)
+            job = ids[0].partition("_")[0]
+            notify(f"Runs for device={', '.join(devices)}: {len(array)} in job {job}; usable nodes: {usable}.")
     except BaseException:
         cancel_jobs(jobs.values(), log, notify)
         raise
@@ -280,7 +280,7 @@ def cancel_jobs(job_ids: Collection[str] | None, log: SubmissionLog, notify: Not
         if job_ids is None:
             job_ids = [job.job_id for job in slurm.list_jobs(log.name).values() if not job.has_ended]
         if job_ids:
-            notify(f"Canceling {format_count(len(job_ids), 'job')} (scancel --name={log.name}).")
+            notify(f"Jobs that are canceled (scancel --name={log.name}): {len(job_ids)}.")
             slurm.cancel(job_ids)
     except RuntimeError as error:
         notify(f"warning: {error}; jobs may continue\n  hint: once Slurm answers: scancel --name={log.name}")
@@ -321,8 +321,3 @@ def submit_array(array: Sequence[RunTask], setup: Sequence[str], at_once: int, l
             "is limited, set another `hydra.launcher.qos=`, or split the sweep"
         ) from error
     return [job.job_id for job in jobs]
-
-
-def format_count(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 run`, `2 runs`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

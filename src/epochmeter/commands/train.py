@@ -30,7 +30,6 @@ from epochmeter.sweep import sweep_folder
 if TYPE_CHECKING:
     from epochmeter.console.console import Terminal
     from epochmeter.results.run_result import RunResult
-    from epochmeter.sweep.progress import SweepProgress
 
 
 def main() -> int:
@@ -85,7 +84,7 @@ class Runs:
         outcome = run(request, terminal)
         self.outcomes.append(outcome)
         has_exit_code = outcome.exit_code is not None and not request.of_sweep  # a script's, which this command has too
-        if outcome.stop and not has_exit_code and not (outcome.state == "completed" and is_last(request, progress)):
+        if outcome.stop and not has_exit_code:
             raise outcome.stop
         if reason := progress.stop_reason(request.job.sweep.max_failures):
             self.stop_reasons.append(reason)
@@ -114,11 +113,6 @@ def make_terminal(command: Sequence[str] | None) -> "Terminal":
     from epochmeter.console.console import Terminal
 
     return Terminal(of_script=bool(command))
-
-
-def is_last(request: job.RunRequest, progress: "SweepProgress") -> bool:
-    """Whether no run of the command is left to measure; always false in a search, whose number of runs is unknown."""
-    return not request.of_sweep or (progress.total > 0 and len(progress.outcomes) >= progress.total)
 
 
 def include_reused(request: job.RunRequest, outcomes: "Sequence[RunResult]") -> None:

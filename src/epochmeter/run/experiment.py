@@ -45,8 +45,6 @@ from epochmeter.run.worker_process import WorkerError, WorkerProcess
 from epochmeter.sweep.progress import SINGLE_RUN, SweepProgress
 from epochmeter.tracking.publisher import make_tracker
 
-UNLOCKED = "`measure.lock=false`: other runs may have used the device at the same time."
-
 
 def run(request: RunRequest, terminal: Terminal, progress: SweepProgress = SINGLE_RUN) -> RunResult:
     """Measure one run, to whatever end; a signal that stopped it is in the result, for the caller to raise again."""
@@ -106,7 +104,8 @@ def claimed_devices(
 ) -> Iterator[None]:
     """Lock the devices of a run, and restore what a killed run left changed on them."""
     locked = plan.devices if plan.job.measure.lock else []
-    outcome.notes += [] if locked else [UNLOCKED]
+    if not locked:
+        outcome.notes.append("`measure.lock=false`: other runs may have used the device at the same time.")
     holder = f"pid {os.getpid()} since {plan.run['started']}: {command_line()}"
     with device_lock.lock_devices(locked, plan.job.machine.lock_dir, holder, terminal.warn):
         # Again: a run that held the device until now may have been killed.

@@ -255,8 +255,9 @@ def passed_signals(*, repeated: bool) -> Iterator[list[subprocess.Popen[bytes]]]
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        is_from_terminal = number in (signal.SIGINT, signal.SIGQUIT) and is_in_foreground()  # the script gets it too
-        for process in [] if is_from_terminal else processes:
+        if number in (signal.SIGINT, signal.SIGQUIT) and is_in_foreground():
+            return  # the terminal sends it to the script too
+        for process in processes:
             process.send_signal(number)
 
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
