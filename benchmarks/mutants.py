@@ -176,7 +176,7 @@ MUTANTS = [
     Mutant("machine/device_lock.py", "in sorted(devices)", "in devices"),
     Mutant("machine/disk.py", "if not available or len(available) < len(disk.devices):", "if not available:"),
     Mutant("machine/page_cache.py", "status.st_uid != os.geteuid() and not os.access(path, os.W_OK)", "False"),
-    Mutant("datasets/stage.py", "_compare_with_device(folder, copy, total)", "pass"),
+    Mutant("datasets/stage.py", "_compare_with_manifest(home, original, total)", "pass"),
     Mutant("datasets/fetch.py", "if checksum.hexdigest() != md5:", "if False:"),
     Mutant("trace/device.py", "gaps.end, side=", "gaps.start, side=", "trace/test_hta.py"),
     Mutant("trace/device.py", "by_host = launched_ns > gaps.start", "by_host = launched_ns > 0"),

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -22,7 +21,8 @@ from pairs import ratio
 
 from epochmeter.config.installation import python_path
 from epochmeter.config.schema import Dataset
-from epochmeter.datasets.manifest import MANIFEST_NAME, Facts, describe_folder
+from epochmeter.datasets.manifest import MANIFEST_NAME, Facts, describe_folder, try_read_manifest
+from epochmeter.datasets.stage import stage
 
 CASES = ((10_000, 110_000), (100_000, 1_000))
 CLASSES = 20
@@ -68,14 +68,7 @@ def peak_mb(home: Path, place: Path) -> float:
 
 
 def _staging(home: Path, place: Path) -> list[str]:
-    arguments = {
-        "dataset": DATASET.to_dict(),
-        "home": str(home),
-        "user_manifest": None,
-        "folder": str(place),
-        "reread": False,
-    }
-    return [sys.executable, "-m", "epochmeter.datasets", "stage", json.dumps(arguments)]
+    return [sys.executable, __file__, "--stage", str(home), str(place)]
 
 
 def _taken_s(command: list[str], place: Path) -> float:
@@ -96,7 +89,14 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=sized(1.0, 0.01), help="of the files")
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--folder", default=None, help="where to copy to and from; else the temporary folder")
+    parser.add_argument("--stage", nargs=2, type=Path, help="only copy a dataset between two folders")
     options = parser.parse_args(ARGUMENTS)
+    if options.stage:
+        home, place = options.stage
+        original = try_read_manifest(home / MANIFEST_NAME)
+        assert original
+        stage(DATASET, home, original, place, print)
+        return
     rows = []
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for count, size in CASES:

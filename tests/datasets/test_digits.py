@@ -5,7 +5,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from tiny import make_config
 
-from epochmeter.datasets.make import make
+from epochmeter.datasets.ready import make
 
 
 def test_all_digits_are_written_as_eight_bit_gray_files(tmp_path):

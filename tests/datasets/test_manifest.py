@@ -2,7 +2,6 @@ import hashlib
 import json
 
 import pytest
-from PIL import Image
 from tiny import make_config
 
 from epochmeter.datasets import manifest
@@ -30,7 +29,7 @@ def test_manifest_describes_a_complete_dataset(folder):
     described = [b"train/a/0\x005\x00first", b"train/b/1\x006\x00second", b"val/a/2\x000\x00"]
     digest = sum(int.from_bytes(hashlib.sha256(file).digest(), "big") for file in described) % 2**256
     expected = {
-        "format": 2, "name": "tiny", "version": 1, "maker": MAKER, "count": 3, **FACTS, "layout": "files", "files": 3,
+        "name": "tiny", "version": 1, "maker": MAKER, "count": 3, **FACTS, "layout": "files", "files": 3,
         "bytes": 11, "digest": f"{digest:064x}", "digest_of": "contents",
     }  # fmt: skip
     assert load_valid(folder, DATASET).to_dict() == json.loads((folder / "manifest.json").read_text()) == expected
@@ -51,9 +50,6 @@ def test_missing_empty_or_outdated_folder_must_be_created(folder, tmp_path):
     assert load_valid(tmp_path / "empty", DATASET) is None
     assert load_valid(tmp_path / "missing", DATASET) is None
     assert load_valid(folder, make_config(make=MAKER, version=2)) is None
-    content = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**content, "format": 3}))
-    assert load_valid(folder, DATASET) is None, "another format"
 
 
 @pytest.mark.parametrize(
@@ -88,20 +84,9 @@ def test_sample_is_evenly_spaced_and_small(folder, monkeypatch):
 def test_foreign_folder_or_file_is_not_touched_and_an_invalid_manifest_is_an_error(folder):
     for text in ("{", "[]", '{"version": 1}'):
         (folder / "manifest.json").write_text(text)
-        with pytest.raises(RuntimeError, match="is not a valid manifest"):
+        with pytest.raises(RuntimeError, match=r"it has no valid manifest\.json"):
             load_valid(folder, DATASET)
     (folder / "manifest.json").unlink()
     for path in (folder, folder / "train/a/0"):
-        with pytest.raises(RuntimeError, match=r"was not created by epochmeter: it has no manifest.json. .*root="):
+        with pytest.raises(RuntimeError, match=r"was not created by epochmeter: it has no valid .*root="):
             load_valid(path, DATASET)
-
-
-def test_truncated_image_of_a_damaged_dataset_is_named(tmp_path):
-    (images := tmp_path / "train" / "a").mkdir(parents=True)
-    for name in ("0.png", "1.png"):
-        Image.effect_noise((32, 32), 50).save(images / name)
-    describe(tmp_path)
-    damaged = images / "1.png"
-    damaged.write_bytes(damaged.read_bytes()[:200])
-    with pytest.raises(RuntimeError, match=rf"its manifest lists 2 files of \d+ bytes\. Cannot read {damaged}: "):
-        load_valid(tmp_path, DATASET)

@@ -1,15 +1,14 @@
+import errno
 import hashlib
 import json
 import shutil
-import signal
-import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 from tiny import make_config
 
 from epochmeter.config.schema import Storage
-from epochmeter.datasets import __main__ as datasets_command
 from epochmeter.datasets import checksum
 from epochmeter.datasets.ready import dataset_checksum, peek_manifest, prepare_dataset, training_folder
 
@@ -23,36 +22,16 @@ def make_samples(folder, say, count=2, **ignored):
 
 
 def scan_samples(folder, say, held_out):
-    count = sum(1 for _ in checksum.iter_files(str(folder), images=True))
+    count = sum(1 for _ in checksum.iter_files(folder, images=True))
     return {"splits": {"train": count, "val": 0}, "classes": 1, "channels": 3, "source": str(folder)}
 
 
-class InProcess:
-    """Stands in for `subprocess.Popen`: runs the command in this process, as its start takes long."""
-
-    def __init__(self, command, stderr, **_):
-        self.stdout = []
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(signal, "signal", lambda *_: None)
-            patch.setattr("builtins.print", self._print)
-            self._stderr = stderr
-            self._code = datasets_command.main(*command[3:])
-
-    def _print(self, text, file=None, **_):
-        if file:
-            self._stderr.write(f"{text}\n")
-        else:
-            self.stdout.append(f"{text}\n")
-
-    def wait(self):
-        return self._code
-
-
 @pytest.fixture(autouse=True)
-def in_process(monkeypatch):
-    monkeypatch.setattr(subprocess, "Popen", InProcess)
-    targets = {"make": make_samples, "scan": scan_samples}
-    monkeypatch.setattr("epochmeter.shared.instantiate.import_object", targets.__getitem__)
+def makers(monkeypatch):
+    """The functions that datasets name, to which a test may add."""
+    functions = {"make": make_samples, "scan": scan_samples}
+    monkeypatch.setattr("epochmeter.shared.instantiate.import_object", functions.__getitem__)
+    return functions
 
 
 def tiny(**arguments):
@@ -88,13 +67,12 @@ def prepare(tmp_path):
     return lambda dataset, storage=PROJECT, say=print: prepare_dataset(dataset, storage, tmp_path, say)
 
 
-def test_dataset_is_created_once_and_then_reused(prepare, tmp_path, monkeypatch):
+def test_dataset_is_created_once_and_then_reused(prepare, tmp_path):
     messages = []
     facts = prepare(tiny(), say=messages.append)
     assert messages == [f"preparing dataset tiny in {tmp_path / 'data' / 'tiny'}"]
     assert facts["folder"] == facts["home"] == str(tmp_path / "data" / "tiny")
     assert (facts["splits"], facts["files"]) == ({"train": 2, "val": 0}, 2)
-    monkeypatch.setattr(subprocess, "Popen", None)
     assert prepare(tiny(), say=pytest.fail) == facts
 
 
@@ -124,8 +102,8 @@ def test_dataset_is_created_at_home_and_staged_and_the_copy_needs_no_home(prepar
     assert training_folder(tiny(), PROJECT, tmp_path) == tmp_path / "data" / "tiny"
     facts = prepare(tiny(), card, messages.append)
     assert (facts["folder"], facts["home"]) == (str(tmp_path / "card" / "tiny"), str(tmp_path / "data" / "tiny"))
-    assert len(list(checksum.iter_files(facts["folder"]))) == facts["files"] == 2
-    assert [line.split()[0] for line in messages] == ["preparing", "staging", "staging"]
+    assert len(list(checksum.iter_files(Path(facts["folder"])))) == facts["files"] == 2
+    assert [line.split()[0] for line in messages] == ["preparing", "staging"]
     assert prepare(tiny(), card, pytest.fail) == facts
     assert dataset_checksum(tiny(), card, tmp_path) == facts["digest"]
     shutil.rmtree(tmp_path / "data")
@@ -142,24 +120,12 @@ def test_other_version_is_created_and_staged_again_with_any_arguments(prepare, c
 
 def test_other_arguments_are_rejected_with_both_values(prepare, card, tmp_path):
     prepare(tiny(count=2, seed=0), card)
-    expected, actual = "dataset.count=3, dataset.make.seed=1", "dataset.count=2, dataset.make.seed=0"
-    with pytest.raises(ValueError, match=f"{expected}, but {tmp_path}/data/tiny was made with {actual}. Move"):
+    expected, actual = "count=3, seed=1", "count=2, seed=0"
+    with pytest.raises(ValueError, match=f"{expected} .* but {tmp_path}/data/tiny was made with {actual}. Move"):
         prepare(tiny(count=3, seed=1), say=pytest.fail)
     shutil.rmtree(tmp_path / "data")
-    with pytest.raises(ValueError, match=f"{expected}, but {tmp_path}/card/tiny was made with {actual}. .* storage."):
+    with pytest.raises(ValueError, match=f"{expected} .* but {tmp_path}/card/tiny was made with {actual}. .* storage."):
         prepare(tiny(count=3, seed=1), card, pytest.fail)
-
-
-def test_other_arguments_of_a_process_that_was_faster_are_rejected(prepare, monkeypatch):
-    class Overtaken(InProcess):
-        def __init__(self, command, **options):
-            monkeypatch.setattr(subprocess, "Popen", InProcess)
-            prepare(tiny(count=2))
-            super().__init__(command, **options)
-
-    monkeypatch.setattr(subprocess, "Popen", Overtaken)
-    with pytest.raises(ValueError, match=r"dataset\.count=3, but .* was made with dataset\.count=2"):
-        prepare(tiny(count=3))
 
 
 def test_source_arguments_and_unknown_arguments_are_ignored(prepare):
@@ -197,7 +163,7 @@ def test_changed_user_folder_is_inspected_and_staged_again(prepare, pets, card, 
     assert dataset_checksum(pets, card, tmp_path) is None
     second = prepare(pets, card)
     assert dataset_checksum(pets, card, tmp_path) == second["digest"] != first["digest"]
-    assert list(checksum.iter_files(second["folder"])) == ["dog/1.jpg"]
+    assert list(checksum.iter_files(Path(second["folder"]))) == ["dog/1.jpg"]
 
 
 def test_wrong_number_of_classes_is_an_error_with_both_numbers(prepare):
@@ -218,11 +184,57 @@ def test_generated_dataset_has_no_folder_and_its_own_checksum(prepare, tmp_path)
     assert peek_manifest(synthetic, PROJECT, tmp_path).digest == facts["digest"]
 
 
-@pytest.mark.parametrize("error", [RuntimeError, ValueError])
-def test_error_of_the_process_is_raised_in_the_controller(prepare, monkeypatch, error):
-    def fail(folder, say):
-        raise error("no samples")
+@pytest.mark.parametrize(
+    ("end", "expected", "message"),
+    [
+        (ValueError("wrong"), ValueError, "^wrong$"),
+        (KeyError("typo"), RuntimeError, "dataset tiny: make failed\nTraceback .*(?s:.*)KeyError: 'typo'"),
+        (KeyboardInterrupt("stop"), KeyboardInterrupt, "stop"),
+        (OSError(errno.ENOSPC, "No space left"), RuntimeError, r"dataset tiny.* Free disk space, .*dataset.root="),
+        (OSError(errno.EROFS, "Read-only file system"), RuntimeError, r"Read-only.* Check that its disk"),
+        (None, ValueError, r"returned NoneType without splits\.train, splits\.val, classes\. See docs"),
+        ({"splits": {"train": 1}}, ValueError, r"returned dict without splits\.val, classes\. See docs"),
+    ],
+)
+def test_maker_that_fails_or_returns_too_few_facts_leaves_nothing(prepare, makers, tmp_path, end, expected, message):
+    def half(folder, say):
+        (folder / "0.png").write_bytes(b"sample")
+        if isinstance(end, BaseException):
+            raise end
+        return end
 
-    monkeypatch.setattr("epochmeter.shared.instantiate.import_object", {"make": fail}.__getitem__)
-    with pytest.raises(error, match=r"^no samples$"):
+    makers["make"] = half
+    with pytest.raises(expected, match=message):
         prepare(tiny())
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [".tiny.lock"]
+
+
+def test_second_process_waits_for_the_first_and_checks_its_arguments(prepare, makers, tmp_path):
+    is_waiting = threading.Event()
+    calls, messages, errors = [], [], []
+
+    def make_slowly(folder, say, count):
+        calls.append(count)
+        is_waiting.wait(timeout=10)
+        return make_samples(folder, say, count)
+
+    def say(text):
+        messages.append(text)
+        if "waiting" in text:
+            is_waiting.set()
+
+    def prepare_tiny(count):
+        try:
+            prepare(tiny(count=count), say=say)
+        except ValueError as error:
+            errors.append(str(error))
+
+    makers["make"] = make_slowly
+    both = [threading.Thread(target=prepare_tiny, args=(count,)) for count in (2, 3)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join(timeout=20)
+    assert len(calls) == 1
+    assert f"waiting for another process that prepares {tmp_path / 'data' / 'tiny'}" in messages
+    assert [f"was made with count={calls[0]}." in error for error in errors] == [True]

@@ -100,7 +100,6 @@ class Storage(Group):
 
     root: str  # folder for datasets; an absolute path must exist
     medium: str | None  # required kind of storage device, such as `ssd`; null: any
-    reread: bool = False  # whether copied datasets are read back from the device and compared
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,7 +143,7 @@ RULES = {
     **same_rule("optimizer.lr optimizer.momentum optimizer.weight_decay", finite_number(0)),
     **same_rule("scheduler.eta_min task.auxiliary", finite_number(0)),
     **same_rule("pin_memory rehearse", one_of("auto", "true", "false")),
-    **same_rule("storage.reread meter.cross_check tracking.tensorboard report.predict footprint.export", FLAG),
+    **same_rule("meter.cross_check tracking.tensorboard report.predict footprint.export", FLAG),
     **same_rule("storage.root model.name profiler.program tracking.experiment", TEXT),
     **same_rule("dataset.root tracking.uri out", or_null(TEXT)),
     **same_rule("meter.rails device.rails meter.sensors device.sensors device.match", or_null(MAPPING)),

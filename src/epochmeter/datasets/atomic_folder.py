@@ -1,6 +1,7 @@
 """Atomic creation of folders: filled under a temporary name on the same disk, then renamed."""
 
 import ctypes
+import errno
 import fcntl
 import os
 import shutil
@@ -9,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from epochmeter.datasets.progress import Notify
+
+DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
@@ -26,7 +29,7 @@ def folder_lock(folder: Path, say: Notify) -> Iterator[None]:
 @contextmanager
 def create_atomically(folder: Path) -> Iterator[Path]:
     """Yield a new folder to fill. It becomes `folder` on success, flushed to disk, and is deleted on failure."""
-    remove_leftovers(folder)
+    _remove_leftovers(folder)
     partial = _sibling(folder, "partial")
     partial.mkdir()
     try:
@@ -38,21 +41,7 @@ def create_atomically(folder: Path) -> Iterator[Path]:
         with synced(folder.parent):
             pass
     finally:
-        remove_leftovers(folder)
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Delete the leftovers of a killed process next to a folder; requires the lock."""
-    for kind in ("partial", "old"):
-        shutil.rmtree(_sibling(folder, kind), ignore_errors=True)
-
-
-def remove_folder(folder: Path) -> None:
-    """Delete a folder, after renaming it in one step, and the leftovers next to it; requires the lock."""
-    remove_leftovers(folder)
-    if folder.exists():
-        folder.rename(_sibling(folder, "old"))
-        remove_leftovers(folder)
+        _remove_leftovers(folder)
 
 
 @contextmanager
@@ -70,6 +59,39 @@ def synced(folder: Path) -> Iterator[None]:
             raise OSError(number, os.strerror(number), str(folder))
     finally:
         os.close(descriptor)
+
+
+def check_free_space(folder: Path, needed_bytes: float, content: str, setting: str = "dataset.root") -> None:
+    """Raise RuntimeError if the disk of `folder` has too little free space.
+
+    For the message, `content` names the data, and `setting` the key that moves it to another disk.
+    """
+    free_bytes = shutil.disk_usage(folder).free
+    if needed_bytes > free_bytes:
+        raise RuntimeError(
+            f"not enough disk space in {folder}: {content} needs {needed_bytes / 1e6:,.1f} MB, and "
+            f"{free_bytes / 1e6:,.1f} MB are free. Free disk space, or set {setting}= to another folder."
+        )
+
+
+@contextmanager
+def explain_write_errors(folder: Path, content: str, setting: str = "dataset.root") -> Iterator[None]:
+    """Create `folder`, and turn errors of writing to it into a RuntimeError with a remedy; see `check_free_space`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        is_full = error.errno in DISK_FULL_ERRORS
+        remedy = "Free disk space" if is_full else "Check that its disk is writable and healthy"
+        raise RuntimeError(
+            f"cannot write {content} to {folder}: {error}. {remedy}, or set {setting}= to another folder."
+        ) from error
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Delete the leftovers of a killed process next to a folder; requires the lock."""
+    for kind in ("partial", "old"):
+        shutil.rmtree(_sibling(folder, kind), ignore_errors=True)
 
 
 def _sibling(folder: Path, kind: str) -> Path:

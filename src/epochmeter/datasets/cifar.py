@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from epochmeter.datasets.archives import unpack
-from epochmeter.datasets.fetch import fetch
+from epochmeter.datasets.fetch import fetch, unpack
 from epochmeter.datasets.image_writer import write_images
 from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import Notify
 
-SHAPE = (3, 32, 32)
-"""Shape of a row in a batch: channels first."""
+SHAPE = (-1, 3, 32, 32)
+"""Shape of the rows of a batch: channels first."""
 
 
 class Variant(NamedTuple):
@@ -51,11 +50,21 @@ def _make(variant: Variant, folder: Path, layout: str, url: str, md5: str | None
     archive = folder.parent / url.rpartition("/")[2]
     fetch(url, archive, md5, say)
     with TemporaryDirectory(dir=folder, prefix=".") as unpacked:
-        unpack(archive, Path(unpacked), say)
+        say(f"unpacking {archive}")
+        unpack(archive, Path(unpacked))
         batches = Path(unpacked) / variant.folder
+        splits = {}
         try:
-            classes, splits = _read(variant, batches, folder if layout == "files" else None, say)
-        except (pickle.UnpicklingError, KeyError, TypeError, ValueError, FileNotFoundError) as error:
+            classes = len(_load(batches / variant.meta)[variant.names])
+            for split, names in variant.batches.items():
+                loaded = [_load(batches / name) for name in names]
+                images = numpy.concatenate([batch["data"] for batch in loaded]).reshape(SHAPE)
+                labels = [label for batch in loaded for label in batch[variant.labels]]
+                splits[split] = len(labels)
+                if layout == "files":
+                    channels_last = numpy.ascontiguousarray(images.transpose(0, 2, 3, 1))
+                    write_images(channels_last, labels, classes, folder / split, say)
+        except (pickle.UnpicklingError, LookupError, TypeError, ValueError, OSError) as error:
             raise ValueError(
                 f"{archive} is not the archive of {variant.name}'s Python version: {error}. Delete it to download it "
                 f"again, or replace it by the one from {url}."
@@ -65,53 +74,16 @@ def _make(variant: Variant, folder: Path, layout: str, url: str, md5: str | None
     return {"splits": splits, "classes": classes, "channels": 3, "source": url}
 
 
-def _read(variant: Variant, batches: Path, image_folder: Path | None, say: Notify) -> tuple[int, dict[str, int]]:
-    """Check every pickle that torchvision will open, or write its images; return the numbers of classes and samples."""
-    classes = len(load_pickle(batches / variant.meta)[variant.names])
-    splits = {}
-    for split, names in variant.batches.items():
-        loaded = [load_pickle(batches / name) for name in names]
-        images = numpy.concatenate([batch["data"] for batch in loaded])
-        labels = [label for batch in loaded for label in batch[variant.labels]]
-        if images.dtype != numpy.uint8 or images.shape != (len(labels), 3 * 32 * 32) or not labels:
-            raise ValueError(f"{split} has {len(labels)} labels for {images.dtype} of the shape {images.shape}")
-        if not all(isinstance(label, int) and 0 <= label < classes for label in labels):
-            raise ValueError(f"{split} has labels that are not from 0 to {classes - 1}")
-        if image_folder:
-            channels_last = images.reshape(-1, *SHAPE).transpose(0, 2, 3, 1)
-            write_images(numpy.ascontiguousarray(channels_last), labels, classes, image_folder / split, say)
-        splits[split] = len(labels)
-    return classes, splits
-
-
-def load_pickle(path: Path) -> dict[str, Any]:
-    """Load a pickle of a dictionary of plain values and arrays; UnpicklingError if it contains anything else.
-
-    A pickle can call any function it names, and the archive may be anybody's: its checksum is configurable.
-    """
+def _load(path: Path) -> Any:
     with open(path, "rb") as file:
-        try:
-            value = PlainUnpickler(file, encoding="latin1").load()
-        except pickle.UnpicklingError:
-            raise
-        except Exception as error:  # random bytes are random pickle instructions, which may raise anything
-            raise pickle.UnpicklingError(f"{path.name} is not a pickle: {error!r}") from error
-    if not isinstance(value, dict):
-        raise pickle.UnpicklingError(f"{path.name} does not contain a dictionary")
-    return value
+        return ArrayUnpickler(file, encoding="latin1").load()
 
 
-class PlainUnpickler(pickle.Unpickler):
-    """Unpickler that only constructs arrays."""
+class ArrayUnpickler(pickle.Unpickler):
+    """Unpickler that constructs plain values and arrays only: a pickle can call any function that it names."""
 
-    def find_class(self, module: str, name: str) -> object:
-        allowed = {
-            ("multiarray", "_reconstruct"): numpy.empty(0).__reduce__()[0],
-            ("numpy", "ndarray"): numpy.ndarray,
-            ("numpy", "dtype"): numpy.dtype,
-            ("_codecs", "encode"): lambda text, _: text.encode("latin1"),  # bytes, stored as text in an old pickle
-        }
-        module = "multiarray" if module in ("numpy.core.multiarray", "numpy._core.multiarray") else module
-        if (module, name) not in allowed:
+    def find_class(self, module: str, name: str) -> Any:
+        allowed = {"_codecs": ("encode",), "numpy": ("_reconstruct", "ndarray", "dtype")}
+        if name not in allowed.get(module.partition(".")[0], ()):
             raise pickle.UnpicklingError(f"it refers to {module}.{name}, which is not part of an array")
-        return allowed[module, name]
+        return super().find_class(module, name)

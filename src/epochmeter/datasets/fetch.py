@@ -1,48 +1,46 @@
-"""Download files, verified by checksum; an interrupted download is resumed."""
+"""Download files, verified by checksum, and unpack tar archives."""
 
+import gzip
 import hashlib
+import tarfile
 import urllib.request
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
-from urllib.error import HTTPError
+from typing import IO
 
-from epochmeter.datasets.atomic_folder import folder_lock
-from epochmeter.datasets.disk_space import DISK_FULL_ERRORS
+from epochmeter.datasets.atomic_folder import DISK_FULL_ERRORS, folder_lock
 from epochmeter.datasets.progress import MB, Notify, Progress
 
 CHUNK_BYTES = 1 << 20
 TIMEOUT_S = 30
-PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE = 206, 416
 
 
 def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") -> None:
     """Download `url` to `path` unless the file exists, and verify its checksum.
 
-    An interrupted download is kept next to `path`, and the next start resumes it. Raises RuntimeError if the network
-    failed; for the checksum see `verify`.
+    Raises RuntimeError if the network failed; for the checksum see `verify`.
     """
     partial = path.with_name(f".{path.name}.partial")
     with folder_lock(path, say):
         if path.exists():
             verify(path, md5, "Delete it to download it again, replace it", say, key)
             return
-        if md5 is None:
-            partial.unlink(missing_ok=True)  # without a checksum, a partial file of another version goes unnoticed
         try:
             _download(url, partial, say)
             verify(partial, md5, f"{url} returned another file: try again", say, key)
             partial.rename(path)
-        except ValueError:  # a wrong file
-            partial.unlink(missing_ok=True)
-            raise
         except (OSError, HTTPException) as error:
             if isinstance(error, OSError) and error.errno in DISK_FULL_ERRORS:
-                partial.unlink(missing_ok=True)
                 raise
             raise RuntimeError(
-                f"cannot download {url}: {error}. Run the command again to resume. Without a network, put the file at "
-                f"{path}, or use dataset=digits, which needs none."
+                f"cannot download {url}: {error}. Run the command again. Without a network, put the file at {path}, or "
+                "use dataset=digits, which needs none."
             ) from error
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def verify(file: Path, md5: str | None, remedy: str, say: Notify, key: str = "md5") -> None:
@@ -62,23 +60,31 @@ def verify(file: Path, md5: str | None, remedy: str, say: Notify, key: str = "md
         )
 
 
-def _download(url: str, partial: Path, say: Notify) -> None:
-    """Append the rest of `url` to a file, or write all of it if the server cannot resume."""
-    begin = partial.stat().st_size if partial.exists() else 0
-    request = urllib.request.Request(url, headers={"Range": f"bytes={begin}-"} if begin else {})
+@contextmanager
+def open_archive(archive: Path, file: IO[bytes] | None = None) -> Iterator[tarfile.TarFile]:
+    """Open a tar archive by path or as a stream; ValueError if it is damaged, or has paths outside of its folder."""
     try:
-        response = urllib.request.urlopen(request, timeout=TIMEOUT_S)
-    except HTTPError as error:
-        if error.code != RANGE_NOT_SATISFIABLE:
-            raise
-        partial.unlink()  # the server has no more than that
-        _download(url, partial, say)
-        return
-    resumes = response.status == PARTIAL_CONTENT
-    with response, open(partial, "ab" if resumes else "wb") as file:
+        with tarfile.open(archive, fileobj=file) as tar:
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)  # default from Python 3.14 on
+            yield tar
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(
+            f"{archive} is not a complete tar archive: {error}. Delete it to download it again, or replace it."
+        ) from error
+
+
+def unpack(archive: Path, folder: Path, file: IO[bytes] | None = None) -> int:
+    """Unpack an archive, see `open_archive`; return the number of its members."""
+    with open_archive(archive, file) as tar:
+        tar.extractall(folder)  # noqa: S202 (the filter is set)
+        return len(tar.getmembers())
+
+
+def _download(url: str, partial: Path, say: Notify) -> None:
+    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response, open(partial, "wb") as file:
         length = response.headers.get("Content-Length")
-        total = file.tell() + int(length) if length else None
-        say(f"downloading {url}" + (f", resumed at {begin / 1e6:.0f} MB" if resumes else ""))
+        total = int(length) if length else None
+        say(f"downloading {url}")
         progress = Progress(f"downloading {url}", say, total, MB)
         while chunk := response.read(CHUNK_BYTES):
             file.write(chunk)

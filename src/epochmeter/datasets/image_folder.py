@@ -17,10 +17,9 @@ def scan(folder: Path, say: Notify, classes: int | None, held_out: int = 5) -> F
     """
     train, val = folder / "train", folder / "val"
     if train.is_dir() != val.is_dir():
-        there, missing = (train, val) if train.is_dir() else (val, train)
         raise ValueError(
-            f"{folder} has no {missing.name}/. Add it with the same class folders, or set dataset.root={there} to hold "
-            f"out every {held_out}th file. Needed also with evaluate=false."
+            f"{folder} has only one of train/ and val/. Add the other one with the same class folders, or set "
+            f"dataset.root= to the one there is, to hold out every {held_out}th file. Needed also with evaluate=false."
         )
     if train.is_dir():
         counts, val_counts = _count_images(train, say), _count_images(val, say)
@@ -28,8 +27,6 @@ def scan(folder: Path, say: Notify, classes: int | None, held_out: int = 5) -> F
             raise ValueError(
                 f"{val} has classes that {train} lacks: {_first_names(unknown)}. Both need the same class folders."
             )
-        if absent := sorted(counts.keys() - val_counts.keys()):
-            say(f"{val} has no images of {_first_names(absent)}")
         splits = {"train": sum(counts.values()), "val": sum(val_counts.values())}
     else:
         counts = _count_images(folder, say)

@@ -14,7 +14,6 @@ from numpy import ndarray
 from numpy.random import RandomState
 from PIL import Image
 
-from epochmeter.datasets.disk_space import check_free_space
 from epochmeter.datasets.manifest import Facts
 from epochmeter.datasets.progress import Notify, Progress
 
@@ -35,7 +34,6 @@ COLOR_BITS = 2
 PROBE_IMAGES = 16
 """Images encoded to find the quality for the requested file size."""
 QUALITY = 90
-BLOCK_BYTES = 4096
 
 
 def make(folder: Path, count: int, classes: int, pixels: int, file_bytes: int | None, seed: int, say: Notify) -> Facts:
@@ -46,9 +44,7 @@ def make(folder: Path, count: int, classes: int, pixels: int, file_bytes: int | 
     if count < VAL_EVERY * classes:
         raise ValueError(f"dataset.count={count}: give {VAL_EVERY} for each class, {VAL_EVERY * classes}.")
     scene = Scene(classes, pixels, seed)
-    quality, fraction, mean_bytes = _quality(scene, count, file_bytes)
-    content = f"the dataset of {count} files of {mean_bytes / 1e3:.0f} kB"
-    check_free_space(folder.parent, count * (mean_bytes + BLOCK_BYTES), content)
+    quality, fraction = _quality(scene, count, file_bytes)
     names = [f"{label:0{len(str(classes - 1))}}" for label in range(classes)]
     for split in ("train", "val"):
         for name in names:
@@ -120,15 +116,15 @@ def _field(numbers: RandomState, side: int, pixels: int) -> ndarray:
     return numpy.pad(scaled, (0, pixels), mode="wrap")
 
 
-def _quality(scene: Scene, count: int, file_bytes: int | None) -> tuple[int, float, int]:
-    """Return the JPEG quality, the fraction of images with a quality one higher, and the mean size in bytes."""
+def _quality(scene: Scene, count: int, file_bytes: int | None) -> tuple[int, float]:
+    """Return the JPEG quality, and the fraction of images with a quality one higher."""
+    if file_bytes is None:
+        return QUALITY, 0
     probes = range(0, count, max(1, count // PROBE_IMAGES))
 
     def mean(quality: int) -> float:
         return sum(len(scene.jpeg(index, quality)) for index in probes) / len(probes)
 
-    if file_bytes is None:
-        return QUALITY, 0, round(mean(QUALITY))
     least_bytes, most_bytes = mean(1), mean(100)
     if not least_bytes <= file_bytes <= most_bytes:
         raise ValueError(
@@ -137,4 +133,4 @@ def _quality(scene: Scene, count: int, file_bytes: int | None) -> tuple[int, flo
         )
     low = bisect_right(range(1, 100), float(file_bytes), key=mean)
     low_bytes, high_bytes = mean(low), mean(low + 1)
-    return low, (file_bytes - low_bytes) / max(high_bytes - low_bytes, 1), file_bytes
+    return low, (file_bytes - low_bytes) / max(high_bytes - low_bytes, 1)

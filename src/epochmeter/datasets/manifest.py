@@ -6,23 +6,18 @@ manifest is a file elsewhere.
 
 from __future__ import annotations
 
-import itertools
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from epochmeter.config.schema import Dataset
 from epochmeter.config.secrets import redact_tree
-from epochmeter.datasets import checksum
-from epochmeter.datasets.checksum import MANIFEST_NAME
+from epochmeter.datasets.checksum import MANIFEST_NAME, hash_contents, hash_name_and_size, iter_files, sum_files
 from epochmeter.shared.atomic_files import read_json, write_json
-from epochmeter.shared.units import IMAGE_SUFFIXES
 
-FORMAT = 2
-"""Version of the manifest's content; datasets of other formats are created again."""
 CHECK_ALL_UP_TO = 20_000
 """Most files whose sizes are all checked at every start, for a user's folder also their names.
 
@@ -62,7 +57,6 @@ class Manifest:
         staged_from: Home of a staged copy.
     """
 
-    format: int | None = None
     name: str
     version: int = 1
     maker: Mapping[str, Any] | None = None
@@ -88,20 +82,12 @@ class Manifest:
         write_json(path, self.to_dict())
 
 
-def read_manifest(path: Path) -> Manifest:
-    """Read a manifest; OSError if there is none, ValueError if the file is not a manifest."""
-    content = read_json(path)
-    try:
-        return Manifest(**{entry.name: content[entry.name] for entry in fields(Manifest) if entry.name in content})
-    except TypeError as error:
-        raise ValueError(error) from error
-
-
 def try_read_manifest(path: Path) -> Manifest | None:
     """Read a manifest; None if there is no valid one."""
     try:
-        return read_manifest(path)
-    except (OSError, ValueError):
+        content = read_json(path)
+        return Manifest(**{entry.name: content[entry.name] for entry in fields(Manifest) if entry.name in content})
+    except (OSError, ValueError, TypeError):
         return None
 
 
@@ -111,10 +97,10 @@ def describe_folder(folder: Path, dataset: Dataset, facts: Facts, action: Litera
     A user's folder (`adopt`) is described by names and sizes, since hashing hundreds of gigabytes takes hours.
     """
     is_users = action == "adopt"
-    task = checksum.hash_names_and_sizes if is_users else checksum.hash_contents
-    total = checksum.sum_files(str(folder), task, images=is_users)
+    total = sum_files(folder, hash_name_and_size if is_users else hash_contents, is_users)
+    step = max(1, total.files // SAMPLE_COUNT)
+    sample = {path: (folder / path).stat().st_size for path in islice(iter_files(folder, is_users), 0, None, step)}
     return Manifest(
-        format=FORMAT,
         name=dataset.name,
         version=dataset.version,
         maker=without_secrets(getattr(dataset, action)),
@@ -128,7 +114,7 @@ def describe_folder(folder: Path, dataset: Dataset, facts: Facts, action: Litera
         bytes=total.bytes,
         digest=total.hexdigest,
         digest_of=NAMES_AND_SIZES if is_users else CONTENTS,
-        sample=_sample(folder, total.files, is_users) if total.files > CHECK_ALL_UP_TO else None,
+        sample=sample if total.files > CHECK_ALL_UP_TO else None,
     )
 
 
@@ -145,53 +131,23 @@ def load_valid(
     `user_manifest` is the path of the manifest of a user's folder. Raises RuntimeError if another folder has no
     manifest or does not match it; the user has to clear it.
     """
-    path = user_manifest or folder / MANIFEST_NAME
     with explain_read_errors(folder):
         if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             return None
-        if not path.is_file():
-            if user_manifest:
-                return None
-            raise RuntimeError(f"{folder} was not created by epochmeter: it has no {MANIFEST_NAME}. {remedy}")
-        manifest = _read_current(path, dataset, remedy)
-        if manifest is None or (user_manifest and manifest.maker != without_secrets(dataset.adopt)):
+        manifest = try_read_manifest(user_manifest or folder / MANIFEST_NAME)
+        if user_manifest:
+            is_current = manifest and manifest.maker == without_secrets(dataset.adopt)
+            return manifest if manifest and is_current and not _difference(folder, manifest) else None
+        if manifest is None:
+            raise RuntimeError(f"{folder} was not created by epochmeter: it has no valid {MANIFEST_NAME}. {remedy}")
+        maker = (manifest.maker or {}).get("_target_")
+        if maker not in [spec["_target_"] for spec in (dataset.make, dataset.adopt) if spec]:
+            raise RuntimeError(f"{folder} contains another dataset, {manifest.name}. {remedy}")
+        if manifest.version != dataset.version:
             return None
-        difference = _difference(folder, manifest, images=user_manifest is not None)
-    if difference and user_manifest:
-        return None  # users may change their own folders
-    if difference:
-        raise RuntimeError(f"dataset folder {folder} {difference}. {first_unreadable(folder)}{remedy}")
+        if difference := _difference(folder, manifest):
+            raise RuntimeError(f"dataset folder {folder} {difference}. {remedy}")
     return manifest
-
-
-def _read_current(path: Path, dataset: Dataset, remedy: str) -> Manifest | None:
-    """Read a manifest; None if it is of another format or of another version of the dataset."""
-    try:
-        manifest = read_manifest(path)
-    except ValueError as error:
-        raise RuntimeError(f"{path} is not a valid manifest: {error}. {remedy}") from error
-    maker = (manifest.maker or {}).get("_target_")
-    if maker not in [spec["_target_"] for spec in (dataset.make, dataset.adopt) if spec]:
-        raise RuntimeError(f"{path.parent} contains another dataset, {manifest.name}. {remedy}")
-    return manifest if (manifest.format, manifest.version) == (FORMAT, dataset.version) else None
-
-
-def first_unreadable(folder: Path, images: bool = False) -> str:
-    """Return a sentence about the first unreadable image, such as a truncated one; empty if there is none.
-
-    Slow: for error messages. Of very many files only the first are checked.
-    """
-    from PIL import Image
-
-    for path in sorted(itertools.islice(checksum.iter_files(str(folder), images), CHECK_ALL_UP_TO)):
-        if not path.lower().endswith(IMAGE_SUFFIXES):
-            continue
-        try:
-            with Image.open(folder / path) as image:
-                image.load()
-        except Exception as error:  # Pillow raises many types
-            return f"Cannot read {folder / path}: {error}. "
-    return ""
 
 
 @contextmanager
@@ -206,27 +162,22 @@ def explain_read_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _sample(folder: Path, files: int, images: bool) -> dict[str, int]:
-    """Return the sizes of evenly spaced files."""
-    paths = itertools.islice(checksum.iter_files(str(folder), images), 0, None, max(1, files // SAMPLE_COUNT))
-    return {path: os.stat(folder / path).st_size for path in paths}
-
-
-def _difference(folder: Path, manifest: Manifest, images: bool) -> str:
+def _difference(folder: Path, manifest: Manifest) -> str:
     """Return how a folder differs from its manifest, without reading its files; empty if it matches."""
     # Not detected: bytes changed in place, and a moved file of a dataset made by epochmeter. With a sample also a
     # truncated or moved file outside the sample, and a lost file if another was added.
+    by_name = manifest.digest_of == NAMES_AND_SIZES
+    images = by_name and manifest.staged_from is None
     if manifest.sample is None:
-        actual = checksum.sum_files(str(folder), checksum.hash_names_and_sizes, images)
+        actual = sum_files(folder, hash_name_and_size, images)
         if (actual.files, actual.bytes) != (manifest.files, manifest.bytes):
             return (
                 f"has {actual.files} files of {actual.bytes} bytes; its manifest lists {manifest.files} files of "
                 f"{manifest.bytes} bytes"
             )
-        if manifest.digest_of == NAMES_AND_SIZES and actual.hexdigest != manifest.digest:
-            return "has files with other names or sizes than its manifest lists"
-        return ""
-    count = sum(len(batch.names) for batch in checksum.iter_batches(str(folder), images))
+        is_same = not by_name or actual.hexdigest == manifest.digest
+        return "" if is_same else "has files with other names or sizes than its manifest lists"
+    count = sum(1 for _ in iter_files(folder, images))
     if count != manifest.files:
         return f"has {count} files; its manifest lists {manifest.files} files"
     for path, size in manifest.sample.items():

@@ -9,23 +9,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
-import sys
-import tempfile
+import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal, cast
 
-from epochmeter.config.installation import python_path
 from epochmeter.config.schema import Dataset, Storage
 from epochmeter.config.secrets import redact_tree
 from epochmeter.config.validation import format_value
 from epochmeter.datasets import manifest
-from epochmeter.datasets.manifest import MANIFEST_NAME, Manifest
+from epochmeter.datasets.atomic_folder import create_atomically, explain_write_errors, folder_lock
+from epochmeter.datasets.manifest import MANIFEST_NAME, Facts, Manifest
 from epochmeter.datasets.progress import Notify
 from epochmeter.datasets.stage import REMEDY as COPY_REMEDY
-from epochmeter.datasets.stage import existing_copy
-from epochmeter.shared.instantiate import target_arguments
+from epochmeter.datasets.stage import existing_copy, stage
+from epochmeter.shared.instantiate import instantiate_spec, target_arguments
 
 SHARED_MEMORY = Path("/dev/shm")
 USER_MANIFESTS = "data/.manifests"
@@ -35,10 +34,9 @@ ORIGIN_KEYS = ("url", "md5", "archives", "train", "val", "devkit")
 
 
 def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify) -> Mapping[str, object]:
-    """Prepare the dataset.
+    """Prepare the dataset: check it quickly if it exists, otherwise create, inspect or stage it.
 
-    A dataset that exists is checked quickly. Otherwise it is created, inspected or staged by a separate process, so
-    that its imports and memory do not stay in the controller. Relative paths are below `root`.
+    Relative paths are below `root`.
 
     Returns:
         The manifest for the record, with the `folder` to train from and the `home`; both are None for generated data.
@@ -54,11 +52,10 @@ def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify)
     assert folder, "it has a root"
     if folder != home and folder.is_relative_to(home):
         raise ValueError(f"storage.root={storage.root} is inside the dataset's own folder, {home}: give another.")
-    user_manifest = _user_manifest_path(dataset, home, root)
     if folder == home:
-        description = _prepare_home(dataset, home, user_manifest, say)
+        description = _prepare_home(dataset, home, root, say)
     else:
-        description = _prepare_copy(dataset, home, user_manifest, folder, storage.reread, say)
+        description = _prepare_copy(dataset, home, root, folder, say)
     if dataset.classes is not None and description.classes not in (None, dataset.classes):
         raise ValueError(
             f"dataset.classes={dataset.classes}, but {home} has {description.classes}: give "
@@ -117,47 +114,89 @@ def check_storage(storage: Storage, root: Path) -> None:
         )
 
 
-def _prepare_home(dataset: Dataset, home: Path, user_manifest: Path | None, say: Notify) -> Manifest:
+def _prepare_home(dataset: Dataset, home: Path, root: Path, say: Notify) -> Manifest:
     """Return the manifest of the dataset in its home, created or inspected if necessary."""
+    user_manifest = _user_manifest_path(dataset, home, root)
     if not (description := manifest.load_valid(home, dataset, user_manifest)):
-        _create_home(dataset, home, user_manifest, say)
-        description = manifest.load_valid(home, dataset, user_manifest)
-        assert description, "a successful process leaves a complete dataset"
-    # Also of a dataset that another process has just created.
+        description = adopt(dataset, home, user_manifest, say) if user_manifest else make(dataset, home, say)
     _check_arguments(dataset, description, home, manifest.REMEDY)
     return description
 
 
-def _create_home(dataset: Dataset, home: Path, user_manifest: Path | None, say: Notify) -> None:
-    """Create the dataset in its home, or inspect a user's."""
-    if user_manifest:
-        _run_command("adopt", dataset, say, folder=home, user_manifest=user_manifest)
-    elif dataset.make:
-        if Path(dataset.root or "").expanduser().is_absolute() and not home.parent.is_dir():
-            raise ValueError(
-                f"dataset.root={home}: {home.parent} does not exist. Mount the storage device, or set another folder."
-            )
-        if home.is_mount():
-            raise ValueError(f"dataset.root={home} is a mount point: set a folder on it, as {home / dataset.name}.")
-        _run_command("make", dataset, say, folder=home)
-    else:
+def make(dataset: Dataset, folder: Path, say: Notify) -> Manifest:
+    """Create the dataset in `folder`, unless another process has just done so.
+
+    The function named by `dataset.make` is called with an empty folder to fill and with `say`, and returns `Facts`.
+    Files to keep for the next time, such as archives, go next to that folder.
+
+    Raises:
+        ValueError: The configuration is wrong.
+        RuntimeError: The disk is full or not writable.
+    """
+    if not dataset.make:
         raise ValueError(f"dataset.root={dataset.root} does not exist or is empty. Set it to a folder of samples.")
+    if Path(dataset.root or "").expanduser().is_absolute() and not folder.parent.is_dir():
+        raise ValueError(
+            f"dataset.root={folder}: {folder.parent} does not exist. Mount the storage device, or set another folder."
+        )
+    if folder.is_mount():
+        raise ValueError(f"dataset.root={folder} is a mount point: set a folder on it, as {folder / dataset.name}.")
+    with explain_write_errors(folder.parent, f"dataset {dataset.name}"), folder_lock(folder, say):
+        if existing := manifest.load_valid(folder, dataset):
+            return existing
+        say(f"preparing dataset {dataset.name} in {folder}")
+        with create_atomically(folder) as partial:
+            facts = _get_facts(dataset, "make", partial, say)
+            description = manifest.describe_folder(partial, dataset, facts, "make")
+            description.write(partial / MANIFEST_NAME)
+    return description
 
 
-def _prepare_copy(
-    dataset: Dataset, home: Path, user_manifest: Path | None, folder: Path, reread: bool, say: Notify
-) -> Manifest:
+def adopt(dataset: Dataset, folder: Path, user_manifest: Path, say: Notify) -> Manifest:
+    """Inspect a user's folder, without changing it, and write its manifest to the file `user_manifest`.
+
+    The function named by `dataset.adopt` is called with the folder and with `say`, and returns `Facts`.
+    """
+    with manifest.explain_read_errors(folder):
+        say(f"inspecting dataset {dataset.name} in {folder}")
+        facts = _get_facts(dataset, "adopt", folder, say)
+        description = manifest.describe_folder(folder, dataset, facts, "adopt")
+    with explain_write_errors(user_manifest.parent, f"the manifest of dataset {dataset.name}"):
+        description.write(user_manifest)
+    return description
+
+
+def _get_facts(dataset: Dataset, action: Literal["make", "adopt"], folder: Path, say: Notify) -> Facts:
+    """Call the dataset's function on the folder and return its facts; ValueError if some are missing."""
+    spec = getattr(dataset, action)
+    try:
+        returned = instantiate_spec(spec, folder, say=say)
+    except (ValueError, RuntimeError, OSError):
+        raise
+    except Exception as error:  # of a user's function
+        raise RuntimeError(f"dataset {dataset.name}: {spec['_target_']} failed\n{traceback.format_exc()}") from error
+    facts = cast("Facts", returned if isinstance(returned, dict) else {})
+    missing = [f"splits.{split}" for split in ("train", "val") if split not in facts.get("splits", {})]
+    if dataset.classes is not None and "classes" not in facts:
+        missing.append("classes")
+    if missing:
+        raise ValueError(
+            f"dataset {dataset.name}: {spec['_target_']} returned {type(returned).__name__} without "
+            f"{', '.join(missing)}. See docs/extending.md for the return value."
+        )
+    return facts
+
+
+def _prepare_copy(dataset: Dataset, home: Path, root: Path, folder: Path, say: Notify) -> Manifest:
     """Return the manifest of the dataset's copy on the storage; a copy that came with its device needs no home."""
     has_home = home.is_dir() and any(home.iterdir())
     if not has_home and (copy := existing_copy(folder, dataset, home, original=None)):
         _check_arguments(dataset, copy, folder, COPY_REMEDY)
         return copy
-    original = _prepare_home(dataset, home, user_manifest, say)
+    original = _prepare_home(dataset, home, root, say)
     if not existing_copy(folder, dataset, home, original):
-        _run_command("stage", dataset, say, home=home, user_manifest=user_manifest, folder=folder, reread=reread)
-    copy = existing_copy(folder, dataset, home, original)
-    assert copy, "a successful process leaves a complete copy"
-    return replace(original, staged_from=copy.staged_from)  # the same files, but the splits may have changed
+        stage(dataset, home, original, folder, say)
+    return replace(original, staged_from=str(home))  # the same files, but the splits may have changed
 
 
 def _check_arguments(dataset: Dataset, description: Manifest, folder: Path, remedy: str) -> None:
@@ -165,17 +204,16 @@ def _check_arguments(dataset: Dataset, description: Manifest, folder: Path, reme
     maker = description.maker or {}
     spec = next(spec for spec in (dataset.make, dataset.adopt) if spec and spec["_target_"] == maker["_target_"])
     created, configured = redact_tree(target_arguments(maker)), redact_tree(target_arguments(spec))
-    changed = {  # an argument in only one of the two belongs to another version of the function
-        key: f"dataset.{key}" if key in dataset.spec else f"dataset.make.{key}"
-        for key in configured
-        if key in created and configured[key] != created[key] and key not in ORIGIN_KEYS
-    }
-    if changed:
-        expected, actual = (
-            ", ".join(f"{name}={format_value(arguments[key])}" for key, name in changed.items())
-            for arguments in (configured, created)
+    # An argument in only one of the two belongs to another version of the function.
+    changed = [key for key in configured if key in created and configured[key] != created[key]]
+    expected, actual = (
+        ", ".join(f"{key}={format_value(arguments[key])}" for key in changed if key not in ORIGIN_KEYS)
+        for arguments in (configured, created)
+    )
+    if expected:
+        raise ValueError(
+            f"dataset {dataset.name}: {expected} is configured, but {folder} was made with {actual}. {remedy}"
         )
-        raise ValueError(f"{expected}, but {folder} was made with {actual}. {remedy}")
 
 
 def _user_manifest_path(dataset: Dataset, home: Path, root: Path) -> Path | None:
@@ -221,25 +259,3 @@ def _generated_manifest(dataset: Dataset) -> Manifest:
         digest=hashlib.sha256(specification.encode()).hexdigest(),
         digest_of="specification",
     )
-
-
-def _run_command(command: str, dataset: Dataset, say: Notify, **arguments: Path | bool | None) -> None:
-    """Run `epochmeter.datasets` in a process of its own, forward its progress and raise its error."""
-    text = json.dumps({"dataset": dataset.to_dict(), **arguments}, default=str)
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "epochmeter.datasets", command, text],
-            env={**os.environ, "PYTHONPATH": python_path()}, stdout=subprocess.PIPE, stderr=errors, text=True,
-        )  # fmt: skip
-        try:
-            for line in process.stdout or ():
-                say(line.rstrip())
-            code = process.wait()
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-        if code != 0:
-            errors.seek(0)
-            why = errors.read().strip() or f"cannot {command} dataset {dataset.name}: exit code {code}."
-            raise (ValueError if code == 2 else RuntimeError)(why)
