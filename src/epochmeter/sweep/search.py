@@ -10,19 +10,18 @@ Estimator for Computationally Expensive Optimization Problems, GECCO 2020.
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
-import warnings
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
 import optuna
-from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BruteForceSampler, RandomSampler, TPESampler
+from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
 from epochmeter.results.metrics import EPOCH, METRICS
@@ -37,10 +36,8 @@ STEADY = ("steady/energy_j", "steady/e2e_s")
 TO_TARGET = ("total/energy_to_target_j", "total/time_to_target_s")
 MAX_REPEATED_ASKS = 20
 """After this many measured points in a row from a sampler, random points are drawn."""
-MAX_LISTED_POINTS = 100_000
-MAX_DRAWS = 1000
+MAX_DRAWS = 10_000
 """Maximum number of random points that are drawn until one is unmeasured."""
-
 PRIOR_GROUPS = ("model", "dataset")
 """Groups whose option earlier sweeps must have in common with a search, so that their times are comparable."""
 
@@ -158,22 +155,11 @@ def next_point(spec: SearchSpec, results: Mapping[Point, TrialResult]) -> Point 
         suggested.append(point)
         losses = to_losses(measured[point], names)
         study.tell(trial, losses, TrialState.COMPLETE if losses else TrialState.FAIL)
+    study.sampler = RandomSampler(seed=seed)
+    drawn = (_ask(study, spec)[1] for _ in range(MAX_DRAWS))
     if len(measured) < spec.size:
-        return _random_point(spec, results, seed, measured)
-    again = next((point for point in suggested if point not in results), None)
-    return again or _random_point(replace(spec, prior=()), results, seed, results)
-
-
-def _random_point(
-    spec: SearchSpec, results: Mapping[Point, TrialResult], seed: int, excluded: Container[Point]
-) -> Point | None:
-    """Return a random point that is not excluded; None if none is drawn."""
-    study = _study(spec, results, available_objectives(spec, results), seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)
-        study.sampler = BruteForceSampler(seed=seed) if spec.size <= MAX_LISTED_POINTS else RandomSampler(seed=seed)
-    draws = (_ask(study, spec)[1] for _ in range(MAX_DRAWS))
-    return next((point for point in draws if point not in excluded), None)
+        return next((point for point in drawn if point not in measured), None)
+    return next((point for point in itertools.chain(suggested, drawn) if point not in results), None)
 
 
 def _ask(study: optuna.Study, spec: SearchSpec) -> tuple[optuna.Trial, Point]:
@@ -216,10 +202,9 @@ def with_prior(
     """
     runs, prior, reasons = dict[Path, Path](), [], Counter[str]()
     for folder in folders:
-        own = [path for path in folder.glob("[0-9]*") if path.name.isdecimal()]
-        if not own:
+        if not (numbers := _run_numbers(folder)):
             raise SearchError(f"`sweep.prior={folder}` has no runs", "give the folder of a sweep: multirun/SWEEP")
-        runs |= {record_of(run).folder.resolve(): run for run in sorted(own, key=lambda run: int(run.name))}
+        runs |= {record_of(folder / str(number)).folder.resolve(): folder / str(number) for number in numbers}
     for run in runs.values():
         reason, metrics = _prior_result(run, choices)
         point = _recorded_point(run, spec)
@@ -274,9 +259,13 @@ def resolve_objectives(names: Sequence[str] | None, to_target: bool) -> tuple[Se
 
 def earlier_points(folder: Path, spec: SearchSpec) -> dict[int, Point | None]:
     """Return the point of each run in a sweep's folder by its number; None for a run outside the space."""
-    runs = [path for path in folder.iterdir() if path.name.isdecimal()]
-    numbers = sorted(int(run.name) for run in runs if (run / "job.json").exists() or read_reference(run))
-    return {number: _recorded_point(folder / str(number), spec) for number in numbers}
+    runs = {number: folder / str(number) for number in _run_numbers(folder)}
+    began = {number: run for number, run in runs.items() if (run / "job.json").exists() or read_reference(run)}
+    return {number: _recorded_point(run, spec) for number, run in began.items()}
+
+
+def _run_numbers(folder: Path) -> list[int]:
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdecimal())
 
 
 def trial_result(folder: Path) -> TrialResult:

@@ -25,10 +25,7 @@ MAX_EXTRA = 2
 """Configurations of a sweep of repeats, as a multiple of those that are to be repeated."""
 LOWER = 0.75
 """The next power limit, as a fraction of the lowest power or limit so far."""
-AMPERE = {
-    "GPU": re.compile(r"\b(?:[ABHL]\d|G[BH]\d|RTX [345]0[5-9]0)"),
-    "board": re.compile("Orin|Thor"),
-}
+AMPERE = re.compile(r"\b(?:[ABHL]\d|G[BH]\d|RTX [345]0[5-9]0|Orin|Thor)")
 """Names of devices with the tensor cores of Ampere or newer: `A100`, `L40S`, `GH200`, `RTX 3090`."""
 
 
@@ -60,17 +57,14 @@ def suggest_runs(
     best = {choice.name: choice for choice in reversed(choices)}
     suggestions: dict[str, Suggestion] = {}
     for name, ways in (("fastest", _faster), ("least_energy", _save_energy)):
-        if name not in best or best[name].configuration not in bottlenecks:
+        if name not in best or (bottleneck := bottlenecks.get(configuration := best[name].configuration)) is None:
             continue
-        configuration = best[name].configuration
-        bottleneck, model = bottlenecks[configuration], configuration.value("model")
-        tried = [other for other in configurations if other.value("model") == model]
-        new = (
-            (key, value) for key, value in ways(configuration, bottleneck, tried) if value not in _values(key, tried)
-        )
+        tried = [other for other in configurations if other.value("model") == configuration.value("model")]
+        has_limits = any(positive_values(other, LIMIT) for other in tried)
+        changes = ways(configuration, bottleneck, tried)
+        new = ((key, value) for key, value in changes if value not in _values(key, tried))
         for key, value in itertools.islice(new, MAX_COMMANDS // 2):
             command = command_line(configuration, {key: value})
-            has_limits = any(positive_values(other, LIMIT) for other in tried)
             suggestions.setdefault(command, Suggestion(command, key, bottleneck, has_limits))
     repeats = _more_repeats(best["fastest"]) if "fastest" in best else None
     return [*suggestions.values(), *([repeats] if repeats else [])]
@@ -79,9 +73,8 @@ def suggest_runs(
 def command_line(configuration: Configuration, changed: Mapping[str, str], multirun: bool = False) -> str:
     """Return the shell command of a configuration with some keys changed."""
     added = {key.lstrip("+"): key for key in configuration.runs[0].added}
-    words = [
-        shlex.quote(f"{added.get(key, key)}={value}") for key, value in {**_keys(configuration), **changed}.items()
-    ]
+    keys = {**_keys(configuration), **changed}
+    words = [shlex.quote(f"{added.get(key, key)}={value}") for key, value in keys.items()]
     return " ".join([PROGRAM, *(["-m"] if multirun else []), *words])
 
 
@@ -96,7 +89,8 @@ def _faster(
     if largest == COMPUTE and (precision := _halved(configuration)):
         yield "precision", precision
     yield "batch", str(2 * max(int(other.job["batch"]) for other in tried))
-    if largest == COMPUTE and not configuration.job.get("compile", True) and _compiles(configuration):
+    has_compile = configuration.runs[0].platform.get("torch", "") >= "2"
+    if largest == COMPUTE and not configuration.job.get("compile", True) and has_compile:
         yield "compile", "true"
 
 
@@ -106,13 +100,7 @@ def _halved(configuration: Configuration) -> str | None:
     accelerated = (job.get("device") or {}).get("accelerator", "cpu") != "cpu"
     if not accelerated or job.get("precision") != "fp32" or configuration.strategy == DATA_PARALLEL:
         return None
-    return "bf16" if any(names.search(ran_on.get(kind, "")) for kind, names in AMPERE.items()) else "fp16"
-
-
-def _compiles(configuration: Configuration) -> bool:
-    """Whether the run's torch has torch.compile: 2.0 or newer."""
-    release = re.match(r"\d+", configuration.runs[0].platform.get("torch", ""))
-    return bool(release and int(release[0]) >= 2)
+    return "bf16" if AMPERE.search(f"{ran_on.get('GPU', '')} {ran_on.get('board', '')}") else "fp16"
 
 
 def _faster_data(configuration: Configuration, bottleneck: Bottleneck) -> Iterator[tuple[str, str]]:
@@ -143,17 +131,13 @@ def _save_energy(
     """Yield a lower power limit if the least energy was at the lowest, or on a GPU without a limit."""
     limits = [watts for other in tried for watts in positive_values(other, LIMIT)]
     device = configuration.job.get("device") or {}
+    powers_w: list[float] = []
     if limits and min(limits) in positive_values(configuration, LIMIT):
-        yield "power_limit", _lower(min(limits))
+        powers_w = [min(limits)]
     elif not limits and device.get("accelerator", "cpu") != "cpu" and not device.get("rails"):  # a board has modes
-        for cost in costs([configuration]):
-            if cost.power_w:
-                yield "power_limit", _lower(cost.power_w / (configuration.devices or 1))
-
-
-def _lower(power_w: float) -> str:
-    """Return a lower power limit in round watts."""
-    return str(10 * max(1, math.floor(LOWER * power_w / 10)))
+        powers_w = [cost.power_w / (configuration.devices or 1) for cost in costs([configuration]) if cost.power_w]
+    for power_w in powers_w:
+        yield "power_limit", str(10 * max(1, math.floor(LOWER * power_w / 10)))
 
 
 def _more_repeats(fastest: Best) -> Suggestion | None:
