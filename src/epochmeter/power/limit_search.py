@@ -68,10 +68,8 @@ class Estimate(NamedTuple):
 
     def draws(self, number: int) -> Floats:
         """Draw all means from their joint t distribution, shape (number, limits)."""
-        means = np.array([*self.mean.values()])
-        return np.array(stats.multivariate_t.rvs(means, self.covariance, self.degrees, number, random_state=0)).reshape(
-            number, len(means)
-        )
+        drawn = stats.multivariate_t.rvs([*self.mean.values()], self.covariance, self.degrees, number, random_state=0)
+        return np.reshape(drawn, (number, len(self.mean)))
 
 
 @dataclass(frozen=True)
@@ -118,8 +116,7 @@ class LimitSearch:
     ) -> None:
         self.probes: list[Probe] = []
         self._limits_w, self.default, self._cost, self._start = limits_w, default, cost, start
-        self._max_slowdown, self._power_budget_w = max_slowdown, power_budget_w
-        self._confidence = confidence
+        self._max_slowdown, self._power_budget_w, self._confidence = max_slowdown, power_budget_w, confidence
 
     def add(self, probe: Probe) -> None:
         """Add the result of a probe."""
@@ -149,20 +146,13 @@ class LimitSearch:
         return min((limit for limit in again if self._count(limit) < MAX_REPEATS), key=self._turn, default=None)
 
     def choice(self) -> Choice:
-        """Return the best limit by all probes so far; ValueError without any."""
-        if not self.probes:
-            raise ValueError("no power limit was probed")
-        best, costs, times = self._best(), self._costs, self._times
-        difference, error = costs.difference(best, self.default)
-        bound = float(stats.t.ppf(0.975, costs.degrees)) * error
-        saving = tuple(1 - math.exp(difference + sign * bound) for sign in (0, 1, -1))
-        return Choice(
-            limit=best,
-            confidence=self._confidence_in(best),
-            saving=(saving[0], saving[1], saving[2]),
-            slowdown=math.exp(times.difference(best, self.default)[0]),
-            is_allowed=self._is_allowed(best),
-        )
+        """Return the best limit by the probes so far, at least one."""
+        best = self._best()
+        difference, error = self._costs.difference(best, self.default)
+        bound = float(stats.t.ppf(0.975, self._costs.degrees)) * error
+        saving, low, high = (1 - math.exp(difference + sign * bound) for sign in (0, 1, -1))
+        slowdown = math.exp(self._times.difference(best, self.default)[0])
+        return Choice(best, self._confidence_in(best), (saving, low, high), slowdown, self._is_allowed(best))
 
     def _confidence_in(self, best: int) -> float:
         """Return the probability that no tried limit that keeps the bounds has a cost lower by more than the margin."""
@@ -225,11 +215,12 @@ class LimitSearch:
 
     def _is_promising(self, limit: int, best: int) -> bool:
         """Whether a limit is untried, and may have a lower cost than the best and keep the bounds."""
-        if limit in self.tried or not 0 <= limit < len(self._limits_w):
-            return False
-        if any(other > limit and self._slow_for_sure(other) for other in self.tried):
-            return False
-        if any(other < limit and self._exceeds_power(other) for other in self.tried):
+        if (
+            limit in self.tried
+            or not 0 <= limit < len(self._limits_w)
+            or any(other > limit and self._slow_for_sure(other) for other in self.tried)
+            or any(other < limit and self._exceeds_power(other) for other in self.tried)
+        ):
             return False
         if not self._is_allowed(best) or not self._has_effect():
             return True

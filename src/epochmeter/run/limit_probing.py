@@ -62,8 +62,8 @@ class LimitProbing:
     ) -> None:
         self._plan, self._meter, self._settings, self._terminal = plan, meter, settings, terminal
         self._read = read or (lambda: take_reading(meter))
-        self._now_ns = now_ns
-        self._auto = plan.job.auto
+        self._now_ns, self._auto = now_ns, plan.job.auto
+        self._has_energy = meter.energy["source"] in ("counter", "sampled")
         self._knob, in_use = plan.targets["power_limit"]
         self._targets = self._knob.limits()
         self._default = next(n for n, target in enumerate(self._targets) if target.setting == in_use.setting)
@@ -146,20 +146,13 @@ class LimitProbing:
             )
         if self._plan.node.nodes > 1:
             raise RuntimeError("power_limit=auto needs one node\n  hint: run it on one node, then set the chosen limit")
-        if self._needs_energy and not self._has_energy:
+        needs_energy = self._auto.objective != "time" or self._auto.power_budget is not None
+        if needs_energy and not self._has_energy:
             reason = self._meter.energy["reason"] or "the meter only estimates it"
             raise RuntimeError(
                 f"power_limit=auto: energy is not measured: {reason}\n"
                 "  hint: select a meter (`python src/doctor.py` lists them), or set auto.objective=time"
             )
-
-    @property
-    def _has_energy(self) -> bool:
-        return self._meter.energy["source"] in ("counter", "sampled")
-
-    @property
-    def _needs_energy(self) -> bool:
-        return self._auto.objective != "time" or self._auto.power_budget is not None
 
     def _start_search(self, start: int | None) -> None:
         limits_w = [math.inf if target.watts is None else target.watts for target in self._targets]
@@ -243,6 +236,7 @@ class LimitProbing:
             self._set(choice.limit)
             self._plan.targets["power_limit"] = self._knob, target
             self._plan.applied(self._settings.applied)
+        energy = {"probing_j": math.fsum(probe.energy_j for _, probe in self._probes)} if self._has_energy else {}
         self._describe(
             {
                 **({"ended": reason} if reason else {}),
@@ -252,19 +246,12 @@ class LimitProbing:
                 "saving_interval": choice.saving[1:],
                 "slowdown": choice.slowdown,
                 "keeps_bounds": choice.is_allowed,
-                **self._cost_of_probing(),
+                "probing_s": math.fsum(probe.seconds for _, probe in self._probes),
+                **energy,
                 "probes": [self._entry(setting, probe) for setting, probe in self._probes],
             }
         )
-        self._terminal.info(
-            sentence(choice, target.setting, self._auto.objective, search, len(self._targets), reason), style="bold"
-        )
-
-    def _cost_of_probing(self) -> dict[str, float]:
-        cost = {"probing_s": math.fsum(probe.seconds for _, probe in self._probes)}
-        if self._has_energy:
-            cost["probing_j"] = math.fsum(probe.energy_j for _, probe in self._probes)
-        return cost
+        self._terminal.info(sentence(choice, target.setting, self._auto.objective, search, reason), style="bold")
 
     def _entry(self, setting: str, probe: Measured) -> Mapping[str, object]:
         """Return a probe for the record."""
@@ -287,8 +274,8 @@ def cost_of(auto: Auto, highest_w: float) -> Cost:
     return costs[auto.objective]
 
 
-def sentence(choice: Choice, setting: str, objective: str, search: LimitSearch, limits: int, reason: str) -> str:
-    """Return what a person needs to know of a choice."""
+def sentence(choice: Choice, setting: str, objective: str, search: LimitSearch, reason: str) -> str:
+    """Return a choice with its effect and confidence, for the terminal."""
     quantity = {"energy": "energy", "time": "time", "edp": "energy x time", "eta": "weighted cost"}[objective]
     saving, low, high = (100 * value for value in choice.saving)
     effect = (
@@ -297,7 +284,7 @@ def sentence(choice: Choice, setting: str, objective: str, search: LimitSearch, 
         else f"no other limit has less {quantity} per step"
     )
     texts = [
-        f"Power limit: {setting} ({effect}). {len(search.probes)} probes of {len(search.tried)} of {limits} limits, "
+        f"Power limit: {setting} ({effect}). {len(search.probes)} probes of {len(search.tried)} limits, "
         f"confidence {100 * choice.confidence:.0f} %.",
         f"{reason.capitalize()}." if reason else "",
         "" if choice.is_allowed else "No limit that was tried keeps the bounds.",
