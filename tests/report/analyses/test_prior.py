@@ -101,7 +101,7 @@ def test_same_workload_in_earlier_sweeps_improves_the_prediction():
     assert alone.weights == {"physics": 1.0}
     assert learned.weights["prior"] > 0.5
     assert median_error(learned, stepped(4)) < median_error(alone, stepped(4))
-    assert (len(learned.prior.grids), learned.prior.configurations, learned.prior.left_out) == (3, 90, {})
+    assert (len(learned.prior.grids), learned.prior.values["configurations"], learned.prior.left_out) == (3, 90, {})
 
 
 def test_prior_that_contradicts_the_runs_has_no_weight():
@@ -137,7 +137,7 @@ def test_records_that_cannot_be_used_have_reasons():
     bad = {"9": "it is of schema 9", "10": "it is of schema 9"}
     prior = read_prior(Sweep(Path("s"), [*good, *short, *failed, *timed], bad), {run.name for run in good[:10]})
     assert [(len(grid), len(grid.logs)) for grid in prior.grids] == [(20, 2), (6, 1)]
-    assert prior.without_power == 1
+    assert prior.values["without_power"] == 1
     assert prior.left_out == {("unreadable", "it is of schema 9"): 2, ("failures", "failed"): 2, ("few", "4"): 3}
     assert Prior([], {}).values == {"workloads": 0, "configurations": 0, "without_power": 0, "left_out": []}
     result = predict(few_runs(workload(5)), replace(prior, grids=[]))

@@ -55,9 +55,7 @@ MIN_SMOOTH = 12
 CHUNK = 500
 """Configurations that are predicted at once; the next runs are chosen from that many."""
 IGNORED_KEYS = (*NON_CONFIG_KEYS, "hydra")
-TIME, POWER, ENERGY = "time", "power", "energy"
-PHYSICS, PRIOR = "physics", "prior"
-"""Models."""
+QUANTITIES = ("time", "power", "energy")
 Column = tuple[str, ...]
 """A key's value in each measured configuration."""
 Followers = Mapping[str, tuple[str, Column, Column]]
@@ -214,9 +212,9 @@ def _models(is_physical: bool, grid: Grid, prior: Prior | None, runs: int) -> di
     if not is_physical or grid.other_columns or runs >= MIN_SMOOTH:
         models[SMOOTH] = smooth
     if is_physical:
-        models[PHYSICS] = partial(physics.fit, physics.DEFAULT)
+        models["physics"] = partial(physics.fit, physics.DEFAULT)
     if is_physical and prior and prior.grids:
-        models[PRIOR] = partial(physics.fit, physics.learn(prior.grids))
+        models["prior"] = partial(physics.fit, physics.learn(prior.grids))
     return models
 
 
@@ -232,20 +230,21 @@ def _predict(
     if not time_error.is_useful:
         return NoPrediction("inaccurate", error=time_error)
     is_power_useful = bool(others) and others[0].is_useful
-    errors = {TIME: time_error, **(dict(zip((POWER, ENERGY), others, strict=True)) if is_power_useful else {})}
+    errors = dict(zip(QUANTITIES, [time_error, *(others if is_power_useful else [])], strict=False))
     predict_logs = fit_weighted(models, weights, runs)
     means, columns = _estimates(predict_logs, not_run, errors)
     rows = zip(missing, *columns, strict=True)
     points = [_predicted(measured[0], keys, followers, *estimates) for keys, *estimates in rows]
     near = np.argsort(means[0] + means[-1], kind="stable")[:CHUNK]  # the least time x energy
     quantities = 1 + is_power_useful
+    unmetered = NoEnergy(sum(not cost.power_w for cost in measured), count)
     proposed = choose_runs(predict_logs(not_run[near]).first(quantities), runs.logs[:quantities], count_next)
     return Prediction(
         points=sorted(points, key=lambda point: point.time_s.value),
         errors=errors,
         next_runs=[points[near[index]] for index in proposed],
         measured=count,
-        no_power=_no_power(measured) if len(grid.logs) == 1 else None,
+        no_power=None if others else no_energy(cost.configuration for cost in measured) or unmetered,
         poor_power=others[0] if others and not is_power_useful else None,
         weights=weights,
         prior=prior,
@@ -259,17 +258,11 @@ def _estimates(
     chunks = [predict_logs(not_run[start : start + CHUNK]).marginals for start in range(0, len(not_run), CHUNK)]
     means, deviations = np.concatenate([np.stack(chunk) for chunk in chunks], axis=2)[:, : len(errors)]
     halves = deviations * np.array([[error.width] for error in errors.values()])
-    units = {TIME: 1.0, POWER: not_run.full_w, ENERGY: not_run.full_w}
+    units = (1.0, not_run.full_w, not_run.full_w)[: len(errors)]
     return means, [
-        [Estimate(mean, mean - half, mean + half).exp().scaled(units[name]) for mean, half in zip(*row, strict=True)]
-        for name, *row in zip(errors, means.tolist(), halves.tolist(), strict=True)
+        [Estimate(mean, mean - half, mean + half).exp().scaled(unit) for mean, half in zip(*row, strict=True)]
+        for unit, *row in zip(units, means.tolist(), halves.tolist(), strict=True)
     ]
-
-
-def _no_power(measured: Sequence[Cost]) -> NoEnergy:
-    """Return why not all configurations have a power."""
-    lacking = sum(not cost.power_w for cost in measured)
-    return no_energy(cost.configuration for cost in measured) or NoEnergy(lacking, len(measured))
 
 
 def _columns(measured: Sequence[Cost]) -> tuple[dict[str, Column], Followers]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -36,21 +38,12 @@ class Prior:
     left_out: Mapping[tuple[str, str], int]
 
     @property
-    def configurations(self) -> int:
-        return sum(map(len, self.grids))
-
-    @property
-    def without_power(self) -> int:
-        """Number of workloads with times only."""
-        return sum(len(grid.logs) == 1 for grid in self.grids)
-
-    @property
     def values(self) -> dict[str, object]:
         """All numbers, as the JSON file has them."""
         return {
             "workloads": len(self.grids),
-            "configurations": self.configurations,
-            "without_power": self.without_power,
+            "configurations": sum(map(len, self.grids)),
+            "without_power": sum(len(grid.logs) == 1 for grid in self.grids),
             "left_out": [
                 {"reason": kind, "details": details, "count": count} for (kind, details), count in self.left_out.items()
             ],
@@ -63,22 +56,19 @@ def read_prior(sweep: Sweep, own: Container[str] = ()) -> Prior:
     runs = [run for run in selection.runs if run.name not in own]
     left_out = selection.exclusions
     left_out.update((UNREADABLE, why) for why in sweep.unreadable.values())
-    grids, few = [], 0
+    grids = []
     for group in groups(group_repeats(without_synthetic(runs)), (BATCH, POWER_LIMIT)):
         measured = costs(group)
         metered = [cost for cost in measured if cost.power_w]
         used = metered if len(metered) >= MIN_CONFIGURATIONS else measured
-        if len(used) < MIN_CONFIGURATIONS:
-            few += len(group)
-            continue
         limits = [cost.configuration.value(POWER_LIMIT) for cost in used]
-        if len(set(limits)) > 1 and not has_physics(POWER_LIMIT, limits) and not mode_clocks(used):
+        if len(used) < MIN_CONFIGURATIONS:
+            left_out[FEW, str(MIN_CONFIGURATIONS)] += len(group)
+        elif len(set(limits)) > 1 and not has_physics(POWER_LIMIT, limits) and not mode_clocks(used):
             left_out[NO_CLOCKS, ""] += len(group)
-            continue
-        sample = sorted(random.Random(0).sample(range(len(used)), min(len(used), MAX_CONFIGURATIONS)))
-        grids.append(to_grid([used[index] for index in sample]))
-    if few:
-        left_out[FEW, str(MIN_CONFIGURATIONS)] = few
+        else:
+            sample = sorted(random.Random(0).sample(range(len(used)), min(len(used), MAX_CONFIGURATIONS)))
+            grids.append(to_grid([used[index] for index in sample]))
     return Prior(grids[-MAX_WORKLOADS:], left_out)
 
 
@@ -93,11 +83,18 @@ def to_grid(
         other_columns: Columns of `places` of the keys except the batch size and the power limit.
     """
     first, modes = measured[0].configuration, mode_clocks(measured)
-    limits_w = [math.inf if modes else _limit_w(cost) for cost in measured]
-    limits_w += [_number(keys[POWER_LIMIT], math.inf) if POWER_LIMIT in keys and not modes else limits_w[0]
-                 for keys in missing]  # fmt: skip
-    batches = [_number(cost.configuration.value(BATCH), 1.0) for cost in measured]
-    batches += [_number(keys[BATCH], 1.0) if BATCH in keys else batches[0] for keys in missing]
+
+    def column(key: str, of_run: Callable[[Cost], Any], of_value: Callable[[str], Any]) -> list[Any]:
+        runs = [of_run(cost) for cost in measured]
+        return [*runs, *(of_value(keys[key]) if key in keys else runs[0] for keys in missing)]
+
+    batches = column(BATCH, lambda cost: _number(cost.configuration.value(BATCH), 1.0), partial(_number, otherwise=1.0))
+    limits_w = column(POWER_LIMIT, _limit_w, partial(_number, otherwise=math.inf))
+    columns = []
+    if modes:
+        clocks = column(POWER_LIMIT, _clocks, modes.__getitem__)
+        limits_w = [math.inf] * len(clocks)
+        columns = [np.log(np.array(clocks) / np.max([*modes.values()], axis=0))]
     devices = first.runs[0].power_limited_devices or first.devices or 1
     powers_w = [cost.power_w / devices for cost in measured if cost.power_w]
     has_power = len(powers_w) == len(measured)
@@ -106,12 +103,8 @@ def to_grid(
     logs = np.full((1 + has_power, len(batches)), math.nan)
     logs[0, : len(measured)] = np.log([cost.time_s for cost in measured])
     logs[1:, : len(measured)] = np.log(powers_w) - math.log(full_w) if has_power else 0.0
-    clocks = [_clocks(cost) for cost in measured if modes]
-    clocks += [modes[keys[POWER_LIMIT]] if POWER_LIMIT in keys else clocks[0] for keys in missing if modes]
-    columns = [np.log(np.array(clocks) / np.max([*modes.values()], axis=0))] if modes else []
-    columns += [] if places is None else [places]
     return Grid(
-        rows=np.column_stack([batches, np.array(limits_w) / full_w, *columns]),
+        rows=np.column_stack([batches, np.array(limits_w) / full_w, *columns, *([] if places is None else [places])]),
         other_columns=[2 + (CLOCKS if modes else 0) + column for column in other_columns],
         logs=logs,
         full_w=devices * full_w,
