@@ -5,6 +5,7 @@ import pytest
 from tiny import make_config
 
 from epochmeter.datasets import manifest
+from epochmeter.datasets.checksum import Checksum, hash_name_and_size, sum_files
 from epochmeter.datasets.manifest import describe_folder, load_valid
 
 MAKER = {"_target_": "epochmeter.datasets.digits.make"}
@@ -31,6 +32,7 @@ def test_manifest_describes_a_complete_dataset(folder):
     expected = {
         "name": "tiny", "version": 1, "maker": MAKER, "count": 3, **FACTS, "layout": "files", "files": 3,
         "bytes": 11, "digest": f"{digest:064x}", "digest_of": "contents",
+        "quick": sum_files(folder, hash_name_and_size).hexdigest,
     }  # fmt: skip
     assert load_valid(folder, DATASET).to_dict() == json.loads((folder / "manifest.json").read_text()) == expected
 
@@ -53,18 +55,18 @@ def test_missing_empty_or_outdated_folder_must_be_created(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("check_all_up_to", "path", "content", "difference"),
+    ("most_checked", "path", "content", "difference"),
     [
-        (100, "train/a/0", None, "has 2 files of 6 bytes; its manifest lists 3 files of 11"),
-        (100, "train/b/1", b"sec", "3 files of 8 bytes"),
-        (100, "train/b/3.png", b"more", "has 4 files"),
-        (2, "train/a/0", None, "has 2 files; its manifest"),
-        (2, "train/b/1", b"sec", "train/b/1 does not have 6 bytes"),
-        (2, "train/b/3.png", b"more", "has 4 files"),
+        (100, "train/a/0", None, "has 2 files; its manifest lists 3"),
+        (100, "train/b/1", b"sec", "has 3 files with other names or sizes"),
+        (100, "train/b/3.png", b"more", "has 4 files;"),
+        (2, "train/a/0", None, "has 2 files;"),
+        (2, "train/b/1", b"sec", "has 3 files with other names or sizes"),
+        (2, "train/b/3.png", b"more", "has 4 files;"),
     ],
 )
-def test_damaged_dataset_is_an_error(folder, monkeypatch, check_all_up_to, path, content, difference):
-    monkeypatch.setattr(manifest, "CHECK_ALL_UP_TO", check_all_up_to)
+def test_damaged_dataset_is_an_error(folder, monkeypatch, most_checked, path, content, difference):
+    monkeypatch.setattr(manifest, "MOST_CHECKED", most_checked)
     describe(folder)
     (folder / path).unlink(missing_ok=True)
     if content is not None:
@@ -73,12 +75,14 @@ def test_damaged_dataset_is_an_error(folder, monkeypatch, check_all_up_to, path,
         load_valid(folder, DATASET)
 
 
-def test_sample_is_evenly_spaced_and_small(folder, monkeypatch):
-    monkeypatch.setattr(manifest, "CHECK_ALL_UP_TO", 2)
-    monkeypatch.setattr(manifest, "SAMPLE_COUNT", 10)
-    for number in range(500):
+def test_sample_of_the_files_is_checked_if_there_are_very_many(folder, monkeypatch):
+    monkeypatch.setattr(manifest, "MOST_CHECKED", 50)
+    hashed = []
+    monkeypatch.setattr(manifest, "hash_name_and_size", lambda top, path: hashed.append(path) or Checksum())
+    for number in range(497):
         (folder / "train/a" / f"{number + 100}").touch()
-    assert 10 <= len(describe_folder(folder, DATASET, FACTS, "make").sample) < 20
+    describe(folder)
+    assert len(set(hashed)) == len(hashed) == 500 // 11
 
 
 def test_foreign_folder_or_file_is_not_touched_and_an_invalid_manifest_is_an_error(folder):

@@ -61,9 +61,13 @@ def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify)
             f"dataset.classes={dataset.classes}, but {home} has {description.classes}: give "
             f"dataset.classes={description.classes}, or another folder with dataset.root=."
         )
-    facts = description.to_dict()
-    facts.pop("sample", None)
-    return {**facts, "name": dataset.name, "layout": dataset.layout, "folder": str(folder), "home": str(home)}
+    return {
+        **description.to_dict(),
+        "name": dataset.name,
+        "layout": dataset.layout,
+        "folder": str(folder),
+        "home": str(home),
+    }
 
 
 def peek_manifest(dataset: Dataset, storage: Storage, root: Path) -> Manifest | None:
