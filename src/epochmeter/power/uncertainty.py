@@ -32,10 +32,9 @@ NOISY = 0.4
 
 
 class Response(NamedTuple):
-    """How a power sensor responds.
+    """Response of a power sensor: a reading at t is the mean power from `t - delay - averaging_s` to `t - delay`.
 
-    A reading at time t is the mean of the power from `t - delay - averaging_s` to `t - delay`. The delay grows from
-    `lag_s` to `lag_s + renewal_s` until the sensor renews its reading.
+    The delay grows from `lag_s` to `lag_s + renewal_s` until the sensor renews its reading.
 
     Attributes:
         averaging_s: The time that a reading averages over, in seconds; None: unknown.
@@ -96,8 +95,6 @@ def response_of(sensors: Sensors | None, name: str, default: Response = NONE) ->
     entry = (sensors or {}).get(name)
     if entry is None:
         return default
-    if not isinstance(entry, Mapping):
-        raise ValueError(f"device.sensors.{name} is not valid; give a mapping, such as {{averaging_s: 0.1}}")
     for key, value in entry.items():
         unknown = value is None and key != "lag_s"
         if key not in Response._fields or not (unknown or (isinstance(value, (int, float)) and 0 <= value < math.inf)):
@@ -115,9 +112,8 @@ def slowest(responses: list[Response]) -> Response:
 def renewal_s(times_s: np.ndarray, watts: np.ndarray) -> float | None:
     """Estimate a sensor's renewal period from runs of identical readings; None with fewer than 4 changes.
 
-    The time between two successive changes of the reading is a multiple of the renewal period. It is at most the time
-    from the last sample before the first change to the first sample after the second. The 10th percentile of these
-    spans is an upper estimate of the period: spans between changes that samples missed are longer.
+    The time between successive changes is a multiple of the period, and at most the time from the last sample before
+    the first change to the first one after the second. The 10th percentile of these spans is an upper estimate.
     """
     changes = np.flatnonzero(np.diff(watts))
     if len(changes) < 4:
@@ -128,16 +124,13 @@ def renewal_s(times_s: np.ndarray, watts: np.ndarray) -> float | None:
 def interior_j(
     times_s: np.ndarray, watts: np.ndarray, opened_s: float, closed_s: float, pace_s: float, unsampled: float
 ) -> tuple[float, float]:
-    """Estimate what the samples of a window, from `opened_s` to `closed_s`, may miss.
+    """Return the half-width of the 95 % interval of a window's energy from all causes, and from missed power.
 
     Samples before the window count as context: structure that they show may be in the window too.
 
     Args:
         pace_s: The fixed period at which the sensor renews its reading; 0: none.
         unsampled: The fraction of this period in which it does not measure.
-
-    Returns:
-        The half-width of the 95 % confidence interval from all causes, and from power that the samples miss.
     """
     if len(times_s) < 3:
         return 0.0, 0.0
@@ -203,12 +196,10 @@ def _sums(variances: np.ndarray) -> tuple[float, float]:
 def part_time_j(watts: np.ndarray | Sequence[float], seconds: float, pace_s: float, unsampled: float) -> float:
     """Half-width for a sensor that measures only part of each renewal period: its readings are a random sample.
 
-    Slowly changing readings do not prove a slow load: a load whose cycle is nearly a multiple of the fixed renewal
-    period looks the same. Therefore the whole variance of the readings counts. A load in exact step with the renewal
-    gives constant readings and cannot be detected by any statistic.
-
-    Readings of a load that is nearly in step are not independent. One and a half standard deviations of a reading are
-    added for that: by simulation, 95 % of square waves of any cycle are then covered in windows of 10 readings, too.
+    The whole variance of the readings counts, as a load whose cycle is nearly a multiple of the renewal period looks
+    slow. A load in exact step with the renewal cannot be detected. Readings of a load that is nearly in step are not
+    independent. One and a half standard deviations of a reading are added for that: by simulation, 95 % of square waves
+    of any cycle are then covered in windows of 10 readings, too.
     """
     readings = seconds / pace_s if pace_s else 0.0
     if not unsampled or len(watts) < 2 or readings < 1:
@@ -226,10 +217,10 @@ def _hole_j(times_s: np.ndarray, watts: np.ndarray, first: int) -> float:
 
 
 def border_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, response: Response) -> float:
-    """Bound what a sensor with memory attributes to the wrong side of a window's border.
+    """Bound the energy that a sensor with memory attributes to the wrong side of a window's border.
 
-    The energy is integrated `delay_s` later than the window, which corrects the mean delay. What remains is the
-    smoothing by averaging and renewal, which depends on how power varies within the sensor's memory of the border.
+    The energy is integrated `delay_s` later than the window, which corrects the mean delay, but not the smoothing by
+    averaging and renewal.
     """
     memory_s, at_s = response.memory_s, border_s + response.delay_s
     if not memory_s or not len(watts):
@@ -244,10 +235,7 @@ def border_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, response: 
 
 
 def correction_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, delay_s: float) -> float:
-    """Integrate from a border to `delay_s` after it, and correct the extrapolation up to the border.
-
-    Before later samples were known, the energy up to the border was extrapolated at the power of the last sample.
-    """
+    """Integrate from a border to `delay_s` after it, and correct the extrapolation from the last sample before it."""
     last = int(np.searchsorted(times_s, border_s, side="right")) - 1
     if last < 0:
         return 0.0

@@ -23,8 +23,8 @@ UNCERTAINTIES = {"e2e_s": "e2e_uncertainty_s", "energy_j": "energy_uncertainty_j
 class Forecaster:
     """Forecasts the totals of a run from its windows so far.
 
-    The remaining epochs, each with its evaluations, are taken as draws from the normal distribution of the steady ones.
-    Before the first steady epoch, the last epoch without its warm-up takes their place.
+    The remaining epochs, with their evaluations, are draws from the normal distribution of the steady ones. Before the
+    first steady epoch, the last epoch without its warm-up takes their place.
 
     Args:
         windows: Windows measured before, of a resumed run.
@@ -49,10 +49,9 @@ class Forecaster:
             self._last.append(window)
 
     def metrics(self, epochs: int) -> dict[str, float]:
-        """Return the `forecast/` metrics of a run of this many epochs.
+        """Return the `forecast/` metrics of a run of this many epochs; empty while power limits are tried.
 
-        They are empty before the first epoch, after the last one, and while power limits are tried. Energy is absent if
-        it is unknown for an epoch so far.
+        Energy is absent if it is unknown for an epoch so far.
         """
         remaining = epochs - len(self._totals) - 1
         if not self._last or remaining < 1:
@@ -80,12 +79,9 @@ class Forecaster:
 
 
 def predicted_sum(sample: list[float], count: int, error: float = 0.0) -> tuple[float, float]:
-    """Return the expected sum of further draws from a sample's normal distribution, and its 95 % interval (+/-).
+    """Return the expected sum of `count` further draws from a normal distribution, and its 95 % interval (+/-).
 
-    Args:
-        sample: A sample of one has the standard deviation `PRIOR_STD`.
-        count: Number of further draws.
-        error: Relative standard error that the sample's values have in common.
+    A sample of one has the standard deviation `PRIOR_STD`. Its values may have a relative standard `error` in common.
     """
     mean, measured = statistics.fmean(sample), len(sample)
     if measured > 1:
@@ -99,14 +95,10 @@ def predicted_sum(sample: list[float], count: int, error: float = 0.0) -> tuple[
 
 
 def expected_epoch(epoch: Mapping[str, float], steps: array) -> tuple[float, float]:
-    """Return the time of a later epoch from the second half of this one's steps, and its relative standard error.
+    """Return the time of a later epoch from the second half of this one's `steps`, and its relative standard error.
 
     The first steps include compilation, the choice of algorithms and the growth of memory pools. Later epochs may find
     their files in the page cache, so the interval includes an epoch without the data stall.
-
-    Args:
-        epoch: Metrics of the epoch.
-        steps: Its rows of `steps.bin`.
     """
     e2e_s, stall_s = epoch["epoch/e2e_s"], epoch.get("epoch/data_stall_s", 0.0)
     durations = step_durations(steps)
