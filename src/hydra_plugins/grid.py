@@ -22,12 +22,12 @@ from epochmeter.config import errors
 from epochmeter.config.errors import InputError, input_error
 from epochmeter.config.secrets import redact, redact_tree
 from epochmeter.config.validation import problems_of
-from epochmeter.results.sweep_files import RECOMMENDED_REPEATS, read_points
+from epochmeter.results.sweep_files import read_points
 from epochmeter.run.nodes import device_of
 from epochmeter.sweep import sweep_folder
 from epochmeter.sweep.compose import SweepLoader
 from epochmeter.sweep.grid import check_size, draw_sample, shuffle_points
-from epochmeter.sweep.sweep_folder import REPEAT, is_sweep_override, key_of, repeats_override
+from epochmeter.sweep.sweep_folder import REPEAT, key_of, repeats_override
 
 if TYPE_CHECKING:  # with Python 3.10, Hydra fails if a plugin's module has such an alias
     from epochmeter.sweep.grid import Point
@@ -57,8 +57,6 @@ class GridSweeper(BasicSweeper):
             raise input_error("`sweep.prior=` is for searches", "add hydra/sweeper=optuna, or leave it out")
         listed = [argument for argument in arguments if key_of(argument) == REPEAT]
         if self.repeats is None:
-            if self.order != "random":
-                warn_of_consecutive_repeats(listed)
             return super().sweep(arguments)
         if listed:
             message = f"`{listed[0]}` and `sweep.repeats={self.repeats}` both set the repeats"
@@ -101,17 +99,6 @@ def check_configurations(points: Sequence[Sequence[str]], sweeper: Sweeper) -> N
         validate_sweep(points, partial(sweeper.hydra_context.config_loader.load_sweep_config, sweeper.config))
     except ValueError as error:
         sys.exit(errors.format_error(redact(str(error))))
-
-
-def warn_of_consecutive_repeats(overrides: Sequence[str]) -> None:
-    """Warn of a list of repeats in grid order, since drift over time may then look like a difference."""
-    if listed := next(filter(is_sweep_override, overrides), None):
-        from epochmeter.console.console import Terminal
-
-        Terminal().warn(
-            f"warning: `{listed}` may run the repeats of a configuration one after another, so that drift over time "
-            f"looks like a difference between configurations\n  hint: use {RECOMMENDED_REPEATS} instead"
-        )
 
 
 def print_completed(folder: Path, points: Sequence[Point]) -> None:

@@ -96,18 +96,6 @@ def test_invalid_sample_and_repeats_are_refused(sweeper):
         sweeper(prior="multirun/earlier").sweep(["batch=8,16"])
 
 
-@pytest.mark.parametrize(
-    ("order", "override", "warns"),
-    [("grid", "repeat=0,1,2", True), ("random", "repeat=0,1,2", False), ("grid", "repeat=1", False)],
-)
-def test_list_of_repeats_causes_a_warning_unless_the_order_is_random(
-    sweeper, monkeypatch, capsys, order, override, warns
-):
-    monkeypatch.setattr(plugin.BasicSweeper, "sweep", lambda self, arguments: arguments)
-    sweeper(order=order).sweep(["batch=8,16", override])
-    assert ("hint: use sweep.repeats=3 sweep.order=random" in capsys.readouterr().out) == warns
-
-
 def test_no_plugin_module_has_a_type_alias_which_hydra_refuses_on_python_3_10():
     modules = [import_module(f"hydra_plugins.{name}") for name in ("grid", "search", "slurm")]
     assert [name for module in modules for name, value in vars(module).items() if type(value) is GenericAlias] == []
