@@ -125,26 +125,6 @@ def test_lower_power_limit_is_suggested_if_limits_are_in_watts(runs, expected):
     assert [each for each in changes(*runs) if "power_limit" in each] == expected
 
 
-AGAIN = "python src/train.py -m batch={} workers={} sweep.repeats={} sweep.order=random"
-
-
-@pytest.mark.parametrize(
-    ("runs", "again"),
-    [
-        ([run(0), run(1, batch=128)], [AGAIN.format("64,128", 2, 3)]),
-        ([run(n, repeat=n) for n in range(2)] + [run(2, batch=128)], [AGAIN.format("64,128", 2, 4)]),
-        ([run(n, batch=8 * 2 ** (n // 2), workers=n % 2) for n in range(4)], [AGAIN.format("8,16", "0,1", 3)]),
-        ([run(0, batch=8, workers=0), run(1, batch=16, workers=1)], [AGAIN.format("8,16", "0,1", 3)]),
-        ([run(n, batch=8 + n, workers=n) for n in range(3)], []),  # nine configurations for three
-        ([run(0), replace(run(1, batch=128), keys={"workers": "2"})], []),  # no value for its batch
-        ([run(0), replace(run(1, batch=128), host="another")], []),  # a sweep runs on one host
-        ([run(0), run(1, 20.0, batch=128)], []),
-    ],
-)
-def test_fastest_and_its_ties_are_repeated_in_one_sweep(runs, again):
-    assert [command for command in commands(*runs) if "repeats" in command] == again
-
-
 @pytest.mark.parametrize("value", ["it's in my folder", "a;b $HOME", "{a: 1}"])
 def test_command_has_the_overrides_of_the_configuration_quoted_for_the_shell(value):
     typed = {"dataset.root": value, "note": "mine", "repeat": "2", "tracking": "none"}
@@ -169,4 +149,4 @@ def test_commands_are_valid_in_hydra(composed):
 def test_text():
     more = [SLOW_START, run(0, energy_j=900.0, limit_w=100.0, parts={"copy": 1.0})]
     results = [suggestion for of in (*CASES, *more) for suggestion in suggested(of)]
-    assert_golden("next_runs", [*results, *suggested(run(0), run(1, batch=128))])
+    assert_golden("next_runs", results)

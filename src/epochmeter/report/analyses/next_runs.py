@@ -20,9 +20,7 @@ PROGRAM = with_own_commands("python src/train.py")
 OWN = (*REPEATED, "tracking", "sweep", "hydra")
 """Overrides that are not part of the configuration."""
 MAX_COMMANDS = 4
-"""Half of them for time and half for energy, without repeats."""
-MAX_EXTRA = 2
-"""Configurations of a sweep of repeats, as a multiple of those that are to be repeated."""
+"""Half of them for time and half for energy."""
 LOWER = 0.75
 """The next power limit, as a fraction of the lowest power or limit so far."""
 AMPERE = re.compile(r"\b(?:[ABHL]\d|G[BH]\d|RTX [345]0[5-9]0|Orin|Thor)")
@@ -31,24 +29,18 @@ AMPERE = re.compile(r"\b(?:[ABHL]\d|G[BH]\d|RTX [345]0[5-9]0|Orin|Thor)")
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A command whose run may be better than the best so far.
-
-    Attributes:
-        key: The key that it changes; `sweep.repeats` if it repeats the fastest and its ties.
-        ties: Number of configurations to repeat besides the fastest.
-    """
+    """A command whose run may be better than the best so far, since it changes a `key`."""
 
     command: str
     key: str
-    bottleneck: Bottleneck | None = None
+    bottleneck: Bottleneck
     has_limits: bool = False
-    ties: int = 0
 
 
 def suggest_runs(
     configurations: Sequence[Configuration], choices: Sequence[Best], bottlenecks: Mapping[Configuration, Bottleneck]
 ) -> list[Suggestion]:
-    """Suggest runs that may be faster, then runs that may need less energy, then repeats; none that was run.
+    """Suggest runs that may be faster, then runs that may need less energy; none that was run.
 
     Nothing is suggested for scripts, whose keys are not known.
     """
@@ -66,16 +58,16 @@ def suggest_runs(
         for key, value in itertools.islice(new, MAX_COMMANDS // 2):
             command = command_line(configuration, {key: value})
             suggestions.setdefault(command, Suggestion(command, key, bottleneck, has_limits))
-    repeats = _more_repeats(best["fastest"]) if "fastest" in best else None
-    return [*suggestions.values(), *([repeats] if repeats else [])]
+    return [*suggestions.values()]
 
 
-def command_line(configuration: Configuration, changed: Mapping[str, str], multirun: bool = False) -> str:
+def command_line(configuration: Configuration, changed: Mapping[str, str]) -> str:
     """Return the shell command of a configuration with some keys changed."""
     added = {key.lstrip("+"): key for key in configuration.runs[0].added}
-    keys = {**_keys(configuration), **changed}
+    overrides = configuration.runs[0].keys.items()
+    keys = {**{key: value for key, value in overrides if key.partition(".")[0] not in OWN}, **changed}
     words = [shlex.quote(f"{added.get(key, key)}={value}") for key, value in keys.items()]
-    return " ".join([PROGRAM, *(["-m"] if multirun else []), *words])
+    return " ".join([PROGRAM, *words])
 
 
 def _faster(
@@ -138,27 +130,6 @@ def _save_energy(
         powers_w = [cost.power_w / (configuration.devices or 1) for cost in costs([configuration]) if cost.power_w]
     for power_w in powers_w:
         yield "power_limit", str(10 * max(1, math.floor(LOWER * power_w / 10)))
-
-
-def _more_repeats(fastest: Best) -> Suggestion | None:
-    """Suggest repeats of the fastest and its ties on the same host, in one sweep over the keys that differ."""
-    every = [fastest.configuration, *fastest.not_significantly_different]
-    tied = [configuration for configuration in every if configuration.host == fastest.configuration.host]
-    keys = [_keys(configuration) for configuration in tied]
-    columns = {key: dict.fromkeys(words.get(key) for words in keys) for key in dict.fromkeys(itertools.chain(*keys))}
-    axes = {key: list(values) for key, values in columns.items() if len(values) > 1}
-    is_small = math.prod(map(len, axes.values())) <= MAX_EXTRA * len(tied)
-    if len(tied) == 1 or not is_small or any(None in values for values in axes.values()):
-        return None
-    changed = {key: ",".join(map(str, values)) for key, values in axes.items()}
-    repeats = max(3, 2 * max(len(configuration.runs) for configuration in tied))
-    changed |= {"sweep.repeats": str(repeats), "sweep.order": "random"}
-    return Suggestion(command_line(tied[0], changed, multirun=True), "sweep.repeats", ties=len(tied) - 1)
-
-
-def _keys(configuration: Configuration) -> dict[str, str]:
-    """Return the overrides of a configuration."""
-    return {key: value for key, value in configuration.runs[0].keys.items() if key.partition(".")[0] not in OWN}
 
 
 def _values(key: str, configurations: Sequence[Configuration]) -> set[str]:
