@@ -69,7 +69,7 @@ class SearchSweeper(Sweeper):
             spec = search.with_prior(spec, folders, choices, Terminal().info)
         folder = Path(self.config.hydra.sweep.dir)
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / SEARCH_FILE, {"objectives": list(spec.objectives), "optional": list(spec.optional)})
+        write_json(folder / SEARCH_FILE, {"objectives": list(spec.objectives)})
 
         def measure(number: int, point: Point) -> TrialResult:
             (done,) = self.launcher.launch([[*fixed, *point]], initial_job_idx=number)
@@ -92,4 +92,4 @@ class SearchSweeper(Sweeper):
         if not dimensions:
             raise SearchError("there is nothing to search", "give several values: batch=8,16 lr=interval(0.001,0.1)")
         to_target = config.target_accuracy is not None or config.target_loss is not None
-        return SearchSpec(dimensions, *resolve_objectives(self.objectives, to_target), self.trials, self.seed)
+        return SearchSpec(dimensions, resolve_objectives(self.objectives, to_target), self.trials, self.seed)

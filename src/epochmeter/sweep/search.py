@@ -57,8 +57,7 @@ class SearchSpec:
     """The settings of a search."""
 
     dimensions: Sequence[SearchDimension]
-    objectives: Sequence[str]  # names of metrics
-    optional: Sequence[str] = ()  # objectives that are dropped if no run measures them
+    objectives: Sequence[str]  # names of metrics; those that no run measures are dropped
     trials: int = 20  # number of points to measure
     seed: int = 0
     prior: Sequence[tuple[Point, Mapping[str, float]]] = ()  # points and metrics of earlier sweeps, to learn from
@@ -101,8 +100,8 @@ def run_search(
         results[point] = result = measure(number, point)
         objectives = available_objectives(spec, results)
         if dropped := [name for name in previous if name not in objectives]:
-            why = (result.no_energy or "").rstrip(".")
-            say(f"No {' and no '.join(dropped)}: {why}. The search continues with {' and '.join(objectives)} only.")
+            why = f": {result.no_energy.rstrip('.')}" if result.no_energy else ""
+            say(f"No {' and no '.join(dropped)}{why}. The search continues with {' and '.join(objectives)} only.")
 
     for number, point in earlier.items():
         if point is not None:
@@ -118,21 +117,18 @@ def run_search(
 
 
 def available_objectives(spec: SearchSpec, results: Mapping[Point, TrialResult]) -> Sequence[str]:
-    """Return the objectives without optional ones that are not measured here; SearchError if another one is missing.
+    """Return the objectives without those that no run measures here; SearchError if none is left.
 
     An objective that some runs lack is kept: a sensor may fail once, and only some runs reach a target.
     """
     measured = {name for result in results.values() for name in result.metrics}
-    reasons = [result.no_energy for result in results.values() if result.no_energy]
-    missing = [name for name in spec.objectives if measured and name not in measured]
-    dropped = [name for name in missing if name in spec.optional and reasons]
-    if unavailable := [name for name in missing if name not in (*dropped, *TO_TARGET)]:
-        instead = [name for name in spec.objectives if name not in missing] or STEADY[1:]
-        why = next((f": {reason.rstrip('.')}" for reason in reasons if "energy" in str(unavailable)), "")
-        raise SearchError(
-            f"no run has {' or '.join(unavailable)}{why}", f"give hydra.sweeper.objectives=[{','.join(instead)}]"
-        )
-    return [name for name in spec.objectives if name not in dropped]
+    no_energy = next((result.no_energy for result in results.values() if result.no_energy), "").rstrip(".")
+    possible = {*measured, *(name for name in TO_TARGET if not (no_energy and "energy" in name))}
+    available = [name for name in spec.objectives if not measured or name in possible]
+    if not available:
+        cause = f"no run has {' or '.join(spec.objectives)}" + (f": {no_energy}" if no_energy else "")
+        raise SearchError(cause, f"give hydra.sweeper.objectives=[{STEADY[1]}]")
+    return available
 
 
 def next_point(spec: SearchSpec, results: Mapping[Point, TrialResult]) -> Point | None:
@@ -213,7 +209,7 @@ def with_prior(
         else:
             prior.append((point, metrics))
     measured = {name for _, metrics in prior for name in metrics}
-    names = [name for name in spec.objectives if name in measured or name not in spec.optional]
+    names = [name for name in spec.objectives if name in measured or "energy" not in name]
     fitting = [(point, metrics) for point, metrics in prior if to_losses(metrics, names)]
     reasons[f"without {' or '.join(names)}"] += len(prior) - len(fitting)
     others = ", ".join(f"{count} {reason}" for reason, count in reasons.items() if count)
@@ -238,23 +234,20 @@ def _prior_result(folder: Path, choices: Mapping[str, str]) -> tuple[str, Mappin
         return "unreadable", {}
 
 
-def resolve_objectives(names: Sequence[str] | None, to_target: bool) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the objectives, and the optional ones among them; SearchError if a name is not a metric of runs.
+def resolve_objectives(names: Sequence[str] | None, to_target: bool) -> Sequence[str]:
+    """Return the objectives; SearchError if a name is not a metric of runs.
 
-    By default they are energy and time, per steady epoch or to the target, or time only without measured energy.
+    By default they are energy and time, per steady epoch or to the target.
     """
-    if not names:
-        default = TO_TARGET if to_target else STEADY
-        return default, default[:1]
     available = {f"steady/{name}" for name in EPOCH}
     available |= {name for name in METRICS if name.startswith(("total/", "model/", "throughput/"))}
-    for name in names:
+    for name in names or ():
         if name not in available and not str(name).startswith("steady/energy_"):
             suggestion = "".join(f"did you mean {match}? " for match in get_close_matches(str(name), available, 1))
             raise SearchError(
                 f"hydra.sweeper.objectives: {name} is not a metric of runs", f"{suggestion}docs/metrics.md lists them"
             )
-    return list(dict.fromkeys(names)), ()
+    return list(dict.fromkeys(names or (TO_TARGET if to_target else STEADY)))
 
 
 def earlier_points(folder: Path, spec: SearchSpec) -> dict[int, Point | None]:
