@@ -40,7 +40,7 @@ ONLY_IN = {
     "jtop": "epochmeter/power/meters/jtop.py",
     "numpy": inside("worker/rng.py", "power/", "datasets/", "report/", "trace/"),
     "sklearn": inside("datasets/digits.py", "report/analyses/gaussian.py"),
-    "scipy": inside("datasets/imagenet.py", "power/limit_search.py", "report/", "results/forecast.py"),
+    "scipy": inside("power/limit_search.py", "report/", "results/forecast.py"),
     "tensorboard": "epochmeter/tracking/tensorboard.py",
     "pandas": "epochmeter/report/runs/frames.py",
     "vl_convert": "epochmeter/report/charts/",

@@ -102,7 +102,7 @@ def test_full_disk_leaves_nothing(original, copy, monkeypatch):
         run_stage(original, copy)
     assert entries(copy) == {LOCK}
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 9, 1))
-    with pytest.raises(RuntimeError, match=r"not enough disk space in .*: dataset tiny needs 0\.4 MB"):
+    with pytest.raises(RuntimeError, match=r"cannot write dataset tiny to .* 0\.4 MB needed, 0\.0 MB free. Free disk"):
         run_stage(original, copy)
     assert entries(copy) == {LOCK}
 

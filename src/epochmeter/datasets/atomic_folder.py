@@ -61,22 +61,12 @@ def synced(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def check_free_space(folder: Path, needed_bytes: float, content: str, setting: str = "dataset.root") -> None:
-    """Raise RuntimeError if the disk of `folder` has too little free space.
+@contextmanager
+def explain_write_errors(folder: Path, content: str, setting: str = "dataset.root") -> Iterator[None]:
+    """Create `folder`, and turn errors of writing to it into a RuntimeError with a remedy.
 
     For the message, `content` names the data, and `setting` the key that moves it to another disk.
     """
-    free_bytes = shutil.disk_usage(folder).free
-    if needed_bytes > free_bytes:
-        raise RuntimeError(
-            f"not enough disk space in {folder}: {content} needs {needed_bytes / 1e6:,.1f} MB, and "
-            f"{free_bytes / 1e6:,.1f} MB are free. Free disk space, or set {setting}= to another folder."
-        )
-
-
-@contextmanager
-def explain_write_errors(folder: Path, content: str, setting: str = "dataset.root") -> Iterator[None]:
-    """Create `folder`, and turn errors of writing to it into a RuntimeError with a remedy; see `check_free_space`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield

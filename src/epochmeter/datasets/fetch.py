@@ -5,11 +5,8 @@ import hashlib
 import tarfile
 import urllib.request
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
-from typing import IO
 
 from epochmeter.datasets.atomic_folder import DISK_FULL_ERRORS, folder_lock
 from epochmeter.datasets.progress import MB, Notify, Progress
@@ -60,24 +57,16 @@ def verify(file: Path, md5: str | None, remedy: str, say: Notify, key: str = "md
         )
 
 
-@contextmanager
-def open_archive(archive: Path, file: IO[bytes] | None = None) -> Iterator[tarfile.TarFile]:
-    """Open a tar archive by path or as a stream; ValueError if it is damaged, or has paths outside of its folder."""
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack a tar archive; ValueError if it is damaged, or has files that belong outside of the folder."""
     try:
-        with tarfile.open(archive, fileobj=file) as tar:
+        with tarfile.open(archive) as tar:
             tar.extraction_filter = getattr(tarfile, "data_filter", None)  # default from Python 3.14 on
-            yield tar
+            tar.extractall(folder)  # noqa: S202 (the filter is set)
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(
             f"{archive} is not a complete tar archive: {error}. Delete it to download it again, or replace it."
         ) from error
-
-
-def unpack(archive: Path, folder: Path, file: IO[bytes] | None = None) -> int:
-    """Unpack an archive, see `open_archive`; return the number of its members."""
-    with open_archive(archive, file) as tar:
-        tar.extractall(folder)  # noqa: S202 (the filter is set)
-        return len(tar.getmembers())
 
 
 def _download(url: str, partial: Path, say: Notify) -> None:

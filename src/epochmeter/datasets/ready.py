@@ -29,7 +29,7 @@ from epochmeter.shared.instantiate import instantiate_spec, target_arguments
 SHARED_MEMORY = Path("/dev/shm")
 USER_MANIFESTS = "data/.manifests"
 """Folder for the manifests of users' own folders."""
-ORIGIN_KEYS = ("url", "md5", "archives", "train", "val", "devkit")
+ORIGIN_KEYS = ("url", "md5")
 """Arguments of makers that affect where files come from but not their content."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from dataclasses import replace
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from epochmeter.config.schema import Dataset
 from epochmeter.datasets import checksum, manifest
-from epochmeter.datasets.atomic_folder import check_free_space, create_atomically, explain_write_errors, folder_lock
+from epochmeter.datasets.atomic_folder import create_atomically, explain_write_errors, folder_lock
 from epochmeter.datasets.checksum import MANIFEST_NAME, Checksum
 from epochmeter.datasets.manifest import Manifest
 from epochmeter.datasets.progress import MB, Notify, Progress
@@ -29,7 +30,8 @@ def stage(dataset: Dataset, home: Path, original: Manifest, folder: Path, say: N
         if existing_copy(folder, dataset, home, original) is not None:
             return
         with create_atomically(folder) as copy:
-            check_free_space(copy, original.bytes, content, "storage.root")
+            if original.bytes > (free_bytes := shutil.disk_usage(copy).free):
+                raise OSError(errno.ENOSPC, f"{original.bytes / 1e6:,.1f} MB needed, {free_bytes / 1e6:,.1f} MB free")
             say(f"{activity} from {home} to {folder}: {original.files} files, {original.bytes / 1e6:.1f} MB")
             progress = Progress(activity, say, original.bytes, MB)
             task, is_users = partial(_copy_and_hash, copy), original.digest_of == manifest.NAMES_AND_SIZES
