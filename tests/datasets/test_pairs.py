@@ -54,9 +54,8 @@ def test_seed_determines_every_byte(tmp_path):
 @pytest.mark.parametrize(
     ("files", "error"),
     [
-        ({"train": "a\tb\n"}, r"has no val.tsv. Add train.tsv and val.tsv"),
-        ({}, r"has no train.tsv and no val.tsv"),
-        ({"train": "a\tb\n", "val": ""}, r"val.tsv is empty. Add pairs"),
+        ({"train": "a\tb\n"}, r"val.tsv does not exist or is empty. Add train.tsv and val.tsv"),
+        ({"train": "a\tb\n", "val": ""}, r"val.tsv does not exist or is empty"),
     ],
 )
 def test_users_folder_without_pairs_is_rejected(tmp_path, files, error):

@@ -43,18 +43,16 @@ def make(folder: Path, count: int, words: int, length: int, seed: int, say: Noti
 
 def scan(folder: Path, say: Notify) -> Facts:
     """Count the lines of a user's train.tsv and val.tsv; the pairs themselves are checked when they are read."""
-    missing = [f"{split}.tsv" for split in SPLITS if not (folder / f"{split}.tsv").is_file()]
-    if missing:
-        raise ValueError(
-            f"{folder} has no {' and no '.join(missing)}. Add train.tsv and val.tsv, one source<TAB>target per line, "
-            "or set dataset.root= to another folder."
-        )
     splits = {}
     for split in SPLITS:
-        with open(folder / f"{split}.tsv", "rb") as file:
+        path = folder / f"{split}.tsv"
+        if not path.is_file() or not path.stat().st_size:
+            raise ValueError(
+                f"{path} does not exist or is empty. Add train.tsv and val.tsv, one source<TAB>target per line, or set "
+                "dataset.root= to another folder."
+            )
+        with open(path, "rb") as file:
             splits[split] = sum(1 for _ in file)
-        if not splits[split]:
-            raise ValueError(f"{folder / split}.tsv is empty. Add pairs, one source<TAB>target per line.")
     return {"splits": splits, "source": str(folder)}
 
 

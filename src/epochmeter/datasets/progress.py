@@ -23,6 +23,7 @@ class Progress:
 
     def __init__(self, activity: str, say: Notify, total: int | None = None, unit: str = "files") -> None:
         self._activity, self._say, self._total, self._unit = activity, say, total, unit
+        self._scale = 1e6 if unit == MB else 1
         self._start_s = self._reported_s = time.monotonic()
 
     def update(self, done: int) -> None:
@@ -31,16 +32,6 @@ class Progress:
         if now_s - self._reported_s < INTERVAL_S:
             return
         self._reported_s = now_s
-        passed_s = now_s - self._start_s
-        message = f"{self._activity}: {self._number(done)}"
-        if self._total:
-            message += f" of {self._number(self._total)}"
-        message += f" {self._unit}"
-        if self._unit == MB:
-            message += f", {done / 1e6 / passed_s:.1f} MB/s"
-        if self._total and done:
-            message += f", {passed_s * (self._total / done - 1):.0f} s left"
-        self._say(message)
-
-    def _number(self, amount: int) -> str:
-        return f"{amount / 1e6:.0f}" if self._unit == MB else str(amount)
+        of_total = f" of {self._total / self._scale:.0f}" if self._total else ""
+        time_left = f", {(now_s - self._start_s) * (self._total / done - 1):.0f} s left" if self._total and done else ""
+        self._say(f"{self._activity}: {done / self._scale:.0f}{of_total} {self._unit}{time_left}")

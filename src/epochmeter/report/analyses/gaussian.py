@@ -47,7 +47,6 @@ class Grid:
         other_columns: Columns of the keys except the batch size and the power limit.
         logs: Logarithms of the time in seconds and, if it was measured, of the power as a fraction of `full_w`.
         full_w: Power of all devices at their highest limit; with power modes, the highest of the runs.
-        workload: Name of the model and of the dataset.
         board: Name of the board, if power modes vary.
     """
 
@@ -159,16 +158,13 @@ def encode(settings: Sequence[Sequence[str]]) -> Array:
 
 
 def fit(places: Array, logs: Array, starts: int = 3) -> Any:
-    """Fit a process from several starting points."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
-    free = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * places.shape[1], LENGTH_SCALES, nu=2.5)
-    free += WhiteKernel(1e-3, (1e-6, 0.5))
-    process = GaussianProcessRegressor(
-        free, optimizer="fmin_l_bfgs_b", n_restarts_optimizer=starts - 1, normalize_y=True, random_state=0
-    )
+    kernel = ConstantKernel(1.0, (1e-2, 1e2)) * Matern([0.5] * places.shape[1], LENGTH_SCALES, nu=2.5)
+    kernel += WhiteKernel(1e-3, (1e-6, 0.5))
+    process = GaussianProcessRegressor(kernel, n_restarts_optimizer=starts - 1, normalize_y=True, random_state=0)
     with warnings.catch_warnings():
         # The length scale of a key without effect ends at its bound.
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -239,23 +235,17 @@ def cross_validate(models: Mapping[str, Model], grid: Grid) -> tuple[dict[str, f
 def _error(errors: Array, guesses: Array, deviations: Array, pseudo_errors: float) -> Error:
     width = calibrated_width(errors, deviations, pseudo_errors)
     relative, guessed = (np.abs(np.expm1(values)) for values in (errors, guesses))
-    median = float(np.median(relative))
-    return Error(
-        median=median,
-        most=float(relative.max()),
-        guess=float(np.median(guessed)),
-        within=int(np.sum(np.abs(errors) <= width * deviations)),
-        configurations=len(errors),
-        width=width,
-        is_useful=median <= MIN_EFFECT or bool(np.sum(errors**2) < MAX_UNEXPLAINED * np.sum(guesses**2)),
-    )
+    median, guess = float(np.median(relative)), float(np.median(guessed))
+    within = int(np.sum(np.abs(errors) <= width * deviations))
+    is_useful = median <= MIN_EFFECT or bool(np.sum(errors**2) < MAX_UNEXPLAINED * np.sum(guesses**2))
+    return Error(median, float(relative.max()), guess, within, len(errors), width, is_useful)
 
 
 def calibrated_width(errors: Array, deviations: Array, pseudo_errors: float = 0.0) -> float:
     """Return the half-width of a 95 % interval in standard deviations, from the standardized errors.
 
-    It is Student's quantile times their root mean square, so that few errors give wide intervals. If their own 95 %
-    quantile is larger, as with outliers, it is that quantile. `pseudo_errors` of one standard deviation are added.
+    It is Student's quantile times their root mean square, or their own 95 % quantile if that is larger, as with
+    outliers. `pseudo_errors` of one standard deviation are added.
     """
     from scipy.special import stdtrit
 

@@ -114,13 +114,7 @@ Reason = Literal["hosts", "few", "large", "other_keys", "complete", "inaccurate"
 
 @dataclass(frozen=True)
 class NoPrediction:
-    """Why nothing is predicted.
-
-    Attributes:
-        keys: Keys of the grid, or the hosts if there are several.
-        count: Number of configurations, of the grid if that is too large.
-        error: Error of the time, if it is hardly better than that of the mean.
-    """
+    """Why nothing is predicted: the keys of the grid (or hosts), and the number of configurations (or grid points)."""
 
     reason: Reason
     keys: Sequence[str] = ()
@@ -172,11 +166,7 @@ def predict(
 def _not_run(
     measured: Sequence[Cost], columns: Mapping[str, Column], followers: Followers, modes: Mapping[str, Sequence[float]]
 ) -> list[tuple[str, ...]] | NoPrediction:
-    """Return the values of the keys at each point of the grid that was not run, or why nothing can be predicted.
-
-    Args:
-        modes: Clocks of the board's power modes, if the limit varies. All of them are part of the grid.
-    """
+    """Return the points of the grid that were not run, with all power `modes`, or why nothing can be predicted."""
     keys, run = list(columns), set(zip(*columns.values(), strict=True))
     choices = {key: list(dict.fromkeys(column)) for key, column in columns.items()}
     size = math.prod(map(len, choices.values()))
@@ -192,11 +182,11 @@ def _not_run(
 
 
 def _other_modes(measured: Sequence[Cost], count: int) -> list[str]:
-    """Return power modes that were not run, a random sample of more than `count`."""
+    """Return up to `count` power modes that were not run."""
     runs = [cost.configuration.runs[0] for cost in measured]
     run = {run.mode for run in runs} | {setting(cost, POWER_LIMIT) for cost in measured}
     others = [name for name in runs[0].mode_clocks if name not in run]
-    return random.Random(0).sample(others, count) if len(others) > count else others
+    return random.Random(0).sample(others, min(count, len(others)))
 
 
 def _coordinates(key: str, column: Sequence[str], modes: Mapping[str, Sequence[float]]) -> Array:
