@@ -54,12 +54,7 @@ class BisectionSweeper(SearchSweeper):
 
 
 def find_largest(fits: Callable[[int], bool], limit: Callable[[], int]) -> tuple[int, int | None]:
-    """Return the largest batch that fits, within `TOLERANCE`, and the smallest one that does not.
-
-    Args:
-        fits: Whether a batch fits.
-        limit: The largest useful batch, known after the first try; if it fits, no batch that does not is returned.
-    """
+    """Return the largest batch that fits, within `TOLERANCE`, and the smallest that does not; None at the `limit`."""
     largest, too_large, batch = 0, None, 1
     while too_large is None or too_large - largest > max(1, TOLERANCE * largest):
         if fits(batch):

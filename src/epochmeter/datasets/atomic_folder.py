@@ -63,10 +63,7 @@ def synced(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def explain_write_errors(folder: Path, content: str, setting: str = "dataset.root") -> Iterator[None]:
-    """Create `folder`, and turn errors of writing to it into a RuntimeError with a remedy.
-
-    For the message, `content` names the data, and `setting` the key that moves it to another disk.
-    """
+    """Create `folder`, and explain errors of writing `content` to it; `setting` is the key to move it by."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield

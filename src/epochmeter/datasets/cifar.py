@@ -19,10 +19,7 @@ BATCHES = {"train": ("data_batch_*", "train"), "val": ("test_batch", "test")}
 
 
 def make(folder: Path, layout: str, url: str, md5: str | None, say: Notify) -> Facts:
-    """Prepare CIFAR from the archive next to `folder`, downloaded if missing; CIFAR-100 with its fine labels.
-
-    The layout `memory` unpacks the files for torchvision; `files` writes `<split>/<class>/<index>.png`.
-    """
+    """Prepare CIFAR from the archive next to `folder`: unpacked for torchvision (`memory`), or as PNG (`files`)."""
     archive = folder.parent / url.rpartition("/")[2]
     fetch(url, archive, md5, say)
     with TemporaryDirectory(dir=folder, prefix=".") as unpacked:

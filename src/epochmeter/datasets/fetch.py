@@ -16,10 +16,7 @@ TIMEOUT_S = 30
 
 
 def fetch(url: str, path: Path, md5: str | None, say: Notify, key: str = "md5") -> None:
-    """Download `url` to `path` unless the file exists, and verify its checksum.
-
-    Raises RuntimeError if the network failed; for the checksum see `verify`.
-    """
+    """Download `url` to `path` unless the file exists, and verify its checksum; RuntimeError if the network failed."""
     partial = path.with_name(f".{path.name}.partial")
     with folder_lock(path, say):
         if path.exists():

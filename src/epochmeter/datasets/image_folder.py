@@ -10,11 +10,7 @@ from epochmeter.shared.units import IMAGE_SUFFIXES
 
 
 def scan(folder: Path, say: Notify, classes: int | None, held_out: int = 5) -> Facts:
-    """Count the images of a folder of classes; they are recognized by extension, and hidden files do not count.
-
-    The folder has train/ and val/, or the class folders directly; then every `held_out`-th file per class is for
-    validation. Raises ValueError if it cannot be used for training.
-    """
+    """Count the images of train/ and val/, or of class folders, with every `held_out`-th file for validation."""
     train, val = folder / "train", folder / "val"
     if train.is_dir() != val.is_dir():
         raise ValueError(
@@ -46,7 +42,6 @@ def scan(folder: Path, say: Notify, classes: int | None, held_out: int = 5) -> F
 
 
 def _count_images(folder: Path, say: Notify) -> dict[str, int]:
-    """Return the number of images of each class."""
     progress = Progress(f"inspecting {folder}", say, unit="images")
     counts: dict[str, int] = {}
     for entry in _entries(folder):

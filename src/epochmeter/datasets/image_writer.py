@@ -10,10 +10,7 @@ from epochmeter.datasets.progress import Notify, Progress
 
 
 def write_images(images: ndarray, labels: Sequence[int], classes: int, folder: Path, say: Notify) -> None:
-    """Write `<folder>/<class>/<index>.png`; class folders are zero-padded, so that they sort by label.
-
-    Images are (count, rows, columns) or (count, rows, columns, 3), 8 bits; each of the `classes` gets a folder.
-    """
+    """Write `<folder>/<class>/<index>.png`, classes zero-padded; images are (count, rows, columns[, 3]), 8 bits."""
     progress = Progress(f"writing {folder.name}", say, len(labels), "images")
     names = [f"{label:0{len(str(classes - 1))}}" for label in range(classes)]
     for name in names:

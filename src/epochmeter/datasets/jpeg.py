@@ -37,10 +37,7 @@ QUALITY = 90
 
 
 def make(folder: Path, count: int, classes: int, pixels: int, file_bytes: int | None, seed: int, say: Notify) -> Facts:
-    """Write `<split>/<class>/<index>.jpg`, four fifths for training; ValueError if an argument is impossible.
-
-    Images are squares of `pixels` x `pixels`. The mean file size is `file_bytes` within a tenth; None: quality 90.
-    """
+    """Write squares as `<split>/<class>/<index>.jpg`, with the mean size `file_bytes` within a tenth."""
     if count < VAL_EVERY * classes:
         raise ValueError(f"dataset.count={count}: give {VAL_EVERY} for each class, {VAL_EVERY * classes}.")
     scene = Scene(classes, pixels, seed)

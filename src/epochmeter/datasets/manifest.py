@@ -33,10 +33,7 @@ REMEDY = "Move that folder away to prepare the dataset again, or set dataset.roo
 
 
 class Facts(TypedDict, total=False):
-    """Return value of the function that makes or inspects a dataset; `splits` are the samples per split.
-
-    `classes` is required if the configuration has it.
-    """
+    """Return value of a function that makes or inspects a dataset; `classes` are required if configured."""
 
     splits: dict[str, int]
     source: str
@@ -80,7 +77,6 @@ class Manifest:
         return {name: value for name, value in vars(self).items() if value is not None}
 
     def write(self, path: Path) -> None:
-        """Write the manifest."""
         write_json(path, self.to_dict())
 
 
@@ -94,10 +90,7 @@ def try_read_manifest(path: Path) -> Manifest | None:
 
 
 def describe_folder(folder: Path, dataset: Dataset, facts: Facts, action: Literal["make", "adopt"]) -> Manifest:
-    """Return the manifest of the files now in `folder`.
-
-    A user's folder (`adopt`) is described by names and sizes, since hashing hundreds of gigabytes takes hours.
-    """
+    """Return the manifest of the files in `folder`; of a user's by names and sizes, as hashing takes hours."""
     is_users = action == "adopt"
     total = sum_files(folder, hash_name_and_size if is_users else hash_contents, is_users)
     _, quick = _quick_check(folder, total.files, is_users)

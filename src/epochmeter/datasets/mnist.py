@@ -25,10 +25,7 @@ RAW_FOLDER = Path("MNIST", "raw")
 
 
 def make(folder: Path, layout: str, url: str, md5: dict[str, str | None], say: Notify) -> Facts:
-    """Prepare MNIST from the four archives next to `folder`, downloaded from the folder `url` if missing.
-
-    The layout `memory` unpacks the files for torchvision; `files` writes `<split>/<class>/<index>.png`.
-    """
+    """Prepare MNIST from the archives next to `folder`: unpacked for torchvision (`memory`), or as PNG (`files`)."""
     contents = {}
     for part, name in FILES.items():
         path = folder.parent / f"{name}.gz"

@@ -24,10 +24,7 @@ CONSONANTS, VOWELS = {"source": "bdfgklmn", "target": "prstvwxz"}, "aeiou"
 
 
 def make(folder: Path, count: int, words: int, length: int, seed: int, say: Notify) -> Facts:
-    """Write train.tsv and val.tsv, one `source<TAB>target` per line; ValueError for too few pairs.
-
-    Each vocabulary has `words` words, including the special words; a sentence has up to `length`, with its end token.
-    """
+    """Write train.tsv and val.tsv: vocabularies of `words` words with special ones, up to `length` per sentence."""
     if count < VAL_EVERY:
         raise ValueError(f"dataset.count={count}: give {VAL_EVERY} or more.")
     language = Language(words - SPECIAL_TOKENS - 1, seed)

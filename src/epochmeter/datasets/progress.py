@@ -12,14 +12,7 @@ MB = "MB"
 
 
 class Progress:
-    """Progress of one activity, reported with the time left at most every few seconds.
-
-    Args:
-        activity: Such as `unpacking cifar.tar`.
-        say: Receives the messages.
-        total: Amount of work; None: unknown.
-        unit: Unit of the amounts, such as `images`; with `MB`, they are given in bytes.
-    """
+    """Progress of one activity out of `total`, in bytes with the unit `MB`; reported at most every few seconds."""
 
     def __init__(self, activity: str, say: Notify, total: int | None = None, unit: str = "files") -> None:
         self._activity, self._say, self._total, self._unit = activity, say, total, unit

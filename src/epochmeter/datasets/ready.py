@@ -36,10 +36,7 @@ ORIGIN_KEYS = ("url", "md5")
 def prepare_dataset(dataset: Dataset, storage: Storage, root: Path, say: Notify) -> Mapping[str, object]:
     """Prepare the dataset: check it quickly if it exists, otherwise create, inspect or stage it.
 
-    Relative paths are below `root`.
-
-    Returns:
-        The manifest for the record, with the `folder` to train from and the `home`; both are None for generated data.
+    Returns its manifest, with the `folder` to train from and the `home`; both are None for generated data.
 
     Raises:
         ValueError: The configuration is wrong.
@@ -130,12 +127,8 @@ def _prepare_home(dataset: Dataset, home: Path, root: Path, say: Notify) -> Mani
 def make(dataset: Dataset, folder: Path, say: Notify) -> Manifest:
     """Create the dataset in `folder`, unless another process has just done so.
 
-    The function named by `dataset.make` is called with an empty folder to fill and with `say`, and returns `Facts`.
-    Files to keep for the next time, such as archives, go next to that folder.
-
-    Raises:
-        ValueError: The configuration is wrong.
-        RuntimeError: The disk is full or not writable.
+    The function named by `dataset.make` gets an empty folder to fill and `say`, and returns `Facts`. Archives and other
+    files to keep go next to that folder.
     """
     if not dataset.make:
         raise ValueError(f"dataset.root={dataset.root} does not exist or is empty. Set it to a folder of samples.")
@@ -157,10 +150,7 @@ def make(dataset: Dataset, folder: Path, say: Notify) -> Manifest:
 
 
 def adopt(dataset: Dataset, folder: Path, user_manifest: Path, say: Notify) -> Manifest:
-    """Inspect a user's folder, without changing it, and write its manifest to the file `user_manifest`.
-
-    The function named by `dataset.adopt` is called with the folder and with `say`, and returns `Facts`.
-    """
+    """Inspect a user's folder by the function named by `dataset.adopt`, without changing it, and write its manifest."""
     with manifest.explain_read_errors(folder):
         say(f"inspecting dataset {dataset.name} in {folder}")
         facts = _get_facts(dataset, "adopt", folder, say)
@@ -241,12 +231,10 @@ def _resolve_path(root: Path, path: str) -> Path:
 
 
 def _is_generated(dataset: Dataset) -> bool:
-    """Whether the dataset is generated in memory, without a folder."""
     return not dataset.make and not dataset.adopt
 
 
 def _generated_manifest(dataset: Dataset) -> Manifest:
-    """Return the manifest of a dataset that the training process generates."""
     count = dataset.count or 0
     specification = json.dumps(dataset.to_dict(), sort_keys=True, default=str)
     return Manifest(

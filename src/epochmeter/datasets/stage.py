@@ -21,10 +21,7 @@ REMEDY = "Move that folder away to stage the dataset again, or set storage.root=
 
 
 def stage(dataset: Dataset, home: Path, original: Manifest, folder: Path, say: Notify) -> None:
-    """Copy the dataset from `home` to `folder`, unless another process has just done so.
-
-    Raises RuntimeError if the copy failed or differs from the home's manifest `original`; nothing is left of it.
-    """
+    """Copy the dataset to `folder`, unless another process just did; RuntimeError if the copy differs from `home`."""
     content, activity = f"dataset {dataset.name}", f"staging dataset {dataset.name}"
     with explain_write_errors(folder.parent, content, "storage.root"), folder_lock(folder, say):
         if existing_copy(folder, dataset, home, original) is not None:
@@ -62,14 +59,12 @@ def existing_copy(folder: Path, dataset: Dataset, home: Path, original: Manifest
 
 
 def _copy_and_hash(copy: Path, home: Path, path: str) -> Checksum:
-    """Copy a file between two folders; return the totals of the written data."""
     os.makedirs(join(copy, dirname(path)), exist_ok=True)
     shutil.copyfile(join(home, path), join(copy, path))
     return checksum.hash_contents(copy, path)
 
 
 def _compare_with_manifest(home: Path, original: Manifest, total: Checksum) -> None:
-    """Raise RuntimeError if the copy does not match the home's manifest."""
     if (total.files, total.bytes, total.hexdigest) != (original.files, original.bytes, original.digest):
         suffix = ", with other contents" if (total.files, total.bytes) == (original.files, original.bytes) else ""
         raise RuntimeError(

@@ -119,7 +119,6 @@ class LimitSearch:
         self._max_slowdown, self._power_budget_w, self._confidence = max_slowdown, power_budget_w, confidence
 
     def add(self, probe: Probe) -> None:
-        """Add the result of a probe."""
         self.probes.append(probe)
         times_s = [probe.step_s for probe in self.probes]
         powers_w = [probe.step_j / probe.step_s for probe in self.probes]

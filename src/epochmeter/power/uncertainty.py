@@ -147,10 +147,7 @@ def interior_j(
 
 
 def _steps_j(jumps_j: np.ndarray) -> float:
-    """Half-width for power that changes once between two samples: uniform errors of up to half a jump each.
-
-    The sum of all errors is the upper limit. Few dominating jumps get Student's quantile for their number.
-    """
+    """Half-width for power that changes once between two samples: uniform errors, at most half of all jumps."""
     variances = jumps_j**2 / 12
     variance = float(variances.sum())
     if not variance > 0:
@@ -247,9 +244,6 @@ def correction_j(times_s: np.ndarray, watts: np.ndarray, border_s: float, delay_
 
 
 def student_95(freedom: float) -> float:
-    """The 97.5th percentile of Student's t, at most 2 % too large, for at least 1 degree of freedom.
-
-    By the first terms of its series in `1 / freedom`, and a last one that makes it exact for 1 degree.
-    """
+    """The 97.5th percentile of Student's t by the first terms of its series in `1 / freedom`, at most 2 % too large."""
     n = max(freedom, 1.0)
     return NORMAL_95 + 2.372 / n + 2.82 / n**2 + 2.56 / n**3 + 3.0 / n**4

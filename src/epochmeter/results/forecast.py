@@ -41,7 +41,6 @@ class Forecaster:
             self.add(window)
 
     def add(self, window: Window) -> None:
-        """Add a measured window."""
         if window["window"] == "epoch" and self._last:
             self._totals.append(self._last_totals())
             self._last.clear()
@@ -49,10 +48,7 @@ class Forecaster:
             self._last.append(window)
 
     def metrics(self, epochs: int) -> dict[str, float]:
-        """Return the `forecast/` metrics of a run of this many epochs; empty while power limits are tried.
-
-        Energy is absent if it is unknown for an epoch so far.
-        """
+        """Return the `forecast/` metrics for this many epochs; without energy if it is unknown for an epoch so far."""
         remaining = epochs - len(self._totals) - 1
         if not self._last or remaining < 1:
             return {}
@@ -79,10 +75,7 @@ class Forecaster:
 
 
 def predicted_sum(sample: list[float], count: int, error: float = 0.0) -> tuple[float, float]:
-    """Return the expected sum of `count` further draws from a normal distribution, and its 95 % interval (+/-).
-
-    A sample of one has the standard deviation `PRIOR_STD`. Its values may have a relative standard `error` in common.
-    """
+    """Return the expected sum of `count` normal draws with a common relative `error`, and its 95 % interval (+/-)."""
     mean, measured = statistics.fmean(sample), len(sample)
     if measured > 1:
         from scipy.special import stdtrit  # takes time

@@ -105,10 +105,7 @@ class LimitProbing:
             self._finish_probe(is_near_end)
 
     def close_window(self, reading: Reading, closed: WindowOpening) -> None:
-        """Note the end of a window: a probe that has begun continues in the next epoch.
-
-        Only at the end of a script's window is it known whether it was an epoch or an evaluation.
-        """
+        """Note the end of a window, `val` if it was no epoch: a probe that has begun continues in the next epoch."""
         self._is_training &= closed.window == "epoch"
         if self._search and self._is_training and self._begin:
             self._add_piece(reading, closed.steps)
@@ -254,7 +251,6 @@ class LimitProbing:
         self._terminal.info(sentence(choice, target.setting, self._auto.objective, search, reason), style="bold")
 
     def _entry(self, setting: str, probe: Measured) -> Mapping[str, object]:
-        """Return a probe for the record."""
         energy = {"energy_j": probe.energy_j, "energy_uncertainty_j": probe.uncertainty_j} if self._has_energy else {}
         return {"setting": setting, "steps": probe.steps, "time_s": probe.seconds, **energy}
 

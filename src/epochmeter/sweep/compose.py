@@ -25,12 +25,7 @@ class SweepLoader(ConfigLoaderImpl):
     """
 
     def __init__(self, loader: ConfigLoaderImpl, detect: Callable[[str], str] | None = None) -> None:
-        """Take over the state of Hydra's loader.
-
-        Args:
-            loader: The loader that reads conf/.
-            detect: Returns the device of the machine below a root; None: leave `device=auto` for another machine.
-        """
+        """Take over the state of Hydra's loader; `detect` finds the device below a root, None: on another machine."""
         self.__dict__.update(vars(loader))
         self._detect = cache(detect) if detect else None
         self._templates: dict[tuple[str, ...], DictConfig] = {}
@@ -53,7 +48,6 @@ class SweepLoader(ConfigLoaderImpl):
         return config
 
     def _template(self, master: DictConfig, groups: Sequence[str]) -> DictConfig:
-        """Return Hydra's composition of these overrides; must not be modified."""
         if tuple(groups) not in self._templates:
             self._templates[tuple(groups)] = super().load_sweep_config(master, [*groups])
         return self._templates[tuple(groups)]
@@ -71,7 +65,6 @@ def _is_of_key(override: Override) -> bool:
 
 
 def _applied(overrides: list[Override], template: DictConfig) -> DictConfig:
-    """Return a copy of a template with overrides applied; raises ConfigCompositionException as Hydra does."""
     config = deepcopy(template)
     try:
         ConfigLoaderImpl._apply_overrides_to_config(overrides, config)

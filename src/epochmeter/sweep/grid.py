@@ -20,10 +20,7 @@ Point = list[str]
 
 
 def check_size(overrides: Sequence[Override], sample: int | None, repeats: int | None) -> None:
-    """Refuse a sweep over no values, over an interval, or over too many configurations; raises InputError.
-
-    The configurations are counted without enumerating them: a range may have a billion values.
-    """
+    """Refuse a sweep over no values, an interval, or too many configurations, counted without listing; InputError."""
     sweeps = {override.get_key_element(): override for override in overrides if override.is_sweep_override()}
     counts = {override.input_line: value_count(override) for override in sweeps.values()}
     for text, count in counts.items():

@@ -117,10 +117,7 @@ def run_search(
 
 
 def available_objectives(spec: SearchSpec, results: Mapping[Point, TrialResult]) -> Sequence[str]:
-    """Return the objectives without those that no run measures here; SearchError if none is left.
-
-    An objective that some runs lack is kept: a sensor may fail once, and only some runs reach a target.
-    """
+    """Return the objectives that some run measures, or may still reach, as the target; SearchError if none is left."""
     measured = {name for result in results.values() for name in result.metrics}
     no_energy = next((result.no_energy for result in results.values() if result.no_energy), "").rstrip(".")
     possible = {*measured, *(name for name in TO_TARGET if not (no_energy and "energy" in name))}
@@ -132,10 +129,9 @@ def available_objectives(spec: SearchSpec, results: Mapping[Point, TrialResult])
 
 
 def next_point(spec: SearchSpec, results: Mapping[Point, TrialResult]) -> Point | None:
-    """Return the next point to measure; None if all are measured. Points of earlier sweeps come last.
+    """Return the next point to measure, random if the sampler repeats itself; None if all are measured.
 
-    A sampler that repeats a point receives its result again. If it only repeats points, another one is drawn at
-    random.
+    Points of earlier sweeps come last. If the sampler proposes one, it receives its result.
     """
     if len(results) >= spec.size:
         return None
@@ -186,15 +182,9 @@ def _study(spec: SearchSpec, results: Mapping[Point, TrialResult], names: Sequen
 def with_prior(
     spec: SearchSpec, folders: Sequence[Path], choices: Mapping[str, str], say: Callable[[str], None]
 ) -> SearchSpec:
-    """Return a search that learns from the completed runs of earlier sweeps; the others are counted in a message.
+    """Return a search that learns from the completed runs of earlier sweeps, a reused run once, and `say` how many.
 
-    A run that several sweeps reused is one run.
-
-    Args:
-        spec: The search.
-        folders: Folders of the sweeps; SearchError if one has no runs.
-        choices: Options of the groups in `PRIOR_GROUPS`; runs with another one do not fit.
-        say: Receives the message.
+    `choices` are the options of the groups in `PRIOR_GROUPS`. SearchError if a folder has no runs.
     """
     runs, prior, reasons = dict[Path, Path](), [], Counter[str]()
     for folder in folders:
@@ -235,10 +225,7 @@ def _prior_result(folder: Path, choices: Mapping[str, str]) -> tuple[str, Mappin
 
 
 def resolve_objectives(names: Sequence[str] | None, to_target: bool) -> Sequence[str]:
-    """Return the objectives; SearchError if a name is not a metric of runs.
-
-    By default they are energy and time, per steady epoch or to the target.
-    """
+    """Return the objectives, energy and time by default; SearchError if a name is not a metric of runs."""
     available = {f"steady/{name}" for name in EPOCH}
     available |= {name for name in METRICS if name.startswith(("total/", "model/", "throughput/"))}
     for name in names or ():

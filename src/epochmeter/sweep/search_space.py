@@ -63,10 +63,7 @@ class SearchDimension:
         return value
 
     def probes(self) -> list[str]:
-        """Return overrides that show whether all values are valid: all of a list, else the ends of the interval.
-
-        For real numbers there is a third one that is not an integer, which keys of integers refuse.
-        """
+        """Return overrides that show whether all values are valid: all of a list, else the ends and one between."""
         if self.numbers:
             return [f"{self.key}={number}" for number in self.numbers]
         if isinstance(self.distribution, CategoricalDistribution):

@@ -28,11 +28,7 @@ _created_folders: list[Path] = []
 
 
 def open_sweep_folder(multirun: Path, now: datetime, command: Sequence[str], many: bool, again: bool) -> Path:
-    """Return the folder for this command's runs, created and locked for this process.
-
-    Unless everything is measured `again`, the newest folder of the same command on this host that no other process uses
-    is opened, to resume it. `many` says whether the command is a sweep.
-    """
+    """Return the folder for this command's runs, locked for this process: a new one, or the newest to resume."""
     multirun.mkdir(parents=True, exist_ok=True)
     key = command_hash(command, many)
     if not again:
@@ -62,10 +58,9 @@ def remove_empty() -> None:
 
 
 def command_hash(command: Sequence[str], many: bool) -> str:
-    """Return the hash that identifies a command: its overrides, the host and whether it is a sweep.
+    """Return the hash of a command: overrides that affect measurements or the grid, host, and whether it is a sweep.
 
-    Overrides that affect neither measurements nor the grid are ignored, and the host if cluster nodes run it. The order
-    matters only for overrides that are swept over, as it is the order of runs.
+    The order matters only for overrides that are swept over, as it is the order of runs.
     """
     overrides, sampling = (normalize_command(command), SAMPLING_KEYS) if many else (command, ())
     relevant = [item for item in overrides if affects_measurement(key_of(item)) or key_of(item) in sampling]

@@ -143,8 +143,7 @@ class Error:
 def encode(settings: Sequence[Sequence[str]]) -> Array:
     """Return coordinates from 0 to 1, one row per configuration.
 
-    A key whose values are numbers has one coordinate, on a logarithmic scale unless some are negative. Other keys have
-    one per value, or one if there are two values.
+    Numbers have one, on a logarithmic scale unless some are negative; names have one per value, or one for two values.
     """
     columns: list[Any] = []
     for column in zip(*settings, strict=True):
@@ -203,9 +202,8 @@ def fit_weighted(models: Mapping[str, Model], weights: Mapping[str, float], grid
 def cross_validate(models: Mapping[str, Model], grid: Grid) -> tuple[dict[str, float], list[Error]]:
     """Predict held-out configurations from the others.
 
-    Returns:
-        The weight of each model, and the errors of the weighted prediction of time and, if there is power, of power and
-        energy. Errors of time and power may be correlated, so the energy has its own.
+    Returns the weight of each model, and the errors of time, power and energy; the energy has its own, as the errors of
+    time and power may be correlated.
     """
     from sklearn.model_selection import KFold
 

@@ -40,10 +40,7 @@ class Suggestion:
 def suggest_runs(
     configurations: Sequence[Configuration], choices: Sequence[Best], bottlenecks: Mapping[Configuration, Bottleneck]
 ) -> list[Suggestion]:
-    """Suggest runs that may be faster, then runs that may need less energy; none that was run.
-
-    Nothing is suggested for scripts, whose keys are not known.
-    """
+    """Suggest runs that may be faster, then some that may need less energy; none for scripts of unknown keys."""
     if any(configuration.job.get("measure", {}).get("command") for configuration in configurations):
         return []
     best = {choice.name: choice for choice in reversed(choices)}
@@ -133,7 +130,6 @@ def _save_energy(
 
 
 def _values(key: str, configurations: Sequence[Configuration]) -> set[str]:
-    """Return the values of a key that were run."""
     top, _, below = key.partition(".")
     values = [(other.job.get(top) or {}).get(below) if below else other.value(top) for other in configurations]
     return {str(value).strip('"') for value in values}

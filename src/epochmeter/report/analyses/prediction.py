@@ -197,7 +197,6 @@ def _coordinates(key: str, column: Sequence[str], modes: Mapping[str, Sequence[f
 
 
 def _models(is_physical: bool, grid: Grid, prior: Prior | None, runs: int) -> dict[str, Model]:
-    """Return the models that apply, by name."""
     models: dict[str, Model] = {}
     if not is_physical or grid.other_columns or runs >= MIN_SMOOTH:
         models[SMOOTH] = smooth
@@ -256,9 +255,8 @@ def _estimates(
 
 
 def _columns(measured: Sequence[Cost]) -> tuple[dict[str, Column], Followers]:
-    """Return the keys of the grid with their values, and the keys that follow from another one.
+    """Return the keys of the grid with their values, and the keys that follow from another one, such as `storage.root`.
 
-    `storage.root` follows from `storage`, so that a command never combines a storage with the folder of another one.
     A key that was not overridden is part of the grid if the others do not determine it: `data_source` sets `cache`.
     """
     overridden = dict.fromkeys(key for cost in measured for run in cost.configuration.runs for key in run.keys)

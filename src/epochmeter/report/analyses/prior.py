@@ -39,7 +39,6 @@ class Prior:
 
     @property
     def values(self) -> dict[str, object]:
-        """All numbers, as the JSON file has them."""
         return {
             "workloads": len(self.grids),
             "configurations": sum(map(len, self.grids)),
@@ -76,11 +75,9 @@ def to_grid(
     measured: Sequence[Cost], missing: Sequence[Mapping[str, str]] = (), places: Array | None = None,
     other_columns: Sequence[int] = (),
 ) -> Grid:  # fmt: skip
-    """Return the measured configurations, and then those that were not run with the values of their keys.
+    """Return the measured configurations, then those not run with the values of their keys.
 
-    Args:
-        places: Coordinates of all keys, if they are needed.
-        other_columns: Columns of `places` of the keys except the batch size and the power limit.
+    `places` are the coordinates of all keys, and `other_columns` those except the batch size and the power limit.
     """
     first, modes = measured[0].configuration, mode_clocks(measured)
 
@@ -138,7 +135,6 @@ def has_physics(key: str, column: Sequence[str]) -> bool:
 
 
 def _clocks(cost: Cost) -> Sequence[float]:
-    """Return the clocks of the power mode of a configuration's first run."""
     run = cost.configuration.runs[0]
     return run.mode_clocks[run.mode]
 
